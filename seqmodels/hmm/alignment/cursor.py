@@ -20,10 +20,10 @@ from seqmodels.observations import Observation
 
 @dataclass(frozen=True)
 class Chains:
-    """The chain of each of n sources of one length, and ``windows (n, S', window)`` around positions and null.
+    """The chain of each of n sources, and ``windows (n, S', window)`` around positions and null.
 
     ``initial (n, K)``; the rows of ``transition (n, K, K)`` sum to one with ``final (n, K)``, zeros where the end is no
-    event.
+    event. Of sources of several lengths S is the longest, and positions that the others have not are never come to.
     """
 
     initial: Tensor
@@ -64,12 +64,13 @@ class AlignmentCursor:
         return SummedLexicon.of(self.lexicon)
 
     def start(self, source: Source = None, n: int = 1) -> AlignmentState:
-        """Before the first step of ``n`` targets, of one source or of a list of ``n``."""
+        """Before the first step of ``n`` targets, of one source or of a list of ``n``, of whatever lengths."""
         assert source is not None, "the model is fitted with sources"
         sources = source if isinstance(source, list) else [source]
         for i, symbols in enumerate(sources):
             check_memory(i, len(symbols), 1, self.jumps.null is not None)
-        chain_of_each = [self._chain(symbols) for symbols in sources]
+        longest = max(map(len, sources))
+        chain_of_each = [self._chain(symbols, longest) for symbols in sources]
         chains = Chains(*(torch.stack(parts).to(self.device) for parts in zip(*chain_of_each, strict=True)))
         if len(chain_of_each) != n:
             chains = select_rows(chains, torch.zeros(n, dtype=torch.int64, device=self.device))
@@ -106,8 +107,8 @@ class AlignmentCursor:
         selected: AlignmentState = select_rows(state, index)
         return selected
 
-    def _chain(self, source: np.ndarray) -> tuple[Tensor, ...]:
-        n_positions = len(source)
+    def _chain(self, source: np.ndarray, longest: int) -> tuple[Tensor, ...]:
+        n_positions, n_missing = len(source), longest - len(source)
         windows = Alphabets(self.lexicon.n_source, self.lexicon.n_target).windows(source[None], self.window)
         prior = self.prior(windows[:, :-1])
         sums = self.jumps.sums(prior)
@@ -120,8 +121,15 @@ class AlignmentCursor:
         initial = chain.initial[0] * weights
         if self.jumps.null is not None:
             initial[n_positions] = self.jumps.null
-        with_null = [*range(n_positions), *([] if self.jumps.null is None else [n_positions + 1])]
-        arrays = (initial, transition, final, windows[0, with_null])
+        # After the positions those that are missing, after their nulls the missing nulls.
+        states, around = np.arange(n_positions), np.pad(windows[0, :n_positions], ((0, n_missing), (0, 0)))
+        n_states = longest
+        if self.jumps.null is not None:
+            states = np.concatenate([states, longest + np.arange(n_positions + 1)])
+            around, n_states = np.concatenate([around, windows[0, [n_positions + 1]]]), 2 * longest + 1
+        padded = np.zeros((n_states + 2, n_states))
+        padded[np.ix_([*states, n_states, n_states + 1], states)] = np.vstack([transition, initial, final])
+        arrays = (padded[n_states], padded[:n_states], padded[n_states + 1], around)
         return tuple(torch.from_numpy(array) for array in arrays)
 
     def _stacked(self, ids: list[np.ndarray], shape: tuple[int, ...]) -> Tensor:

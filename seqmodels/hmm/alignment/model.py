@@ -84,6 +84,7 @@ class AlignmentHMM(SequenceModel):
 
     _uses_validation: ClassVar[bool] = False
     _has_encoder: ClassVar[bool] = True
+    _pads_sources: ClassVar[bool] = True
     _renamed: ClassVar[Mapping[str, str]] = {"pull": "jump_prior", "pull_pseudocount": "jump_prior_pseudocount"}
 
     # -- SequenceModel -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
@@ -234,3 +235,19 @@ def test_a_file_of_before_says_pull(tmp_path: Path) -> None:
     loaded = sm.load(tmp_path / "before.safetensors")
     assert repr(loaded) == repr(model)
     assert_array_equal(loaded.log_prob(X, Y), model.log_prob(X, Y))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_sources_of_several_lengths_are_predicted_together(options: dict[str, Any]) -> None:
+    """A shorter source beside longer ones says what it says alone, of every step and of the end."""
+    model, sources = fit(**options), [np.array(x) for x in ([1], [2, 0, 1, 1, 2], [0, 2, 1])]
+    cursor = model.cursor()
+    together, alone = cursor.start(sources, 3), [cursor.start(source) for source in sources]
+    for y in (torch.tensor([2, 0, 1]), torch.tensor([1, 1, 0]), torch.tensor([0, 2, 2])):
+        expected = torch.cat([cursor.distribution(state).log_probs() for state in alone])
+        assert_allclose(cursor.distribution(together).log_probs(), expected, rtol=1e-12, atol=1e-12)
+        together = cursor.advance(together, y)
+        alone = [cursor.advance(state, symbol) for state, symbol in zip(alone, y[:, None], strict=True)]
+    length = 4 if model.length_ == "given" else None
+    each = [model.predict([source], length=length, max_length=9)[0].tolist() for source in sources]
+    assert [found.tolist() for found in model.predict(sources, length=length, max_length=9)] == each
