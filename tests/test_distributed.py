@@ -88,7 +88,9 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
     ),
     "dynamic": lambda: Dynamic(GRU(**SMALL, max_steps=4), segment=6, lr=0.01, decay=0.1).fit(symbols()),
     "online EM": lambda: OnlineEM(hmm(max_iter=3, observation="auto"), segment=5, dtype="float64").fit(symbols() * 2),
-    "offset": lambda: LatentOffset(hmm(max_iter=3), n_folds=2, max_iter=2, dtype="float64").fit(vectors() * 2),
+    "offset": lambda: LatentOffset(hmm(max_iter=3), n_folds=2, max_iter=2, dtype="float64").fit(
+        [*vectors(), *(1.1 * x[::-1] for x in vectors())]
+    ),
     "mixture": lambda: Mixture(
         [NGram(2), hmm(max_iter=3, observation="auto")], held_out=0.3, refit=True, dtype="float64"
     ).fit(symbols() * 2),
@@ -138,7 +140,7 @@ def parameters(model: MaskedTransformer) -> dict[str, np.ndarray]:
 
 def leaves(state: Any, path: str = "") -> dict[str, np.ndarray]:
     if not isinstance(state, dict):
-        return {path: np.asarray(state)}
+        return {path: np.asarray(np.nan if state is None else state)}
     return {name: leaf for key, value in state.items() for name, leaf in leaves(value, f"{path}/{key}").items()}
 
 
