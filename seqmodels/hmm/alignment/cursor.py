@@ -128,7 +128,8 @@ class AlignmentCursor:
             states = np.concatenate([states, longest + np.arange(n_positions + 1)])
             around, n_states = np.concatenate([around, windows[0, [n_positions + 1]]]), 2 * longest + 1
         padded = np.zeros((n_states + 2, n_states))
-        padded[np.ix_([*states, n_states, n_states + 1], states)] = np.vstack([transition, initial, final])
+        rows = np.concatenate([states, [n_states, n_states + 1]])
+        padded[np.ix_(rows, states)] = np.vstack([transition, initial, final])
         arrays = (padded[n_states], padded[:n_states], padded[n_states + 1], around)
         return tuple(torch.from_numpy(array) for array in arrays)
 
