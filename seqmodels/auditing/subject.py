@@ -288,8 +288,10 @@ class EncodedModel:
 
 
 def is_encoded(model: StepScorer) -> bool:
-    """Whether the model's symbols are to be listed as its encoding has them."""
-    return isinstance(model, SequenceModel) and isinstance(model.encoding_, Text | OpenSymbols)
+    """Whether the model's symbols are to be listed as its encoding has them: not where its members read apart."""
+    return (
+        isinstance(model, SequenceModel) and model._predicts_steps and isinstance(model.encoding_, Text | OpenSymbols)
+    )
 
 
 def encoded(subject: Subject) -> Subject:

@@ -95,6 +95,16 @@ def test_pieces_of_text_are_summed_one_by_one() -> None:
     assert set(verdicts(result).values()) == {"held"}
 
 
+def test_a_mixture_of_encodings_is_a_bound_and_what_cannot_be_checked_says_so() -> None:
+    model = sm.Mixture([sm.NGram(2), sm.NGram(2, encoding=sm.Characters())]).fit(texts(0))
+    result = sm.audit(model, texts(1), effort="quick")
+    assert result.passed
+    unchecked = result.frame[result.frame["verdict"] == "not checked"].set_index("rule")["meaning"]
+    assert "several spellings" in unchecked["sums to one"]
+    assert "a bound's steps" in unchecked["causal"]
+    assert verdicts(result)["same in any batch"] == "held"
+
+
 def test_text_of_a_model_of_someone_else() -> None:
     class OfText:
         def __init__(self, factor: float) -> None:
