@@ -156,14 +156,11 @@ def _step_constants(plain: TransformerStepper) -> StepConstants:
 
 def _gain_and_shift(norm: nn.Module, like: Tensor) -> Tensor:
     """``(2, d)``; one and zero where there are none."""
-    gain, shift = norm.weight, None if isinstance(norm, RMSNorm) else norm.bias
-    d = like.shape[0]
-    return torch.stack(
-        [
-            like.new_ones(d) if gain is None else gain.detach(),  # type: ignore[list-item]
-            like.new_zeros(d) if shift is None else shift.detach(),  # type: ignore[list-item]
-        ]
-    )
+    assert isinstance(norm, nn.LayerNorm | RMSNorm), "there are two kinds of norms"
+    gain: Tensor | None = norm.weight
+    shift: Tensor | None = norm.bias if isinstance(norm, nn.LayerNorm) else None
+    one, zero = like.new_ones(len(like)), like.new_zeros(len(like))
+    return torch.stack([one if gain is None else gain.detach(), zero if shift is None else shift.detach()])
 
 
 def _bias(linear: PackedLinear) -> Tensor:
