@@ -19,8 +19,8 @@ from seqmodels.neural.transformer.kernels import (
     SQUARED_RELU,
     SWIGLU,
     TANH_GELU,
-    StepConstants,
-    StepWeights,
+    BlockConstants,
+    BlockWeights,
     take_step,
 )
 from seqmodels.neural.transformer.layers import Activation, RMSNorm
@@ -47,13 +47,13 @@ class CompiledStepper(Stepper[TransformerState, StepState]):
     """
 
     plain: TransformerStepper
-    weights: StepWeights
-    constants: StepConstants
+    weights: BlockWeights
+    constants: BlockConstants
 
     @classmethod
     def from_plain(cls, plain: TransformerStepper, stack: TransformerStack) -> CompiledStepper:
         """Of the weights of ``stack``, of which ``plain`` is."""
-        return cls(plain, _step_weights(plain, stack), _step_constants(plain))
+        return cls(plain, _block_weights(plain, stack), _block_constants(plain))
 
     def converted(self, state: TransformerState) -> StepState:
         """See ``Stepper``."""
@@ -118,7 +118,7 @@ class CompiledStepper(Stepper[TransformerState, StepState]):
         return torch.from_numpy(hidden[:n]), after, StepState(cache_ahead, t_ahead + 1, torch.from_numpy(pending[n:]))
 
 
-def _step_weights(plain: TransformerStepper, stack: TransformerStack) -> StepWeights:
+def _block_weights(plain: TransformerStepper, stack: TransformerStack) -> BlockWeights:
     blocks, nothing = plain.blocks, plain.like.new_empty(plain.like.shape[1], 0)
     n_rotated = plain.layout.n_rotated * plain.layout.d_head
     position, rotation = plain.position_table, plain.rotation_table
@@ -126,7 +126,7 @@ def _step_weights(plain: TransformerStepper, stack: TransformerStack) -> StepWei
     feedforward_norms = [block.feedforward_residual.norm for block in stack]
     like = blocks[0].project.weight
     no_gain = like.new_zeros(0)
-    return StepWeights(
+    return BlockWeights(
         attention_norm=_stacked([_gain_and_shift(norm, like) for norm in attention_norms]),
         project=_stacked([block.project.weight for block in blocks]),
         project_bias=_stacked([_bias(block.project) for block in blocks]),
@@ -144,9 +144,9 @@ def _step_weights(plain: TransformerStepper, stack: TransformerStack) -> StepWei
     )
 
 
-def _step_constants(plain: TransformerStepper) -> StepConstants:
+def _block_constants(plain: TransformerStepper) -> BlockConstants:
     config = plain.config
-    return StepConstants(
+    return BlockConstants(
         activation=ACTIVATIONS[config.activation],
         centres=config.norm_type == "layer",
         epsilon=config.norm_epsilon,
@@ -156,14 +156,11 @@ def _step_constants(plain: TransformerStepper) -> StepConstants:
 
 def _gain_and_shift(norm: nn.Module, like: Tensor) -> Tensor:
     """``(2, d)``; one and zero where there are none."""
-    gain, shift = norm.weight, None if isinstance(norm, RMSNorm) else norm.bias
-    d = like.shape[0]
-    return torch.stack(
-        [
-            like.new_ones(d) if gain is None else gain.detach(),  # type: ignore[list-item]
-            like.new_zeros(d) if shift is None else shift.detach(),  # type: ignore[list-item]
-        ]
-    )
+    assert isinstance(norm, nn.LayerNorm | RMSNorm), "there are two kinds of norms"
+    gain: Tensor | None = norm.weight
+    shift: Tensor | None = norm.bias if isinstance(norm, nn.LayerNorm) else None
+    one, zero = like.new_ones(len(like)), like.new_zeros(len(like))
+    return torch.stack([one if gain is None else gain.detach(), zero if shift is None else shift.detach()])
 
 
 def _bias(linear: PackedLinear) -> Tensor:

@@ -16,7 +16,7 @@ from seqmodels.compiled import compiled
 RELU, SQUARED_RELU, GELU, TANH_GELU, SWIGLU = range(5)
 
 
-class StepWeights(NamedTuple):
+class BlockWeights(NamedTuple):
     """The weights of L blocks and of the final norm. Maps are (in, out); a bias that is not there is zero.
 
     Attributes:
@@ -52,7 +52,7 @@ class StepWeights(NamedTuple):
     rotation: np.ndarray
 
 
-class StepConstants(NamedTuple):
+class BlockConstants(NamedTuple):
     """What a step needs to know besides its weights.
 
     Attributes:
@@ -229,8 +229,8 @@ def take_step(
     key_value_ahead: np.ndarray,
     t_ahead: int,
     inputs: np.ndarray,
-    weights: StepWeights,
-    constants: StepConstants,
+    weights: BlockWeights,
+    constants: BlockConstants,
 ) -> tuple[np.ndarray, np.ndarray]:
     """A step of n sequences in their window, and of N - n in the next one, which begins before this one ends.
 

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.ops.linear import ROWS, linear
+from seqmodels.neural.ops.linear import linear
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.layers import RMSNorm
 from seqmodels.neural.transformer.positions import Rotation
 from seqmodels.neural.transformer.stack import TransformerBlock
+
+MANY_ROWS = 256  # from which on ``linear`` is faster even if its result is copied
 
 RowFunction = Callable[[Tensor], Tensor]  # (n, d) -> (n, d')
 
@@ -41,13 +43,13 @@ class PackedLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """``(n, in)`` -> ``(n, out)``."""
-        if len(x) >= ROWS:
+        if x.shape[0] >= MANY_ROWS:
             return linear(x, self.weight.t(), self.bias)
         return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
     def write(self, x: Tensor, out: Tensor) -> None:
         """Write the map of ``x (n, in)`` to ``out (n, out)``."""
-        if len(x) >= ROWS:
+        if x.shape[0] >= MANY_ROWS:
             out.copy_(linear(x, self.weight.t(), self.bias))
         elif self.bias is None:
             torch.mm(x, self.weight, out=out)
@@ -56,7 +58,7 @@ class PackedLinear:
 
     def add_to(self, total: Tensor, x: Tensor) -> Tensor:
         """Add the map of ``x (n, in)`` to ``total (n, out)``, in place."""
-        if len(x) >= ROWS:
+        if x.shape[0] >= MANY_ROWS:
             return total.add_(linear(x, self.weight.t(), self.bias))
         if self.bias is not None:
             total.add_(self.bias)

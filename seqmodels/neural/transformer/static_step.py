@@ -41,7 +41,7 @@ Capture = Callable[[Callable[[], None]], Replay]
 
 def capture_cuda_graph(compute: Callable[[], None]) -> Replay:
     """``compute`` as a CUDA graph; raises ``RuntimeError`` where the device cannot capture it."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(WARM_UP):

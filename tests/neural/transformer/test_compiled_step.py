@@ -81,10 +81,11 @@ def test_the_next_window_is_read_alongside(monkeypatch: pytest.MonkeyPatch) -> N
     outputs(compiled, symbols(2, 20))
 
 
+@pytest.mark.parametrize("n_beams", [4, 6])
 @pytest.mark.parametrize("windowing", [Windowing(), Windowing(4)])
-def test_branches_and_beams_are_independent(windowing: Windowing) -> None:
+def test_branches_and_beams_are_independent(windowing: Windowing, n_beams: int) -> None:
     plain, compiled = cursors("transformer", windowing)
-    x, index = symbols(3, 9), torch.tensor([2, 0, 2, 1])
+    x, index = symbols(3, 9), torch.tensor([2, 0, 2, 1, 1, 0])[:n_beams]
     states, expected = compiled.start(None, 3), plain.start(None, 3)
     for step in x.t():
         beams, beam_expected = compiled.select(states, index), plain.select(expected, index)
