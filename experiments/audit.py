@@ -145,7 +145,7 @@ def table() -> None:
     runs["accused"] = runs["broken"] != ""
     counts = pd.concat([_of_cheats(runs[runs["what"] == "cheats"]), _of_families(runs[runs["what"] == "families"])])
     rows_once = runs[runs["what"] == "every"]
-    counts = pd.concat([counts, _of_families(rows_once.assign(model="rows of tests/families.py, one run each"))])
+    counts = pd.concat([counts, _of_families(rows_once.assign(model="rows of tests/families.py"))])
     counts.to_csv(OUT / "table.csv", index=False)
     text = "| model | rule that is broken | runs | caught by that rule | caught by any | accused |\n"
     text += "|---|---|--:|--:|--:|--:|\n"

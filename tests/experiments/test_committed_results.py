@@ -18,7 +18,6 @@ EARLIER = {
     "digits/digits-density.csv",
     "digits/spoken-frames.csv",
     "digits/spoken-words.csv",
-    "tagging/tagging.csv",
 }
 BLOCKS = re.compile(r"moving blocks of (\d+) steps")
 
