@@ -21,7 +21,7 @@ from seqmodels.hmm.emissions.base import Emission, Statistics, add_sums, emissio
 from seqmodels.hmm.emissions.kmeans import grouped_labels, kmeans_labels
 from seqmodels.hmm.inference.densities import LOG2E, Densities, PowerDensities
 from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.inference.segments import runs_compiled
+from seqmodels.hmm.inference.segments import loops_are_worth_compiling
 from seqmodels.observations import GaussianMixture, gaussian
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 
@@ -143,7 +143,7 @@ class GaussianMixtureEmission(Emission):
         """All densities by compiled loops; None where matrix products are faster or more precise."""
         m, height = self.observation.n_densities, self._height(has_missing=True)
         is_small = m * len(table) <= MOST_COMPONENTS_COMPILED and height <= MOST_FEATURES_COMPILED
-        if not (is_small and self.diagonal and x.dtype == dtype and runs_compiled(1, x.device)):
+        if not (is_small and self.diagonal and x.dtype == dtype and loops_are_worth_compiling(len(x), x.device)):
             return None
         theta, signal = self._coefficients(table)
         if quadratic.cancels(signal) or quadratic.precise_enough(signal, x, dtype) != dtype:

@@ -107,7 +107,7 @@ def forward(trellis: Trellis, *, bounded: bool = True) -> ScaledForward:
     """
     dtype, segments, packing = trellis.densities.dtype, trellis.segments, trellis.packing
     b, peak = trellis.densities.scaled(trellis.scratch, LIMITS[dtype].flush)
-    if runs_compiled(b.shape[-1], b.device) and not _is_compiled(b):
+    if runs_compiled(b.shape[-1], b.shape[-2], b.device) and not _is_compiled(b):
         b = trellis.scratch.buffer("b by state", tuple(b.mT.shape), dtype, b.device).copy_(b.mT).mT
     chain, starts = ScaledChain(trellis.transition.to(dtype), b, packing), trellis.starts(dtype)
     before, after = segments.neighbours
@@ -385,7 +385,7 @@ def _on_gpu(b: Tensor) -> bool:
 
 def _is_compiled(b: Tensor) -> bool:
     """Whether the recursions on these densities (..., N, K) run as compiled loops: states are rows in memory."""
-    return runs_compiled(b.shape[-1], b.device) and b.mT.is_contiguous()
+    return runs_compiled(b.shape[-1], b.shape[-2], b.device) and b.mT.is_contiguous()
 
 
 def _product(transition: Tensor) -> Callable[..., Tensor]:

@@ -29,6 +29,7 @@ STEP_COST = 10_000.0  # nanoseconds of a time step, whatever it is done on
 STATE_COST = 0.5  # nanoseconds for each frame and state in it
 TRANSITION_COST = 0.025  # nanoseconds for each frame and pair of states in it
 MOST_STATES_COMPILED = 16  # of recursions as compiled loops: with more, matrix products are faster
+FEWEST_FRAMES_COMPILED = 100_000  # of a batch: with fewer, loading numba takes longer than a fit of 100 steps gains
 STEP_COST_COMPILED = 64.0  # frames that a time step of compiled loops takes as long as: the width of a block
 NEGLIGIBLE = 1e-12  # probability of a transition that no margin of frames makes up for
 
@@ -71,9 +72,10 @@ class Segments:
         margin = margin_factor * MARGIN[dtype]
         # A time step costs as much as this many frames.
         overhead = STEP_COST / (STATE_COST * n_states + TRANSITION_COST * n_states**2)
-        if runs_compiled(n_states, torch.device(device)):
+        n_frames = int(frames.sum())
+        if runs_compiled(n_states, n_frames, torch.device(device)):
             overhead = STEP_COST_COMPILED
-        size = _best_size(int(frames.sum()), int(frames.max()), overhead, margin)
+        size = _best_size(n_frames, int(frames.max()), overhead, margin)
         return cls.whole(frames, device) if size is None else cls.of_size(frames, size, margin, device)
 
     @classmethod
@@ -164,9 +166,17 @@ def is_ergodic(transition: Tensor) -> bool:
     return bool((reach > 0).all())
 
 
-def runs_compiled(n_states: int, device: torch.device) -> bool:
-    """Whether recursions run as compiled loops (``compiled_recursions``): few states, a CPU, and numba installed."""
-    return n_states <= MOST_STATES_COMPILED and device.type == "cpu" and _has_numba()
+def runs_compiled(n_states: int, n_frames: int, device: torch.device) -> bool:
+    """Whether recursions run as compiled loops (``compiled_recursions``): of few states, where loops are worth it.
+
+    One state has nothing to recur.
+    """
+    return 1 < n_states <= MOST_STATES_COMPILED and loops_are_worth_compiling(n_frames, device)
+
+
+def loops_are_worth_compiling(n_frames: int, device: torch.device) -> bool:
+    """Whether a batch has enough frames to load numba for, is on a CPU, and numba is installed."""
+    return n_frames >= FEWEST_FRAMES_COMPILED and device.type == "cpu" and _has_numba()
 
 
 _has_numba = cache(is_compiling)

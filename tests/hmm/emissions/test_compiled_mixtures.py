@@ -18,6 +18,13 @@ from seqmodels.hmm.inference.scratch import Scratch
 pytest.importorskip("numba", reason="without numba the loops are not compiled, and not used")
 
 F64 = torch.float64
+
+
+@pytest.fixture(autouse=True)
+def few_frames_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "FEWEST_FRAMES_COMPILED", 0)
+
+
 N, K = 1300, 4  # more frames than a block has
 
 
