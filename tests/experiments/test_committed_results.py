@@ -12,13 +12,6 @@ import pytest
 from seqmodels.evaluation.statistics import METHOD, METHOD_WITH_SEEDS, MIN_BLOCKS, USUAL_BLOCKS
 
 RESULTS = Path(__file__).resolve().parents[2] / "experiments/results"
-# Whose intervals are still those of an earlier method: to be measured again.
-EARLIER = {
-    "digits/digits-continuation.csv",
-    "digits/digits-density.csv",
-    "digits/spoken-frames.csv",
-    "digits/spoken-words.csv",
-}
 BLOCKS = re.compile(r"moving blocks of (\d+) steps")
 
 
@@ -50,14 +43,9 @@ def faults(frame: pd.DataFrame) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", [p for p in comparisons() if name_of(p) not in EARLIER], ids=name_of)
+@pytest.mark.parametrize("path", comparisons(), ids=name_of)
 def test_a_committed_table_is_of_the_methods_of_today(path: Path) -> None:
     assert faults(pd.read_csv(path)) == []
-
-
-def test_what_is_excused_is_there_and_needs_it() -> None:
-    for name in EARLIER:
-        assert faults(pd.read_csv(RESULTS / name)) != [], f"{name} needs no excuse any more"
 
 
 def test_a_fault_is_seen() -> None:
