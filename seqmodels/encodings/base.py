@@ -56,7 +56,7 @@ class Encoding(Configurable, ABC):
         """``(S, D)`` float64 or ``(S,)`` int64 steps."""
 
     def encode_all(self, items: Sequence[Item]) -> list[np.ndarray]:
-        """``encode`` of each."""
+        """``encode`` of each; a subclass may encode very many short sequences at once."""
         return [self.encode(item) for item in items]
 
     @abstractmethod

@@ -44,10 +44,15 @@ class LongSteps:
 
     def each_minus_mean(self) -> list[LongSteps]:
         """For each seed what it differs by from the mean over seeds."""
-        return [
-            LongSteps(lambda a, b, i=i: self.read(a, b)[i : i + 1] - self.read(a, b).mean(axis=0), 1, self.n)  # type: ignore[misc]
-            for i in range(self.n_seeds)
-        ]
+
+        def of_seed(i: int) -> LongSteps:
+            def read(start: int, stop: int) -> np.ndarray:
+                steps = self.read(start, stop)
+                return np.asarray(steps[i : i + 1] - steps.mean(axis=0))
+
+            return LongSteps(read, 1, self.n)
+
+        return [of_seed(i) for i in range(self.n_seeds)]
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
         """``(S, n)`` of steps ``start .. stop - 1``, block after block."""
@@ -64,7 +69,7 @@ class LongSteps:
 
     @property
     def means_of_seeds(self) -> np.ndarray:
-        """``(S,)``."""
+        """``(S,)`` the mean over steps, of each seed."""
         return self.sums() / self.n
 
     @property

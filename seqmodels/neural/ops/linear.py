@@ -15,7 +15,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``F.linear``: (..., in) and (out, in) -> (..., out), the same up to rounding.
 
     In float32, without gradients, on a CPU with AVX-512 it is oneDNN's product, as in compiled code; torch itself calls
-    MKL, which makes no use of AVX-512 on processors that are not Intel's and there takes twice as long.
+    MKL, which was slower where it was tried, on an AMD EPYC.
     """
     if torch.is_grad_enabled() or x.dtype != torch.float32 or x.device.type != "cpu":
         return F.linear(x, weight, bias)

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.network import Stepper
-from seqmodels.neural.transformer.incremental import StepState, TransformerState, TransformerStepper
+from seqmodels.neural.transformer.incremental import FasterStepper, StepState, TransformerStepper
 from seqmodels.neural.transformer.kernels import (
     GELU,
     RELU,
@@ -38,7 +37,7 @@ ACTIVATIONS: dict[Activation, int] = {
 
 
 @dataclass(frozen=True)
-class CompiledStepper(Stepper[TransformerState, StepState]):
+class CompiledStepper(FasterStepper):
     """The steps of ``plain``, on the CPU, of up to ``MAX_ROWS`` sequences; all else is left to it.
 
     Attributes:
@@ -54,18 +53,6 @@ class CompiledStepper(Stepper[TransformerState, StepState]):
     def from_plain(cls, plain: TransformerStepper, stack: TransformerStack) -> CompiledStepper:
         """Of the weights of ``stack``, of which ``plain`` is."""
         return cls(plain, _block_weights(plain, stack), _block_constants(plain))
-
-    def converted(self, state: TransformerState) -> StepState:
-        """See ``Stepper``."""
-        return self.plain.converted(state)
-
-    def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
-        """See ``Stepper``."""
-        return self.plain.prefill(inputs)
-
-    def select(self, state: StepState, index: Tensor) -> StepState:
-        """See ``Stepper``."""
-        return self.plain.select(state, index)
 
     def step(self, row_ids: Tensor, state: StepState) -> tuple[Tensor, StepState]:
         """See ``Stepper``."""

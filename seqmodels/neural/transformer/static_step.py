@@ -16,12 +16,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from seqmodels.neural.network import Stepper
 from seqmodels.neural.transformer.incremental import (
+    FasterStepper,
     StepBuffers,
     StepCache,
     StepState,
-    TransformerState,
     TransformerStepper,
 )
 
@@ -99,7 +98,7 @@ class StaticStep:
         self.pending_after.copy_(pending)
 
 
-class GraphedStepper(Stepper[TransformerState, StepState]):
+class GraphedStepper(FasterStepper):
     """The steps of ``plain``, each a replay of a captured ``StaticStep``; one by one where it cannot be captured.
 
     Args:
@@ -113,18 +112,6 @@ class GraphedStepper(Stepper[TransformerState, StepState]):
         self.captures = plain.max_length is not None and plain.max_length <= plain.like.shape[1]
         self.in_use: weakref.WeakKeyDictionary[StepCache, tuple[StaticStep, Replay]] = weakref.WeakKeyDictionary()
         self.free: dict[int, list[tuple[StaticStep, Replay]]] = {}
-
-    def converted(self, state: TransformerState) -> StepState:
-        """See ``Stepper``."""
-        return self.plain.converted(state)
-
-    def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
-        """See ``Stepper``."""
-        return self.plain.prefill(inputs)
-
-    def select(self, state: StepState, index: Tensor) -> StepState:
-        """See ``Stepper``."""
-        return self.plain.select(state, index)
 
     def step(self, row_ids: Tensor, state: StepState) -> tuple[Tensor, StepState]:
         """See ``Stepper``."""
