@@ -46,10 +46,11 @@ lowest:
 faults: .venv
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs 2 --out docs/reliability.md
 
-# The kernels for GPUs, interpreted where there is no GPU.
+# The kernels for GPUs: interpreted where there is none, and compiled for several.
 kernels: .venv
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "triton"
-	$(BIN)/python -m pytest tests/hmm/inference/test_triton_kernels.py
+	$(BIN)/python -m pytest tests/hmm/inference/test_triton_kernels.py \
+		tests/hmm/inference/test_triton_compilation.py
 
 # Every figure of a GPU, on a machine with torch for it: about 40 minutes, into benchmarks/results/gpu. It needs no
 # installation and no internet; TEXT is Shakespeare's characters, PAIRS the folder of multi30k. TINY=1 shows on a CPU that

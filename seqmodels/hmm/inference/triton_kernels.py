@@ -1,12 +1,19 @@
 """The recursions of ``scaled`` as two kernels for a GPU: one program takes some sequences, of like length, end to end.
 
 Alpha and beta of one frame stay in registers and the transition matrix in shared memory; each frame is read once and
-written once. A matrix too large for that is read in bands at every step, from the cache that all programs share, and
-the factor it is multiplied with is read back from where it was written. float32 only; products are split in three so
-that TF32 units give the digits of float32 (``tf32x3``).
+written once. A matrix too large for that, which depends on the device, is read in bands at every step, from the cache
+that all programs share, and the factor it is multiplied with is read back from where it was written. float32 only;
+products are split in three so that TF32 units give the digits of float32 (``tf32x3``).
+
+Warps, stages and bands are such that nothing, or some words of a thread, spills from registers to memory, as the
+compiler says it for compute capabilities 7.5 to 12 (tests/hmm/inference/test_triton_compilation.py).
 """
 
 from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any
 
 import torch
 import triton
@@ -16,18 +23,17 @@ from torch import Tensor
 from seqmodels.hmm.inference.packing import Packing
 
 SEQUENCES = 16  # of one program: the least that matrix units take
-MOST_SHARED_STATES = 128  # of a transition matrix that fits into shared memory
+MOST_SHARED_STATES = 128  # of a transition matrix that registers can take from shared memory
 MOST_STATES = 256
-BAND = 32  # rows of a larger one that are read at once
+BAND = 16  # rows of a larger one that are read at once
 
 
 @triton.jit
 def _times_bands(
-    factor, row, running, transition, K, across, along, stride_row, stride_state,
+    factor, row, running, matrix, K, stride_row, stride_state,
     ROWS: tl.constexpr, STATES: tl.constexpr, BAND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """(ROWS, STATES): rows at ``factor`` in memory times the matrix, or its transpose, by strides ``across``,
-    ``along``."""
+    """(ROWS, STATES): rows at ``factor`` in memory times the (K, K) ``matrix``, whose rows are read as they lie."""
     state = tl.arange(0, STATES)
     tl.debug_barrier()  # what other threads of this program have written is seen
     result = tl.zeros((ROWS, STATES), dtype=tl.float32)
@@ -35,12 +41,10 @@ def _times_bands(
         band = low + tl.arange(0, BAND)
         cell = row[:, None] * stride_row + band[None, :] * stride_state
         part = tl.load(factor + cell, mask=running[:, None] & (band < K)[None, :], other=0.0)
-        matrix = tl.load(
-            transition + band[:, None] * across + state[None, :] * along,
-            mask=(band < K)[:, None] & (state < K)[None, :],
-            other=0.0,
+        rows = tl.load(
+            matrix + band[:, None] * K + state[None, :], mask=(band < K)[:, None] & (state < K)[None, :], other=0.0
         )
-        result = tl.dot(part, matrix, acc=result, input_precision=PRECISION)
+        result = tl.dot(part, rows, acc=result, input_precision=PRECISION)
     return result
 
 
@@ -73,13 +77,13 @@ def _forward(
             predicted = tl.dot(joint, matrix, input_precision=PRECISION)
         else:
             predicted = _times_bands(
-                alpha, row, running, transition, K, K, 1, stride_row, stride_state, ROWS, STATES, BAND, PRECISION
+                alpha, row, running, transition, K, stride_row, stride_state, ROWS, STATES, BAND, PRECISION
             )
 
 
 @triton.jit
 def _backward(
-    alpha, ahead, scale, ends, transition, gamma, messages, drifted, beta_max, offsets, sizes, lengths, steps, K,
+    alpha, ahead, scale, ends, transposed, gamma, messages, drifted, beta_max, offsets, sizes, lengths, steps, K,
     stride_row, stride_state, drift,
     ROWS: tl.constexpr, STATES: tl.constexpr, SHARED: tl.constexpr, BAND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -87,9 +91,9 @@ def _backward(
     state = tl.arange(0, STATES)
     is_state = state < K
     n = tl.load(sizes)
-    if SHARED:  # transposed as it is read: messages run backwards
+    if SHARED:
         square = is_state[:, None] & is_state[None, :]
-        matrix = tl.load(transition + state[None, :] * K + state[:, None], mask=square, other=0.0)
+        matrix = tl.load(transposed + state[:, None] * K + state[None, :], mask=square, other=0.0)
     mask = (rank < n)[:, None] & is_state[None, :]
     last = tl.load(lengths + rank, mask=rank < n, other=0) - 1
     end = tl.load(ends + rank[:, None] * K + state[None, :], mask=mask, other=0.0)
@@ -117,7 +121,7 @@ def _backward(
             product = tl.dot(ahead_t, matrix, input_precision=PRECISION)
         else:
             product = _times_bands(
-                ahead, row, running, transition, K, 1, K, stride_row, stride_state, ROWS, STATES, BAND, PRECISION
+                ahead, row, running, transposed, K, stride_row, stride_state, ROWS, STATES, BAND, PRECISION
             )
         message = tl.where(running[:, None], product, message)
     mask = (rank < n)[:, None] & is_state[None, :]
@@ -138,7 +142,7 @@ def forward(
     K, strides = b.shape[1], (b.stride(0), b.stride(1))
     _forward[grid](
         b, starts.contiguous(), transition.contiguous(), alpha, scale, offsets, sizes, steps, K, *strides, flush,
-        ROWS=SEQUENCES, STATES=_padded(K), SHARED=K <= MOST_SHARED_STATES, BAND=BAND, PRECISION="tf32x3",
+        **options(K, shared_memory(b.device)),
     )  # fmt: skip
 
 
@@ -153,9 +157,9 @@ def backward(
     drifted = torch.zeros(w, dtype=torch.int32, device=ahead.device)
     lengths = packing.lengths[packing.order]
     _backward[grid](
-        alpha, ahead, scale, ends.contiguous(), transition.contiguous(), gamma, messages, drifted,
+        alpha, ahead, scale, ends.contiguous(), transition.T.contiguous(), gamma, messages, drifted,
         torch.empty_like(scale) if beta_max is None else beta_max, offsets, sizes, lengths, steps, K, *strides, drift,
-        ROWS=SEQUENCES, STATES=_padded(K), SHARED=K <= MOST_SHARED_STATES, BAND=BAND, PRECISION="tf32x3",
+        **options(K, shared_memory(ahead.device)),
     )  # fmt: skip
     return messages, drifted.bool()
 
@@ -167,5 +171,26 @@ def _launch(packing: Packing) -> tuple[Tensor, Tensor, Tensor, tuple[int]]:
     return packing.offsets, sizes, steps, (len(steps),)
 
 
-def _padded(n_states: int) -> int:
-    return max(16, int(triton.next_power_of_2(n_states)))
+def options(n_states: int, memory: int) -> dict[str, Any]:
+    """Of both kernels, for a device whose programs have ``memory`` bytes of shared memory each."""
+    states = max(16, int(triton.next_power_of_2(n_states)))
+    # A matrix in two parts of TF32, four tiles of rows, and a little for sums.
+    is_shared = states <= MOST_SHARED_STATES and 4 * (2 * states + 4 * SEQUENCES) * states + 1024 <= memory
+    return {
+        "ROWS": SEQUENCES,
+        "STATES": states,
+        "SHARED": is_shared,
+        "BAND": BAND,
+        "PRECISION": "tf32x3",
+        "num_warps": 4 if states <= 64 else 8,
+        "num_stages": 3,
+    }
+
+
+@cache
+def shared_memory(device: torch.device) -> int:
+    """Bytes that one program may have on this device; of the interpreter, as many as it likes."""
+    if device.type != "cuda":
+        return sys.maxsize
+    properties = triton.runtime.driver.active.utils.get_device_properties(device.index)
+    return int(properties["max_shared_mem"])
