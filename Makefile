@@ -2,7 +2,7 @@ PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
 QUICK ?=
-.PHONY: demo experiments docs check test pytest lowest faults kernels gpu huggingface lint types format clean
+.PHONY: demo experiments docs check test pytest lowest faults kernels gpu simulated-gpu huggingface lint types format clean
 
 # The first command: from a clone to pages with tables and plots, the first table in less than a minute after the
 # installation. Ctrl-C keeps the finished part. All models and questions, in about 8 minutes: .venv/bin/seqmodels compare
@@ -51,6 +51,11 @@ kernels: .venv
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "triton"
 	$(BIN)/python -m pytest tests/hmm/inference/test_triton_kernels.py \
 		tests/hmm/inference/test_triton_compilation.py
+
+# The contract on one row of each model class, on a GPU simulated by a CPU, which says where tensors of two devices meet:
+# some 15 minutes of a core.
+simulated-gpu: .venv
+	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p tests.simulated_gpu --one-row tests/test_contract.py
 
 # Every figure of a GPU, on a machine with torch for it: about 40 minutes, into benchmarks/results/gpu. It needs no
 # installation and no internet; TEXT is Shakespeare's characters, PAIRS the folder of multi30k. TINY=1 shows on a CPU that

@@ -384,7 +384,7 @@ class SequenceModel(Configurable, ABC):
     # -- what comes next -----------------------------------------------------------------------------------
 
     def predict_next(self, prefix: Any = None, *, source: Any = None) -> Any:
-        """A Pyro distribution over the raw step after ``prefix`` (None: the first step), given ``source``.
+        """A Pyro distribution over the raw step after ``prefix`` (None: the first step), given ``source``; on the CPU.
 
         Its ``p_end`` is the probability that the sequence ends here instead, 0 under ``length="given"``. Symbols under
         ``"stop"`` have the end as one more category, the last, so that ``log_prob(x)`` is what ``stream().update(x)``

@@ -523,7 +523,7 @@ def rough(row: Row) -> sm.SequenceModel:
         generator = torch.Generator().manual_seed(3)
         for parameter in inner.module_.parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            parameter.data += (0.1 * noise).to(parameter.dtype)
+            parameter.data += (0.1 * noise).to(parameter)
     if isinstance(model, sm.NGram):
         model.tables_ = _shaken(model.tables_)
     if isinstance(model, sm.Mixture):

@@ -469,8 +469,8 @@ def test_sources_of_one_length_start_together(row: Row) -> None:
     together, alone = cursor.start(sources, 2), [cursor.start(source, 1) for source in sources]
     for step in model.encoding_.encode(row.scored[2])[:4]:
         x = torch.as_tensor(step).unsqueeze(0)
-        expected = torch.cat([cursor.distribution(state).log_prob(x) for state in alone])
-        assert_allclose(cursor.distribution(together).log_prob(torch.cat([x, x])), expected, rtol=0, atol=1e-9)
+        expected = torch.cat([cursor.distribution(state).log_prob(x) for state in alone]).cpu()
+        assert_allclose(cursor.distribution(together).log_prob(torch.cat([x, x])).cpu(), expected, rtol=0, atol=1e-9)
         together, alone = cursor.advance(together, torch.cat([x, x])), [cursor.advance(s, x) for s in alone]
 
 
@@ -482,7 +482,7 @@ def test_states_of_a_cursor_are_values(row: Row) -> None:
     source = encode_source(model, row.source(len(item))) if row.conditional else None
 
     def log_prob(state: CursorState, x: torch.Tensor) -> np.ndarray:
-        return cursor.distribution(state).log_prob(x.expand(3, *x.shape)).double().numpy()
+        return cursor.distribution(state).log_prob(x.expand(3, *x.shape)).double().cpu().numpy()
 
     def advanced(state: CursorState, x: torch.Tensor, n: int) -> CursorState:
         return cursor.advance(state, x.expand(n, *x.shape))

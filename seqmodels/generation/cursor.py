@@ -32,7 +32,7 @@ class Cursor(Protocol):
 
     ``SequenceModel.cursor()`` makes one. What all steps share (tables of inputs, packed weights) is computed then,
     once, and many sequences can start from it. States are values: ``advance`` and ``select`` leave the state they are
-    given as it was, so that several continuations can go on from one.
+    given as it was, so that several continuations can go on from one. Steps and indices may be on any device.
     """
 
     def start(self, source: Source = None, n: int = 1) -> CursorState:
@@ -73,6 +73,12 @@ class Prediction:
     log_end: Tensor | None
     exact_log_continue: Tensor | None = None
 
+    def cpu(self) -> Prediction:
+        """The same prediction on the CPU."""
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        moved = {name: x.cpu() for name, x in tensors.items() if isinstance(x, Tensor)}
+        return replace(self, observation=self.observation.on_cpu(), **moved)
+
     @torch.no_grad()
     def log_prob(self, x: Tensor) -> Tensor:
         """``(n,)`` log-probability that the sequence goes on, and with ``x``."""
@@ -81,7 +87,8 @@ class Prediction:
     def log_prob_by_component(self, x: Tensor) -> Tensor:
         """``(n, K)`` log-probability of ``x`` in each component."""
         past = None if self.past is None else self.past.unsqueeze(1)
-        x = x.to(self.output_parameters.dtype) if x.is_floating_point() else x  # a stream's steps come in float64
+        # A stream's steps come in float64, and from the CPU.
+        x = x.to(self.output_parameters) if x.is_floating_point() else x.to(self.output_parameters.device)
         return self.observation.log_prob(self.output_parameters, x.unsqueeze(1), past)
 
     @torch.no_grad()
@@ -141,13 +148,15 @@ class Prediction:
         return torch.where(self.has_no_next_step.unsqueeze(-1), -math.log(self.log_weights.shape[-1]), self.log_weights)
 
     def as_distribution(self, shift: Tensor, scale: Tensor) -> Any:
-        """The first sequence's prediction as a Pyro distribution over raw values.
+        """The first sequence's prediction as a Pyro distribution over raw values, on the CPU, where users' values are.
 
         Symbols whose length is not given have one more category, the last: the end. Vectors: given that they go on. In
         both its ``p_end`` is the probability that the sequence ends here, 0 where lengths are given.
         """
         import pyro.distributions as dist
 
+        if self.output_parameters.device.type != "cpu":
+            return self.cpu().as_distribution(shift, scale)
         if self.has_no_next_step[0] and (self.log_end is None or self.log_end[0] < 0):
             raise ValueError("what came before has probability zero, so the model says nothing of what comes next")
         past = None if self.past is None else self.past[:1]
@@ -208,7 +217,7 @@ def select_rows(state: StateT, index: Tensor) -> StateT:
     whole: Any = state
     selected = whole
     if isinstance(whole, Tensor):
-        selected = whole.index_select(0, index)
+        selected = whole.index_select(0, index.to(whole.device))
     elif isinstance(whole, tuple):
         selected = tuple(select_rows(part, index) for part in whole)
     elif is_dataclass(whole) and not isinstance(whole, type):

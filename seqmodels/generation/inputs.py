@@ -101,9 +101,9 @@ def encode_step(model: GenerativeModel, x: Any, *, is_first: bool = True) -> tup
 
 
 def decoding_affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:
-    """``(shift, scale)`` from encoded to raw values, where and in the dtype in which the model computes."""
-    dtype, device = getattr(torch, model.dtype), model._device()
-    shift, scale = (torch.as_tensor(values, dtype=dtype, device=device) for values in model.encoding_.affine())
+    """``(shift, scale)`` from encoded to raw values, in the dtype in which the model computes; on the CPU."""
+    dtype = getattr(torch, model.dtype)
+    shift, scale = (torch.as_tensor(values, dtype=dtype) for values in model.encoding_.affine())
     return shift, scale
 
 

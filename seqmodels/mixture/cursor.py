@@ -100,7 +100,7 @@ def mixed_vectors(predictions: list[Prediction], log_weights: Tensor) -> Predict
 def _components(prediction: Prediction) -> Tensor:
     """``(n, K)`` float64 log-weights of the components, -inf where no next step has any probability."""
     if prediction.log_weights is None:
-        return torch.zeros(len(prediction.output_parameters), 1, dtype=torch.float64)
+        return prediction.output_parameters.new_zeros(len(prediction.output_parameters), 1, dtype=torch.float64)
     return prediction.log_weights.double()
 
 

@@ -145,4 +145,4 @@ def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
 
 def select(state: State, index: Tensor) -> State:
     """The state of these batch rows, in this order (beams, subsets)."""
-    return map_state(lambda tensor: torch.index_select(tensor, 0, index), state)
+    return map_state(lambda tensor: torch.index_select(tensor, 0, index.to(tensor.device)), state)

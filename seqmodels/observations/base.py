@@ -245,6 +245,10 @@ class Observation(Configurable, ABC):
         """The observation with its ``shared`` weights: the one whose densities and draws a network takes."""
         return self
 
+    def on_cpu(self) -> Observation:
+        """The observation with the weights it is bound to on the CPU."""
+        return self
+
     # -- tables from files ---------------------------------------------------------------------------------
 
     def check_table(self, table: Tensor, size: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -78,9 +79,12 @@ class Chords(Observation):
 
     def bound(self, shared: nn.Module | None) -> Chords:
         assert isinstance(shared, ChordWeights)
-        copy = self.clone()
-        copy._weights = shared
-        return copy
+        result = self.clone()
+        result._weights = shared
+        return result
+
+    def on_cpu(self) -> Chords:
+        return self.bound(copy.deepcopy(self.weights).cpu())
 
     @property
     def weights(self) -> ChordWeights:

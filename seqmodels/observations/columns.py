@@ -99,6 +99,9 @@ class Columns(Observation):
         modules = dict(shared.named_children())
         return Columns([(observation.bound(modules.get(str(i))), n) for i, (observation, n) in enumerate(self.groups)])
 
+    def on_cpu(self) -> Columns:
+        return Columns([(observation.on_cpu(), n) for observation, n in self.groups])
+
     def n_output_parameters(self, size: int) -> int:
         return sum(observation.n_output_parameters(n) for observation, n in self.groups)
 

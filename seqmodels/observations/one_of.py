@@ -37,6 +37,9 @@ class OneOf(Observation):
     def n_past(self) -> int:
         return max(observation.n_past for observation in self.observations)
 
+    def on_cpu(self) -> OneOf:
+        return OneOf([observation.on_cpu() for observation in self.observations])
+
     @property
     def sums_out_missing(self) -> bool:
         return self.n_past == 0 and all(observation.sums_out_missing for observation in self.observations)

@@ -79,7 +79,8 @@ class HMMGivenOffset(GivenOffset[HMMState]):
     cursor: HMMCursor
 
     def start(self, source: Source, n: int, mean: Tensor) -> tuple[HMMState, Tensor | None]:
-        return self.cursor.start(None, n), stacked_sources(source, n)
+        unread = stacked_sources(source, n)
+        return self.cursor.start(None, n), None if unread is None else unread.to(mean)
 
     def begin(self, state: HMMState) -> HMMState:
         return replace(state, n_scored=0)

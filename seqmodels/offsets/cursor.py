@@ -140,7 +140,8 @@ def evidence_of(model: GivenOffset[Any], examples: list[Example], offsets: np.nd
     n, size = offsets.shape
     result = Evidence(np.zeros((n, size, size)), np.zeros((n, size)), np.zeros((n, len(scales.values))))
     for group in _groups(model, examples, len(scales.values)):
-        mean, log_scales = torch.as_tensor(offsets[group]), scales.start(len(group))
+        log_scales = scales.start(len(group))
+        mean = torch.as_tensor(offsets[group], device=log_scales.device)
         sources: Any = [examples[i].source for i in group]
         given, unread = model.start(None if sources[0] is None else sources, len(group), mean)
         for step in () if unread is None else unread.unbind(1):

@@ -67,7 +67,8 @@ class OnlineCursor:
         """Take each sequence's next element; after the last of a segment learn from it."""
         advanced: list[SharedHistory] = []
         for group in state.groups:
-            advanced += self._advance_group(group, x[group.rows.to(x.device)])
+            rows = x[group.rows.to(x.device)].to(group.state.log_predicted.device)
+            advanced += self._advance_group(group, rows)
         return OnlineState(tuple(advanced))
 
     def _advance_group(self, group: SharedHistory, x: Tensor) -> list[SharedHistory]:

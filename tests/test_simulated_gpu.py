@@ -1,0 +1,55 @@
+"""One row of each class of model on a device that is not the CPU, as far as a CPU can tell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RULES = "test_the_cursor_agrees_with_the_evaluation_in_batches"
+
+MIXED = """
+import torch
+from tests.simulated_gpu import GPUMode, DeviceMismatchError
+
+def refused(compute):
+    try:
+        compute()
+    except (DeviceMismatchError, RuntimeError) as error:
+        return type(error).__name__
+    return "computed"
+
+with GPUMode():
+    here, there = torch.ones(2, 2), torch.ones(2, 2, device="gpu")
+    generator = torch.Generator().manual_seed(0)
+    print((there @ there).device, (there * here[0, 0]).device, there.cpu().device, float(there.sum()))
+    print(refused(lambda: here @ there), refused(lambda: here.add_(there)), refused(lambda: there.numpy()))
+    print(refused(lambda: torch.rand(2, generator=generator, device="gpu")))
+    layer = torch.nn.LSTM(2, 3).to("gpu")
+    layer(there)[0].sum().backward()
+    print(layer.weight_hh_l0.grad.device)
+"""
+
+
+def run(*command: str) -> str:
+    """What a process of its own prints: the device stays in a process for good."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_it_refuses_what_a_gpu_refuses() -> None:
+    assert run("-c", MIXED).splitlines() == [
+        "gpu:0 gpu:0 cpu 4.0",
+        "DeviceMismatchError DeviceMismatchError RuntimeError",
+        "DeviceMismatchError",
+        "gpu:0",
+    ]
+
+
+def test_every_class_of_model_runs_on_it() -> None:
+    options = ("-q", "-p", "tests.simulated_gpu", "-p", "no:cacheprovider", "--one-row", "-k", RULES)
+    assert "passed" in run("-m", "pytest", *options, "-o", "addopts=--import-mode=importlib", "tests/test_contract.py")
