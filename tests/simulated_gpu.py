@@ -257,7 +257,6 @@ def pytest_sessionstart() -> None:
 
 
 def _use_for_auto() -> None:
-    import seqmodels.hmm.corpus
     from seqmodels import MaskedTransformer, SequenceModel
     from seqmodels.neural.ops import precision
 
@@ -268,7 +267,6 @@ def _use_for_auto() -> None:
         return None if is_gpu(device) else original(name, device)
 
     SequenceModel._device = MaskedTransformer._device = device_of  # type: ignore[method-assign]
-    seqmodels.hmm.corpus.ELEMENTS_AT_ONCE["gpu"] = seqmodels.hmm.corpus.ELEMENTS_AT_ONCE["cuda"]
     original = precision.autocast_dtype
     for module in list(sys.modules.values()):
         if getattr(module, "autocast_dtype", None) is original:
