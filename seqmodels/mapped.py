@@ -138,6 +138,8 @@ def totals(arrays: Sequence[np.ndarray]) -> np.ndarray:
     if len(arrays) < MANY_OF_A_LENGTH * max(1, len(different)) or any_mapped(arrays):
         return np.array([total(array) for array in arrays])
     together, stops, result = np.concatenate(arrays), np.cumsum(lengths), np.empty(len(arrays))
+    if len(different) == 1:
+        return np.asarray(together.reshape(len(arrays), -1).sum(axis=1))
     for length in different.tolist():
         rows = np.flatnonzero(lengths == length)
         result[rows] = together[(stops[rows] - length)[:, None] + np.arange(length)].sum(axis=1)

@@ -345,7 +345,7 @@ class SequenceModel(Configurable, ABC):
 
     def score(self, X: Any, y: Any = None) -> float:
         """Nats per frame, byte or symbol: ``Σ log p / Σ units``. Higher is better."""
-        data = checked_data(self, X, y)
+        data = Data.of(X, y)
         return float(self.log_prob(data.X, data.y).sum() / data.scored.n_units.sum())
 
     def log_prob_marginal(

@@ -18,7 +18,7 @@ from seqmodels.observations import Observation
 from seqmodels.sequences import UNITS, Item, Kind, Sequences, as_sequences, listed, symbols_of_all
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that takes four times as long, and there may be millions
 class Example:
     """One encoded sequence: ``values`` are scored, ``source`` is what they are conditioned on.
 

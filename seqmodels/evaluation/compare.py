@@ -148,7 +148,7 @@ def compare(
         codes = _code_lengths(scored, parts.train, blocks, validation, jobs, on_progress)
         per_unit = {} if codes is None else dict(zip(codes.frame["model"], codes.frame["nats_per_unit"], strict=True))
         frame["code_length"] = frame["model"].map(per_unit).astype(float)
-    near = near_duplicates(parts.test.scored, None if parts.train is None else parts.train.scored)
+    near = near_duplicates(parts.test, parts.train)
     frame.attrs = {
         "baseline": base_name,
         "unit": measure.unit,
@@ -159,6 +159,7 @@ def compare(
         "n_duplicates": n_duplicates,
         "n_near_duplicates": max(0, near.n - n_duplicates),
         "shingle": near.window,
+        "shingle_of_inputs": near.input_window,
         "no_step": frame.attrs["no_step"],
         "iid": reference.name,
         "iid_words": reference.description,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqmodels.mapped import MappedArray
+from seqmodels.preparation import Data
 from seqmodels.sequences import Item, Sequences
 
 MIN_WINDOWS = {"text": 16, "symbols": 8, "vectors": 4}  # bytes, symbols, frames
@@ -28,13 +29,17 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)  # of the finaliser of SplitMix64 (Steele, 
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """``n`` test sequences share more than half of their windows of ``window`` steps with the training part."""
+    """``n`` test sequences share more than half of their windows of ``window`` steps with the training part.
+
+    Of pairs ``window`` is that of targets, and ``input_window`` that of inputs; without inputs it is 0.
+    """
 
     n: int
     window: int
+    input_window: int = 0
 
 
-def near_duplicates(test: Sequences, train: Sequences | None) -> NearDuplicates:
+def near_duplicates(test: Data, train: Data | None) -> NearDuplicates:
     """Count the test sequences of which more than half of the windows are in the training part, exact ones among them.
 
     All windows of k steps (shingles, Broder 1997) of the training part go, hashed, into a Bloom filter of at most 32
@@ -43,12 +48,26 @@ def near_duplicates(test: Sequences, train: Sequences | None) -> NearDuplicates:
     deviation of their feature, so that copies are found and similar ones are not. k is so large that windows of
     independent steps hardly agree by chance, at least 16 bytes, 8 symbols or 4 frames. Time is linear in the data.
 
+    A pair of input and target is one if both are, or one of them is and the other has no windows: labels that last
+    long are alike wherever they stand.
+
     Args:
-        test: the scored part.
-        train: the fitted part; None: there is none.
+        test: what is scored.
+        train: what was fitted; None: there is nothing.
     """
     if train is None:
         return NearDuplicates(0, 0)
+    shared, window = _shared(test.scored, train.scored)
+    if test.y is None or train.y is None:
+        return NearDuplicates(int((shared > SHARE).sum()), window)
+    of_inputs, input_window = _shared(test.X, train.X)
+    differs = (shared <= SHARE) | (of_inputs <= SHARE)  # not where either has no windows
+    has_windows = ~(np.isnan(shared) & np.isnan(of_inputs))
+    return NearDuplicates(int((has_windows & ~differs).sum()), window, input_window)
+
+
+def _shared(test: Sequences, train: Sequences) -> tuple[np.ndarray, int]:
+    """``(n,)`` the share of each test sequence's windows that are in the training part, NaN without windows; k."""
     codes = _Codes.of(train)
     n_steps = int(train.n_units.sum())
     k = _window(codes, train, n_steps)
@@ -56,14 +75,15 @@ def near_duplicates(test: Sequences, train: Sequences | None) -> NearDuplicates:
     for item in train.items:
         for windows in _windows_of_item(codes, item, k):
             seen.add(windows)
-    n = 0
-    for item in test.items:
+    shares = np.full(len(test), np.nan)
+    for i, item in enumerate(test.items):
         n_known, n_windows = 0, 0
         for windows in _windows_of_item(codes, item, k):
             n_known += int(seen.contains(windows).sum())
             n_windows += len(windows)
-        n += n_windows > 0 and n_known > SHARE * n_windows
-    return NearDuplicates(n, k)
+        if n_windows:
+            shares[i] = n_known / n_windows
+    return shares, k
 
 
 @dataclass(frozen=True)

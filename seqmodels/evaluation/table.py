@@ -395,6 +395,8 @@ def _notes_on_near_duplicates(frame: pd.DataFrame, measure: Measure) -> list[str
     if not n:
         return []
     window = f"windows of {frame.attrs['shingle']} {measure.unit}s"
+    if frame.attrs.get("shingle_of_inputs"):
+        window += f", and of {frame.attrs['shingle_of_inputs']} steps of their inputs,"
     return [
         f"{n} {'more of the' if frame.attrs['n_duplicates'] else 'of the'} held-out sequences share more than half of "
         f"their {window} with the training part."

@@ -192,8 +192,10 @@ class Corpus:
         return [i for i, w in enumerate(self.weights) if w > 0]
 
     def _groups(self, indices: list[int]) -> list[list[int]]:
-        weights, lengths = [self.weights[i] for i in indices], [len(self.sequences[i]) for i in indices]
-        return [[indices[j] for j in group] for group in grouped(weights, lengths, self.frames_at_once)]
+        numbers = np.asarray(indices, dtype=np.int64)
+        weights = np.asarray(self.weights, dtype=np.float64)[numbers]
+        lengths = np.fromiter(map(len, self.sequences), np.int64, len(self.sequences))[numbers]
+        return [numbers[group].tolist() for group in grouped(weights, lengths, self.frames_at_once)]
 
     def _pack_groups(self, groups: list[list[int]]) -> list[PackedBatch]:
         scratch = Scratch()
@@ -204,7 +206,8 @@ class Corpus:
         if self.n_past or self.states is not None or self.is_on_disk:
             whole = [Subsequence(i, 0, len(x), len(x)) for i, x in zip(indices, sequences, strict=True)]
             return self._pack(whole, scratch)
-        segments = Segments.fastest(list(map(len, sequences)), self.n_states, self.dtype, self.device)
+        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        segments = Segments.fastest(lengths, self.n_states, self.dtype, self.device)
         x = segments.packing.pack(self._in_precision(np.concatenate(sequences)).to(self.device))
         return PackedBatch(x, None, segments, self.weights[indices[0]], indices, scratch)
 
@@ -271,9 +274,9 @@ class Corpus:
         return [self._in_groups(each) for each in mini_batches]
 
     def _in_groups(self, parts: list[Subsequence]) -> MiniBatch:
-        weights = [self.weights[part.sequence] for part in parts]
-        groups = grouped(weights, list(map(len, parts)), self.frames_at_once)
-        return [[parts[j] for j in group] for group in groups]
+        weights = np.array([self.weights[part.sequence] for part in parts])
+        groups = grouped(weights, np.array(list(map(len, parts))), self.frames_at_once)
+        return [[parts[j] for j in group.tolist()] for group in groups]
 
     def n_frames(self, mini_batch: MiniBatch) -> float:
         """Frames of a mini-batch, by weight."""
@@ -287,21 +290,21 @@ def cut(sequence: int, length: int, size: int) -> list[Subsequence]:
     return [Subsequence(sequence, a, b, length) for a, b in pairwise(edges)]
 
 
-def grouped(weights: Sequence[float], lengths: Sequence[int], most: int) -> list[list[int]]:
+def grouped(weights: np.ndarray, lengths: np.ndarray, most: int) -> list[np.ndarray]:
     """Positions, those of one weight and like length together, with at most ``most`` frames unless one alone has more.
 
-    >>> grouped([1.0, 1.0, 2.0, 1.0], [3, 9, 1, 2], most=5)
+    >>> [group.tolist() for group in grouped(np.array([1.0, 1.0, 2.0, 1.0]), np.array([3, 9, 1, 2]), most=5)]
     [[3, 0], [1], [2]]
     """
     order = np.lexsort((lengths, weights))
-    in_order, n_frames = np.asarray(weights)[order], np.cumsum(np.asarray(lengths)[order])
-    groups: list[list[int]] = []
+    in_order, n_frames = weights[order], np.cumsum(lengths[order])
+    groups: list[np.ndarray] = []
     start = 0
     while start < len(order):
         before = n_frames[start - 1] if start else 0
         full = int(np.searchsorted(n_frames, before + most, side="right"))
         stop = min(max(full, start + 1), int(np.searchsorted(in_order, in_order[start], side="right")))
-        groups.append(order[start:stop].tolist())
+        groups.append(order[start:stop])
         start = stop
     return groups
 

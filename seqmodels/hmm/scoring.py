@@ -7,7 +7,7 @@ otherwise checked by a warm-up from a flat start; where neither proves it, the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -59,14 +59,14 @@ def score_steps(
     return results
 
 
-def _scored_of_batch(parameters: Parameters, batch: PackedBatch, filtered: Filtered) -> Iterator[np.ndarray]:
+def _scored_of_batch(parameters: Parameters, batch: PackedBatch, filtered: Filtered) -> list[np.ndarray]:
     """The steps of each sequence of a batch without sources, and its end where that is an event."""
     steps = batch.segments.packing.unpack(filtered.steps).cpu().numpy()
     lengths = batch.segments.lengths.cpu().numpy()
     if parameters.final is not None and filtered.ends is not None:
         steps = np.insert(steps, np.cumsum(lengths), filtered.ends.cpu().numpy())
         lengths = lengths + 1
-    return (steps[a:b] for a, b in pairwise(np.cumsum([0, *lengths.tolist()]).tolist()))
+    return [steps[a:b] for a, b in pairwise([0, *np.cumsum(lengths).tolist()])]
 
 
 def _scored_steps(steps: Tensor, end: float | None, first: int, log_continue: float) -> np.ndarray:
@@ -97,7 +97,8 @@ def _longer_than_a_batch(parameters: Parameters, corpus: Corpus, sources: Sequen
     If the chain does not forget, those on disk alone: it is slow in parts, and what is in memory is read at once.
     """
     most = corpus.frames_at_once
-    long = {i for i, x in enumerate(corpus.sequences) if len(x) > most and sources[i] is None and corpus.weights[i] > 0}
+    lengths = np.fromiter(map(len, corpus.sequences), np.int64, len(corpus.sequences))
+    long = {i for i in np.flatnonzero(lengths > most).tolist() if sources[i] is None and corpus.weights[i] > 0}
     if long and not is_ergodic(parameters.transition > 0):
         return {i for i in long if isinstance(corpus.sequences[i], OnDisk)}
     return long

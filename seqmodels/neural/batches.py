@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from seqmodels.neural.ops.padding import pad_right
-from seqmodels.preparation import Example, OnDisk
+from seqmodels.preparation import Example, OnDisk, no_garbage_collection
 
 FRAMES_LOOKED_BACK = 1 << 10  # at once, for a value that is not missing
 STRETCHES = 64  # of consecutive steps, of which a block is made
 MAX_RANGES = 1 << 17  # of an epoch in memory: more are shuffled by blocks
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen, as Example
 class Row:
     """One sequence as a network reads it.
 
@@ -53,7 +53,7 @@ class Row:
         return len(self.values) + self.has_end
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class StepRange:
     """Steps ``begin .. end - 1`` of a row."""
 
@@ -315,7 +315,9 @@ class Batching:
         n_ranges = sum(-(-row.n_steps // longest) for row in rows)
         if n_ranges > MAX_RANGES:
             return -(-n_ranges // self.batch_size) * -(-longest // self.bptt)
-        return sum(1 for _ in self.epoch(rows, np.random.default_rng(0)))
+        rng = np.random.default_rng(0)
+        batches = (batch for block in self._blocks(rows, rng) for batch in self._batches(rows, block, rng))
+        return sum(-(-max(map(len, batch)) // self.bptt) for batch in batches)
 
     def _blocks(self, rows: list[Row], rng: np.random.Generator) -> Iterator[list[tuple[int, int, int]]]:
         """All rows, ``(row, first step, one after the last)``; of very many ranges the rows are cut into blocks.
@@ -346,7 +348,8 @@ class Batching:
         self, rows: list[Row], block: list[tuple[int, int, int]], rng: np.random.Generator
     ) -> list[list[StepRange]]:
         longest = self.longest_range(rows)
-        ranges = [r for i, a, b in block for r in self._divide(i, rows[i], a, b, longest, rng)]
+        with no_garbage_collection():
+            ranges = [r for i, a, b in block for r in self._divide(i, rows[i], a, b, longest, rng)]
         # Like lengths together, sources first, but not always the same ones; and no batch much smaller than another.
         noise = rng.uniform(0.9, 1.1, len(ranges))
         lengths = [len(r) * x for r, x in zip(ranges, noise, strict=True)]

@@ -41,7 +41,7 @@ from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_s
 from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.precision import DTYPES, squares_exceed_float32, where_largest
-from seqmodels.preparation import MAX_HELD_OUT, Example, OnDisk
+from seqmodels.preparation import MAX_HELD_OUT, Example, OnDisk, no_garbage_collection
 from seqmodels.randomness import InitialDraws, fit_generator, training_draws
 from seqmodels.sequences import Kind
 from seqmodels.training import BatchResult, Perturbation, Transformation, checkpoints_of_fit, train, whole_weights
@@ -281,7 +281,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return scale if self.tie_embeddings else None
 
     def _rows(self, examples: list[Example]) -> list[Row]:
-        return [Row.from_example(e, self.module_.network.reads_source, self.length_ == "stop") for e in examples]
+        reads_source, has_end = self.module_.network.reads_source, self.length_ == "stop"
+        with no_garbage_collection():
+            return [Row.from_example(e, reads_source, has_end) for e in examples]
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         return log_prob_steps(self._evaluation_module(), self.observation_, self._rows(examples), self._windowing())

@@ -24,7 +24,7 @@ from seqmodels.neural.ops.cross_entropy import linear_log_prob
 from seqmodels.neural.ops.precision import autocast
 from seqmodels.neural.ops.tied_linear import TiedLinear
 from seqmodels.observations import Categorical, Observation
-from seqmodels.preparation import OnDisk
+from seqmodels.preparation import OnDisk, no_garbage_collection
 
 LARGE_VOCABULARY = 1_024  # symbols, from which on the output layer and its softmax are computed together, in blocks
 MAX_STEPS_PER_BATCH = 16_384  # bounds memory, changes nothing
@@ -151,13 +151,12 @@ def _batches_of_windows(rows: list[Row], windowing: Windowing, n_steps: int) -> 
     Those of a row on disk are in batches of their own, in their order.
     """
     in_memory = [i for i, row in enumerate(rows) if not _is_on_disk(row)]
-    yield from _in_batches(
-        sorted(
-            ((StepRange(i, b, e), s) for i in in_memory for b, e, s in windowing.windows(rows[i].n_steps)),
-            key=lambda window: len(window[0]),
-        ),
-        n_steps,
-    )
+    lengths = [rows[i].n_steps for i in in_memory]
+    windows_of = {n: windowing.windows(n) for n in set(lengths)}
+    with no_garbage_collection():
+        every = [(StepRange(i, b, e), s) for i, n in zip(in_memory, lengths, strict=True) for b, e, s in windows_of[n]]
+    order = np.argsort([steps.end - steps.begin for steps, _ in every], kind="stable")
+    yield from _in_batches([every[j] for j in order.tolist()], n_steps)
     for i, row in enumerate(rows):
         if _is_on_disk(row):
             windows = ((StepRange(i, b, e), s) for b, e, s in windowing.each_window(row.n_steps))
@@ -166,11 +165,11 @@ def _batches_of_windows(rows: list[Row], windowing: Windowing, n_steps: int) -> 
 
 
 def _in_batches(windows: list[tuple[StepRange, int]], n_steps: int) -> Iterator[list[tuple[StepRange, int]]]:
-    at = 0
+    at, lengths = 0, [steps.end - steps.begin for steps, _ in windows]
     while at < len(windows):
         size = 1
-        limit = max(n_steps, len(windows[at][0]))
-        while at + size < len(windows) and (size + 1) * len(windows[at + size][0]) <= limit:
+        limit = max(n_steps, lengths[at])
+        while at + size < len(windows) and (size + 1) * lengths[at + size] <= limit:
             size += 1
         yield windows[at : at + size]
         at += size

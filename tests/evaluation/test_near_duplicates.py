@@ -8,6 +8,7 @@ import pytest
 import seqmodels as sm
 from seqmodels.evaluation import near_duplicates as module
 from seqmodels.evaluation.near_duplicates import _Codes, _windows, _windows_of_item, near_duplicates
+from seqmodels.preparation import Data
 
 
 def texts(rng, n, length=400):
@@ -47,8 +48,8 @@ def test_texts_with_few_changes_are_found():
     rng = np.random.default_rng(1)
     train = texts(rng, 50)
     near, far, halves = changed(train[3], rng, 5), changed(train[4], rng, 100), train[5][:150] + texts(rng, 1)[0][:250]
-    test = sm.Sequences([*texts(rng, 5), near, far, halves, train[6]])
-    assert near_duplicates(test, sm.Sequences(train)).n == 2  # near and the copy
+    test = [*texts(rng, 5), near, far, halves, train[6]]
+    assert near_duplicates(Data.of(test), Data.of(train)).n == 2  # near and the copy
 
 
 @pytest.mark.parametrize("kind", ["symbols", "words", "vectors"])
@@ -61,17 +62,47 @@ def test_symbols_and_vectors(kind):
         train, other = ([rng.normal(size=(100, 2)).cumsum(0) for _ in range(20)] for _ in range(2))
     n = len(train[0])
     copy = np.concatenate([train[3][: n * 3 // 4], other[0][n * 3 // 4 :]])
-    result = near_duplicates(sm.Sequences([*other, copy]), sm.Sequences(train))
+    result = near_duplicates(Data.of([*other, copy]), Data.of(train))
     assert result.n == 1
     if kind == "vectors":
         noise = 1e-6 * rng.normal(size=copy.shape)  # as of another format of a file
-        assert near_duplicates(sm.Sequences([copy + noise, copy + 0.5]), sm.Sequences(train)).n == 1
+        assert near_duplicates(Data.of([copy + noise, copy + 0.5]), Data.of(train)).n == 1
 
 
 def test_silence_and_sequences_that_are_too_short_do_not_count():
-    train = sm.Sequences([np.zeros(100, dtype=int), np.arange(100) % 7])
-    assert near_duplicates(sm.Sequences([np.zeros(50, dtype=int), np.array([0, 1])]), train).n == 0
+    train = Data.of([np.zeros(100, dtype=int), np.arange(100) % 7])
+    assert near_duplicates(Data.of([np.zeros(50, dtype=int), np.array([0, 1])]), train).n == 0
     assert near_duplicates(train, None).n == 0
+
+
+def test_labels_that_last_are_no_near_duplicates_but_copies_of_the_inputs_are():
+    rng = np.random.default_rng(6)
+
+    def pairs(n):
+        """Frames, and labels that change once."""
+        return [rng.normal(size=(120, 2)) for _ in range(n)], [np.repeat([0, 1], 60) for _ in range(n)]
+
+    (x, y), (other_x, other_y) = pairs(12), pairs(6)
+    train = Data.of(x, y)
+    assert near_duplicates(Data.of(other_y), Data.of(y)).n == 6
+    assert near_duplicates(Data.of(other_x, other_y), train).n == 0
+    copy = np.concatenate([x[0][:90], other_x[0][90:]])
+    assert near_duplicates(Data.of([copy, other_x[1]], other_y[:2]), train).n == 1
+    constant = np.zeros(120, dtype=int)  # has no windows, so that the input decides
+    assert near_duplicates(Data.of([copy, other_x[1]], [constant, constant]), train).n == 1
+    assert near_duplicates(Data.of([copy], [rng.integers(0, 2, 120)]), train).n == 0  # another target
+
+
+def test_the_table_names_the_windows_of_inputs_and_targets():
+    rng = np.random.default_rng(7)
+    x, y = texts(rng, 12, 100), texts(rng, 12, 100)
+    x[-1], y[-1] = changed(x[0], rng, 2), changed(y[0], rng, 2)
+    model = sm.TransformerSeq2Seq(d_model=8, max_steps=1)
+    result = sm.compare({"transformer": model}, x[:10], y[:10], test=(x[10:], y[10:]))
+    attrs = result.frame.attrs
+    assert attrs["n_near_duplicates"] == 1
+    windows = f"windows of {attrs['shingle']} bytes, and of {attrs['shingle_of_inputs']} steps of their inputs,"
+    assert f"1 of the held-out sequences share more than half of their {windows} with" in result.how_to_read()
 
 
 def test_the_table_counts_them_beside_exact_ones():
@@ -91,7 +122,7 @@ def test_time_is_linear():
     rng = np.random.default_rng(4)
     times = []
     for n in (200_000, 800_000):
-        train = sm.Sequences(["".join(map(chr, rng.integers(97, 123, n)))])
+        train = Data.of(["".join(map(chr, rng.integers(97, 123, n)))])
         began = time.process_time()
         near_duplicates(train, train)
         times.append(time.process_time() - began)

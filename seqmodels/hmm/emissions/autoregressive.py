@@ -33,8 +33,10 @@ from seqmodels.hmm.emissions.base import (
 from seqmodels.hmm.emissions.kmeans import in_comparable_units, kmeans_labels
 from seqmodels.hmm.inference.densities import Densities, LogDensities
 from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.hmm.inference.segments import loops_are_worth_compiling
 from seqmodels.observations import AutoregressiveGaussian, gaussian
 
+FEWEST_STATES_COMPILED = 4  # of densities and sums as compiled loops, which take four at a time
 START_ROUNDS = 10  # of EM on one state, from which a start with missing values is made
 
 
@@ -43,22 +45,19 @@ class RegressionDesign:
     """What all E-steps read of the n complete frames of a batch; frames stand on the last axis.
 
     Attributes:
-        columns: ``(pD + D, n)``, ``(past, x)``, in the precision of x; zeros before the first p steps are over, so that
-            all features of these frames are zero.
-        has_past: ``(n,)`` float64, 1 or, before the first p steps are over, 0.
+        columns: ``(pD + D + 1, n)``, ``(past, x, 1)``, in the precision of x; zeros before the first p steps are over.
         early: the columns of the latter.
         incomplete: ``(N,)`` bool, the frames with a missing value, of themselves or of their past; None: there are
             none.
     """
 
     columns: Tensor
-    has_past: Tensor
     early: Tensor
     incomplete: Tensor | None
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Quadratic features ``(F, m)`` of m frames at a time, float64; each block is written over the one before."""
-        size, n = self.columns.shape
+        size, n = len(self.columns) - 1, self.columns.shape[1]
         height = quadratic.n_features(size)
         buffer = None
         for rows in row_blocks(n, height, self.columns.device):
@@ -66,8 +65,8 @@ class RegressionDesign:
             if buffer is None:
                 buffer = columns.new_empty(height * columns.shape[1])
             features = buffer[: height * columns.shape[1]].view(height, -1)
-            quadratic.features_of_columns(columns, features)
-            features[-1] = self.has_past[rows]
+            quadratic.features_of_columns(columns[:-1], features)
+            features[-1] = columns[-1]
             yield rows, features
 
 
@@ -124,9 +123,17 @@ class AutoregressiveEmission(Emission):
     def _log_prob_of_complete(
         self, table: Tensor, x: Tensor, past: Tensor, design: RegressionDesign, log_b: Tensor
     ) -> None:
-        theta = self._coefficients(table)
-        for rows, features in design.blocks():
-            log_b.T[:, rows] = theta @ features
+        if self._runs_compiled(len(table), design):
+            from seqmodels.hmm.emissions.compiled_regressions import log_densities
+
+            whitening, constants = self._whitening(table)
+            past_then_x = torch.arange(len(design.columns) - 1).split([self.n_regressors, self.size])
+            order = torch.cat([past_then_x[1], past_then_x[0], torch.tensor([len(design.columns) - 1])])
+            log_densities(whitening, constants, design.columns, order, log_b.T)
+        else:
+            theta = self._coefficients(table)
+            for rows, features in design.blocks():
+                log_b.T[:, rows] = theta @ features
         frames, before = x[design.early].double(), past[design.early, : self.observation.order].double()
         first = self.observation.log_prob(table[:1], frames, before)  # shared by all states
         log_b[design.early] = first.to(log_b.dtype).unsqueeze(1)
@@ -135,14 +142,29 @@ class AutoregressiveEmission(Emission):
         assert past is not None
         design: RegressionDesign = self._design(x, past) if memo is None else memo
         of_complete = gamma if design.incomplete is None else gamma[~design.incomplete]
-        n_features = quadratic.n_features(self.n_regressors + self.size)
-        sums = torch.zeros(gamma.shape[1], n_features, dtype=torch.float64, device=x.device)
-        for rows, features in design.blocks():
-            sums.addmm_(of_complete.T[:, rows].double(), features.T)
+        sums = self._sums_of_complete(design, of_complete)
         if design.incomplete is not None:
             for rows in design.incomplete.nonzero().squeeze(1).split(self._rows_at_once(len(table), x.device)):
                 sums += self._expected_statistics(table, x[rows], past[rows], gamma[rows])
         return (sums,)
+
+    def _sums_of_complete(self, design: RegressionDesign, gamma: Tensor) -> Tensor:
+        """``(K, F)`` of frames without missing values."""
+        if self._runs_compiled(gamma.shape[1], design):
+            from seqmodels.hmm.emissions.compiled_regressions import second_moments
+
+            moments = second_moments(design.columns, gamma.T)
+            return quadratic.sums_of_moments(moments[:, :-1, :-1], moments[:, :-1, -1], moments[:, -1, -1])
+        n_features = quadratic.n_features(self.n_regressors + self.size)
+        sums = torch.zeros(gamma.shape[1], n_features, dtype=torch.float64, device=gamma.device)
+        for rows, features in design.blocks():
+            sums.addmm_(gamma.T[:, rows].double(), features.T)
+        return sums
+
+    def _runs_compiled(self, n_states: int, design: RegressionDesign) -> bool:
+        """Whether compiled loops are worth loading."""
+        n_frames = design.columns.shape[1]
+        return n_states >= FEWEST_STATES_COMPILED and loops_are_worth_compiling(n_frames, design.columns.device)
 
     def _design(self, x: Tensor, past: Tensor) -> RegressionDesign:
         is_incomplete = self._incomplete(x, past)
@@ -151,9 +173,9 @@ class AutoregressiveEmission(Emission):
         if incomplete is not None:
             x, history = x[~incomplete], history[~incomplete]
         is_early = torch.isnan(history).any(1)
-        columns = torch.cat([history.T, x.T])  # (pD + D, n)
+        columns = torch.cat([history.T, x.T, x.new_ones(1, len(x))])  # (pD + D + 1, n)
         columns.masked_fill_(is_early, 0.0)
-        return RegressionDesign(columns, (~is_early).double(), is_early.nonzero().squeeze(1), incomplete)
+        return RegressionDesign(columns, is_early.nonzero().squeeze(1), incomplete)
 
     def _incomplete(self, x: Tensor, past: Tensor) -> Tensor:
         """``(N,)`` whether a value of the frame or of its past is missing; the past before the start is not."""
@@ -178,6 +200,19 @@ class AutoregressiveEmission(Emission):
         weighted = weights.unsqueeze(-1) * mean
         products = weighted.mT @ mean + torch.einsum("kn,knij->kij", weights, covariance)
         return quadratic.sums_of_moments(products, weighted.sum(1), weights.sum(1))
+
+    def _whitening(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        """log N(x; A past + c, Σ) = const - ½ ‖Lᵀ (I, -A, -c) (x, past, 1)‖², with ``Σ⁻¹ = L Lᵀ``: the matrices
+        ``(K, D, D + pD + 1)``, of which Lᵀ is upper triangular, and the constants ``(K,)``.
+        """
+        matrix, intercept, shape, *_ = self.observation.unpack(table, self.size)
+        factor = gaussian.precision_factor(
+            shape, self.size, self.observation.covariance_type, self.observation.min_covariance
+        )
+        identity = torch.eye(self.size, dtype=table.dtype, device=table.device).expand(len(table), -1, -1)
+        residual = torch.cat([identity, -matrix, -intercept.unsqueeze(-1)], dim=-1)
+        log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return factor.mT @ residual, log_det - 0.5 * self.size * math.log(2 * math.pi)
 
     def _coefficients(self, table: Tensor) -> Tensor:
         """log N(x; A past + c, Σ) = const - ½ (R w - c)ᵀ P (R w - c), with ``R = (-A, I)`` and ``w = (past, x)``."""

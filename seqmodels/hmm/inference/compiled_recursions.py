@@ -23,6 +23,7 @@ from seqmodels.hmm.inference.packing import Packing
 from seqmodels.hmm.inference.threads import run_parts
 
 WIDTH = 64  # sequences of a block
+MOST_PARTS = 256  # that blocks are called in
 ROWS_SUMMED = 512  # rows that are added up in the precision of computation
 WORTH_SHARING = 20_000_000  # multiplications from which a second thread gains
 
@@ -112,6 +113,28 @@ def _forward_block(
 
 
 @compiled(any_order=True)
+def _forward_blocks(
+    transition: np.ndarray,
+    b: np.ndarray,
+    offsets: np.ndarray,
+    ranks: tuple[int, int],
+    starts: np.ndarray,
+    alpha: np.ndarray,
+    scale: np.ndarray,
+    flush: Any,
+) -> None:
+    """All steps of the blocks of a range of sequences, from messages ``starts`` (K, w)."""
+    K, times = len(transition), (0, len(offsets) - 1)
+    predicted = np.zeros(K * WIDTH, starts.dtype)
+    for first in range(ranks[0], ranks[1], WIDTH):
+        stop = min(first + WIDTH, ranks[1])
+        for j in range(K):
+            predicted[j * WIDTH : j * WIDTH + stop - first] = starts[j, first:stop]
+            predicted[j * WIDTH + stop - first : (j + 1) * WIDTH] = 0
+        _forward_block(transition, b, offsets, times, (first, stop), predicted, alpha, scale, flush, True)
+
+
+@compiled(any_order=True)
 def _backward_block(
     transposed: np.ndarray,
     b: np.ndarray,
@@ -184,6 +207,30 @@ def _backward_block(
     for j in range(K):
         for n in range(was_running):
             messages[j, first + n] = message[j * WIDTH + n]
+
+
+@compiled(any_order=True)
+def _backward_blocks(
+    transposed: np.ndarray,
+    b: np.ndarray,
+    offsets: np.ndarray,
+    ranks: tuple[int, int],
+    alpha: np.ndarray,
+    scale: np.ndarray,
+    ends: np.ndarray,
+    rescale_every: int,
+    drift: Any,
+    gamma: np.ndarray,
+    beta_max: np.ndarray,
+    messages: np.ndarray,
+    drifted: np.ndarray,
+) -> None:
+    """The same of the blocks of a range of sequences."""
+    for first in range(ranks[0], ranks[1], WIDTH):
+        block = (first, min(first + WIDTH, ranks[1]))
+        _backward_block(
+            transposed, b, offsets, block, alpha, scale, ends, rescale_every, drift, gamma, beta_max, messages, drifted
+        )
 
 
 @compiled(any_order=True)
@@ -281,13 +328,12 @@ def forward(
         return
     offsets = packing.offsets.numpy()
     a, b_rows, alpha_rows, scales = (_array(each) for each in (transition.contiguous(), b.mT, alpha.mT, scale))
-    messages, least, times = _array(starts.mT.contiguous()), _number(flush, b), (0, len(offsets) - 1)
+    messages, least = _array(starts.mT.contiguous()), _number(flush, b)
 
     def run(ranks: tuple[int, int]) -> None:
-        predicted = _buffer(messages, ranks)
-        _forward_block(a, b_rows, offsets, times, ranks, predicted, alpha_rows, scales, least, True)
+        _forward_blocks(a, b_rows, offsets, ranks, messages, alpha_rows, scales, least)
 
-    _each_block(starts.shape[0], packing.n_frames * transition.numel(), run)
+    _each_part(starts.shape[0], packing.n_frames * transition.numel(), run)
 
 
 def warm_start(transition: Tensor, b: Tensor, packing: Packing, *, size: int, margin: int, flush: float) -> Tensor:
@@ -337,12 +383,12 @@ def backward(
     gamma_rows, largest_beta, result, has_drifted = (_array(each) for each in (gamma.mT, no_maximum, messages, drifted))
 
     def run(ranks: tuple[int, int]) -> None:
-        _backward_block(
+        _backward_blocks(
             a, b_rows, offsets, ranks, alpha_rows, scales, after, rescale_every, limit,
             gamma_rows, largest_beta, result, has_drifted,
         )  # fmt: skip
 
-    _each_block(len(ends), packing.n_frames * transition.numel(), run)
+    _each_part(len(ends), packing.n_frames * transition.numel(), run)
     return messages.mT, drifted
 
 
@@ -379,11 +425,11 @@ def _each_block(n_sequences: int, n_products: int, run: Callable[[tuple[int, int
     run_parts(blocks, run, is_worth_sharing=n_products >= WORTH_SHARING)
 
 
-def _buffer(messages: np.ndarray, ranks: tuple[int, int]) -> np.ndarray:
-    """The messages (K, w) of a block, as a buffer."""
-    buffer = np.zeros((len(messages), WIDTH), messages.dtype)
-    buffer[:, : ranks[1] - ranks[0]] = messages[:, slice(*ranks)]
-    return buffer.ravel()
+def _each_part(n_sequences: int, n_products: int, run: Callable[[tuple[int, int]], None]) -> None:
+    """The same of several blocks at a time, where there are very many."""
+    size = WIDTH * -(-n_sequences // (WIDTH * MOST_PARTS))
+    parts = [(first, min(first + size, n_sequences)) for first in range(0, n_sequences, size)]
+    run_parts(parts, run, is_worth_sharing=n_products >= WORTH_SHARING)
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -1,0 +1,146 @@
+"""Log-densities and second moments of linear regressions in compiled loops, in float64, four states at a time.
+
+As matrix products both need all products of two entries of every frame, written to memory and read again. Here a
+density is the sum of the squares of its whitened residuals, and products are multiplied as they are added up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.compiled import compiled
+from seqmodels.hmm.inference.threads import Part, run_parts
+
+PART = 1 << 15  # frames of a part, which one thread takes and whose sums are added up by themselves
+FRAMES = 192  # of a block of densities, which the cache nearest to the processor holds
+FRAMES_SUMMED = 512  # of a block of sums: these are longer, so that vectors are less often added up to one number
+FOUR = 4  # states, and columns, at a time: so many products are kept in registers
+
+
+@compiled(any_order=True)
+def _log_densities(
+    whitening: np.ndarray,
+    constants: np.ndarray,
+    columns: np.ndarray,
+    order: np.ndarray,
+    part: Part,
+    w: np.ndarray,
+    residuals: np.ndarray,
+    densities: np.ndarray,
+    result: np.ndarray,
+) -> None:
+    """``result (K, N)`` of a part of the frames, given the rows ``order (W,)`` of ``columns``.
+
+    ``whitening (K', D, W')``: K' and W' are multiples of four; the rest is zeros, and so are the first d entries of row
+    d. ``constants (K',)``: the log-densities of residuals of zero. To work with: ``w (W', FRAMES)``, zeros at first,
+    ``residuals (4, FRAMES)`` and ``densities (4, FRAMES)``.
+    """
+    K, (padded_states, D, width) = len(result), whitening.shape
+    for start in range(part[0], part[1], FRAMES):
+        stop = min(start + FRAMES, part[1])
+        n = stop - start
+        for i in range(len(order)):
+            w[i, :n] = columns[order[i], start:stop]
+        p0, p1, p2, p3 = densities[0, :n], densities[1, :n], densities[2, :n], densities[3, :n]
+        r0, r1, r2, r3 = residuals[0, :n], residuals[1, :n], residuals[2, :n], residuals[3, :n]
+        for k in range(0, padded_states, FOUR):
+            for state in range(FOUR):
+                densities[state] = constants[k + state]
+            for d in range(D):
+                residuals[:] = 0.0
+                for i in range(d // FOUR * FOUR, width, FOUR):
+                    x0, x1, x2, x3 = w[i, :n], w[i + 1, :n], w[i + 2, :n], w[i + 3, :n]
+                    a, b, c, e = whitening[k, d], whitening[k + 1, d], whitening[k + 2, d], whitening[k + 3, d]
+                    a0, a1, a2, a3 = a[i], a[i + 1], a[i + 2], a[i + 3]
+                    b0, b1, b2, b3 = b[i], b[i + 1], b[i + 2], b[i + 3]
+                    c0, c1, c2, c3 = c[i], c[i + 1], c[i + 2], c[i + 3]
+                    e0, e1, e2, e3 = e[i], e[i + 1], e[i + 2], e[i + 3]
+                    for t in range(n):
+                        r0[t] += a0 * x0[t] + a1 * x1[t] + a2 * x2[t] + a3 * x3[t]
+                        r1[t] += b0 * x0[t] + b1 * x1[t] + b2 * x2[t] + b3 * x3[t]
+                        r2[t] += c0 * x0[t] + c1 * x1[t] + c2 * x2[t] + c3 * x3[t]
+                        r3[t] += e0 * x0[t] + e1 * x1[t] + e2 * x2[t] + e3 * x3[t]
+                for t in range(n):
+                    p0[t] -= 0.5 * (r0[t] * r0[t])
+                    p1[t] -= 0.5 * (r1[t] * r1[t])
+                    p2[t] -= 0.5 * (r2[t] * r2[t])
+                    p3[t] -= 0.5 * (r3[t] * r3[t])
+            for state in range(min(FOUR, K - k)):
+                result[k + state, start:stop] = densities[state, :n]
+
+
+@compiled(any_order=True)
+def _second_moments(columns: np.ndarray, weights: np.ndarray, part: Part, sums: np.ndarray) -> None:
+    """``sums[i, j, k] += Σ_t weights[k, t] columns[i, t] columns[j, t]`` of a part of the frames, for i ≤ j.
+
+    ``columns (W, N)``, ``weights (K, N)``, ``sums (W, W + 3, K')``, where K' is a multiple of four.
+    """
+    K, W, padded_states = len(weights), len(columns), sums.shape[2]
+    w, g = np.zeros((W + FOUR - 1, FRAMES_SUMMED)), np.zeros((padded_states, FRAMES_SUMMED))
+    for start in range(part[0], part[1], FRAMES_SUMMED):
+        stop = min(start + FRAMES_SUMMED, part[1])
+        n = stop - start
+        for i in range(W):
+            w[i, :n] = columns[i, start:stop]
+        for k in range(K):
+            g[k, :n] = weights[k, start:stop]
+        for i in range(W):
+            x = w[i, :n]
+            for j in range(i, W, FOUR):
+                y0, y1, y2, y3 = w[j, :n], w[j + 1, :n], w[j + 2, :n], w[j + 3, :n]
+                for k in range(0, padded_states, FOUR):
+                    g0, g1, g2, g3 = g[k, :n], g[k + 1, :n], g[k + 2, :n], g[k + 3, :n]
+                    a0, b0, c0, d0 = 0.0, 0.0, 0.0, 0.0
+                    a1, b1, c1, d1 = 0.0, 0.0, 0.0, 0.0
+                    a2, b2, c2, d2 = 0.0, 0.0, 0.0, 0.0
+                    a3, b3, c3, d3 = 0.0, 0.0, 0.0, 0.0
+                    for t in range(n):
+                        a, b, c, d = x[t] * y0[t], x[t] * y1[t], x[t] * y2[t], x[t] * y3[t]
+                        a0, b0, c0, d0 = a0 + g0[t] * a, b0 + g0[t] * b, c0 + g0[t] * c, d0 + g0[t] * d
+                        a1, b1, c1, d1 = a1 + g1[t] * a, b1 + g1[t] * b, c1 + g1[t] * c, d1 + g1[t] * d
+                        a2, b2, c2, d2 = a2 + g2[t] * a, b2 + g2[t] * b, c2 + g2[t] * c, d2 + g2[t] * d
+                        a3, b3, c3, d3 = a3 + g3[t] * a, b3 + g3[t] * b, c3 + g3[t] * c, d3 + g3[t] * d
+                    to = sums[i, j : j + FOUR, k : k + FOUR]
+                    to[0, 0], to[1, 0], to[2, 0], to[3, 0] = to[0, 0] + a0, to[1, 0] + b0, to[2, 0] + c0, to[3, 0] + d0
+                    to[0, 1], to[1, 1], to[2, 1], to[3, 1] = to[0, 1] + a1, to[1, 1] + b1, to[2, 1] + c1, to[3, 1] + d1
+                    to[0, 2], to[1, 2], to[2, 2], to[3, 2] = to[0, 2] + a2, to[1, 2] + b2, to[2, 2] + c2, to[3, 2] + d2
+                    to[0, 3], to[1, 3], to[2, 3], to[3, 3] = to[0, 3] + a3, to[1, 3] + b3, to[2, 3] + c3, to[3, 3] + d3
+
+
+def log_densities(whitening: Tensor, constants: Tensor, columns: Tensor, order: Tensor, result: Tensor) -> None:
+    """Fill ``result (K, N)`` with ``constants (K,) - ½ ‖whitening (K, D, W) columns[order] (W, N)‖²``.
+
+    Of ``whitening`` the first d entries of row d are zero.
+    """
+    states, width = -len(whitening) % FOUR, -whitening.shape[2] % FOUR
+    matrices = torch.nn.functional.pad(whitening.double(), (0, width, 0, 0, 0, states)).numpy()
+    numbers = torch.nn.functional.pad(constants.double(), (0, states)).numpy()
+    frames, rows, filled = columns.contiguous().numpy(), order.numpy(), result.numpy()
+
+    def run(part: Part) -> None:
+        # Torch's memory begins at multiples of 64 bytes, so that vectors do not straddle lines of the cache.
+        heights = (matrices.shape[2], FOUR, FOUR)
+        w, residuals, densities = (torch.zeros(n, FRAMES, dtype=torch.float64).numpy() for n in heights)
+        _log_densities(matrices, numbers, frames, rows, part, w, residuals, densities, filled)
+
+    run_parts(_parts(columns.shape[1]), run, is_worth_sharing=True)
+
+
+def second_moments(columns: Tensor, weights: Tensor) -> Tensor:
+    """``(K, W, W)`` float64: ``Σ_t weights[k, t] w_t w_tᵀ`` of ``columns (W, N)`` and ``weights (K, N)``.
+
+    Only the upper triangle of each matrix is meant.
+    """
+    width, n = columns.shape
+    n_states, parts = len(weights), _parts(n)
+    frames, numbers = columns.contiguous().numpy(), weights.contiguous().numpy()
+    sums = np.zeros((len(parts), width, width + FOUR - 1, n_states + -n_states % FOUR))
+    run_parts(parts, lambda part: _second_moments(frames, numbers, part, sums[part[0] // PART]), is_worth_sharing=True)
+    return torch.from_numpy(sums.sum(0)[:, :width, :n_states]).permute(2, 0, 1)
+
+
+def _parts(n: int) -> list[Part]:
+    """Of n frames, the same however many threads there are."""
+    return [(start, min(start + PART, n)) for start in range(0, n, PART)]
