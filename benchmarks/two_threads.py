@@ -7,6 +7,7 @@ import shlex
 import sys
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,9 +33,9 @@ def main() -> None:
     print(table.drop(columns=list(about)).to_string(index=False))
 
 
-def row(workload: str, dtype: str, options: argparse.Namespace) -> dict[str, object]:
-    """Medians of the seconds of an iteration (an M-step and an E-step), and of the ratios of a round."""
-    data = make(workload)
+def row(workload: str, dtype: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Medians of the milliseconds of an iteration (an M-step and an E-step), and of the ratios of a round."""
+    data, before = make(workload), torch.get_num_threads()
     model, sequences = hmm(data, dtype), data.sequences
     seconds: dict[int, list[float]] = {1: [], options.threads: []}
     for turn in range(options.rounds + 1):
@@ -43,6 +44,7 @@ def row(workload: str, dtype: str, options: argparse.Namespace) -> dict[str, obj
             model.set_params(max_iter=options.iterations + 1).fit(sequences)
             if turn:  # the first of each warms up
                 of_threads.append(float(np.median(np.diff(model.history_["seconds"]))))
+    torch.set_num_threads(before)
     one, several = (np.asarray(values) for values in seconds.values())
     return {
         "workload": workload,

@@ -32,7 +32,8 @@ class Emission(ABC):
 
     To add one, define the abstract methods in a file of its own and put ``@emission_of.register(MyObservation)`` before
     the class. It is made with the observation and its ``size``: D features, or V symbols. ``x (N, ...)`` are encoded
-    frames, ``past (N, p, D)`` the steps before each or None.
+    frames, ``past (N, p, D)`` the steps before each or None. ``evaluate`` and ``statistics`` may be called in several
+    threads at once, each with frames and scratch of its own.
     """
 
     def __init__(self, observation: Observation, size: int) -> None:
