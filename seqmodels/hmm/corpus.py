@@ -22,7 +22,8 @@ from seqmodels.encodings import Encoding
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.densities import Densities, clamped, possible_states
 from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.inference.segments import Segments
+from seqmodels.hmm.inference.segments import Segments, runs_compiled
+from seqmodels.hmm.inference.threads import WORTH_A_RECURSION
 from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.missing_past import Beliefs, PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
@@ -71,13 +72,48 @@ class PackedBatch:
 
     def refuse_impossible(self, log_prob: Tensor) -> None:
         """Raise ``ValueError``, naming it by its number in the corpus, if a sequence has -inf under any chain."""
-        impossible = [self.indices[i] for i in (log_prob == -math.inf).nonzero()[:, -1].tolist()]
-        if impossible:
-            raise ValueError(
-                f"sequence {min(impossible)} has probability zero under this HMM, so its states have no posterior; "
-                "leave it out, or keep emissions and transitions from being exactly zero (pseudocount, topology, "
-                "states)"
-            )
+        refuse(self.impossible(log_prob))
+
+    def impossible(self, log_prob: Tensor) -> list[int]:
+        """The numbers in the corpus of sequences that have -inf under any chain."""
+        return [self.indices[i] for i in (log_prob == -math.inf).nonzero()[:, -1].tolist()]
+
+    def dealt(self, n_chains: int, n_states: int, dtype: torch.dtype) -> list[PackedBatch]:
+        """The same sequences in as many batches as torch uses threads, where that is faster; else this one.
+
+        Each has long and short ones, and memory of its own. They are packed once, if this is the only batch.
+        """
+        n, sequences = torch.get_num_threads(), self.segments.n_sequences
+        is_dealt = (
+            1 < n <= sequences
+            and self.x.device.type == "cpu"
+            and self.segments.is_whole
+            and n_chains * n_states**2 * (sequences // n) >= WORTH_A_RECURSION[dtype]
+            and not runs_compiled(n_states, len(self.x), self.x.device)  # which are shared as they are
+        )
+        if not is_dealt:
+            return [self]
+        *scratches, kept = self.scratch.of_threads(n + 1)
+        return kept.once(self.x, lambda _: [self._dealt(i, n, scratch) for i, scratch in enumerate(scratches)])
+
+    def _dealt(self, i: int, n: int, scratch: Scratch) -> PackedBatch:
+        """Every ``n``-th of its sequences in order of length, from the ``i``-th on."""
+        sequences = self.segments.packing.order[i::n]
+        segments = Segments.whole(self.segments.lengths[sequences])
+        rows = self.segments.rows(sequences[segments.sequence], segments.time)
+        past, states = (None if each is None else each[rows] for each in (self.past, self.states))
+        indices = [self.indices[j] for j in sequences.tolist()]
+        return PackedBatch(self.x[rows], past, segments, self.weight, indices, scratch, states)
+
+
+def refuse(impossible: Sequence[int]) -> None:
+    """Raise ``ValueError``, naming the first, if there are sequences of probability zero."""
+    if impossible:
+        raise ValueError(
+            f"sequence {min(impossible)} has probability zero under this HMM, so its states have no posterior; "
+            "leave it out, or keep emissions and transitions from being exactly zero (pseudocount, topology, "
+            "states)"
+        )
 
 
 @dataclass(frozen=True)

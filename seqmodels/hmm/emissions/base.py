@@ -13,8 +13,10 @@ from torch import Tensor
 
 from seqmodels.hmm.emissions.kmeans import in_comparable_units, kmeans_labels, with_neighbour_means
 from seqmodels.hmm.inference.densities import Densities, LogDensities
+from seqmodels.hmm.inference.products import is_worth_onednn
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import Observation
+from seqmodels.onednn import linear
 
 Statistics = tuple[Tensor, ...]  # float64 sums over frames: statistics of two batches add
 
@@ -30,7 +32,8 @@ class Emission(ABC):
 
     To add one, define the abstract methods in a file of its own and put ``@emission_of.register(MyObservation)`` before
     the class. It is made with the observation and its ``size``: D features, or V symbols. ``x (N, ...)`` are encoded
-    frames, ``past (N, p, D)`` the steps before each or None.
+    frames, ``past (N, p, D)`` the steps before each or None. ``evaluate`` and ``statistics`` may be called in several
+    threads at once, each with frames and scratch of its own.
     """
 
     def __init__(self, observation: Observation, size: int) -> None:
@@ -136,12 +139,21 @@ def add_sums(total: Tensor, weights: Tensor, features: Tensor) -> None:
     """``total (S, F) += weights (S, n) @ features (F, n).T``, float64 totals of short sums in the features' dtype."""
     size = SUMMED if features.dtype == torch.float32 else features.shape[1]
     n_whole = features.shape[1] // size * size
-    weight_parts, feature_parts = (a[:, :n_whole].unflatten(1, (-1, size)).transpose(0, 1) for a in (weights, features))
+    if n_whole and is_worth_onednn(weights[:, :size], features[:, :size].T):
+        for start in range(0, n_whole, size):
+            total.add_(linear(weights[:, start : start + size], features[:, start : start + size]))
+    else:
+        _add_in_parts(total, weights[:, :n_whole], features[:, :n_whole], size)
+    if n_whole < features.shape[1]:
+        total.add_(weights[:, n_whole:] @ features[:, n_whole:].T)
+
+
+def _add_in_parts(total: Tensor, weights: Tensor, features: Tensor, size: int) -> None:
+    """``add_sums`` of parts of ``size`` frames, multiplied side by side."""
+    weight_parts, feature_parts = (a.unflatten(1, (-1, size)).transpose(0, 1) for a in (weights, features))
     parts = torch.bmm(weight_parts, feature_parts.transpose(1, 2))  # (parts, S, F)
     for part in parts if len(parts) < FEW_PARTS else [parts.sum(0, dtype=torch.float64)]:
         total.add_(part)
-    if n_whole < features.shape[1]:
-        total.add_(weights[:, n_whole:] @ features[:, n_whole:].T)
 
 
 def jitter(shape: tuple[int, ...], generator: torch.Generator, *, strong: bool) -> Tensor:

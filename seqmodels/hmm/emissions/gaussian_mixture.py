@@ -20,10 +20,12 @@ from seqmodels.hmm.emissions import missing, quadratic
 from seqmodels.hmm.emissions.base import Emission, Statistics, add_sums, emission_of, row_blocks
 from seqmodels.hmm.emissions.kmeans import grouped_labels, kmeans_labels
 from seqmodels.hmm.inference.densities import LOG2E, Densities, PowerDensities
+from seqmodels.hmm.inference.products import is_worth_onednn
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import loops_are_worth_compiling
 from seqmodels.observations import GaussianMixture, gaussian
 from seqmodels.observations.gaussian_mixture import PseudoFrames
+from seqmodels.onednn import linear
 
 if TYPE_CHECKING:
     from seqmodels.hmm.emissions.compiled_mixtures import CompiledMixtures
@@ -133,7 +135,10 @@ class GaussianMixtureEmission(Emission):
                 features = all_features[:, rows]
             n = features.shape[1]
             log2_densities = theta.new_empty(len(theta), n) if space is None else space[rows].view(len(theta), -1)
-            torch.mm(theta, features, out=log2_densities)
+            if is_worth_onednn(theta, features):
+                log2_densities.copy_(linear(theta, features.contiguous().mT))
+            else:
+                torch.mm(theta, features, out=log2_densities)
             by_component = log2_densities.view(self.observation.n_densities, len(table), -1)
             yield ComponentBlock(rows, by_component, features if self.diagonal else None)
 

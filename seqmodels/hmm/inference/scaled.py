@@ -14,7 +14,6 @@ kernels (``triton_kernels``), on a CPU, for few states and where numba is instal
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -22,10 +21,12 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.inference.packing import Packing, any_of
+from seqmodels.hmm.inference.products import is_worth_onednn, product_with
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import MARGIN, TOLERANCE, runs_compiled
 from seqmodels.hmm.inference.threads import one_thread_if_small
 from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
+from seqmodels.onednn import linear
 
 WIDER_MARGIN = 16  # times the usual margins, for a chain that is slow to forget
 ROWS_AT_ONCE = 1 << 16  # rows looked at at once
@@ -215,7 +216,11 @@ def _products_of_neighbours(alpha: Tensor, ahead: Tensor, packing: Packing) -> T
     for shift, low, high in packing.spans:
         for start in range(low, high, size):
             stop = min(start + size, high)
-            add(alpha[..., start - shift : stop - shift, :].mT, ahead[..., start:stop, :])
+            before, after = alpha[..., start - shift : stop - shift, :].mT, ahead[..., start:stop, :]
+            if stop - start == size and is_worth_onednn(before, after):  # which makes code for every size
+                part.add_(linear(before, after.mT))
+            else:
+                add(before, after)
             summed += stop - start
             if summed >= size:
                 total += part
@@ -252,19 +257,19 @@ def forward_recursion(
 
         compiled_recursions.forward(transition, b, packing, starts=starts, alpha=alpha, scale=scale, flush=flush)
         return alpha, scale
-    transposed, n, product = transition.mT.contiguous(), starts.shape[-2], _product(transition)
-    message = predicted = _messages(b, n).copy_(starts.mT)
+    n, product = starts.shape[-2], product_with(transition.mT.contiguous())
+    message = _messages(b, n).copy_(starts.mT)
     added = [None] * len(sizes) if slack is None else slack.mT.split(sizes, -1)
     views = (sizes, alpha.mT.split(sizes, -1), b.mT.split(sizes, -1), scale.unsqueeze(-2).split(sizes, -1), added)
     for size, joint, b_t, c_t, slack_t in zip(*views, strict=True):
         if size < n:
-            n, message = size, predicted[..., :size]
+            n, message = size, message[..., :size]
         torch.mul(message, b_t, out=joint)
         if slack_t is not None:
             joint.add_(slack_t)
         torch.sum(joint, -2, keepdim=True, out=c_t)
         torch.threshold_(joint.div_(c_t), flush, 0.0)
-        product(transposed, joint, out=message)
+        message = product(joint, message)
     return alpha, scale
 
 
@@ -313,14 +318,17 @@ def backward_recursion(
             rescale_every=RESCALE_EVERY,
             beta_max=beta_max,
         )
-    sizes, n_running, product = packing.batch_sizes, 0, _product(transition)
-    message = beta = _messages(ahead, ends.shape[-2])
+    sizes, n_running, product = packing.batch_sizes, 0, product_with(transition)
+    beta = _messages(ahead, ends.shape[-2])
+    message = beta[..., :0]
     drifted = torch.zeros(ends.shape[:-1], dtype=torch.bool, device=gamma.device)
     largest = [None] * len(sizes) if beta_max is None else beta_max.unsqueeze(-2).split(sizes, -1)
     states = (a.mT.split(sizes, -1) for a in (alpha, gamma, ahead))
     views = zip(sizes, *states, scale.unsqueeze(-2).split(sizes, -1), largest, strict=True)
     for t, (n, alpha_t, gamma_t, ahead_t, c_t, largest_t) in reversed(list(enumerate(views))):
         if n > n_running:  # some segments end here
+            if message.data_ptr() != beta.data_ptr():
+                beta[..., :n_running] = message
             beta[..., n_running:n] = ends[..., n_running:n, :].mT
             n_running, message = n, beta[..., :n]
         torch.mul(alpha_t, message, out=gamma_t)
@@ -332,8 +340,8 @@ def backward_recursion(
         if largest_t is not None:
             torch.amax(message, -2, keepdim=True, out=largest_t)
         ahead_t.mul_(message).div_(c_t)
-        product(transition, ahead_t, out=message)
-    return beta.mT, drifted
+        message = product(ahead_t, message)
+    return message.mT, drifted
 
 
 def warm_start(chain: ScaledChain, size: int, margin: int) -> Tensor:
@@ -344,12 +352,12 @@ def warm_start(chain: ScaledChain, size: int, margin: int) -> Tensor:
 
         return compiled_recursions.warm_start(transition, b, packing, size=size, margin=margin, flush=flush)
     m = packing.batch_sizes[size - 1]
-    transposed, product = transition.mT.contiguous(), _product(transition)
+    product = product_with(transition.mT.contiguous())
     predicted, joint = _messages(b, m).fill_(1 / b.shape[-1]), _messages(b, m)
     for low, _ in packing.blocks[size - margin : size]:
         torch.mul(predicted, b[..., low : low + m, :].mT, out=joint)
         torch.threshold_(joint.div_(joint.sum(-2, keepdim=True)), flush, 0.0)
-        product(transposed, joint, out=predicted)
+        predicted = product(joint, predicted)
     return predicted.mT
 
 
@@ -360,7 +368,7 @@ def warm_end(chain: ScaledChain, ends: Tensor, margin: int) -> Tensor:
         from seqmodels.hmm.inference import compiled_recursions
 
         return compiled_recursions.warm_end(transition, b, packing, ends=ends, margin=margin)
-    sizes, w, product = packing.batch_sizes, ends.shape[-2], _product(transition)
+    sizes, w, product = packing.batch_sizes, ends.shape[-2], product_with(transition)
     beta, buffer = _messages(b, w), _messages(b, w)
     n_running = sizes[margin] if margin < len(sizes) else 0
     beta[..., :n_running] = 1.0
@@ -370,7 +378,9 @@ def warm_end(chain: ScaledChain, ends: Tensor, margin: int) -> Tensor:
             beta[..., n_running:n] = ends[..., n_running:n, :].mT
             n_running = n
         ahead = torch.mul(b[..., low : low + n, :].mT, beta[..., :n], out=buffer[..., :n])
-        product(transition, ahead.div_(ahead.sum(-2, keepdim=True)), out=beta[..., :n])
+        message = product(ahead.div_(ahead.sum(-2, keepdim=True)), beta[..., :n])
+        if message.data_ptr() != beta.data_ptr():
+            beta[..., :n] = message
     return beta.mT
 
 
@@ -386,11 +396,6 @@ def _on_gpu(b: Tensor) -> bool:
 def _is_compiled(b: Tensor) -> bool:
     """Whether the recursions on these densities (..., N, K) run as compiled loops: states are rows in memory."""
     return runs_compiled(b.shape[-1], b.shape[-2], b.device) and b.mT.is_contiguous()
-
-
-def _product(transition: Tensor) -> Callable[..., Tensor]:
-    """Of the matrices of one chain, or of each of several."""
-    return torch.mm if transition.dim() == 2 else torch.bmm
 
 
 def _messages(b: Tensor, n: int) -> Tensor:

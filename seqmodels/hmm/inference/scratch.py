@@ -18,6 +18,7 @@ class Scratch:
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
         self._made: tuple[Tensor, object] | None = None
+        self._of_threads: list[Scratch] = []
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
         """An uninitialised contiguous tensor."""
@@ -37,3 +38,8 @@ class Scratch:
         if self._made is None or self._made[0] is not source:
             self._made = source, make(source)
         return self._made[1]  # type: ignore[return-value]
+
+    def of_threads(self, n: int) -> list[Scratch]:
+        """``n`` others, the same at every call, for threads that are at work side by side."""
+        self._of_threads += [Scratch() for _ in range(n - len(self._of_threads))]
+        return self._of_threads[:n]

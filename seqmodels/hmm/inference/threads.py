@@ -1,4 +1,7 @@
-"""Small matrix products on one thread: to wake a second one takes longer than they do. Compiled loops on several."""
+"""Small matrix products on one thread: to wake a second one takes longer than they do. Compiled loops on several.
+
+Long recursions on several too, each on sequences of its own: then no step waits for another thread.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 WORTH_SHARING = 200_000  # multiplications in a product, from which a second thread gains
+# The same of products in a recursion of each thread's own: between two of them only one thread can be at work.
+WORTH_A_RECURSION = {torch.float32: 8_000_000, torch.float64: 3_000_000}
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 Part = tuple[int, int]  # from, to
 SetThreads = Callable[[int], int]  # a number of threads; some return what it was
@@ -25,10 +34,17 @@ def one_thread_if_small(transition: Tensor, n: int) -> Iterator[None]:
     Only in the thread that calls: ``torch.set_num_threads`` is for the whole process, and other threads may be at work
         in it.
     """
-    threads = torch.get_num_threads()
-    if threads == 1 or transition.is_cuda or transition.numel() * n >= WORTH_SHARING:
+    if torch.get_num_threads() == 1 or transition.is_cuda or transition.numel() * n >= WORTH_SHARING:
         yield
         return
+    with one_thread():
+        yield
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within, torch uses one thread on this CPU; after, as many as before. Only in the thread that calls."""
+    threads = torch.get_num_threads()
     set_openmp, set_products = _thread_setters()
     set_openmp(1)
     before = set_products(1)
@@ -48,6 +64,17 @@ def run_parts(parts: Sequence[Part], run: Callable[[Part], None], *, is_worth_sh
         return
     with ThreadPoolExecutor(n_threads) as pool:
         list(pool.map(run, parts))
+
+
+def in_threads(items: Sequence[Item], run: Callable[[Item], Result]) -> list[Result]:
+    """``run`` of each, in order, without gradients; each is in a thread of its own, in which torch uses that one."""
+
+    def run_one(item: Item) -> Result:
+        with one_thread(), torch.no_grad():
+            return run(item)
+
+    with ThreadPoolExecutor(len(items)) as pool:
+        return list(pool.map(run_one, items))
 
 
 @cache

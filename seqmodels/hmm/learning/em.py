@@ -22,9 +22,10 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from seqmodels.distributed import all_reduce_sum, is_distributed
-from seqmodels.hmm.corpus import PackedBatch
+from seqmodels.hmm.corpus import PackedBatch, refuse
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.inference.forward_backward import forward_backward_pass
+from seqmodels.hmm.inference.threads import in_threads
 from seqmodels.hmm.learning.constraints import Constraints, Tying
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
@@ -184,24 +185,40 @@ def e_step(
     Raises:
         ValueError: a sequence of probability zero, named by its place among all of them.
     """
-    n_chains, table = len(chains), torch.cat([parameters.table for parameters in chains])  # (R·K, P)
-    stacked = chains[0] if n_chains == 1 else Parameters.stack(chains)
+    stacked = chains[0] if len(chains) == 1 else Parameters.stack(chains)
+    table = torch.cat([parameters.table for parameters in chains])  # (R·K, P)
+
+    def expectations(batch: PackedBatch) -> tuple[list[Expectations], list[int]]:
+        return _expectations(stacked, table, len(chains), emission, batch, dtype)
+
     sums: list[Expectations] = []
     for batch in batches:
         if sums and interruption is not None and interruption.requested:
             return None
-        densities, memo = emission.evaluate(table, batch.x, batch.past, dtype, batch.scratch)
-        of_each = densities if n_chains == 1 else densities.chains(n_chains)
-        posterior = forward_backward_pass(batch.trellis(stacked, of_each))
-        batch.refuse_impossible(posterior.log_prob)
-        gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
-        statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
-        of_chains = [
-            Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s)).scaled(batch.weight)
-            for p, *s in zip(posterior.chains, *(s.chunk(n_chains) for s in statistics), strict=True)
-        ]
-        sums = [a + b for a, b in zip(sums, of_chains, strict=True)] if sums else of_chains
+        dealt = batch.dealt(len(chains), stacked.transition.shape[-1], dtype)
+        results = [expectations(batch)] if len(dealt) == 1 else in_threads(dealt, expectations)
+        refuse([i for _, impossible in results for i in impossible])
+        for of_chains, _ in results:
+            sums = [a + b for a, b in zip(sums, of_chains, strict=True)] if sums else of_chains
     return sums
+
+
+def _expectations(
+    stacked: Parameters, table: Tensor, n_chains: int, emission: Emission, batch: PackedBatch, dtype: torch.dtype
+) -> tuple[list[Expectations], list[int]]:
+    """Those of one batch, for each chain; and the sequences of probability zero: where there are any, nothing else."""
+    densities, memo = emission.evaluate(table, batch.x, batch.past, dtype, batch.scratch)
+    of_each = densities if n_chains == 1 else densities.chains(n_chains)
+    posterior = forward_backward_pass(batch.trellis(stacked, of_each))
+    if impossible := batch.impossible(posterior.log_prob):
+        return [], impossible
+    gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
+    statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
+    of_chains = [
+        Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s)).scaled(batch.weight)
+        for p, *s in zip(posterior.chains, *(s.chunk(n_chains) for s in statistics), strict=True)
+    ]
+    return of_chains, []
 
 
 def sum_over_processes(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from seqmodels import onednn
 
 ROWS = 32  # from which on oneDNN is faster: it takes longer to start
 
@@ -17,12 +17,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     In float32, without gradients, on a CPU with AVX-512 it is oneDNN's product, as in compiled code; torch itself calls
     MKL, which was slower where it was tried, on an AMD EPYC.
     """
-    if torch.is_grad_enabled() or x.dtype != torch.float32 or x.device.type != "cpu":
+    if torch.is_grad_enabled() or x.numel() < ROWS * x.shape[-1] or not onednn.multiplies(x):
         return F.linear(x, weight, bias)
-    if x.numel() < ROWS * x.shape[-1] or torch.is_autocast_enabled("cpu") or not _has_avx512():
-        return F.linear(x, weight, bias)
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return product
+    return onednn.linear(x, weight, bias)
 
 
 def apply_linear(layer: nn.Linear, x: Tensor) -> Tensor:
@@ -31,9 +28,3 @@ def apply_linear(layer: nn.Linear, x: Tensor) -> Tensor:
         out: Tensor = layer(x)
         return out
     return linear(x, layer.weight, layer.bias)
-
-
-@cache
-def _has_avx512() -> bool:
-    """Whether the processor has it, and torch was built with oneDNN."""
-    return torch.backends.mkldnn.is_available() and bool(torch.cpu.get_capabilities().get("avx512_f"))

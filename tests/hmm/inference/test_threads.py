@@ -1,9 +1,9 @@
-from threading import Thread
+from threading import Barrier, Thread
 
 import pytest
 import torch
 
-from seqmodels.hmm.inference.threads import WORTH_SHARING, one_thread_if_small
+from seqmodels.hmm.inference.threads import WORTH_SHARING, in_threads, one_thread_if_small
 
 
 @pytest.fixture
@@ -30,3 +30,20 @@ def test_other_threads_keep_theirs() -> None:
         other.start()
         other.join()
     assert found == [2]
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_each_item_has_a_thread_of_its_own_and_results_stand_in_order() -> None:
+    both = Barrier(2, timeout=10)
+
+    def run(item: int) -> tuple[int, int, bool]:
+        both.wait()
+        return item, torch.get_num_threads(), torch.is_grad_enabled()
+
+    assert in_threads([5, 3], run) == [(5, 1, False), (3, 1, False)]
+    assert torch.get_num_threads() == 2
+
+
+def test_what_one_raises_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        in_threads([1, 0], lambda item: 1 // item)

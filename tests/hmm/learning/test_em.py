@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.testing import assert_allclose
 from seqmodels.hmm import corpus
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
+from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import Expectations, FitResult, MAPObjective, StopRule, baum_welch, e_step, m_step
 from seqmodels.hmm.learning.initialise import start
@@ -281,3 +283,71 @@ def test_the_past_of_each_frame() -> None:
     nan = [np.nan, np.nan]
     assert_allclose(long, np.array([[nan, nan], [nan, [0, 1]], [[0, 1], [2, 3]]]))
     assert torch.isnan(short).all()
+
+
+# -- in several threads ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _three_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(corpus, "WORTH_A_RECURSION", {torch.float32: 0, torch.float64: 0})
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("observation", [Categorical(), GaussianMixture(2), AutoregressiveGaussian(2)], ids=repr)
+@pytest.mark.usefixtures("_three_threads")
+def test_sequences_dealt_to_threads_give_the_same_sums_every_time(observation: Observation) -> None:
+    x = symbols(3) if observation.emits == "symbols" else vectors(3, "plain")
+    emission, batches = deal(x, observation, weights=[2.0, 1.0, 2.0, 2.0, 2.0])
+    chains = [begin(emission, batches, seed=seed) for seed in (0, 1)]
+    assert sorted(len(batch.dealt(2, 4, F64)) for batch in batches) == [1, 3]  # one has but one sequence
+    found, again = (e_step(chains, emission, batches, F64) or [] for _ in range(2))
+    torch.set_num_threads(1)
+    expected = e_step(chains, emission, batches, F64) or []
+    for ours, repeated, theirs in zip(found, again, expected, strict=True):
+        assert ours.log_prob == repeated.log_prob
+        assert_allclose(ours.log_prob, theirs.log_prob, rtol=1e-13)
+        for name in ("initial", "xi", "final"):
+            assert torch.equal(getattr(ours, name), getattr(repeated, name))
+            assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-9, atol=1e-12)
+        for one, two, three in zip(ours.emission, repeated.emission, theirs.emission, strict=True):
+            assert torch.equal(one, two)
+            assert_allclose(one, three, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.usefixtures("_three_threads")
+def test_known_states_are_dealt_with_their_sequences() -> None:
+    x = symbols(4)
+    states = [np.arange(len(frames)) % 3 for frames in x]
+    emission = emission_of(Categorical(), V)
+    batches = Corpus(x, [1.0] * len(x), states, 0, 3, 4, CPU, F64).batches
+    found = expect(begin(emission, batches, k=3), emission, batches)
+    counts = torch.zeros(3, 3)
+    for labels in states:
+        counts.index_put_(tuple(torch.as_tensor(a) for a in (labels[:-1], labels[1:])), torch.ones(()), accumulate=True)
+    assert_allclose(found.xi, counts, atol=1e-9)
+
+
+@pytest.mark.usefixtures("_three_threads")
+def test_the_first_impossible_sequence_is_named_whichever_thread_has_it() -> None:
+    x = [np.zeros(9, int), np.ones(4, int), np.ones(7, int), np.zeros(8, int)]
+    emission, batches = deal(x, Categorical(pseudocount=0.0))
+    table = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=F64).log().expand(3, -1)
+    even = torch.full((3, 3), 1 / 3, dtype=F64)
+    with pytest.raises(ValueError, match="sequence 1 has probability zero"):
+        e_step([Parameters(even[0], even, None, table)], emission, batches, F64)
+
+
+@pytest.mark.usefixtures("_three_threads")
+def test_only_sequences_that_are_whole_and_worth_it_are_dealt(monkeypatch: pytest.MonkeyPatch) -> None:
+    (batch,) = deal(symbols(5), Categorical())[1]
+    assert [part.indices for part in batch.dealt(1, 3, F64)] == [[0, 4], [3, 1], [2]]
+    assert batch.dealt(1, 3, F64) is batch.dealt(1, 3, F64)
+    cut = replace(batch, segments=Segments.of_size(batch.segments.lengths, 16, 16))
+    assert cut.dealt(1, 3, F64) == [cut]
+    monkeypatch.setattr(corpus, "WORTH_A_RECURSION", {F64: 100})
+    assert batch.dealt(1, 3, F64) == [batch]
+    assert len(batch.dealt(12, 3, F64)) == 3

@@ -7,10 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from seqmodels import onednn
 from seqmodels.neural.ops import linear as module
 from seqmodels.neural.ops.linear import ROWS, apply_linear, linear
 
-needs_avx512 = pytest.mark.skipif(not module._has_avx512(), reason="the processor has no AVX-512")
+needs_avx512 = pytest.mark.skipif(not onednn.has_avx512(), reason="the processor has no AVX-512")
 
 
 @pytest.fixture

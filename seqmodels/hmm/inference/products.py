@@ -1,0 +1,50 @@
+"""Products with the matrix of a chain, the same at every step, by whichever of the processor's libraries is faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from seqmodels.onednn import linear, multiplies
+
+Product = Callable[[Tensor, Tensor], Tensor]
+
+WORTH_ONEDNN = 2_000_000  # multiplications in a product, from which on oneDNN is faster: it takes longer to start
+SIZE_MULTIPLE = 32  # of messages in a product: oneDNN makes code for every number of them
+
+
+def product_with(matrix: Tensor) -> Product:
+    """``product(x, out)`` is ``matrix (..., K, K) @ x (..., K, n)``, in ``out`` or a new tensor.
+
+    ``x`` and ``out`` are along memory alike, and so is the result.
+    """
+    by_torch = torch.mm if matrix.dim() == 2 else torch.bmm
+
+    def product(x: Tensor, out: Tensor) -> Tensor:
+        if is_worth_onednn(matrix, x):
+            return _by_onednn(matrix, x)
+        return by_torch(matrix, x, out=out)
+
+    return product
+
+
+def is_worth_onednn(left: Tensor, right: Tensor) -> bool:
+    """Whether oneDNN is faster at ``left (i, k) @ right (k, j)``."""
+    return left.dim() == 2 and left.numel() * right.shape[1] >= WORTH_ONEDNN and multiplies(left)
+
+
+def _by_onednn(matrix: Tensor, x: Tensor) -> Tensor:
+    n = x.shape[1]
+    wider = _wider(x, -(-n // SIZE_MULTIPLE) * SIZE_MULTIPLE)
+    if x.stride(0) == 1:
+        return linear(wider.mT, matrix)[:n].mT
+    return linear(matrix, wider.contiguous().mT)[:, :n]
+
+
+def _wider(x: Tensor, n: int) -> Tensor:
+    """``x (K, m)`` and what follows it in memory, (K, n); as it is where not so much follows."""
+    last = x.storage_offset() + (x.shape[0] - 1) * x.stride(0) + (n - 1) * x.stride(1)
+    has_room = last < x.untyped_storage().nbytes() // x.element_size()
+    return x.as_strided((x.shape[0], n), x.stride()) if has_room else x
