@@ -115,14 +115,14 @@ def _block_weights(plain: TransformerStepper, stack: TransformerStack) -> BlockW
     no_gain = like.new_zeros(0)
     return BlockWeights(
         attention_norm=_stacked([_gain_and_shift(norm, like) for norm in attention_norms]),
-        project=_stacked([block.project.weight for block in blocks]),
+        project=_stacked([block.project.weight.t() for block in blocks]),
         project_bias=_stacked([_bias(block.project) for block in blocks]),
         head_gain=_stacked([no_gain if b.head_norm is None else b.head_norm.gain.flatten() for b in blocks]),
-        output=_stacked([block.output.weight for block in blocks]),
+        output=_stacked([block.output.weight.t() for block in blocks]),
         feedforward_norm=_stacked([_gain_and_shift(norm, like) for norm in feedforward_norms]),
-        expand=_stacked([block.expand.weight for block in blocks]),
+        expand=_stacked([block.expand.weight.t() for block in blocks]),
         expand_bias=_stacked([_bias(block.expand) for block in blocks]),
-        contract=_stacked([block.contract.weight for block in blocks]),
+        contract=_stacked([block.contract.weight.t() for block in blocks]),
         output_bias=_stacked([_bias(block.output) for block in blocks]),
         contract_bias=_stacked([_bias(block.contract) for block in blocks]),
         final_norm=_array(_gain_and_shift(stack.final_norm, like)),
