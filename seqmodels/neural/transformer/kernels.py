@@ -13,6 +13,7 @@ import numpy as np
 
 from seqmodels.compiled import compiled
 
+BELOW_ONE = 1 - 2.0**-52  # as of ``seqmodels.generation.decoding``
 RELU, SQUARED_RELU, GELU, TANH_GELU, SWIGLU = range(5)
 
 
@@ -324,3 +325,68 @@ def take_step(
     for row in range(n_rows):
         normalise(x[row], weights.final_norm, constants.centres, constants.epsilon, normed[row])
     return normed, rows[:, d:].copy()
+
+
+@compiled(any_order=True)
+def draw_symbol(outputs: np.ndarray, n_symbols: int, may_end: bool, uniform: float) -> int:
+    """What ``seqmodels.generation.decoding.inverse_cdf`` draws at ``uniform``, of ``outputs (P,)``: V logits.
+
+    With ``may_end`` V, the end, comes with the probability whose logit is the last output.
+    """
+    p, cumulative, total = outputs[:n_symbols].copy(), np.empty(n_symbols), 0.0
+    exponentials(p)
+    for i in range(n_symbols):
+        total += p[i]
+        cumulative[i] = total
+    threshold = uniform * BELOW_ONE * total
+    if may_end:  # as if the end were one more category, of total · p / (1 - p)
+        threshold *= 1 + math.exp(outputs[n_symbols])
+    return int(np.searchsorted(cumulative, threshold, side="right"))
+
+
+@compiled(any_order=True)
+def draw_steps(
+    row_ids: np.ndarray,
+    uniform: np.ndarray,
+    pending: np.ndarray,
+    key_value: np.ndarray,
+    t: int,
+    pending_ahead: np.ndarray,
+    key_value_ahead: np.ndarray,
+    t_ahead: int,
+    inputs: np.ndarray,
+    head: np.ndarray,
+    head_bias: np.ndarray,
+    n_symbols: int,
+    may_end: bool,
+    weights: BlockWeights,
+    constants: BlockConstants,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """T times: a step, and the draw of the next one's input.
+
+    Args:
+        row_ids: of the first step's inputs, (n,).
+        uniform: (T, n), for ``draw_symbol``.
+        pending, key_value, t, pending_ahead, key_value_ahead, t_ahead, inputs: see ``take_step``.
+        head: (P, d), whose outputs are drawn from.
+        head_bias: (P,).
+        n_symbols: V, the number of the first outputs that are logits of symbols.
+        may_end: see ``draw_symbol``.
+        weights, constants: of the network.
+
+    Returns:
+        Symbols ``(T, n)``, outputs ``(n, P)`` from which the last were drawn, and what is then pending ``(N, p d)``.
+    """
+    n_steps, n = uniform.shape
+    symbols, outputs = np.empty((n_steps, n), np.int64), np.empty((n, len(head)), inputs.dtype)
+    row_ids, after = row_ids.copy(), np.concatenate((pending, pending_ahead))
+    for k in range(n_steps):
+        hidden, after = take_step(
+            row_ids, after[:n], key_value, t + k, after[n:], key_value_ahead, t_ahead + k, inputs, weights, constants
+        )
+        outputs[:] = head_bias
+        add_maps(hidden[:n], head, outputs)
+        for row in range(n):
+            symbols[k, row] = draw_symbol(outputs[row], n_symbols, may_end, uniform[k, row])
+            row_ids[row] = min(symbols[k, row], n_symbols - 1)
+    return symbols, outputs, after
