@@ -169,6 +169,16 @@ def test_single_steps_follow_the_weights_and_hold_no_module(counts_writes: bool)
     assert kept() is None
 
 
+def test_copies_follow_an_optimiser_whose_writes_are_not_counted() -> None:
+    model = network().set_params(dtype="float64")
+    before = model.log_prob(SYMBOLS)
+    parameters = list(model.module_.parameters())
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    torch.optim.AdamW(parameters, lr=0.1, fused=True).step()
+    assert np.abs(model.log_prob(SYMBOLS) - before).min() > 1e-3
+
+
 def test_a_module_that_is_left_in_training_is_scored_without_dropout_and_left_so() -> None:
     model = sm.LSTM(**SMALL, dropout=0.5).fit(SYMBOLS, validation=None)
     expected = model.log_prob(SYMBOLS)

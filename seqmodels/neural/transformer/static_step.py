@@ -47,7 +47,7 @@ def capture_cuda_graph(compute: Callable[[], None], device: torch.device) -> Rep
     """
     # Streams are of the current device. Casts that autocast keeps would be of a graph's memory.
     with _LOCK, torch.cuda.device(device), torch.autocast("cuda", enabled=False):
-        # Warmed up on the stream of the capture, so that the workspace of cuBLAS, which is kept for each stream, is not
+        # Warmed up on the stream of the capture, so that the memory that cuBLAS keeps for each stream is not
         # allocated in the graph's memory, which lives no longer than the graph.
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
