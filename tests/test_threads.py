@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import pickle
 import random
 import signal
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -147,6 +149,34 @@ def test_what_is_kept_of_a_module_follows_its_weights_and_is_not_kept_with_it() 
     assert np.abs(after - before).max() > 1e-3
     assert_array_equal(copy.deepcopy(model).log_prob(SYMBOLS), after)
     assert model.module_.head.bias.dtype == torch.float32
+
+
+@pytest.mark.parametrize("counts_writes", [True, False])
+def test_single_steps_follow_the_weights_and_hold_no_module(counts_writes: bool) -> None:
+    model = network()
+    kept, before = weakref.ref(model.module_), model.sample(length=20, random_state=0)
+    assert_array_equal(model.sample(length=20, random_state=0), before)
+    assert model.cursor().stepper is model.cursor().stepper
+    bias = model.module_.head.bias
+    with torch.no_grad():
+        written = bias if counts_writes else bias.data  # whose writes are not counted in the weights
+        written += torch.tensor([30.0] + [0.0] * (len(bias) - 1))
+    after = model.sample(length=20, random_state=0)[0]
+    assert len(np.unique(after)) == 1
+    assert len(np.unique(before[0])) > 1
+    del model, bias, written
+    gc.collect()
+    assert kept() is None
+
+
+def test_copies_follow_an_optimiser_whose_writes_are_not_counted() -> None:
+    model = network().set_params(dtype="float64")
+    before = model.log_prob(SYMBOLS)
+    parameters = list(model.module_.parameters())
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    torch.optim.AdamW(parameters, lr=0.1, fused=True).step()
+    assert np.abs(model.log_prob(SYMBOLS) - before).min() > 1e-3
 
 
 def test_a_module_that_is_left_in_training_is_scored_without_dropout_and_left_so() -> None:

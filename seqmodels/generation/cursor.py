@@ -201,6 +201,30 @@ class ReadingCursor(Cursor, Protocol):
         """The state after each sequence's next T steps, ``x (n, T, D)`` or ``(n, T)``, T at least 1."""
 
 
+@runtime_checkable
+class DrawingCursor(Cursor, Protocol):
+    """A cursor that draws several symbols in one call, faster than one after the other."""
+
+    def n_drawn_at_once(self, state: CursorState) -> int:
+        """How many steps ``draw`` takes from here at most; 0: none, so that it may not be called."""
+
+    def draw(
+        self, state: CursorState, x: Tensor, uniform: Tensor, *, may_end: bool
+    ) -> tuple[Tensor, Tensor | None, CursorState]:
+        """T times: ``advance`` by ``x (n,)``, and draw the next ``x`` from the prediction.
+
+        Args:
+            state: before the step of ``x``.
+            x: symbols drawn before.
+            uniform: ``(T, n)`` float64, at which ``seqmodels.generation.decoding.inverse_cdf`` is taken.
+            may_end: without it given that the sequences go on.
+
+        Returns:
+            The symbols drawn ``(T, n)``; whether their sequence ended before them ``(T, n)``, None where it never does;
+            and the state before the step of the last of them.
+        """
+
+
 def read_steps(cursor: Cursor, state: CursorState, x: Tensor) -> CursorState:
     """The state after known steps ``x (n, T, ...)``; T may be 0."""
     if isinstance(cursor, ReadingCursor):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings.text import Text
-from seqmodels.generation.cursor import Cursor, CursorState, start_after
+from seqmodels.generation.cursor import Cursor, CursorState, DrawingCursor, start_after
 from seqmodels.generation.decoding import ANCESTRAL, Decoding, Draw, draw
 from seqmodels.generation.inputs import (
     GenerativeModel,
@@ -133,8 +132,9 @@ def sample_steps(
     n_steps = max_length if length is None else length
     if len(prefix) >= n_steps:
         return [prefix[:n_steps] for _ in range(n)]
-    steps = _draws(cursor, start_after(cursor, source, prefix, n), decoding, generator, may_end=length is None)
-    drawn, stopped = _collect(islice(steps, n_steps - len(prefix)), n, stop)
+    state, n_drawn_at_most = start_after(cursor, source, prefix, n), n_steps - len(prefix)
+    steps = _draws(cursor, state, decoding, generator, n_drawn_at_most, may_end=length is None)
+    drawn, stopped = _collect(steps, n, stop)
     n_drawn = _first_true([d.ended for d in drawn], n)
     _refuse_impossible(_first_true([d.impossible for d in drawn], n), n_drawn, len(drawn), len(prefix))
     n_drawn = np.minimum(n_drawn, _first_true(stopped, n) + 1)
@@ -155,8 +155,9 @@ def stream_steps(
 ) -> Iterator[np.ndarray]:
     """The encoded steps that ``sample_steps`` of one sequence draws after the prefix, as they come; the same errors."""
     n_steps = max_length if length is None else length
-    steps = _draws(cursor, start_after(cursor, source, prefix, 1), decoding, generator, may_end=length is None)
-    for t, drawn in enumerate(islice(steps, max(0, n_steps - len(prefix)))):
+    state, n_drawn_at_most = start_after(cursor, source, prefix, 1), n_steps - len(prefix)
+    steps = _draws(cursor, state, decoding, generator, n_drawn_at_most, may_end=length is None)
+    for t, drawn in enumerate(steps):
         if drawn.impossible is not None and bool(drawn.impossible):
             _refuse_step(len(prefix) + t)
         if drawn.ended is not None and bool(drawn.ended):
@@ -165,13 +166,26 @@ def stream_steps(
 
 
 def _draws(
-    cursor: Cursor, state: CursorState, decoding: Decoding, generator: torch.Generator, *, may_end: bool
+    cursor: Cursor, state: CursorState, decoding: Decoding, generator: torch.Generator, n_steps: int, *, may_end: bool
 ) -> Iterator[Draw]:
-    """Step after step, without end; sequences that have ended are carried along with the others."""
-    while True:
+    """Step after step, ``n_steps`` of them; sequences that have ended are carried along with the others."""
+    drawing = cursor if decoding == ANCESTRAL and isinstance(cursor, DrawingCursor) else None
+    x: Tensor | None = None  # of the step before
+    while n_steps > 0:
+        n_at_once = 0 if drawing is None or x is None else drawing.n_drawn_at_once(state)
+        if drawing is not None and x is not None and n_at_once > 0:
+            size = min(n_at_once, n_steps, CHECK_EVERY), len(x)
+            uniform = torch.rand(size, generator=generator, dtype=torch.float64, device=x.device)
+            symbols, ended, state = drawing.draw(state, x, uniform, may_end=may_end)
+            for t, x in enumerate(symbols.unbind(0)):
+                yield Draw(x, None if ended is None else ended[t], None)
+            n_steps -= len(symbols)
+            continue
+        if x is not None:
+            state = cursor.advance(state, x)
         drawn = draw(cursor.distribution(state), decoding, generator, may_end=may_end)
         yield drawn
-        state = cursor.advance(state, drawn.x)
+        x, n_steps = drawn.x, n_steps - 1
 
 
 def _collect(steps: Iterator[Draw], n: int, stop: StopStrings | None) -> tuple[list[Draw], list[Tensor | None]]:

@@ -7,6 +7,7 @@ that read symbols in fewer operations: all inputs are computed beforehand, and a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Generic
 
 import torch
@@ -15,10 +16,13 @@ from torch.nn import functional as F
 
 from seqmodels.generation import Prediction, Source, source_of_each, stacked_sources
 from seqmodels.neural.batches import Windowing, pad_sources
+from seqmodels.neural.evaluation_copy import MadeOfModules
 from seqmodels.neural.io_module import SequenceModule, split_end
-from seqmodels.neural.network import State, Stepper, StepperState, select
+from seqmodels.neural.network import State, Stepper, StepperState, SymbolHead, select
 from seqmodels.observations import Observation
 from seqmodels.tagging import past_the_source
+
+KEPT_UP_TO = 10_000_000  # parameters of a module, up to which what is computed of it for single steps is kept with it
 
 # -- any network -----------------------------------------------------------------------------------------------
 
@@ -214,35 +218,50 @@ class SymbolState(Generic[StepperState]):
 class SymbolCursor(Generic[State, StepperState]):
     """The same predictions as those of ``base`` up to rounding, made by ``stepper``.
 
-    ``weight (d, P)`` and ``bias (P,)`` are the head's.
+    ``weight (d, P)`` and ``bias (P,)`` are the head's; ``beginning`` is the state of one sequence before its first
+    step, where that depends on no source.
     """
 
     base: NetworkCursor[State]
     stepper: Stepper[State, StepperState]
     weight: Tensor
     bias: Tensor
+    beginning: SymbolState[StepperState] | None = None
 
     @classmethod
-    @torch.no_grad()
     def from_network_cursor(cls, base: NetworkCursor[Any], *, compiled: bool = False) -> SymbolCursor[Any, Any] | None:
         """None where inputs cannot be computed beforehand (vectors), and for networks without a ``stepper``.
 
         ``compiled``: by the network's ``compiled_stepper``.
         """
         module = base.module
-        if module.spec.reads == "vectors" or base.observation.n_past:
+        if module.spec.reads == "vectors" or base.observation.n_past or not module.network.reads_past:
             return None
-        if not module.network.reads_past:
-            return None
+        if sum(parameter.numel() for parameter in module.parameters()) > KEPT_UP_TO:
+            made = cls._made(base, compiled=compiled)
+        else:
+            made = _MADE.get(module, compiled, lambda: cls._made(base, compiled=compiled))
+        return None if made is None else cls(base, *made)
+
+    @staticmethod
+    @torch.no_grad()
+    def _made(base: NetworkCursor[Any], *, compiled: bool) -> MadeOfWeights | None:
+        """All that does not depend on windows, and does not hold the module."""
+        module = base.module
         inputs = module.embedding(torch.arange(module.spec.size, device=module.head.bias.device))
         make_stepper = module.network.compiled_stepper if compiled else module.network.stepper
         stepper = make_stepper(inputs if module.segment is None else inputs + module.segment[1])
         if stepper is None:
             return None
-        return cls(base, stepper, module.head.weight.detach().t(), module.head.bias.detach())
+        weight, bias = module.head.weight.detach().t(), module.head.bias.detach()
+        cursor = SymbolCursor[Any, Any](base, stepper, weight, bias)
+        return stepper, weight, bias, None if module.network.reads_source else cursor._converted(base.start())
 
+    @torch.no_grad()
     def start(self, source: Source = None, n: int = 1) -> SymbolState[StepperState]:
         """Before the first scored step."""
+        if source is None and self.beginning is not None:
+            return self.select(self.beginning, torch.zeros(n, dtype=torch.int64, device=self.bias.device))
         return self._converted(self.base.start(source, n))
 
     def advance(self, state: SymbolState[StepperState], x: Tensor) -> SymbolState[StepperState]:
@@ -251,20 +270,71 @@ class SymbolCursor(Generic[State, StepperState]):
         if windowing.context is None:
             hidden, after = self.stepper.step(x, state.stepper_state)
             return SymbolState(after, self._head(hidden), position, state.window, state.first, state.recent)
+        window = windowing.window_of(position, state.window)
         recent = (*state.recent, x.clone())  # what is kept must not change when the caller's does
-        window, before, ahead = windowing.window_of(position, state.window), state.stepper_state, state.ahead
         if window != state.window:
             recent = recent[window - position - 1 :]
-            if ahead is None:
-                return self._in_new_window(torch.stack(recent, 1), position, window, state.first)
-            before, ahead = ahead, None
-        if position == window + windowing.hop and 2 * windowing.hop >= windowing.context:
-            ahead = self.stepper.begin_ahead(len(x))
+        before, ahead = self._windows(state, window, len(x))
+        if before is None:
+            return self._in_new_window(torch.stack(recent, 1), position, window, state.first)
         if ahead is None:
             hidden, after = self.stepper.step(x, before)
         else:
             hidden, after, ahead = self.stepper.step_ahead(x, before, ahead)
         return SymbolState(after, self._head(hidden), position, window, state.first, recent, ahead)
+
+    def _windows(
+        self, state: SymbolState[StepperState], window: int, n: int
+    ) -> tuple[StepperState | None, StepperState | None]:
+        """The stepper's states before the next step, of which ``window`` is: there, and in the next one or None.
+
+        The first is None where a window begins that is not read yet.
+        """
+        before, ahead = (state.stepper_state, state.ahead) if window == state.window else (state.ahead, None)
+        if before is not None and state.position + 1 == window + self.base.windowing.hop and self._may_read_ahead:
+            ahead = self.stepper.begin_ahead(n)
+        return before, ahead
+
+    @cached_property
+    def _may_read_ahead(self) -> bool:
+        """Whether no more than two windows overlap."""
+        context = self.base.windowing.context
+        return context is not None and 2 * self.base.windowing.hop >= context
+
+    def n_drawn_at_once(self, state: SymbolState[StepperState]) -> int:
+        """See ``DrawingCursor``: up to where a window begins or ends."""
+        windowing, position, before = self.base.windowing, state.position + 1, state.stepper_state
+        if windowing.context is None:
+            return self.stepper.n_drawn_at_once(before)
+        window = windowing.window_of(position, state.window)
+        if window != state.window:
+            if state.ahead is None:
+                return 0
+            before = state.ahead
+        next_ones = [begin for begin in (window + windowing.hop, window + windowing.context) if begin > position]
+        return min(self.stepper.n_drawn_at_once(before), min(next_ones) - position)
+
+    def draw(
+        self, state: SymbolState[StepperState], x: Tensor, uniform: Tensor, *, may_end: bool
+    ) -> tuple[Tensor, Tensor | None, SymbolState[StepperState]]:
+        """See ``DrawingCursor``."""
+        windowing, spec = self.base.windowing, self.base.module.spec
+        before, ahead, window, recent = state.stepper_state, None, state.window, state.recent
+        if windowing.context is not None:
+            window = windowing.window_of(state.position + 1, state.window)
+            entered, ahead = self._windows(state, window, len(x))
+            assert entered is not None, "the next window is read already"
+            before = entered
+        may_end = may_end and spec.has_end
+        drawn = self.stepper.draw(x, before, ahead, SymbolHead(self.weight.t(), self.bias, spec.size, may_end), uniform)
+        symbols, ended = drawn.symbols, None
+        if may_end:
+            ended, symbols = symbols == spec.size, symbols.clamp(max=spec.size - 1)
+        position = state.position + len(symbols)
+        if windowing.context is not None:
+            recent = (*recent, x.clone(), *symbols[:-1].unbind(0))[window - position - 1 :]
+        after = SymbolState(drawn.state, drawn.outputs, position, window, state.first, recent, drawn.ahead)
+        return symbols, ended, after
 
     @torch.no_grad()
     def _in_new_window(self, recent: Tensor, position: int, window: int, first: int) -> SymbolState[StepperState]:
@@ -301,3 +371,7 @@ class SymbolCursor(Generic[State, StepperState]):
         if self.base.windowing.context is not None:
             recent = state.recent.unbind(1)
         return SymbolState(converted, state.outputs, state.position, state.window, state.first, recent)
+
+
+MadeOfWeights = tuple[Stepper[Any, Any], Tensor, Tensor, SymbolState[Any] | None]  # of a ``SymbolCursor``
+_MADE: MadeOfModules[MadeOfWeights | None] = MadeOfModules()  # by whether it is compiled

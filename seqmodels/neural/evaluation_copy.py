@@ -1,6 +1,6 @@
-"""Copies of a fitted module to compute with: on a device, in a dtype, in evaluation mode.
+"""What is made of a fitted module to compute with: a copy on a device, in a dtype, in evaluation mode; packed weights.
 
-The module itself never changes.
+The module itself never changes. What is made of it is kept, and made again once its weights are others.
 """
 
 from __future__ import annotations
@@ -8,25 +8,55 @@ from __future__ import annotations
 import copy
 import os
 import threading
+from collections.abc import Callable, Hashable
 from itertools import chain
-from typing import TypeVar
+from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
-Key = tuple[torch.device, torch.dtype]
-Writes = tuple[tuple[int, int], ...]  # of each tensor, which it is and how often it was written to
+Made = TypeVar("Made")
+# Of each tensor, which it is and how often it was written to; and its sum: not all writers count (fused optimisers).
+Weights = tuple[tuple[tuple[int, int], ...], list[float]]
 
-# Copies live as long as what they are copies of. They are no attributes, lest they be saved, pickled or copied with a
-# model.
-_COPIES: WeakKeyDictionary[nn.Module, dict[Key, tuple[Writes, nn.Module]]] = WeakKeyDictionary()
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
+
+
+class MadeOfModules(Generic[Made]):
+    """What is made of modules, as long as they live; made once, and again after their tensors are written to.
+
+    It is no attribute of them, lest it be saved, pickled or copied with a model. Any number of threads may use it.
+    """
+
+    def __init__(self) -> None:
+        self._made: WeakKeyDictionary[nn.Module, dict[Hashable, tuple[Weights, Made]]] = WeakKeyDictionary()
+
+    @torch.no_grad()
+    def get(self, module: nn.Module, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What ``make`` makes of ``module``, which that may not hold, lest it live forever; ``key`` says what it is."""
+        weights = _weights(module)
+        with _LOCK:
+            all_made = self._made.setdefault(module, {})
+            made = all_made.get(key)
+            if made is None or made[0] != weights:
+                with torch.inference_mode(False):
+                    made = all_made[key] = weights, make()
+        return made[1]
+
+
+def _weights(module: nn.Module) -> Weights:
+    tensors = list(chain(module.parameters(), module.buffers()))
+    sums = torch.stack([t.sum(dtype=torch.promote_types(t.dtype, torch.float32)).double() for t in tensors])
+    return tuple((id(t), t._version) for t in tensors), sums.tolist()
+
+
+_COPIES: MadeOfModules[nn.Module] = MadeOfModules()
 
 
 def evaluation_copy(module: AnyModule, device: torch.device, dtype: torch.dtype) -> AnyModule:
-    """``module`` itself where it is so already, else a copy, made once and again after its tensors are written to.
+    """``module`` itself where it is so already, else a copy.
 
     Any number of threads may call it, and compute with what it returns, at once.
     """
@@ -35,20 +65,14 @@ def evaluation_copy(module: AnyModule, device: torch.device, dtype: torch.dtype)
     is_there = all(t.device == device for t in tensors) and all(p.dtype == dtype for p in module.parameters())
     if is_there and not any(part.training for part in module.modules()):
         return module
-    writes = tuple((id(t), t._version) for t in tensors)
-    with _LOCK:
-        copies = _COPIES.setdefault(module, {})
-        made = copies.get((device, dtype))
-        if made is None or made[0] != writes:
-            with torch.inference_mode(False), torch.no_grad():
-                made = copies[device, dtype] = writes, copy.deepcopy(module).to(device, dtype).eval()
-    return made[1]  # type: ignore[return-value]
+    made = _COPIES.get(module, (device, dtype), lambda: copy.deepcopy(module).to(device, dtype).eval())
+    return made  # type: ignore[return-value]
 
 
 def _new_lock() -> None:
     """Another thread of the parent may have held it at the fork."""
     global _LOCK
-    _LOCK = threading.Lock()
+    _LOCK = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -26,6 +26,40 @@ class Source:
     mask: Tensor
 
 
+@dataclass(frozen=True)
+class SymbolHead:
+    """``W hidden + b``: the logits of V symbols and, where ends are drawn, of the end after them.
+
+    Attributes:
+        weight: (P, d_model).
+        bias: (P,); P may be more than what is drawn from.
+        n_symbols: V.
+        may_end: whether ends are drawn.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    n_symbols: int
+    may_end: bool
+
+
+@dataclass(frozen=True)
+class DrawnSteps(Generic[StepperState]):
+    """What a ``Stepper`` draws in several steps of n sequences.
+
+    Attributes:
+        symbols: (T, n), V for an end.
+        outputs: (n, P), of which the last symbols are drawn.
+        state: before the step that reads the last symbols.
+        ahead: the same in the next window, if it is read alongside.
+    """
+
+    symbols: Tensor
+    outputs: Tensor
+    state: StepperState
+    ahead: StepperState | None
+
+
 class Stepper(ABC, Generic[State, StepperState]):
     """Single steps of a network for n sequences, in evaluation, where every input is one of a table known beforehand.
 
@@ -57,6 +91,19 @@ class Stepper(ABC, Generic[State, StepperState]):
         """``step`` from ``state`` and, of the same inputs, from ``ahead``; the hidden states are the former's."""
         hidden, state = self.step(row_ids, state)
         return hidden, state, self.step(row_ids, ahead)[1]
+
+    def n_drawn_at_once(self, state: StepperState) -> int:
+        """How many steps ``draw`` takes at most; 0: none, so that it may not be called."""
+        return 0
+
+    def draw(
+        self, row_ids: Tensor, state: StepperState, ahead: StepperState | None, head: SymbolHead, uniform: Tensor
+    ) -> DrawnSteps[StepperState]:
+        """``step`` or ``step_ahead`` T times, each of the symbols drawn after the one before.
+
+        ``uniform (T, n)`` are the numbers to draw by, see ``seqmodels.generation.decoding.inverse_cdf``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} takes one step at a time")
 
     def select(self, state: StepperState, index: Tensor) -> StepperState:
         """The state of the sequences ``index (m,)``, in this order."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqmodels.neural.network import DrawnSteps, SymbolHead
 from seqmodels.neural.transformer.incremental import FasterStepper, StepState, TransformerStepper
 from seqmodels.neural.transformer.kernels import (
     GELU,
@@ -20,6 +21,7 @@ from seqmodels.neural.transformer.kernels import (
     TANH_GELU,
     BlockConstants,
     BlockWeights,
+    draw_steps,
     take_step,
 )
 from seqmodels.neural.transformer.layers import Activation, RMSNorm
@@ -76,6 +78,44 @@ class CompiledStepper(FasterStepper):
             return hidden, state, self.plain.step(row_ids, ahead)[1]
         return self._step(row_ids, state, ahead)
 
+    def n_drawn_at_once(self, state: StepState) -> int:
+        """See ``Stepper``."""
+        if not self.plain.convolution.precomputed or state.pending.shape[0] > MAX_ROWS:
+            return 0
+        return max(0, len(self.weights.position) - state.length)
+
+    def draw(
+        self, row_ids: Tensor, state: StepState, ahead: StepState | None, head: SymbolHead, uniform: Tensor
+    ) -> DrawnSteps[StepState]:
+        """See ``Stepper``."""
+        (n_steps, n), max_length = uniform.shape, self.plain.max_length
+        cache = state.claimed_cache(max_length, n_steps)
+        cache_ahead = cache if ahead is None else ahead.claimed_cache(max_length, n_steps)
+        pending, t_ahead = state.pending.numpy(), 0 if ahead is None else ahead.length
+        symbols, outputs, pending = draw_steps(
+            row_ids.numpy(),
+            uniform.numpy(),
+            pending,
+            cache.key_value.numpy(),
+            state.length,
+            pending[:0] if ahead is None else ahead.pending.numpy(),
+            cache_ahead.key_value.numpy(),
+            t_ahead,
+            self.plain.convolution.table.numpy(),
+            head.weight.numpy(),
+            head.bias.numpy(),
+            head.n_symbols,
+            head.may_end,
+            self.weights,
+            self.constants,
+        )
+        return DrawnSteps(
+            torch.from_numpy(symbols),
+            torch.from_numpy(outputs),
+            StepState(cache, state.length + n_steps, torch.from_numpy(pending[:n])),
+            None if ahead is None else StepState(cache_ahead, t_ahead + n_steps, torch.from_numpy(pending[n:])),
+        )
+
     def _takes(self, state: StepState) -> bool:
         """Whether the compiled function takes the step."""
         return state.pending.shape[0] <= MAX_ROWS and state.length < len(self.weights.position)
@@ -115,14 +155,14 @@ def _block_weights(plain: TransformerStepper, stack: TransformerStack) -> BlockW
     no_gain = like.new_zeros(0)
     return BlockWeights(
         attention_norm=_stacked([_gain_and_shift(norm, like) for norm in attention_norms]),
-        project=_stacked([block.project.weight for block in blocks]),
+        project=_stacked([block.project.weight.t() for block in blocks]),
         project_bias=_stacked([_bias(block.project) for block in blocks]),
         head_gain=_stacked([no_gain if b.head_norm is None else b.head_norm.gain.flatten() for b in blocks]),
-        output=_stacked([block.output.weight for block in blocks]),
+        output=_stacked([block.output.weight.t() for block in blocks]),
         feedforward_norm=_stacked([_gain_and_shift(norm, like) for norm in feedforward_norms]),
-        expand=_stacked([block.expand.weight for block in blocks]),
+        expand=_stacked([block.expand.weight.t() for block in blocks]),
         expand_bias=_stacked([_bias(block.expand) for block in blocks]),
-        contract=_stacked([block.contract.weight for block in blocks]),
+        contract=_stacked([block.contract.weight.t() for block in blocks]),
         output_bias=_stacked([_bias(block.output) for block in blocks]),
         contract_bias=_stacked([_bias(block.contract) for block in blocks]),
         final_norm=_array(_gain_and_shift(stack.final_norm, like)),

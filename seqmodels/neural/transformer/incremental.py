@@ -72,9 +72,9 @@ class StepCache:
         self.layout = layout
         self.buffers = StepBuffers(key_value.shape[2], layout, key_value)
 
-    def may_be_extended_from(self, length: int) -> bool:
-        """Whether a state of this length may write its next step here."""
-        free = self.n_written == length < self.key_value.shape[4]
+    def may_be_extended(self, length: int, n_steps: int) -> bool:
+        """Whether a state of this length may write its next steps here."""
+        free = self.n_written == length <= self.key_value.shape[4] - n_steps
         # A tensor made under inference mode may not be written outside of it.
         return free and self.key_value.is_inference() == torch.is_inference_mode_enabled()
 
@@ -112,12 +112,12 @@ class StepState:
     length: int
     pending: Tensor
 
-    def claimed_cache(self, max_length: int | None) -> StepCache:
-        """The cache to write the next step to; from now on no other state writes there."""
-        cache = self.cache
-        if not cache.may_be_extended_from(self.length):
-            cache = cache.copied(self.length, capacity_for(self.length + 1, max_length))
-        cache.n_written = self.length + 1
+    def claimed_cache(self, max_length: int | None, n_steps: int = 1) -> StepCache:
+        """The cache to write the next steps to; from now on no other state writes there."""
+        cache, length = self.cache, self.length + n_steps
+        if not cache.may_be_extended(self.length, n_steps):
+            cache = cache.copied(self.length, capacity_for(length, max_length))
+        cache.n_written = length
         return cache
 
     def select(self, index: Tensor) -> StepState:

@@ -13,22 +13,23 @@ import numpy as np
 
 from seqmodels.compiled import compiled
 
+BELOW_ONE = 1 - 2.0**-52  # as of ``seqmodels.generation.decoding``
 RELU, SQUARED_RELU, GELU, TANH_GELU, SWIGLU = range(5)
 
 
 class BlockWeights(NamedTuple):
-    """The weights of L blocks and of the final norm. Maps are (in, out); a bias that is not there is zero.
+    """The weights of L blocks and of the final norm. Maps are (out, in); a bias that is not there is zero.
 
     Attributes:
         attention_norm: (L, 2, d), gain and shift of the norm before attention.
-        project: (L, d, (H + 2 G) d_head), queries (scaled), keys and values.
+        project: (L, (H + 2 G) d_head, d), queries (scaled), keys and values.
         project_bias: (L, (H + 2 G) d_head).
         head_gain: (L, (H + G) d_head), of normalised queries and keys; (L, 0) without.
-        output: (L, H d_head, d).
+        output: (L, d, H d_head).
         feedforward_norm: (L, 2, d).
-        expand: (L, d, E), where E is F, or 2 F with a gate.
+        expand: (L, E, d), where E is F, or 2 F with a gate.
         expand_bias: (L, E).
-        contract: (L, F, d).
+        contract: (L, d, F).
         output_bias: (L, d).
         contract_bias: (L, d).
         final_norm: (2, d).
@@ -69,50 +70,80 @@ class BlockConstants(NamedTuple):
 
 
 @compiled(any_order=True)
-def add_product(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
-    """``y += x W``, of ``x (n,)`` and ``weight (n, m)``; rows that are multiplied by zero are not read."""
-    n, m = weight.shape
-    first = second = third = -1  # rows that wait for a fourth, so that y is read and written once for four
-    for i in range(n):
-        if x[i] == 0:
-            continue
-        if first < 0:
-            first = i
-        elif second < 0:
-            second = i
-        elif third < 0:
-            third = i
-        else:
-            a, b, c, d = x[first], x[second], x[third], x[i]
-            wa, wb, wc, wd = weight[first], weight[second], weight[third], weight[i]
-            for j in range(m):
-                y[j] += (a * wa[j] + b * wb[j]) + (c * wc[j] + d * wd[j])
-            first = second = third = -1
-    for i in (first, second, third):
-        if i >= 0:
-            a, wa = x[i], weight[i]
-            for j in range(m):
-                y[j] += a * wa[j]
+def add_map(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
+    """``y += W x``, of ``x (n,)``, ``weight (m, n)`` and ``y (m,)``."""
+    m, n = weight.shape
+    in_fours = m - m % 4
+    for j in range(0, in_fours, 4):  # four sums stay in registers while x is read once
+        w = weight[j : j + 4]
+        a = b = c = d = x.dtype.type(0)
+        for i in range(n):
+            a += x[i] * w[0, i]
+            b += x[i] * w[1, i]
+            c += x[i] * w[2, i]
+            d += x[i] * w[3, i]
+        y[j] += a
+        y[j + 1] += b
+        y[j + 2] += c
+        y[j + 3] += d
+    for j in range(in_fours, m):
+        a = x.dtype.type(0)
+        for i in range(n):
+            a += x[i] * weight[j, i]
+        y[j] += a
 
 
 @compiled(any_order=True)
-def add_products(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
-    """``Y += X W``, of ``x (N, n)``, ``weight (n, m)`` and ``y (N, m)``."""
-    n, m = weight.shape
-    n_in_threes = n - n % 3
-    for r in range(0, len(x) - 1, 2):  # two rows by three: as many pointers as LLVM vectorises
-        xa, xb, ya, yb = x[r], x[r + 1], y[r], y[r + 1]
-        for i in range(0, n_in_threes, 3):
-            a, b, c = xa[i], xa[i + 1], xa[i + 2]
-            d, e, f = xb[i], xb[i + 1], xb[i + 2]
-            wa, wb, wc = weight[i], weight[i + 1], weight[i + 2]
-            for j in range(m):
-                ya[j] += a * wa[j] + b * wb[j] + c * wc[j]
-                yb[j] += d * wa[j] + e * wb[j] + f * wc[j]
-        add_product(xa[n_in_threes:], weight[n_in_threes:], ya)
-        add_product(xb[n_in_threes:], weight[n_in_threes:], yb)
+def add_map_of_two(x: np.ndarray, x2: np.ndarray, weight: np.ndarray, y: np.ndarray, y2: np.ndarray) -> None:
+    """``add_map`` of two rows, for which the weights are read once: that takes most of the time."""
+    m, n = weight.shape
+    in_fours = m - m % 4
+    for j in range(0, in_fours, 4):
+        w = weight[j : j + 4]
+        a = b = c = d = a2 = b2 = c2 = d2 = x.dtype.type(0)
+        for i in range(n):
+            a += x[i] * w[0, i]
+            b += x[i] * w[1, i]
+            c += x[i] * w[2, i]
+            d += x[i] * w[3, i]
+            a2 += x2[i] * w[0, i]
+            b2 += x2[i] * w[1, i]
+            c2 += x2[i] * w[2, i]
+            d2 += x2[i] * w[3, i]
+        y[j] += a
+        y[j + 1] += b
+        y[j + 2] += c
+        y[j + 3] += d
+        y2[j] += a2
+        y2[j + 1] += b2
+        y2[j + 2] += c2
+        y2[j + 3] += d2
+    add_map(x, weight[in_fours:], y[in_fours:])
+    add_map(x2, weight[in_fours:], y2[in_fours:])
+
+
+@compiled(any_order=True)
+def add_maps(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
+    """``Y += X Wᵀ``, of ``x (N, n)``, ``weight (m, n)`` and ``y (N, m)``."""
+    for r in range(0, len(x) - 1, 2):
+        add_map_of_two(x[r], x[r + 1], weight, y[r], y[r + 1])
     if len(x) % 2:
-        add_product(x[-1], weight, y[-1])
+        add_map(x[-1], weight, y[-1])
+
+
+@compiled(any_order=True)
+def add_weighted_rows(x: np.ndarray, rows: np.ndarray, y: np.ndarray) -> None:
+    """``y += Σ_i x_i row_i``, of ``x (n,)``, ``rows (n, m)`` and ``y (m,)``."""
+    n, m = rows.shape
+    in_fours = n - n % 4
+    for i in range(0, in_fours, 4):  # so that y is read and written once for four rows
+        a, b, c, d, r = x[i], x[i + 1], x[i + 2], x[i + 3], rows[i : i + 4]
+        for j in range(m):
+            y[j] += (a * r[0, j] + b * r[1, j]) + (c * r[2, j] + d * r[3, j])
+    for i in range(in_fours, n):
+        a = x[i]
+        for j in range(m):
+            y[j] += a * rows[i, j]
 
 
 @compiled(any_order=True)
@@ -159,22 +190,26 @@ def rotate_pairs(x: np.ndarray, rotation: np.ndarray) -> None:
 @compiled(any_order=True)
 def attend(query: np.ndarray, keys: np.ndarray, values: np.ndarray, scores: np.ndarray, context: np.ndarray) -> None:
     """Add ``softmax(q kᵀ) v`` to ``context (d_head,)``; keys and values are (S, d_head), ``scores`` has space for S."""
-    n, d = keys.shape
-    largest = -math.inf
-    for s in range(n):
-        total = query.dtype.type(0)
-        for i in range(d):
-            total += query[i] * keys[s, i]
-        scores[s] = total
-        largest = max(largest, total)
+    n = len(keys)
+    scores[:n] = 0
+    add_map(query, keys, scores)
+    exponentials(scores[:n])
     total = query.dtype.type(0)
-    shift = query.dtype.type(largest)
     for s in range(n):
-        scores[s] = math.exp(scores[s] - shift)
         total += scores[s]
     for s in range(n):
         scores[s] /= total
-    add_product(scores[:n], values, context)
+    add_weighted_rows(scores[:n], values, context)
+
+
+@compiled(any_order=True)
+def exponentials(x: np.ndarray) -> None:
+    """``exp(x - max x)``, in place."""
+    largest = x[0]
+    for i in range(len(x)):
+        largest = max(largest, x[i])
+    for i in range(len(x)):
+        x[i] = math.exp(x[i] - largest)
 
 
 @compiled(any_order=True)
@@ -214,7 +249,7 @@ def attend_in_block(
         key_value[layer, 1, row, g, t] = projected[value : value + d_head]
     for h in range(n_heads):
         g = h * n_key_heads // n_heads
-        keys, values = key_value[layer, 0, row, g, : t + 1], key_value[layer, 1, row, g, : t + 1]
+        keys, values = key_value[layer, 0, row, g][: t + 1], key_value[layer, 1, row, g][: t + 1]
         begin, end = h * d_head, (h + 1) * d_head
         attend(projected[begin:end], keys, values, scores, context[begin:end])
 
@@ -258,16 +293,16 @@ def take_step(
         if weights.position.shape[1]:
             x[row] += weights.position[t if row < n else t_ahead]
     normed = np.empty_like(x)
-    projected = np.empty((n_rows, weights.project.shape[2]), x.dtype)
-    context = np.empty((n_rows, weights.output.shape[1]), x.dtype)
-    expanded = np.empty((n_rows, weights.expand.shape[2]), x.dtype)
-    activated = np.empty((n_rows, weights.contract.shape[1]), x.dtype)
+    projected = np.empty((n_rows, weights.project.shape[1]), x.dtype)
+    context = np.empty((n_rows, weights.output.shape[2]), x.dtype)
+    expanded = np.empty((n_rows, weights.expand.shape[1]), x.dtype)
+    activated = np.empty((n_rows, weights.contract.shape[2]), x.dtype)
     scores = np.empty(max(t, t_ahead) + 1, x.dtype)
     for layer in range(n_layers):
         for row in range(n_rows):
             normalise(x[row], weights.attention_norm[layer], constants.centres, constants.epsilon, normed[row])
         projected[:] = weights.project_bias[layer]
-        add_products(normed, weights.project[layer], projected)
+        add_maps(normed, weights.project[layer], projected)
         context[:] = 0
         for row in range(n_rows):
             if weights.head_gain.shape[1]:
@@ -278,15 +313,80 @@ def take_step(
             else:
                 attend_in_block(projected[row], layer, key_value_ahead, row - n, t_ahead, scores, context[row])
         x += weights.output_bias[layer]
-        add_products(context, weights.output[layer], x)
+        add_maps(context, weights.output[layer], x)
         for row in range(n_rows):
             normalise(x[row], weights.feedforward_norm[layer], constants.centres, constants.epsilon, normed[row])
         expanded[:] = weights.expand_bias[layer]
-        add_products(normed, weights.expand[layer], expanded)
+        add_maps(normed, weights.expand[layer], expanded)
         for row in range(n_rows):
             activate(expanded[row], constants.activation, activated[row])
         x += weights.contract_bias[layer]
-        add_products(activated, weights.contract[layer], x)
+        add_maps(activated, weights.contract[layer], x)
     for row in range(n_rows):
         normalise(x[row], weights.final_norm, constants.centres, constants.epsilon, normed[row])
     return normed, rows[:, d:].copy()
+
+
+@compiled(any_order=True)
+def draw_symbol(outputs: np.ndarray, n_symbols: int, may_end: bool, uniform: float) -> int:
+    """What ``seqmodels.generation.decoding.inverse_cdf`` draws at ``uniform``, of ``outputs (P,)``: V logits.
+
+    With ``may_end`` V, the end, comes with the probability whose logit is the last output.
+    """
+    p, cumulative, total = outputs[:n_symbols].copy(), np.empty(n_symbols), 0.0
+    exponentials(p)
+    for i in range(n_symbols):
+        total += p[i]
+        cumulative[i] = total
+    threshold = uniform * BELOW_ONE * total
+    if may_end:  # as if the end were one more category, of total · p / (1 - p)
+        threshold *= 1 + math.exp(outputs[n_symbols])
+    return int(np.searchsorted(cumulative, threshold, side="right"))
+
+
+@compiled(any_order=True)
+def draw_steps(
+    row_ids: np.ndarray,
+    uniform: np.ndarray,
+    pending: np.ndarray,
+    key_value: np.ndarray,
+    t: int,
+    pending_ahead: np.ndarray,
+    key_value_ahead: np.ndarray,
+    t_ahead: int,
+    inputs: np.ndarray,
+    head: np.ndarray,
+    head_bias: np.ndarray,
+    n_symbols: int,
+    may_end: bool,
+    weights: BlockWeights,
+    constants: BlockConstants,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """T times: a step, and the draw of the next one's input.
+
+    Args:
+        row_ids: of the first step's inputs, (n,).
+        uniform: (T, n), for ``draw_symbol``.
+        pending, key_value, t, pending_ahead, key_value_ahead, t_ahead, inputs: see ``take_step``.
+        head: (P, d), whose outputs are drawn from.
+        head_bias: (P,).
+        n_symbols: V, the number of the first outputs that are logits of symbols.
+        may_end: see ``draw_symbol``.
+        weights, constants: of the network.
+
+    Returns:
+        Symbols ``(T, n)``, outputs ``(n, P)`` from which the last were drawn, and what is then pending ``(N, p d)``.
+    """
+    n_steps, n = uniform.shape
+    symbols, outputs = np.empty((n_steps, n), np.int64), np.empty((n, len(head)), inputs.dtype)
+    row_ids, after = row_ids.copy(), np.concatenate((pending, pending_ahead))
+    for k in range(n_steps):
+        hidden, after = take_step(
+            row_ids, after[:n], key_value, t + k, after[n:], key_value_ahead, t_ahead + k, inputs, weights, constants
+        )
+        outputs[:] = head_bias
+        add_maps(hidden[:n], head, outputs)
+        for row in range(n):
+            symbols[k, row] = draw_symbol(outputs[row], n_symbols, may_end, uniform[k, row])
+            row_ids[row] = min(symbols[k, row], n_symbols - 1)
+    return symbols, outputs, after

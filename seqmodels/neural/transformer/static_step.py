@@ -8,6 +8,7 @@ keys that are not written yet are masked.
 
 from __future__ import annotations
 
+import threading
 import warnings
 import weakref
 from collections.abc import Callable
@@ -35,20 +36,28 @@ class Replay(Protocol):
         """Compute again, from what the same tensors hold now, into the same tensors."""
 
 
-Capture = Callable[[Callable[[], None]], Replay]
+Capture = Callable[[Callable[[], None], torch.device], Replay]
+_LOCK = threading.Lock()  # one capture at a time
 
 
-def capture_cuda_graph(compute: Callable[[], None]) -> Replay:
-    """``compute`` as a CUDA graph; raises ``RuntimeError`` where the device cannot capture it."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UP):
+def capture_cuda_graph(compute: Callable[[], None], device: torch.device) -> Replay:
+    """``compute``, which computes on ``device``, as a CUDA graph; raises ``RuntimeError`` where it cannot be captured.
+
+    Work of other threads goes on meanwhile.
+    """
+    # Streams are of the current device. Casts that autocast keeps would be of a graph's memory.
+    with _LOCK, torch.cuda.device(device), torch.autocast("cuda", enabled=False):
+        # Warmed up on the stream of the capture, so that the memory that cuBLAS keeps for each stream is not
+        # allocated in the graph's memory, which lives no longer than the graph.
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                compute()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             compute()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        compute()
     return graph
 
 
@@ -103,7 +112,7 @@ class GraphedStepper(FasterStepper):
 
     Args:
         plain: of a network whose sequences, or windows, have a longest length.
-        capture: makes what is replayed of a computation.
+        capture: makes what is replayed of a computation on a device.
     """
 
     def __init__(self, plain: TransformerStepper, capture: Capture = capture_cuda_graph) -> None:
@@ -151,7 +160,7 @@ class GraphedStepper(FasterStepper):
         with torch.inference_mode(False), torch.no_grad():
             static = StaticStep(self.plain, n, self.plain.max_length or 0)
             try:
-                graph = self.capture(static.compute)
+                graph = self.capture(static.compute, self.plain.like.device)
                 static.compute()
                 expected = static.hidden.clone()
                 static.hidden.zero_()

@@ -11,10 +11,12 @@ from torch import Tensor
 
 import seqmodels as sm
 from seqmodels.generation import Cursor
+from seqmodels.generation.decoding import ANCESTRAL, Draw, draw
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
 from seqmodels.neural.io_module import IOSpec, SequenceModule
 from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.kernels import draw_symbol
 from seqmodels.neural.transformer.network import TransformerNetwork
 from seqmodels.observations import Categorical
 
@@ -103,6 +105,65 @@ def test_large_vocabularies_need_no_table_of_what_follows(monkeypatch: pytest.Mo
     plain, compiled = cursors("transformer", Windowing(8))
     x = symbols(2, 13)
     torch.testing.assert_close(outputs(compiled, x), outputs(plain, x), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("may_end", [False, True])
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize(
+    "windowing", [Windowing(), Windowing(1), Windowing(6), Windowing(7, 5), Windowing(5, 5), Windowing(8, 3)]
+)
+def test_several_steps_are_drawn_as_one_by_one(windowing: Windowing, n: int, may_end: bool) -> None:
+    plain, compiled = cursors("transformer", windowing)
+    generators = [torch.Generator().manual_seed(5) for _ in range(2)]
+    state, x, expected, n_at_once = compiled.start(None, n), symbols(n, 1)[:, 0], plain.start(None, n), []
+    expected_x = x
+    while len(n_at_once) < 8:
+        length = min(4, compiled.n_drawn_at_once(state))
+        n_at_once.append(length)
+        if length == 0:
+            state = compiled.advance(state, x)
+            drawn = [draw(compiled.distribution(state), ANCESTRAL, generators[0], may_end=may_end)]
+        else:
+            uniform = torch.rand(length, n, generator=generators[0], dtype=torch.float64)
+            drawn_x, ended, state = compiled.draw(state, x, uniform, may_end=may_end)
+            drawn = [Draw(row, None if ended is None else ended[t], None) for t, row in enumerate(drawn_x)]
+        for step in drawn:
+            expected = plain.advance(expected, expected_x)
+            expected_step = draw(plain.distribution(expected), ANCESTRAL, generators[1], may_end=may_end)
+            assert torch.equal(step.x, expected_step.x)
+            assert (step.ended is None) == (expected_step.ended is None) == (not may_end)
+            assert not may_end or torch.equal(step.ended, expected_step.ended)
+            x = expected_x = step.x
+        torch.testing.assert_close(state.outputs, expected.outputs, rtol=0, atol=1e-12)
+    assert max(n_at_once) > 1 or windowing.context == 1
+    assert windowing != Windowing(6) or 0 not in n_at_once  # the next window is always read alongside
+
+
+@torch.no_grad()
+def test_branches_after_several_drawn_steps_are_independent() -> None:
+    plain, compiled = cursors("transformer", Windowing(6))
+    uniform, x = torch.rand(3, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64), symbols(2, 4)
+    state, expected = compiled.start(None, 2), plain.start(None, 2)
+    first, _, after = compiled.draw(state, x[:, 0], uniform, may_end=False)
+    again, _, after_again = compiled.draw(state, x[:, 0], uniform, may_end=False)
+    assert torch.equal(first, again)
+    compiled.advance(after, x[:, 1])
+    for step in (x[:, 0], *first, x[:, 2], x[:, 3]):
+        expected = plain.advance(expected, step)
+    after = compiled.advance(compiled.advance(compiled.advance(after, first[-1]), x[:, 2]), x[:, 3])
+    torch.testing.assert_close(after.outputs, expected.outputs, rtol=0, atol=1e-12)
+    after_again = compiled.advance(compiled.advance(compiled.advance(after_again, first[-1]), x[:, 2]), x[:, 3])
+    torch.testing.assert_close(after_again.outputs, expected.outputs, rtol=0, atol=1e-12)
+
+
+def test_an_end_is_drawn_with_its_probability() -> None:
+    outputs = np.array([0.3, -1.0, 0.7, 0.2])
+    p = np.exp(outputs[:3]) / np.exp(outputs[:3]).sum()
+    p_end = 1 / (1 + np.exp(-0.2))
+    drawn = [draw_symbol(outputs, 3, True, u) for u in (np.arange(1000) + 0.5) / 1000]
+    np.testing.assert_allclose(np.bincount(drawn) / 1000, [*(p * (1 - p_end)), p_end], atol=1e-3)
+    drawn = [draw_symbol(outputs, 3, False, u) for u in (np.arange(1000) + 0.5) / 1000]
+    np.testing.assert_allclose(np.bincount(drawn) / 1000, p, atol=1e-3)
 
 
 def test_a_model_draws_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.incremental import TransformerStepper
 from seqmodels.neural.transformer.network import TransformerNetwork
-from seqmodels.neural.transformer.static_step import GraphedStepper, Replay
+from seqmodels.neural.transformer.static_step import GraphedStepper, Replay, capture_cuda_graph
 
 V, N, T = 5, 3, 9
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -35,7 +36,8 @@ class Called:
 class CountedCapture:
     count: int = 0
 
-    def __call__(self, compute: Callable[[], None]) -> Replay:
+    def __call__(self, compute: Callable[[], None], device: torch.device) -> Replay:
+        assert device.type == "cpu"
         self.count += 1
         return Called(compute)
 
@@ -113,13 +115,43 @@ def test_steps_past_the_longest_length_are_those_of_torch() -> None:
         torch.testing.assert_close(hidden, expected_hidden, rtol=0, atol=1e-12)
 
 
-def refuse(compute: Callable[[], None]) -> Replay:
+def test_a_capture_is_on_the_device_and_the_stream_that_are_warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what is called of ``torch.cuda``, which stands for a device here."""
+    current: list[str] = ["default"]
+    computed_on: list[tuple[str, ...]] = []
+
+    class Stream:
+        def wait_stream(self, other: Stream) -> None:
+            pass
+
+    @contextmanager
+    def entered(name: str) -> Iterator[None]:
+        current.append(name)
+        yield
+        current.pop()
+
+    def graph(graph: object, *, stream: Stream, capture_error_mode: str) -> Any:
+        assert capture_error_mode == "thread_local"
+        return entered(f"capture on {id(stream)}")
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: entered(str(device)))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: entered(f"{id(stream)}"))
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    capture_cuda_graph(lambda: computed_on.append(tuple(current)), torch.device("cuda:1"))
+    stream = computed_on[0][-1]
+    assert computed_on == [("default", "cuda:1", stream)] * 2 + [("default", "cuda:1", f"capture on {stream}")]
+
+
+def refuse(compute: Callable[[], None], device: torch.device) -> Replay:
     raise RuntimeError("operation not permitted when stream is capturing")
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    ("capture", "reason"), [(refuse, "not permitted"), (lambda _: Called(lambda: None), "a replay did not compute")]
+    ("capture", "reason"), [(refuse, "not permitted"), (lambda *_: Called(lambda: None), "a replay did not compute")]
 )
 def test_a_failed_capture_is_said_once_and_steps_go_on(capture: Any, reason: str) -> None:
     network, plain, _ = steppers()
