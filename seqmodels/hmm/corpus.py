@@ -8,7 +8,7 @@ by side they are to a long sequence what a batch of sequences is to many.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -149,6 +149,11 @@ class Corpus:
     def batches(self) -> list[PackedBatch]:
         """All of it, packed once and kept: a start is guessed from what EM then reads."""
         return self._pack_groups(self._groups(self._used()))
+
+    def each_batch(self) -> Iterator[PackedBatch]:
+        """The same batches one after the other, of which none is kept."""
+        scratch = Scratch()
+        return (self._pack_whole(group, scratch) for group in self._groups(self._used()))
 
     def own_batches(self) -> list[PackedBatch]:
         """The batches of this process, if there are several."""
@@ -363,11 +368,11 @@ def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, fl
     return units, log_det
 
 
-def validation_score(log_prob_steps: Callable[[list[Example]], list[np.ndarray]], examples: list[Example]) -> float:
+def validation_score(sums_of_steps: Callable[[list[Example]], np.ndarray], examples: list[Example]) -> float:
     """Nats per raw unit of held-out examples; NaN where there are none."""
     if not examples:
         return np.nan
-    log_prob = sum(float(steps.sum()) for steps in log_prob_steps(examples)) + sum(e.log_det for e in examples)
+    log_prob = float(sums_of_steps(examples).sum()) + sum(e.log_det for e in examples)
     return log_prob / sum(e.n_units for e in examples)
 
 

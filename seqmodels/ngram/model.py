@@ -9,6 +9,7 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 
 from seqmodels.generation import Cursor, CursorState, MergedStates
+from seqmodels.mapped import StepsSum, steps_arrays
 from seqmodels.measure import MemoryKind
 from seqmodels.ngram.counts import count
 from seqmodels.ngram.cursor import AdaptiveNGramCursor, NGramCursor, merged_states
@@ -17,7 +18,7 @@ from seqmodels.ngram.interpolation import Components, Interpolation, components
 from seqmodels.ngram.read_counts import ReadCounts, read_counts
 from seqmodels.ngram.smoothing import Smoothing
 from seqmodels.ngram.stream_counts import EventStream, count_streams
-from seqmodels.ngram.stream_scoring import log_prob_of_training, stream_steps
+from seqmodels.ngram.stream_scoring import log_prob_of_training, write_stream_steps
 from seqmodels.ngram.tables import Tables
 from seqmodels.precision import DTYPES
 from seqmodels.preparation import Example, OnDisk
@@ -138,7 +139,11 @@ class NGram(SinglePassModel):
         if not examples:
             return []
         if not self.adaptive and _are_on_disk(examples):
-            return [stream_steps(self.tables_, stream) for stream in self._streams(examples)]
+            streams = self._streams(examples)
+            results = steps_arrays(list(map(len, streams)))
+            for stream, steps in zip(streams, results, strict=True):
+                write_stream_steps(self.tables_, stream, steps)
+            return results
         tables = self.tables_
         if self.adaptive:
             return _adaptive_steps(tables, self._learned_interpolation(), examples)
@@ -150,6 +155,14 @@ class NGram(SinglePassModel):
             ends = tables.probability([ids[first] for ids in context_ids], np.full(len(first), tables.size))
             log_p[first] -= np.log1p(-ends)
         return events.split(log_p)
+
+    def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
+        if self.adaptive or not _are_on_disk(examples):
+            return super()._sums_of_steps(examples)
+        sums = [StepsSum() for _ in examples]
+        for stream, steps in zip(self._streams(examples), sums, strict=True):
+            write_stream_steps(self.tables_, stream, steps)
+        return np.array([steps.value for steps in sums])
 
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
         if self.adaptive:

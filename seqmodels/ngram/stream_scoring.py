@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqmodels.mapped import steps_array, write_steps
+from seqmodels.mapped import Steps, write_steps
 from seqmodels.ngram.stream_counts import EventStream, Run, in_blocks, packed, packed_run, packs, unpacked
 from seqmodels.ngram.tables import Tables
 
 SCORED_AT_ONCE = 1 << 20
 
 
-def stream_steps(tables: Tables, stream: EventStream) -> np.ndarray:
-    """``(S,)`` float64 nats of each event, in a file where they are very many."""
+def write_stream_steps(tables: Tables, stream: EventStream, steps: Steps) -> None:
+    """Float64 nats of each event, into ``steps``."""
     n = len(tables.levels) - 1
-    steps = steps_array(len(stream))
     for a, b in in_blocks(stream, 0, SCORED_AT_ONCE):
         contexts, event = stream.contexts(a, b, n)
-        write_steps(steps, a, _log_p(tables, contexts, event))
-    steps[0] -= _log_going_on(tables)
-    return steps
+        log_p = _log_p(tables, contexts, event)
+        if a == 0:
+            log_p[0] -= _log_going_on(tables)
+        write_steps(steps, a, log_p)
 
 
 def log_prob_of_training(tables: Tables, streams: Sequence[EventStream]) -> float:
