@@ -42,13 +42,13 @@ class MappedArray(np.memmap):
         return mapped
 
     @classmethod
-    def temporary(cls, n: int) -> MappedArray:
-        """``(n,)`` float64 zeros in a file without a name, in the system's folder for temporary files.
+    def temporary(cls, shape: int | tuple[int, ...], dtype: Any = np.float64) -> MappedArray:
+        """Zeros in a file without a name, in the system's folder for temporary files.
 
         Whatever ends the process, the file goes with it. ``TMPDIR`` names another folder.
         """
         with tempfile.TemporaryFile(prefix="seqmodels-") as file:
-            return cls.of(np.memmap(file, np.float64, "w+", shape=(n,)))
+            return cls.of(np.memmap(file, dtype, "w+", shape=shape))
 
     def __array_finalize__(self, obj: Any) -> None:
         super().__array_finalize__(obj)
