@@ -31,6 +31,7 @@ from seqmodels.preparation import Example, OnDisk
 ELEMENTS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 28}  # of a batch, frames times densities of each: bounds memory
 # Of a batch that is read from disk, frames times densities of each, or times features in float64: bounds memory.
 ELEMENTS_FROM_DISK = 1 << 22
+LEAST_ELEMENTS = 16  # of a frame: its places among packed frames take as much memory
 ELEMENTS_READ = 1 << 18  # of them, read and encoded at once
 MAX_SUBSEQUENCES = 1 << 17  # of all data on disk: each is an object
 SIDE_BY_SIDE = 32  # subsequences in a mini-batch of one long sequence: enough for matrix products to be fast
@@ -183,7 +184,7 @@ class Corpus:
         if self.is_on_disk:
             shape = self.sequences[0].shape
             n_values = (1 + self.n_past) * (shape[1] if len(shape) == 2 else 1)
-            most = min(most, ELEMENTS_FROM_DISK // max(self.n_densities, n_values))
+            most = min(most, ELEMENTS_FROM_DISK // max(self.n_densities, n_values, LEAST_ELEMENTS))
         return max(1, most)
 
     @cached_property

@@ -80,9 +80,11 @@ def _each_part(streams: Sequence[EventStream], longest: int, base: int) -> Itera
                 rows.write(int(filled[which]), block[low:high])
                 filled[which] += high - low
     for start, stop in zip((stops - sizes).tolist(), stops.tolist(), strict=True):
-        read = rows.read(start, stop)
-        columns = read.T.astype(np.int64)
-        yield _GatheredEvents(columns[1], weights[columns[0]], columns[2:].T)
+        yield _gathered(rows.read(start, stop), weights)
+
+
+def _gathered(rows: np.ndarray, weights: np.ndarray) -> _GatheredEvents:
+    return _GatheredEvents(rows[:, 1].astype(np.int64), weights[rows[:, 0]], np.ascontiguousarray(rows[:, 2:].T).T)
 
 
 def _parts_of_symbols(streams: Sequence[EventStream], base: int) -> tuple[np.ndarray, np.ndarray]:

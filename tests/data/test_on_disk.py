@@ -107,6 +107,20 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
         on_disk(tmp_path)
 
 
+def test_a_folder_of_more_files_than_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    limits, kind = [(600, 700)], resource.RLIMIT_NOFILE
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda which, new: limits.append(new) if which == kind else None)
+    for i in range(100):
+        (tmp_path / f"{i}.txt").write_text("a")
+    on_disk(tmp_path)
+    assert limits == [(600, 700), (612, 700)]
+    limits.append((600, 610))
+    with pytest.raises(ValueError, match="there are 100 files, but this process may have no more than 610 open"):
+        on_disk(tmp_path)
+
+
 def test_values_that_are_refused_are_named_by_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 64)
     x = frames()
