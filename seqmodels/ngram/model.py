@@ -30,7 +30,7 @@ from seqmodels.single_pass import SinglePassModel, n_weighted_units
 MIN_SEQUENCES_TO_HOLD_OUT = 10  # of fewer the last tenth of each is held out
 MIN_STEPS_TO_CUT = 20
 MAX_HELD_OUT = 200_000  # steps on which weights are learned
-MAX_STRINGS_FROM_DISK = 1 << 24  # by default: with these tables a fit takes less than 2 GB
+MAX_STRINGS_FROM_DISK = 3 << 22  # by default: with these tables a fit takes less than 2 GB
 
 
 @dataclass(eq=False, repr=False)
@@ -58,7 +58,7 @@ class NGram(SinglePassModel):
 
         max_strings: most strings of two symbols or more, some 50 bytes each while they are counted. Of more, those that
             came least often are left out, as by a ``min_count`` that is raised to what fits (``min_count_``, and a
-            warning, say to what). None: 2²⁴ of sequences on disk, all of sequences in memory.
+            warning, say to what). None: 12.6 million of sequences on disk, all of sequences in memory.
 
     The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is counted is y, in
     contexts that reach back into x. There is nothing to start from, so ``warm_start`` is refused; ``sample_weight``
