@@ -1,11 +1,13 @@
 """Peak memory and seconds of fitting and scoring data on disk, against the size of the file.
 
-    python benchmarks/large_data.py [--sizes 0.25 1 5 20] [--texts 20 200] [--tiny 1e5] [--cases hmm lstm ...]
+    python benchmarks/large_data.py [--sizes 0.25 1 5 20] [--texts 20 200] [--folders 200] [--tokens 20 100]
+        [--tables 1 4] [--tiny 1e5] [--cases hmm lstm ...]
 
 Each case is a process of its own, on one thread. ``vectors.npy`` is sparse: a file of 20 GB takes a few megabytes of
 disk, but is read in full. Texts are words of a given text, or of the manual that comes with Python, drawn anew by a
-word trigram. Megabytes are 2^20 bytes; ``peak`` and ``imported`` are resident, the most of the process and what it held
-after its imports; seconds are of the processor.
+word trigram; a folder has them in files of 100 kB. Tokens are 100,000, half of their stretches of eight repeated from
+earlier ones. Tables are Parquet, of eight columns. Megabytes are 2^20 bytes; ``peak`` and ``imported`` are resident,
+the most of the process and what it held after its imports; seconds are of the processor.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ RESULTS = Path(__file__).resolve().parent / "results" / "large_data.csv"
 N_FEATURES = 64
 N_BLOCKS, BLOCK = 64, 2000  # of frames that are not zero
 SECONDS_BETWEEN_LOOKS = 0.01  # at the memory of a process
+BYTES_OF_FILE = 100_000
+N_TOKENS = 100_000
 N_CHAINS = 2000  # of words, drawn side by side
 COLUMNS = ("case", "size", "unit", "seconds", "peak", "imported", "anonymous", "figure")
 
@@ -38,10 +42,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", type=float, nargs="*", default=[0.25, 1, 5, 20], help="GB of vectors")
     parser.add_argument("--texts", type=float, nargs="*", default=[20, 200], help="MB of text")
+    parser.add_argument("--folders", type=float, nargs="*", default=[200], help="MB of text in files of 100 kB")
+    parser.add_argument("--tokens", type=float, nargs="*", default=[20, 100], help="million tokens")
+    parser.add_argument("--tables", type=float, nargs="*", default=[1, 4], help="million rows of a Parquet file")
     parser.add_argument(
         "--tiny", type=float, nargs="*", default=[1e6], help="sequences of 5 of 50, or 100,000, symbols"
     )
-    parser.add_argument("--cases", nargs="*", default=list(dict.fromkeys([*VECTORS, *TEXTS, *TINY])))
+    parser.add_argument("--cases", nargs="*", default=list(dict.fromkeys(CASES)))
     parser.add_argument("--source", help="a text whose words are drawn")
     parser.add_argument("--out", default=str(RESULTS))
     parser.add_argument("--run", help=argparse.SUPPRESS)
@@ -52,6 +59,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="large-data-") as folder:
         cases = [(name, size, "GB") for size in arguments.sizes for name in VECTORS]
         cases += [(name, size, "MB") for size in arguments.texts for name in TEXTS]
+        cases += [(name, size, "MB in files") for size in arguments.folders for name in FOLDERS]
+        cases += [(name, size, "million tokens") for size in arguments.tokens for name in TOKENS]
+        cases += [(name, size, "million rows") for size in arguments.tables for name in TABLES]
         cases += [(name, size, "sequences") for size in arguments.tiny for name in TINY]
         for name, size, unit in cases:
             if name in arguments.cases:
@@ -62,10 +72,19 @@ def main() -> None:
 
 
 def made(folder: Path, size: float, unit: str, source: str | None) -> Path:
-    """The file of a case, written unless it is there."""
-    path = folder / (f"{size}.npy" if unit == "GB" else f"{size}.txt")
+    """The file, or folder of files, of a case, written unless it is there."""
+    path = folder / f"{size}{ENDINGS[unit]}"
     if not path.exists():
-        write_vectors(path, size) if unit == "GB" else write_text(path, size, source)
+        if unit == "GB":
+            write_vectors(path, size)
+        elif unit == "MB":
+            write_text(path, size, source)
+        elif unit == "MB in files":
+            write_texts(path, made(folder, size, "MB", source))
+        elif unit == "million tokens":
+            write_tokens(path, int(size * 1e6))
+        else:
+            write_table(path, int(size * 1e6))
     return path
 
 
@@ -121,7 +140,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     sm.HMM(2, algorithm="stepwise", max_iter=1).fit([np.arange(50) % 3])
     imported = resident("VmRSS")
     began = time.process_time()
-    figure = {**VECTORS, **TEXTS, **TINY}[case["case"]](sm, case)
+    figure = CASES[case["case"]](sm, case)
     return {
         **{name: case[name] for name in ("case", "size", "unit")},
         "seconds": round(time.process_time() - began, 1),
@@ -162,6 +181,14 @@ def transformer(sm: Any, case: dict[str, Any]) -> float:
     network = sm.Transformer(d_model=64, context=128, max_steps=3, observation=sm.GaussianMixture(1))
     model = network.fit(sm.data.on_disk(case["path"]))
     return float(model.history_["log_prob"].iloc[-1])
+
+
+def network_score(sm: Any, case: dict[str, Any], name: str) -> float:
+    """The score of a network that knows the head of the file."""
+    x = sm.data.on_disk(case["path"])
+    options = {"d_model": 64, "max_steps": 20, "observation": sm.GaussianMixture(1)}
+    model = sm.LSTM(**options) if name == "lstm" else sm.Transformer(**options, context=128)
+    return float(model.fit([np.array(x[0][:20_000])], validation=None).score(x))
 
 
 def compare(sm: Any, case: dict[str, Any]) -> float:
@@ -212,13 +239,44 @@ def tiny(sm: Any, case: dict[str, Any], name: str, n_symbols: int) -> float:
     return round(seconds[0] / seconds[1], 2)
 
 
-VECTORS = {"hmm stepwise": stepwise, "hmm score": score, "lstm": lstm, "transformer": transformer, "compare": compare}
+def folder_hmm(sm: Any, case: dict[str, Any]) -> float:
+    """One epoch of stepwise EM of all files, and the score of all."""
+    x = sm.data.on_disk(case["path"])
+    return float(sm.HMM(8, algorithm="stepwise", max_iter=1).fit(x).score(x))
+
+
+def tokens_ngram(sm: Any, case: dict[str, Any]) -> float:
+    """5-grams, of which the rarest are left out, and the score of the file."""
+    x = sm.data.on_disk(case["path"], dtype="uint32")
+    return float(sm.NGram(5).fit(x).score(x))
+
+
+def tokens_lstm(sm: Any, case: dict[str, Any]) -> float:
+    """Three steps of training."""
+    x = sm.data.on_disk(case["path"], dtype="uint32")
+    return float(sm.LSTM(d_model=64, max_steps=3).fit(x).history_["log_prob"].iloc[-1])
+
+
+VECTORS = {
+    "hmm stepwise": stepwise,
+    "hmm score": score,
+    "lstm": lstm,
+    "lstm score": lambda sm, case: network_score(sm, case, "lstm"),
+    "transformer": transformer,
+    "transformer score": lambda sm, case: network_score(sm, case, "transformer"),
+    "compare": compare,
+}
 TEXTS = {"ngram fit": ngram, "ngram fit and score": ngram_score, "compare ngrams": compare_ngrams}
+FOLDERS = {"folder ngram": ngram_score, "folder hmm": folder_hmm, "folder compare ngrams": compare_ngrams}
+TOKENS = {"tokens ngram": tokens_ngram, "tokens lstm": tokens_lstm}
+TABLES = {"table hmm stepwise": stepwise}
 TINY = {
     f"{what} {name}": (lambda sm, case, name=name, n_symbols=n_symbols: tiny(sm, case, name, n_symbols))
     for what, n_symbols in (("tiny", 50), ("wide", 100_000))
     for name in ("hmm", "ngram", "lstm")
 }
+CASES = {**VECTORS, **TEXTS, **FOLDERS, **TOKENS, **TABLES, **TINY}
+ENDINGS = {"GB": ".npy", "MB": ".txt", "MB in files": "", "million tokens": ".bin", "million rows": ".parquet"}
 
 
 # -- files ---------------------------------------------------------------------------------------------------
@@ -234,6 +292,43 @@ def write_vectors(path: Path, gigabytes: float) -> None:
         means = np.repeat(rng.normal(size=(len(block) // 20 + 1, N_FEATURES)), 20, axis=0)[: len(block)]
         block[:] = means + 0.3 * rng.normal(size=block.shape)
     frames.flush()
+
+
+def write_texts(folder: Path, source: Path) -> None:
+    """A text in files of ``BYTES_OF_FILE``."""
+    folder.mkdir()
+    with source.open("rb") as file:
+        for i, part in enumerate(iter(lambda: file.read(BYTES_OF_FILE), b"")):
+            (folder / f"{i:06d}.txt").write_bytes(part.decode(errors="ignore").encode())
+
+
+def write_tokens(path: Path, n: int) -> None:
+    """Ranks by Zipf's law; half of the stretches of eight are earlier ones, most often early ones."""
+    weights = 1 / (np.arange(N_TOKENS) + 2.7)
+    below, rng = np.cumsum(weights / weights.sum()), np.random.default_rng(0)
+    tokens = np.memmap(path, np.uint32, "w+", shape=(n,))
+    for t in range(0, n, 1 << 20):
+        block = np.searchsorted(below, rng.random(min(1 << 20, n - t))).clip(max=N_TOKENS - 1)
+        if t:
+            stretches = block[: len(block) // 8 * 8].reshape(-1, 8)
+            again = rng.random(len(stretches)) < 0.5
+            starts = (rng.random(again.sum()) ** 4 * (t - 8)).astype(np.int64)
+            stretches[again] = tokens[starts[:, None] + np.arange(8)]
+        tokens[t : t + len(block)] = block
+    tokens.flush()
+
+
+def write_table(path: Path, n: int) -> None:
+    """Eight columns of float64; needs pyarrow."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rng, schema = np.random.default_rng(0), pa.schema([(f"x{i}", pa.float64()) for i in range(8)])
+    with parquet.ParquetWriter(path, schema) as writer:
+        for t in range(0, n, 1 << 16):
+            means = np.repeat(rng.normal(size=((1 << 16) // 32, 8)), 32, axis=0)[: n - t]
+            values = means + 0.3 * rng.normal(size=means.shape)
+            writer.write_table(pa.table(list(values.T), schema=schema))
 
 
 def write_text(path: Path, megabytes: float, source: str | None) -> None:

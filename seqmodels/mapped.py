@@ -12,6 +12,7 @@ import mmap
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 BLOCK_BYTES = 1 << 23  # read at once, of what is in the file
 READ_AROUND = 1 << 21  # bytes: a system maps pages near those that were asked for, too
 MANY_OF_A_LENGTH = 32  # arrays, from which on they are summed together
-MAX_STEPS_IN_MEMORY = 1 << 22  # log-probabilities of one sequence; of longer ones they are written to a file
+MAX_STEPS_IN_MEMORY = 1 << 22  # log-probabilities of sequences on disk; of more they are written to a file
 
 
 class MappedArray(np.memmap):
@@ -41,13 +42,13 @@ class MappedArray(np.memmap):
         return mapped
 
     @classmethod
-    def temporary(cls, n: int) -> MappedArray:
-        """``(n,)`` float64 zeros in a file without a name, in the system's folder for temporary files.
+    def temporary(cls, shape: int | tuple[int, ...], dtype: Any = np.float64) -> MappedArray:
+        """Zeros in a file without a name, in the system's folder for temporary files.
 
         Whatever ends the process, the file goes with it. ``TMPDIR`` names another folder.
         """
         with tempfile.TemporaryFile(prefix="seqmodels-") as file:
-            return cls.of(np.memmap(file, np.float64, "w+", shape=(n,)))
+            return cls.of(np.memmap(file, dtype, "w+", shape=shape))
 
     def __array_finalize__(self, obj: Any) -> None:
         super().__array_finalize__(obj)
@@ -105,17 +106,32 @@ class MappedArray(np.memmap):
         return self._summary
 
 
-def steps_array(n: int) -> np.ndarray:
-    """``(n,)`` float64 zeros, in a temporary file where they are many."""
-    return np.zeros(n) if n <= MAX_STEPS_IN_MEMORY else MappedArray.temporary(n)
+@dataclass
+class StepsSum:
+    """What stands in the place of an array of steps where only their sum is asked for: none of them is kept."""
+
+    value: float = 0.0
 
 
-def write_steps(array: np.ndarray, start: int, values: np.ndarray) -> None:
-    """Set the elements from ``start`` on, of an array of ``steps_array``."""
-    if isinstance(array, MappedArray):
-        array.write(start, values)
+Steps = np.ndarray | StepsSum
+
+
+def steps_arrays(lengths: Sequence[int]) -> list[np.ndarray]:
+    """``(n,)`` float64 zeros for each of the lengths, all in one temporary file where together they are many."""
+    if sum(lengths) <= MAX_STEPS_IN_MEMORY:
+        return [np.zeros(n) for n in lengths]
+    together = MappedArray.temporary(sum(lengths))
+    return [together[a:b] for a, b in pairwise([0, *accumulate(lengths)])]
+
+
+def write_steps(steps: Steps, start: int, values: np.ndarray) -> None:
+    """Set the steps from ``start`` on, each of them once."""
+    if isinstance(steps, StepsSum):
+        steps.value += float(values.sum())
+    elif isinstance(steps, MappedArray):
+        steps.write(start, values)
     else:
-        array[start : start + len(values)] = values
+        steps[start : start + len(values)] = values
 
 
 def parts_of(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
@@ -146,8 +162,10 @@ def totals(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return result
 
 
-def total(array: np.ndarray) -> float:
+def total(array: Steps) -> float:
     """The sum of its elements."""
+    if isinstance(array, StepsSum):
+        return array.value
     if isinstance(array, MappedArray) and array.is_on_disk:
         return float(sum(float(block.sum()) for _, block in array.blocks()))
     return float(array.sum())

@@ -36,11 +36,11 @@ from seqmodels.generation import (
     predict_next,
     sample,
 )
-from seqmodels.mapped import totals
+from seqmodels.mapped import any_mapped, totals
 from seqmodels.measure import Length, Measure, MemoryKind, Values
 from seqmodels.observations import Observation
 from seqmodels.parameters import Configurable, argument_names
-from seqmodels.precision import checked_log_prob_steps, in_float64
+from seqmodels.precision import checked_log_prob_steps, in_float64, squares_exceed_float32
 from seqmodels.preparation import Data, Example, Setting, default_encoding
 from seqmodels.sequences import Item, Kind, Sequences
 from seqmodels.training import interruption
@@ -163,6 +163,13 @@ class SequenceModel(Configurable, ABC):
     @abstractmethod
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         """For each example S (under ``stop`` S + 1, the last the end) float64 log-probabilities of encoded steps."""
+
+    def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
+        """``(n,)`` the sum of the ``_steps`` of each example.
+
+        A model that reads from disk keeps none of those of examples on disk, which may be longer than memory.
+        """
+        return totals(self._steps(examples))
 
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
         """Of symbols: for each example ``(S, V)``, under ``stop`` ``(S + 1, V + 1)``, of all that could come next.
@@ -340,8 +347,15 @@ class SequenceModel(Configurable, ABC):
         return setting.all_in_raw_units(data.scored, steps)
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
-        """``(n,)`` nats of each sequence: the sum of its steps."""
-        return totals(self.log_prob_steps(X, y))
+        """``(n,)`` nats of each sequence: the sum of its steps; of sequences on disk no steps are kept."""
+        data, setting = checked_data(self, X, y), self._setting()
+        if self._reads_from_disk and any_mapped(data.scored):
+            examples = setting.examples(data, on_disk=True)
+            if not any(squares_exceed_float32(e.values) or squares_exceed_float32(e.source) for e in examples):
+                sums = self._sums_of_steps(examples) + np.array([e.log_det for e in examples])
+                if np.isfinite(sums).all():
+                    return np.asarray(sums)
+        return totals(self.log_prob_steps(data.X, data.y))
 
     def score(self, X: Any, y: Any = None) -> float:
         """Nats per frame, byte or symbol: ``Σ log p / Σ units``. Higher is better."""

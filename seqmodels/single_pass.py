@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from seqmodels.mapped import totals
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, Observation
 from seqmodels.preparation import Example
@@ -74,7 +73,7 @@ class SinglePassModel(SequenceModel, ABC):
 
     def _nats_per_unit(self, examples: list[Example]) -> float:
         weights = (example.weight for example in examples)
-        log_prob = sum(map(operator.mul, weights, totals(self._steps(examples)).tolist()))
+        log_prob = sum(map(operator.mul, weights, self._sums_of_steps(examples).tolist()))
         return log_prob / n_weighted_units(examples) if examples else np.nan
 
     def _repeated(self, examples: list[Example]) -> list[Example]:

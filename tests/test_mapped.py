@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from seqmodels import mapped
-from seqmodels.mapped import MappedArray, Summary, any_mapped, steps_array, total, totals, write_steps
+from seqmodels.mapped import MappedArray, StepsSum, Summary, any_mapped, steps_arrays, total, totals, write_steps
 
 
 def on_disk(folder: Path, array: np.ndarray) -> MappedArray:
@@ -99,16 +99,23 @@ def test_what_is_computed_from_an_array_is_in_memory(tmp_path: Path) -> None:
     assert array[:, 1:].read(1, 3).tolist() == [[3.0], [5.0]]
 
 
-def test_steps_of_a_long_sequence_are_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_steps_are_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped, "MAX_STEPS_IN_MEMORY", 100)
     monkeypatch.setattr(mapped, "BLOCK_BYTES", 80)
-    short, long = steps_array(100), steps_array(101)
-    assert not isinstance(short, MappedArray)
-    assert isinstance(long, MappedArray)
-    for array in (short, long):
-        write_steps(array, 0, np.zeros(len(array)))
-        write_steps(array, 7, np.arange(5.0))
-        assert total(array) == 10.0
+    for lengths, are_in_a_file in (([100], False), ([60, 40], False), ([101], True), ([60, 41], True)):
+        arrays = steps_arrays(lengths)
+        assert [len(array) for array in arrays] == lengths
+        for k, array in enumerate(arrays):
+            assert isinstance(array, MappedArray) == are_in_a_file
+            write_steps(array, 7, (1 + k) * np.arange(5.0))
+        assert totals(arrays).tolist() == [10.0 * (1 + k) for k in range(len(arrays))]
+
+
+def test_a_sum_keeps_no_steps() -> None:
+    steps = StepsSum()
+    write_steps(steps, 0, np.arange(5.0))
+    write_steps(steps, 5, np.ones(3))
+    assert total(steps) == 13.0
 
 
 def test_a_summary_of_what_is_in_memory() -> None:

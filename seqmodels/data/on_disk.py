@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 COPIED = ".npy"  # what tables are copied to, beside them or in ``cache``
 ARROW, PARQUET = (".arrow", ".feather"), (".parquet",)
+OTHER_FILES = 512  # that a process may have open beside those of a folder
 ROWS_AT_ONCE = 1 << 16  # of a table that is copied
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -49,9 +50,12 @@ def on_disk(
         columns: of a table, those that are modelled; None: all columns of numbers.
         cache: the folder for copies of tables; None: beside them. A copy is made again where the table is newer.
 
+    Each file stays open; where a process may have fewer open than a folder has, the limit of this one is raised.
+
     Raises:
         FileNotFoundError: there is nothing at ``path``.
-        ValueError: an empty folder, or one with files of several formats; a file that is not what its ending says.
+        ValueError: an empty folder, one with files of several formats, or with more files than a process may have open;
+            a file that is not what its ending says.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -62,6 +66,7 @@ def on_disk(
     check_kind(kind)
     root = Path(path)
     files = [root] if root.is_file() else _files(root)
+    _allow_open_files(len(files))
     suffix = files[0].suffix.lower()
     if suffix in (*ARROW, *PARQUET):
         copies = [_copied_table(file, columns, root, cache) for file in files]
@@ -91,6 +96,28 @@ def _files(root: Path) -> list[Path]:
             else f"the folder {root} has no files; there is nothing to model"
         )
     return files
+
+
+def _allow_open_files(n: int) -> None:
+    """So many more files than are open may be, if the system lets the process say so; each mapping keeps its file open.
+
+    Raises:
+        ValueError: more files than the process may have open.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    most, hardest = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = n + OTHER_FILES
+    if resource.RLIM_INFINITY in (most, hardest) or needed <= most:
+        return
+    if needed > hardest:
+        raise ValueError(
+            f"there are {n:,} files, but this process may have no more than {hardest:,} open; join them into fewer, or "
+            "raise the limit (ulimit -Hn)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hardest))
 
 
 # -- one file --------------------------------------------------------------------------------------------------
@@ -177,7 +204,12 @@ def _open_table(file: Path) -> Iterator[tuple[int, pyarrow.Schema, Batches]]:
                 yield (
                     table.metadata.num_rows,
                     table.schema_arrow,
-                    lambda names: table.iter_batches(batch_size=ROWS_AT_ONCE, columns=names),
+                    # Asked for several groups of rows at once, it keeps what it has read of all.
+                    lambda names: (
+                        batch
+                        for group in range(table.metadata.num_row_groups)
+                        for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, row_groups=[group], columns=names)
+                    ),
                 )
         else:
             with pa.memory_map(str(file)) as source, pa.ipc.open_file(source) as table:
@@ -189,6 +221,8 @@ def _open_table(file: Path) -> Iterator[tuple[int, pyarrow.Schema, Batches]]:
                 )
     except pa.ArrowInvalid as error:
         raise ValueError(f"{file} is not what its ending says: {error}") from None
+    finally:
+        pa.default_memory_pool().release_unused()
 
 
 def _numeric_columns(file: Path, schema: pyarrow.Schema, chosen: Sequence[str] | None) -> list[str]:

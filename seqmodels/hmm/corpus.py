@@ -8,7 +8,7 @@ by side they are to a long sequence what a batch of sequences is to many.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -32,6 +32,7 @@ from seqmodels.preparation import Example, OnDisk
 ELEMENTS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 28}  # of a batch, frames times densities of each: bounds memory
 # Of a batch that is read from disk, frames times densities of each, or times features in float64: bounds memory.
 ELEMENTS_FROM_DISK = 1 << 22
+LEAST_ELEMENTS = 16  # of a frame: its places among packed frames take as much memory
 ELEMENTS_READ = 1 << 18  # of them, read and encoded at once
 MAX_SUBSEQUENCES = 1 << 17  # of all data on disk: each is an object
 SIDE_BY_SIDE = 32  # subsequences in a mini-batch of one long sequence: enough for matrix products to be fast
@@ -186,6 +187,11 @@ class Corpus:
         """All of it, packed once and kept: a start is guessed from what EM then reads."""
         return self._pack_groups(self._groups(self._used()))
 
+    def each_batch(self) -> Iterator[PackedBatch]:
+        """The same batches one after the other, of which none is kept."""
+        scratch = Scratch()
+        return (self._pack_whole(group, scratch) for group in self._groups(self._used()))
+
     def own_batches(self) -> list[PackedBatch]:
         """The batches of this process, if there are several."""
         if not is_distributed():
@@ -214,7 +220,7 @@ class Corpus:
         if self.is_on_disk:
             shape = self.sequences[0].shape
             n_values = (1 + self.n_past) * (shape[1] if len(shape) == 2 else 1)
-            most = min(most, ELEMENTS_FROM_DISK // max(self.n_densities, n_values))
+            most = min(most, ELEMENTS_FROM_DISK // max(self.n_densities, n_values, LEAST_ELEMENTS))
         return max(1, most)
 
     @cached_property
@@ -402,11 +408,11 @@ def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, fl
     return units, log_det
 
 
-def validation_score(log_prob_steps: Callable[[list[Example]], list[np.ndarray]], examples: list[Example]) -> float:
+def validation_score(sums_of_steps: Callable[[list[Example]], np.ndarray], examples: list[Example]) -> float:
     """Nats per raw unit of held-out examples; NaN where there are none."""
     if not examples:
         return np.nan
-    log_prob = sum(float(steps.sum()) for steps in log_prob_steps(examples)) + sum(e.log_det for e in examples)
+    log_prob = float(sums_of_steps(examples).sum()) + sum(e.log_det for e in examples)
     return log_prob / sum(e.n_units for e in examples)
 
 

@@ -62,7 +62,7 @@ from seqmodels.hmm.queries import (
     run_on_corpus,
     stationary,
 )
-from seqmodels.hmm.scoring import score_steps
+from seqmodels.hmm.scoring import score_steps, score_sums
 from seqmodels.hmm.state_forecast import StateForecast, state_forecasts
 from seqmodels.measure import Length
 from seqmodels.model import NotFittedError, SequenceModel
@@ -283,7 +283,10 @@ class HMM(SequenceModel):
         self.statistics_ = best.statistics
         self.converged_ = best.converged
         self.starts_ = starts_table(best.starts, best.start)
-        last = {"validation": validation_score(self._steps, validation), "starts_range": starts_range(self.starts_)}
+        last = {
+            "validation": validation_score(self._sums_of_steps, validation),
+            "starts_range": starts_range(self.starts_),
+        }
         before = [np.nan] * (len(best.history) - 1)
         self.history_ = best.history.assign(**{name: [*before, value] for name, value in last.items()})
         warn_of_floor(best, self.observation_)
@@ -295,6 +298,11 @@ class HMM(SequenceModel):
         parameters, emission = self.parameters_.to(self._device()), _emission(self)
         corpus = _corpus(self, emission, examples, len(parameters.initial))
         return score_steps(parameters, emission, corpus, [e.source for e in examples])
+
+    def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
+        parameters, emission = self.parameters_.to(self._device()), _emission(self)
+        corpus = _corpus(self, emission, examples, len(parameters.initial))
+        return score_sums(parameters, emission, corpus, [e.source for e in examples])
 
     def _with_floor(self, factor: float) -> Self:
         other = super()._with_floor(factor)

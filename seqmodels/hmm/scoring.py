@@ -7,9 +7,10 @@ otherwise checked by a warm-up from a flat start; where neither proves it, the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -23,29 +24,60 @@ from seqmodels.hmm.inference.log_space import LogProduct, log_alpha_and_steps
 from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.hmm.inference.trellis import Filtered, Trellis
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.mapped import steps_array, write_steps
+from seqmodels.mapped import Steps, StepsSum, steps_arrays, total, write_steps
 from seqmodels.preparation import OnDisk
 
 LOG_SHARE = 4  # a part that is scored in logarithms, which are float64, has a batch's frames divided by this
 STEPS_AT_ONCE = 1 << 20  # of log-probabilities that are set
 NEAR_CERTAIN = 0.999  # probability of an end from which that of going on is summed up by itself
+StepsT = TypeVar("StepsT", bound=Steps)
 
 
-@torch.no_grad()
 def score_steps(
     parameters: Parameters, emission: Emission, corpus: Corpus, sources: Sequence[np.ndarray | None]
 ) -> list[np.ndarray]:
     """Float64 nats of each sequence of the corpus without its source, the end last where it is an event."""
-    results: list[np.ndarray] = [np.empty(0)] * len(sources)
+    n_steps = [len(x) + (parameters.final is not None) for x in corpus.sequences]
+    if corpus.is_on_disk:
+        of_sources = [0 if source is None else len(source) for source in sources]
+        results = steps_arrays([n - m for n, m in zip(n_steps, of_sources, strict=True)])
+        for i, steps in _scored(parameters, emission, corpus, sources, lambda i: results[i]):
+            if steps is not results[i]:
+                write_steps(results[i], 0, steps)
+        return results
+    results = [np.empty(0)] * len(sources)
+    for i, steps in _scored(parameters, emission, corpus, sources, lambda i: np.empty(n_steps[i])):
+        results[i] = steps
+    return results
+
+
+@torch.no_grad()
+def score_sums(
+    parameters: Parameters, emission: Emission, corpus: Corpus, sources: Sequence[np.ndarray | None]
+) -> np.ndarray:
+    """``(n,)`` the sum of the ``score_steps`` of each sequence, of which no more are kept than of a batch."""
+    sums = np.zeros(len(sources))
+    for i, steps in _scored(parameters, emission, corpus, sources, lambda _: StepsSum()):
+        sums[i] = total(steps)
+    return sums
+
+
+def _scored(
+    parameters: Parameters,
+    emission: Emission,
+    corpus: Corpus,
+    sources: Sequence[np.ndarray | None],
+    new_steps: Callable[[int], StepsT],
+) -> Iterator[tuple[int, np.ndarray | StepsT]]:
+    """Each sequence's number and its steps; those of a sequence longer than a batch are written into ``new_steps``."""
     in_parts = _longer_than_a_batch(parameters, corpus, sources)
     weights = [0.0 if i in in_parts else w for i, w in enumerate(corpus.weights)] if in_parts else corpus.weights
     have_sources = any(source is not None for source in sources)
-    for batch in replace(corpus, weights=weights).batches:
+    for batch in replace(corpus, weights=weights).each_batch():
         trellis = _trellis(parameters, emission, corpus, batch)
         filtered = forward_pass(trellis)
         if not (have_sources and any(sources[i] is not None for i in batch.indices)):
-            for i, scored in zip(batch.indices, _scored_of_batch(parameters, batch, filtered), strict=True):
-                results[i] = scored
+            yield from zip(batch.indices, _scored_of_batch(parameters, batch, filtered), strict=True)
             continue
         steps, beliefs = batch.segments.split(filtered.steps), batch.segments.split(filtered.alpha)
         for j, i in enumerate(batch.indices):
@@ -53,10 +85,9 @@ def score_steps(
             first = 0 if source is None else len(source)
             if first and parameters.final is not None and steps[j][first] > -torch.inf:
                 log_continue = _log_continue(trellis, beliefs[j][first - 1], j, first - 1)
-            results[i] = _scored_steps(steps[j], _end(parameters, filtered, j), first, log_continue)
+            yield i, _scored_steps(steps[j], _end(parameters, filtered, j), first, log_continue)
     for i in in_parts:
-        results[i] = _score_in_parts(parameters, emission, corpus, i)
-    return results
+        yield i, _score_in_parts(parameters, emission, corpus, i, new_steps)
 
 
 def _scored_of_batch(parameters: Parameters, batch: PackedBatch, filtered: Filtered) -> list[np.ndarray]:
@@ -104,19 +135,22 @@ def _longer_than_a_batch(parameters: Parameters, corpus: Corpus, sources: Sequen
     return long
 
 
-def _score_in_parts(parameters: Parameters, emission: Emission, corpus: Corpus, i: int) -> np.ndarray:
+def _score_in_parts(
+    parameters: Parameters, emission: Emission, corpus: Corpus, i: int, new_steps: Callable[[int], StepsT]
+) -> StepsT:
     """One part in memory at a time."""
-    steps = None
-    if is_ergodic(parameters.transition > NEGLIGIBLE):
-        steps = _score_parts_scaled(parameters, emission, corpus, i)
-    return _score_parts_in_logarithms(parameters, emission, corpus, i) if steps is None else steps
+    steps = new_steps(i)
+    is_tried = is_ergodic(parameters.transition > NEGLIGIBLE)
+    if not (is_tried and _score_parts_scaled(parameters, emission, corpus, i, steps)):
+        steps = new_steps(i)
+        _score_parts_in_logarithms(parameters, emission, corpus, i, steps)
+    return steps
 
 
-def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corpus, i: int) -> np.ndarray | None:
-    """None where it is not certain what a part hands on."""
+def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corpus, i: int, steps: Steps) -> bool:
+    """False where it is not certain what a part hands on."""
     length, start, ones = len(corpus.sequences[i]), parameters.initial, torch.ones_like(parameters.initial)
     end = None if parameters.final is None else -np.inf
-    steps = _steps_array(corpus, length + (end is not None))
     for part in cut(i, length, corpus.frames_at_once):
         batch, last = corpus.pack([part]), part.stop == length
         chain = replace(parameters, initial=start, final=parameters.final if last else ones)
@@ -124,10 +158,11 @@ def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corp
         ran = scaled.forward(trellis)
         failed = bool(ran.failed.any())
         filtered = forward_pass(trellis) if failed else ran.filtered
-        write_steps(steps, part.first, batch.segments.split(filtered.steps)[0].cpu().numpy())
+        of_part = batch.segments.split(filtered.steps)[0].cpu().numpy()
+        write_steps(steps, part.first, of_part)
         belief = filtered.alpha[batch.segments.last][0]
-        if steps[part.stop - 1] == -np.inf:  # impossible, and so is all that follows
-            _fill_impossible(steps, part.stop)
+        if of_part[-1] == -np.inf:  # impossible, and so is all that follows
+            _write_impossible(steps, part.stop, length)
             break
         start = belief.double() @ parameters.transition
         if last:
@@ -135,27 +170,24 @@ def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corp
             break
         certain = not failed and scaled.loss_is_negligible(trellis, ran.scale)
         if not certain and not scaled.has_forgotten_start(trellis, start.to(belief.dtype)):
-            return None
+            return False
     if end is not None:
-        steps[length] = end
-    return steps
+        write_steps(steps, length, np.array([end]))
+    return True
 
 
-def _steps_array(corpus: Corpus, n: int) -> np.ndarray:
-    """``(n,)`` in memory, or of what is on disk perhaps in a file."""
-    return steps_array(n) if corpus.is_on_disk else np.empty(n)
-
-
-def _fill_impossible(steps: np.ndarray, start: int) -> None:
+def _write_impossible(steps: Steps, start: int, stop: int) -> None:
     """After what is impossible all is."""
-    for t in range(start, len(steps), STEPS_AT_ONCE):
-        write_steps(steps, t, np.full(min(STEPS_AT_ONCE, len(steps) - t), -np.inf))
+    for t in range(start, stop, STEPS_AT_ONCE):
+        write_steps(steps, t, np.full(min(STEPS_AT_ONCE, stop - t), -np.inf))
 
 
-def _score_parts_in_logarithms(parameters: Parameters, emission: Emission, corpus: Corpus, i: int) -> np.ndarray:
+def _score_parts_in_logarithms(
+    parameters: Parameters, emission: Emission, corpus: Corpus, i: int, steps: Steps
+) -> None:
     """Exact: float64 logarithms are handed on."""
     length, log_start = len(corpus.sequences[i]), parameters.initial.log()[None]
-    steps, advance = _steps_array(corpus, length + (parameters.final is not None)), LogProduct(parameters.transition)
+    advance = LogProduct(parameters.transition)
     only = torch.zeros(1, dtype=torch.int64, device=corpus.device)
     for part in cut(i, length, max(1, corpus.frames_at_once // LOG_SHARE)):
         trellis, _ = _trellis(parameters, emission, corpus, corpus.pack([part])).take(only)
@@ -164,8 +196,8 @@ def _score_parts_in_logarithms(parameters: Parameters, emission: Emission, corpu
         write_steps(steps, part.first, part_steps.cpu().numpy())
         log_start = advance(log_belief)
         if part.stop == length and parameters.final is not None:
-            steps[length] = float(torch.logsumexp(log_belief[0] + parameters.final.log(), 0))
-    return steps
+            end = torch.logsumexp(log_belief[0] + parameters.final.log(), 0)
+            write_steps(steps, length, np.array([float(end)]))
 
 
 def _trellis(parameters: Parameters, emission: Emission, corpus: Corpus, batch: PackedBatch) -> Trellis:

@@ -200,7 +200,7 @@ class HMMTagger(SequenceModel):
         )
         fit_labelled(self.hmm_, setting, raw, labels, weights, self.n_states_per_label)
         self.converged_ = self.hmm_.converged_
-        scored = [np.nan] * (len(self.hmm_.history_) - 1) + [validation_score(self._steps, validation)]
+        scored = [np.nan] * (len(self.hmm_.history_) - 1) + [validation_score(self._sums_of_steps, validation)]
         self.history_ = self.hmm_.history_.assign(validation=scored)
 
     def _unfitted_hmm(self) -> HMM:

@@ -37,7 +37,7 @@ from seqmodels.neural.options import (
     train_config,
     width_for,
 )
-from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_steps
+from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_steps, log_prob_sums
 from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.precision import DTYPES, squares_exceed_float32, where_largest
@@ -288,6 +288,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         return log_prob_steps(self._evaluation_module(), self.observation_, self._rows(examples), self._windowing())
 
+    def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
+        return log_prob_sums(self._evaluation_module(), self.observation_, self._rows(examples), self._windowing())
+
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
         return event_log_probs(self._evaluation_module(), self.observation_, self._rows(examples), self._windowing())
 
@@ -313,8 +316,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     def _nats_per_unit(self, examples: list[Example]) -> float:
         rows = self._rows(examples)
-        steps = log_prob_steps(self.module_.eval(), self.observation_, rows, self._windowing(), shares=True)
-        log_prob = distributed.sum_of(float(sum(float(of_row.sum()) for of_row in steps)))
+        sums = log_prob_sums(self.module_.eval(), self.observation_, rows, self._windowing(), shares=True)
+        log_prob = distributed.sum_of(float(sum(sums.tolist())))
         return (log_prob + sum(e.log_det for e in examples)) / sum(e.n_units for e in examples)
 
     def _evaluation_module(self) -> SequenceModule[Any]:

@@ -5,7 +5,7 @@ Sequences are scored whole, or by windows where a network's memory is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqmodels import distributed
-from seqmodels.mapped import steps_array, write_steps
+from seqmodels.mapped import Steps, StepsSum, steps_arrays, total, write_steps
 from seqmodels.neural.batches import PaddedBatch, Row, StepRange, Windowing, assemble, cut
 from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.io_module import SequenceModule, split_end
@@ -121,17 +121,50 @@ def log_prob_steps(
 
     With ``shares`` each of several processes scores a part of every batch of windows, and has 0 for the others.
     """
+    from_disk = iter(steps_arrays([row.n_steps for row in rows if _is_on_disk(row)]))
+    results = [next(from_disk) if _is_on_disk(row) else np.zeros(row.n_steps) for row in rows]
+    _write_log_prob_steps(module, observation, rows, windowing, results, shares=shares)
+    return [log_prob[row.first :] for row, log_prob in zip(rows, results, strict=True)]
+
+
+@torch.no_grad()
+def log_prob_sums(
+    module: SequenceModule[State],
+    observation: Observation,
+    rows: list[Row],
+    windowing: Windowing,
+    *,
+    shares: bool = False,
+) -> np.ndarray:
+    """``(n,)`` the sum of the ``log_prob_steps`` of each row; of rows on disk no step is kept."""
+    results = [StepsSum() if _is_on_disk(row) else np.zeros(row.n_steps) for row in rows]
+    _write_log_prob_steps(module, observation, rows, windowing, results, shares=shares)
+    return np.array(
+        [
+            total(log_prob[row.first :] if isinstance(log_prob, np.ndarray) else log_prob)
+            for row, log_prob in zip(rows, results, strict=True)
+        ]
+    )
+
+
+def _write_log_prob_steps(
+    module: SequenceModule[State],
+    observation: Observation,
+    rows: list[Row],
+    windowing: Windowing,
+    results: Sequence[Steps],
+    *,
+    shares: bool,
+) -> None:
     if module.training:
         parameter = next(module.parameters())
         module = evaluation_copy(module, parameter.device, parameter.dtype)
-    results = [steps_array(row.n_steps) if _is_on_disk(row) else np.zeros(row.n_steps) for row in rows]
     for every in _batches_of_windows(rows, windowing, _steps_per_batch(module)):
         batch = (distributed.shard(every) or [(every[0][0], every[0][0].end)]) if shares else every
         for begin, scored in _score(module, observation, rows, [steps for steps, _ in batch]):
             for (steps, scored_from), log_prob in zip(batch, scored, strict=True):
                 first = max(scored_from, steps.begin + begin)
                 write_steps(results[steps.row], first, log_prob[first - steps.begin - begin :])
-    return [log_prob[row.first :] for row, log_prob in zip(rows, results, strict=True)]
 
 
 def _is_on_disk(row: Row) -> bool:

@@ -5,10 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Protocol
 
 import numpy as np
 
-from seqmodels.ngram.events import NONE, Events
+from seqmodels.ngram.events import NONE
+
+
+class CountableEvents(Protocol):
+    """N events and their weights; ``contexts`` gives the symbol before each, the one before that, and so on."""
+
+    @property
+    def event(self) -> np.ndarray: ...
+    @property
+    def weight(self) -> np.ndarray: ...
+    def contexts(self) -> Iterator[np.ndarray]: ...
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Of all grams, also of those that are left out of a table; of the counts that a smoothing goes by.
+
+    Args:
+        sums: ``(C,)`` of the counts of each context.
+        n_types: ``(C,)`` different grams of each.
+        n_of_counts: ``(4,)`` grams whose count is 1, 2, 3, 4.
+    """
+
+    sums: np.ndarray
+    n_types: np.ndarray
+    n_of_counts: np.ndarray
+
+    @classmethod
+    def of(cls, table: Counts, counts: np.ndarray, base: int) -> Totals:
+        """Of the grams of a table, and their ``counts (G,)``."""
+        context, n = table.context_ids(base), len(table.contexts)
+        return cls(np.bincount(context, counts, n), np.bincount(context, minlength=n), n_of_counts(counts))
+
+    def take(self, contexts: np.ndarray) -> Totals:
+        """Of some contexts."""
+        return Totals(self.sums[contexts], self.n_types[contexts], self.n_of_counts)
 
 
 @dataclass(frozen=True)
@@ -25,16 +61,23 @@ class Counts:
         counts: ``(G,)`` how often; the sum of weights.
         continuation_counts: ``(G,)`` before how many different older symbols (Kneser & Ney 1995); ``counts`` where
             there can be none, in the longest contexts and in those that reach back to the start.
+        totals: where some grams are left out; None: all are here.
     """
 
     contexts: np.ndarray
     grams: np.ndarray
     counts: np.ndarray
     continuation_counts: np.ndarray
+    totals: Totals | None = None
 
     def context_ids(self, base: int) -> np.ndarray:
         """``(G,)`` the id of each gram's context; ``base`` is V + 1."""
         return self.grams // base
+
+
+def n_of_counts(counts: np.ndarray) -> np.ndarray:
+    """``(4,)`` how many are 1, 2, 3, 4."""
+    return np.bincount(np.minimum(counts, 5).astype(np.int64), minlength=6)[1:5]
 
 
 @dataclass(frozen=True)
@@ -44,7 +87,7 @@ class _Level:
     starts: np.ndarray  # (G,) bool: the context reaches back to the start
 
 
-def count(events: Events, order: int, size: int) -> list[Counts]:
+def count(events: CountableEvents, order: int, size: int) -> list[Counts]:
     """Tables for contexts of 0, 1, .. ``order - 1`` symbols; fewer where no sequence is long enough."""
     levels = list(islice(_levels(events, size + 1), order))
     tables = [level.counts for level in levels]
@@ -54,7 +97,7 @@ def count(events: Events, order: int, size: int) -> list[Counts]:
     return tables
 
 
-def _levels(events: Events, base: int) -> Iterator[_Level]:
+def _levels(events: CountableEvents, base: int) -> Iterator[_Level]:
     rows = np.arange(len(events.event))  # of the events that have so long a context
     context_id = shorter = np.zeros(len(rows), np.int64)  # of their contexts; of their grams one shorter
     contexts = np.zeros(1, np.int64)  # the empty one

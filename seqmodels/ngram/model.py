@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, ClassVar, get_args
@@ -9,15 +11,17 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 
 from seqmodels.generation import Cursor, CursorState, MergedStates
+from seqmodels.mapped import StepsSum, steps_arrays
 from seqmodels.measure import MemoryKind
 from seqmodels.ngram.counts import count
+from seqmodels.ngram.counts_in_parts import count_streams, fitting_min_count
 from seqmodels.ngram.cursor import AdaptiveNGramCursor, NGramCursor, merged_states
 from seqmodels.ngram.events import Events
 from seqmodels.ngram.interpolation import Components, Interpolation, components
 from seqmodels.ngram.read_counts import ReadCounts, read_counts
 from seqmodels.ngram.smoothing import Smoothing
-from seqmodels.ngram.stream_counts import EventStream, count_streams
-from seqmodels.ngram.stream_scoring import log_prob_of_training, stream_steps
+from seqmodels.ngram.stream_counts import EventStream
+from seqmodels.ngram.stream_scoring import log_prob_of_training, write_stream_steps
 from seqmodels.ngram.tables import Tables
 from seqmodels.precision import DTYPES
 from seqmodels.preparation import Example, OnDisk
@@ -26,6 +30,7 @@ from seqmodels.single_pass import SinglePassModel, n_weighted_units
 MIN_SEQUENCES_TO_HOLD_OUT = 10  # of fewer the last tenth of each is held out
 MIN_STEPS_TO_CUT = 20
 MAX_HELD_OUT = 200_000  # steps on which weights are learned
+MAX_STRINGS_FROM_DISK = 3 << 22  # by default: with these tables a fit takes less than 2 GB
 
 
 @dataclass(eq=False, repr=False)
@@ -51,6 +56,10 @@ class NGram(SinglePassModel):
             one. Discounts and the counts of shorter contexts are those of all strings, as under ``--prune`` of KenLM
             (Heafield et al. 2013).
 
+        max_strings: most strings of two symbols or more, some 50 bytes each while they are counted. Of more, those that
+            came least often are left out, as by a ``min_count`` that is raised to what fits (``min_count_``, and a
+            warning, say to what). None: 12.6 million of sequences on disk, all of sequences in memory.
+
     The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is counted is y, in
     contexts that reach back into x. There is nothing to start from, so ``warm_start`` is refused; ``sample_weight``
     repeats sequences, so under Kneser-Ney, which asks what was seen once and twice, it takes whole numbers.
@@ -66,6 +75,7 @@ class NGram(SinglePassModel):
     smoothing: Smoothing = "kneser-ney"
     adaptive: bool = False
     min_count: int = 1
+    max_strings: int | None = None
 
     _reads_from_disk: ClassVar[bool] = True
 
@@ -89,21 +99,38 @@ class NGram(SinglePassModel):
             raise ValueError(f"smoothing is {self.smoothing!r}; pass 'kneser-ney' or 'witten-bell'")
         if self.min_count < 1:
             raise ValueError(f"min_count is {self.min_count}; pass at least 1, which leaves nothing out")
+        if self.max_strings is not None and self.max_strings < 1:
+            raise ValueError(f"max_strings is {self.max_strings}; pass at least 1, or None")
 
     def _learn(self, train: list[Example]) -> float:
         counted = [example for example in train if example.weight > 0]
         self._check_weights(counted)
-        self.tables_ = self._tables(counted)
+        self.tables_, self.min_count_ = self._tables(counted)
+        if self.min_count_ > self.min_count:
+            warnings.warn(
+                f"there are more than {self._most_strings(counted):,} different strings of 2 to {self.order} symbols; "
+                f"those that came less than {self.min_count_} times are left out (min_count_). Pass a larger "
+                "max_strings if memory holds them",
+                stacklevel=5,
+            )
         self.interpolation_ = self._interpolation(counted) if self.adaptive else None
         return self._nats_per_unit_of_training(train)
 
-    def _tables(self, examples: list[Example]) -> Tables:
-        size, has_end = self.encoding_.size, self.length_ == "stop"
+    def _tables(self, examples: list[Example]) -> tuple[Tables, int]:
+        """The tables, and the ``min_count`` of what is in them."""
+        size, has_end, most = self.encoding_.size, self.length_ == "stop", self._most_strings(examples)
         if _are_on_disk(examples):
-            counts = count_streams(self._streams(examples), self.order)
+            streams = self._streams(examples)
+            counts, min_count = count_streams(streams, self.order, self.smoothing, self.min_count, most)
         else:
             counts = count(Events.from_examples(examples, size, has_end), self.order, size)
-        return Tables.from_counts(counts, size, has_end, self.smoothing, self.min_count)
+            min_count = fitting_min_count(counts[1:], self.min_count, most)
+        return Tables.from_counts(counts, size, has_end, self.smoothing, min_count), min_count
+
+    def _most_strings(self, examples: list[Example]) -> int:
+        if self.max_strings is None:
+            return MAX_STRINGS_FROM_DISK if _are_on_disk(examples) else sys.maxsize
+        return self.max_strings
 
     def _interpolation(self, examples: list[Example]) -> Interpolation:
         """Weights learned on a tenth of the examples, with tables of the others; as they are if that leaves none."""
@@ -111,7 +138,7 @@ class NGram(SinglePassModel):
         kept, held_out = _hold_out(examples, self.random_state)
         if not kept or not held_out:
             return before
-        tables = self._tables(kept)
+        tables, _ = self._tables(kept)
         events = Events.from_examples(held_out, tables.size, tables.has_end)
         return before.learn(_components(tables, events), tables.uniform, events.weight)
 
@@ -138,7 +165,11 @@ class NGram(SinglePassModel):
         if not examples:
             return []
         if not self.adaptive and _are_on_disk(examples):
-            return [stream_steps(self.tables_, stream) for stream in self._streams(examples)]
+            streams = self._streams(examples)
+            results = steps_arrays(list(map(len, streams)))
+            for stream, steps in zip(streams, results, strict=True):
+                write_stream_steps(self.tables_, stream, steps)
+            return results
         tables = self.tables_
         if self.adaptive:
             return _adaptive_steps(tables, self._learned_interpolation(), examples)
@@ -150,6 +181,14 @@ class NGram(SinglePassModel):
             ends = tables.probability([ids[first] for ids in context_ids], np.full(len(first), tables.size))
             log_p[first] -= np.log1p(-ends)
         return events.split(log_p)
+
+    def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
+        if self.adaptive or not _are_on_disk(examples):
+            return super()._sums_of_steps(examples)
+        sums = [StepsSum() for _ in examples]
+        for stream, steps in zip(self._streams(examples), sums, strict=True):
+            write_stream_steps(self.tables_, stream, steps)
+        return np.array([steps.value for steps in sums])
 
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
         if self.adaptive:
@@ -187,12 +226,18 @@ class NGram(SinglePassModel):
 
     def _state(self) -> dict[str, Any]:
         tables = self.tables_.to_state()
-        return tables if self.interpolation_ is None else {"tables": tables, "interpolation": vars(self.interpolation_)}
+        state: dict[str, Any] = {}
+        if self.interpolation_ is not None:
+            state["interpolation"] = vars(self.interpolation_)
+        if self.min_count_ > self.min_count:
+            state["min_count"] = self.min_count_
+        return {"tables": tables, **state} if state else tables
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.interpolation_ = None
-        tables = state["tables"] if "interpolation" in state else state
+        tables = state.get("tables", state)
         self.tables_ = Tables.from_state(tables, self.encoding_.size, self.length_ == "stop")
+        self.min_count_ = int(state.get("min_count", self.min_count))
         if "interpolation" in state:
             self.interpolation_ = Interpolation.from_state(state["interpolation"], len(self.tables_.levels))
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from seqmodels.ngram.counts import Counts
+from seqmodels.ngram.counts import Counts, n_of_counts
 
 Smoothing = Literal["kneser-ney", "witten-bell"]
 DEFAULT_DISCOUNTS = np.array([0.5, 1.0, 1.5])  # where too few grams are rare to estimate them
@@ -15,12 +15,23 @@ DEFAULT_DISCOUNTS = np.array([0.5, 1.0, 1.5])  # where too few grams are rare to
 def smooth(counts: Counts, base: int, smoothing: Smoothing) -> tuple[np.ndarray, np.ndarray]:
     """``share (G,)`` of each gram and ``backoff (C,)`` of each context; the two of one context sum to one.
 
-    ``backoff`` is above zero, so that nothing is impossible.
+    ``backoff`` is above zero, so that nothing is impossible. What grams that are left out would have been given is in
+    it.
     """
-    context = counts.context_ids(base)
+    context, used, totals = counts.context_ids(base), used_counts(counts, smoothing), counts.totals
+    if totals is None:
+        smoothed = witten_bell if smoothing == "witten-bell" else kneser_ney
+        return smoothed(used, context, len(counts.contexts))
     if smoothing == "witten-bell":
-        return witten_bell(counts.counts, context, len(counts.contexts))
-    return kneser_ney(counts.continuation_counts, context, len(counts.contexts))
+        share = used / (totals.sums + totals.n_types)[context]
+    else:
+        share = (used - discount_of(used, totals.n_of_counts)) / totals.sums[context]
+    return share, 1 - np.bincount(context, share, len(counts.contexts))
+
+
+def used_counts(counts: Counts, smoothing: Smoothing) -> np.ndarray:
+    """``(G,)`` the counts that a smoothing goes by."""
+    return counts.counts if smoothing == "witten-bell" else counts.continuation_counts
 
 
 def witten_bell(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tuple[np.ndarray, np.ndarray]:
@@ -35,18 +46,22 @@ def witten_bell(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tup
 
 def kneser_ney(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tuple[np.ndarray, np.ndarray]:
     """``share = (c(h w) - D(c)) / c(h)``, a discount for counts 1, 2 and more (Chen & Goodman 1999, interpolated)."""
-    discount = discounts(counts)[np.minimum(counts, 3).astype(np.int64) - 1]
+    discount = discount_of(counts, n_of_counts(counts))
     context_counts = np.bincount(context, counts, n_contexts)
     return (counts - discount) / context_counts[context], np.bincount(context, discount, n_contexts) / context_counts
 
 
-def discounts(counts: np.ndarray) -> np.ndarray:
+def discount_of(counts: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """``(G,)`` the discount of each count, of which ``n (4,)`` are 1, 2, 3, 4."""
+    return np.asarray(discounts(n)[np.minimum(counts, 3).astype(np.int64) - 1])
+
+
+def discounts(n: np.ndarray) -> np.ndarray:
     """For counts of 1, 2, 3 and more ``D_k = k - (k + 1) Y n_{k+1} / n_k``, with ``Y = n_1 / (n_1 + 2 n_2)``.
 
-    Where the counts of counts n_k give none between 0 and k (few grams are rare: small alphabets, little data) it is
-    ``k / 2``: something is always left for what was not seen, and never all.
+    Where the counts of counts ``n (4,)`` give none between 0 and k (few grams are rare: small alphabets, little data)
+    it is ``k / 2``: something is always left for what was not seen, and never all.
     """
-    n = np.bincount(np.minimum(counts, 5).astype(np.int64), minlength=6)[1:5].astype(float)
     k = np.arange(1, 4)
     with np.errstate(divide="ignore", invalid="ignore"):
         estimate = k - (k + 1) * (n[0] / (n[0] + 2 * n[1])) * n[1:] / n[:3]

@@ -1,16 +1,15 @@
 """Counts of sequences that are read from disk a block at a time: sorted runs of n-grams, merged.
 
-The tables are those of ``counts.count``, to the last digit. Where an n-gram of the highest order fits into 63 bits
-(bytes: up to order 7) it is one number, ``((s_1 B + s_2) B + ...) B + event`` with B = V + 1 and s_1 the symbol just
-before the event: a block is packed and sorted, its runs are merged into one sorted table of different n-grams, and all
-lower orders follow from that table. A longer n-gram is coded, as in ``Counts``, by the id of its context, order after
-order, in a pass over the data each.
+Where an n-gram of the highest order fits into 63 bits (bytes: up to order 7) it is one number,
+``((s_1 B + s_2) B + ...) B + event`` with B = V + 1 and s_1 the symbol just before the event: a block is packed and
+sorted, its runs are merged into one sorted table of different n-grams, and all lower orders follow from that table.
+Longer ones are counted in parts (``counts_in_parts``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -60,14 +59,6 @@ class EventStream:
 def packs(order: int, size: int) -> bool:
     """Whether an n-gram is one number of 63 bits."""
     return bool((size + 1) ** order < LARGEST_CODE)
-
-
-def count_streams(streams: Sequence[EventStream], order: int) -> list[Counts]:
-    """``counts.count`` of the events of sequences on disk."""
-    longest = min(order - 1, max(map(len, streams)))  # the symbols of the longest context
-    if packs(longest + 1, streams[0].size):
-        return _packed_counts(streams, longest)
-    return _coded_counts(streams, longest)
 
 
 def in_blocks(stream: EventStream, first: int, at_once: int) -> Iterator[tuple[int, int]]:
@@ -156,7 +147,8 @@ def packed_run(streams: Sequence[EventStream], n: int) -> Run:
     return runs.total()
 
 
-def _packed_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
+def packed_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
+    """Tables for contexts of 0, 1, .. ``longest`` symbols: those of ``counts.count``, to the last digit."""
     base = streams[0].size + 1
     runs = [packed_run(streams, longest)]  # of contexts of 0, 1, .. longest symbols
     n_older: list[np.ndarray] = []
@@ -195,41 +187,3 @@ def _first_events(streams: Sequence[EventStream], n: int) -> Run:
             contexts, event = stream.contexts(n - 1, n, n)
             runs.add(Run.of(packed(contexts, event, stream.size + 1), stream.example.weight))
     return runs.total()
-
-
-# -- n-grams that are not ------------------------------------------------------------------------------------------
-
-
-def _coded_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
-    base = streams[0].size + 1
-    tables: list[Counts] = []
-    contexts = [np.zeros(1, np.int64)]
-    for n in range(longest + 1):
-        longer, grams = Runs(), Runs()
-        for stream in streams:
-            for a, b in in_blocks(stream, max(0, n - 1), EVENTS_AT_ONCE):
-                symbols, event = stream.contexts(a, b, n)
-                ids = np.zeros(len(event), np.int64)
-                for table, symbol in zip(contexts[1:], symbols, strict=False):
-                    ids = np.searchsorted(table, ids * base + symbol)
-                if n:
-                    longer.add(Run.of(ids * base + symbols[-1]))
-        if n:
-            contexts.append(longer.total().codes)
-        for stream in streams:
-            for a, b in in_blocks(stream, max(0, n - 1), EVENTS_AT_ONCE):
-                symbols, event = stream.contexts(a, b, n)
-                ids = np.zeros(len(event), np.int64)
-                for table, symbol in zip(contexts[1:], symbols, strict=False):
-                    ids = np.searchsorted(table, ids * base + symbol)
-                grams.add(Run.of(ids * base + event, stream.example.weight))
-        run = grams.total()
-        tables.append(Counts(contexts[n], run.codes, run.counts, run.counts))
-        if n:
-            context = contexts[n][run.codes // base] // base  # the parent's id
-            shorter = tables[n - 1]
-            at = np.searchsorted(shorter.grams, context * base + run.codes % base)
-            n_older = np.bincount(at, minlength=len(shorter.grams))
-            starts = shorter.contexts[shorter.grams // base] % base == base - 1
-            tables[n - 1] = replace(shorter, continuation_counts=np.where(starts, shorter.counts, n_older))
-    return tables

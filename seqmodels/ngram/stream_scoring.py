@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqmodels.mapped import steps_array, write_steps
+from seqmodels.mapped import Steps, write_steps
 from seqmodels.ngram.stream_counts import EventStream, Run, in_blocks, packed, packed_run, packs, unpacked
 from seqmodels.ngram.tables import Tables
 
 SCORED_AT_ONCE = 1 << 20
 
 
-def stream_steps(tables: Tables, stream: EventStream) -> np.ndarray:
-    """``(S,)`` float64 nats of each event, in a file where they are very many."""
+def write_stream_steps(tables: Tables, stream: EventStream, steps: Steps) -> None:
+    """Float64 nats of each event, into ``steps``."""
     n = len(tables.levels) - 1
-    steps = steps_array(len(stream))
     for a, b in in_blocks(stream, 0, SCORED_AT_ONCE):
         contexts, event = stream.contexts(a, b, n)
-        write_steps(steps, a, _log_p(tables, contexts, event))
-    steps[0] -= _log_going_on(tables)
-    return steps
+        log_p = _log_p(tables, contexts, event)
+        if a == 0:
+            log_p[0] -= _log_going_on(tables)
+        write_steps(steps, a, log_p)
 
 
 def log_prob_of_training(tables: Tables, streams: Sequence[EventStream]) -> float:
@@ -54,13 +54,23 @@ def _log_p(tables: Tables, contexts: list[np.ndarray], event: np.ndarray) -> np.
     """Of each event; where they pack into numbers, each different one is looked up once, in their order."""
     base = tables.size + 1
     # With NONE among the symbols, at a sequence's beginning, numbers are shifted by one.
-    if not packs(len(contexts) + 1, base):
-        return np.asarray(np.log(tables.probability(_context_ids(tables, contexts, len(event)), event)))
+    if contexts and not packs(len(contexts) + 1, base):
+        return _log_p_in_order(tables, contexts, event)
     codes = packed([symbols + 1 for symbols in contexts], event, base + 1)
     codes, inverse = np.unique(codes, return_inverse=True)
     symbols, different = unpacked(codes, len(contexts), base + 1)
     ids = _context_ids(tables, [each - 1 for each in symbols], len(different))
     return np.asarray(np.log(tables.probability(ids, different))[inverse])
+
+
+def _log_p_in_order(tables: Tables, contexts: list[np.ndarray], event: np.ndarray) -> np.ndarray:
+    """Looked up in the order of contexts, so that neighbours are near to each other in the tables, and in caches."""
+    n = next((n for n in range(len(contexts), 1, -1) if packs(n, tables.size + 1)), 1)  # symbols that pack
+    order = np.argsort(packed([symbols + 1 for symbols in contexts[: n - 1]], contexts[n - 1] + 1, tables.size + 2))
+    ids = _context_ids(tables, [symbols[order] for symbols in contexts], len(event))
+    log_p = np.empty(len(event))
+    log_p[order] = np.log(tables.probability(ids, event[order]))
+    return log_p
 
 
 def _context_ids(tables: Tables, contexts: list[np.ndarray], n: int) -> list[np.ndarray]:

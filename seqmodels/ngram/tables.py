@@ -64,7 +64,7 @@ class Tables:
         for n, counts_of_order in enumerate(counts):
             share, backoff = smooth(counts_of_order, size + 1, smoothing)
             level = Level(counts_of_order.contexts, counts_of_order.grams, backoff, share)
-            if n and min_count > 1:
+            if n and min_count > 1 and counts_of_order.totals is None:
                 level, new_ids = level.pruned(counts_of_order.counts >= min_count, new_ids, size + 1)
             if n and not len(level.grams):
                 break

@@ -107,6 +107,20 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
         on_disk(tmp_path)
 
 
+def test_a_folder_of_more_files_than_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    limits, kind = [(600, 700)], resource.RLIMIT_NOFILE
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda which, new: limits.append(new) if which == kind else None)
+    for i in range(100):
+        (tmp_path / f"{i}.txt").write_text("a")
+    on_disk(tmp_path)
+    assert limits == [(600, 700), (612, 700)]
+    limits.append((600, 610))
+    with pytest.raises(ValueError, match="there are 100 files, but this process may have no more than 610 open"):
+        on_disk(tmp_path)
+
+
 def test_values_that_are_refused_are_named_by_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 64)
     x = frames()
@@ -181,6 +195,7 @@ def test_vectors_on_disk_give_the_figures_of_vectors_in_memory(
     steps, one = fitted.log_prob_steps(on_disk(tmp_path / "x.npy"))[0], fitted.log_prob_steps([x])[0]
     assert isinstance(steps, MappedArray)
     assert_allclose(steps, one, rtol=2e-5, atol=2e-5)
+    monkeypatch.setattr(MappedArray, "temporary", None)  # no step is kept for a sum
     assert_allclose(fitted.score(on_disk(tmp_path / "x.npy")), fitted.score([x]), rtol=1e-6)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from seqmodels.ngram.counts import n_of_counts
 from seqmodels.ngram.smoothing import discounts, kneser_ney, witten_bell
 
 COUNTS = np.repeat([1, 2, 3, 4, 9], [10, 4, 2, 1, 3])
@@ -12,7 +13,9 @@ CONTEXT = np.arange(len(COUNTS)) % 6
 
 def test_discounts_by_hand() -> None:
     y = 10 / (10 + 2 * 4)
-    assert_allclose(discounts(COUNTS), [1 - 2 * y * 4 / 10, 2 - 3 * y * 2 / 4, 3 - 4 * y * 1 / 2], rtol=1e-14)
+    assert_allclose(
+        discounts(n_of_counts(COUNTS)), [1 - 2 * y * 4 / 10, 2 - 3 * y * 2 / 4, 3 - 4 * y * 1 / 2], rtol=1e-14
+    )
 
 
 @pytest.mark.parametrize(
@@ -26,7 +29,7 @@ def test_discounts_by_hand() -> None:
     ],
 )
 def test_where_counts_of_counts_fail(counts: list[int], expected: list[float]) -> None:
-    assert_allclose(discounts(np.array(counts)), expected, rtol=1e-14)
+    assert_allclose(discounts(n_of_counts(np.array(counts))), expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("smoothing", [witten_bell, kneser_ney])

@@ -138,7 +138,7 @@ class AlignmentHMM(SequenceModel):
         result = em.run(verbose=self.verbose, checkpoints=checkpoints)
         self.model_ = result.parameters
         self.converged_ = result.converged
-        scored = [np.nan] * (len(result.history) - 1) + [validation_score(self._steps, validation)]
+        scored = [np.nan] * (len(result.history) - 1) + [validation_score(self._sums_of_steps, validation)]
         self.history_ = result.history.assign(validation=scored)
 
     def _without_contexts(self, jumps: Jumps) -> AlignmentParameters:

@@ -4,7 +4,8 @@ It never underflows. Densities are taken relative to the largest of their frame:
 a frame far from every state, the logarithms of the predictions would be lost to rounding. ``LogProduct`` is one step on
 many sequences, as fast as a matrix product where nothing is tiny.
 The passes take whole sequences, uncut. Some frames at a time the forward pass is tried in scaled numbers, and kept
-where every product of them was far from underflow; then it is exact, and as fast as scaling is.
+where every product of them was far from underflow; then it is exact, and as fast as scaling is. Of few sequences of
+many steps it is a compiled loop, where numba is installed (``compiled_log_space``).
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from seqmodels.compiled import is_compiling
+from seqmodels.hmm.inference.packing import Packing
 from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
 
 LEAST_EXACT = 1e-285  # of a sum over states of scaled products: below, what underflows in float64 could matter
 TERMS_AT_ONCE = 1 << 22  # terms of sums of exponentials held at once
 SCALED_FRAMES = 64  # times that are tried in scaled numbers at once
 FAR_FROM_UNDERFLOW = 1e-250  # from the smallest float64: beside more, what underflows is below rounding
+FEWEST_STEPS_COMPILED = 10_000  # times, from which on a compiled loop is worth loading numba for
+MOST_PRODUCTS_COMPILED = 1 << 17  # multiplications of a time: of more, tensor operations take no longer
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +164,11 @@ def _log_alpha_and_scale(trellis: Trellis, log_b: Tensor, log_starts: Tensor | N
     advance = LogProduct(trellis.transition)
     log_alpha, log_scale = torch.empty_like(log_b), log_b.new_empty(len(log_b))
     predicted = trellis.starts(torch.float64).log() if log_starts is None else log_starts
+    if _runs_compiled(trellis.packing, log_b):
+        from seqmodels.hmm.inference import compiled_log_space
+
+        offsets, least_exact = trellis.packing.offsets, LEAST_EXACT * log_b.shape[1]
+        return compiled_log_space.forward(trellis.transition, log_b, offsets, predicted, least_exact)
     blocks = trellis.packing.blocks
     for first in range(0, len(blocks), SCALED_FRAMES):
         window = blocks[first : first + SCALED_FRAMES]
@@ -174,6 +184,17 @@ def _log_alpha_and_scale(trellis: Trellis, log_b: Tensor, log_starts: Tensor | N
             log_alpha[low:high] = joint - finite(log_scale[low:high, None])
             predicted = advance(log_alpha[low:high])
     return log_alpha, log_scale
+
+
+def _runs_compiled(packing: Packing, log_b: Tensor) -> bool:
+    """Whether there are many times, of little arithmetic each."""
+    n_times, n_products = len(packing.batch_sizes), log_b.shape[0] * log_b.shape[1] ** 2
+    return (
+        n_times >= FEWEST_STEPS_COMPILED
+        and n_products <= n_times * MOST_PRODUCTS_COMPILED
+        and not log_b.is_cuda
+        and is_compiling()
+    )
 
 
 def _forward_scaled(
