@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,19 +77,20 @@ class DotScoring(Scoring):
     """
 
     def __init__(self, key: Tensor) -> None:
-        self.key = key
         self.scale = 1 / math.sqrt(key.shape[-1])
+        self.key = key * self.scale
+        self.transposed = self.key.transpose(1, 2)
 
     def score(self, query: Tensor, t: int) -> Tensor:
         """See ``Scoring``."""
-        return dot_score(query[:, None], self.key)[:, 0]
+        return torch.bmm(query[:, None], self.transposed)[:, 0]
 
     def begin_backward(self) -> None:
         """Nothing has to be done."""
 
     def query_gradient(self, d_score: Tensor, t: int) -> Tensor:
         """See ``Scoring``."""
-        return torch.bmm(d_score[:, None], self.key)[:, 0] * self.scale
+        return torch.bmm(d_score[:, None], self.key)[:, 0]
 
     def gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, None]:
         """See ``Scoring``."""
@@ -102,17 +104,19 @@ class AdditiveScoring(Scoring):
         key: twice the projected keys (G, S, d).
         energy: (d,).
         n_steps: T, to be kept; 0: none, there is no backward pass.
+        dtype: in which they are kept.
     """
 
-    def __init__(self, key: Tensor, energy: Tensor, n_steps: int) -> None:
+    def __init__(self, key: Tensor, energy: Tensor, n_steps: int, dtype: torch.dtype) -> None:
         self.key = key
         self.doubled_energy = 2.0 * energy
-        self.n_steps = n_steps
-        self.sigmoids = key.new_empty(max(1, n_steps), *key.shape)
+        self.sigmoids = key.new_empty(n_steps, *key.shape, dtype=dtype)
 
     def score(self, query: Tensor, t: int) -> Tensor:
         """See ``Scoring``."""
-        sigmoid = torch.add(query[:, None], self.key, out=self.sigmoids[t if self.n_steps else 0]).sigmoid_()
+        sigmoid = (query[:, None] + self.key).sigmoid_()
+        if len(self.sigmoids):
+            self.sigmoids[t] = sigmoid
         return (sigmoid.flatten(0, 1) @ self.doubled_energy).view(sigmoid.shape[:2])
 
     def begin_backward(self) -> None:
@@ -122,7 +126,7 @@ class AdditiveScoring(Scoring):
 
     def query_gradient(self, d_score: Tensor, t: int) -> Tensor:
         """See ``Scoring``."""
-        sigmoid = self.sigmoids[t]
+        sigmoid = self.sigmoids[t].to(self.key.dtype)
         self.d_doubled_energy += (d_score.view(1, -1) @ sigmoid.flatten(0, 1))[0]
         d_sum = torch.ops.aten.sigmoid_backward(d_score[..., None].expand_as(sigmoid), sigmoid)  # but for the energy
         self.d_key += d_sum
@@ -206,7 +210,8 @@ def attentive_lstm(
     energy = None if source.energy is None else source.energy.to(attention_dtype)
     needs_gradient = torch.is_grad_enabled()
     arguments = needs_gradient, projected, h.to(dtype), c, *matrices, *attended, source.mask_bias, energy
-    states, contexts, attention, cell = _AttentiveLSTM.apply(*arguments)  # type: ignore[no-untyped-call]
+    with torch.autocast(projected.device.type, enabled=False):  # the precisions are chosen
+        states, contexts, attention, cell = _AttentiveLSTM.apply(*arguments)  # type: ignore[no-untyped-call]
     return states, contexts, attention, cell
 
 
@@ -247,6 +252,12 @@ class _Trace:
     def tensors(self) -> tuple[Tensor, ...]:
         return self.states, self.cells, self.gates, self.tanh_cells, self.contexts, self.weights, self.queries
 
+    def steps(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """The state before each step (B, d), its gates, context and weights."""
+        return zip(
+            self.states[:-1].unbind(), self.gates.unbind(), self.contexts.unbind(), self.weights.unbind(), strict=True
+        )
+
     def query(self, t: int | slice) -> Tensor:
         """Of one step (B, m) or of several (T, B, m)."""
         return self.queries[t] if self.queries.shape[2] else self.states[:-1][t]
@@ -270,17 +281,16 @@ class _AttentiveLSTM(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         trace = _Trace.start(projected, h, c, bias, mask_bias)
         n_steps, n_rows, gate_width = projected.shape
-        scoring = make_scoring(key, energy, n_steps if needs_gradient else 0)
+        scoring = make_scoring(key, energy, n_steps if needs_gradient else 0, projected.dtype)
         from_state, from_context = (repeated_linear(w, n_rows, n_steps) for w in (weight, context_weight))
-        for t in range(n_steps):
-            context, weights = trace.contexts[t], trace.weights[t]
-            products = from_state(trace.states[t])
+        for t, (state, gates, context, weights) in enumerate(trace.steps()):
+            products = from_state(state)
             if len(bias):
                 torch.add(products[:, gate_width:], bias, out=trace.queries[t])
             query = trace.query(t).to(key.dtype).reshape(len(key), -1)
             torch.softmax(scoring.score(query, t) + mask_bias, -1, dtype=mask_bias.dtype, out=weights)
             context.copy_(torch.bmm(weights[:, None].to(value.dtype), value).view(context.shape))
-            trace.gates[t].add_(products[:, :gate_width]).add_(from_context(context))
+            gates.add_(products[:, :gate_width]).add_(from_context(context))
             _apply_gates(trace, t)
         if needs_gradient:
             ctx.save_for_backward(*trace.tensors, weight, context_weight, value)
@@ -366,9 +376,9 @@ class _BackwardLoop:
         self.d_h, self.d_c = d_states_before[0], d_c
 
 
-def make_scoring(key: Tensor, energy: Tensor | None, n_steps: int) -> Scoring:
-    """Additive with an ``energy``, otherwise the dot product."""
-    return DotScoring(key) if energy is None else AdditiveScoring(key, energy, n_steps)
+def make_scoring(key: Tensor, energy: Tensor | None, n_steps: int, dtype: torch.dtype) -> Scoring:
+    """Additive with an ``energy``, otherwise the dot product; what it keeps of ``n_steps`` is in ``dtype``."""
+    return DotScoring(key) if energy is None else AdditiveScoring(key, energy, n_steps, dtype)
 
 
 def _apply_gates(trace: _Trace, t: int) -> None:
