@@ -121,8 +121,9 @@ class AdditiveScoring(Scoring):
 
     def begin_backward(self) -> None:
         """Gradients of keys and energy are summed step by step, while what a step kept is in the cache."""
-        self.d_key = torch.zeros_like(self.key)
-        self.d_doubled_energy = torch.zeros_like(self.doubled_energy)
+        sum_dtype = torch.promote_types(self.key.dtype, torch.float32)
+        self.d_key = torch.zeros_like(self.key, dtype=sum_dtype)
+        self.d_doubled_energy = torch.zeros_like(self.doubled_energy, dtype=sum_dtype)
 
     def query_gradient(self, d_score: Tensor, t: int) -> Tensor:
         """See ``Scoring``."""
@@ -134,7 +135,8 @@ class AdditiveScoring(Scoring):
 
     def gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
         """See ``Scoring``."""
-        return self.d_key * self.doubled_energy, 2.0 * self.d_doubled_energy
+        d_key, d_energy = self.d_key * self.doubled_energy, 2.0 * self.d_doubled_energy
+        return d_key.to(self.key.dtype), d_energy.to(self.key.dtype)
 
 
 # -- the loop -------------------------------------------------------------------------------------------------
