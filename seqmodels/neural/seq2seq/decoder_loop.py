@@ -129,7 +129,9 @@ class AdditiveScoring(Scoring):
         """See ``Scoring``."""
         sigmoid = self.sigmoids[t].to(self.key.dtype)
         self.d_doubled_energy += (d_score.view(1, -1) @ sigmoid.flatten(0, 1))[0]
-        d_sum = torch.ops.aten.sigmoid_backward(d_score[..., None].expand_as(sigmoid), sigmoid)  # but for the energy
+        d_sum: Tensor = torch.ops.aten.sigmoid_backward(
+            d_score[..., None].expand_as(sigmoid), sigmoid
+        )  # but for the energy
         self.d_key += d_sum
         return d_sum.sum(1) * self.doubled_energy
 
