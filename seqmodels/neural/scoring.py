@@ -86,11 +86,14 @@ def _predict_in_blocks(
 ) -> Predicted[State]:
     """``_predict`` without ever holding the output parameters; the hidden states stand for them."""
     size, head, end = module.spec.size, module.head, None
+    symbol_weight: Tensor
     end_weight: Tensor | None
     if isinstance(head, TiedLinear):
         symbol_weight, end_weight = head.shared, head.extra
+    elif module.spec.has_end:
+        symbol_weight, end_weight = head.weight.split((size, len(head.weight) - size))
     else:
-        symbol_weight, end_weight = head.weight[:size], head.weight[size:]
+        symbol_weight, end_weight = head.weight, None  # the gradient of a slice is copied
     with autocast(batch.inputs.device, precision):
         hidden, state = module.hidden(batch.inputs, batch.is_start, batch.is_after_source, state)
         log_prob = linear_log_prob(hidden, symbol_weight, head.bias[:size], batch.targets)

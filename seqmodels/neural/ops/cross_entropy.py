@@ -88,7 +88,7 @@ class _FusedLogProb(torch.autograd.Function):
         weighted = hidden * g
         d_weight = (p.t() @ -weighted.to(p.dtype)).to(weight.dtype).index_add_(0, target, weighted.to(weight.dtype))
         d_hidden = (weight[target] - p @ weight.to(p.dtype)) * g
-        d_bias = -(p.t() @ gradient.to(p.dtype)).to(gradient.dtype)
+        d_bias = -(gradient.to(p.dtype)[None] @ p)[0].to(gradient.dtype)
         return d_hidden.to(hidden.dtype), d_weight, d_bias.index_add_(0, target, gradient), None, None, None
 
 

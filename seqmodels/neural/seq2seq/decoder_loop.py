@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from seqmodels.neural.ops.linear import repeated_linear
 
 # -- scores ---------------------------------------------------------------------------------------------------
 
@@ -52,7 +55,7 @@ class Scoring(ABC):
 
     @abstractmethod
     def begin_backward(self) -> None:
-        """Compute what can be computed for all steps at once before the backward loop."""
+        """Called before the backward loop, from the last step to the first."""
 
     @abstractmethod
     def query_gradient(self, d_score: Tensor, t: int) -> Tensor:
@@ -60,7 +63,10 @@ class Scoring(ABC):
 
     @abstractmethod
     def gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor | None]:
-        """All steps' (T, G, S) and queries (T, G, d) -> gradients of the keys (G, S, d), and energy (d,) or None."""
+        """All steps' (T, G, S) and queries (T, G, d) -> gradients of the keys (G, S, d), and energy (d,) or None.
+
+        Called after the backward loop.
+        """
 
 
 class DotScoring(Scoring):
@@ -71,19 +77,20 @@ class DotScoring(Scoring):
     """
 
     def __init__(self, key: Tensor) -> None:
-        self.key = key
         self.scale = 1 / math.sqrt(key.shape[-1])
+        self.key = key * self.scale
+        self.transposed = self.key.transpose(1, 2)
 
     def score(self, query: Tensor, t: int) -> Tensor:
         """See ``Scoring``."""
-        return dot_score(query[:, None], self.key)[:, 0]
+        return torch.bmm(query[:, None], self.transposed)[:, 0]
 
     def begin_backward(self) -> None:
-        """Nothing has to be computed."""
+        """Nothing has to be done."""
 
     def query_gradient(self, d_score: Tensor, t: int) -> Tensor:
         """See ``Scoring``."""
-        return torch.bmm(d_score[:, None], self.key)[:, 0] * self.scale
+        return torch.bmm(d_score[:, None], self.key)[:, 0]
 
     def gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, None]:
         """See ``Scoring``."""
@@ -97,33 +104,41 @@ class AdditiveScoring(Scoring):
         key: twice the projected keys (G, S, d).
         energy: (d,).
         n_steps: T, to be kept; 0: none, there is no backward pass.
+        dtype: in which they are kept.
     """
 
-    def __init__(self, key: Tensor, energy: Tensor, n_steps: int) -> None:
+    def __init__(self, key: Tensor, energy: Tensor, n_steps: int, dtype: torch.dtype) -> None:
         self.key = key
-        self.energy = energy
-        self.n_steps = n_steps
-        self.sigmoids = key.new_empty(max(1, n_steps), *key.shape)
+        self.doubled_energy = 2.0 * energy
+        self.sigmoids = key.new_empty(n_steps, *key.shape, dtype=dtype)
 
     def score(self, query: Tensor, t: int) -> Tensor:
         """See ``Scoring``."""
-        sigmoid = torch.add(query[:, None], self.key, out=self.sigmoids[t if self.n_steps else 0]).sigmoid_()
-        return (sigmoid.flatten(0, 1) @ (2.0 * self.energy)[:, None]).view(sigmoid.shape[:2])
+        sigmoid = (query[:, None] + self.key).sigmoid_()
+        if len(self.sigmoids):
+            self.sigmoids[t] = sigmoid
+        return (sigmoid.flatten(0, 1) @ self.doubled_energy).view(sigmoid.shape[:2])
 
     def begin_backward(self) -> None:
-        """The derivative of every σ."""
-        one = self.sigmoids.new_ones(()).expand_as(self.sigmoids)
-        self.derivatives = torch.ops.aten.sigmoid_backward(one, self.sigmoids)
+        """Gradients of keys and energy are summed step by step, while what a step kept is in the cache."""
+        sum_dtype = torch.promote_types(self.key.dtype, torch.float32)
+        self.d_key = torch.zeros_like(self.key, dtype=sum_dtype)
+        self.d_doubled_energy = torch.zeros_like(self.doubled_energy, dtype=sum_dtype)
 
     def query_gradient(self, d_score: Tensor, t: int) -> Tensor:
         """See ``Scoring``."""
-        return torch.bmm(d_score[:, None], self.derivatives[t])[:, 0] * (2.0 * self.energy)
+        sigmoid = self.sigmoids[t].to(self.key.dtype)
+        self.d_doubled_energy += (d_score.view(1, -1) @ sigmoid.flatten(0, 1))[0]
+        d_sum: Tensor = torch.ops.aten.sigmoid_backward(
+            d_score[..., None].expand_as(sigmoid), sigmoid
+        )  # but for the energy
+        self.d_key += d_sum
+        return d_sum.sum(1) * self.doubled_energy
 
     def gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
         """See ``Scoring``."""
-        d_energy = 2.0 * (d_scores.flatten()[None] @ self.sigmoids.flatten(0, 2))[0]
-        d_key = self.derivatives.mul_(d_scores[..., None]).sum(0)
-        return d_key * (2.0 * self.energy), d_energy
+        d_key, d_energy = self.d_key * self.doubled_energy, 2.0 * self.d_doubled_energy
+        return d_key.to(self.key.dtype), d_energy.to(self.key.dtype)
 
 
 # -- the loop -------------------------------------------------------------------------------------------------
@@ -183,7 +198,7 @@ def attentive_lstm(
 
     Args:
         projected: (T, B, 4 d), what inputs and biases add to the gates, in torch's order; its precision is that of the
-            products.
+            products with weights.
         h, c: (B, d), the state before.
         weights: of the recurrence.
         source: what is attended to, G = B times the heads.
@@ -193,25 +208,28 @@ def attentive_lstm(
         d).
     """
     dtype = projected.dtype
-    cast = [x.to(dtype) for x in (weights.state, weights.context, weights.bias, source.key, source.value)]
-    energy = None if source.energy is None else source.energy.to(dtype)
+    attention_dtype = torch.promote_types(dtype, torch.float32) if projected.device.type == "cpu" else dtype
+    matrices = [x.to(dtype) for x in (weights.state, weights.context, weights.bias)]
+    attended = [x.to(attention_dtype) for x in (source.key, source.value)]
+    energy = None if source.energy is None else source.energy.to(attention_dtype)
     needs_gradient = torch.is_grad_enabled()
-    arguments = needs_gradient, projected, h.to(dtype), c, *cast, source.mask_bias, energy
-    states, contexts, attention, cell = _AttentiveLSTM.apply(*arguments)  # type: ignore[no-untyped-call]
+    arguments = needs_gradient, projected, h.to(dtype), c, *matrices, *attended, source.mask_bias, energy
+    with torch.autocast(projected.device.type, enabled=False):  # the precisions are chosen
+        states, contexts, attention, cell = _AttentiveLSTM.apply(*arguments)  # type: ignore[no-untyped-call]
     return states, contexts, attention, cell
 
 
 @dataclass(frozen=True)
 class _Trace:
-    """What the forward pass keeps for the backward pass.
+    """What the forward pass keeps for the backward pass; cells and gates in float32 at least.
 
     Attributes:
         states, cells: (T + 1, B, d), before each step and after the last.
-        gates: (T, B, 4 d).
+        gates: (T, B, 4 d), after σ; of the candidate, ``tanh(z) = 2 σ(2 z) - 1``, it is ``σ(2 z)``.
         tanh_cells: ``tanh`` of the cells (T, B, d).
         contexts: (T, B, d).
         weights: of attention (T, G, S).
-        products: of each previous state with V and Q (T, B, 4 d + m): its part of the gates, and the query.
+        queries: (T, B, m), none where the states are themselves the queries.
     """
 
     states: Tensor
@@ -220,31 +238,33 @@ class _Trace:
     tanh_cells: Tensor
     contexts: Tensor
     weights: Tensor
-    products: Tensor
+    queries: Tensor
 
     @classmethod
-    def empty(
-        cls, projected: Tensor, h: Tensor, c: Tensor, width: int, mask_bias: Tensor, *, needs_gradient: bool
-    ) -> _Trace:
-        """Empty, but for the first state and cell; without ``needs_gradient`` ``products`` has space for one step."""
+    def start(cls, projected: Tensor, h: Tensor, c: Tensor, query_bias: Tensor, mask_bias: Tensor) -> _Trace:
+        """Empty, but for the first state and cell, and what is projected in the place of the gates."""
         n_steps, n_rows, _ = projected.shape
         cells = c.new_empty(n_steps + 1, *c.shape, dtype=torch.promote_types(c.dtype, torch.float32))
         states = projected.new_empty(cells.shape)
         weights = mask_bias.new_empty(n_steps, *mask_bias.shape)
         states[0], cells[0] = h, c
-        products = projected.new_empty(n_steps if needs_gradient else 1, n_rows, width)
-        gates, contexts = projected.new_empty(projected.shape), torch.empty_like(states[1:])
-        return cls(states, cells, gates, torch.empty_like(cells[1:]), contexts, weights, products)
+        queries = cells.new_empty(n_steps, n_rows, len(query_bias))
+        gates = cells.new_empty(projected.shape).copy_(projected)
+        return cls(states, cells, gates, torch.empty_like(cells[1:]), torch.empty_like(states[1:]), weights, queries)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        return self.states, self.cells, self.gates, self.tanh_cells, self.contexts, self.weights, self.products
+        return self.states, self.cells, self.gates, self.tanh_cells, self.contexts, self.weights, self.queries
 
-    def queries(self, n_groups: int) -> Tensor:
-        """(T, G, d): part of the products, or the states themselves."""
-        gate_width = self.gates.shape[2]
-        queries = self.products[..., gate_width:] if self.products.shape[2] > gate_width else self.states[:-1]
-        return queries.reshape(len(self.gates), n_groups, -1)
+    def steps(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """The state before each step (B, d), its gates, context and weights."""
+        return zip(
+            self.states[:-1].unbind(), self.gates.unbind(), self.contexts.unbind(), self.weights.unbind(), strict=True
+        )
+
+    def query(self, t: int | slice) -> Tensor:
+        """Of one step (B, m) or of several (T, B, m)."""
+        return self.queries[t] if self.queries.shape[2] else self.states[:-1][t]
 
 
 class _AttentiveLSTM(torch.autograd.Function):
@@ -263,18 +283,18 @@ class _AttentiveLSTM(torch.autograd.Function):
         mask_bias: Tensor,
         energy: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        scoring = make_scoring(key, energy, len(projected) if needs_gradient else 0)
-        trace = _Trace.empty(projected, h, c, len(weight), mask_bias, needs_gradient=needs_gradient)
-        gate_width = projected.shape[2]
-        weight_t, context_weight_t = weight.t(), context_weight.t()
-        for t in range(len(projected)):
-            state, context, weights = trace.states[t], trace.contexts[t], trace.weights[t]
-            # Not addmm, which first copies the bias to every row.
-            products = torch.mm(state, weight_t, out=trace.products[t if needs_gradient else 0])
-            query = (products[:, gate_width:].add_(bias) if len(weight) > gate_width else state).reshape(len(key), -1)
+        trace = _Trace.start(projected, h, c, bias, mask_bias)
+        n_steps, n_rows, gate_width = projected.shape
+        scoring = make_scoring(key, energy, n_steps if needs_gradient else 0, projected.dtype)
+        from_state, from_context = (repeated_linear(w, n_rows, n_steps) for w in (weight, context_weight))
+        for t, (state, gates, context, weights) in enumerate(trace.steps()):
+            products = from_state(state)
+            if len(bias):
+                torch.add(products[:, gate_width:], bias, out=trace.queries[t])
+            query = trace.query(t).to(key.dtype).reshape(len(key), -1)
             torch.softmax(scoring.score(query, t) + mask_bias, -1, dtype=mask_bias.dtype, out=weights)
-            torch.bmm(weights[:, None].to(value.dtype), value, out=context.view(len(key), 1, -1))
-            torch.mm(context, context_weight_t, out=trace.gates[t]).add_(projected[t]).add_(products[:, :gate_width])
+            context.copy_(torch.bmm(weights[:, None].to(value.dtype), value).view(context.shape))
+            gates.add_(products[:, :gate_width]).add_(from_context(context))
             _apply_gates(trace, t)
         if needs_gradient:
             ctx.save_for_backward(*trace.tensors, weight, context_weight, value)
@@ -292,10 +312,12 @@ class _AttentiveLSTM(torch.autograd.Function):
         loop = _BackwardLoop(trace, scoring, weight, context_weight, value)
         d_states, d_contexts, _, d_last_cell = output_gradients
         loop.run(d_states, d_contexts, d_last_cell)
+        n_steps, n_groups = trace.weights.shape[:2]
         weights, d_scores = trace.weights.to(value.dtype), loop.d_scores.to(value.dtype)
-        d_head_contexts = loop.d_contexts.view(len(loop.d_contexts), len(value), -1)
+        d_head_contexts = loop.d_contexts.to(value.dtype).view(n_steps, n_groups, -1)
         d_value = torch.bmm(weights.permute(1, 2, 0), d_head_contexts.transpose(0, 1))
-        d_key, d_energy = scoring.gradients(d_scores, trace.queries(len(value)))
+        queries = trace.query(slice(None)).to(value.dtype).reshape(n_steps, n_groups, -1)
+        d_key, d_energy = scoring.gradients(d_scores, queries)
         d_products = loop.d_products.flatten(0, 1).t()
         d_weight = d_products @ trace.states[:-1].flatten(0, 1)
         d_context_weight = d_products[:gate_width] @ trace.contexts.flatten(0, 1)
@@ -315,56 +337,62 @@ class _BackwardLoop:
         d_h, d_c: of the first state and cell (B, d).
     """
 
+    d_contexts: Tensor
     d_h: Tensor
     d_c: Tensor
 
     def __init__(self, trace: _Trace, scoring: Scoring, weight: Tensor, context_weight: Tensor, value: Tensor) -> None:
         self.trace, self.scoring, self.value = trace, scoring, value
-        gate_width = trace.gates.shape[2]
-        self.gate_weights = torch.cat([context_weight, weight[:gate_width]], 1)
-        self.query_weight = weight[gate_width:]
-        self.d_products, self.d_contexts, self.d_scores = (
-            torch.empty_like(x) for x in (trace.products, trace.contexts, trace.weights)
+        n_steps, n_rows, gate_width = trace.gates.shape
+        gate_weights = torch.cat([context_weight, weight[:gate_width]], 1)
+        self.from_gates = repeated_linear(gate_weights.t(), n_rows, n_steps)
+        self.from_query = (
+            repeated_linear(weight[gate_width:].t(), n_rows, n_steps) if len(weight) > gate_width else None
         )
+        self.d_products = trace.states.new_empty(*trace.gates.shape[:2], len(weight))
+        self.d_scores = torch.empty_like(trace.weights)
 
     def run(self, d_states: Tensor, received_d_contexts: Tensor, d_last_cell: Tensor) -> None:
         """Of the gradients received by states (T, B, d), contexts (T, B, d) and the last cell (B, d)."""
-        trace, value, query_weight = self.trace, self.value, self.query_weight
+        trace, value = self.trace, self.value
         cell_to_ifg, state_to_o, state_to_cell, cell_to_cell = _gate_derivatives(trace)
-        (n_steps, n_rows, gate_width), weights = trace.gates.shape, trace.weights
-        d_h, d_c = torch.zeros_like(d_states[0]), d_last_cell.to(d_states.dtype)
+        (n_steps, n_rows, gate_width), sum_dtype = trace.gates.shape, trace.gates.dtype
+        d_states_before = trace.cells.new_zeros(trace.cells.shape)  # (T + 1, B, d), of the states before each step
+        d_states_before[1:] = d_states
+        self.d_contexts = torch.empty_like(trace.tanh_cells).copy_(received_d_contexts)
+        d_c = d_last_cell.to(sum_dtype)
         for t in range(n_steps - 1, -1, -1):
-            d_h = d_h + d_states[t]
+            d_h, d_products = d_states_before[t + 1], self.d_products[t]
             d_c = torch.addcmul(d_c, d_h, state_to_cell[t])
-            d_gates = self.d_products[t, :, :gate_width].unflatten(1, (4, -1))
+            d_gates = d_products[:, :gate_width].unflatten(1, (4, -1))
             torch.mul(cell_to_ifg[t], d_c[:, None], out=d_gates[:, :3])
             torch.mul(state_to_o[t], d_h, out=d_gates[:, 3])
             d_c = d_c * cell_to_cell[t]
-            d_context, d_h = (self.d_products[t, :, :gate_width] @ self.gate_weights).chunk(2, 1)
-            torch.add(d_context, received_d_contexts[t], out=self.d_contexts[t])
-            d_weights = torch.bmm(value, self.d_contexts[t].view(len(value), -1, 1))[..., 0]
-            mean = (weights[t] * d_weights).sum(-1, keepdim=True)
-            torch.mul(weights[t], d_weights - mean, out=self.d_scores[t])  # through the softmax
+            d_context, d_h = self.from_gates(d_products[:, :gate_width]).chunk(2, 1)
+            d_context = self.d_contexts[t].add_(d_context).to(value.dtype)
+            d_weights = torch.bmm(d_context.view(len(value), 1, -1), value.transpose(1, 2))[:, 0].to(sum_dtype)
+            self.d_scores[t] = torch._softmax_backward_data(d_weights, trace.weights[t], -1, sum_dtype)
             d_query = self.scoring.query_gradient(self.d_scores[t].to(value.dtype), t).view(n_rows, -1)
-            self.d_products[t, :, gate_width:] = d_query[:, : len(query_weight)]
-            d_h = d_h + (d_query @ query_weight if len(query_weight) else d_query)
-        self.d_h, self.d_c = d_h, d_c
+            d_states_before[t].add_(d_h)
+            if self.from_query is not None:
+                d_query = self.from_query(d_products[:, gate_width:].copy_(d_query))
+            d_states_before[t].add_(d_query)
+        self.d_h, self.d_c = d_states_before[0], d_c
 
 
-def make_scoring(key: Tensor, energy: Tensor | None, n_steps: int) -> Scoring:
-    """Additive with an ``energy``, otherwise the dot product."""
-    return DotScoring(key) if energy is None else AdditiveScoring(key, energy, n_steps)
+def make_scoring(key: Tensor, energy: Tensor | None, n_steps: int, dtype: torch.dtype) -> Scoring:
+    """Additive with an ``energy``, otherwise the dot product; what it keeps of ``n_steps`` is in ``dtype``."""
+    return DotScoring(key) if energy is None else AdditiveScoring(key, energy, n_steps, dtype)
 
 
 def _apply_gates(trace: _Trace, t: int) -> None:
     """From the gates' arguments of step t, which stand in the place of the gates, to gates, cell and state."""
-    gates, d = trace.gates[t], trace.states.shape[2]
-    gates[:, : 2 * d].sigmoid_()
-    gates[:, 2 * d : 3 * d].tanh_()
-    gates[:, 3 * d :].sigmoid_()
-    i, f, g, o = gates.to(trace.cells.dtype).chunk(4, 1)
-    cell = torch.addcmul(f * trace.cells[t], i, g, out=trace.cells[t + 1])
-    trace.states[t + 1] = o * torch.tanh(cell, out=trace.tanh_cells[t])
+    d = trace.states.shape[2]
+    trace.gates[t, :, 2 * d : 3 * d].mul_(2.0)
+    i, f, g, o = trace.gates[t].sigmoid_().chunk(4, 1)
+    cell = torch.addcmul(f * trace.cells[t], i, g, value=2.0, out=trace.cells[t + 1]).sub_(i)
+    tanh_cell = torch.mul(cell, 2.0, out=trace.tanh_cells[t]).sigmoid_().mul_(2.0).sub_(1.0)  # faster than tanh
+    trace.states[t + 1] = o * tanh_cell
 
 
 def _gate_derivatives(trace: _Trace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -373,7 +401,12 @@ def _gate_derivatives(trace: _Trace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     (T, B, 3, d) from the cell to the arguments of the first three gates, (T, B, d) from the state to that of the last,
     from the state to the cell, and from the cell to the one before.
     """
-    i, f, g, o = trace.gates.unflatten(-1, (4, -1)).unbind(2)
-    tanh_cells, previous_cells = trace.tanh_cells.to(i.dtype), trace.cells[:-1].to(i.dtype)
-    cell_to_ifg = torch.stack([g * i * (1 - i), previous_cells * f * (1 - f), i * (1 - g * g)], 2)
-    return cell_to_ifg, tanh_cells * o * (1 - o), o * (1 - tanh_cells * tanh_cells), f
+    gates, tanh_cells = trace.gates.unflatten(-1, (4, -1)), trace.tanh_cells
+    i, f, g, o = gates.unbind(2)
+    through_sigmoid = torch.ops.aten.sigmoid_backward
+    cell_to_ifg = torch.empty_like(gates[:, :, :3])
+    to_i, to_f, to_g = cell_to_ifg.unbind(2)
+    through_sigmoid(torch.mul(g, 2.0, out=to_i).sub_(1.0), i, grad_input=to_i)
+    through_sigmoid(trace.cells[:-1], f, grad_input=to_f)
+    through_sigmoid(i, g, grad_input=to_g).mul_(4.0)
+    return cell_to_ifg, through_sigmoid(tanh_cells, o), torch.ops.aten.tanh_backward(o, tanh_cells), f

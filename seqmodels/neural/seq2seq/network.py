@@ -158,8 +158,9 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork[AttendingState | SummaryState]):
         """``_decode_step_by_step`` of one layer, with a hand-written backward pass."""
         h, c, earlier, key, value, mask = state
         u, v, b, b_recurrent = self.decoder.all_weights[0]
-        projected = F.linear(inputs.transpose(0, 1), u[:, : self.d_model], b + b_recurrent)  # (T, B, 4d)
-        weights = LoopWeights.with_query(v, u[:, self.d_model :], query)
+        of_inputs, of_context = u.split(self.d_model, 1)
+        projected = F.linear(inputs.transpose(0, 1), of_inputs, b + b_recurrent)  # (T, B, 4d)
+        weights = LoopWeights.with_query(v, of_context, query)
         states, contexts, attention, cell = attentive_lstm(projected, h[:, 0], c[:, 0], weights, source)
         attention = attention.unflatten(1, (len(inputs), -1)).mean(2)  # (T, B, S)
         states, contexts, attention = (x.transpose(0, 1).contiguous() for x in (states, contexts, attention))

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from seqmodels import onednn
 from seqmodels.neural.ops import linear as module
-from seqmodels.neural.ops.linear import ROWS, apply_linear, linear
+from seqmodels.neural.ops.linear import REPEATS, ROWS, apply_linear, linear, repeated_linear
 
 needs_avx512 = pytest.mark.skipif(not onednn.has_avx512(), reason="the processor has no AVX-512")
 
@@ -63,4 +63,37 @@ def test_gradients_are_torchs(products: list[torch.Size]) -> None:
     assert (weight.grad == ROWS).all()
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         assert linear(x, weight).dtype == torch.bfloat16
+    assert len(products) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("n_times", [1, REPEATS])
+@pytest.mark.parametrize("transposed", [False, True])
+@torch.no_grad()
+def test_repeated_products_are_those_of_torch(dtype: torch.dtype, n_times: int, transposed: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(7, 5, generator=generator).to(dtype)
+    weight = weight.t().contiguous().t() if transposed else weight
+    product = repeated_linear(weight, 3, n_times)
+    for n_rows in (3, 2):
+        rows = torch.randn(n_rows, 9, generator=generator).to(dtype)[:, 2:7]
+        tolerance = torch.finfo(dtype).eps
+        torch.testing.assert_close(product(rows), rows @ weight.t(), rtol=4 * tolerance, atol=16 * tolerance)
+
+
+@needs_avx512
+@torch.no_grad()
+def test_weights_are_laid_out_for_many_products_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    products: list[torch.Size] = []
+    plain = torch.mm
+
+    def recorded(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        products.append(x.shape)
+        return plain(x, y)
+
+    monkeypatch.setattr(module.torch, "mm", recorded)
+    x, weight = torch.ones(3, 5), torch.ones(2, 5)
+    for n_times in (REPEATS, REPEATS - 1):
+        repeated_linear(weight, 3, n_times)(x)
+    repeated_linear(weight.double(), 3, REPEATS)(x.double())
     assert len(products) == 2
