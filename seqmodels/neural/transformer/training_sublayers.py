@@ -293,9 +293,9 @@ def _through_norm(
     inverse: Tensor,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Gradients of ``x`` by both branches of the residual connection, and of gain and shift."""
-    wanted = [True, gain is not None, shift is not None]
+    needed = [True, gain is not None, shift is not None]
     d_x, d_gain, d_shift = torch.ops.aten.native_layer_norm_backward(
-        d_rows.to(x.dtype), x.flatten(0, 1), x.shape[2:], mean, inverse, gain, shift, wanted
+        d_rows.to(x.dtype), x.flatten(0, 1), x.shape[2:], mean, inverse, gain, shift, needed
     )
     return d_x.view(x.shape).add_(gradient), d_gain, d_shift
 

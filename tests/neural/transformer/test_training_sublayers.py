@@ -60,16 +60,16 @@ def causal() -> Tensor:
 def test_self_attention(options: dict[str, object], bias: Tensor | None, rotated: bool) -> None:
     block, x = block_of(**options), draw(B, T, D).requires_grad_()
     mask = AttentionMask(bias, explicit=True)
-    turned = rotation(0, T, D // 2, like=x) if rotated else None
+    angles = rotation(0, T, D // 2, like=x) if rotated else None
     attention, residual = block.attention, block.attention_residual
 
     def plain() -> tuple[Tensor, ...]:
-        shared = ForwardPass(plan_update(None, T)[0], mask, turned)
+        shared = ForwardPass(plan_update(None, T)[0], mask, angles)
         update, buffers = attention(residual.sublayer_input(x), None, shared)
         return residual.add(x, update), *buffers
 
     def at_once() -> tuple[Tensor, ...]:
-        y, buffers = self_attention_sublayer(x, attention, residual, mask, turned)
+        y, buffers = self_attention_sublayer(x, attention, residual, mask, angles)
         return y, *buffers
 
     leaves = [x, *attention.parameters(), *residual.parameters()]
