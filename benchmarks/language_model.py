@@ -9,11 +9,13 @@ from pathlib import Path
 from contest import Contest, hold_all, options
 
 OURS, TORCH, GPT2 = "networks_seqmodels", "networks_torch", "networks_transformers"
+NANOGPT = "networks_nanogpt"
 
 
 TRAINED, STREAMED = 12 * 64, 16 * 64
 CONTESTS = [
     Contest("train transformer", 40, TRAINED, [(GPT2, "train transformer"), (OURS, "train transformer")]),
+    Contest("train as nanoGPT", 40, TRAINED, [(NANOGPT, "train transformer"), (OURS, "train transformer")]),
     Contest("compiled", 40, TRAINED, [(GPT2, "train transformer"), (OURS, "train compiled transformer")]),
     *[
         Contest(f"train {f}", 30, STREAMED, [(m, f"train {f}") for m in (TORCH, OURS)])
@@ -43,7 +45,7 @@ CONTESTS = [
 def main() -> None:
     arguments = options(__doc__, "transformers")
     os.sched_setaffinity(0, {arguments.core})
-    pythons = {module: Path(sys.executable) for module in (OURS, TORCH, "vocabulary")}
+    pythons = {module: Path(sys.executable) for module in (OURS, TORCH, NANOGPT, "vocabulary")}
     if arguments.peer is not None:
         pythons[GPT2] = arguments.peer.absolute()
     hold_all(

@@ -36,7 +36,80 @@ class AdamW(Optimizer):
 
     def build(self, module: nn.Module, lr: float, weight_decay: float) -> list[torch.optim.Optimizer]:
         groups = _groups(module.parameters(), weight_decay)
+        if all(type(p) is nn.Parameter and p.device.type == "cpu" for group in groups for p in group["params"]):
+            return [FusedAdamW(groups, lr, self.betas, self.eps)]
         return [torch.optim.AdamW(groups, lr=lr, betas=self.betas, eps=self.eps, fused=True)]
+
+
+class FusedAdamW(torch.optim.Optimizer):
+    """``torch.optim.AdamW(fused=True)`` of weights on the CPU: the same steps and the same state, to the last bit.
+
+    To make or to step one of torch's own is to import ``torch._dynamo``, which takes a second or two, and its step
+    looks at more than this needs.
+
+    Args:
+        groups: of weights, each with its ``weight_decay``.
+        lr: of every group.
+        betas: as of ``AdamW``.
+        eps: as of ``AdamW``.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "fused": True})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """See ``torch.optim.Optimizer``, whose decorator is what imports ``torch._dynamo``."""
+        torch.optim.Optimizer.add_param_group.__wrapped__(self, param_group)  # type: ignore[attr-defined]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """See ``torch.optim.Optimizer``."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if set_to_none or p.grad is None:
+                    p.grad = None
+                else:
+                    p.grad.zero_()
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """See ``torch.optim.Optimizer``."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            weights = [p for p in group["params"] if p.grad is not None]
+            if not weights:
+                continue
+            states = [self.state[p] or self._begin(p) for p in weights]
+            means, squares, steps = ([s[name] for s in states] for name in ("exp_avg", "exp_avg_sq", "step"))
+            torch._foreach_add_(steps, 1)
+            torch._fused_adamw_(
+                weights,
+                [p.grad for p in weights],
+                means,
+                squares,
+                [],
+                steps,
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                amsgrad=False,
+                maximize=False,
+            )
+        return loss
+
+    def _begin(self, weight: Tensor) -> dict[str, Tensor]:
+        """The state before the first step of a weight."""
+        self.state[weight] = {
+            "step": torch.zeros((), dtype=torch.float32),
+            "exp_avg": torch.zeros_like(weight, memory_format=torch.preserve_format),
+            "exp_avg_sq": torch.zeros_like(weight, memory_format=torch.preserve_format),
+        }
+        state: dict[str, Tensor] = self.state[weight]
+        return state
 
 
 @dataclass(eq=False, repr=False)

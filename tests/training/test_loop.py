@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from seqmodels.training import AdamW, BatchResult, Checkpoints, Muon, Objective, TrainConfig, Trapezoid, train
+from seqmodels.training.optimizers import FusedAdamW
 
 CONFIG = TrainConfig(max_steps=40, max_epochs=None, max_seconds=None, lr=0.1, weight_decay=0.0, patience=100)
 
@@ -59,13 +60,13 @@ def run(config: TrainConfig, evaluate: Callable[[Point], float] | None = None) -
 
 def test_steps_follow_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = []
-    take = torch.optim.AdamW.step
+    take = FusedAdamW.step
 
-    def watch(self: torch.optim.AdamW, *arguments: Any) -> Any:
+    def watch(self: FusedAdamW, *arguments: Any) -> Any:
         rates.append(self.param_groups[0]["lr"])
         return take(self, *arguments)
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", watch)
+    monkeypatch.setattr(FusedAdamW, "step", watch)
     run(CONFIG)
     assert rates == pytest.approx([0.1 * Trapezoid().at(k / 40) for k in range(40)])
 

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import copy
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
 
-from seqmodels.training import Muon
-from seqmodels.training.optimizers import clip
+from seqmodels.training import AdamW, Muon
+from seqmodels.training.optimizers import FusedAdamW, clip
 
 
 class Small(nn.Module):
@@ -50,3 +54,45 @@ def test_long_gradients_come_to_the_length_and_short_ones_stay() -> None:
 def test_what_is_not_finite_is_refused(value: float) -> None:
     with pytest.raises(RuntimeError, match="non-finite"):
         clip([torch.tensor([1.0]), torch.tensor([value])], 1.0)
+
+
+def test_adamw_on_a_cpu_takes_torchs_steps_and_keeps_its_state() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        one = Small()
+    other = copy.deepcopy(one)
+    (fused,) = AdamW(eps=1e-6).build(one, 0.1, 0.3)
+    groups = [{**group, "params": []} for group in fused.param_groups]
+    weights = dict(zip(one.parameters(), other.parameters(), strict=True))
+    for group, of_fused in zip(groups, fused.param_groups, strict=True):
+        group["params"] = [weights[p] for p in of_fused["params"]]
+    torchs = torch.optim.AdamW(groups, lr=0.1, betas=(0.9, 0.99), eps=1e-6, fused=True)
+    assert isinstance(fused, FusedAdamW)
+    for seed in range(4):
+        for a, b in weights.items():
+            a.grad = torch.randn(a.shape, generator=torch.Generator().manual_seed(seed))
+            b.grad = a.grad.clone()
+        one.head.bias.grad = other.head.bias.grad = None  # a weight without a gradient stays as it is
+        fused.step()
+        torchs.step()
+        if seed == 1:  # each goes on from the other's state
+            states = [copy.deepcopy(optimizer.state_dict()["state"]) for optimizer in (fused, torchs)]
+            fused.load_state_dict({**fused.state_dict(), "state": states[1]})
+            torchs.load_state_dict({**torchs.state_dict(), "state": states[0]})
+    assert all(torch.equal(a, b) for a, b in weights.items())
+    states = [optimizer.state_dict()["state"] for optimizer in (fused, torchs)]
+    assert states[0].keys() == states[1].keys()
+    for mine, theirs in zip(*(s.values() for s in states), strict=True):
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    fused.zero_grad()
+    assert all(p.grad is None for p in one.parameters())
+
+
+def test_training_on_a_cpu_does_not_import_the_compiler() -> None:
+    code = (
+        "import sys, numpy as np, seqmodels as sm; "
+        "sm.GRU(d_model=4, max_steps=2).fit([np.arange(9) % 3] * 3, validation=None); "
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -26,10 +26,15 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return x
     if x.device.type != "cpu":
         return torch_dropout(x, p)
+    return x * keep_factors(x.shape, p, x.dtype)
+
+
+def keep_factors(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
+    """What ``dropout`` multiplies by, on the CPU: 0, or 1 / P(kept)."""
     dropped = round(p * LEVELS)
     if dropped == LEVELS:
-        return x * 0.0
-    return x * keep_mask(x.shape, dropped).to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
+        return torch.zeros(shape, dtype=dtype)
+    return keep_mask(shape, dropped).to(dtype).mul_(LEVELS / (LEVELS - dropped))
 
 
 def keep_mask(shape: torch.Size, dropped: int) -> Tensor:

@@ -24,11 +24,7 @@ class ExplicitAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
         q, k, v = (x.flatten(0, 1) for x in (query, key, value))  # (B H, T, d), (B H, S, d) twice
-        q = q * q.shape[-1] ** -0.5
-        scores = torch.bmm(q, k.transpose(1, 2)).to(_softmax_dtype(k))
-        if bias is not None:
-            scores.view(*query.shape[:3], -1).add_(bias)
-        weights = scores.softmax(-1).to(v.dtype)  # (B H, T, S)
+        weights = attention_weights(q, k, bias, query.shape[1])
         ctx.save_for_backward(q, k, v, weights, bias)
         ctx.shape = query.shape
         return torch.bmm(weights, v).view(query.shape)
@@ -38,16 +34,45 @@ class ExplicitAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         q, k, v, weights, bias = ctx.saved_tensors
         g = gradient.flatten(0, 1)
-        dtype = _softmax_dtype(k)
-        d_weights = torch.bmm(g, v.transpose(1, 2)).to(dtype)
-        d_scores = torch.ops.aten._softmax_backward_data(d_weights, weights.to(dtype), -1, dtype)
+        d_scores = score_gradients(g, v, weights)
         d_bias = None
         if ctx.needs_input_grad[3]:
             d_bias = d_scores.view(*ctx.shape[:3], -1).sum_to_size(bias.shape).to(bias.dtype)
-        d_scores = d_scores.to(q.dtype)
-        d_query = torch.bmm(d_scores, k).mul_(q.shape[-1] ** -0.5)
-        d_inputs = d_query, torch.bmm(d_scores.transpose(1, 2), q), torch.bmm(weights.transpose(1, 2), g)
+        d_inputs = *query_and_key_gradients(d_scores, q, k), torch.bmm(weights.transpose(1, 2), g)
         return *(d.unflatten(0, ctx.shape[:2]) for d in d_inputs), d_bias
+
+
+def attention_weights(query: Tensor, key: Tensor, bias: Tensor | None, n_heads: int) -> Tensor:
+    """``softmax(q kᵀ / √d + bias)`` (B H, T, S) of ``query`` (B H, T, d) and ``key`` (B H, S, d), in their type.
+
+    ``bias`` is broadcastable to (B, H, T, S), H is ``n_heads``; the softmax is taken as in ``ExplicitAttention``.
+    """
+    dtype, scale = _softmax_dtype(key), query.shape[-1] ** -0.5
+    if bias is not None and dtype == query.dtype and bias.shape[:-2].numel() == 1:  # the same for all: in one pass
+        return torch.baddbmm(bias.view(bias.shape[-2:]), query, key.transpose(1, 2), alpha=scale).softmax(-1)
+    scores = torch.baddbmm(query.new_empty(()), query, key.transpose(1, 2), beta=0, alpha=scale).to(dtype)
+    if bias is not None:
+        scores.view(-1, n_heads, *scores.shape[1:]).add_(bias)
+    return scores.softmax(-1).to(query.dtype)
+
+
+def score_gradients(gradient: Tensor, value: Tensor, weights: Tensor) -> Tensor:
+    """Of the scores (B H, T, S), from that of the context (B H, T, d)."""
+    dtype = _softmax_dtype(value)
+    d_weights = torch.bmm(gradient, value.transpose(1, 2)).to(dtype)
+    d_scores: Tensor = torch.ops.aten._softmax_backward_data(d_weights, weights.to(dtype), -1, dtype)
+    return d_scores
+
+
+def query_and_key_gradients(
+    d_scores: Tensor, query: Tensor, key: Tensor, out: tuple[Tensor, Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """Of queries (B H, T, d) and keys (B H, S, d), from those of the scores; written to ``out``, if there is one."""
+    d, scale, none = d_scores.to(query.dtype), query.shape[-1] ** -0.5, query.new_empty(())
+    of_query, of_key = (torch.empty_like(query), torch.empty_like(key)) if out is None else out
+    torch.baddbmm(none, d, key, beta=0, alpha=scale, out=of_query)
+    torch.baddbmm(none, d.transpose(1, 2), query, beta=0, alpha=scale, out=of_key)
+    return of_query, of_key
 
 
 def _softmax_dtype(key: Tensor) -> torch.dtype:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodels import onednn
-from seqmodels.neural.ops.precision import has_bfloat16_kernels
+from seqmodels.neural.ops.precision import has_kernels_for_bfloat16
 
 ROWS = 32  # from which on oneDNN is faster: it takes longer to start
 REPEATS = 16  # of a product, from which on it is faster to lay out the weight for it first
@@ -51,4 +51,4 @@ def apply_linear(layer: nn.Linear, x: Tensor) -> Tensor:
 def _may_be_laid_out(weight: Tensor) -> bool:
     if weight.device.type != "cpu" or torch.compiler.is_compiling() or not onednn.has_avx512():
         return False
-    return weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and has_bfloat16_kernels())
+    return weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and has_kernels_for_bfloat16())

@@ -35,12 +35,12 @@ def compute_dtype(x: Tensor) -> torch.dtype:
 
 def lacks_lstm(inputs: Tensor) -> bool:
     """Whether torch's LSTM has no kernel for what ``inputs`` are computed in: bfloat16 on a CPU without AVX-512."""
-    return inputs.device.type == "cpu" and compute_dtype(inputs) == torch.bfloat16 and not has_bfloat16_kernels()
+    return inputs.device.type == "cpu" and compute_dtype(inputs) == torch.bfloat16 and not has_kernels_for_bfloat16()
 
 
 @cache
-def has_bfloat16_kernels() -> bool:
-    """Whether oneDNN has kernels for bfloat16 on this processor."""
+def has_kernels_for_bfloat16() -> bool:
+    """Whether oneDNN computes in bfloat16 on this processor."""
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 

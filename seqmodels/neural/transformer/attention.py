@@ -126,6 +126,7 @@ class ForwardPass:
         rotation: of queries and keys in self-attention, of rotary embedding.
         source_mask: of cross-attention.
         cross_queries: a list to which each layer appends the inputs of its cross-attention (B, T, d), or None.
+        trains: sublayers are those of ``training_sublayers``.
     """
 
     update: CacheUpdate
@@ -133,6 +134,7 @@ class ForwardPass:
     rotation: Rotation | None = None
     source_mask: AttentionMask | None = None
     cross_queries: list[Tensor] | None = None
+    trains: bool = False
 
 
 class SelfAttention(nn.Module):

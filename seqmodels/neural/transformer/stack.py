@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterator
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 from seqmodels.neural.ops.dropout import dropout
 from seqmodels.neural.transformer.attention import (
+    AttentionMask,
     CrossAttention,
     ForwardPass,
     MaskBuilder,
@@ -21,6 +23,12 @@ from seqmodels.neural.transformer.cache import FillLevel, KeyValue, KVCache, pla
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.layers import FeedForward, Residual, make_norm
 from seqmodels.neural.transformer.positions import RotaryEmbedding, make_score_bias
+from seqmodels.neural.transformer.training_sublayers import (
+    cross_attention_sublayer,
+    feedforward_sublayer,
+    has_training_sublayers,
+    self_attention_sublayer,
+)
 
 
 class TransformerStack(nn.Module):
@@ -109,6 +117,7 @@ class TransformerStack(nn.Module):
             None if source_mask is None else padding_mask(source_mask, x, explicit=explicit),
             cross_queries,
         )
+        shared.trains = cross_queries is None and update.length == 0 and self._has_training_sublayers(x, shared.mask)
         x = dropout(x, self.config.dropout, self.training)
         buffers: list[KeyValue] = []
         for i, block in enumerate(self):
@@ -118,6 +127,12 @@ class TransformerStack(nn.Module):
             x, key_value = block(x, past, None if prepared is None else prepared[i], shared)
             buffers.append(key_value)
         return x if n_blocks is not None else self.final_norm(x), (tuple(buffers), update.new_length, fill)
+
+    def _has_training_sublayers(self, x: Tensor, mask: AttentionMask) -> bool:
+        """Whether explicit attention needs gradients, and ``training_sublayers`` has all that blocks compute."""
+        if not (mask.explicit and torch.is_grad_enabled()) or torch.compiler.is_compiling():
+            return False
+        return has_training_sublayers(self.config) and not (mask.bias is not None and mask.bias.requires_grad)
 
 
 class TransformerBlock(nn.Module):
@@ -144,6 +159,8 @@ class TransformerBlock(nn.Module):
             prepared: this layer's keys and values of the source.
             shared: what all layers have in common.
         """
+        if shared.trains:
+            return self._trained(x, prepared, shared)
         context, buffers = self.attention(self.attention_residual.sublayer_input(x), past, shared)
         x = self.attention_residual.add(x, context)
         if prepared is not None:
@@ -153,6 +170,14 @@ class TransformerBlock(nn.Module):
             x = self.cross_residual.add(x, self.cross_attention(query, *prepared, shared.source_mask)[0])
         inputs = self.feedforward_residual.sublayer_input(x)
         return self.feedforward_residual.add(x, self.feedforward(inputs)), buffers
+
+    def _trained(self, x: Tensor, prepared: KeyValue | None, shared: ForwardPass) -> tuple[Tensor, KeyValue]:
+        """``forward`` from the first step on, by ``training_sublayers``."""
+        x, buffers = self_attention_sublayer(x, self.attention, self.attention_residual, shared.mask, shared.rotation)
+        if prepared is not None:
+            assert shared.source_mask is not None, "a source has a mask"
+            x = cross_attention_sublayer(x, self.cross_attention, self.cross_residual, prepared, shared.source_mask)
+        return feedforward_sublayer(x, self.feedforward, self.feedforward_residual), buffers
 
     def start_at_zero(self) -> None:
         """Let every sublayer add nothing at first: by its output map, or by the gain of the norm of what it adds."""
