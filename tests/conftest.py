@@ -21,6 +21,8 @@ from seqmodels.neural.transformer.network import TransformerNetwork, Transformer
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from tests.families import Row
 
+# No modules of tests: one changes torch for all of its process, the other is for machines with Triton.
+collect_ignore = ["simulated_gpu.py", "hmm/inference/compile_kernels.py"]
 NETWORKS: dict[str, Callable[[], Network]] = {
     "gru": lambda: GRUNetwork(8),
     "lstm": lambda: LSTMNetwork(8, 2, dropout=0.3),

@@ -182,9 +182,9 @@ def gru_cell(x: Tensor, h: Tensor, before: Tensor, bias_x: Tensor | None = None,
     return (1 - z) * n + z * before, torch.cat([r, z, n, before, h_n], 1)
 
 
-def gru_cell_backward(grad: Tensor, workspace: Tensor, has_bias: bool) -> Any:
+def gru_cell_backward(grad: Tensor, saved: Tensor, has_bias: bool) -> Any:
     """Its gradients."""
-    r, z, n, before, h_n = workspace.chunk(5, 1)
+    r, z, n, before, h_n = saved.chunk(5, 1)
     grad_n, grad_z = grad * (1 - z) * (1 - n * n), grad * (before - n) * z * (1 - z)
     grad_r = grad_n * h_n * r * (1 - r)
     grad_x, grad_h = torch.cat([grad_r, grad_z, grad_n], 1), torch.cat([grad_r, grad_z, grad_n * r], 1)
