@@ -24,7 +24,6 @@ from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.layers import FeedForward, Residual, make_norm
 from seqmodels.neural.transformer.positions import RotaryEmbedding, make_score_bias
 from seqmodels.neural.transformer.training_sublayers import (
-    cross_attention_sublayer,
     feedforward_sublayer,
     has_training_sublayers,
     self_attention_sublayer,
@@ -117,7 +116,8 @@ class TransformerStack(nn.Module):
             None if source_mask is None else padding_mask(source_mask, x, explicit=explicit),
             cross_queries,
         )
-        shared.trains = cross_queries is None and update.length == 0 and self._has_training_sublayers(x, shared.mask)
+        # Where there is a source too, sublayers of modules were faster.
+        shared.trains = source_mask is None and update.length == 0 and self._has_training_sublayers(x, shared.mask)
         x = dropout(x, self.config.dropout, self.training)
         buffers: list[KeyValue] = []
         for i, block in enumerate(self):
@@ -160,7 +160,9 @@ class TransformerBlock(nn.Module):
             shared: what all layers have in common.
         """
         if shared.trains:
-            return self._trained(x, prepared, shared)
+            residual = self.attention_residual
+            x, buffers = self_attention_sublayer(x, self.attention, residual, shared.mask, shared.rotation)
+            return feedforward_sublayer(x, self.feedforward, self.feedforward_residual), buffers
         context, buffers = self.attention(self.attention_residual.sublayer_input(x), past, shared)
         x = self.attention_residual.add(x, context)
         if prepared is not None:
@@ -170,14 +172,6 @@ class TransformerBlock(nn.Module):
             x = self.cross_residual.add(x, self.cross_attention(query, *prepared, shared.source_mask)[0])
         inputs = self.feedforward_residual.sublayer_input(x)
         return self.feedforward_residual.add(x, self.feedforward(inputs)), buffers
-
-    def _trained(self, x: Tensor, prepared: KeyValue | None, shared: ForwardPass) -> tuple[Tensor, KeyValue]:
-        """``forward`` from the first step on, by ``training_sublayers``."""
-        x, buffers = self_attention_sublayer(x, self.attention, self.attention_residual, shared.mask, shared.rotation)
-        if prepared is not None:
-            assert shared.source_mask is not None, "a source has a mask"
-            x = cross_attention_sublayer(x, self.cross_attention, self.cross_residual, prepared, shared.source_mask)
-        return feedforward_sublayer(x, self.feedforward, self.feedforward_residual), buffers
 
     def start_at_zero(self) -> None:
         """Let every sublayer add nothing at first: by its output map, or by the gain of the norm of what it adds."""

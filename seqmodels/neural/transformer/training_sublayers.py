@@ -1,6 +1,6 @@
 """Sublayers of a block in training, ``y = x + dropout(f(LayerNorm(x)))``, each one operation of autograd.
 
-They are what ``Residual`` around ``SelfAttention``, ``CrossAttention`` and ``FeedForward`` computes, in fewer passes
+They are what ``Residual`` around ``SelfAttention`` and ``FeedForward`` computes, in fewer passes
 over arrays and fewer operations: every array is converted to the type of the products once, the heads of queries, keys
 and values are split and joined by one copy each, and what can be is computed in place. All can be differentiated once.
 """
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from seqmodels.neural.ops.dropout import keep_factors
 from seqmodels.neural.ops.explicit_attention import attention_weights, query_and_key_gradients, score_gradients
 from seqmodels.neural.ops.precision import compute_dtype, has_kernels_for_bfloat16
-from seqmodels.neural.transformer.attention import AttentionMask, CrossAttention, SelfAttention
+from seqmodels.neural.transformer.attention import AttentionMask, SelfAttention
 from seqmodels.neural.transformer.cache import KeyValue
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.layers import Activation, FeedForward, Residual
@@ -51,20 +51,6 @@ def self_attention_sublayer(
         _options_of(residual, x),
     )
     return y, (key, value)
-
-
-def cross_attention_sublayer(
-    x: Tensor, attention: CrossAttention, residual: Residual, prepared: KeyValue, mask: AttentionMask
-) -> Tensor:
-    """Hidden states (B, T, d) after attention to a source, of which ``prepared`` are keys and values."""
-    y: Tensor = CrossAttentionSublayer.apply(  # type: ignore[no-untyped-call]
-        x,
-        *_parameters_of(residual.norm, attention.query, attention.output),
-        *prepared,
-        mask.bias,
-        _options_of(residual, x),
-    )
-    return y
 
 
 def feedforward_sublayer(x: Tensor, feedforward: FeedForward, residual: Residual) -> Tensor:
@@ -215,60 +201,6 @@ class SelfAttentionSublayer(torch.autograd.Function):
             *_affine_gradients(d_joined, rows, dtype, has_project_bias),
             *_affine_gradients(g, context, dtype, has_output_bias),
             *(None,) * 4,
-        )
-
-
-class CrossAttentionSublayer(torch.autograd.Function):
-    """See ``cross_attention_sublayer``."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        gain: Tensor | None,
-        shift: Tensor | None,
-        project: Tensor,
-        project_bias: Tensor | None,
-        output: Tensor,
-        output_bias: Tensor | None,
-        key: Tensor,
-        value: Tensor,
-        bias: Tensor | None,
-        options: SublayerOptions,
-    ) -> Tensor:
-        n_heads = key.shape[1]
-        rows, mean, inverse = _normed(x, gain, shift, options)
-        w, v = project.to(options.dtype), output.to(options.dtype)
-        query = _split_heads(_affine(rows, w, project_bias), x.shape, n_heads)
-        k, u = key.flatten(0, 1), value.flatten(0, 1)  # (B H, S, d_head)
-        weights = attention_weights(query, k, bias, n_heads)
-        context = _join_heads(torch.bmm(weights, u), n_heads)
-        y, kept = _added(x, _affine(context, v, output_bias), options)
-        ctx.save_for_backward(x, gain, shift, mean, inverse, rows, w, v, query, k, u, weights, context, kept)
-        ctx.dtypes, ctx.n_heads = (project.dtype, project_bias is not None, output_bias is not None), n_heads
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Gradients:
-        x, gain, shift, mean, inverse, rows, w, v, query, k, u, weights, context, kept = ctx.saved_tensors
-        dtype, has_project_bias, has_output_bias = ctx.dtypes
-        g = _dropped(gradient, rows.dtype, kept)
-        d_context = _split_heads(g @ v, x.shape, ctx.n_heads)
-        d_scores = score_gradients(d_context, u, weights)
-        d_query, d_key = query_and_key_gradients(d_scores, query, k)
-        d_value = torch.bmm(weights.transpose(1, 2), d_context)
-        d_joined = _join_heads(d_query, ctx.n_heads)
-        d_x, d_gain, d_shift = _through_norm(gradient, d_joined @ w, x, gain, shift, mean, inverse)
-        return (
-            d_x,
-            d_gain,
-            d_shift,
-            *_affine_gradients(d_joined, rows, dtype, has_project_bias),
-            *_affine_gradients(g, context, dtype, has_output_bias),
-            *(d.unflatten(0, (-1, ctx.n_heads)) for d in (d_key, d_value)),
-            None,
-            None,
         )
 
 

@@ -15,7 +15,6 @@ from seqmodels.neural.transformer.network import TransformerNetwork, Transformer
 from seqmodels.neural.transformer.positions import rotation
 from seqmodels.neural.transformer.stack import TransformerBlock, TransformerStack
 from seqmodels.neural.transformer.training_sublayers import (
-    cross_attention_sublayer,
     feedforward_sublayer,
     self_attention_sublayer,
 )
@@ -32,7 +31,7 @@ CONFIGS = {
 def block_of(**options: object) -> TransformerBlock:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        block = TransformerBlock(TransformerConfig(d_model=D, n_heads=2, **options), cross=True).double()
+        block = TransformerBlock(TransformerConfig(d_model=D, n_heads=2, **options), cross=False).double()
         for p in block.parameters():
             nn.init.normal_(p)
     return block
@@ -73,23 +72,6 @@ def test_self_attention(options: dict[str, object], bias: Tensor | None, rotated
         return y, *buffers
 
     leaves = [x, *attention.parameters(), *residual.parameters()]
-    torch.testing.assert_close(values_and_gradients(at_once, leaves), values_and_gradients(plain, leaves))
-
-
-@pytest.mark.parametrize("options", CONFIGS.values(), ids=CONFIGS)
-def test_cross_attention(options: dict[str, object]) -> None:
-    block, x, source = block_of(**options), draw(B, T, D).requires_grad_(), draw(B, S, D, seed=1).requires_grad_()
-    attention, residual = block.cross_attention, block.cross_residual
-    mask = AttentionMask(draw(B, 1, 1, S, seed=2), explicit=True)
-
-    def plain() -> tuple[Tensor, ...]:
-        prepared = attention.prepare(source)
-        return (residual.add(x, attention(residual.sublayer_input(x), *prepared, mask)[0]),)
-
-    def at_once() -> tuple[Tensor, ...]:
-        return (cross_attention_sublayer(x, attention, residual, attention.prepare(source), mask),)
-
-    leaves = [x, source, *attention.parameters(), *residual.parameters()]
     torch.testing.assert_close(values_and_gradients(at_once, leaves), values_and_gradients(plain, leaves))
 
 
