@@ -53,7 +53,7 @@ kernels: .venv
 		tests/hmm/inference/test_triton_compilation.py
 
 # The contract on one row of each model class, on a GPU simulated by a CPU, which says where tensors of two devices meet:
-# some 15 minutes of a core.
+# some five minutes of a core.
 simulated-gpu: .venv
 	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p tests.simulated_gpu --one-row tests/test_contract.py
 
