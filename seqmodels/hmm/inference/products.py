@@ -11,7 +11,9 @@ from seqmodels.onednn import linear, multiplies
 
 Product = Callable[[Tensor, Tensor], Tensor]
 
-WORTH_ONEDNN = 2_000_000  # multiplications in a product, from which on oneDNN is faster: it takes longer to start
+# Multiplications in a product, from which on oneDNN is faster: it takes longer to start, more so on several threads.
+WORTH_ONEDNN = 2_000_000
+WORTH_ONEDNN_ON_THREADS = 16_000_000
 SIZE_MULTIPLE = 32  # of messages in a product: oneDNN makes code for every number of them
 
 
@@ -32,7 +34,8 @@ def product_with(matrix: Tensor) -> Product:
 
 def is_worth_onednn(left: Tensor, right: Tensor) -> bool:
     """Whether oneDNN is faster at ``left (i, k) @ right (k, j)``."""
-    return left.dim() == 2 and left.numel() * right.shape[1] >= WORTH_ONEDNN and multiplies(left)
+    least = WORTH_ONEDNN if torch.get_num_threads() == 1 else WORTH_ONEDNN_ON_THREADS
+    return left.dim() == 2 and left.numel() * right.shape[1] >= least and multiplies(left)
 
 
 def _by_onednn(matrix: Tensor, x: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ K = 4
 def _always_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     if not onednn.has_avx512():
         pytest.skip("the processor has no AVX-512")
-    monkeypatch.setattr(products, "WORTH_ONEDNN", 0)
+    for name in ("WORTH_ONEDNN", "WORTH_ONEDNN_ON_THREADS"):
+        monkeypatch.setattr(products, name, 0)
 
 
 def _rows(n: int, by_state: bool, dtype: torch.dtype = torch.float32) -> torch.Tensor:
