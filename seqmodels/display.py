@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from seqmodels.model import SequenceModel
 
+MAX_LISTED = 8  # names in an error or a description
 MAX_VALUE_LENGTH = 200  # characters of a hyperparameter
 NOTEBOOK_STYLE = "text-align:left;white-space:nowrap;padding:0.15em 0.8em 0.15em 0"
 
@@ -120,3 +121,8 @@ def sizes_in_words(sizes: Sequence[int], unit: str) -> str:
     low, high = min(sizes), max(sizes)
     lengths = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     return f"{len(sizes):,} sequence{'s' * (len(sizes) != 1)} of {lengths} {unit}s, {sum(sizes):,} in all"
+
+
+def listed(names: Sequence[Any]) -> str:
+    """Names in a sentence, the first few of many."""
+    return ", ".join(map(str, names[:MAX_LISTED])) + f", ... ({len(names)} in all)" * (len(names) > MAX_LISTED)

@@ -13,12 +13,12 @@ from torch import Tensor
 from seqmodels import distributed
 from seqmodels.parameters import Configurable
 from seqmodels.preparation import Data, OnDisk
-from seqmodels.sequences import FRAMES_IN_MEMORY, Sequences
+from seqmodels.sequences import Sequences
 from seqmodels.version import __version__
 
 # What may differ: where each process computes, and what it shows and writes.
 MAY_DIFFER = {"device", "verbose", "callbacks", "checkpoint", "checkpoint_seconds"}
-
+FRAMES_IN_MEMORY = 1 << 16  # that are hashed at once
 LONGEST_SHOWN = 60  # characters of a setting's value; of longer ones an error shows the SHA-256
 
 

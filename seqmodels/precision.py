@@ -16,9 +16,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 import torch
 
+from seqmodels.items import MANY
 from seqmodels.mapped import any_mapped, total
 from seqmodels.preparation import Example, OnDisk
-from seqmodels.sequences import MANY
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

@@ -11,11 +11,13 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from seqmodels.display import listed
 from seqmodels.encodings import Bytes, Encoding, Features, Standardize, Symbols
+from seqmodels.items import UNITS
 from seqmodels.mapped import MappedArray, any_mapped, write_steps
 from seqmodels.measure import Length, Measure, Values, space_of
 from seqmodels.observations import Observation
-from seqmodels.sequences import UNITS, Item, Kind, Sequences, as_sequences, listed, symbols_of_all
+from seqmodels.sequences import Item, Kind, Sequences, as_sequences, symbols_of_all
 
 
 @dataclass(slots=True)  # not frozen: that takes four times as long, and there may be millions

@@ -1,31 +1,40 @@
-"""``Sequences``: ragged sequences of one kind in one container, validated; and the forms of data it is made from."""
+"""``Sequences``: ragged sequences of one kind in one container, and the forms of data it is made from."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from collections.abc import Set as AnySet
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
-import torch
 
-from seqmodels.display import html_table, sizes_in_words
+from seqmodels.display import MAX_LISTED, html_table, listed, sizes_in_words
+from seqmodels.items import (
+    UNITS,
+    Item,
+    Kind,
+    checked_items,
+    checked_lengths,
+    checked_names,
+    checked_times,
+    has_zone,
+    in_words,
+    is_mapped_text,
+    items_of,
+    largest_symbol,
+    named_symbols,
+)
 from seqmodels.mapped import MappedArray
 from seqmodels.profile import N_PROFILED, Shape, grid_step, profile_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Kind = Literal["vectors", "text", "symbols"]
-Item = np.ndarray | str
+__all__ = ["Item", "Kind", "Sequences", "as_sequences", "symbols_of_all"]
 MAX_ROWS_SHOWN, MAX_CHARACTERS_SHOWN = 10, 60  # of sequences in a notebook
-FRAMES_IN_MEMORY = 1 << 16  # that are hashed at once
-MANY = 32  # sequences, from which on they are checked and encoded together
-MAX_LISTED = 8  # names in an error or a description
 # The shapes of ``profile`` in words.
 SHAPES: dict[Shape, str] = {
     "missing": "missing",
@@ -36,7 +45,6 @@ SHAPES: dict[Shape, str] = {
     "grid": "real on a grid",
     "reals": "real",
 }
-UNITS: dict[Kind, str] = {"vectors": "frame", "text": "byte", "symbols": "symbol"}
 
 
 class Sequences(Sequence[Item]):
@@ -87,30 +95,20 @@ class Sequences(Sequence[Item]):
         time_unit: str | None = None,
         by: str = "sequence",
     ) -> None:
-        _refuse_bare(items)
-        raw = _listed(items)
-        if not raw:
-            raise ValueError("there are no sequences; pass a list with at least one")
-        self.kind: Kind = _kind_of(raw[0])
-        self.items: list[Item] = _checked_at_once(self.kind, raw) or [
-            _CHECK[self.kind](i, item) for i, item in enumerate(raw)
-        ]
-        if self.kind == "vectors":
-            _check_width(self.items)
+        self.kind: Kind
+        self.items: list[Item]
+        self.kind, self.items = checked_items(items_of(items))
         self.symbols: tuple[str, ...] | None = None
         if self.kind == "symbols":
-            self.symbols = _symbol_names(self.items, symbols)
-            if self.symbols is not None:
-                all_symbols, known = np.array(self.symbols, dtype=object), set(self.symbols)
-                self.items = [_named(i, item, all_symbols, known) for i, item in enumerate(self.items)]
+            self.symbols, self.items = named_symbols(self.items, symbols)
         elif symbols is not None:
             raise ValueError(f"symbols are named, but the sequences are {self.kind}; leave symbols out")
         self.features: tuple[str, ...] | None = None if features is None else self._feature_names(features)
         self.times: list[np.ndarray] | None = None if times is None else self._checked_times(times)
-        if self.times is not None and time_unit is None and any(_has_zone(each) for each in times or ()):
+        if self.times is not None and time_unit is None and any(has_zone(each) for each in times or ()):
             time_unit = "UTC"
         self.time_name, self.time_unit, self.by = time_name, time_unit, by
-        self.metadata = _metadata(len(raw), metadata, {"name": names, "label": labels, "cluster": clusters})
+        self.metadata = _metadata(len(self), metadata, {"name": names, "label": labels, "cluster": clusters})
         self.grid: tuple[float, ...] | None = None if grid is None else tuple(map(float, grid))
         if self.grid is not None and (self.kind != "vectors" or len(self.grid) != self.n_features):
             raise ValueError(f"grid has {len(self.grid)} steps, one for each feature of vectors; these are {self!r}")
@@ -120,7 +118,7 @@ class Sequences(Sequence[Item]):
     @classmethod
     def from_lengths(cls, X: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
         """Sequences laid end to end, as in hmmlearn: ``X (N, D)`` or ``(N,)``, and ``lengths`` that sum to N."""
-        X, counts = _with_mask(X), _whole_lengths(lengths)
+        X, counts = _with_mask(X), checked_lengths(lengths)
         if X.ndim == 0:
             raise ValueError("X has no rows; pass an array of shape (N, D) or (N,)")
         if counts.sum() != len(X):
@@ -130,7 +128,7 @@ class Sequences(Sequence[Item]):
     @classmethod
     def from_padded(cls, array: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
         """A padded array of shape ``(n, T, D)`` or ``(n, T)`` and the real length of each row."""
-        array, counts = _with_mask(array), _whole_lengths(lengths)
+        array, counts = _with_mask(array), checked_lengths(lengths)
         if array.ndim < 2:
             raise ValueError(f"the padded array has shape {array.shape}; pass (n, T, D) or (n, T)")
         if len(counts) != len(array):
@@ -175,7 +173,7 @@ class Sequences(Sequence[Item]):
         import pandas as pd
 
         if not isinstance(frame, pd.DataFrame):
-            raise ValueError(f"the frame is {_in_words(frame)}; pass a pandas DataFrame, one row a step")
+            raise ValueError(f"the frame is {in_words(frame)}; pass a pandas DataFrame, one row a step")
         if columns is None:
             columns = _columns_left(frame, {by, time, label, cluster, *metadata})
         features = [columns] if isinstance(columns, str) else list(columns)
@@ -264,7 +262,7 @@ class Sequences(Sequence[Item]):
         """A map-style torch dataset whose items are tensors, or tuples whose first entry is the sequence."""
         if not (isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")):
             raise ValueError(
-                f"the dataset is {_in_words(dataset)}; pass a map-style one, which has a length and items by number"
+                f"the dataset is {in_words(dataset)}; pass a map-style one, which has a length and items by number"
             )
         items = (dataset[i] for i in range(len(dataset)))
         return cls([item[0] if isinstance(item, tuple) else item for item in items], **metadata)
@@ -382,7 +380,7 @@ class Sequences(Sequence[Item]):
         )
 
     def _feature_names(self, features: Iterable[str]) -> tuple[str, ...]:
-        names = _checked_names("features", features)
+        names = checked_names("features", features)
         if self.kind == "text" or len(names) != self.n_features:
             raise ValueError(
                 f"features are {len(names)} names, but the sequences are {self!r}; pass one for each feature of "
@@ -393,16 +391,7 @@ class Sequences(Sequence[Item]):
     def _checked_times(self, times: Sequence[Any]) -> list[np.ndarray]:
         if self.kind == "text":
             raise ValueError("texts have no times, which are of frames or symbols; leave times out")
-        if len(times) != len(self):
-            raise ValueError(f"there are times of {len(times)} sequences but {len(self)} sequences; pass an array each")
-        checked = [_times_of(i, each, len(item)) for i, (each, item) in enumerate(zip(times, self.items, strict=True))]
-        kinds = ["dates" if each.dtype.kind == "M" else "numbers" for each in checked]
-        if len(set(kinds)) > 1:
-            i = next(i for i, kind in enumerate(kinds) if kind != kinds[0])
-            raise ValueError(
-                f"the times of sequence {i} are {kinds[i]} but those of sequence 0 {kinds[0]}; pass one kind"
-            )
-        return checked
+        return checked_times(times, [len(item) for item in self.items])
 
     @property
     def names(self) -> list[Any]:
@@ -611,243 +600,9 @@ def as_sequences(X: Any) -> Sequences:
     return X if isinstance(X, Sequences) else Sequences(X)
 
 
-def _refuse_bare(items: Any) -> None:
-    import pandas as pd
-
-    if isinstance(items, str):
-        raise ValueError("X is one str; pass a list of texts, for one text [text]")
-    if isinstance(items, bytes | bytearray | memoryview):
-        raise ValueError(
-            f"X is one {type(items).__name__}; decode texts first and pass a list of them, for one text [text]"
-        )
-    if isinstance(items, Mapping):
-        raise ValueError("X is a dictionary; pass list(X.values()), and names=list(X) to Sequences to keep its keys")
-    if isinstance(items, AnySet):
-        raise ValueError(f"X is a {type(items).__name__}, which has no order of its own; pass a list of sequences")
-    if isinstance(items, pd.DataFrame):
-        raise ValueError("X is a DataFrame; use Sequences.from_frame(frame, by=..., columns=[...])")
-    shape = getattr(items, "shape", None)
-    if not isinstance(shape, tuple):
-        return
-    if len(shape) == 3:
-        raise ValueError(
-            "X is a 3-D array, so its padding cannot be told; use Sequences.from_padded(X, lengths), or list(X) if it "
-            "has none"
-        )
-    if len(shape) == 1 and isinstance(next(iter(items), None), str):
-        return  # a column of texts
-    if getattr(items, "dtype", None) != np.dtype(object):
-        raise ValueError(
-            f"X is a bare array of shape {tuple(shape)}; for one sequence write [X], for several laid end to end "
-            "Sequences.from_lengths(X, lengths)"
-        )
-
-
-def _listed(items: Any) -> list[Any]:
-    try:
-        iterator = iter(items)
-    except TypeError:
-        raise ValueError(
-            f"X is {_in_words(items)}, which holds no sequences; pass a list of (T, D) arrays, of texts or of 1-D "
-            "integer arrays"
-        ) from None
-    return list(iterator)
-
-
-def _in_words(value: Any) -> str:
-    """A value in an error: itself where it is short, else its type."""
-    return repr(value) if value is None or isinstance(value, bool | int | float) else f"of type {type(value).__name__}"
-
-
-def _kind_of(item: Any) -> Kind:
-    if isinstance(item, str) or is_mapped_text(item):
-        return "text"
-    return "vectors" if (item if isinstance(item, np.memmap) else as_array(0, item)).ndim == 2 else "symbols"
-
-
-def is_mapped_text(item: Any) -> bool:
-    """Whether it is the bytes of a text, in a file."""
-    return isinstance(item, MappedArray) and item.is_text
-
-
-def text_of(item: Any) -> str:
-    """A text, read into memory if it is in a file."""
-    return item.tobytes().decode("utf-8") if is_mapped_text(item) else str(item)
-
-
-def as_array(i: int, item: Any) -> np.ndarray:
-    """One sequence of numbers as an array; masked arrays stay masked. Raises ``ValueError``, naming sequence ``i``."""
-    if isinstance(item, bytes | bytearray):
-        raise ValueError(f"sequence {i} is {type(item).__name__}; decode it first: x.decode('utf-8')")
-    if isinstance(item, Mapping | AnySet):
-        raise ValueError(f"sequence {i} is a {type(item).__name__}, which has no order; pass an array, one row a step")
-    if isinstance(item, torch.Tensor):
-        item = item.detach().cpu()
-        item = item.double() if item.dtype == torch.bfloat16 else item  # which numpy does not know
-    try:
-        return item if isinstance(item, np.ma.MaskedArray) else np.asarray(item)
-    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise ValueError(
-            f"sequence {i}, {_in_words(item)}, is no array of numbers ({error}); pass a (T, D) array or a 1-D integer "
-            "array"
-        ) from None
-
-
 def _with_mask(X: Any) -> np.ndarray:
     """An array, masked if it was."""
     return X if isinstance(X, np.ma.MaskedArray) else np.asarray(X)
-
-
-def _whole_lengths(lengths: Any) -> np.ndarray:
-    """``(n,)`` int64; raises ``ValueError`` for what cannot be the length of a sequence."""
-    try:
-        counts = np.asarray(lengths, dtype=np.float64)
-    except (ValueError, TypeError):
-        raise ValueError(
-            f"lengths is {_in_words(lengths)}; pass a list of whole numbers, one for each sequence"
-        ) from None
-    if counts.ndim != 1:
-        raise ValueError(f"lengths has shape {counts.shape}; pass a list of whole numbers, one for each sequence")
-    wrong = ~((counts >= 1) & (counts == np.rint(counts)) & (counts < 2**53))
-    if wrong.any():
-        i = int(np.argmax(wrong))
-        raise ValueError(f"sequence {i} has length {counts[i]:g}; pass whole numbers, 1 or more")
-    return counts.astype(np.int64)
-
-
-def _check_text(i: int, item: Any) -> Item:
-    if isinstance(item, MappedArray) and item.is_text and item.size:
-        if item.summary.bad_byte is not None:
-            raise ValueError(
-                f"sequence {i} is not UTF-8 at byte {item.summary.bad_byte}; convert the file first, for example with "
-                "iconv"
-            )
-        return item
-    if not isinstance(item, str):
-        raise ValueError(f"sequence {i} is {type(item).__name__} but the first is str; all must be of one kind")
-    if not item:
-        raise ValueError(f"sequence {i} is empty; leave it out")
-    try:
-        item.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"sequence {i} cannot be written as UTF-8 at character {error.start}; open the file with its real encoding"
-        ) from None
-    return item
-
-
-def _check_symbols(i: int, item: Any) -> np.ndarray:
-    if _is_mapped(item) and item.ndim == 1 and item.dtype.kind in "iu" and item.size:
-        return _checked_mapped_symbols(i, MappedArray.of(item))
-    array = as_array(i, item)
-    if array.ndim == 0 and not isinstance(item, str):
-        raise ValueError(
-            f"sequence {i} is {_in_words(item)}, no sequence; pass a list of arrays (the lengths of sequences that are "
-            "laid end to end go into Sequences.from_lengths(X, lengths))"
-        )
-    if array.ndim == 1 and array.size and not isinstance(item, str):
-        if array.dtype.kind == "U" and isinstance(item, list | tuple):
-            array = np.array(item, dtype=object)  # numpy would make strings of the numbers among them
-        if array.dtype.kind in "UOT" and any(isinstance(value, str) for value in array.tolist()):
-            return _words(i, array)
-    if isinstance(item, str) or array.ndim != 1:
-        raise ValueError(
-            f"sequence {i} has shape {array.shape} but the first is one-dimensional; symbols are 1-D integer arrays, "
-            "vectors (T, D)"
-        )
-    if array.size == 0:
-        raise ValueError(f"sequence {i} is empty; leave it out")
-    if np.ma.is_masked(array):
-        bad = int(np.argmax(np.ma.getmaskarray(array)))
-        raise ValueError(
-            f"sequence {i} masks its symbol at position {bad}; a symbol cannot be missing: give it a number of its own"
-        )
-    array = np.asarray(array)
-    if array.dtype.kind == "O":
-        array = _integers(i, array)
-    if array.dtype.kind not in "iub":
-        if array.dtype.kind != "f":
-            raise ValueError(f"sequence {i} is of type {array.dtype}; symbols are integers, counted from 0")
-        if not (np.isfinite(array).all() and (array == np.rint(array)).all()):
-            bad = int(np.argmax(~(np.isfinite(array) & (array == np.rint(array)))))
-            raise ValueError(
-                f"sequence {i} has the fractional symbol {array[bad]!r} at position {bad}; symbols are integers, for "
-                "vectors of one feature pass x[:, None]"
-            )
-    if (array < 0).any():
-        bad = int(np.argmax(array < 0))
-        raise ValueError(f"sequence {i} has the negative symbol {array[bad]} at position {bad}; symbols count from 0")
-    if array.dtype.kind in "uf" and array.max() >= 2**63:
-        bad = int(np.argmax(array >= 2**63))
-        raise ValueError(
-            f"sequence {i} has the symbol {array[bad]} at position {bad}, which int64 cannot hold; number symbols "
-            "from 0"
-        )
-    return array.astype(np.int64)
-
-
-def _is_mapped(item: Any) -> bool:
-    return isinstance(item, np.memmap) and MappedArray.of(item).is_on_disk
-
-
-def _checked_mapped_symbols(i: int, item: MappedArray) -> MappedArray:
-    lowest, highest = int(item.summary.lowest[0]), int(item.summary.highest[0])
-    if lowest < 0:
-        bad = item.first(lambda block: block < 0)
-        raise ValueError(f"sequence {i} has the negative symbol {item[bad]} at position {bad}; symbols count from 0")
-    if highest >= 2**63:
-        bad = item.first(lambda block: block >= 2**63)
-        raise ValueError(
-            f"sequence {i} has the symbol {item[bad]} at position {bad}, which int64 cannot hold; number symbols from 0"
-        )
-    return item
-
-
-def _words(i: int, array: np.ndarray) -> np.ndarray:
-    """An array of strings as Python's; raises ``ValueError`` for what is none among them."""
-    words = np.empty(len(array), dtype=object)
-    for t, value in enumerate(array.tolist()):
-        if not isinstance(value, str):
-            raise ValueError(
-                f"sequence {i} has {_in_words(value)} at position {t} among strings; a symbol cannot be missing: give "
-                "it a name of its own"
-            )
-        words[t] = value
-    return words
-
-
-def _symbol_names(items: list[Item], symbols: Iterable[str] | None) -> tuple[str, ...] | None:
-    """The names of all symbols; None of integers without. Raises ``ValueError`` where some items have other types."""
-    are_words = [np.asarray(item).dtype.kind == "O" for item in items]
-    if len(set(are_words)) > 1:
-        i = are_words.index(not are_words[0])
-        types = ("strings", "integers") if are_words[i] else ("integers", "strings")
-        raise ValueError(f"sequence {i} is of {types[0]} but the first of {types[1]}; pass one type of symbols")
-    if symbols is not None:
-        return _checked_names("symbols", symbols)
-    if not are_words[0]:
-        return None
-    return _checked_names("symbols", sorted(set().union(*(np.asarray(item).tolist() for item in items))))
-
-
-def _named(i: int, item: Item, symbols: np.ndarray, known: set[str]) -> np.ndarray:
-    """The symbols of one sequence as strings; raises ``ValueError`` for one that ``symbols`` do not name."""
-    array = np.asarray(item)
-    if array.dtype.kind == "O":
-        t = next((t for t, word in enumerate(array) if word not in known), None)
-        if t is not None:
-            raise ValueError(
-                f"sequence {i} has {array[t]!r} at position {t}, which is not among the symbols "
-                f"{listed(symbols.tolist())}; add it to symbols"
-            )
-        return array
-    if array.max() >= len(symbols):
-        t = int(np.argmax(array >= len(symbols)))
-        raise ValueError(
-            f"sequence {i} has symbol {array[t]} at position {t}, but symbols names 0 to {len(symbols) - 1}; name all"
-        )
-    named: np.ndarray = symbols[array]
-    return named
 
 
 def symbols_of_all(parts: Sequence[Sequences]) -> tuple[str, ...] | None:
@@ -857,118 +612,6 @@ def symbols_of_all(parts: Sequence[Sequences]) -> tuple[str, ...] | None:
     each = [list(part.symbols or ()) for part in parts]
     symbols = tuple(dict.fromkeys(name for names in each for name in names))
     return tuple(sorted(symbols)) if all(names == sorted(names) for names in each) else symbols
-
-
-def listed(names: Sequence[Any]) -> str:
-    """Names in a sentence, the first few of many."""
-    return ", ".join(map(str, names[:MAX_LISTED])) + f", ... ({len(names)} in all)" * (len(names) > MAX_LISTED)
-
-
-def _checked_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Names of features or symbols; raises ``ValueError`` for what is no string, or there twice."""
-    if isinstance(names, str):
-        raise ValueError(f"{what} is one str; pass a list of names")
-    checked = tuple(str(name) if isinstance(name, str) else name for name in names)
-    for i, name in enumerate(checked):
-        if not isinstance(name, str):
-            raise ValueError(f"{what} has {_in_words(name)} at position {i}; a name is a str")
-        _check_text(i, name or " ")
-    twice = [name for name, n in Counter(checked).items() if n > 1]
-    if twice:
-        raise ValueError(f"{what} has {twice[0]!r} twice; pass different names")
-    return checked
-
-
-def _integers(i: int, array: np.ndarray) -> np.ndarray:
-    """An array of Python's integers as int64."""
-    for t, value in enumerate(array):
-        if not isinstance(value, int | np.integer):
-            raise ValueError(
-                f"sequence {i} has {_in_words(value)} at position {t}; symbols are integers, counted from 0"
-            )
-        if not -(2**63) <= value < 2**63:
-            raise ValueError(
-                f"sequence {i} has the symbol {value} at position {t}, which int64 cannot hold; number symbols from 0"
-            )
-    return array.astype(np.int64)
-
-
-def _check_vectors(i: int, item: Any) -> np.ndarray:
-    if _is_mapped(item) and item.ndim == 2 and item.dtype.kind in "iuf" and item.size:
-        mapped = MappedArray.of(item)
-        if mapped.summary.first_infinite is not None:
-            raise ValueError(
-                f"sequence {i} has an infinite value at frame {mapped.summary.first_infinite}; remove it or mark it "
-                "missing with NaN"
-            )
-        return mapped  # not read into memory
-    array = as_array(i, item)
-    if array.dtype.kind == "O" and array.ndim == 2:
-        array = _floats(i, array)
-    if isinstance(item, str) or array.ndim != 2 or array.dtype.kind not in "iubf":
-        raise ValueError(
-            f"sequence {i} has shape {array.shape} and type {array.dtype}; pass (T, D) numbers, for one feature "
-            "x[:, None]"
-        )
-    if array.shape[0] == 0 or array.shape[1] == 0:
-        raise ValueError(f"sequence {i} is empty (shape {array.shape}); leave it out")
-    mask = np.ma.getmaskarray(array) if np.ma.is_masked(array) else None
-    with np.errstate(over="ignore"):  # of numbers longer than float64: they are infinite then
-        array = np.ascontiguousarray(array, dtype=np.float64)
-    if mask is not None:
-        array = np.where(mask, np.nan, array)
-    if np.isinf(array).any():
-        frame = int(np.argmax(np.isinf(array).any(axis=1)))
-        raise ValueError(f"sequence {i} has an infinite value at frame {frame}; remove it or mark it missing with NaN")
-    return array
-
-
-def _floats(i: int, array: np.ndarray) -> np.ndarray:
-    """A table of Python's numbers as float64."""
-    for t, frame in enumerate(array):
-        for feature, value in enumerate(frame):
-            if not isinstance(value, int | float | np.integer | np.floating):
-                raise ValueError(
-                    f"sequence {i} has {_in_words(value)} at frame {t}, feature {feature}; pass numbers, and NaN for "
-                    "what is missing"
-                )
-    try:
-        return array.astype(np.float64)
-    except OverflowError:
-        raise ValueError(f"sequence {i} has a number that float64 cannot hold; pass it in other units") from None
-
-
-def _checked_at_once(kind: Kind, raw: list[Any]) -> list[Item] | None:
-    """Many plain arrays, copied together; None where anything has to be looked at, and perhaps named, by itself."""
-    n_axes, dtype = (2, np.dtype(np.float64)) if kind == "vectors" else (1, np.dtype(np.int64))
-    if (
-        kind == "text"
-        or len(raw) < MANY
-        or set(map(type, raw)) != {np.ndarray}
-        or not all(x.ndim == n_axes and x.dtype == dtype and x.size for x in raw)
-    ):
-        return None
-    if kind == "vectors" and len({x.shape[1] for x in raw}) > 1:
-        return None
-    together = np.concatenate(raw)
-    if np.isinf(together).any() if kind == "vectors" else (together < 0).any():
-        return None
-    edges = np.cumsum([0, *map(len, raw)]).tolist()
-    return [together[a:b] for a, b in pairwise(edges)]
-
-
-_CHECK: dict[Kind, Callable[[int, Any], Item]] = {
-    "text": _check_text,
-    "symbols": _check_symbols,
-    "vectors": _check_vectors,
-}
-
-
-def _check_width(items: list[Any]) -> None:
-    width = items[0].shape[1]
-    for i, item in enumerate(items):
-        if item.shape[1] != width:
-            raise ValueError(f"sequence {i} has {item.shape[1]} features but sequence 0 has {width}; all must agree")
 
 
 # -- descriptions --------------------------------------------------------------------------------------------
@@ -987,11 +630,6 @@ def _every(item: Any, stride: int) -> np.ndarray:
     return np.asarray(item[::stride])
 
 
-def largest_symbol(item: Any) -> int:
-    """Of a sequence of integers, in memory or in a file."""
-    return int(item.summary.highest[0] if isinstance(item, MappedArray) else np.max(np.asarray(item)))
-
-
 def _date(time: Any) -> str:
     """A time as it is read: of a date at midnight the day."""
     if isinstance(time, np.datetime64):
@@ -1000,40 +638,6 @@ def _date(time: Any) -> str:
 
 
 # -- times and frames ----------------------------------------------------------------------------------------
-
-
-def _has_zone(times: Any) -> bool:
-    return getattr(getattr(times, "dtype", None), "tz", None) is not None
-
-
-def _times_of(i: int, times: Any, n: int) -> np.ndarray:
-    """``(n,)`` dates (datetime64, of time zones in UTC) or numbers; ``ValueError`` for anything else."""
-    import pandas as pd
-
-    if _has_zone(times):
-        times = pd.Series(times).dt.tz_convert("UTC").dt.tz_localize(None)
-    array = np.asarray(times)
-    if array.dtype.kind == "O":
-        try:
-            array = pd.to_datetime(pd.Series(array)).to_numpy()
-        except (ValueError, TypeError):
-            array = np.asarray(times)
-    if array.shape != (n,) or array.dtype.kind not in "iufMm":
-        raise ValueError(
-            f"the times of sequence {i} have shape {array.shape} and type {array.dtype}; pass a date or a number for "
-            f"each of its {n} steps"
-        )
-    missing = np.isnat(array) if array.dtype.kind in "Mm" else ~np.isfinite(array)
-    if missing.any():
-        raise ValueError(f"sequence {i} has no time at step {int(np.argmax(missing))}; fill it in")
-    back = array[1:] < array[:-1]
-    if back.any():
-        t = int(np.argmax(back)) + 1
-        raise ValueError(
-            f"the times of sequence {i} go back at step {t}, from {array[t - 1]} to {array[t]}; put its steps in "
-            "order, or make two sequences of it"
-        )
-    return array
 
 
 def _columns_left(frame: pd.DataFrame, taken: set[Any]) -> list[Any] | str:

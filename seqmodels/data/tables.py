@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seqmodels.data.kinds import check_kind, suffix_of
-from seqmodels.sequences import Kind, Sequences, listed
+from seqmodels.display import listed
+from seqmodels.sequences import Kind, Sequences
 
 if TYPE_CHECKING:
     import pandas as pd

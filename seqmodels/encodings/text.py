@@ -13,7 +13,8 @@ from typing import Any, Self, cast
 import numpy as np
 
 from seqmodels.encodings.base import Encoding, State
-from seqmodels.sequences import Item, Sequences, text_of
+from seqmodels.items import text_of
+from seqmodels.sequences import Item, Sequences
 
 BYTE_LEVEL_PARTS = ("pre_tokenizer", "decoder")  # of a tokenizer, besides its model
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.display import listed
 from seqmodels.generation.feature_distributions import quantile_name
-from seqmodels.sequences import listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,10 +12,11 @@ from torch import Tensor
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
+from seqmodels.items import as_array
 from seqmodels.measure import Length, Measure
 from seqmodels.precision import in_float64, refuse_beyond_float64, squares_exceed_float32
 from seqmodels.preparation import Data, Example, Setting
-from seqmodels.sequences import Sequences, as_array
+from seqmodels.sequences import Sequences
 from seqmodels.tagging import length_like
 
 
