@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,13 +35,6 @@ class LogitsReader(ABC):
     @abstractmethod
     def last_logits(self, tokens: Tensor) -> Tensor:
         """``(n, W)`` after ``tokens (n, T)``, T at least 1."""
-
-
-class MakeReader(Protocol):
-    """Makes the reader of a cursor."""
-
-    def __call__(self) -> LogitsReader:
-        """A new one, for one cursor."""
 
 
 @dataclass(frozen=True)

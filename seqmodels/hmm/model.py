@@ -25,7 +25,7 @@ from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hmmlearn import hint_of_attribute, with_hints_of_arguments
 from seqmodels.hmm.learning.constraints import Frozen
-from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule, best_of, warn_of_floor
+from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule
 from seqmodels.hmm.learning.fitting import Fitting
 from seqmodels.hmm.learning.options import (
     Algorithm,
@@ -37,12 +37,14 @@ from seqmodels.hmm.learning.options import (
 )
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.learning.restarts import (
+    best_of,
     n_starts,
     starts_arrays,
     starts_from_arrays,
     starts_range,
     starts_table,
     warn_of_disagreement,
+    warn_of_floor,
 )
 from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, mean_filter
 from seqmodels.hmm.parameters import Parameters, check_arrays

@@ -231,16 +231,6 @@ def pad_sources(
 # -- windows ---------------------------------------------------------------------------------------------------
 
 
-def windows(n_steps: int, context: int, stride: int | None = None) -> list[tuple[int, int, int]]:
-    """Windows ``(begin, end, scored_from)`` ``stride`` apart (half their length), in which each step is scored once.
-
-    >>> windows(10, 4)
-    [(0, 4, 0), (2, 6, 4), (4, 8, 6), (6, 10, 8)]
-    """
-    hop = stride or max(1, context // 2)
-    return list(_each_window(n_steps, context, hop))
-
-
 def _each_window(n_steps: int, context: int, hop: int) -> Iterator[tuple[int, int, int]]:
     begin, end, scored_from = 0, min(context, n_steps), 0
     yield begin, end, scored_from
@@ -256,6 +246,9 @@ class Windowing:
 
     Raises:
         ValueError: windows that would leave steps out.
+
+    >>> Windowing(4).windows(10)
+    [(0, 4, 0), (2, 6, 4), (4, 8, 6), (6, 10, 8)]
     """
 
     context: int | None = None
@@ -272,7 +265,7 @@ class Windowing:
         return max(1, self.context // 2) if self.stride is None else self.stride
 
     def windows(self, n_steps: int) -> list[tuple[int, int, int]]:
-        """Those of a row: ``(begin, end, scored_from)``."""
+        """Those of a row, in which each step is scored once: ``(begin, end, scored_from)``."""
         return list(self.each_window(n_steps))
 
     def each_window(self, n_steps: int) -> Iterator[tuple[int, int, int]]:

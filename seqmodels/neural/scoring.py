@@ -117,16 +117,11 @@ def log_prob_steps(
     observation: Observation,
     rows: list[Row],
     windowing: Windowing,
-    *,
-    shares: bool = False,
 ) -> list[np.ndarray]:
-    """For each row the float64 log-probability of its scored steps; ``module`` stays as it is.
-
-    With ``shares`` each of several processes scores a part of every batch of windows, and has 0 for the others.
-    """
+    """For each row the float64 log-probability of its scored steps; ``module`` stays as it is."""
     from_disk = iter(steps_arrays([row.n_steps for row in rows if _is_on_disk(row)]))
     results = [next(from_disk) if _is_on_disk(row) else np.zeros(row.n_steps) for row in rows]
-    _write_log_prob_steps(module, observation, rows, windowing, results, shares=shares)
+    _write_log_prob_steps(module, observation, rows, windowing, results, shares=False)
     return [log_prob[row.first :] for row, log_prob in zip(rows, results, strict=True)]
 
 
@@ -139,7 +134,10 @@ def log_prob_sums(
     *,
     shares: bool = False,
 ) -> np.ndarray:
-    """``(n,)`` the sum of the ``log_prob_steps`` of each row; of rows on disk no step is kept."""
+    """``(n,)`` the sum of the ``log_prob_steps`` of each row; of rows on disk no step is kept.
+
+    With ``shares`` each of several processes scores a part of every batch of windows, and has 0 for the others.
+    """
     results = [StepsSum() if _is_on_disk(row) else np.zeros(row.n_steps) for row in rows]
     _write_log_prob_steps(module, observation, rows, windowing, results, shares=shares)
     return np.array(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import seqmodels as sm
 from seqmodels.adapt import TorchModel, logits
-from seqmodels.neural.batches import windows
+from seqmodels.neural.batches import Windowing
 from tests.families import CausalConvolution
 
 V = 6
@@ -104,7 +104,7 @@ def test_windows_are_anchored_at_the_start_and_overlap_by_half() -> None:
     model = sm.adapt.from_torch(NETWORK, n_symbols=V, start=V, context=4, dtype="float64")
     (steps,), x = model.log_prob_steps(X[2:3]), X[2]
     row = np.array([V, *x[:-1]])
-    for begin, end, scored in windows(len(x), 4):
+    for begin, end, scored in Windowing(4).windows(len(x)):
         rows = NETWORK(torch.as_tensor(row[None, begin:end]))[0, :, :V].detach().log_softmax(-1)
         for t in range(scored, end):
             assert float(rows[t - begin, x[t]]) == pytest.approx(steps[t], abs=TOLERANCE)

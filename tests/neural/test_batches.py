@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, assemble, windows
+from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble
 from seqmodels.preparation import Example
 
 CPU = torch.device("cpu")
@@ -44,7 +44,7 @@ def test_a_source_is_read_by_an_encoder_or_comes_first() -> None:
 @pytest.mark.parametrize("context", [1, 2, 3, 4, 7, 8])
 @pytest.mark.parametrize("n_steps", [1, 2, 7, 8, 9, 23])
 def test_windows_score_each_step_once_with_enough_past(n_steps: int, context: int) -> None:
-    found = windows(n_steps, context)
+    found = Windowing(context).windows(n_steps)
     assert [t for _, end, scored_from in found for t in range(scored_from, end)] == list(range(n_steps))
     assert all(0 < end - begin <= context for begin, end, _ in found)
     assert all(scored_from - begin == context - max(1, context // 2) for begin, _, scored_from in found[1:])
@@ -52,7 +52,8 @@ def test_windows_score_each_step_once_with_enough_past(n_steps: int, context: in
 
 def test_windows_do_not_depend_on_what_comes_later() -> None:
     for n in range(1, 30):
-        assert [b for b, *_ in windows(n, 6)] == [b for b, *_ in windows(40, 6)][: len(windows(n, 6))]
+        begins = [b for b, *_ in Windowing(6).windows(n)]
+        assert begins == [b for b, *_ in Windowing(6).windows(40)][: len(begins)]
 
 
 # -- epochs ----------------------------------------------------------------------------------------------------------

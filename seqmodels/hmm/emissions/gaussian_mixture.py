@@ -1,15 +1,14 @@
 """EM for Gaussian mixtures: diagonal, spherical, full or one covariance (Rabiner 1989, IV.A; Bilmes 1998).
 
-Log-densities of components are linear functions of quadratic features (``quadratic``); ``ComponentBlock`` sums them up.
-Missing values are summed out, under full covariances by their pattern (``missing``). A prior (``PseudoFrames``) adds to
-the statistics.
+Log-densities of components are linear functions of quadratic features (``quadratic``), summed up by
+``mixture_components``. Missing values are summed out, under full covariances by their pattern (``missing``). A prior
+adds to the statistics (``pseudo_frames``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,16 @@ from torch import Tensor
 from seqmodels.hmm.emissions import missing, quadratic
 from seqmodels.hmm.emissions.base import Emission, Statistics, add_sums, emission_of, row_blocks
 from seqmodels.hmm.emissions.kmeans import grouped_labels, kmeans_labels
-from seqmodels.hmm.inference.densities import LOG2E, Densities, PowerDensities
+from seqmodels.hmm.emissions.mixture_components import (
+    UNDERFLOW,
+    ComponentBlock,
+    Memo,
+    mixture_densities,
+    mixture_log_prob,
+    new_log_weights,
+)
+from seqmodels.hmm.emissions.pseudo_frames import pseudo_frame_log_density, pseudo_frame_sums
+from seqmodels.hmm.inference.densities import LOG2E, Densities
 from seqmodels.hmm.inference.products import is_worth_onednn
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import loops_are_worth_compiling
@@ -33,7 +41,6 @@ if TYPE_CHECKING:
 LOG_2PI = math.log(2 * math.pi)
 MOST_COMPONENTS_COMPILED = 64  # of all states, and features of a frame: with more, matrix products are faster
 MOST_FEATURES_COMPILED = 16
-UNDERFLOW = {torch.float32: -120.0, torch.float64: -1000.0}  # powers of two below are subnormal, which is slow
 
 
 @emission_of.register(GaussianMixture)
@@ -598,203 +605,3 @@ def _completed(
     constant = (counts * b).T @ b
     products = slope @ scatter @ slope.T + cross + cross.T + constant + counts.sum() * residual
     return torch.cat([a + counts * b, counts], dim=1), products
-
-
-# -- the components of a mixture: their sum is a density, their shares are responsibilities ----------------------------
-
-
-@dataclass
-class ComponentBlock:
-    """``components (M, K, n)``: logarithms to base two of w N of the frames ``rows``; ``features (F, n)``, or None
-    where they are cheaper to make again than to keep; ``observed (D,)``: the features observed in these frames, or None
-    if all are.
-
-    Once summed, ``components`` are densities over the largest of each state, unless M = 1.
-    """
-
-    rows: slice | Tensor
-    components: Tensor
-    features: Tensor | None = None
-    observed: Tensor | None = None
-
-    def sum_up(self, exponent: Tensor, factor: Tensor | None) -> None:
-        """Write the sum over components as ``factor · 2^exponent``, ``(K, N)``; None: there is one component."""
-        if factor is None:
-            exponent[:, self.rows] = self.components[0].to(exponent.dtype)
-            return
-        smallest = UNDERFLOW[self.components.dtype]
-        if isinstance(self.rows, slice) and self.components.dtype == exponent.dtype:  # in place
-            peak = torch.amax(self.components, 0, out=exponent[:, self.rows])
-            torch.sum(self.components.sub_(peak).clamp_(min=smallest).exp2_(), 0, out=factor[:, self.rows])
-        else:
-            peak = self.components.amax(0)
-            exponent[:, self.rows] = peak.to(exponent.dtype)
-            factor[:, self.rows] = self.components.sub_(peak).clamp_(min=smallest).exp2_().sum(0).to(factor.dtype)
-
-    def responsibilities(self, gamma: Tensor, factor: Tensor | None) -> Tensor:
-        """``(M·K, n)``: posteriors of state and component, from those of the states, ``gamma (N, K)``; uses all up."""
-        weight = gamma.T[:, self.rows]  # (K, n)
-        if factor is None:
-            return weight.to(self.components.dtype)
-        if isinstance(self.rows, slice):
-            weight = torch.div(weight, factor[:, self.rows], out=factor[:, self.rows])
-        else:
-            weight = weight / factor[:, self.rows]
-        return self.components.mul_(weight).flatten(0, 1)
-
-
-@dataclass(frozen=True)
-class Memo:
-    """The blocks of all frames, summed over components, and the factors of the sums."""
-
-    blocks: list[ComponentBlock]
-    factor: Tensor | None
-
-
-def mixture_densities(
-    blocks: Iterable[ComponentBlock],
-    shape: tuple[int, int, int],
-    dtype: torch.dtype,
-    device: torch.device,
-    scratch: Scratch,
-) -> tuple[PowerDensities, Memo]:
-    """Densities of N frames in K states of M components, ``shape`` ``(M, K, N)``, and the blocks, summed."""
-    exponent, factor = _sums(shape, dtype, device, scratch)
-    summed = []
-    for block in blocks:
-        block.sum_up(exponent, factor)
-        summed.append(block)
-    return PowerDensities(exponent, factor), Memo(summed, factor)
-
-
-def mixture_log_prob(
-    blocks: Iterable[ComponentBlock], shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    """``(N, K)`` log-densities, without the blocks, which memory may not hold at once."""
-    exponent, factor = _sums(shape, dtype, device, Scratch())
-    for block in blocks:
-        block.sum_up(exponent, factor)
-    return PowerDensities(exponent, factor).log()
-
-
-def new_log_weights(counts: Tensor, log_weights: Tensor) -> Tensor:
-    """``counts (K, M)`` -> log-weights; a state without frames keeps its own."""
-    total = counts.sum(-1, keepdim=True)
-    return torch.where(total > 0, (counts / total).log(), log_weights)
-
-
-def _sums(
-    shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device, scratch: Scratch
-) -> tuple[Tensor, Tensor | None]:
-    m, k, n = shape
-    factor = scratch.buffer("factor", (k, n), dtype, device) if m > 1 else None
-    return scratch.buffer("exponent", (k, n), dtype, device), factor
-
-
-# -- the prior PseudoFrames: sums added to the statistics, an expected log-density to the objective --------------------
-
-
-def pseudo_frame_sums(
-    prior: PseudoFrames, log_weights: Tensor, means: Tensor, first: Tensor, observed: Tensor, *, diagonal: bool
-) -> Tensor:
-    """``(K, M, F)`` sums of features that the prior adds; components of weight zero get none.
-
-    The new mean m is that of the frames observed and ``mean_count`` more at ``mean``; ``count - mean_count`` frames at
-    m itself leave it there and bring the variance's ``count``.
-
-    Args:
-        prior: what is believed.
-        log_weights, means: ``(K, M)`` and ``(K, M, D)``, before the M-step.
-        first, observed: ``(K, M, D)`` sums of x, and ``(K, M, D)`` or ``(K, M, 1)`` of how often it was observed.
-        diagonal: features are x, x², whether each was observed, 1; else the products ``x_i x_j`` (i <= j), x, 1.
-    """
-    believed = _Believed.of(prior, log_weights, means.shape[-1])
-    count, mean_count, mean = believed.count, believed.mean_count, believed.mean
-    total = observed + mean_count
-    new_mean = torch.where(total > 1e-10, (first + mean_count * mean) / total.clamp(min=1e-300), means)
-    rest = count - mean_count
-    at_means = mean_count * mean + rest * new_mean
-    if diagonal:
-        squares = mean_count * mean.square() + rest * new_mean.square() + count * believed.variance
-        return torch.cat([at_means, squares, count.expand_as(mean), count], dim=-1)
-    i, j = torch.triu_indices(means.shape[-1], means.shape[-1], device=means.device)
-    products = mean_count * mean[..., i] * mean[..., j] + rest * new_mean[..., i] * new_mean[..., j]
-    products = products + torch.where(i == j, (count * believed.variance)[..., i], 0.0)
-    return torch.cat([products, at_means, count], dim=-1)
-
-
-def pseudo_frame_log_density(
-    prior: PseudoFrames, log_weights: Tensor, means: Tensor, covariances: Tensor, *, diagonal: bool
-) -> Tensor:
-    """``Σ count (log w - ½ log|Σ| - ½ tr Σ⁻¹Σ_0) - ½ mean_count (μ - μ_0)ᵀ Σ⁻¹ (μ - μ_0)`` in nats, less a constant;
-    ``covariances (K, M, D)`` if ``diagonal``, else ``(K, M, D, D)``.
-
-    Of a covariance that is shared one is enough: ``(1, 1, D, D)``.
-    """
-    believed = _Believed.of(prior, log_weights, means.shape[-1])
-    deviation = means - believed.mean
-    if diagonal:
-        log_det = covariances.log().sum(-1, keepdim=True)
-        spread = (believed.variance / covariances).sum(-1, keepdim=True)
-        distance = (deviation.square() / covariances).sum(-1, keepdim=True)
-    else:
-        precision = torch.linalg.inv(covariances)
-        log_det = torch.logdet(covariances).unsqueeze(-1)
-        spread = (precision.diagonal(dim1=-2, dim2=-1) * believed.variance).sum(-1, keepdim=True)
-        column = deviation.unsqueeze(-1)
-        distance = (column.transpose(-1, -2) @ precision @ column).squeeze(-1)
-    log_weight = torch.where(believed.count > 0, log_weights.unsqueeze(-1), 0.0)
-    terms = believed.count * (log_weight - 0.5 * (log_det + spread)) - 0.5 * believed.mean_count * distance
-    return terms.sum()
-
-
-def check_pseudo_frames(prior: PseudoFrames) -> None:
-    """Raise ``ValueError`` for counts below zero and covariances that are not positive."""
-    for name, count in (("count", prior.count), ("mean_count", prior.mean_count)):
-        if count is not None and not bool((torch.as_tensor(count) >= 0).all()):
-            raise ValueError(f"{name} of the pseudo-frames is {count}; pass 0 or more")
-    if isinstance(prior.covariance, str):
-        if prior.covariance != "auto":
-            raise ValueError(f"covariance of the pseudo-frames is {prior.covariance!r}; pass variances, or 'auto'")
-    elif not bool((torch.as_tensor(prior.covariance) > 0).all()):
-        raise ValueError(f"covariance of the pseudo-frames is {prior.covariance}; pass variances above 0")
-
-
-@dataclass(frozen=True)
-class _Believed:
-    """A prior as float64 tensors: ``count`` and ``mean_count (K, M, 1)``, 0 for components of weight zero; ``mean`` and
-    ``variance (K, M, D)``.
-    """
-
-    count: Tensor
-    mean_count: Tensor
-    mean: Tensor
-    variance: Tensor
-
-    @classmethod
-    def of(cls, prior: PseudoFrames, log_weights: Tensor, size: int) -> _Believed:
-        """For components ``log_weights (K, M)`` of D features."""
-        check_pseudo_frames(prior)
-        shape = (*log_weights.shape, size)
-        absent = log_weights == -math.inf
-        count = _expand("count", prior.count, log_weights.shape, log_weights)
-        of_mean = prior.count if prior.mean_count is None else prior.mean_count
-        mean_count = _expand("mean_count", of_mean, log_weights.shape, log_weights)
-        variance = log_weights.numel() ** (-2 / size) if isinstance(prior.covariance, str) else prior.covariance
-        return cls(
-            torch.where(absent, 0.0, count).unsqueeze(-1),
-            torch.where(absent, 0.0, mean_count).unsqueeze(-1),
-            _expand("mean", prior.mean, shape, log_weights),
-            _expand("covariance", variance, shape, log_weights),
-        )
-
-
-def _expand(name: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tensor:
-    tensor = torch.as_tensor(value, dtype=torch.float64, device=like.device)
-    try:
-        return tensor.expand(shape)
-    except RuntimeError:
-        raise ValueError(
-            f"{name} of the pseudo-frames has shape {tuple(tensor.shape)}; pass a number or {shape} (states, "
-            "components, features), leading axes left out at will"
-        ) from None

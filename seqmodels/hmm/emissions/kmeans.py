@@ -18,6 +18,7 @@ SAMPLE = 20_000  # frames that centres are learned from, over all groups,
 PER_CLUSTER = 128  # or as many for each cluster;
 PER_SEED = 64  # frames for each cluster to choose its seed from
 ROUNDS = 10
+REACH = 2  # frames on either side of one
 
 
 def in_comparable_units(x: Tensor, values: tuple[Values, ...]) -> Tensor:
@@ -29,14 +30,14 @@ def in_comparable_units(x: Tensor, values: tuple[Values, ...]) -> Tensor:
     return torch.where(torch.isnan(x), scaled.nanmean(0).nan_to_num(), scaled)
 
 
-def with_neighbour_means(x: Tensor, reach: int = 2) -> Tensor:
-    """``(N, 2D)``: each frame, and beside it the mean of it and ``reach`` frames on either side, scaled to vary as a
+def with_neighbour_means(x: Tensor) -> Tensor:
+    """``(N, 2D)``: each frame, and beside it the mean of it and ``REACH`` frames on either side, scaled to vary as a
     frame does if frames are independent.
 
     Clusters of frames alone tell apart what states emit but not what surrounds them, and EM hardly leaves such a start.
     """
-    width = 2 * reach + 1
-    padded = torch.cat([x[:1].expand(reach, -1), x, x[-1:].expand(reach, -1)])
+    width = 2 * REACH + 1
+    padded = torch.cat([x[:1].expand(REACH, -1), x, x[-1:].expand(REACH, -1)])
     around = torch.stack([padded[i : i + len(x)] for i in range(width)]).sum(0)
     return torch.cat([x, around / width**0.5], dim=1)
 

@@ -19,12 +19,12 @@ from seqmodels.hmm.learning.em import (
     RunningStatistics,
     StopRule,
     baum_welch,
-    in_groups,
     sum_over_processes,
 )
 from seqmodels.hmm.learning.gradient import gradient_ascent
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import Algorithm
+from seqmodels.hmm.learning.restarts import in_groups
 from seqmodels.hmm.learning.stepwise import BatchUpdate, e_step_of_batch, stepwise_em
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology

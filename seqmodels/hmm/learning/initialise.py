@@ -40,30 +40,6 @@ def starts(
         yield _start(emission, frames, topology, tying, generator, has_final=has_final)
 
 
-def start(
-    emission: Emission,
-    batches: list[PackedBatch],
-    n_states: int,
-    *,
-    has_final: bool,
-    generator: torch.Generator,
-    topology: Topology | None = None,
-    tying: Tying | None = None,
-) -> Parameters:
-    """Parameters to begin EM from, drawn once; arguments as of ``starts``."""
-    return next(
-        starts(
-            emission,
-            batches,
-            n_states,
-            has_final=has_final,
-            generators=[generator],
-            topology=topology,
-            tying=tying,
-        )
-    )
-
-
 def _start(
     emission: Emission,
     frames: _Frames,

@@ -1,18 +1,29 @@
-"""Several starts of EM: how many ``"auto"`` comes to, where each ended, and a warning where they disagree."""
+"""Several starts, of EM, stepwise EM or training by gradient: how many, which is the best, where each ended.
+
+The start with the best objective wins, but one that ends on a floor loses to one that does not.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
+from tqdm.auto import tqdm
 
 from seqmodels.array_checks import array_of
 from seqmodels.hmm.corpus import Corpus
-from seqmodels.hmm.learning.em import FitResult
+from seqmodels.hmm.learning.em import FitResult, Row
 from seqmodels.hmm.learning.options import Algorithm
+from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
+from seqmodels.observations import Observation
+from seqmodels.training import Checkpoints, interruptible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +49,90 @@ def n_starts(n_init: int | Literal["auto"], algorithm: Algorithm, topology: Topo
         return 1
     n_densities = corpus.n_densities * sum(map(len, corpus.sequences))
     return min(MOST_STARTS, max(1, DENSITIES_OF_ALL // max(n_densities, 1)))
+
+
+# -- the best of them --------------------------------------------------------------------------------------------------
+
+
+def in_groups(starts: Sequence[Parameters], size: int) -> list[Sequence[Parameters]]:
+    """At most ``size`` in each."""
+    return [starts[i : i + size] for i in range(0, len(starts), size)]
+
+
+def best_of(
+    groups: Sequence[Sequence[Parameters]],
+    run: Callable[..., list[FitResult]],
+    *,
+    max_iter: int,
+    verbose: bool,
+    checkpoints: Checkpoints | None = None,
+    device: torch.device | None = None,
+) -> FitResult:
+    """The result of highest rank of ``run(starts, callback=..., checkpoints=...)`` for every group of starts.
+
+    Args:
+        groups: starts that are run together; where ``checkpoints`` resume an earlier run, those that it had left take
+            their place.
+        run: EM, stepwise EM or training by gradient.
+        max_iter: of each start, for the progress bar.
+        verbose: show a progress bar for each group.
+        checkpoints: where to write how far it came, and what to resume from.
+        device: of the starts that are resumed.
+
+    Raises:
+        KeyboardInterrupt: a signal came before any start had a row of history.
+    """
+    checkpoints = checkpoints or Checkpoints()
+    n_done, best, running, state = 0, None, None, checkpoints.state
+    if state is not None:
+        device = device or torch.device("cpu")
+        remaining = [Parameters.from_arrays(state["starts"][str(i)]).to(device) for i in range(len(state["starts"]))]
+        groups, n_done, running = in_groups(remaining, state["together"]), state["n_before"], state["running"]
+        best = None if state["best"] is None else FitResult.from_arrays(state["best"], device)
+    with interruptible() as interruption:
+        for i, group in enumerate(groups):
+            inner = checkpoints.within(
+                {} if checkpoints.path is None else _restarts_state(groups[i:], n_done, best), running
+            )
+            n_done, running = n_done + len(group), None
+            name = f"EM {n_done}" if len(group) == 1 else f"EM {n_done - len(group) + 1} to {n_done}"
+            with tqdm(total=max_iter, disable=not verbose, desc=name) as bar:
+                results = run(group, callback=partial(_update, bar), checkpoints=inner)
+            best = _best_so_far(best, results)
+            if len(results) < len(group) or any(result.interrupted for result in results):
+                break
+            if interruption.requested or i == len(groups) - 1:
+                checkpoints.write(_restarts_state(groups[i + 1 :], n_done, best))
+            if interruption.requested:
+                break
+    if best is None:
+        raise KeyboardInterrupt
+    return best
+
+
+def _best_so_far(best: FitResult | None, results: Sequence[FitResult]) -> FitResult | None:
+    """The one of highest rank, with the last rows of all."""
+    rows = () if best is None else best.starts
+    numbered = [replace(result, start=len(rows) + i) for i, result in enumerate(results)]
+    winner = max([*([] if best is None else [best]), *numbered], key=lambda result: result.rank, default=None)
+    return None if winner is None else replace(winner, starts=(*rows, *(result.last_row for result in results)))
+
+
+def _restarts_state(groups: Sequence[Sequence[Parameters]], n_before: int, best: FitResult | None) -> dict[str, Any]:
+    """To be stored: the starts that are left, those under way first."""
+    remaining = [start.to(torch.device("cpu")).arrays() for start in chain(*groups)]
+    return {
+        "starts": {str(i): arrays for i, arrays in enumerate(remaining)},
+        "together": len(groups[0]) if groups else 1,
+        "n_before": n_before,
+        "best": None if best is None else best.arrays(),
+        "running": None,
+    }
+
+
+def _update(bar: Any, row: Row) -> None:
+    bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
+    bar.update(int(row["step"]) - bar.n)
 
 
 # -- the table of starts -----------------------------------------------------------------------------------------------
@@ -82,6 +177,22 @@ def starts_from_arrays(arrays: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
         raise ValueError("of the starts of an HMM one is chosen; the file has none or several")
     rows = [{name: arrays[name][i] for name in COLUMNS} for i in range(n)]
     return starts_table(rows, int(arrays["chosen"].argmax()) if n else None)
+
+
+# -- warnings ----------------------------------------------------------------------------------------------------------
+
+
+def warn_of_floor(result: FitResult, observation: Observation) -> None:
+    """Warn, at the line that called ``fit``, if a floor bounds what was found."""
+    hits = int(result.history["floor_hits"].iloc[-1])
+    if hits:
+        floors = {v for name, v in observation.get_params().items() if name.endswith("min_covariance")}
+        warnings.warn(
+            f"{hits} state(s) ended on the floor of the variances, min_covariance={min(floors)}, which then sets the "
+            "score; use fewer states or components, or raise min_covariance",
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 def warn_of_disagreement(table: pd.DataFrame, best: FitResult, n_units: float) -> None:

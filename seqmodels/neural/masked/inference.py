@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from seqmodels.neural.batches import windows
+from seqmodels.neural.batches import Windowing
 from seqmodels.neural.masked.network import MASK, BidirectionalNetwork, log_prob_of, with_boundaries
 from seqmodels.neural.ops.padding import pad_right
 
@@ -99,7 +99,7 @@ def central_windows(n: int, length: int) -> list[tuple[int, int, int, int]]:
     >>> central_windows(10, 4)
     [(0, 4, 0, 3), (2, 6, 3, 5), (4, 8, 5, 7), (6, 10, 7, 10)]
     """
-    spans = [(begin, end) for begin, end, _ in windows(n, length)]
+    spans = [(begin, end) for begin, end, _ in Windowing(length).windows(n)]
     cuts = [0, *((end + begin) // 2 for (_, end), (begin, _) in pairwise(spans)), n]
     return [(*span, *cut) for span, cut in zip(spans, pairwise(cuts), strict=True)]
 

@@ -18,7 +18,7 @@ from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import Expectations, FitResult, MAPObjective, StopRule, baum_welch, e_step, m_step
-from seqmodels.hmm.learning.initialise import start
+from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
@@ -79,7 +79,7 @@ def expect(parameters: Parameters, emission: Emission, dealt: list[PackedBatch])
 
 
 def begin(emission: Emission, dealt: list[PackedBatch], k: int = 4, has_end: bool = False, seed: int = 0) -> Parameters:
-    return start(emission, dealt, k, has_final=has_end, generator=torch.Generator().manual_seed(seed))
+    return next(starts(emission, dealt, k, has_final=has_end, generators=[torch.Generator().manual_seed(seed)]))
 
 
 def assert_never_down(fitted: FitResult) -> None:

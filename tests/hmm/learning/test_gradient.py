@@ -13,7 +13,7 @@ from seqmodels import HMM, AutoregressiveGaussian, Categorical, GaussianMixture,
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.learning import gradient
 from seqmodels.hmm.learning.gradient import log_densities
-from seqmodels.hmm.learning.initialise import start
+from seqmodels.hmm.learning.initialise import starts
 from tests.hmm.learning.test_em import CPU, F64, deal, symbols, vectors
 
 OPTIONS: dict[str, Any] = {"dtype": "float64", "algorithm": "gradient", "lr": 0.1}
@@ -136,7 +136,7 @@ def test_densities_are_those_of_em_however_they_are_chunked(
 ) -> None:
     x = symbols(0) if observation.emits == "symbols" else vectors(0, "plain")
     emission, (block, *_) = deal(x, observation)
-    table = start(emission, [block], 3, has_final=False, generator=torch.Generator().manual_seed(0)).table
+    table = next(starts(emission, [block], 3, has_final=False, generators=[torch.Generator().manual_seed(0)])).table
     expected, gradients = emission.log_prob(table, block.x, block.past, F64), []
     for kept in (gradient.MAX_KEPT, 0):
         monkeypatch.setattr(gradient, "MAX_KEPT", kept)
@@ -152,7 +152,7 @@ def test_densities_are_those_of_em_however_they_are_chunked(
 def test_missing_values_are_summed_out() -> None:
     x = vectors(1, "missing")
     emission, (block, *_) = deal(x, GaussianMixture(2))
-    table = start(emission, [block], 3, has_final=False, generator=torch.Generator().manual_seed(0)).table
+    table = next(starts(emission, [block], 3, has_final=False, generators=[torch.Generator().manual_seed(0)])).table
     leaf = table.clone().requires_grad_()
     log_b = log_densities(emission, leaf, block.x, None)
     assert_allclose(log_b.detach(), emission.log_prob(table, block.x, None, F64), rtol=1e-9, atol=1e-9)

@@ -13,7 +13,7 @@ from seqmodels.hmm.corpus import Corpus
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.emissions.categorical import CONTEXTS
 from seqmodels.hmm.emissions.kmeans import grouped_labels, in_comparable_units, kmeans_labels, with_neighbour_means
-from seqmodels.hmm.learning.initialise import start
+from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.observations.gaussian import CovarianceType
@@ -25,7 +25,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 def begin(x: list[np.ndarray], observation: Observation, size: int, k: int, has_end: bool = False) -> Parameters:
     dealt = Corpus(x, [1.0] * len(x), None, observation.n_past, 3, 4, torch.device("cpu"), torch.float64).batches
-    return start(emission_of(observation, size), dealt, k, has_final=has_end, generator=generator())
+    return next(starts(emission_of(observation, size), dealt, k, has_final=has_end, generators=[generator()]))
 
 
 # -- clusters ----------------------------------------------------------------------------------------------

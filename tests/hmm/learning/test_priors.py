@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 
 from seqmodels import HMM, GaussianMixture, Pseudocounts, PseudoFrames
 from seqmodels.hmm.emissions import emission_of
-from seqmodels.hmm.emissions.gaussian_mixture import pseudo_frame_log_density, pseudo_frame_sums
+from seqmodels.hmm.emissions.pseudo_frames import pseudo_frame_log_density, pseudo_frame_sums
 from tests.hmm.inference.enumeration import enumerate_paths
 
 K, D, M = 3, 2, 2

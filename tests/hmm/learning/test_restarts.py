@@ -18,10 +18,10 @@ from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.learning import fitting
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
-from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch, best_of, e_step, in_groups
+from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch, e_step
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.priors import Pseudocounts
-from seqmodels.hmm.learning.restarts import starts_table, warn_of_disagreement
+from seqmodels.hmm.learning.restarts import best_of, in_groups, starts_table, warn_of_disagreement
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import LeftToRight, Topology
 from seqmodels.observations import Observation

@@ -16,7 +16,7 @@ from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, MiniBatch, Subsequenc
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import Expectations, MAPObjective, RunningStatistics, e_step
-from seqmodels.hmm.learning.initialise import start
+from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.learning.stepwise import BatchUpdate, e_step_of_batch
 from seqmodels.hmm.parameters import Parameters
@@ -39,7 +39,7 @@ def corpus(x: list[np.ndarray], n_past: int = 0, states: list[np.ndarray] | None
 def begin(c: Corpus, observation: Observation, size: int, has_end: bool) -> tuple[Emission, Parameters, Expectations]:
     """Parameters after a little EM, and the statistics of whole sequences under them."""
     emission = emission_of(observation, size)
-    first = start(emission, c.batches, K, has_final=has_end, generator=torch.Generator().manual_seed(0))
+    first = next(starts(emission, c.batches, K, has_final=has_end, generators=[torch.Generator().manual_seed(0)]))
     (found,) = e_step([first], emission, c.batches, F64) or []
     return emission, first, found
 

@@ -1,0 +1,102 @@
+"""The components of a mixture: their sum is a density, their shares are responsibilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.inference.densities import PowerDensities
+from seqmodels.hmm.inference.scratch import Scratch
+
+UNDERFLOW = {torch.float32: -120.0, torch.float64: -1000.0}  # powers of two below are subnormal, which is slow
+
+
+@dataclass
+class ComponentBlock:
+    """``components (M, K, n)``: logarithms to base two of w N of the frames ``rows``; ``features (F, n)``, or None
+    where they are cheaper to make again than to keep; ``observed (D,)``: the features observed in these frames, or None
+    if all are.
+
+    Once summed, ``components`` are densities over the largest of each state, unless M = 1.
+    """
+
+    rows: slice | Tensor
+    components: Tensor
+    features: Tensor | None = None
+    observed: Tensor | None = None
+
+    def sum_up(self, exponent: Tensor, factor: Tensor | None) -> None:
+        """Write the sum over components as ``factor · 2^exponent``, ``(K, N)``; None: there is one component."""
+        if factor is None:
+            exponent[:, self.rows] = self.components[0].to(exponent.dtype)
+            return
+        smallest = UNDERFLOW[self.components.dtype]
+        if isinstance(self.rows, slice) and self.components.dtype == exponent.dtype:  # in place
+            peak = torch.amax(self.components, 0, out=exponent[:, self.rows])
+            torch.sum(self.components.sub_(peak).clamp_(min=smallest).exp2_(), 0, out=factor[:, self.rows])
+        else:
+            peak = self.components.amax(0)
+            exponent[:, self.rows] = peak.to(exponent.dtype)
+            factor[:, self.rows] = self.components.sub_(peak).clamp_(min=smallest).exp2_().sum(0).to(factor.dtype)
+
+    def responsibilities(self, gamma: Tensor, factor: Tensor | None) -> Tensor:
+        """``(M·K, n)``: posteriors of state and component, from those of the states, ``gamma (N, K)``; uses all up."""
+        weight = gamma.T[:, self.rows]  # (K, n)
+        if factor is None:
+            return weight.to(self.components.dtype)
+        if isinstance(self.rows, slice):
+            weight = torch.div(weight, factor[:, self.rows], out=factor[:, self.rows])
+        else:
+            weight = weight / factor[:, self.rows]
+        return self.components.mul_(weight).flatten(0, 1)
+
+
+@dataclass(frozen=True)
+class Memo:
+    """The blocks of all frames, summed over components, and the factors of the sums."""
+
+    blocks: list[ComponentBlock]
+    factor: Tensor | None
+
+
+def mixture_densities(
+    blocks: Iterable[ComponentBlock],
+    shape: tuple[int, int, int],
+    dtype: torch.dtype,
+    device: torch.device,
+    scratch: Scratch,
+) -> tuple[PowerDensities, Memo]:
+    """Densities of N frames in K states of M components, ``shape`` ``(M, K, N)``, and the blocks, summed."""
+    exponent, factor = _sums(shape, dtype, device, scratch)
+    summed = []
+    for block in blocks:
+        block.sum_up(exponent, factor)
+        summed.append(block)
+    return PowerDensities(exponent, factor), Memo(summed, factor)
+
+
+def mixture_log_prob(
+    blocks: Iterable[ComponentBlock], shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """``(N, K)`` log-densities, without the blocks, which memory may not hold at once."""
+    exponent, factor = _sums(shape, dtype, device, Scratch())
+    for block in blocks:
+        block.sum_up(exponent, factor)
+    return PowerDensities(exponent, factor).log()
+
+
+def new_log_weights(counts: Tensor, log_weights: Tensor) -> Tensor:
+    """``counts (K, M)`` -> log-weights; a state without frames keeps its own."""
+    total = counts.sum(-1, keepdim=True)
+    return torch.where(total > 0, (counts / total).log(), log_weights)
+
+
+def _sums(
+    shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device, scratch: Scratch
+) -> tuple[Tensor, Tensor | None]:
+    m, k, n = shape
+    factor = scratch.buffer("factor", (k, n), dtype, device) if m > 1 else None
+    return scratch.buffer("exponent", (k, n), dtype, device), factor

@@ -1,0 +1,118 @@
+"""The prior ``PseudoFrames``: sums that it adds to the statistics, and its log-density, part of the objective."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqmodels.observations.gaussian_mixture import PseudoFrames
+
+
+def pseudo_frame_sums(
+    prior: PseudoFrames, log_weights: Tensor, means: Tensor, first: Tensor, observed: Tensor, *, diagonal: bool
+) -> Tensor:
+    """``(K, M, F)`` sums of features that the prior adds; components of weight zero get none.
+
+    The new mean m is that of the frames observed and ``mean_count`` more at ``mean``; ``count - mean_count`` frames at
+    m itself leave it there and bring the variance's ``count``.
+
+    Args:
+        prior: what is believed.
+        log_weights, means: ``(K, M)`` and ``(K, M, D)``, before the M-step.
+        first, observed: ``(K, M, D)`` sums of x, and ``(K, M, D)`` or ``(K, M, 1)`` of how often it was observed.
+        diagonal: features are x, x², whether each was observed, 1; else the products ``x_i x_j`` (i <= j), x, 1.
+    """
+    believed = _Believed.of(prior, log_weights, means.shape[-1])
+    count, mean_count, mean = believed.count, believed.mean_count, believed.mean
+    total = observed + mean_count
+    new_mean = torch.where(total > 1e-10, (first + mean_count * mean) / total.clamp(min=1e-300), means)
+    rest = count - mean_count
+    at_means = mean_count * mean + rest * new_mean
+    if diagonal:
+        squares = mean_count * mean.square() + rest * new_mean.square() + count * believed.variance
+        return torch.cat([at_means, squares, count.expand_as(mean), count], dim=-1)
+    i, j = torch.triu_indices(means.shape[-1], means.shape[-1], device=means.device)
+    products = mean_count * mean[..., i] * mean[..., j] + rest * new_mean[..., i] * new_mean[..., j]
+    products = products + torch.where(i == j, (count * believed.variance)[..., i], 0.0)
+    return torch.cat([products, at_means, count], dim=-1)
+
+
+def pseudo_frame_log_density(
+    prior: PseudoFrames, log_weights: Tensor, means: Tensor, covariances: Tensor, *, diagonal: bool
+) -> Tensor:
+    """``Σ count (log w - ½ log|Σ| - ½ tr Σ⁻¹Σ_0) - ½ mean_count (μ - μ_0)ᵀ Σ⁻¹ (μ - μ_0)`` in nats, less a constant;
+    ``covariances (K, M, D)`` if ``diagonal``, else ``(K, M, D, D)``.
+
+    Of a covariance that is shared one is enough: ``(1, 1, D, D)``.
+    """
+    believed = _Believed.of(prior, log_weights, means.shape[-1])
+    deviation = means - believed.mean
+    if diagonal:
+        log_det = covariances.log().sum(-1, keepdim=True)
+        spread = (believed.variance / covariances).sum(-1, keepdim=True)
+        distance = (deviation.square() / covariances).sum(-1, keepdim=True)
+    else:
+        precision = torch.linalg.inv(covariances)
+        log_det = torch.logdet(covariances).unsqueeze(-1)
+        spread = (precision.diagonal(dim1=-2, dim2=-1) * believed.variance).sum(-1, keepdim=True)
+        column = deviation.unsqueeze(-1)
+        distance = (column.transpose(-1, -2) @ precision @ column).squeeze(-1)
+    log_weight = torch.where(believed.count > 0, log_weights.unsqueeze(-1), 0.0)
+    terms = believed.count * (log_weight - 0.5 * (log_det + spread)) - 0.5 * believed.mean_count * distance
+    return terms.sum()
+
+
+def check_pseudo_frames(prior: PseudoFrames) -> None:
+    """Raise ``ValueError`` for counts below zero and covariances that are not positive."""
+    for name, count in (("count", prior.count), ("mean_count", prior.mean_count)):
+        if count is not None and not bool((torch.as_tensor(count) >= 0).all()):
+            raise ValueError(f"{name} of the pseudo-frames is {count}; pass 0 or more")
+    if isinstance(prior.covariance, str):
+        if prior.covariance != "auto":
+            raise ValueError(f"covariance of the pseudo-frames is {prior.covariance!r}; pass variances, or 'auto'")
+    elif not bool((torch.as_tensor(prior.covariance) > 0).all()):
+        raise ValueError(f"covariance of the pseudo-frames is {prior.covariance}; pass variances above 0")
+
+
+@dataclass(frozen=True)
+class _Believed:
+    """A prior as float64 tensors: ``count`` and ``mean_count (K, M, 1)``, 0 for components of weight zero; ``mean`` and
+    ``variance (K, M, D)``.
+    """
+
+    count: Tensor
+    mean_count: Tensor
+    mean: Tensor
+    variance: Tensor
+
+    @classmethod
+    def of(cls, prior: PseudoFrames, log_weights: Tensor, size: int) -> _Believed:
+        """For components ``log_weights (K, M)`` of D features."""
+        check_pseudo_frames(prior)
+        shape = (*log_weights.shape, size)
+        absent = log_weights == -math.inf
+        count = _expand("count", prior.count, log_weights.shape, log_weights)
+        of_mean = prior.count if prior.mean_count is None else prior.mean_count
+        mean_count = _expand("mean_count", of_mean, log_weights.shape, log_weights)
+        variance = log_weights.numel() ** (-2 / size) if isinstance(prior.covariance, str) else prior.covariance
+        return cls(
+            torch.where(absent, 0.0, count).unsqueeze(-1),
+            torch.where(absent, 0.0, mean_count).unsqueeze(-1),
+            _expand("mean", prior.mean, shape, log_weights),
+            _expand("covariance", variance, shape, log_weights),
+        )
+
+
+def _expand(name: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    tensor = torch.as_tensor(value, dtype=torch.float64, device=like.device)
+    try:
+        return tensor.expand(shape)
+    except RuntimeError:
+        raise ValueError(
+            f"{name} of the pseudo-frames has shape {tuple(tensor.shape)}; pass a number or {shape} (states, "
+            "components, features), leading axes left out at will"
+        ) from None
