@@ -151,7 +151,7 @@ def _parts(item: Item, k: int) -> Iterator[Item]:
 
 def _windows(codes: np.ndarray, k: int) -> np.ndarray:
     """Hashes of all windows of k steps but those of equal steps."""
-    n = len(codes) - k + 1
+    n = max(0, len(codes) - k + 1)
     changes = np.concatenate([[0], np.cumsum(codes[1:] != codes[:-1])])
     # By doubling: the hash of 2w steps from those of w, and of k steps from its binary digits.
     hashes, width, done, length = _mixed(codes), 1, np.zeros(len(codes), dtype=np.uint64), 0

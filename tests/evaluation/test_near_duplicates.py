@@ -73,6 +73,9 @@ def test_silence_and_sequences_that_are_too_short_do_not_count():
     train = Data.of([np.zeros(100, dtype=int), np.arange(100) % 7])
     assert near_duplicates(Data.of([np.zeros(50, dtype=int), np.array([0, 1])]), train).n == 0
     assert near_duplicates(train, None).n == 0
+    text = "to be, or not to be, that is the question"
+    result = near_duplicates(Data.of([text[:n] for n in range(1, len(text) + 1)]), Data.of([text]))
+    assert result.n == len(text) - result.window + 1 > 0
 
 
 def test_labels_that_last_are_no_near_duplicates_but_copies_of_the_inputs_are():
