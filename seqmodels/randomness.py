@@ -45,6 +45,9 @@ _DRAWS = frozenset(
         nn.init.sparse_,
     )
 )
+# Packages may put functions of the same names in the place of those of nn.init, as transformers does while it makes a
+# model; they take a generator too.
+_INIT_NAMES = frozenset(draw.__name__ for draw in _DRAWS if draw.__module__ == "torch.nn.init")
 
 
 class InitialDraws(TorchFunctionMode):
@@ -70,7 +73,8 @@ class InitialDraws(TorchFunctionMode):
     ) -> Any:
         """Call a function of torch; one that draws gets the generator unless it names one."""
         named = kwargs or {}
-        if func in _DRAWS and named.get("generator") is None:
+        draws = func in _DRAWS or getattr(func, "__name__", "") in _INIT_NAMES
+        if draws and named.get("generator") is None:
             named = {**named, "generator": self.generator}
         return func(*args, **named)
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -34,6 +36,23 @@ def test_weights_are_those_of_the_seed_and_the_global_generator_stays(name: str)
         assert all(map(torch.equal, found, expected))
         assert torch.equal(torch.get_rng_state(), before)
         assert torch.equal(generator.get_state(), before)  # as many draws
+
+
+def test_replaced_functions_of_init_draw_from_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``transformers`` replaces them while it makes a model."""
+    with InitialDraws(seeded(5)):
+        expected = nn.Linear(3, 4).weight
+    original = nn.init.kaiming_uniform_
+
+    @functools.wraps(original)
+    def replaced(tensor: Tensor, *args: Any, generator: torch.Generator | None = None, **options: Any) -> Tensor:
+        return original(tensor, *args, generator=generator, **options)
+
+    monkeypatch.setattr(nn.init, "kaiming_uniform_", replaced)
+    before = torch.get_rng_state()
+    with InitialDraws(seeded(5)):
+        assert torch.equal(nn.Linear(3, 4).weight, expected)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def both_ways(draw: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
