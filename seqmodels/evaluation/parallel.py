@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import threading
 import uuid
 import warnings
@@ -87,13 +88,17 @@ def run(tasks: Iterable[tuple[Key, partial[Result]]], jobs: Jobs) -> Iterator[tu
     memory, say, ends those that run beside it too; all that have no result yet are then run again, each by itself, and
     only what is killed again is a ``LostWorker``. So are those of a pool that broke. Warnings are given again here.
 
-    An exception of a task is raised here, and ends the others.
+    An exception of a task is raised here, and ends the others; so does SIGTERM, as a ``KeyboardInterrupt``.
     """
     if jobs == 1:
         for key, task in tasks:
             yield key, task()
         return
-    left = dict(tasks)
+    with _sigterm_raises():
+        yield from _side_by_side(dict(tasks), jobs)
+
+
+def _side_by_side(left: dict[Key, partial[Result]], jobs: Jobs) -> Iterator[tuple[Key, Result | LostWorker]]:
     results = _in_executor(left, jobs) if isinstance(jobs, Executor) else _in_processes(left, jobs)
     while left:
         try:
@@ -109,6 +114,25 @@ def run(tasks: Iterable[tuple[Key, partial[Result]]], jobs: Jobs) -> Iterator[tu
             yield key, LostWorker.by(error)
         else:
             yield key, outcome.here()
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """Let SIGTERM raise ``KeyboardInterrupt``, which ends the processes too: they would go on without this one.
+
+    In the main thread only, and where the program does not handle it itself.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    ):
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 import warnings
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from functools import partial
@@ -170,6 +171,17 @@ def test_threads_that_overlap_leave_warnings_as_they_were() -> None:
     for leave in (one.__exit__, other.__exit__):
         leave(None, None, None)
     assert (warnings.showwarning, warnings.filters) == before
+
+
+def test_sigterm_ends_the_processes_too() -> None:
+    results = parallel.run([("pid", partial(os.getpid)), ("long", partial(time.sleep, 600))], 2)
+    key, _ = next(results)
+    assert key == "pid"
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "or it would end this process"
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(results)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_tasks_here_are_made_when_their_turn_comes() -> None:
