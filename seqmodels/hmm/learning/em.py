@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from seqmodels.distributed import all_reduce_sum, is_distributed
+from seqmodels.distributed import all_reduce_sum, is_distributed, is_rank_zero
 from seqmodels.hmm.corpus import PackedBatch, refuse
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.inference.forward_backward import forward_backward_pass
@@ -541,7 +541,7 @@ def best_of(
             )
             n_done, running = n_done + len(group), None
             name = f"EM {n_done}" if len(group) == 1 else f"EM {n_done - len(group) + 1} to {n_done}"
-            with tqdm(total=max_iter, disable=not verbose, desc=name) as bar:
+            with tqdm(total=max_iter, disable=not (verbose and is_rank_zero()), desc=name) as bar:
                 results = run(group, callback=partial(_update, bar), checkpoints=inner)
             best = _best_so_far(best, results)
             if len(results) < len(group) or any(result.interrupted for result in results):
