@@ -110,14 +110,6 @@ def share_of(n: int) -> slice:
     return slice(rank(), n, n_processes())
 
 
-def check_enough_sequences(n: int) -> None:
-    """Raise ``ValueError`` for fewer sequences than processes."""
-    if is_distributed() and n < dist.get_world_size():
-        raise ValueError(
-            f"there are {n} sequences for {dist.get_world_size()} processes; start fewer, or cut the sequences"
-        )
-
-
 def all_reduce_sum(tensors: Sequence[Tensor], from_rank_zero: Sequence[float] = ()) -> tuple[list[Tensor], list[float]]:
     """Sums over all processes of float64 tensors, of the same shapes in each; and rank 0's numbers ``from_rank_zero``.
 
@@ -140,6 +132,11 @@ def sum_of(number: float) -> float:
     """The sum of the numbers that all processes give."""
     (total,), _ = all_reduce_sum([torch.tensor(number, dtype=torch.float64)])
     return float(total)
+
+
+def of_rank_zero(number: float) -> float:
+    """The number that rank 0 gives, in every process: of what its machine has, as far as all must do alike."""
+    return all_reduce_sum([], [number])[1][0]
 
 
 def meet() -> None:
@@ -365,7 +362,7 @@ def _heartbeats() -> Iterator[None]:
 
 def _gather(text: str) -> list[str]:
     """The texts of all processes, in every process."""
-    encoded = np.frombuffer(text.encode(), dtype=np.uint8)
+    encoded = np.frombuffer(text.encode(errors="backslashreplace"), dtype=np.uint8)  # also half a surrogate pair
     device, n = _device(), dist.get_world_size()
     sizes = torch.zeros(n, dtype=torch.float64, device=device)
     sizes[dist.get_rank()] = len(encoded)

@@ -58,8 +58,14 @@ def _update(digest: Any, value: Any) -> None:
         digest.update(f"{type(value).__name__} {value!r} ".encode())
 
 
-def check_processes_agree(model: Configurable, data: Data, validation: Any = None) -> None:
-    """Raise ``ValueError`` in every process, naming what differs and where, unless all would fit alike."""
+def check_processes_agree(model: Configurable, data: Data, held_out: Data | None = None) -> None:
+    """Raise ``ValueError`` in every process, naming what differs and where, unless all would fit alike.
+
+    Args:
+        model: whose hyperparameters are compared.
+        data: of the fit, all of them.
+        held_out: for validation, given or taken from ``data``.
+    """
     if not distributed.is_distributed():
         return
     params = {name: value for name, value in model.get_params(deep=False).items() if name not in MAY_DIFFER}
@@ -72,16 +78,14 @@ def check_processes_agree(model: Configurable, data: Data, validation: Any = Non
             "the data y": "none" if data.y is None else _sequences(data.y),
             "sample_weight": _digest(data.weights),
             "states": _digest(data.states),
-            "validation": _validation(validation),
+            "validation": "none" if held_out is None else _validation(held_out),
         }
     )
 
 
-def _validation(validation: Any) -> str:
-    if validation is None or isinstance(validation, str):
-        return repr(validation)
-    parts = validation if isinstance(validation, tuple) else (validation,)
-    return ", ".join(_sequences(Data.of(part).X) for part in parts)
+def _validation(held_out: Data) -> str:
+    targets = "" if held_out.y is None else f", and targets: {_sequences(held_out.y)}"
+    return f"{_sequences(held_out.X)}{targets}"
 
 
 def _sequences(sequences: Sequences) -> str:

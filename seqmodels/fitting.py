@@ -9,6 +9,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from seqmodels import distributed
 from seqmodels.encodings import Encoding
 from seqmodels.fingerprint import check_processes_agree
@@ -30,8 +32,8 @@ def fit_model(model: SequenceModel, data: Data, validation: Any, encoding: Encod
     """
     check_arguments(model)
     model._check_hyperparameters()
-    check_processes_agree(model, data, validation)
     train, held_out = hold_out(data, validation, model._uses_validation, model.random_state)
+    check_processes_agree(model, data, held_out)
     setting = learn_setting(model, train, encoding, alphabet=data)
     for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
         if part is not None:
@@ -81,9 +83,16 @@ def _fit_on_rank_zero(model: SequenceModel, train: list[Example], validation: li
 
 def _load_from_rank_zero(model: SequenceModel) -> None:
     """Under several processes all end with the model of the first, to the last bit; its members they have already."""
-    content = distributed.receive_content(
-        lambda: {name: value for name, value in model.content().items() if name != "members"}
-    )
+
+    def learned() -> dict[str, Any]:
+        sources = None if model.source_encoding_ is model.encoding_ else model.source_encoding_
+        return {
+            "encoding": {"state": model.encoding_.state()},
+            "source_encoding": None if sources is None else {"state": sources.state()},
+            **model._learned(),
+        }
+
+    content = distributed.receive_content(learned)
     if content is not None:
         source_encoding = None if content["source_encoding"] is None else model.source_encoding_
         model._load(content, model.encoding_, model.observation_, source_encoding, model._members())
@@ -97,6 +106,8 @@ def check_arguments(model: SequenceModel) -> None:
     for name, choices in (("length", ("auto", "given", "stop")), ("dtype", tuple(DTYPES))):
         if getattr(model, name) not in choices:
             raise ValueError(f"{name} is {getattr(model, name)!r}; pass one of {', '.join(map(repr, choices))}")
+    if not isinstance(model.random_state, int | np.integer) or isinstance(model.random_state, bool):
+        raise ValueError(f"random_state is {model.random_state!r}; pass an integer, which seeds all that is random")
     for name, kind, example in (
         ("encoding", Encoding, "Characters()"),
         ("source_encoding", Encoding, "Characters()"),

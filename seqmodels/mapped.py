@@ -8,12 +8,16 @@ read from the system's cache of the file, or from the file.
 from __future__ import annotations
 
 import codecs
+import math
 import mmap
+import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -54,6 +58,18 @@ class MappedArray(np.memmap):
         super().__array_finalize__(obj)
         self.is_text = getattr(obj, "is_text", False)
         self._summary: Summary | None = None
+
+    def __reduce__(self) -> Any:
+        """Pickled as the place in its file, which whoever reads it must have under the same name.
+
+        By value, as other arrays are: a part that is not contiguous, a file without a name, changes that are private.
+        """
+        mapping, path = _mapping(self), self.filename
+        if mapping is None or path is None or self.mode == "c" or not self.flags.c_contiguous:
+            return _in_memory, (np.array(self, subok=False), self.is_text)
+        begin = self.offset - self.offset % mmap.ALLOCATIONGRANULARITY  # of the mapping in the file
+        place = begin + self.ctypes.data - np.frombuffer(mapping, np.uint8).ctypes.data
+        return _in_file, (os.fspath(path), place, self.dtype.str, self.shape, self.is_text)
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
         """What is computed from it is in memory."""
@@ -104,6 +120,28 @@ class MappedArray(np.memmap):
         if self._summary is None:
             self._summary = Summary.of(self)
         return self._summary
+
+
+def _in_memory(array: np.ndarray, is_text: bool) -> MappedArray:
+    mapped = array.view(MappedArray)
+    mapped.is_text = is_text
+    return mapped
+
+
+def _in_file(path: str, place: int, dtype: str, shape: tuple[int, ...], is_text: bool) -> MappedArray:
+    """Values from a byte of a file on; all parts of a file share one mapping, of which there may not be many."""
+    status = os.stat(path)
+    with _LOCK:
+        key = path, status.st_mtime_ns, status.st_size
+        whole = _MAPPINGS.get(key)
+        if whole is None:
+            whole = _MAPPINGS[key] = MappedArray.of(np.memmap(path, np.uint8, "r"))
+    n_bytes = np.dtype(dtype).itemsize * math.prod(shape)
+    return MappedArray.of(whole[place : place + n_bytes].view(dtype).reshape(shape), is_text=is_text)
+
+
+_MAPPINGS: WeakValueDictionary[tuple[str, int, int], MappedArray] = WeakValueDictionary()  # of whole files
+_LOCK = threading.Lock()
 
 
 @dataclass

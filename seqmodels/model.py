@@ -643,12 +643,18 @@ class SequenceModel(Configurable, ABC):
             "encoding": _described(self.encoding_),
             "source_encoding": None if source_encoding is self.encoding_ else _described(source_encoding),
             "observation": storage.describe(self.observation_),
+            **self._learned(),
+            **({"members": {name: member.content() for name, member in members.items()}} if members else {}),
+        }
+
+    def _learned(self) -> dict[str, Any]:
+        """What ``_load`` reads but for the states of encodings: no hyperparameters, which a file may not hold."""
+        return {
             "measure": self.measure_.to_json(),
             "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
             "converged": bool(self.converged_),
             "fit_seconds": float(self.fit_seconds_),
             "state": self._state(),
-            **({"members": {name: member.content() for name, member in members.items()}} if members else {}),
         }
 
     def _load(

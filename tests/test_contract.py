@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from contextlib import nullcontext
 from functools import cache
 from itertools import product
@@ -557,8 +558,10 @@ def test_a_saved_model_gives_the_same_bits(row: Row, tmp_path: Path) -> None:
     assert type(loaded) is type(model)
     assert loaded.measure_ == model.measure_
     assert repr(loaded) == repr(model)
-    for found, expected in zip(loaded.log_prob_steps(*row.data), model.log_prob_steps(*row.data), strict=True):
-        assert_array_equal(found, expected)
+    every = model.log_prob_steps(*row.data)
+    for other in (loaded, pickle.loads(pickle.dumps(model))):  # what other processes are sent
+        for found, expected in zip(other.log_prob_steps(*row.data), every, strict=True):
+            assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -690,6 +693,7 @@ def test_targets_are_one_for_each_sequence_and_of_its_kind(network: bool) -> Non
         ({"observation": "gaussian"}, "observation is 'gaussian'"),
         ({"d_model": 0}, "d_model is 0"),
         ({"n_heads": 3}, "n_heads=3 does not divide"),
+        ({"random_state": None}, "random_state is None; pass an integer"),
         ({"positions": "cosine"}, "positions is 'cosine'"),
     ],
 )

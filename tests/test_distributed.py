@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,7 +41,8 @@ from seqmodels import (
 from seqmodels.hmm.learning import em
 from seqmodels.model import SequenceModel
 from seqmodels.neural import model as neural_model
-from seqmodels.training import BatchResult, TrainConfig, train
+from seqmodels.neural import scoring
+from seqmodels.training import BatchResult, Schedule, TrainConfig, shards, train
 
 MOST_SECONDS = 5.0  # between an error in one process and the end of the other
 
@@ -76,9 +79,32 @@ def transformer(**options: Any) -> Transformer:
     return Transformer(n_layers=2, **(SMALL | {"max_steps": 12, "context": 16} | options))
 
 
+@dataclass(eq=False, repr=False)
+class Shaped(Schedule):
+    """Of any shape, by a function."""
+
+    shape: Callable[[float], float]
+
+    def at(self, progress: float) -> float:
+        return self.shape(progress)
+
+
+def on_other_cores(fit: Callable[[], SequenceModel]) -> SequenceModel:
+    """Each process on one thread more than the one before it, with batches of a few windows for each thread."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1 + distributed.rank())
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(scoring, "STEPS_IN_CACHE", 16)
+            return fit()
+    finally:
+        torch.set_num_threads(n_threads)
+
+
 WORDS = ["ab", "ba", "a", "bb"] * 4
 FITS: dict[str, Callable[[], SequenceModel]] = {
     "em": lambda: hmm(max_iter=8, n_init=2).fit(vectors()),
+    "em of one": lambda: hmm(max_iter=8, n_init=2).fit(vectors()[:1]),
     "gradient": lambda: hmm(algorithm="gradient", max_iter=20).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "stepwise": lambda: hmm(algorithm="stepwise", max_iter=5, batches=3).fit(vectors()),
     "partial_fit": lambda: hmm(max_iter=2).fit(vectors()).partial_fit(vectors()).partial_fit(vectors()),
@@ -99,9 +125,14 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
     "network in shards": lambda: transformer(parallel="shard").fit([text()]),
     "batches of one": lambda: Transformer(**SMALL, n_layers=1, max_steps=6, batch_size=1).fit(symbols()),
     "vectors": lambda: GRU(**SMALL, max_steps=6).fit(vectors(), sample_weight=[1, 2, 1, 2, 0.3]),
+    "validation": lambda: GRU(**SMALL, max_steps=4).fit(symbols(), validation=(x for x in symbols()[2:4])),
+    "validation on other cores": lambda: on_other_cores(
+        lambda: transformer(max_steps=4).fit(symbols(), validation=symbols())
+    ),
     "seq2seq": lambda: TransformerSeq2Seq(**SMALL, n_layers=1, max_steps=6, parallel="shard").fit(
         WORDS, [word.upper() for word in WORDS]
     ),
+    "what no file holds": lambda: GRU(**SMALL, max_steps=3, schedule=Shaped(lambda p: 1 - p)).fit(symbols()),
     "classifier": lambda: (
         GenerativeClassifier(HMM(1, max_iter=3, dtype="float64"), calibrate=False)
         .fit(symbols()[:4], [0, 0, 1, 1])
@@ -110,6 +141,7 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
 }
 AS_ONE = {
     "em": 1e-10,
+    "em of one": 1e-10,
     "gradient": 1e-10,
     "stepwise": 1e-10,
     "partial_fit": 1e-10,
@@ -119,7 +151,19 @@ AS_ONE = {
     "offset": 1e-10,
     "mixture": 1e-10,
     **dict.fromkeys(
-        ("network", "network in shards", "batches of one", "vectors", "seq2seq", "masked", "dynamic"), 1e-5
+        (
+            "network",
+            "network in shards",
+            "batches of one",
+            "vectors",
+            "validation",
+            "validation on other cores",
+            "what no file holds",
+            "seq2seq",
+            "masked",
+            "dynamic",
+        ),
+        1e-5,
     ),
 }  # others: exactly
 
@@ -171,6 +215,17 @@ def inside(rank: int) -> None:
     """One process runs out of memory in the middle of EM."""
     if rank == 1:
         fail_in_the_middle()
+    hmm(max_iter=30).fit(vectors())
+
+
+def other_words(rank: int) -> None:
+    """An error whose message no encoding can hold: of half a surrogate pair."""
+
+    def fail() -> None:
+        raise ValueError("no symbol \ud83d")
+
+    if rank == 1:
+        at_step(4, fail)
     hmm(max_iter=30).fit(vectors())
 
 
@@ -232,6 +287,11 @@ def between_steps_of_shards(rank: int) -> None:
     lstm(callbacks=[no_memory], parallel="shard").fit([text()])
 
 
+def in_checkpoint_of_shards(rank: int) -> None:
+    """Which is to stand in a folder that is none."""
+    transformer(checkpoint=f"{__file__}/run.ckpt", parallel="shard").fit([text()])
+
+
 FAILURES: dict[str, Callable[[int], None]] = {
     f.__name__: f
     for f in (
@@ -241,10 +301,12 @@ FAILURES: dict[str, Callable[[int], None]] = {
         other_order,
         alike_in_all,
         inside,
+        other_words,
         in_forward_pass,
         in_backward_pass,
         in_callback,
         between_steps_of_shards,
+        in_checkpoint_of_shards,
     )
 }
 
@@ -291,6 +353,14 @@ def stop(name: str, path: str, **options: Any) -> None:
 
 def go_on(name: str, path: str, **options: Any) -> dict[str, np.ndarray]:
     return numbers(STOPPED[name](resume_from=path, **options).fit([text()]))
+
+
+def warnings_of() -> list[str]:
+    """What training in shards warns of."""
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        transformer(max_steps=2, parallel="shard").fit([text()])
+    return [str(warning.message) for warning in given]
 
 
 def draws(rank: int) -> list[list[float]]:
@@ -360,7 +430,7 @@ def work(rank: int, folder: str, port: int) -> None:
         time.perf_counter = lambda: 10 * clock()
     lengths = [len(model.fit(vectors()).history_) for model in limited]
     time.perf_counter = clock
-    told = {"errors": errors, "lengths": lengths, "signals": signals, "draws": draws(rank)}
+    told = {"errors": errors, "lengths": lengths, "signals": signals, "draws": draws(rank), "warnings": warnings_of()}
     Path(f"{folder}/{rank}.json").write_text(json.dumps(told))
     dist.destroy_process_group()
     started_by_torchrun(rank, port, life=1)
@@ -419,6 +489,21 @@ def test_a_network_goes_on_with_another_number_of_processes(ran: Path, name: str
     assert (ran / f"{name}.2.shards").is_dir() == name.endswith("shard")
 
 
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("harm", ["missing", "short"])
+def test_shards_that_are_not_all_there_are_refused(ran: Path, tmp_path: Path, which: int, harm: str) -> None:
+    name = "transformer.shard.2"
+    shutil.copy(ran / name, tmp_path)
+    shutil.copytree(ran / f"{name}.shards", tmp_path / f"{name}.shards")
+    file = sorted((tmp_path / f"{name}.shards").rglob("*.safetensors"))[which]
+    if harm == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"cannot be read|other hyperparameters"):
+        go_on("transformer.shard", str(tmp_path / name))
+
+
 def test_processes_draw_their_own_numbers_which_are_those_of_a_run_without_a_break(ran: Path) -> None:
     (first, again), (second, _) = (told(ran, rank)["draws"] for rank in range(2))
     assert first == again
@@ -437,9 +522,11 @@ def test_an_error_in_one_process_stops_all_on_one_message(ran: Path) -> None:
         "other_order": ("ValueError", "the processes differ in the data X"),
         "other_setting": ("ValueError", "the processes differ in the setting max_iter: 3 in process 0; 4 in process 1"),
         "inside": ("ProcessError", "process 1 of 2 failed, so all stop: MemoryError: no memory left"),
+        "other_words": ("ValueError", "process 1 of 2 failed, so all stop: ValueError: no symbol \\ud83d"),
         "in_forward_pass": ("ProcessError", "process 1 of 2 failed, so all stop: MemoryError: no memory left"),
         "in_backward_pass": ("ProcessError", "process 1 of 2 failed, so all stop: MemoryError: no memory left"),
         "between_steps_of_shards": ("ProcessError", "process 0 of 2 failed, so all stop: MemoryError: no memory left"),
+        "in_checkpoint_of_shards": ("ProcessError", "process 0 of 2 failed, so all stop: NotADirectoryError: "),
         "in_callback": ("ProcessError", "process 0 of 2 failed, so all stop: MemoryError: no memory left"),
     }
     for name, (kind, message) in expected.items():
@@ -449,6 +536,16 @@ def test_an_error_in_one_process_stops_all_on_one_message(ran: Path) -> None:
             assert found.startswith(message)
             assert seconds < MOST_SECONDS
         assert told(ran, 0)["errors"][name][1] == told(ran, 1)["errors"][name][1]
+
+
+def test_an_error_that_leaves_the_others_in_the_middle_of_a_step_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 2)
+    with pytest.raises(distributed.LostProcessError, match="MemoryError: no memory left"), shards._naming_process():
+        no_memory()
+
+
+def test_training_in_shards_does_not_warn(ran: Path) -> None:
+    assert [told(ran, rank)["warnings"] for rank in range(2)] == [[], []]
 
 
 def test_an_error_in_all_processes_is_as_in_one(ran: Path) -> None:
@@ -476,18 +573,20 @@ def test_the_clock_of_the_first_process_ends_all(ran: Path) -> None:
     assert min(lengths[0]) >= 2
 
 
+def test_the_first_process_alone_shows_progress(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for is_first in (True, False):
+        monkeypatch.setattr(em, "is_rank_zero", lambda is_first=is_first: is_first)
+        hmm(max_iter=2, verbose=True).fit(vectors())
+        assert ("nats per unit" in capsys.readouterr().err) == is_first
+
+
 def test_one_process_has_all() -> None:
     assert distributed.shard([3, 1, 2]) == [3, 1, 2]
     (total,), numbers = distributed.all_reduce_sum([torch.ones(2, dtype=torch.float64)], [2.5])
     assert total.tolist() == [1.0, 1.0]
     assert numbers == [2.5]
-
-
-def test_fewer_sequences_than_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "is_distributed", lambda: True)
-    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 3)
-    with pytest.raises(ValueError, match="2 sequences for 3 processes"):
-        distributed.check_enough_sequences(2)
 
 
 def test_a_job_that_is_started_again_goes_on(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -136,3 +137,33 @@ def test_totals_of_arrays_on_disk(tmp_path: Path) -> None:
     assert any_mapped(arrays)
     assert not any_mapped(arrays[1:])
     assert totals(arrays).tolist() == [10.0, *[5.0] * 99]
+
+
+def test_a_pickle_is_the_place_in_the_file(tmp_path: Path) -> None:
+    array = on_disk(tmp_path, np.arange(60_000, dtype=np.float32).reshape(-1, 3))
+    parts = [array, array[7:1007], array[5000:5001], array[9:]]
+    pickled = pickle.dumps(parts)
+    assert len(pickled) < 2_000
+    again = pickle.loads(pickled)
+    for part, read in zip(parts, again, strict=True):
+        assert_array_equal(read, part)
+        assert read.dtype == part.dtype
+        assert (read.is_on_disk, read.mode) == (True, "r")
+    assert mapped._mapping(again[0]) is mapped._mapping(again[1])
+    assert_array_equal(pickle.loads(pickle.dumps(again[1][3:])), array[10:1007])
+    (tmp_path / "text").write_bytes("né".encode())
+    text = MappedArray.of(np.memmap(tmp_path / "text", np.uint8, "r"), is_text=True)
+    assert pickle.loads(pickle.dumps(text[1:])).is_text
+    assert pickle.loads(pickle.dumps(text[1:])).tobytes() == "é".encode()
+
+
+def test_what_no_file_holds_is_pickled_by_value(tmp_path: Path) -> None:
+    temporary = MappedArray.temporary(5)
+    temporary.write(1, np.ones(2))
+    np.save(tmp_path / "private.npy", np.zeros(4))
+    private = MappedArray.of(np.load(tmp_path / "private.npy", mmap_mode="c"))
+    private[2] = 5.0
+    for array in (temporary, private, on_disk(tmp_path, np.arange(6.0))[::2]):
+        again = pickle.loads(pickle.dumps(array))
+        assert_array_equal(again, array)
+        assert not again.is_on_disk

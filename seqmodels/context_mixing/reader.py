@@ -167,5 +167,8 @@ class Readers:
             if not self._idle:
                 self._idle.append(reader)
 
+    def __reduce__(self) -> Any:  # without those that are idle, and the lock
+        return Readers, (self.fitted, self.n_learned, self.is_learning)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Readers:
         return Readers(copy.deepcopy(self.fitted, memo), self.n_learned, self.is_learning)

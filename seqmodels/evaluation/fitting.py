@@ -20,10 +20,11 @@ from seqmodels.evaluation import parallel
 from seqmodels.evaluation.budget import Budget
 from seqmodels.evaluation.long_sequence import mean_over_seeds, rows_of_seeds
 from seqmodels.evaluation.search import FAILURES, Search, Trial, best_of, cross_validation_folds, in_words, run_trial
+from seqmodels.fitting import check_arguments
 from seqmodels.mapped import parts_of, totals
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.preparation import Data
-from seqmodels.sequences import Sequences
+from seqmodels.sequences import Sequences, as_sequences
 
 FLOOR_FACTORS = (2.0, 0.5)
 MAX_FLOOR_EFFECT = 0.05  # nats per unit by which a floor may move a score, however large the difference to the baseline
@@ -45,6 +46,7 @@ class DataParts:
     @classmethod
     def from_arguments(cls, X: Any, y: Any, test: Any, validation: Any) -> DataParts:
         """From the arguments of ``compare``."""
+        validation = _read_once(validation, has_targets=y is not None)
         if test is None:
             return cls(None, Data.of(X, y), validation)
         return cls(Data.of(X, y), Data.of(*(test if y is not None else (test, None))), validation)
@@ -55,6 +57,15 @@ class DataParts:
         if self.train is None or self.validation is None or isinstance(self.validation, str):
             return None
         return Data.of(*(self.validation if self.train.y is not None else (self.validation, None)))
+
+
+def _read_once(validation: Any, *, has_targets: bool) -> Any:
+    """``fit``'s ``validation``, of sequences that every fit can read, also where they came from a generator."""
+    if validation is None or isinstance(validation, str):
+        return validation
+    if not has_targets:
+        return as_sequences(validation)
+    return tuple(map(as_sequences, validation)) if isinstance(validation, tuple) else validation
 
 
 @dataclass(frozen=True)
@@ -230,6 +241,7 @@ def _prepare(model: SequenceModel, parts: DataParts, plan: FitPlan, trials: list
         if not model.__sklearn_is_fitted__():
             raise NotFittedError("not fitted, and there is no test part; pass test=, or fit it first")
         return {}
+    check_arguments(model)
     if trials:
         model.set_params(**best_of(trials).settings)
     return _apply_budget(plan.budget, model, parts.train)

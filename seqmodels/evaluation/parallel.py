@@ -10,9 +10,15 @@ clusters have:
 
 from __future__ import annotations
 
+import os
+import pickle
+import signal
+import threading
+import uuid
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import BrokenExecutor, Executor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
@@ -32,7 +38,7 @@ class LostWorker:
     @classmethod
     def by(cls, error: Exception) -> LostWorker:
         """After an error of the processes or the cluster."""
-        return cls(f"{type(error).__name__}: {error}")
+        return cls(_in_one_line(error))
 
 
 Jobs = int | Executor
@@ -80,15 +86,19 @@ def run(tasks: Iterable[tuple[Key, partial[Result]]], jobs: Jobs) -> Iterator[tu
 
     In joblib's processes each task has its share of the cores as threads. One that is killed, by the system for want of
     memory, say, ends those that run beside it too; all that have no result yet are then run again, each by itself, and
-    only what is killed again is a ``LostWorker``. Warnings are given again here.
+    only what is killed again is a ``LostWorker``. So are those of a pool that broke. Warnings are given again here.
 
-    An exception of a task is raised here, and ends the others.
+    An exception of a task is raised here, and ends the others; so does SIGTERM, as a ``KeyboardInterrupt``.
     """
     if jobs == 1:
         for key, task in tasks:
             yield key, task()
         return
-    left = dict(tasks)
+    with _sigterm_raises():
+        yield from _side_by_side(dict(tasks), jobs)
+
+
+def _side_by_side(left: dict[Key, partial[Result]], jobs: Jobs) -> Iterator[tuple[Key, Result | LostWorker]]:
     results = _in_executor(left, jobs) if isinstance(jobs, Executor) else _in_processes(left, jobs)
     while left:
         try:
@@ -104,6 +114,25 @@ def run(tasks: Iterable[tuple[Key, partial[Result]]], jobs: Jobs) -> Iterator[tu
             yield key, LostWorker.by(error)
         else:
             yield key, outcome.here()
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """Let SIGTERM raise ``KeyboardInterrupt``, which ends the processes too: they would go on without this one.
+
+    In the main thread only, and where the program does not handle it itself.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    ):
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @dataclass(frozen=True)
@@ -132,26 +161,90 @@ def _in_processes(tasks: Mapping[Key, partial[Result]], n: int) -> Iterator[tupl
         parallel = Parallel(**options, return_as="generator_unordered")
     except ValueError:  # a backend that has results at the end alone
         parallel = Parallel(**options)
-    yield from parallel(delayed(_caught)(key, task.func, *task.args) for key, task in tasks.items())
+    caught = partial(_caught, _process())
+    yield from parallel(delayed(caught)(key, task.func, *task.args) for key, task in tasks.items())
 
 
 def _in_executor(
     tasks: Mapping[Key, partial[Result]], executor: Executor
 ) -> Iterator[tuple[Key, _Outcome[Result] | LostWorker]]:
-    futures = {executor.submit(_caught, key, task.func, *task.args): key for key, task in tasks.items()}
+    caught = partial(_caught, _process())
+    futures = {executor.submit(caught, key, task.func, *task.args): key for key, task in tasks.items()}
     for future in as_completed(futures):
         try:
             yield future.result()
+        except BrokenExecutor:  # a pool of processes of which one was killed, which loses what the others did
+            raise
         except Exception as error:  # of the cluster: what a task raises is its outcome
             yield futures[future], LostWorker.by(error)
 
 
-def _caught(key: Key, function: Callable[..., Result], *arguments: Any) -> tuple[Key, _Outcome[Result]]:
+def _caught(caller: str, key: Key, function: Callable[..., Result], *arguments: Any) -> tuple[Key, _Outcome[Result]]:
+    """What the function does; its warnings too, but in the caller's own process, whose threads give them there."""
+    if caller == _process():
+        result, error = _attempted(function, *arguments)
+        return key, _Outcome(result, error, [])
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
-        result, error = None, None
-        try:
-            result = function(*arguments)
-        except (Exception, KeyboardInterrupt) as raised:
-            error = raised
-    return key, _Outcome(result, error, [(w.message, w.category, w.filename, w.lineno) for w in given])
+        result, error = _attempted(function, *arguments)
+    if error is not None and not _is_sendable(error):
+        error = RuntimeError(_in_one_line(error))
+    return key, _Outcome(result, error, [(*_sendable(w.message, w.category), w.filename, w.lineno) for w in given])
+
+
+def _sendable(message: Warning | str, category: type[Warning]) -> tuple[Warning | str, type[Warning]]:
+    """A warning as it is, or, where it cannot be sent, its words as one of the class of Python's that it extends."""
+    if _is_sendable((message, category)):
+        return message, category
+    return str(message), next(base for base in category.__mro__ if base.__module__ == "builtins")
+
+
+def _is_sendable(thing: object) -> bool:
+    """Whether it can be pickled, and read again: an exception of several arguments may be refused only there."""
+    from joblib.externals.loky.backend.reduction import dumps  # of classes of the user's script too
+
+    try:
+        pickle.loads(dumps(thing))
+    except Exception:
+        return False
+    return True
+
+
+def _in_one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _attempted(function: Callable[..., Result], *arguments: Any) -> tuple[Result | None, BaseException | None]:
+    try:
+        return function(*arguments), None
+    except (Exception, KeyboardInterrupt) as error:
+        return None, error
+
+
+_IMPORTED = uuid.uuid4().hex  # one of all machines, but for processes that were forked from this one
+
+
+def _process() -> str:
+    """The name of this process among those of all machines."""
+    return f"{_IMPORTED}.{os.getpid()}"
+
+
+_silence = threading.Lock()
+_silent: list[warnings.catch_warnings[None]] = []  # one for each thread that is; the first holds what was before
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Ignore warnings, of all threads: as ``warnings.catch_warnings``, which does not restore what threads overlap."""
+    with _silence:
+        _silent.append(warnings.catch_warnings())
+        if len(_silent) == 1:
+            _silent[0].__enter__()
+            warnings.simplefilter("ignore")
+    try:
+        yield
+    finally:
+        with _silence:
+            last = _silent.pop()
+            if not _silent:
+                last.__exit__(None, None, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -331,8 +330,7 @@ def _coded(model: SequenceModel, data: Data, block: _Block, validation: Any) -> 
     began = time.perf_counter()
     clone = model.clone()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of few data, in every fit
+        with parallel.without_warnings():  # of few data, in every fit
             if block.of_one:
                 before = data.X.segments([(0, 0, block.start)])
                 clone.fit(before, validation=validation)

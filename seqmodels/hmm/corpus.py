@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.distributed import check_enough_sequences, is_distributed, shard
+from seqmodels.distributed import is_distributed, shard
 from seqmodels.encodings import Encoding
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.densities import Densities, clamped, possible_states
@@ -193,12 +193,13 @@ class Corpus:
         return (self._pack_whole(group, scratch) for group in self._groups(self._used()))
 
     def own_batches(self) -> list[PackedBatch]:
-        """The batches of this process, if there are several."""
+        """The batches of this process, if there are several: of more than the sequences some have one of no weight."""
         if not is_distributed():
             return self.batches
         indices = self._used()
-        check_enough_sequences(len(indices))
-        return self._pack_groups(self._groups(shard(indices)))
+        part = shard(indices)
+        batches = self._pack_groups(self._groups(part or indices[:1]))
+        return batches if part else [replace(batch, weight=0.0) for batch in batches]
 
     def own_portions(self) -> list[Portion]:
         """What this process has of each batch that one process would have."""

@@ -158,8 +158,7 @@ def parallel_of(options: TrainingOptions, n_parameters: int, device: torch.devic
         return options.parallel
     needed = n_parameters * (BYTES_PER_WEIGHT + 4 * (options.averaging > 0))
     room = memory_of_process(device) * ROOM_FOR_WEIGHTS
-    _, (shards,) = distributed.all_reduce_sum([], [float(needed > room)])  # as the first process has it
-    return "shard" if shards else "replicate"
+    return "shard" if distributed.of_rank_zero(needed > room) else "replicate"
 
 
 # -- torch.compile ---------------------------------------------------------------------------------------------

@@ -160,7 +160,10 @@ def _write_log_prob_steps(
     if module.training:
         parameter = next(module.parameters())
         module = evaluation_copy(module, parameter.device, parameter.dtype)
-    for every in _batches_of_windows(rows, windowing, _steps_per_batch(module)):
+    n_steps = _steps_per_batch(module)
+    if shares:  # machines may have different numbers of cores
+        n_steps = int(distributed.of_rank_zero(n_steps))
+    for every in _batches_of_windows(rows, windowing, n_steps):
         batch = (distributed.shard(every) or [(every[0][0], every[0][0].end)]) if shares else every
         for begin, scored in _score(module, observation, rows, [steps for steps, _ in batch]):
             for (steps, scored_from), log_prob in zip(batch, scored, strict=True):

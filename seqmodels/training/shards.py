@@ -15,7 +15,9 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import init_device_mesh
@@ -55,7 +57,9 @@ class Shards(Processes):
     def call(self, function: Callable[[], Result]) -> Result:
         """See ``Processes``; all processes make the same calls of the units, in the same order."""
         distributed.meet()
-        with _naming_process():
+        with _naming_process(), warnings.catch_warnings():
+            # Blocks return keys and values that are views; nothing changes what they return in place.
+            warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
             result: Result = self._calling(function)
             if not torch.is_grad_enabled():  # else the backward pass does
                 self._root.reshard()
@@ -104,7 +108,7 @@ def _naming_process() -> Iterator[None]:
     except distributed.ProcessError:
         raise
     except Exception as error:
-        raise distributed.ProcessError(
+        raise distributed.LostProcessError(  # whoever catches errors and goes on would be alone
             f"process {distributed.rank()} of {dist.get_world_size()} failed within a step of sharded weights, which "
             f"the others notice when it ends: {type(error).__name__}: {error}"
         ) from error
@@ -116,26 +120,52 @@ def _naming_process() -> Iterator[None]:
 def write_shards(folder: str, tensors: Mapping[str, Tensor]) -> None:
     """Write the parts of ``tensors`` that this process has; all processes do so at once."""
     _check_safetensors()
-    save(dict(tensors), storage_writer=HuggingFaceStorageWriter(folder, save_distributed=True))
+    try:
+        save(dict(tensors), storage_writer=HuggingFaceStorageWriter(folder, save_distributed=True))
+    except CheckpointException as failed:  # in all processes; no Exception, but only a BaseException
+        number, (error, _) = next(iter(failed.failures.items()))
+        raise distributed.ProcessError(
+            f"process {number} of {dist.get_world_size()} failed, so all stop: {type(error).__name__}: {error}"
+        ) from error
 
 
 def names_and_shapes(folder: str) -> dict[str, tuple[int, ...]]:
-    """What ``write_shards`` wrote there."""
+    """What ``write_shards`` wrote there; raises ``ValueError`` for files that cannot be read, or are not all there."""
     _check_safetensors()
-    metadata = HuggingFaceStorageReader(folder).read_metadata().state_dict_metadata
-    return {name: tuple(entry.size) for name, entry in metadata.items()}  # type: ignore[union-attr]
+    with _naming_folder(folder):
+        metadata = HuggingFaceStorageReader(folder).read_metadata().state_dict_metadata
+        shapes = {}
+        for name, entry in metadata.items():
+            assert isinstance(entry, TensorStorageMetadata)
+            if sum(chunk.sizes.numel() for chunk in entry.chunks) != entry.size.numel():
+                raise ValueError(f"{name} is not whole, as if a file were missing")
+            shapes[name] = tuple(entry.size)
+    return shapes
 
 
 def read_shards(folder: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors of these names, each of which is new and held as that of ``like`` is: whole, or a shard.
 
     Every process reads what it holds, alone.
+
+    Raises:
+        ValueError: files that cannot be read.
     """
     tensors = {name: torch.empty_like(tensor) for name, tensor in like.items()}
-    with warnings.catch_warnings():  # that there is one process, where there is one
+    with warnings.catch_warnings(), _naming_folder(folder):  # that there is one process, where there is one
         warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
         load(dict(tensors), storage_reader=HuggingFaceStorageReader(folder), no_dist=True)
     return tensors
+
+
+@contextmanager
+def _naming_folder(folder: str) -> Iterator[None]:
+    """Raise what torch and safetensors raise, not all of it an ``Exception``, as a ``ValueError``."""
+    try:
+        yield
+    except (Exception, CheckpointException) as error:
+        first = next(iter(error.failures.values()))[0] if isinstance(error, CheckpointException) else error
+        raise ValueError(f"the weights of a checkpoint in {folder} cannot be read: {first}") from error
 
 
 def _check_safetensors() -> None:

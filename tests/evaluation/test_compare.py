@@ -113,6 +113,14 @@ def test_one_failure_does_not_lose_the_others(draws):
     assert result.frame["score"].notna().sum() == 3  # with iid
 
 
+def test_a_model_without_a_seed_fails_alone(draws):
+    (train, test), _ = draws
+    models = {"one": sm.HMM(1, max_iter=2), "wrong": sm.HMM(2, random_state=None)}
+    with pytest.warns(UserWarning, match="wrong failed: random_state is None"):
+        result = sm.compare(models, train, test=test, seeds=2)
+    assert result.frame.set_index("model").loc["one", "error"] == ""
+
+
 def test_different_measures_do_not_share_a_table(draws):
     (train, test), _ = draws
     models = {"given": sm.HMM(1, max_iter=2), "stop": sm.HMM(1, max_iter=2, length="stop")}
@@ -333,6 +341,10 @@ def test_validation_is_what_networks_stop_by(draws):
     wanted = sm.GRU(d_model=4, max_steps=4).fit(train[4:], validation=held_out)
     assert found.frame["score"].iloc[0] == wanted.score(test)
     assert set(found.provenance["sha256"]) == {"train x", "validation x", "test x"}
+    again = sm.compare(
+        {"gru": sm.GRU(d_model=4, max_steps=4)}, train[4:], test=test, validation=(x for x in held_out), iid=False
+    )
+    assert again.histories["gru"]["validation"].tolist() == found.histories["gru"]["validation"].tolist()
     nothing = sm.compare({"gru": sm.GRU(d_model=4, max_steps=4)}, train, test=test, validation=None)
     assert nothing.histories["gru"]["validation"].isna().all()
 

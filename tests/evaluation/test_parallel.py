@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 import warnings
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -113,6 +116,74 @@ def test_what_a_task_warns_of_and_raises_comes_back() -> None:
         list(parallel.run([("a", partial(warn_and_fail, "it"))], 2))
 
 
+class Two(UserWarning):
+    """Of two arguments, which a pickle does not know."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"{what}, {why}")
+
+
+class Locked(LookupError):
+    """What no pickle takes."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.lock = threading.Lock()
+
+
+def warn_and_fail_otherwise(what: str) -> None:
+    warnings.warn(Two("about", what), stacklevel=1)
+    raise Locked(what)
+
+
+def test_what_cannot_be_sent_comes_back_in_words(tmp_path: Path) -> None:
+    def once(path: Path) -> None:
+        path.write_text("x" * (1 + len(path.read_text()) if path.exists() else 1))
+        warn_and_fail_otherwise("it")
+
+    with pytest.warns(UserWarning, match="about, it"), pytest.raises(RuntimeError, match="Locked: it"):
+        list(parallel.run([("a", partial(once, tmp_path / "runs"))], 2))
+    assert (tmp_path / "runs").read_text() == "x", "it ran once"
+
+
+def test_threads_that_overlap_leave_warnings_as_they_were() -> None:
+    before = warnings.showwarning, warnings.filters[:]
+    entered, left = threading.Event(), threading.Event()
+
+    def first() -> None:
+        entered.wait(10)
+        warnings.warn("of the first", UserWarning, stacklevel=1)
+
+    def second() -> None:
+        entered.set()
+        left.wait(10)
+
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        with ThreadPoolExecutor(2) as executor:
+            for key, _ in parallel.run([("first", partial(first)), ("second", partial(second))], executor):
+                if key == "first":
+                    left.set()
+        assert [str(w.message) for w in given] == ["of the first"]
+    one, other = parallel.without_warnings(), parallel.without_warnings()
+    for step in (one.__enter__, other.__enter__):
+        step()
+    for leave in (one.__exit__, other.__exit__):
+        leave(None, None, None)
+    assert (warnings.showwarning, warnings.filters) == before
+
+
+def test_sigterm_ends_the_processes_too() -> None:
+    results = parallel.run([("pid", partial(os.getpid)), ("long", partial(time.sleep, 600))], 2)
+    key, _ = next(results)
+    assert key == "pid"
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "or it would end this process"
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(results)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 def test_tasks_here_are_made_when_their_turn_comes() -> None:
     made: list[int] = []
 
@@ -139,6 +210,18 @@ def test_the_number_of_jobs_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel.distributed, "is_distributed", lambda: True)
     with pytest.raises(ValueError, match="torchrun"):
         parallel.checked_jobs(2, has_seconds=False)
+
+
+def test_what_a_broken_pool_lost_is_run_in_processes_of_its_own() -> None:
+    class Broken(ThreadPoolExecutor):
+        def submit(self, *_: Any, **__: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            future.set_exception(BrokenExecutor("a process was killed"))
+            return future
+
+    tasks = [(key, partial(len, key)) for key in ("a", "bb")]
+    with Broken(1) as executor:
+        assert dict(parallel.run(tasks, executor)) == {"a": 1, "bb": 2}
 
 
 def test_an_executor_runs_tasks_and_a_lost_one_is_lost_alone() -> None:

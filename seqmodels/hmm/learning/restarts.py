@@ -17,6 +17,7 @@ import torch
 from tqdm.auto import tqdm
 
 from seqmodels.array_checks import array_of
+from seqmodels.distributed import is_rank_zero
 from seqmodels.hmm.corpus import Corpus
 from seqmodels.hmm.learning.em import FitResult, Row
 from seqmodels.hmm.learning.options import Algorithm
@@ -96,7 +97,7 @@ def best_of(
             )
             n_done, running = n_done + len(group), None
             name = f"EM {n_done}" if len(group) == 1 else f"EM {n_done - len(group) + 1} to {n_done}"
-            with tqdm(total=max_iter, disable=not verbose, desc=name) as bar:
+            with tqdm(total=max_iter, disable=not (verbose and is_rank_zero()), desc=name) as bar:
                 results = run(group, callback=partial(_update, bar), checkpoints=inner)
             best = _best_so_far(best, results)
             if len(results) < len(group) or any(result.interrupted for result in results):

@@ -123,13 +123,13 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
     def _fit_to(self, data: Data, validation: Any) -> Self:
         self._check_budget()
         self._check_architecture()
-        check_processes_agree(self, data, validation)
+        part, held_out = hold_out(data, validation, True, self.random_state)
+        check_processes_agree(self, data, held_out)
         masking = self._masking()
         if data.X.kind == "vectors":
             raise ValueError(
                 f"{type(self).__name__} predicts masked symbols but X is vectors; pass texts or integer sequences"
             )
-        part, held_out = hold_out(data, validation, True, self.random_state)
         encoding = default_encoding(data.X.kind) if self.encoding == "auto" else self.encoding
         setting = Setting.learn(part, encoding, Categorical(), "given")
         for checked in (data, held_out):
