@@ -14,6 +14,7 @@ are done on (as in ``torch.testing._internal.two_tensor``).
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -253,6 +254,13 @@ torch.__future__.set_overwrite_module_params_on_conversion(True)
 def pytest_sessionstart() -> None:
     """Let ``"auto"`` stand for the device, in all of the process."""
     GPUMode().__enter__()
+    run = threading.Thread.run
+
+    def run_with_device(thread: threading.Thread) -> None:
+        with GPUMode():  # modes are of a thread
+            run(thread)
+
+    threading.Thread.run = run_with_device  # type: ignore[method-assign]
     _use_for_auto()
 
 

@@ -35,6 +35,7 @@ def _times_bands(
 ):  # fmt: skip
     """(ROWS, STATES): rows at ``factor`` in memory times the (K, K) ``matrix``, whose rows are read as they lie."""
     state = tl.arange(0, STATES)
+    stride_state = tl.cast(stride_state, tl.int64)  # times a state it may not fit in 32 bits
     tl.debug_barrier()  # what other threads of this program have written is seen
     result = tl.zeros((ROWS, STATES), dtype=tl.float32)
     for low in range(0, STATES, BAND):
@@ -53,8 +54,9 @@ def _forward(
     b, starts, transition, alpha, scale, offsets, sizes, steps, K, stride_row, stride_state, flush,
     ROWS: tl.constexpr, STATES: tl.constexpr, SHARED: tl.constexpr, BAND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    rank = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    rank = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     state = tl.arange(0, STATES)
+    stride_state = tl.cast(stride_state, tl.int64)  # times a state it may not fit in 32 bits
     is_state = state < K
     n = tl.load(sizes)
     if SHARED:
@@ -87,8 +89,9 @@ def _backward(
     stride_row, stride_state, drift,
     ROWS: tl.constexpr, STATES: tl.constexpr, SHARED: tl.constexpr, BAND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    rank = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    rank = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     state = tl.arange(0, STATES)
+    stride_state = tl.cast(stride_state, tl.int64)  # times a state it may not fit in 32 bits
     is_state = state < K
     n = tl.load(sizes)
     if SHARED:
