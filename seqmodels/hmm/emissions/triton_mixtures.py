@@ -5,6 +5,7 @@ As operations one by one they are eight passes over memory, of what is by far th
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -51,7 +52,8 @@ def sum_up(components: Tensor, exponent: Tensor, factor: Tensor, smallest: float
     """
     m, k, n = components.shape
     size = max(2, int(triton.next_power_of_2(m)))
-    _sum_up[(triton.cdiv(n, TILE // size), k)](
-        components, exponent, factor, m, k, n, exponent.stride(0), smallest,
-        COMPONENTS=size, FRAMES=TILE // size, num_warps=WARPS,
-    )  # fmt: skip
+    with torch.cuda.device_of(components):  # a kernel is launched on the current device
+        _sum_up[(triton.cdiv(n, TILE // size), k)](
+            components, exponent, factor, m, k, n, exponent.stride(0), smallest,
+            COMPONENTS=size, FRAMES=TILE // size, num_warps=WARPS,
+        )  # fmt: skip

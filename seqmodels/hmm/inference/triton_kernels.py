@@ -143,10 +143,11 @@ def forward(
     """As ``scaled.forward_recursion``, into ``alpha`` (N, K), in memory as ``b`` is, and ``scale`` (N,)."""
     offsets, sizes, steps, grid = _launch(packing)
     K, strides = b.shape[1], (b.stride(0), b.stride(1))
-    _forward[grid](
-        b, starts.contiguous(), transition.contiguous(), alpha, scale, offsets, sizes, steps, K, *strides, flush,
-        **options(K, shared_memory(b.device)),
-    )  # fmt: skip
+    with torch.cuda.device_of(b):  # a kernel is launched on the current device
+        _forward[grid](
+            b, starts.contiguous(), transition.contiguous(), alpha, scale, offsets, sizes, steps, K, *strides, flush,
+            **options(K, shared_memory(b.device)),
+        )  # fmt: skip
 
 
 def backward(
@@ -159,11 +160,12 @@ def backward(
     messages = ahead.new_empty(w, K)
     drifted = torch.zeros(w, dtype=torch.int32, device=ahead.device)
     lengths = packing.lengths[packing.order]
-    _backward[grid](
-        alpha, ahead, scale, ends.contiguous(), transition.T.contiguous(), gamma, messages, drifted,
-        torch.empty_like(scale) if beta_max is None else beta_max, offsets, sizes, lengths, steps, K, *strides, drift,
-        **options(K, shared_memory(ahead.device)),
-    )  # fmt: skip
+    with torch.cuda.device_of(ahead):
+        _backward[grid](
+            alpha, ahead, scale, ends.contiguous(), transition.T.contiguous(), gamma, messages, drifted,
+            torch.empty_like(scale) if beta_max is None else beta_max, offsets, sizes, lengths, steps, K, *strides,
+            drift, **options(K, shared_memory(ahead.device)),
+        )  # fmt: skip
     return messages, drifted.bool()
 
 
