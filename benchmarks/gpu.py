@@ -631,12 +631,13 @@ class Sheet:
         """A row more, printed and written."""
         print(in_words(row), flush=True)
         numbers = {name: f"{v:.6g}" if isinstance(v, float) else v for name, v in row.items() if v is not None}
-        here = {
-            "device": device_name(self.run.device),
-            "tiny": self.run.tiny,
-            "peak_gb": f"{peak_gb(self.run.device):.6g}",
-        }
-        self.rows.append({"part": self.name, "measurement": measurement, "state": state, **numbers, **here, **stamp()})
+        self._append(measurement, state, numbers)
+
+    def _append(self, measurement: str, state: str, row: Row) -> None:
+        device = self.run.device
+        here = {"device": device_name(device), "tiny": str(self.run.tiny), "peak_gb": f"{peak_gb(device):.6g}"}
+        self.rows = [row for row in self.rows if (row["measurement"], row["state"]) != (measurement, "begun")]
+        self.rows.append({"part": self.name, "measurement": measurement, "state": state, **row, **here, **stamp()})
         self.write()
 
     def end(self, measurement: str, state: str) -> None:

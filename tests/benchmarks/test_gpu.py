@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import gpu
@@ -68,7 +69,7 @@ def test_a_part_goes_on_where_it_was_ended(tmp_path: Path, monkeypatch: pytest.M
         yield {"what": f"{name} too", "value": 2.0, "unit": "s", "goal": 1}
 
     def part(names: list[str]) -> list[gpu.Measurement]:
-        return [gpu.Measurement(name, 1, lambda name=name: rows(name)) for name in names]
+        return [gpu.Measurement(name, 1, partial(rows, name)) for name in names]
 
     names = ["good", "bad", "lacks", "ended", "left"]
     monkeypatch.setitem(gpu.PARTS, "em", lambda run: part(names))
