@@ -31,8 +31,9 @@ from seqmodels.main_memory import memory_of_process
 from seqmodels.preparation import Example, OnDisk
 
 ELEMENTS_AT_ONCE = {"cpu": 1 << 25}  # of a batch, frames times densities of each: bounds memory
-# Of a GPU's memory for each of them in float32. Computing takes a third at most; of few large batches each fills it.
-BYTES_AN_ELEMENT_ON_GPU = 64
+# Of a GPU's memory for each of them in float32. Few large batches keep it busy; in logarithms, which are float64, one
+# takes up to half of its share, otherwise a sixth.
+BYTES_AN_ELEMENT_ON_GPU = 128
 # Of a batch that is read from disk, frames times densities of each, or times features in float64: bounds memory.
 ELEMENTS_FROM_DISK = 1 << 22
 LEAST_ELEMENTS = 16  # of a frame: its places among packed frames take as much memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 
 import torch
@@ -33,16 +33,17 @@ _LOCK = threading.Lock()
 _WITHOUT_TF32 = [0]  # calls that are within ``without_tf32``
 
 
-@contextmanager
-def without_tf32(x: Tensor) -> Iterator[None]:
+def without_tf32(x: Tensor) -> AbstractContextManager[None]:
     """Within, cuDNN's recurrent layers and convolutions of float32 on a GPU have the digits of float32.
 
     Unless told otherwise it takes TF32 for them, of three digits; torch's own products take float32.
     """
+    return _without_tf32() if x.is_cuda and not torch.compiler.is_compiling() else nullcontext()
+
+
+@contextmanager
+def _without_tf32() -> Iterator[None]:
     cudnn = torch.backends.cudnn
-    if not x.is_cuda or torch.compiler.is_compiling():
-        yield
-        return
     with _LOCK:
         takes_tf32 = _WITHOUT_TF32[0] > 0 or cudnn.rnn.fp32_precision == cudnn.conv.fp32_precision == "tf32"
         if takes_tf32:

@@ -276,7 +276,7 @@ def test_float32_ends_where_float64_does() -> None:
 
 
 def test_a_batch_has_its_part_of_the_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "memory_of_process", lambda device: 64.0 * (1 << 30))
+    monkeypatch.setattr(corpus, "memory_of_process", lambda device: 128.0 * (1 << 30))
 
     def most(dtype: torch.dtype) -> int:
         x = vectors(9, "plain")
