@@ -28,7 +28,9 @@ def ended(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("part", ["agreement", "em", "nanogpt", "gpt2", "recurrent", "decoding", "memory"])
-def test_a_part_runs_in_its_smallest_size(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_runs_in_its_smallest_size(
+    part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
     run = replace(TINY, out=tmp_path)
     assert gpu.run_part(part, run) == "whole"
     table = pd.read_csv(tmp_path / f"{part}.csv")

@@ -28,7 +28,8 @@ def _sum_up(
     cell = (component[:, None] * K + state) * n + frame[None, :]
     values = tl.load(components + cell, mask=mask, other=float("-inf"))
     peak = tl.max(values, 0)
-    scaled = tl.maximum(values - peak[None, :], smallest, propagate_nan=tl.PropagateNan.ALL)
+    shift = tl.where(peak == float("-inf"), 0.0, peak)  # nothing explains such a frame, and its sum is not NaN
+    scaled = tl.maximum(values - shift[None, :], smallest, propagate_nan=tl.PropagateNan.ALL)
     scaled = tl.where(mask, tl.exp2(scaled), 0.0)
     tl.store(components + cell, scaled, mask=mask)
     tl.store(exponent + state * stride + frame, peak, mask=is_frame)

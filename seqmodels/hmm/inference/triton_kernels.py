@@ -25,6 +25,7 @@ from seqmodels.hmm.inference.packing import Packing
 SEQUENCES = 16  # of one program: the least that matrix units take
 MOST_SHARED_STATES = 128  # of a transition matrix that registers can take from shared memory
 MOST_STATES = 256
+MOST_NUMBERS = (1 << 31) - 1  # places of densities, which are numbered in 32 bits; a batch has more if a sequence has
 BAND = 16  # rows of a larger one that are read at once
 
 
@@ -35,7 +36,6 @@ def _times_bands(
 ):  # fmt: skip
     """(ROWS, STATES): rows at ``factor`` in memory times the (K, K) ``matrix``, whose rows are read as they lie."""
     state = tl.arange(0, STATES)
-    stride_state = tl.cast(stride_state, tl.int64)  # times a state it may not fit in 32 bits
     tl.debug_barrier()  # what other threads of this program have written is seen
     result = tl.zeros((ROWS, STATES), dtype=tl.float32)
     for low in range(0, STATES, BAND):
@@ -54,9 +54,8 @@ def _forward(
     b, starts, transition, alpha, scale, offsets, sizes, steps, K, stride_row, stride_state, flush,
     ROWS: tl.constexpr, STATES: tl.constexpr, SHARED: tl.constexpr, BAND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    rank = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    rank = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     state = tl.arange(0, STATES)
-    stride_state = tl.cast(stride_state, tl.int64)  # times a state it may not fit in 32 bits
     is_state = state < K
     n = tl.load(sizes)
     if SHARED:
@@ -89,9 +88,8 @@ def _backward(
     stride_row, stride_state, drift,
     ROWS: tl.constexpr, STATES: tl.constexpr, SHARED: tl.constexpr, BAND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    rank = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    rank = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     state = tl.arange(0, STATES)
-    stride_state = tl.cast(stride_state, tl.int64)  # times a state it may not fit in 32 bits
     is_state = state < K
     n = tl.load(sizes)
     if SHARED:
@@ -133,8 +131,8 @@ def _backward(
 
 
 def can_run(b: Tensor) -> bool:
-    """Whether these kernels are for densities of this precision, number of states and device."""
-    return b.is_cuda and b.dtype == torch.float32 and b.shape[1] <= MOST_STATES
+    """Whether these kernels are for densities of this precision, number and device."""
+    return b.is_cuda and b.dtype == torch.float32 and b.shape[1] <= MOST_STATES and b.numel() <= MOST_NUMBERS
 
 
 def forward(

@@ -45,7 +45,8 @@ def without_tf32(x: Tensor) -> AbstractContextManager[None]:
 def _without_tf32() -> Iterator[None]:
     cudnn = torch.backends.cudnn
     with _LOCK:
-        takes_tf32 = _WITHOUT_TF32[0] > 0 or cudnn.rnn.fp32_precision == cudnn.conv.fp32_precision == "tf32"
+        before = cudnn.rnn.fp32_precision, cudnn.conv.fp32_precision  # type: ignore[attr-defined]
+        takes_tf32 = _WITHOUT_TF32[0] > 0 or before == ("tf32", "tf32")
         if takes_tf32:
             cudnn.allow_tf32 = False
             _WITHOUT_TF32[0] += 1
