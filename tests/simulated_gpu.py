@@ -99,8 +99,21 @@ class GPUTensor(Tensor):
     def tolist(self) -> Any:
         return self.cpu().tolist()
 
+    def __getitem__(self, index: Any) -> Tensor:
+        return Tensor.__getitem__(self, without_lists(index))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        Tensor.__setitem__(self, without_lists(index), value)
+
     def new_tensor(self, data: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
         return torch.tensor(data, dtype=dtype or self.dtype, device=device or GPU)
+
+
+def without_lists(index: Any) -> Any:
+    """Lists as tensors, which torch would make on the device."""
+    if isinstance(index, tuple):
+        return tuple(map(without_lists, index))
+    return torch.tensor(index) if isinstance(index, list) else index
 
 
 class GPUMode(TorchDispatchMode):
