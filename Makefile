@@ -49,7 +49,7 @@ faults: .venv
 # The kernels for GPUs: interpreted where there is none, and compiled for several.
 kernels: .venv
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "triton"
-	$(BIN)/python -m pytest tests/hmm/inference/test_triton_kernels.py \
+	$(BIN)/python -m pytest tests/hmm/inference/test_triton_kernels.py tests/hmm/emissions/test_triton_mixtures.py \
 		tests/hmm/inference/test_triton_compilation.py
 
 # The contract on one row of each model class, on a GPU simulated by a CPU, which says where tensors of two devices meet:
@@ -57,12 +57,13 @@ kernels: .venv
 simulated-gpu: .venv
 	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p tests.simulated_gpu --one-row tests/test_contract.py
 
-# Every figure of a GPU, on a machine with torch for it: about 40 minutes, into benchmarks/results/gpu. It needs no
-# installation and no internet; TEXT is Shakespeare's characters, PAIRS the folder of multi30k. TINY=1 shows on a CPU that
-# every part runs.
+# Every figure of a GPU, on a machine with torch for it: about 45 minutes, into benchmarks/results/gpu. It needs no
+# installation and no internet; TEXT is Shakespeare's characters, PAIRS the folder of multi30k. It goes on where it was
+# ended; MINUTES=9 ends within so many, ONLY="em gpt2" measures these parts. TINY=1 shows on a CPU that every part runs.
 gpu:
 	PYTHONPATH=. $(if $(TINY),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py $(if $(TEXT),--text $(TEXT)) \
-		$(if $(PAIRS),--pairs $(PAIRS)) $(if $(TINY),--device cpu --tiny --out $(or $(OUT),results/gpu))
+		$(if $(PAIRS),--pairs $(PAIRS)) $(if $(ONLY),--only $(ONLY)) $(if $(MINUTES),--minutes $(MINUTES)) \
+		$(if $(OUT),--out $(OUT)) $(if $(TINY),--device cpu --tiny $(if $(OUT),,--out results/gpu))
 
 # Conversions against the package `transformers`, which is too large to be installed for every test run.
 huggingface: .venv

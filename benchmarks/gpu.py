@@ -1,16 +1,20 @@
 """Every figure of a GPU, by one command: ``python benchmarks/gpu.py --text FILE --pairs FOLDER`` (``make gpu``).
 
-On a machine with torch for its GPU; neither the internet nor Pyro is needed. Each part runs in a process of its own,
-for one and a half times its minutes at most, and writes ``benchmarks/results/gpu/PART.csv``, with the device named and
-the goal beside the figure. A part whose file is there, of this device, is not run again: delete the file to do so.
-While it runs, and where something in it failed, the rows stand in ``PART.unfinished.csv``, and the part is run again
-next time. What a part misses (a text, a package) is said, and the others run. ``--device cpu --tiny`` runs every part
-in its smallest size, to see that it runs.
+On a machine with torch for its GPU; neither the internet nor Pyro is needed. Parts come in the order of what they are
+worth, each in a process of its own. A row is written as soon as it is measured, with the device named and the goal
+beside the figure: to ``benchmarks/results/gpu/PART.unfinished.csv``, which is ``PART.csv`` once the part is whole. The
+next call goes on with what is not measured yet on this device; delete a file to measure it again. ``--minutes 9`` ends
+within so many, for a machine that is lent in short commands: what would take longer is left for the next call. What is
+missing (a package) is named, and the others run; without ``--text`` and ``--pairs`` the speed is measured on made-up
+data of the same shape, named as such. ``--device cpu --tiny`` runs every part in its smallest size, to see that it
+runs. At the end stands a table of all that was measured so far.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import gc
 import gzip
 import os
 import signal
@@ -19,14 +23,13 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from workloads import Mixture, Workload, make
 
@@ -42,23 +45,44 @@ from seqmodels import (
     TransformerSeq2Seq,
     presets,
 )
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.provenance import provenance
 from seqmodels.generation.sampling import sample_steps
 from seqmodels.neural.untrained import untrained
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/gpu"
-MINUTES = {"tests": 6, "agreement": 2, "em": 8, "training": 9, "decoding": 4, "translation": 8, "memory": 3}
-OVERTIME = 1.5  # times its minutes that a part may take: all end within an hour
+OVERTIME = 1.5  # times the minutes of its measurements that a part may take
+LEAST_SECONDS = 45  # in which a process can begin, and measure something
 NO_TESTS = 5  # pytest's exit status where all were left out, as without triton
 HELD_OUT = 111_540  # the last characters of a text, as nanoGPT holds them out
 VOCABULARY = 50_257  # of GPT-2
+CHARACTERS = 1_115_394  # of Shakespeare, as nanoGPT reads him
+PAIRS = 29_000  # of multi30k
+COLUMNS = (
+    *("part", "measurement", "state", "what", "value", "unit", "goal", "note", "device", "tiny", "peak_gb"),
+    *("sequences_per_s", "log_prob", "share_of_memory", "share_of_arithmetic", "command", "date", "hardware"),
+)
 
 Row = dict[str, Any]
 
 
 class Missing(Exception):
     """What a part needs and this machine has not."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is measured as a whole or not at all.
+
+    Attributes:
+        name: unique in its part.
+        minutes: that it takes at full size, compilation included.
+        rows: what is measured.
+    """
+
+    name: str
+    minutes: float
+    rows: Callable[[], Iterator[Row]]
 
 
 @dataclass(frozen=True)
@@ -84,8 +108,9 @@ class Run:
 
     device: str
     tiny: bool
-    text: Path | None
-    pairs: Path | None
+    text: Path | None = None
+    pairs: Path | None = None
+    out: Path = RESULTS
 
     @property
     def roof(self) -> Roof | None:
@@ -97,15 +122,26 @@ class Run:
         """A size of the run, or of its smallest form."""
         return tiny if self.tiny else full
 
-    def characters(self) -> str:
-        """The text that was given; in the smallest form one of the package's."""
+    def characters(self) -> tuple[str, bool]:
+        """The text that was given, or one of made-up words in as many characters; whether it was given."""
         if self.text is not None:
-            return self.text.read_text()
-        if self.tiny:
-            from seqmodels.data import builtin_text
+            return self.text.read_text(), True
+        random = np.random.default_rng(0)
+        words = ["".join(random.choice(list("abcdefghijklmnopqrst"), n)) for n in random.integers(2, 9, 2_000)]
+        ranks = np.minimum(random.zipf(1.3, self.size(CHARACTERS // 4, 4_000)) - 1, len(words) - 1)
+        return " ".join(words[i] for i in ranks)[: self.size(CHARACTERS, 20_000)], False
 
-            return str(builtin_text()[0])[:20_000]
-        raise Missing("a text: --text FILE, the 1,115,394 characters of Shakespeare that nanoGPT trains on")
+    def pairs_of_sentences(self) -> dict[str, tuple[list[str], list[str]]]:
+        """German and English by part of multi30k, or, not given, as many made-up sentences."""
+        if self.pairs is not None:
+            names = {"train": "train", "test": "test_2016_flickr"}
+            return {k: (lines(self.pairs, f"{v}.de"), lines(self.pairs, f"{v}.en")) for k, v in names.items()}
+        words, random = self.characters()[0].split(), np.random.default_rng(1)
+        starts = random.integers(0, len(words) - 30, self.size(PAIRS, 60))
+        sizes = random.integers(6, 20, len(starts))
+        pairs = [(words[i : i + n], words[i : i + n + 1]) for i, n in zip(starts, sizes, strict=True)]
+        german, english = ([" ".join(side) for side in sides] for sides in zip(*pairs, strict=True))
+        return {"train": (german, english), "test": (german[:1_000], english[:1_000])}
 
 
 def device_name(device: str) -> str:
@@ -125,44 +161,55 @@ def peak_gb(device: str) -> float:
     return torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else float("nan")
 
 
-def each(device: str, measures: Mapping[str, Callable[[], Iterator[Row]]]) -> Iterator[Row]:
-    """The rows of each; where one fails, or misses something, a row says so, and the others go on."""
-    for name, measure in measures.items():
-        try:
-            yield from measure()
-        except Missing as missing:
-            yield {"what": name, "note": f"needs {missing}", "failed": True}
-        except Exception as error:
-            traceback.print_exc()
-            yield {"what": name, "note": f"failed: {type(error).__name__}: {error}"[:500], "failed": True}
-            if device == "cuda":
-                torch.cuda.empty_cache()
-
-
 # -- (a) does it compute the same -----------------------------------------------------------------------------
 
 
-def tests(run: Run) -> Iterator[Row]:
-    """The contract on one row of each class, and the tests of the HMM's inference, kernels compiled.
+def tests(run: Run) -> list[Measurement]:
+    """The HMM's inference with its kernels compiled, and the contract on one row of each class.
 
     ``device="auto"`` takes the GPU, so that the tests run on it as they stand.
     """
-    if find_spec("pytest") is None or find_spec("hypothesis") is None:
-        raise Missing("pytest and hypothesis")
-    chosen = ["tests/hmm/inference/test_triton_kernels.py"]
-    chosen += ["-k", "log_likelihood"] if run.tiny else ["tests/hmm/inference", "tests/test_contract.py", "--one-row"]
-    several = ["-n", "4"] if find_spec("xdist") is not None and not run.tiny else []
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--maxfail", "50", *several, *chosen]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr[-300:]
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    kernels = ["tests/hmm/inference/test_triton_kernels.py", "tests/hmm/emissions/test_triton_mixtures.py"]
+    if run.tiny:
+        return [Measurement("kernels", 1, partial(passed, run, "kernels", [*kernels, "-k", "log_likelihood"]))]
+    chosen = {
+        "kernels": (2, kernels),
+        "inference": (2, ["tests/hmm/inference", *(f"--deselect={file}" for file in kernels)]),
+        "contract": (5, ["tests/test_contract.py", "--one-row"]),
+    }
+    return [Measurement(name, n, partial(passed, run, name, which)) for name, (n, which) in chosen.items()]
+
+
+def passed(run: Run, name: str, chosen: Sequence[str]) -> Iterator[Row]:
+    """Whether these tests pass. Their output stands in ``tests-NAME.log``, also of those that were ended too early."""
+    needs("pytest", "hypothesis", "scipy")
+    several = ["-n", "8"] if find_spec("xdist") is not None and not run.tiny else []
+    # What torch warns of on a GPU alone (its cuBLAS, the layout of cuDNN's weights) is no error.
+    options = ["-q", "-p", "no:cacheprovider", "--maxfail", "50", "-W", "default::UserWarning", *several]
+    log = run.out / f"tests-{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as file:
+        done = subprocess.run([sys.executable, "-m", "pytest", *options, *chosen], cwd=ROOT, stdout=file, stderr=file)
     if done.returncode == NO_TESTS:
-        raise Missing("triton")
-    note = "; ".join([last, *failed[:20]])
-    yield {"what": "tests", "value": int(done.returncode == 0), "unit": "passed", "goal": 1, "note": note}
+        raise Missing("the package triton")
+    told = log.read_text().strip().splitlines()
+    failed = [line for line in told if line.startswith(("FAILED", "ERROR"))]
+    note = "; ".join([*told[-1:], *failed[:20]])[:2_000]
+    yield {"what": f"tests, {name}", "value": int(done.returncode == 0), "unit": "passed", "goal": 1, "note": note}
 
 
-def agreement(run: Run) -> Iterator[Row]:
+def needs(*packages: str) -> None:
+    """Raise ``Missing`` for those that are not there."""
+    if absent := [name for name in packages if find_spec(name) is None]:
+        raise Missing("the package" + "s" * (len(absent) > 1) + " " + ", ".join(absent))
+
+
+def agreement(run: Run) -> list[Measurement]:
+    """Log-probabilities of one fitted model on the device and on the CPU, in both precisions."""
+    return [Measurement("agreement", 1, partial(agreements, run))]
+
+
+def agreements(run: Run) -> Iterator[Row]:
     """Log-probabilities of one fitted model on the device and on the CPU, in both precisions."""
     random = np.random.default_rng(0)
     vectors = [random.standard_normal((t, 3)) * [1, 10, 0.1] + 5 for t in (20, 1, 60, 33)]
@@ -243,19 +290,33 @@ def plain_loop(workload: Workload, device: str) -> float:
     return synchronised(device) - began
 
 
-def em(run: Run) -> Iterator[Row]:
-    """W1 a hundred times over, like speech, and W4 twenty times, symbols; with more states too."""
-    sizes = (("W1", 48, 100), ("W1", 256, 100), ("W4", 256, 20), ("W1", 1024, 10), ("W4", 1024, 2))
-    measures: dict[str, Callable[[], Iterator[Row]]] = {}
-    for name, n_states, times in (sizes[0], sizes[2]) if run.tiny else sizes:
-        what = f"EM, {name} x {run.size(times, 1)}, K={n_states}"
-        measures[what] = partial(em_of, run, what, name, n_states, run.size(times, 1))
-    measures["plain loop, recursions of W4"] = partial(em_in_plain_torch, run)
-    yield from each(run.device, measures)
+def em(run: Run) -> list[Measurement]:
+    """W1 a hundred times over, like speech, and W4 twenty times, symbols."""
+    return [of_workload(run, *size, minutes) for size, minutes in ((("W1", 48, 100), 2.5), (("W4", 256, 20), 1))]
+
+
+def em_of_more_states(run: Run) -> list[Measurement]:
+    """The same with more states; on this machine's processor; and what the kernels are measured against."""
+    measurements = [
+        of_workload(run, *size, minutes)
+        for size, minutes in ((("W1", 256, 100), 3), (("W4", 1024, 2), 1), (("W1", 1024, 10), 2))
+    ]
+    for name, n_states, times in (("W1", 48, 100), ("W4", 256, 20)):
+        what = f"EM, {name} x {times}, K={n_states}, this machine's processor"
+        measurements.append(Measurement(what, 0.5, partial(em_on_processor, run, what, name, times)))
+    measurements.append(Measurement("plain loop", 0.5, partial(em_in_plain_torch, run)))
+    return measurements[1::2] if run.tiny else measurements
+
+
+def of_workload(run: Run, name: str, n_states: int, times: int, minutes: float) -> Measurement:
+    """Seconds of an iteration on so many copies of a workload, with so many states."""
+    times = run.size(times, 1)
+    what = f"EM, {name} x {times}, K={n_states}"
+    return Measurement(what, minutes, partial(em_of, run, what, name, n_states, times))
 
 
 def em_of(run: Run, what: str, name: str, n_states: int, times: int) -> Iterator[Row]:
-    """Seconds an iteration on the device and on the CPU, which is given the sequences once."""
+    """Seconds an iteration on the device."""
     once = make(name).first(4) if run.tiny else make(name)
     once = once if n_states == len(once.initial) else with_states(once, n_states)
     workload = repeated(once, times)
@@ -263,8 +324,12 @@ def em_of(run: Run, what: str, name: str, n_states: int, times: int) -> Iterator
     goal = 0.040 if (name, n_states) == ("W1", 48) else None
     extra = {"sequences_per_s": len(workload.lengths) / seconds, "log_prob": log_prob}
     yield {"what": what, "value": seconds, "unit": "s", "goal": goal, **extra, **shares(run, workload, seconds)}
-    cpu, _ = seconds_an_iteration(once, "cpu", 1)
-    yield {"what": f"{what}, this machine's CPU", "value": cpu * times, "unit": "s", "note": f"{times} x one"}
+
+
+def em_on_processor(run: Run, what: str, name: str, times: int) -> Iterator[Row]:
+    """Of the workload once, times the copies."""
+    seconds, _ = seconds_an_iteration(make(name).first(4) if run.tiny else make(name), "cpu", 1)
+    yield {"what": what, "value": seconds * times, "unit": "s", "note": f"{times} x one"}
 
 
 def em_in_plain_torch(run: Run) -> Iterator[Row]:
@@ -294,45 +359,76 @@ def shares(run: Run, workload: Workload, seconds: float) -> Row:
 # -- (c) training ---------------------------------------------------------------------------------------------
 
 
-def training(run: Run) -> Iterator[Row]:
-    """nanoGPT's characters to its published loss; steps of GPT-2 and of recurrent networks."""
-    measures: dict[str, Callable[[], Iterator[Row]]] = {
-        "nanoGPT's characters": partial(nanogpt_characters, run),
-        "GPT-2 124 M training": partial(steps_of_gpt2, run, compiled=False),
-        "recurrent networks": partial(steps_of_recurrent_networks, run),
-        "GPT-2 124 M training, compiled": partial(steps_of_gpt2, run, compiled=True),
-    }
-    if run.tiny:  # a compilation takes a minute
-        measures.popitem()
-    yield from each(run.device, measures)
+def nanogpt(run: Run) -> list[Measurement]:
+    """nanoGPT's characters to its published loss, and what a compiled step takes."""
+    return without_compilation(
+        run,
+        Measurement("training", 2, partial(nanogpt_characters, run)),
+        Measurement("compiled", 2.5, partial(nanogpt_compiled, run)),
+    )
+
+
+def gpt2(run: Run) -> list[Measurement]:
+    """Steps of GPT-2's shape."""
+    return without_compilation(
+        run,
+        Measurement("training", 1.5, partial(steps_of_gpt2, run, compiled=False)),
+        Measurement("compiled", 4, partial(steps_of_gpt2, run, compiled=True)),
+    )
+
+
+def without_compilation(run: Run, plain: Measurement, compiled: Measurement) -> list[Measurement]:
+    """Both, but in the smallest size: a compilation takes a minute."""
+    return [plain] if run.tiny else [plain, compiled]
+
+
+def recurrent(run: Run) -> list[Measurement]:
+    """Steps of wide recurrent networks."""
+    return [Measurement("recurrent networks", 1.5, partial(steps_of_recurrent_networks, run))]
 
 
 def steps_of_recurrent_networks(run: Run) -> Iterator[Row]:
     """Training of wide networks on random characters."""
-    text = "".join(np.random.default_rng(0).choice(list("abcdefgh "), 300_000))
+    text = "".join(np.random.default_rng(0).choice(list("abcdefgh "), 64 * 128 * run.size(40, 1)))
     for name, model in (("LSTM", LSTM), ("GRU", GRU)):
         shape = {"d_model": run.size(1024, 32), "n_layers": 2, "batch_size": 64, "bptt": 128, "device": run.device}
         seconds = seconds_a_step(lambda n, m=model, s=shape: m(max_steps=n, **s).fit([text], validation=None), run)
         yield {"what": f"{name} training, width {shape['d_model']}", "value": 64 * 128 / seconds, "unit": "symbols/s"}
 
 
+def nanogpt_of(run: Run) -> tuple[Transformer, str, str]:
+    """The untrained model, the characters, and what they are called."""
+    (text, is_given), model = run.characters(), presets.nanogpt("gpu" if not run.tiny else "cpu")
+    return model.set_params(device=run.device), text, "nanoGPT's characters" if is_given else "made-up characters"
+
+
 def nanogpt_characters(run: Run) -> Iterator[Row]:
-    """The loss after all of its training, and the seconds of that."""
-    text = run.characters()
+    """The seconds of all of its training, and the loss after it."""
+    model, text, name = nanogpt_of(run)
     held_out = min(HELD_OUT, len(text) // 10)
-    model = presets.nanogpt("gpu" if not run.tiny else "cpu").set_params(device=run.device)
     if run.tiny:
         model.set_params(max_steps=2)
     began = synchronised(run.device)
     model.fit([text[:-held_out]], validation=None)
     seconds = synchronised(run.device) - began
+    yield {"what": f"{name}, training", "value": seconds, "unit": "s", "goal": 25}
+    goal = 1.4697 if run.text is not None else None
+    loss = loss_in_windows(model, text[-held_out:])
+    yield {"what": f"{name}, loss", "value": loss, "unit": "nats a character", "goal": goal}
+
+
+def nanogpt_compiled(run: Run) -> Iterator[Row]:
+    """5,000 times a compiled step, without the compilation, which is named."""
+    model, text, name = nanogpt_of(run)
+    fitted = model.set_params(compile=True, max_steps=600).fit([text], validation=None)
+    first, step = float(fitted.history_["seconds"].iloc[0]), median_seconds_a_step(fitted.history_)
     yield {
-        "what": "nanoGPT's characters, loss",
-        "value": loss_in_windows(model, text[-held_out:]),
-        "unit": "nats a character",
-        "goal": 1.4697,
+        "what": f"{name}, training, compiled",
+        "value": 5_000 * step,
+        "unit": "s",
+        "goal": 25,
+        "note": f"5,000 steps of {1e3 * step:.2f} ms; the first took {first:.0f} s",
     }
-    yield {"what": "nanoGPT's characters, training", "value": seconds, "unit": "s", "goal": 25}
 
 
 def loss_in_windows(model: Transformer, text: str) -> float:
@@ -344,7 +440,11 @@ def loss_in_windows(model: Transformer, text: str) -> float:
 
 def seconds_a_step(fit: Callable[[int], Any], run: Run) -> float:
     """Of training: the median over the later half of its steps, as its history times them."""
-    history = fit(run.size(40, 4)).history_
+    return median_seconds_a_step(fit(run.size(100, 4)).history_)
+
+
+def median_seconds_a_step(history: Any) -> float:
+    """Over the later half of the steps of a history."""
     later = history[history["step"] >= history["step"].max() / 2]
     steps, seconds = (np.diff(later[c].to_numpy(float)) for c in ("step", "seconds"))
     if not len(steps):
@@ -355,7 +455,8 @@ def seconds_a_step(fit: Callable[[int], Any], run: Run) -> float:
 def steps_of_gpt2(run: Run, *, compiled: bool) -> Iterator[Row]:
     """Training of GPT-2's shape on random symbols."""
     context, batch = run.size(1024, 16), run.size(32, 2)
-    data = [np.random.default_rng(0).integers(0, VOCABULARY if not run.tiny else 50, 400_000 if not run.tiny else 400)]
+    size = batch * run.size(12, 4), context  # each a row of a batch, so that all batches are full
+    data = list(np.random.default_rng(0).integers(0, run.size(VOCABULARY, 50), size))
     shape: Row = {"context": context, "batch_size": batch, "device": run.device, "compile": compiled}
     model = presets.gpt2("small").set_params(**shape)
     if run.tiny:
@@ -373,10 +474,9 @@ def steps_of_gpt2(run: Run, *, compiled: bool) -> Iterator[Row]:
 # -- (d) decoding, (e) translation, (f) memory ----------------------------------------------------------------
 
 
-def decoding(run: Run) -> Iterator[Row]:
+def decoding(run: Run) -> list[Measurement]:
     """Symbols a second of GPT-2's shape and of an LSTM, of one sequence and of 256."""
-    names = ("GPT-2 124 M", "LSTM 1024")
-    yield from each(run.device, {name: partial(decoding_by, run, name) for name in names})
+    return [Measurement(name, 1, partial(decoding_by, run, name)) for name in ("GPT-2 124 M", "LSTM 1024")]
 
 
 def decoding_by(run: Run, name: str) -> Iterator[Row]:
@@ -413,20 +513,15 @@ def lines(folder: Path, name: str) -> list[str]:
     return gzip.decompress(packed.read_bytes()).decode().splitlines()
 
 
-def translation(run: Run) -> Iterator[Row]:
+def translation(run: Run) -> list[Measurement]:
     """German to English on multi30k, by BPE and beams, to a published BLEU."""
-    if find_spec("tokenizers") is None or find_spec("sacrebleu") is None:
-        raise Missing("the packages tokenizers and sacrebleu")
-    if run.pairs is None and not run.tiny:
-        raise Missing("--pairs FOLDER with train.de, train.en, test_2016_flickr.de and .en (or .gz)")
-    if run.pairs is None:
-        german, english = ["ein hund", "eine katze", "zwei hunde"] * 20, ["a dog", "a cat", "two dogs"] * 20
-        parts = {"train": (german, english), "test": (german[:3], english[:3])}
-    else:
-        names = {"train": "train", "test": "test_2016_flickr"}
-        parts = {k: (lines(run.pairs, f"{v}.de"), lines(run.pairs, f"{v}.en")) for k, v in names.items()}
-    import sacrebleu
+    return [Measurement("multi30k", 8, partial(translated, run))]
 
+
+def translated(run: Run) -> Iterator[Row]:
+    """The minutes of training, and the BLEU after it."""
+    needs("tokenizers")
+    parts, name = run.pairs_of_sentences(), "made-up pairs" if run.pairs is None else "multi30k"
     model = TransformerSeq2Seq(
         d_model=run.size(256, 16),
         n_layers=run.size(3, 1),
@@ -440,14 +535,27 @@ def translation(run: Run) -> Iterator[Row]:
     model.fit(*parts["train"])
     seconds = synchronised(run.device) - began
     sources, targets = (part[: run.size(1_000, 2)] for part in parts["test"])
+    yield {"what": f"{name}, training", "value": seconds / 60, "unit": "minutes"}
+    began = synchronised(run.device)
     guesses = model.predict(sources, n_beams=run.size(5, 1), max_length=run.size(100, 4), alpha=1.0)
+    rate = len(sources) / (synchronised(run.device) - began)
+    yield {"what": f"{name}, beams of 5", "value": rate, "unit": "sentences/s"}
+    if run.pairs is None:
+        return
+    needs("sacrebleu")
+    import sacrebleu
+
     bleu = sacrebleu.corpus_bleu(guesses, [targets]).score
-    yield {"what": "multi30k, BLEU", "value": bleu, "unit": "BLEU", "goal": 36.5}
-    yield {"what": "multi30k, training", "value": seconds / 60, "unit": "minutes"}
+    yield {"what": f"{name}, BLEU", "value": bleu, "unit": "BLEU", "goal": 36.5}
 
 
-def memory(run: Run) -> Iterator[Row]:
+def memory(run: Run) -> list[Measurement]:
     """The peak of a long Transformer's step, and of scoring a long text."""
+    return [Measurement("memory", 2, partial(peaks, run))]
+
+
+def peaks(run: Run) -> Iterator[Row]:
+    """Both, of one model."""
     context = run.size(8192, 16)
     options: Row = {"context": context, "batch_size": 1, "device": run.device, "max_steps": 2}
     model = Transformer(d_model=run.size(768, 16), n_layers=run.size(12, 1), n_heads=run.size(12, 2), **options)
@@ -462,58 +570,168 @@ def memory(run: Run) -> Iterator[Row]:
 
 # -- running --------------------------------------------------------------------------------------------------
 
-PARTS: dict[str, Callable[[Run], Iterator[Row]]] = {
-    part.__name__: part for part in (tests, agreement, em, training, decoding, translation, memory)
+PARTS: dict[str, Callable[[Run], list[Measurement]]] = {
+    part.__name__: part
+    for part in (
+        *(agreement, tests, em, nanogpt, gpt2, decoding),
+        *(translation, memory, recurrent, em_of_more_states),
+    )
 }
+STATES = {"whole": 0, "missing": 3, "left": 5, "failed": 4}  # and the exit status of a part, the worst of them last
+OUTCOMES = {0: "measured", 3: "misses something", 4: "failed in part", 5: "left in part for the next call"}
 
 
-def run_part(name: str, run: Run, out: Path) -> bool:
-    """One part, here: its rows are printed and written as they come, so that what ends early keeps them.
+@dataclass
+class Sheet:
+    """The rows of a part, as they stand in its file."""
 
-    Returns whether all of it was measured.
+    name: str
+    run: Run
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def unfinished(self) -> Path:
+        return self.run.out / f"{self.name}.unfinished.csv"
+
+    @property
+    def finished(self) -> Path:
+        return self.run.out / f"{self.name}.csv"
+
+    def read(self) -> Sheet:
+        """With the rows that an earlier call has written, of this device and size."""
+        file = self.finished if self.finished.exists() else self.unfinished
+        if file.exists():
+            with file.open(newline="") as lines_of_file:
+                rows = list(csv.DictReader(lines_of_file))
+            own = device_name(self.run.device), str(self.run.tiny)
+            self.rows = [row for row in rows if (row["device"], row["tiny"]) == own]
+        return self
+
+    def state(self, measurement: str) -> str | None:
+        """Of a measurement; None: it was not begun."""
+        states = [row["state"] for row in self.rows if row["measurement"] == measurement]
+        return states[-1] if states else None
+
+    def write(self) -> None:
+        """All rows, in one go: who ends the process finds the file as it was before, or as it is now."""
+        self.run.out.mkdir(parents=True, exist_ok=True)
+        beside = self.unfinished.with_suffix(".part")
+        with beside.open("w", newline="") as file:
+            table = csv.DictWriter(file, COLUMNS, restval="", extrasaction="ignore")
+            table.writeheader()
+            table.writerows(self.rows)
+        beside.replace(self.unfinished)
+
+    def begin(self, measurement: str) -> None:
+        """Leave out what was measured of it before, and write that it was begun, for who ends the process."""
+        self.rows = [row for row in self.rows if row["measurement"] != measurement]
+        self._append(measurement, "begun", {"what": measurement, "note": "was begun, and ended too early"})
+
+    def add(self, measurement: str, state: str, row: Row) -> None:
+        """A row more, printed and written."""
+        print(in_words(row), flush=True)
+        numbers = {name: f"{v:.6g}" if isinstance(v, float) else v for name, v in row.items() if v is not None}
+        self._append(measurement, state, numbers)
+
+    def _append(self, measurement: str, state: str, row: Row) -> None:
+        device = self.run.device
+        here = {"device": device_name(device), "tiny": str(self.run.tiny), "peak_gb": f"{peak_gb(device):.6g}"}
+        self.rows = [row for row in self.rows if (row["measurement"], row["state"]) != (measurement, "begun")]
+        self.rows.append({"part": self.name, "measurement": measurement, "state": state, **row, **here, **stamp()})
+        self.write()
+
+    def end(self, measurement: str, state: str) -> None:
+        """Say what became of it."""
+        for row in self.rows:
+            if row["measurement"] == measurement:
+                row["state"] = state
+        self.write()
+
+    def close(self) -> None:
+        """The part is whole."""
+        self.unfinished.replace(self.finished)
+
+
+def stamp() -> Row:
+    """The command, the date and the hardware, as all results have them."""
+    now = provenance()
+    machine = f"{now['hardware']['processor']}, {now['hardware']['cores']} cores, torch {torch.__version__}"
+    return {"command": f"python {now['command']}", "date": now["date"], "hardware": machine}
+
+
+def run_part(name: str, run: Run, seconds: float = float("inf")) -> str:
+    """One part, here, but for what would take longer than ``seconds``; returns the worst state of a measurement.
+
+    What was not begun comes first, then what failed or was ended before.
     """
-    rows: list[Row] = []
-    unfinished, is_whole = out / f"{name}.unfinished.csv", True
-    for row in PARTS[name](run):
-        is_whole &= not row.pop("failed", False)
-        rows.append({"part": name, "device": device_name(run.device), "tiny": run.tiny, **row})
-        rows[-1]["peak_gb"] = peak_gb(run.device)
-        print(in_words(rows[-1]), flush=True)
-        out.mkdir(parents=True, exist_ok=True)
-        stamped(pd.DataFrame(rows)).to_csv(unfinished, index=False, float_format="%.6g")
-    if is_whole:
-        unfinished.replace(out / f"{name}.csv")
-    return is_whole
+    sheet, began, states = Sheet(name, run).read(), time.monotonic(), ["whole"]
+    remaining = [m for m in PARTS[name](run) if sheet.state(m.name) != "whole"]
+    for measurement in sorted(remaining, key=lambda m: sheet.state(m.name) is not None):
+        left = seconds - (time.monotonic() - began)
+        if left < (60 * measurement.minutes if not run.tiny else 1):
+            states.append("left")
+            continue
+        states.append(measured(sheet, measurement))
+    worst = max(states, key=list(STATES).index)
+    if worst == "whole":
+        sheet.close()
+    return worst
+
+
+def measured(sheet: Sheet, measurement: Measurement) -> str:
+    """The rows of a measurement, and the state that it ends in."""
+    name, device, state, note = measurement.name, sheet.run.device, "whole", None
+    sheet.begin(name)
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        for row in measurement.rows():
+            sheet.add(name, "ended", row)  # unless it goes on
+    except Missing as missing:
+        state, note = "missing", f"needs {missing}"
+    except Exception as error:
+        traceback.print_exc()
+        state, note = "failed", f"failed: {type(error).__name__}: {error}"[:500]
+    if note is not None:
+        sheet.add(name, state, {"what": name, "note": note})
+    sheet.end(name, state)
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+    return state
 
 
 def in_words(row: Row) -> str:
     """A line: what, the figure, and the goal beside it."""
-    goal = f"   goal {row['goal']:g}" if row.get("goal") is not None else ""
-    value = f"{row['value']:.6g} {row.get('unit', '')}" if "value" in row else ""
-    return f"  {row['what']}: {value}{goal}   {row.get('note', '')}".rstrip()
+    goal = f"   goal {float(row['goal']):g}" if row.get("goal") not in (None, "") else ""
+    value = f"{float(row['value']):.6g} {row.get('unit', '')}" if row.get("value") not in (None, "") else ""
+    return f"  {row['what']}: {value}{goal}   {row.get('note') or ''}".rstrip()
 
 
-def is_done(name: str, run: Run, out: Path) -> bool:
+def is_done(name: str, run: Run) -> bool:
     """Whether the part was measured on this device, at this size."""
-    file = out / f"{name}.csv"
-    if not file.exists():
-        return False
-    table = pd.read_csv(file)
-    return bool((table["device"] == device_name(run.device)).all() and (table["tiny"] == run.tiny).all())
+    sheet = Sheet(name, run).read()
+    return sheet.finished.exists() and all(sheet.state(m.name) == "whole" for m in PARTS[name](run))
 
 
-def in_processes(names: Sequence[str], run: Run, out: Path, options: Sequence[str]) -> dict[str, str]:
-    """Each part in its own process; what became of it."""
+def in_processes(names: Sequence[str], run: Run, options: Sequence[str], seconds: float) -> dict[str, str]:
+    """Each part in its own process, until ``seconds`` are over; what became of it."""
     outcomes: dict[str, str] = {}
+    end = time.monotonic() + seconds
     for name in names:
-        if is_done(name, run, out):
+        if is_done(name, run):
             outcomes[name] = "measured before"
             continue
-        print(f"{name} (about {MINUTES[name]} minutes)" if not run.tiny else name, flush=True)
-        command = [sys.executable, str(Path(__file__)), "--only", name, "--here", *options]
-        code = exit_code(command, OVERTIME * 60 * MINUTES[name])
-        known = {0: "measured", 3: "missing", 4: "failed in part", None: "ran out of time"}
-        outcomes[name] = known.get(code, f"failed ({code})")
+        sheet, left = Sheet(name, run).read(), end - time.monotonic()
+        minutes = sum(m.minutes for m in PARTS[name](run) if sheet.state(m.name) != "whole")
+        limit = min(left, OVERTIME * 60 * minutes + LEAST_SECONDS)
+        if left < LEAST_SECONDS:
+            outcomes[name] = "left for the next call"
+            continue
+        print(f"{name} (about {minutes:g} minutes)" if not run.tiny else name, flush=True)
+        command = [sys.executable, str(Path(__file__)), "--only", name, "--here", str(limit), *options]
+        code = exit_code(command, limit)
+        outcomes[name] = "ran out of time" if code is None else OUTCOMES.get(code, f"failed ({code})")
     return outcomes
 
 
@@ -530,6 +748,29 @@ def exit_code(command: Sequence[str], seconds: float) -> int | None:
             process.wait()
 
 
+def summary(run: Run) -> str:
+    """All figures so far, each beside its goal."""
+    table = [("what", "figure", "goal", "")]
+    for name in PARTS:
+        for row in Sheet(name, run).read().rows:
+            if row["value"]:
+                verdict = "" if not row["goal"] else "reached" if reaches(row) else "NOT REACHED"
+                table.append((row["what"], f"{float(row['value']):.5g} {row['unit']}", row["goal"], verdict))
+            else:
+                table.append((row["what"], row["note"][:60], "", row["state"]))
+    widths = [max(len(str(line[i])) for line in table) for i in range(3)]
+    return "\n".join(
+        "  ".join([*(str(c).ljust(w) for c, w in zip(r, widths, strict=False)), r[3]]).rstrip() for r in table
+    )
+
+
+def reaches(row: Mapping[str, str]) -> bool:
+    """Whether the figure is as good as its goal: of times, losses and errors less is better."""
+    value, goal = float(row["value"]), float(row["goal"])
+    is_cost = row["unit"] in ("s", "minutes", "nats a character", "largest relative error")
+    return value <= goal if is_cost else value >= goal
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code is 1 where a part failed."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -540,19 +781,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", type=Path, help="the folder of multi30k")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="end within so many")
+    parser.add_argument("--here", type=float, help=argparse.SUPPRESS)  # seconds that this part may take
     given = parser.parse_args(arguments)
     if given.device == "cuda" and not torch.cuda.is_available():
         print("torch sees no GPU here; --device cpu --tiny shows that every part runs")
         return 1
-    run = Run(given.device, given.tiny, given.text, given.pairs)
-    if given.here:
-        try:
-            return 0 if run_part(given.only[0], run, given.out) else 4
-        except Missing as missing:
-            print(f"  missing: {missing}")
-            return 3
-    outcomes = in_processes(given.only, run, given.out, without_only(arguments))
+    run = Run(given.device, given.tiny, given.text, given.pairs, given.out)
+    if given.here is not None:
+        return STATES[run_part(given.only[0], run, given.here)]
+    outcomes = in_processes(given.only, run, without_only(arguments), 60 * given.minutes)
+    print("\n" + summary(run) + "\n")
     print("\n".join(f"{name}: {outcome}" for name, outcome in outcomes.items()))
     return int(any(o.startswith(("failed", "ran out")) for o in outcomes.values()))
 
@@ -561,7 +800,7 @@ def without_only(arguments: Sequence[str]) -> list[str]:
     """The arguments that each process is given too."""
     kept, skip = [], False
     for argument in arguments:
-        skip = argument == "--only" or (skip and not argument.startswith("--"))
+        skip = argument in ("--only", "--minutes") or (skip and not argument.startswith("--"))
         if not skip:
             kept.append(argument)
     return kept

@@ -14,6 +14,7 @@ are done on (as in ``torch.testing._internal.two_tensor``).
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -98,8 +99,21 @@ class GPUTensor(Tensor):
     def tolist(self) -> Any:
         return self.cpu().tolist()
 
+    def __getitem__(self, index: Any) -> Tensor:
+        return Tensor.__getitem__(self, without_lists(index))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        Tensor.__setitem__(self, without_lists(index), value)
+
     def new_tensor(self, data: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
         return torch.tensor(data, dtype=dtype or self.dtype, device=device or GPU)
+
+
+def without_lists(index: Any) -> Any:
+    """Lists as tensors, which torch would make on the device."""
+    if isinstance(index, tuple):
+        return tuple(map(without_lists, index))
+    return torch.tensor(index) if isinstance(index, list) else index
 
 
 class GPUMode(TorchDispatchMode):
@@ -253,6 +267,13 @@ torch.__future__.set_overwrite_module_params_on_conversion(True)
 def pytest_sessionstart() -> None:
     """Let ``"auto"`` stand for the device, in all of the process."""
     GPUMode().__enter__()
+    run = threading.Thread.run
+
+    def run_with_device(thread: threading.Thread) -> None:
+        with GPUMode():  # modes are of a thread
+            run(thread)
+
+    threading.Thread.run = run_with_device  # type: ignore[method-assign]
     _use_for_auto()
 
 

@@ -34,6 +34,32 @@ with GPUMode():
     print(layer.weight_hh_l0.grad.device)
 """
 
+WAITS = """
+import torch
+from tests import simulated_gpu
+
+count = 0
+compute = simulated_gpu.call
+aten = torch.ops.aten
+
+def counted(func, args, kwargs):
+    global count
+    count += func in (aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default)
+    return compute(func, args, kwargs)
+
+simulated_gpu.call = counted
+simulated_gpu.pytest_sessionstart()
+import seqmodels as sm
+
+counts = []
+for steps in (40, 60):
+    count = 0
+    model = sm.Transformer(d_model=8, n_layers=1, n_heads=2, context=8, batch_size=2, max_steps=steps)
+    model.fit(["abcabcabd" * 40], validation=None)
+    counts.append(count - 2 * len(model.history_))  # two figures are read for each row of the history
+print(counts[1] - counts[0])
+"""
+
 
 def run(*command: str) -> str:
     """What a process of its own prints: the device stays in a process for good."""
@@ -50,6 +76,10 @@ def test_it_refuses_what_a_gpu_refuses() -> None:
         "DeviceMismatchError",
         "gpu:0",
     ]
+
+
+def test_a_training_step_does_not_wait_for_it() -> None:
+    assert int(run("-c", WAITS)) == 0
 
 
 def test_models_run_on_it() -> None:

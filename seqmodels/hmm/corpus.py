@@ -27,9 +27,13 @@ from seqmodels.hmm.inference.threads import WORTH_A_RECURSION
 from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.missing_past import Beliefs, PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.main_memory import memory_of_process
 from seqmodels.preparation import Example, OnDisk
 
-ELEMENTS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 28}  # of a batch, frames times densities of each: bounds memory
+ELEMENTS_AT_ONCE = {"cpu": 1 << 25}  # of a batch, frames times densities of each: bounds memory
+# Of a GPU's memory for each of them in float32. Few large batches keep it busy; in logarithms, which are float64, one
+# takes up to half of its share, otherwise a sixth.
+BYTES_AN_ELEMENT_ON_GPU = 128
 # Of a batch that is read from disk, frames times densities of each, or times features in float64: bounds memory.
 ELEMENTS_FROM_DISK = 1 << 22
 LEAST_ELEMENTS = 16  # of a frame: its places among packed frames take as much memory
@@ -216,7 +220,10 @@ class Corpus:
     @property
     def frames_at_once(self) -> int:
         """Most frames in one batch."""
-        elements = ELEMENTS_AT_ONCE.get(self.device.type, ELEMENTS_AT_ONCE["cpu"])
+        elements = ELEMENTS_AT_ONCE["cpu"]
+        if self.device.type == "cuda":
+            bytes_of_one = BYTES_AN_ELEMENT_ON_GPU * self.dtype.itemsize // torch.float32.itemsize
+            elements = max(elements, int(memory_of_process(self.device)) // bytes_of_one)
         most = elements // self.n_densities
         if self.is_on_disk:
             shape = self.sequences[0].shape

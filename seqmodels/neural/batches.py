@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.neural.ops.padding import pad_right
+from seqmodels.neural.ops.padding import pad_right, to_device
 from seqmodels.preparation import Example, OnDisk, no_garbage_collection
 
 FRAMES_LOOKED_BACK = 1 << 10  # at once, for a value that is not missing
@@ -80,6 +80,7 @@ class PaddedBatch:
             the last one before it (``carried_forward``).
         source, source_mask: (B, S, ...) and (B, S), True where real, for an encoder.
         rows: of each of the B.
+        n_steps: how many are scored, of which ends are none.
     """
 
     inputs: Tensor
@@ -93,12 +94,7 @@ class PaddedBatch:
     source: Tensor | None
     source_mask: Tensor | None
     rows: list[int]
-
-    @property
-    def n_steps(self) -> int:
-        """Scored steps, of which ends are none."""
-        scored = self.step_weights > 0
-        return int(scored.sum() - (self.is_end & scored).sum())
+    n_steps: int
 
 
 def weight_of(rows: list[Row], ranges: list[StepRange]) -> float:
@@ -121,7 +117,7 @@ def assemble(
     """
     width = max(1, *map(len, ranges))  # all of them may have ended, where other processes have others of the batch
     fields = _steps_of_rows([rows[r.row] for r in ranges], ranges, width, n_past)
-    columns = [torch.as_tensor(column, device=device) for column in fields]
+    columns = [to_device(torch.as_tensor(column), device) for column in fields]
     inputs, targets, is_start, is_end, may_end, is_after_source, step_weights, past = columns
     sources = [_steps_of_source(rows[r.row].source, r) if aligned_sources else rows[r.row].source for r in ranges]
     source, source_mask = pad_sources(sources, device, dtype)
@@ -138,6 +134,7 @@ def assemble(
         source=source,
         source_mask=source_mask,
         rows=[r.row for r in ranges],
+        n_steps=int(((fields[6] > 0) & ~fields[3]).sum()),
     )
 
 

@@ -418,7 +418,7 @@ class _Objective:
         hits = self.observation.floor_hits(output_parameters.detach(), self.module.spec.size)
         return BatchResult(
             weighted_log_prob=(scored_log_prob * assembled.step_weights).sum(),
-            weight=float(assembled.step_weights.sum()),
+            weight=weight_of(self.rows, ranges),
             log_prob=scored_log_prob.detach().double().sum() + self.log_det_per_step * assembled.n_steps,
             n_units=self.units_per_step * assembled.n_steps,
             floor_hits=(hits & scored).sum(),

@@ -23,7 +23,7 @@ from seqmodels.training.averaging import WeightAverage
 from seqmodels.training.callbacks import Callback
 from seqmodels.training.checkpoint import Checkpoints
 from seqmodels.training.interruption import interruptible
-from seqmodels.training.optimizers import AdamW, Optimizer, clip
+from seqmodels.training.optimizers import AdamW, Optimizer, QueuedClip, clip
 from seqmodels.training.parallel import OneProcess, Parallel, Processes, Replicas
 from seqmodels.training.schedules import Schedule, Trapezoid
 
@@ -214,6 +214,9 @@ class _Loop:
         limits = [None if config.max_steps is None else config.max_steps * config.accumulate, epochs]
         self.n_batches = min((limit for limit in limits if limit is not None), default=None)
         self.optimizers = config.optimizer.build(module, config.lr, config.weight_decay)
+        self.queued_clip: QueuedClip | None = None
+        if not processes.shares and QueuedClip.can_clip(self.optimizers):
+            self.queued_clip = QueuedClip(self.optimizers, config.max_grad_norm)
         self.weights = list(module.parameters())
         self.average = WeightAverage(module, config.averaging)
         self.epoch = self.in_epoch = self.batches = 0  # in_epoch: batches of this epoch, batches: of all
@@ -225,6 +228,7 @@ class _Loop:
         self.rows: list[dict[str, float]] = []
         self.sums = {"log_prob": 0.0, "n_units": 0.0, "floor_hits": 0.0}  # since the last row
         self.uncounted = dict(self.sums)  # of this process, since figures of all were last added up
+        self.on_device: dict[str, Tensor] = {}  # those of ``sums`` that a GPU has added up since they were last read
         self.began = time.perf_counter()
         self.seconds_at_sum = 0.0  # of the first process, when it last told the others
         self.evaluation_seconds = 0.0  # that the last one took
@@ -269,7 +273,7 @@ class _Loop:
                 self._sum_figures()
         loss = -log_prob / max(result.weight, 1e-30)
         self.processes.backward(loss, ends_step=ends_step)
-        if not self.processes.shares:  # to read the figures of a GPU is to wait for it
+        if not self.processes.shares:
             self._count(result)
         self.batches, self.in_epoch = self.batches + 1, self.in_epoch + 1
         if ends_step:
@@ -299,9 +303,21 @@ class _Loop:
 
     def _count(self, result: BatchResult) -> None:
         figures = self.uncounted if self.processes.shares else self.sums
-        figures["log_prob"] += float(result.log_prob)
         figures["n_units"] += result.n_units
-        figures["floor_hits"] += float(result.floor_hits)
+        for name, figure in (("log_prob", result.log_prob), ("floor_hits", result.floor_hits)):
+            if self.processes.shares or figure.device.type == "cpu":
+                figures[name] += float(figure)
+            else:  # to read the figures of a GPU is to wait for it
+                total = self.on_device.get(name)
+                self.on_device[name] = figure.double() if total is None else total + figure
+
+    def _read_figures(self) -> None:
+        """Wait for what the device has added up, and for the norm of the last gradient."""
+        for name, total in self.on_device.items():
+            self.sums[name] += float(total)
+        self.on_device.clear()
+        if self.queued_clip is not None:
+            self.queued_clip.check()
 
     def _sum_figures(self) -> None:
         """Add up the figures of all processes; time, and whether a checkpoint is due, are as the first has them."""
@@ -325,7 +341,10 @@ class _Loop:
         gradients = [p.grad for p in self.weights if p.grad is not None]
         if n > 1:
             torch._foreach_div_(gradients, n)
-        clip(gradients, self.config.max_grad_norm, self.processes.norm)
+        if self.queued_clip is not None:
+            self.queued_clip(gradients)
+        else:
+            clip(gradients, self.config.max_grad_norm, self.processes.norm)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -346,6 +365,7 @@ class _Loop:
 
     def record(self, *, evaluates: bool = True) -> None:
         """Add a row of history: the mean over the steps since the last row, and the validation figure."""
+        self._read_figures()
         log_prob = self.sums["log_prob"] / max(self.sums["n_units"], 1)
         validation = math.nan
         if self.evaluate is not None and evaluates:
@@ -397,6 +417,7 @@ class _Loop:
 
     def write(self) -> None:
         """Write a checkpoint, if there is one to be written: all processes give what they hold, the first writes."""
+        self._read_figures()
         if self.writes:
             tensors = self._tensors()
             shards = {name: t for name, t in tensors.items() if self.processes.is_sharded(t)}

@@ -171,10 +171,68 @@ def clip(gradients: list[Tensor], max_norm: float, norm_of: Callable[[list[Tenso
     if not gradients:
         return
     norm = float(norm_of(gradients))
+    _refuse_non_finite(norm)
+    if norm > max_norm:
+        torch._foreach_mul_(gradients, max_norm / norm)
+
+
+def _refuse_non_finite(norm: float) -> None:
     if not math.isfinite(norm):
         raise RuntimeError(
             f"the norm of the gradient is non-finite ({norm}), so the weights cannot be moved along it; look for "
             "values that are infinite or far too large, or lower lr"
         )
-    if norm > max_norm:
-        torch._foreach_mul_(gradients, max_norm / norm)
+
+
+class QueuedClip:
+    """``clip`` by the step of torch's fused AdamW itself, which need not wait for the norm: a GPU goes on to the next
+    step, and at its end the norm of this one is looked at.
+
+    The optimisers divide gradients by ``grad_scale``, and leave weights as they are where ``found_inf`` says so: those
+    are what mixed precision has for its own scale. So a norm that is not finite is refused a step late, with the
+    weights of before.
+
+    Args:
+        optimizers: all that are to be clipped together.
+        max_norm: as of ``clip``.
+    """
+
+    def __init__(self, optimizers: list[torch.optim.Optimizer], max_norm: float) -> None:
+        self.optimizers = optimizers
+        self.max_norm = max_norm
+        self._norm: Tensor | None = None  # of the last step, on the CPU, once the event has come
+        self._copied: torch.cuda.Event | None = None
+
+    @staticmethod
+    def can_clip(optimizers: list[torch.optim.Optimizer]) -> bool:
+        """Whether all are AdamW, fused, of weights on another device than the CPU."""
+        return bool(optimizers) and all(
+            type(optimizer) is torch.optim.AdamW
+            and optimizer.defaults["fused"]
+            and group["params"][0].device.type != "cpu"
+            for optimizer in optimizers
+            for group in optimizer.param_groups
+        )
+
+    def __call__(self, gradients: list[Tensor]) -> None:
+        """Let the next steps of the optimisers clip these; raises what ``clip`` does of the step before."""
+        self.check()
+        if not gradients:
+            return
+        norm = norm_of_all(gradients)
+        scale, is_refused = (norm / self.max_norm).clamp_(min=1), (~norm.isfinite()).float()
+        for optimizer in self.optimizers:
+            optimizer.grad_scale, optimizer.found_inf = scale, is_refused  # type: ignore[attr-defined]
+        self._norm = norm.to("cpu", non_blocking=norm.is_cuda)  # there into pinned memory
+        if norm.is_cuda:
+            self._copied = torch.cuda.Event()
+            self._copied.record(torch.cuda.current_stream(norm.device))
+
+    def check(self) -> None:
+        """Raise ``RuntimeError`` if the norm of the last step was not finite."""
+        if self._norm is None:
+            return
+        if self._copied is not None:
+            self._copied.synchronize()
+        norm, self._norm = float(self._norm), None
+        _refuse_non_finite(norm)

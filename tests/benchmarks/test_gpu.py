@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from workloads import make
 
 import seqmodels as sm
 
-TINY = gpu.Run("cpu", True, None, None)
+TINY = gpu.Run("cpu", True)
 
 
 def ended(pid: int) -> bool:
@@ -26,45 +27,68 @@ def ended(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("part", ["agreement", "em", "decoding", "memory", "training"])
+@pytest.mark.parametrize("part", ["agreement", "em", "nanogpt", "gpt2", "recurrent", "decoding", "memory"])
 def test_a_part_runs_in_its_smallest_size(
     part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
-    assert gpu.run_part(part, TINY, tmp_path)
+    run = replace(TINY, out=tmp_path)
+    assert gpu.run_part(part, run) == "whole"
     table = pd.read_csv(tmp_path / f"{part}.csv")
     assert (table["device"] == "cpu").all()
+    assert (table["state"] == "whole").all()
     assert len(capsys.readouterr().out.splitlines()) == len(table) > 0
-    assert gpu.is_done(part, TINY, tmp_path)
-    assert not gpu.is_done(part, gpu.Run("cpu", False, None, None), tmp_path)
+    assert gpu.is_done(part, run)
+    assert not gpu.is_done(part, replace(run, tiny=False))
+    assert str(table["what"][0]) in gpu.summary(run)
 
 
-def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    real = gpu.Run("cpu", False, None, None)
-    with pytest.raises(gpu.Missing, match="--text FILE"):
-        real.characters()
+def test_what_is_missing_is_named_and_without_data_they_are_made_up(tmp_path: Path) -> None:
+    with pytest.raises(gpu.Missing, match="the packages there_is_none, nor_this"):
+        gpu.needs("there_is_none", "numpy", "nor_this")
     with pytest.raises(gpu.Missing, match=r"train\.de"):
         gpu.lines(tmp_path, "train.de")
-    assert gpu.in_processes([], real, tmp_path, []) == {}
-    (row,) = gpu.each("cpu", {"characters": partial(gpu.nanogpt_characters, real)})
-    assert row["note"].startswith("needs a text")
+    text, is_given = TINY.characters()
+    assert (len(text), is_given) == (20_000, False)
+    assert len(TINY.pairs_of_sentences()["train"][0]) == 60
+    (tmp_path / "text").write_text("to be")
+    assert replace(TINY, text=tmp_path / "text").characters() == ("to be", True)
+    assert gpu.in_processes([], TINY, [], 60.0) == {}
 
 
-def test_a_measurement_that_fails_loses_itself_alone_and_its_part_is_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def bad() -> Iterator[gpu.Row]:
-        yield {"what": "before", "value": 1.0}
-        raise ArithmeticError("no memory left")
+def test_a_part_goes_on_where_it_was_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five measurements one is whole, one fails, one misses something, one is ended in the middle, one is left."""
+    run, begun = replace(TINY, out=tmp_path), list[str]()
 
-    def part(run: gpu.Run) -> Iterator[gpu.Row]:
-        return gpu.each("cpu", {"bad": bad, "good": lambda: iter([{"what": "good", "value": 2.0}])})
+    def rows(name: str) -> Iterator[gpu.Row]:
+        begun.append(name)
+        yield {"what": name, "value": 1.0}
+        if name == "bad":
+            raise ArithmeticError("no memory left")
+        if name == "lacks":
+            raise gpu.Missing("the package x")
+        if name == "ended":
+            raise KeyboardInterrupt
+        yield {"what": f"{name} too", "value": 2.0, "unit": "s", "goal": 1}
 
-    monkeypatch.setitem(gpu.PARTS, "em", part)
-    assert not gpu.run_part("em", TINY, tmp_path)
+    def part(names: list[str]) -> list[gpu.Measurement]:
+        return [gpu.Measurement(name, 1, partial(rows, name)) for name in names]
+
+    names = ["good", "bad", "lacks", "ended", "left"]
+    monkeypatch.setitem(gpu.PARTS, "em", lambda run: part(names))
+    with pytest.raises(KeyboardInterrupt):
+        gpu.run_part("em", run)
     table = pd.read_csv(tmp_path / "em.unfinished.csv")
-    assert table["what"].tolist() == ["before", "bad", "good"]
-    assert table["note"][1] == "failed: ArithmeticError: no memory left"
-    assert not gpu.is_done("em", TINY, tmp_path)
+    assert table["what"].tolist() == ["good", "good too", "bad", "bad", "lacks", "lacks", "ended"]
+    assert table["state"].tolist() == ["whole", "whole", "failed", "failed", "missing", "missing", "ended"]
+    assert table["note"][3] == "failed: ArithmeticError: no memory left"
+    assert table["note"][5] == "needs the package x"
+    assert not gpu.is_done("em", run)
+    assert "NOT REACHED" in gpu.summary(run)
+    begun.clear()
+    monkeypatch.setitem(gpu.PARTS, "em", lambda run: part([n for n in names if n != "ended"]))
+    assert gpu.run_part("em", run) == "failed"
+    assert begun == ["left", "bad", "lacks"]
+    assert gpu.run_part("em", replace(run, tiny=False), seconds=30) == "left"
 
 
 def test_what_takes_too_long_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
@@ -79,7 +103,11 @@ def test_what_takes_too_long_is_ended_with_all_that_it_started(tmp_path: Path) -
 
 
 def test_the_options_of_each_process_are_those_given() -> None:
-    assert gpu.without_only(["--tiny", "--only", "em", "tests", "--device", "cpu"]) == ["--tiny", "--device", "cpu"]
+    assert gpu.without_only(["--tiny", "--only", "em", "tests", "--minutes", "9", "--device", "cpu"]) == [
+        "--tiny",
+        "--device",
+        "cpu",
+    ]
     assert gpu.without_only(["--only", "em"]) == []
 
 

@@ -122,10 +122,10 @@ def test_one_step_ahead_is_predict_next(row: Row) -> None:
             assert_allclose(first["survival"], 1 - ahead.p_end, rtol=1e-6)
         if "symbol" in frame:
             assert_allclose(first["probability"].sum(), 1.0, rtol=1e-6)
-            expected = np.sort(ahead.probs.numpy()[: len(first)])[::-1] / (1 - ahead.p_end)
+            expected = np.sort(ahead.probs.cpu().numpy()[: len(first)])[::-1] / (1 - ahead.p_end)
             assert_allclose(first["probability"], expected, rtol=1e-5, atol=1e-7)
         elif first["method"].iloc[0] == "exact":
-            assert_allclose(first["mean"], ahead.mean.detach().numpy(), rtol=1e-5, atol=1e-6)
+            assert_allclose(first["mean"], ahead.mean.detach().cpu().numpy(), rtol=1e-5, atol=1e-6)
     assert np.isfinite(frame[frame["step"] == 1].select_dtypes("number")).all(axis=None)
 
 
@@ -143,8 +143,8 @@ def test_reading_at_once_is_reading_step_by_step(row: Row) -> None:
     at_once = read_steps(cursor, read_steps(cursor, cursor.start(source, 2), x[:, :3]), x[:, 3:])
     for _ in range(3):
         values = x[:, 1]
-        expected = cursor.distribution(stepwise).log_prob(values)
-        assert_allclose(cursor.distribution(at_once).log_prob(values), expected, rtol=1e-9)
+        expected, computed = (cursor.distribution(state).log_prob(values).cpu() for state in (stepwise, at_once))
+        assert_allclose(computed, expected, rtol=1e-9)
         stepwise, at_once = cursor.advance(stepwise, values), cursor.advance(at_once, values)
 
 

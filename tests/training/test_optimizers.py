@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from seqmodels.training import AdamW, Muon
-from seqmodels.training.optimizers import FusedAdamW, clip
+from seqmodels.training.optimizers import FusedAdamW, QueuedClip, clip
 
 
 class Small(nn.Module):
@@ -54,6 +54,31 @@ def test_long_gradients_come_to_the_length_and_short_ones_stay() -> None:
 def test_what_is_not_finite_is_refused(value: float) -> None:
     with pytest.raises(RuntimeError, match="non-finite"):
         clip([torch.tensor([1.0]), torch.tensor([value])], 1.0)
+
+
+def test_a_queued_clip_takes_the_same_steps_and_refuses_one_late() -> None:
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+    optimizers = [torch.optim.AdamW([w], lr=0.1, fused=True) for w in weights]
+    queued = QueuedClip(optimizers[:1], max_norm=1.0)
+    assert not QueuedClip.can_clip(optimizers)  # of weights on the CPU
+    for length in (0.1, 5.0, 0.5, 30.0):
+        gradient = length * torch.nn.functional.normalize(torch.randn(3, generator=generator), dim=0)
+        for weight in weights:
+            weight.grad = gradient.clone()
+        queued([weights[0].grad])
+        clip([weights[1].grad], 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+    torch.testing.assert_close(*weights, rtol=1e-6, atol=0)
+    before = weights[0].detach().clone()
+    weights[0].grad = torch.tensor([1.0, torch.inf, 0.0])
+    queued([weights[0].grad])
+    optimizers[0].step()
+    assert torch.equal(weights[0], before)
+    with pytest.raises(RuntimeError, match="non-finite"):
+        queued([weights[0].grad])
+    queued.check()  # said once
 
 
 def test_adamw_on_a_cpu_takes_torchs_steps_and_keeps_its_state() -> None:

@@ -9,7 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.emissions.base import MANY_STATES, Emission, Statistics, emission_of, jitter
+from seqmodels.hmm.emissions.base import (
+    MANY_STATES,
+    ON_GPU,
+    SUMMED,
+    Emission,
+    Statistics,
+    add_sums,
+    emission_of,
+    jitter,
+)
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
 from seqmodels.hmm.inference.densities import Densities, TableDensities
 from seqmodels.hmm.inference.scratch import Scratch
@@ -19,6 +28,7 @@ DOMINANCE = 0.9  # how much of a state's first emission is its own group of symb
 SYMBOLS_A_STATE = 8  # where there are more, states start from groups of symbols however many they are
 DOMINANCE_OF_MANY = 0.5  # the same where states are many: one symbol leads, and any may follow
 FRAMES_AT_ONCE = 4_096  # counted in the precision of computation
+ONE_HOT_UP_TO = 1_024  # symbols, whose counts are products on a GPU
 CONTEXTS = 256  # symbols told apart as neighbours when symbols are grouped; rarer ones count as one
 
 
@@ -37,6 +47,8 @@ class CategoricalEmission(Emission):
         return TableDensities(torch.log_softmax(table, dim=-1).T.to(dtype).contiguous(), x), None
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
+        if x.device.type != "cpu":
+            return (counts_on_gpu(x, gamma, self.size),)
         counts = torch.zeros(self.size, gamma.shape[1], dtype=torch.float64, device=x.device)
         for symbols, weights in zip(x.split(FRAMES_AT_ONCE), gamma.split(FRAMES_AT_ONCE), strict=True):
             part = torch.zeros(counts.shape, dtype=gamma.dtype, device=x.device)
@@ -126,3 +138,22 @@ def _shares_of_many(counts: Tensor, n_states: int) -> Tensor:
     n_owned = share.floor().long()
     n_owned[torch.argsort(share - share.floor(), descending=True)[: n_states - int(n_owned.sum())]] += 1
     return n_owned
+
+
+def counts_on_gpu(x: Tensor, gamma: Tensor, n_symbols: int) -> Tensor:
+    """``(K, V)`` expected counts of V symbols ``x (N,)``, by products: the same each time, as sums of many threads into
+    one place are not.
+
+    Of more symbols than ``ONE_HOT_UP_TO`` they are such sums, in float64.
+    """
+    n_states = gamma.shape[1]
+    counts = torch.zeros(n_states, n_symbols, dtype=torch.float64, device=x.device)
+    numbers = max(n_symbols, n_states, n_symbols * n_states // SUMMED)  # for each frame
+    size = max(SUMMED, ON_GPU // numbers // SUMMED * SUMMED)
+    every = torch.arange(n_symbols, device=x.device)[:, None]
+    for symbols, weights in zip(x.split(size), gamma.split(size), strict=True):
+        if n_symbols > ONE_HOT_UP_TO:
+            counts.T.index_add_(0, symbols, weights.double())
+        else:
+            add_sums(counts, weights.T, (symbols == every).to(weights.dtype))
+    return counts

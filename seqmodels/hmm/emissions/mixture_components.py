@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -34,6 +35,11 @@ class ComponentBlock:
             exponent[:, self.rows] = self.components[0].to(exponent.dtype)
             return
         smallest = UNDERFLOW[self.components.dtype]
+        if isinstance(self.rows, slice) and _on_gpu(self.components, exponent):
+            from seqmodels.hmm.emissions import triton_mixtures
+
+            triton_mixtures.sum_up(self.components, exponent[:, self.rows], factor[:, self.rows], smallest)
+            return
         if isinstance(self.rows, slice) and self.components.dtype == exponent.dtype:  # in place
             peak = torch.amax(self.components, 0, out=exponent[:, self.rows])
             torch.sum(self.components.sub_(peak).clamp_(min=smallest).exp2_(), 0, out=factor[:, self.rows])
@@ -52,6 +58,15 @@ class ComponentBlock:
         else:
             weight = weight / factor[:, self.rows]
         return self.components.mul_(weight).flatten(0, 1)
+
+
+def _on_gpu(components: Tensor, exponent: Tensor) -> bool:
+    """Whether there is a kernel for these components, and Triton, which comes with torch for a GPU."""
+    if not components.is_cuda or find_spec("triton") is None:
+        return False
+    from seqmodels.hmm.emissions import triton_mixtures
+
+    return triton_mixtures.can_run(components, exponent)
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,17 @@ class Packing:
         return spans
 
     @cached_property
+    def previous(self) -> Tensor:
+        """(N - n,) for each row that is no first frame, the row of the frame before it.
+
+        >>> Packing.of([1, 3, 2]).previous.tolist()
+        [0, 1, 3]
+        """
+        sizes, n_later = self.offsets.diff(), self.n_frames - self.n_sequences
+        before = torch.repeat_interleave(sizes[:-1], sizes[1:], output_size=n_later)
+        return torch.arange(self.n_sequences, self.n_frames, device=before.device) - before
+
+    @cached_property
     def index(self) -> Tensor:
         """(N,) the concatenated row of each packed row."""
         starts = self.lengths.cumsum(0) - self.lengths

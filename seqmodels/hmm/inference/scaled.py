@@ -31,6 +31,8 @@ from seqmodels.onednn import linear
 WIDER_MARGIN = 16  # times the usual margins, for a chain that is slow to forget
 ROWS_AT_ONCE = 1 << 16  # rows looked at at once
 ROWS_PER_SUM = {torch.float32: 1 << 11, torch.float64: 1 << 16}  # rows multiplied up at once: float32 sums stay short
+ROWS_OF_A_PART = 1 << 10  # of a GPU's products
+GATHERED_AT_ONCE = 1 << 26  # numbers that are copied at once there
 RESCALE_EVERY = 16  # steps back after which beta is scaled anew
 
 
@@ -208,9 +210,11 @@ def _products_of_neighbours(alpha: Tensor, ahead: Tensor, packing: Packing) -> T
         from seqmodels.hmm.inference import compiled_recursions
 
         return compiled_recursions.expected_transitions(alpha, ahead, packing)
+    if alpha.device.type != "cpu":
+        return _products_side_by_side(alpha, ahead, packing)
     K = alpha.shape[-1]
     total = torch.zeros(*alpha.shape[:-2], K, K, dtype=torch.float64, device=alpha.device)
-    size = ROWS_AT_ONCE if alpha.is_cuda else ROWS_PER_SUM[alpha.dtype]  # a GPU adds up in parts by itself
+    size = ROWS_PER_SUM[alpha.dtype]
     part, summed = torch.zeros_like(total, dtype=alpha.dtype), 0
     add = part.addmm_ if part.dim() == 2 else part.baddbmm_
     for shift, low, high in packing.spans:
@@ -227,6 +231,31 @@ def _products_of_neighbours(alpha: Tensor, ahead: Tensor, packing: Packing) -> T
                 part.zero_()
                 summed = 0
     return total.add_(part)
+
+
+def _products_side_by_side(alpha: Tensor, ahead: Tensor, packing: Packing) -> Tensor:
+    """The same for a GPU: the frames before are gathered, and parts of them multiplied side by side.
+
+    Runs of rows are as many as there are lengths of sequences, and one product of two narrow matrices keeps a small
+    part of a GPU busy.
+    """
+    K, size = alpha.shape[-1], ROWS_OF_A_PART
+    total = torch.zeros(*alpha.shape[:-2], K, K, dtype=torch.float64, device=alpha.device)
+    rows_at_once = max(1, GATHERED_AT_ONCE // (K * size)) * size
+    later = ahead[..., packing.n_sequences :, :]
+    for start in range(0, len(packing.previous), rows_at_once):
+        previous, after = packing.previous[start : start + rows_at_once], later[..., start : start + rows_at_once, :]
+        by_state = alpha.stride(-2) == 1  # gathered as they lie in memory
+        before = alpha.mT.index_select(-1, previous) if by_state else alpha.index_select(-2, previous).mT  # (..., K, n)
+        n = len(previous) // size * size
+        if n:
+            parts = (
+                before[..., :n].unflatten(-1, (-1, size)).movedim(-2, -3),
+                after[..., :n, :].unflatten(-2, (-1, size)),
+            )
+            total += (parts[0] @ parts[1]).sum(-3, dtype=torch.float64)  # (..., parts, K, K) added up
+        total += before[..., n:] @ after[..., n:, :]
+    return total
 
 
 # -- the recursions over time ------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from seqmodels.hmm.inference.packing import Packing
 SEQUENCES = 16  # of one program: the least that matrix units take
 MOST_SHARED_STATES = 128  # of a transition matrix that registers can take from shared memory
 MOST_STATES = 256
+MOST_NUMBERS = (1 << 31) - 1  # places of densities, which are numbered in 32 bits; a batch has more if a sequence has
 BAND = 16  # rows of a larger one that are read at once
 
 
@@ -130,8 +131,8 @@ def _backward(
 
 
 def can_run(b: Tensor) -> bool:
-    """Whether these kernels are for densities of this precision, number of states and device."""
-    return b.is_cuda and b.dtype == torch.float32 and b.shape[1] <= MOST_STATES
+    """Whether these kernels are for densities of this precision, number and device."""
+    return b.is_cuda and b.dtype == torch.float32 and b.shape[1] <= MOST_STATES and b.numel() <= MOST_NUMBERS
 
 
 def forward(
@@ -140,10 +141,11 @@ def forward(
     """As ``scaled.forward_recursion``, into ``alpha`` (N, K), in memory as ``b`` is, and ``scale`` (N,)."""
     offsets, sizes, steps, grid = _launch(packing)
     K, strides = b.shape[1], (b.stride(0), b.stride(1))
-    _forward[grid](
-        b, starts.contiguous(), transition.contiguous(), alpha, scale, offsets, sizes, steps, K, *strides, flush,
-        **options(K, shared_memory(b.device)),
-    )  # fmt: skip
+    with torch.cuda.device_of(b):  # a kernel is launched on the current device
+        _forward[grid](
+            b, starts.contiguous(), transition.contiguous(), alpha, scale, offsets, sizes, steps, K, *strides, flush,
+            **options(K, shared_memory(b.device)),
+        )  # fmt: skip
 
 
 def backward(
@@ -156,11 +158,12 @@ def backward(
     messages = ahead.new_empty(w, K)
     drifted = torch.zeros(w, dtype=torch.int32, device=ahead.device)
     lengths = packing.lengths[packing.order]
-    _backward[grid](
-        alpha, ahead, scale, ends.contiguous(), transition.T.contiguous(), gamma, messages, drifted,
-        torch.empty_like(scale) if beta_max is None else beta_max, offsets, sizes, lengths, steps, K, *strides, drift,
-        **options(K, shared_memory(ahead.device)),
-    )  # fmt: skip
+    with torch.cuda.device_of(ahead):
+        _backward[grid](
+            alpha, ahead, scale, ends.contiguous(), transition.T.contiguous(), gamma, messages, drifted,
+            torch.empty_like(scale) if beta_max is None else beta_max, offsets, sizes, lengths, steps, K, *strides,
+            drift, **options(K, shared_memory(ahead.device)),
+        )  # fmt: skip
     return messages, drifted.bool()
 
 

@@ -74,6 +74,8 @@ def as_pseudocounts(choice: float | Pseudocounts) -> Pseudocounts:
 
 
 def _spread(count: Any, like: Tensor) -> Tensor:
+    if isinstance(count, int | float):
+        return like.new_full((), count, dtype=torch.float64).expand(like.shape)  # which a GPU need not wait for
     return torch.as_tensor(count, dtype=torch.float64, device=like.device).expand(like.shape)
 
 

@@ -25,6 +25,8 @@ from seqmodels.neural.ops.precision import compute_dtype
 CHUNKED_FROM = 8_192  # symbols
 FUSED_ELEMENTS = 1 << 18  # logits in a block of rows: few enough to stay in a core's cache while they are gone over
 CHUNKED_ELEMENTS = 1 << 20  # logits in a block of symbols
+ON_GPU = 1 << 27  # in a block of either: half a GiB in float32
+KEPT_ON_GPU = 1 << 31  # probabilities: 4 GiB in bfloat16
 
 
 def linear_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
@@ -40,7 +42,7 @@ def linear_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor
         (...) nats.
     """
     h, y = hidden.flatten(0, -2), target.flatten()
-    if len(weight) < CHUNKED_FROM:
+    if _keeps_probabilities(h, len(weight)):
         product_dtype = compute_dtype(hidden)
         sum_dtype = torch.promote_types(product_dtype, torch.float32)
         return _fused_log_prob(h, weight, bias, y, product_dtype, sum_dtype).view(target.shape)
@@ -63,20 +65,9 @@ class _FusedLogProb(torch.autograd.Function):
         product_dtype: torch.dtype,
         sum_dtype: torch.dtype,
     ) -> Tensor:
-        h = hidden.to(product_dtype)
-        w = weight.to(product_dtype)
-        result = torch.empty(len(h), dtype=sum_dtype, device=h.device)
-        probabilities = h.new_empty(len(h), len(w)) if any(ctx.needs_input_grad) else None
-        size = max(1, FUSED_ELEMENTS // len(w))
-        for start in range(0, len(h), size):
-            rows = slice(start, start + size)
-            logits = (h[rows] @ w.t()).to(sum_dtype).add_(bias)
-            p = logits.softmax(1)
-            # The largest probability is one over the sum that the softmax divides by.
-            log_p = logits.gather(1, target[rows, None]).sub_(logits.amax(1, keepdim=True))
-            result[rows] = log_p.add_(p.amax(1, keepdim=True).log_())[:, 0]
-            if probabilities is not None:
-                probabilities[rows] = p
+        h, w, keeps = hidden.to(product_dtype), weight.to(product_dtype), any(ctx.needs_input_grad)
+        compute = _log_prob_on_cpu if h.device.type == "cpu" else _log_prob_on_gpu
+        result, probabilities = compute(h, w, bias, target, sum_dtype, keeps=keeps)
         ctx.save_for_backward(hidden, weight, target, probabilities)
         return result
 
@@ -101,10 +92,10 @@ class _ChunkedLogProb(torch.autograd.Function):
         sum_dtype = torch.promote_types(h.dtype, torch.float32)
         target_logit = torch.zeros(len(h), dtype=sum_dtype, device=h.device)
         log_norm = torch.full_like(target_logit, -torch.inf)
-        for block in _blocks(len(h), len(weight)):
+        for block in _blocks(h, len(weight)):
             logits = _logits(h, weight[block], bias[block], sum_dtype)
-            rows, columns = _targets_within(target, block)
-            target_logit[rows] = logits[rows, columns]
+            column, is_within = _targets_within(target, block)
+            target_logit = torch.where(is_within, logits.gather(1, column[:, None])[:, 0], target_logit)
             largest = logits.amax(1)
             exp_sum = logits.sub_(largest[:, None]).exp_().sum(1)
             log_norm = torch.logaddexp(log_norm, exp_sum.log_().add_(largest))
@@ -120,11 +111,11 @@ class _ChunkedLogProb(torch.autograd.Function):
         d_hidden = torch.zeros_like(h, dtype=log_norm.dtype)
         d_weight = torch.empty_like(weight)
         d_bias = torch.empty_like(bias)
-        for block in _blocks(len(h), len(weight)):
+        for block in _blocks(h, len(weight)):
             d_logits = _logits(h, weight[block], bias[block], log_norm.dtype)
             d_logits.sub_(log_norm[:, None]).exp_().mul_(-g[:, None])
-            rows, columns = _targets_within(target, block)
-            d_logits[rows, columns] += g[rows]
+            column, is_within = _targets_within(target, block)
+            d_logits.scatter_add_(1, column[:, None], torch.where(is_within, g, 0.0)[:, None])
             torch.sum(d_logits, 0, out=d_bias[block])
             d_logits = d_logits.to(ctx.product_dtype)
             d_weight[block] = d_logits.t() @ h
@@ -136,16 +127,63 @@ _fused_log_prob: Callable[..., Tensor] = _FusedLogProb.apply
 _chunked_log_prob: Callable[..., Tensor] = _ChunkedLogProb.apply
 
 
+def _log_prob_on_cpu(
+    h: Tensor, w: Tensor, bias: Tensor, target: Tensor, sum_dtype: torch.dtype, *, keeps: bool
+) -> tuple[Tensor, Tensor | None]:
+    """(N,) nats, and (N, V) the probabilities if they are to be kept."""
+    result = torch.empty(len(h), dtype=sum_dtype, device=h.device)
+    probabilities = h.new_empty(len(h), len(w)) if keeps else None
+    size = max(1, FUSED_ELEMENTS // len(w))
+    for start in range(0, len(h), size):
+        rows = slice(start, start + size)
+        logits = _logits(h[rows], w, bias, sum_dtype)
+        p = logits.softmax(1)
+        # The largest probability is one over the sum that the softmax divides by.
+        log_p = logits.gather(1, target[rows, None]).sub_(logits.amax(1, keepdim=True))
+        result[rows] = log_p.add_(p.amax(1, keepdim=True).log_())[:, 0]
+        if probabilities is not None:
+            probabilities[rows] = p
+    return result, probabilities
+
+
+def _log_prob_on_gpu(
+    h: Tensor, w: Tensor, bias: Tensor, target: Tensor, sum_dtype: torch.dtype, *, keeps: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The same in fewer passes over memory; compiled, in one block, of which the logits in full precision are not
+    written at all.
+    """
+    if torch.compiler.is_compiling():
+        log_p = torch.add((h @ w.t()).to(sum_dtype), bias).log_softmax(1)
+        return log_p.gather(1, target[:, None])[:, 0], log_p.exp().to(h.dtype) if keeps else None
+    result = torch.empty(len(h), dtype=sum_dtype, device=h.device)
+    probabilities = h.new_empty(len(h), len(w)) if keeps else None
+    size = max(1, ON_GPU // len(w))
+    for start in range(0, len(h), size):
+        rows = slice(start, start + size)
+        log_p = torch.add(h[rows] @ w.t(), bias).log_softmax(1)  # the sum is of the wider type
+        result[rows] = log_p.gather(1, target[rows, None])[:, 0]
+        if probabilities is not None:
+            torch.exp(log_p, out=probabilities[rows])
+    return result, probabilities
+
+
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor, sum_dtype: torch.dtype) -> Tensor:
     return (hidden @ weight.to(hidden.dtype).t()).to(sum_dtype).add_(bias)
 
 
 def _targets_within(target: Tensor, block: slice) -> tuple[Tensor, Tensor]:
-    """Rows whose target is in this block of the vocabulary, and its column in the block."""
-    rows = ((target >= block.start) & (target < block.stop)).nonzero()[:, 0]
-    return rows, target[rows] - block.start
+    """The column of each row's target in this block of the vocabulary, and whether it is there; else any column."""
+    column = (target - block.start).clamp(0, block.stop - block.start - 1)
+    return column, column + block.start == target
 
 
-def _blocks(n_rows: int, n_symbols: int) -> list[slice]:
-    size = max(256, CHUNKED_ELEMENTS // n_rows)
+def _blocks(hidden: Tensor, n_symbols: int) -> list[slice]:
+    elements = CHUNKED_ELEMENTS if hidden.device.type == "cpu" else ON_GPU
+    size = max(256, elements // len(hidden))
     return [slice(i, min(i + size, n_symbols)) for i in range(0, n_symbols, size)]
+
+
+def _keeps_probabilities(hidden: Tensor, n_symbols: int) -> bool:
+    if hidden.device.type == "cpu":
+        return n_symbols < CHUNKED_FROM
+    return len(hidden) * n_symbols <= KEPT_ON_GPU

@@ -10,9 +10,14 @@ from torch.nn.utils.rnn import pad_sequence
 
 def pad_right(rows: list[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:
     """Rows (T_i, ...) as a batch (B, T, ...), padded with zeros, and its mask (B, T), True where real."""
-    padded = pad_sequence([torch.as_tensor(row) for row in rows], batch_first=True).to(device)
-    lengths = torch.tensor([len(row) for row in rows], device=device)
+    padded = to_device(pad_sequence([torch.as_tensor(row) for row in rows], batch_first=True), device)
+    lengths = to_device(torch.tensor([len(row) for row in rows]), device)
     return padded, torch.arange(padded.shape[1], device=device) < lengths.unsqueeze(1)
+
+
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """``values``, of the CPU, there: on a GPU by way of pinned memory, so that it need not be waited for."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
 
 
 def reverse_padded(mask: Tensor) -> tuple[Tensor, Tensor]:

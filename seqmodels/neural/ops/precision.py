@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 
 import torch
@@ -25,6 +27,36 @@ def autocast(device: torch.device, precision: torch.dtype | None) -> torch.autoc
     rounded once or twice.
     """
     return torch.autocast(device.type, dtype=precision, enabled=precision is not None, cache_enabled=False)
+
+
+_LOCK = threading.Lock()
+_WITHOUT_TF32 = [0]  # calls that are within ``without_tf32``
+
+
+def without_tf32(x: Tensor) -> AbstractContextManager[None]:
+    """Within, cuDNN's recurrent layers and convolutions of float32 on a GPU have the digits of float32.
+
+    Unless told otherwise it takes TF32 for them, of three digits; torch's own products take float32.
+    """
+    return _without_tf32() if x.is_cuda and not torch.compiler.is_compiling() else nullcontext()
+
+
+@contextmanager
+def _without_tf32() -> Iterator[None]:
+    cudnn = torch.backends.cudnn
+    with _LOCK:
+        before = cudnn.rnn.fp32_precision, cudnn.conv.fp32_precision  # type: ignore[attr-defined]
+        takes_tf32 = _WITHOUT_TF32[0] > 0 or before == ("tf32", "tf32")
+        if takes_tf32:
+            cudnn.allow_tf32 = False
+            _WITHOUT_TF32[0] += 1
+    try:
+        yield
+    finally:
+        if takes_tf32:
+            with _LOCK:
+                _WITHOUT_TF32[0] -= 1
+                cudnn.allow_tf32 = _WITHOUT_TF32[0] == 0
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
@@ -57,7 +89,8 @@ def lstm_layer(
         wide = (states[0].float(), states[1].float())
         with torch.autocast(inputs.device.type, enabled=False):
             return lstm_layer(inputs.float(), wide, weights, training=training, bidirectional=bidirectional)
-    result: tuple[Tensor, Tensor, Tensor] = torch.lstm(
-        inputs, states, tuple(weights), True, 1, 0.0, training, bidirectional, True
-    )
+    with without_tf32(inputs):
+        result: tuple[Tensor, Tensor, Tensor] = torch.lstm(
+            inputs, states, tuple(weights), True, 1, 0.0, training, bidirectional, True
+        )
     return result

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.neural.network import Stepper
-from seqmodels.neural.ops.precision import lacks_lstm, lstm_layer
+from seqmodels.neural.ops.precision import lacks_lstm, lstm_layer, without_tf32
 from seqmodels.neural.recurrent.cell import Cell
 from seqmodels.neural.recurrent.stack import (
     NO_OPTIONS,
@@ -134,7 +134,8 @@ def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Te
         with torch.autocast(inputs.device.type, enabled=False):
             return lstm(rnn, inputs.float(), None if states is None else (states[0].float(), states[1].float()))
     if not (rnn.training and rnn.dropout) or fit_generator() is None:
-        result: tuple[Tensor, States] = rnn(inputs, states)
+        with without_tf32(inputs):
+            result: tuple[Tensor, States] = rnn(inputs, states)
         return result
     n_directions = 2 if rnn.bidirectional else 1
     if states is None:

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from seqmodels.neural.network import Network, Source, State
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
+from seqmodels.neural.ops.precision import without_tf32
 from seqmodels.neural.recurrent.cell import Cell, CellState
 from seqmodels.randomness import torch_dropout
 
@@ -254,7 +255,8 @@ class KernelNetwork(RecurrentNetwork[States, States], ABC):
 
     def all_layers(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
         """Inputs (B, T, d), states (L, B, d) -> hidden (B, T, d), last states, by the fused kernel."""
-        hidden, last = self.rnn(inputs, states[0])
+        with without_tf32(inputs):
+            hidden, last = self.rnn(inputs, states[0])
         return hidden, (last,)
 
     def start(self, n: int, source: Source | None = None) -> States:

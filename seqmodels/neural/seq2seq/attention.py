@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from seqmodels.neural.ops.precision import without_tf32
 from seqmodels.neural.seq2seq.decoder_loop import AttendedSource, QueryMap, additive_score, dot_score
 
 # Which weights of earlier steps a score depends on: those of the last step, their sum over all steps, or none.
@@ -123,7 +124,8 @@ class AdditiveAttention(Attention):
     def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
         """``vᵀ tanh(W q + U k + P f + b)``."""
         if earlier is not None:
-            features = self.features(earlier[:, None, :]).transpose(1, 2)  # (B, S, F)
+            with without_tf32(earlier):
+                features = self.features(earlier[:, None, :]).transpose(1, 2)  # (B, S, F)
             key = key + 2.0 * self.recall(features)
         doubled = 2.0 * self.query(query)[:, :, None, :]
         key = key.to(doubled.dtype)  # as it was before a checkpoint, which holds it in float32

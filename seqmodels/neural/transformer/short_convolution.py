@@ -47,10 +47,12 @@ class ShortConvolution(nn.Module):
         self.map = nn.Linear(n_lags * d_model, d_model, bias=False) if n_lags else None
         if self.map is not None:
             nn.init.normal_(self.map.weight, std=d_model**-0.5)  # each distance adds as much as the step itself
+        else:  # what has no weights has a device all the same
+            self.register_buffer("like", torch.empty(0), persistent=False)
 
     def start(self, batch: int) -> Tensor:
         """The inputs before the first step, zeros ``(batch, n, d)``."""
-        like = torch.empty(0) if self.map is None else self.map.weight
+        like = self.get_buffer("like") if self.map is None else self.map.weight
         return like.new_zeros(batch, self.n_lags, self.d_model)
 
     def forward(self, x: Tensor, recent: Tensor) -> tuple[Tensor, Tensor]:

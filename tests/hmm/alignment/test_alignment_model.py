@@ -244,8 +244,8 @@ def test_sources_of_several_lengths_are_predicted_together(options: dict[str, An
     cursor = model.cursor()
     together, alone = cursor.start(sources, 3), [cursor.start(source) for source in sources]
     for y in (torch.tensor([2, 0, 1]), torch.tensor([1, 1, 0]), torch.tensor([0, 2, 2])):
-        expected = torch.cat([cursor.distribution(state).log_probs() for state in alone])
-        assert_allclose(cursor.distribution(together).log_probs(), expected, rtol=1e-12, atol=1e-12)
+        expected = torch.cat([cursor.distribution(state).log_probs().cpu() for state in alone])
+        assert_allclose(cursor.distribution(together).log_probs().cpu(), expected, rtol=1e-12, atol=1e-12)
         together = cursor.advance(together, y)
         alone = [cursor.advance(state, symbol) for state, symbol in zip(alone, y[:, None], strict=True)]
     length = 4 if model.length_ == "given" else None

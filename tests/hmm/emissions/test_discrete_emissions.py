@@ -13,8 +13,16 @@ from scipy import stats
 from torch import Tensor
 
 from seqmodels import HMM, Sequences
-from seqmodels.hmm.emissions import Emission, emission_of
-from seqmodels.observations import AutoregressiveGaussian, Bernoulli, Columns, GaussianMixture, Observation, Poisson
+from seqmodels.hmm.emissions import Emission, categorical, emission_of
+from seqmodels.observations import (
+    AutoregressiveGaussian,
+    Bernoulli,
+    Categorical,
+    Columns,
+    GaussianMixture,
+    Observation,
+    Poisson,
+)
 from seqmodels.observations.base import past_steps
 from tests.hmm.inference.enumeration import enumerate_paths
 
@@ -255,3 +263,16 @@ def test_a_floor_in_a_group_is_warned_of() -> None:
     observation = Columns([(GaussianMixture(1, min_covariance=5.0), 3), (Bernoulli(), 1)])
     with pytest.warns(UserWarning, match="2 state.* min_covariance=5.0"):
         HMM(2, observation=observation, max_iter=2).fit(x)
+
+
+@pytest.mark.parametrize("one_hot_up_to", [0, 7])
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_counts_of_symbols_on_a_gpu_are_those_of_the_cpu(
+    one_hot_up_to: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(categorical, "ONE_HOT_UP_TO", one_hot_up_to)
+    monkeypatch.setattr(categorical, "ON_GPU", 7 * 1024)  # two parts
+    generator = torch.Generator().manual_seed(0)
+    x, gamma = torch.randint(7, (1500,), generator=generator), torch.rand(1500, K, generator=generator, dtype=dtype)
+    (expected,) = emission_of(Categorical(), 7).statistics(torch.zeros(K, 7), x, None, gamma)
+    assert_allclose(categorical.counts_on_gpu(x, gamma, 7), expected, rtol=1e-6 if dtype == torch.float32 else 1e-13)

@@ -18,18 +18,27 @@ import triton.backends.nvidia
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from seqmodels.hmm.emissions import triton_mixtures
 from seqmodels.hmm.inference import triton_kernels
 
 INTEGERS = {"offsets": "*i64", "sizes": "*i64", "lengths": "*i64", "steps": "*i64", "drifted": "*i32"}
-NUMBERS = {"K": "i32", "stride_row": "i32", "flush": "fp32", "drift": "fp32"}
+NUMBERS = {
+    **dict.fromkeys(("K", "M", "n", "stride", "stride_row"), "i32"),
+    **dict.fromkeys(("flush", "drift", "smallest"), "fp32"),
+}
 TOOLS = Path(triton.backends.nvidia.__path__[0]) / "bin"
 
 
-def compiled(kernel: Any, n_states: int, capability: int, memory: int) -> dict[str, Any]:
+def recursion(kernel: Any, n_states: int, capability: int, memory: int) -> dict[str, Any]:
     """What became of a kernel where the states of a frame lie beside each other."""
     options = triton_kernels.options(n_states, memory)
     launch = {name: options.pop(name) for name in ("num_warps", "num_stages")}
-    constants = {**options, "stride_state": 1}
+    found = compiled(kernel, {**options, "stride_state": 1}, launch, capability)
+    return {**found, "states": n_states, "is_shared": options["SHARED"]}
+
+
+def compiled(kernel: Any, constants: dict[str, Any], launch: dict[str, Any], capability: int) -> dict[str, Any]:
+    """What became of a kernel with these constants."""
     signature = {
         name: "constexpr" if name in constants else NUMBERS.get(name, INTEGERS.get(name, "*fp32"))
         for name in kernel.arg_names
@@ -53,14 +62,15 @@ def compiled(kernel: Any, n_states: int, capability: int, memory: int) -> dict[s
     assert stack is not None, usage
     return {
         "kernel": kernel.__name__,
-        "states": n_states,
-        "is_shared": options["SHARED"],
         "memory": result.metadata.shared,
         "spilled": int(stack[1]),
     }
 
 
 if __name__ == "__main__":
+    capability, memory = map(int, sys.argv[1:])
     for n_states in (16, 64, 128, 256):
         for kernel in (triton_kernels._forward, triton_kernels._backward):
-            print(json.dumps(compiled(kernel, n_states, *map(int, sys.argv[1:]))))
+            print(json.dumps(recursion(kernel, n_states, capability, memory)))
+    tile = {"COMPONENTS": 8, "FRAMES": triton_mixtures.TILE // 8}
+    print(json.dumps(compiled(triton_mixtures._sum_up, tile, {"num_warps": triton_mixtures.WARPS}, capability)))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from seqmodels.hmm.inference import filter, forward_backward, log_space, scaled, smooth, textbook
 from seqmodels.hmm.inference.densities import LogDensities
+from seqmodels.hmm.inference.packing import Packing
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.trellis import Posterior, Trellis
@@ -434,3 +435,18 @@ def test_shapes_are_checked() -> None:
         forward_backward(initial, transition, log_b.half())
     with pytest.raises(ValueError, match="sequence 1 is empty"):
         forward_backward(initial, transition, log_b, lengths=[5, 0])
+
+
+@pytest.mark.parametrize("by_state", [False, True])
+@pytest.mark.parametrize("lead", [(), (2,)])
+def test_products_side_by_side_are_those_of_runs_of_rows(
+    lead: tuple[int, ...], by_state: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scaled, "ROWS_OF_A_PART", 4)
+    monkeypatch.setattr(scaled, "GATHERED_AT_ONCE", 3 * 4 * 5)  # five parts
+    packing, generator = Packing.of([1, 40, 13, 13, 7]), torch.Generator().manual_seed(0)
+    alpha, ahead = torch.rand(2, *lead, packing.n_frames, 3, generator=generator, dtype=torch.float64)
+    if by_state:
+        alpha, ahead = (a.mT.contiguous().mT for a in (alpha, ahead))
+    expected = scaled._products_of_neighbours(alpha, ahead, packing)
+    torch.testing.assert_close(scaled._products_side_by_side(alpha, ahead, packing), expected, rtol=1e-12, atol=0)

@@ -275,6 +275,16 @@ def test_float32_ends_where_float64_does() -> None:
     assert_allclose(b.history["objective"], a.history["objective"], rtol=1e-4)
 
 
+def test_a_batch_has_its_part_of_the_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "memory_of_process", lambda device: 128.0 * (1 << 30))
+
+    def most(dtype: torch.dtype) -> int:
+        x = vectors(9, "plain")
+        return Corpus(x, [1.0] * len(x), None, 0, 3, 4, torch.device("cuda"), dtype).frames_at_once
+
+    assert (most(torch.float32), most(torch.float64)) == ((1 << 30) // 4, (1 << 29) // 4)
+
+
 def test_the_past_of_each_frame() -> None:
     x = [np.arange(6.0).reshape(3, 2), np.array([[9.0, 9.0]])]
     (batch,) = Corpus(x, [1.0, 1.0], None, 2, 3, 4, CPU, F64).batches

@@ -165,7 +165,7 @@ def fit(monkeypatch: pytest.MonkeyPatch, together: int, x: list[np.ndarray], **o
 
 def test_the_best_of_groups_is_the_best_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     x, n = series(30, 20), 4
-    options: dict[str, Any] = {"observation": GaussianMixture(1), "n_init": n, "max_iter": 8}
+    options: dict[str, Any] = {"observation": GaussianMixture(1), "n_init": n, "max_iter": 8, "device": "cpu"}
     alone, one_by_one = fit(monkeypatch, 0, x, **options)
     by_three, threes = fit(monkeypatch, 3 * 3 * 50, x, **options)
     together, all_at_once = fit(monkeypatch, 1 << 20, x, **options)
@@ -216,7 +216,7 @@ def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
             return super().out_of_time(seconds)
 
     monkeypatch.setattr("seqmodels.hmm.model.StopRule", Watched)
-    HMM(2, n_init=4, max_seconds=100.0, max_iter=1).fit(series(20))
+    HMM(2, n_init=4, max_seconds=100.0, max_iter=1, device="cpu").fit(series(20))
     assert set(caps) == {100.0}
 
 

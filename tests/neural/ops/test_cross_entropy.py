@@ -41,6 +41,23 @@ def test_values_and_gradients_are_those_of_a_softmax(at_once: int, monkeypatch: 
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("at_once", [1, 7_000, 1 << 20])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_form_for_a_gpu_gives_the_same(at_once: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cross_entropy, "ON_GPU", at_once)
+    sum_dtype = torch.promote_types(dtype, torch.float32)
+    inputs = [x.detach().to(dtype) for x in (drawn(8, WIDTH), drawn(SYMBOLS, WIDTH))] + [drawn(SYMBOLS).to(sum_dtype)]
+    target = torch.randint(SYMBOLS, (8,), generator=torch.Generator().manual_seed(0))
+    expected = cross_entropy._log_prob_on_cpu(*inputs, target, sum_dtype, keeps=True)
+    with torch.no_grad():
+        found = cross_entropy._log_prob_on_gpu(*inputs, target, sum_dtype, keeps=True)
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+        compiled = cross_entropy._log_prob_on_gpu(*inputs, target, sum_dtype, keeps=True)
+    for log_p, p in (found, compiled):
+        torch.testing.assert_close(log_p, expected[0], rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(p, expected[1], rtol=8e-3 if dtype == torch.bfloat16 else 1e-12, atol=1e-12)
+
+
 @pytest.mark.usefixtures("algorithm")
 def test_half_precision_is_autocasts() -> None:
     inputs = [x.detach().float() for x in (drawn(*ROWS, WIDTH), drawn(SYMBOLS, WIDTH), drawn(SYMBOLS))]

@@ -1,0 +1,60 @@
+"""Sums over the components of mixtures as a kernel for a GPU: each density is read once and written once.
+
+As operations one by one they are eight passes over memory, of what is by far the largest array of an E-step.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+MOST_COMPONENTS = 64
+TILE = 2048  # densities of a program
+WARPS = 4
+
+
+@triton.jit
+def _sum_up(
+    components, exponent, factor, M, K, n, stride, smallest,
+    COMPONENTS: tl.constexpr, FRAMES: tl.constexpr,
+):  # fmt: skip
+    frame = tl.program_id(0).to(tl.int64) * FRAMES + tl.arange(0, FRAMES)
+    state = tl.program_id(1).to(tl.int64)
+    component = tl.arange(0, COMPONENTS)
+    is_frame = frame < n
+    mask = (component < M)[:, None] & is_frame[None, :]
+    cell = (component[:, None] * K + state) * n + frame[None, :]
+    values = tl.load(components + cell, mask=mask, other=float("-inf"))
+    peak = tl.max(values, 0)
+    shift = tl.where(peak == float("-inf"), 0.0, peak)  # nothing explains such a frame, and its sum is not NaN
+    scaled = tl.maximum(values - shift[None, :], smallest, propagate_nan=tl.PropagateNan.ALL)
+    scaled = tl.where(mask, tl.exp2(scaled), 0.0)
+    tl.store(components + cell, scaled, mask=mask)
+    tl.store(exponent + state * stride + frame, peak, mask=is_frame)
+    tl.store(factor + state * stride + frame, tl.sum(scaled, 0), mask=is_frame)
+
+
+def can_run(components: Tensor, exponent: Tensor) -> bool:
+    """Whether the kernel is for ``components (M, K, n)`` of this device, precision and number."""
+    return (
+        components.is_cuda
+        and components.dtype == exponent.dtype
+        and len(components) <= MOST_COMPONENTS
+        and components.is_contiguous()
+    )
+
+
+def sum_up(components: Tensor, exponent: Tensor, factor: Tensor, smallest: float) -> None:
+    """Components ``(M, K, n)`` as powers of two over the largest of each state, in place of their logarithms.
+
+    That largest, and their sum, are written to ``exponent`` and ``factor``, both ``(K, n)`` with frames side by side.
+    """
+    m, k, n = components.shape
+    size = max(2, int(triton.next_power_of_2(m)))
+    with torch.cuda.device_of(components):  # a kernel is launched on the current device
+        _sum_up[(triton.cdiv(n, TILE // size), k)](
+            components, exponent, factor, m, k, n, exponent.stride(0), smallest,
+            COMPONENTS=size, FRAMES=TILE // size, num_warps=WARPS,
+        )  # fmt: skip
