@@ -361,6 +361,9 @@ def test_sequences_are_dealt_where_the_loops_of_many_states_are_compiled(monkeyp
     monkeypatch.setattr(segments, "FEWEST_FRAMES_COMPILED", 1)
     emission, (batch,) = deal(symbols(5), Categorical())
     assert [len(batch.dealt(1, k, F64)) for k in (3, 16, 17, 64, 65)] == [1, 1, 3, 3, 1]
+    monkeypatch.setattr(segments, "FEWEST_FRAMES_COMPILED", len(batch.x))
+    assert len(batch.dealt(1, 17, F64)) == 1  # what each had would not be compiled
+    monkeypatch.setattr(segments, "FEWEST_FRAMES_COMPILED", 1)
     first = begin(emission, [batch], k=17)
     found = expect(first, emission, [batch])
     torch.set_num_threads(1)
