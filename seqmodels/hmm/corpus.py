@@ -22,7 +22,7 @@ from seqmodels.encodings import Encoding
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.densities import Densities, clamped, possible_states
 from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.inference.segments import Segments, runs_compiled
+from seqmodels.hmm.inference.segments import FEW_STATES, Segments, runs_compiled
 from seqmodels.hmm.inference.threads import WORTH_A_RECURSION
 from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.missing_past import Beliefs, PastFilter, with_beliefs
@@ -89,13 +89,11 @@ class PackedBatch:
         Each has long and short ones, and memory of its own. They are packed once, if this is the only batch.
         """
         n, sequences = torch.get_num_threads(), self.segments.n_sequences
-        is_dealt = (
-            1 < n <= sequences
-            and self.x.device.type == "cpu"
-            and self.segments.is_whole
-            and n_chains * n_states**2 * (sequences // n) >= WORTH_A_RECURSION[dtype]
-            and not runs_compiled(n_states, len(self.x), self.x.device)  # which are shared as they are
-        )
+        if runs_compiled(n_states, len(self.x), self.x.device):  # of few states, loops are shared as they are
+            is_faster = n_states > FEW_STATES and runs_compiled(n_states, len(self.x) // n, self.x.device)
+        else:
+            is_faster = n_chains * n_states**2 * (sequences // n) >= WORTH_A_RECURSION[dtype]
+        is_dealt = 1 < n <= sequences and self.x.device.type == "cpu" and self.segments.is_whole and is_faster
         if not is_dealt:
             return [self]
         *scratches, kept = self.scratch.of_threads(n + 1)

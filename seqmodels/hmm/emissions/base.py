@@ -24,6 +24,7 @@ SUMMED = 512  # frames added up in float32
 FEW_PARTS = 8  # so few small matrices are quicker added up one by one
 IN_CACHE = 1 << 19  # numbers that a block of frames may need at once on a CPU,
 ON_GPU = 1 << 26  # and on a GPU
+MOST_ROWS = 1 << 14  # frames of a block on a CPU
 MANY_STATES = 16  # states from which symbols alone do not tell them apart
 
 
@@ -122,9 +123,9 @@ def emission_of(observation: Observation, size: int) -> Emission:
     )
 
 
-def row_blocks(n_frames: int, width: int, device: torch.device) -> Iterator[slice]:
-    """Blocks of frames, of ``width`` numbers each: on a CPU as many as its cache can hold."""
-    max_rows = min(IN_CACHE // width, 1 << 14) if device.type == "cpu" else ON_GPU // width
+def row_blocks(n_frames: int, width: int, device: torch.device, most: int = MOST_ROWS) -> Iterator[slice]:
+    """Blocks of frames, of ``width`` numbers each: on a CPU as many as its cache can hold, and ``most``."""
+    max_rows = min(IN_CACHE // width, most) if device.type == "cpu" else ON_GPU // width
     size = max(SUMMED, max_rows // SUMMED * SUMMED)
     for start in range(0, n_frames, size):
         yield slice(start, min(start + size, n_frames))

@@ -8,7 +8,8 @@ adds to the statistics (``pseudo_frames``).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,15 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.emissions import missing, quadratic
-from seqmodels.hmm.emissions.base import Emission, Statistics, add_sums, emission_of, row_blocks
+from seqmodels.hmm.emissions.base import (
+    MOST_ROWS,
+    SUMMED,
+    Emission,
+    Statistics,
+    add_sums,
+    emission_of,
+    row_blocks,
+)
 from seqmodels.hmm.emissions.kmeans import grouped_labels, kmeans_labels
 from seqmodels.hmm.emissions.mixture_components import (
     UNDERFLOW,
@@ -78,16 +87,18 @@ class GaussianMixtureEmission(Emission):
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         shape = (self.observation.n_densities, len(table), len(x))
-        return mixture_log_prob(self._blocks(table, x, dtype, None), shape, dtype, x.device)
+        return mixture_log_prob(self._blocks(table, self._frames(x), dtype, None), shape, dtype, x.device)
 
     def evaluate(
         self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
     ) -> tuple[Densities, Any]:
-        compiled = self._compiled_densities(table, x, dtype, scratch)
+        frames = scratch.once(x, self._frames)
+        compiled = self._compiled_densities(table, frames, dtype)
         if compiled is not None:
             return compiled, compiled
         shape = (self.observation.n_densities, len(table), len(x))
-        return mixture_densities(self._blocks(table, x, dtype, scratch), shape, dtype, x.device, scratch)
+        blocks = self._blocks(table, frames, dtype, scratch)
+        return mixture_densities(blocks, shape, dtype, x.device, scratch, has_missing=frames.has_missing)
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         if memo is None:
@@ -95,7 +106,7 @@ class GaussianMixtureEmission(Emission):
         if not isinstance(memo, Memo):
             sums = memo.expected_sums(gamma)
             return (self._with_all_counts(sums, has_missing=sums.shape[2] == self._height(has_missing=True)),)
-        has_missing = bool(torch.isnan(x).any())
+        has_missing = memo.has_missing
         normal = self._normal(table) if has_missing and not self.diagonal else None
         m, height = self.observation.n_densities, self._height(has_missing)
         total = torch.zeros(m * len(table), height, dtype=torch.float64, device=x.device)
@@ -117,10 +128,10 @@ class GaussianMixtureEmission(Emission):
         return sums[..., : self._width] if has_missing or not self.diagonal else self._with_counts(sums)
 
     def _blocks(
-        self, table: Tensor, x: Tensor, dtype: torch.dtype, scratch: Scratch | None
+        self, table: Tensor, frames: _Frames, dtype: torch.dtype, scratch: Scratch | None
     ) -> Iterator[ComponentBlock]:
         """``(M, K, n)`` log2 of w N of every component and frame; on scratch, if all are to be kept."""
-        has_missing = bool(torch.isnan(x).any())
+        x, has_missing = frames.x, frames.has_missing
         theta, signal = self._coefficients(table)
         if quadratic.cancels(signal):
             yield from self._blocks_by_deviation(table, x, has_missing)
@@ -128,43 +139,41 @@ class GaussianMixtureEmission(Emission):
         if has_missing and not self.diagonal:
             yield from self._blocks_by_pattern(table, x, dtype)
             return
-        compute_dtype = quadratic.precise_enough(signal, x, dtype)
+        compute_dtype = quadratic.precise_enough(signal, x, dtype, frames.largest)
         theta = (self._padded(theta, has_missing) * LOG2E).to(compute_dtype)
         space = None if scratch is None else scratch.buffer("components", (len(x), len(theta)), compute_dtype, x.device)
-        # Of diagonal Gaussians the features are few, and the same in every E-step.
-        all_features = (
-            scratch.once(x, self._transposed)[0] if scratch and self.diagonal and compute_dtype == x.dtype else None
-        )
-        for rows in row_blocks(len(x), max(theta.shape), x.device):
-            if all_features is None:
-                features = self._features(quadratic.squarable(x[rows], compute_dtype), has_missing)
-            else:
-                features = all_features[:, rows]
-            n = features.shape[1]
-            log2_densities = theta.new_empty(len(theta), n) if space is None else space[rows].view(len(theta), -1)
+        # A product of oneDNN's is fast on whole matrices: blocks have as many frames as are summed up at once.
+        most = SUMMED if is_worth_onednn(theta, x[:SUMMED].T) else MOST_ROWS
+        if scratch is not None and self.diagonal and compute_dtype == x.dtype:
+            blocks: Iterable[tuple[slice, Tensor]] = frames.blocks(max(theta.shape), most)
+        else:
+            blocks = (
+                (rows, self._features(quadratic.squarable(x[rows], compute_dtype), has_missing))
+                for rows in row_blocks(len(x), max(theta.shape), x.device, most)
+            )
+        for rows, features in blocks:
+            shape = (self.observation.n_densities, len(table), features.shape[1])
+            result = None if space is None else space[rows].view(len(theta), -1)
             if is_worth_onednn(theta, features):
-                log2_densities.copy_(linear(theta, features.contiguous().mT))
+                log2_densities = linear(theta, features.mT)
             else:
-                torch.mm(theta, features, out=log2_densities)
-            by_component = log2_densities.view(self.observation.n_densities, len(table), -1)
-            yield ComponentBlock(rows, by_component, features if self.diagonal else None)
+                log2_densities = torch.mm(theta, features, out=result)
+            to = None if result is None else result.view(shape)
+            yield ComponentBlock(rows, log2_densities.view(shape), features if self.diagonal else None, result=to)
 
-    def _compiled_densities(
-        self, table: Tensor, x: Tensor, dtype: torch.dtype, scratch: Scratch
-    ) -> CompiledMixtures | None:
+    def _compiled_densities(self, table: Tensor, frames: _Frames, dtype: torch.dtype) -> CompiledMixtures | None:
         """All densities by compiled loops; None where matrix products are faster or more precise."""
-        m, height = self.observation.n_densities, self._height(has_missing=True)
+        x, m, height = frames.x, self.observation.n_densities, self._height(has_missing=True)
         is_small = m * len(table) <= MOST_COMPONENTS_COMPILED and height <= MOST_FEATURES_COMPILED
         if not (is_small and self.diagonal and x.dtype == dtype and loops_are_worth_compiling(len(x), x.device)):
             return None
         theta, signal = self._coefficients(table)
-        if quadratic.cancels(signal) or quadratic.precise_enough(signal, x, dtype) != dtype:
+        if quadratic.cancels(signal) or quadratic.precise_enough(signal, x, dtype, frames.largest) != dtype:
             return None
         from seqmodels.hmm.emissions.compiled_mixtures import CompiledMixtures
 
-        features, has_missing = scratch.once(x, self._transposed)
-        theta = (self._padded(theta, has_missing) * LOG2E).to(dtype)
-        return CompiledMixtures(theta.view(m, len(table), -1), features, UNDERFLOW[dtype])
+        theta = (self._padded(theta, frames.has_missing) * LOG2E).to(dtype)
+        return CompiledMixtures(theta.view(m, len(table), -1), frames.features, UNDERFLOW[dtype])
 
     def _blocks_by_pattern(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[ComponentBlock]:
         """The same under full covariances, of marginal densities."""
@@ -192,10 +201,8 @@ class GaussianMixtureEmission(Emission):
                 by_component = (log_weights + log_densities).mul_(LOG2E).permute(1, 2, 0).contiguous()
                 yield ComponentBlock(rows[part], by_component, observed=observed)
 
-    def _transposed(self, x: Tensor) -> tuple[Tensor, bool]:
-        """All features of a batch, and whether values are missing."""
-        has_missing = bool(torch.isnan(x).any())
-        return self._features(x, has_missing), has_missing
+    def _frames(self, x: Tensor) -> _Frames:
+        return _Frames(x, self._features)
 
     def _features(self, x: Tensor, has_missing: bool) -> Tensor:
         """``(F, n)``, with rows of zeros up to a height that matrix products are fast on."""
@@ -379,6 +386,42 @@ class GaussianMixtureEmission(Emission):
             "means_": means.numpy() * scale + shift,
             "covariances_": covariances,
         }
+
+
+class _Frames:
+    """What EM asks of the frames of a batch at every step, ``x (N, D)``; computed when it is first asked for.
+
+    Of diagonal Gaussians the features are few, and kept too.
+    """
+
+    def __init__(self, x: Tensor, features: Callable[[Tensor, bool], Tensor]) -> None:
+        self.x = x
+        self._features_of = features
+        self._block_size: tuple[int, int] | None = None
+        self._blocks: list[tuple[slice, Tensor]] = []
+
+    @cached_property
+    def has_missing(self) -> bool:
+        """Whether values are missing."""
+        return bool(torch.isnan(self.x).any())
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest absolute value."""
+        return quadratic.largest_value(self.x)
+
+    @cached_property
+    def features(self) -> Tensor:
+        """``(F, N)``."""
+        return self._features_of(self.x, self.has_missing)
+
+    def blocks(self, width: int, most: int) -> list[tuple[slice, Tensor]]:
+        """The rows of each block, as ``row_blocks`` has them, and their features ``(F, n)``, contiguous."""
+        if self._block_size != (width, most):
+            rows = row_blocks(len(self.x), width, self.x.device, most)
+            self._blocks = [(part, self._features_of(self.x[part], self.has_missing)) for part in rows]
+            self._block_size = width, most
+        return self._blocks
 
 
 def _expected_sums(resp: Tensor, x: Tensor, normal: tuple[Tensor, Tensor], observed: Tensor) -> Tensor:

@@ -21,18 +21,21 @@ class ComponentBlock:
     where they are cheaper to make again than to keep; ``observed (D,)``: the features observed in these frames, or None
     if all are.
 
-    Once summed, ``components`` are densities over the largest of each state, unless M = 1.
+    Once summed, ``components`` are densities over the largest of each state, on ``result`` where it is given; of M = 1
+    nothing is kept.
     """
 
     rows: slice | Tensor
     components: Tensor
     features: Tensor | None = None
     observed: Tensor | None = None
+    result: Tensor | None = None
 
     def sum_up(self, exponent: Tensor, factor: Tensor | None) -> None:
         """Write the sum over components as ``factor · 2^exponent``, ``(K, N)``; None: there is one component."""
         if factor is None:
             exponent[:, self.rows] = self.components[0].to(exponent.dtype)
+            self.components = self.components.new_empty(0)
             return
         smallest = UNDERFLOW[self.components.dtype]
         if isinstance(self.rows, slice) and _on_gpu(self.components, exponent):
@@ -40,13 +43,16 @@ class ComponentBlock:
 
             triton_mixtures.sum_up(self.components, exponent[:, self.rows], factor[:, self.rows], smallest)
             return
+        result = self.components if self.result is None else self.result
         if isinstance(self.rows, slice) and self.components.dtype == exponent.dtype:  # in place
             peak = torch.amax(self.components, 0, out=exponent[:, self.rows])
-            torch.sum(self.components.sub_(peak).clamp_(min=smallest).exp2_(), 0, out=factor[:, self.rows])
+            self.components = torch.sub(self.components, peak, out=result).clamp_(min=smallest).exp2_()
+            torch.sum(self.components, 0, out=factor[:, self.rows])
         else:
             peak = self.components.amax(0)
             exponent[:, self.rows] = peak.to(exponent.dtype)
-            factor[:, self.rows] = self.components.sub_(peak).clamp_(min=smallest).exp2_().sum(0).to(factor.dtype)
+            self.components = torch.sub(self.components, peak, out=result).clamp_(min=smallest).exp2_()
+            factor[:, self.rows] = self.components.sum(0).to(factor.dtype)
 
     def responsibilities(self, gamma: Tensor, factor: Tensor | None) -> Tensor:
         """``(M·K, n)``: posteriors of state and component, from those of the states, ``gamma (N, K)``; uses all up."""
@@ -71,10 +77,11 @@ def _on_gpu(components: Tensor, exponent: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Memo:
-    """The blocks of all frames, summed over components, and the factors of the sums."""
+    """The blocks of all frames, summed over components, the factors of the sums, and whether values are missing."""
 
     blocks: list[ComponentBlock]
     factor: Tensor | None
+    has_missing: bool = False
 
 
 def mixture_densities(
@@ -83,6 +90,8 @@ def mixture_densities(
     dtype: torch.dtype,
     device: torch.device,
     scratch: Scratch,
+    *,
+    has_missing: bool = False,
 ) -> tuple[PowerDensities, Memo]:
     """Densities of N frames in K states of M components, ``shape`` ``(M, K, N)``, and the blocks, summed."""
     exponent, factor = _sums(shape, dtype, device, scratch)
@@ -90,7 +99,7 @@ def mixture_densities(
     for block in blocks:
         block.sum_up(exponent, factor)
         summed.append(block)
-    return PowerDensities(exponent, factor), Memo(summed, factor)
+    return PowerDensities(exponent, factor), Memo(summed, factor, has_missing)
 
 
 def mixture_log_prob(

@@ -46,15 +46,17 @@ def coefficients(precision: Tensor, linear: Tensor, constant: Tensor) -> Tensor:
     return torch.cat([products, linear, constant.unsqueeze(-1)], dim=-1)
 
 
-def precise_enough(signal: Tensor, x: Tensor, dtype: torch.dtype) -> torch.dtype:
+def precise_enough(signal: Tensor, x: Tensor, dtype: torch.dtype, largest: float | None = None) -> torch.dtype:
     """``dtype``, or float64 where θ · φ is the small difference of large terms; ``signal``: μᵀΣ⁻¹μ of each Gaussian.
 
     Near its mean a Gaussian adds up terms as large as its signal. In float32 the sum is off by about ``1e-7 √D`` times
     that (measured over 1 to 39 features, correlated or not); how narrow the Gaussian is does not matter by itself.
-    Frames ``x (N, D)`` so far away that float32 cannot square them need float64, too.
+    Frames ``x (N, D)`` so far away that float32 cannot square them need float64, too; ``largest``: ``largest_value(x)``
+    if it is known.
     """
     imprecise = math.sqrt(x.shape[1]) * float(signal.amax()) > MAX_SIGNAL_FLOAT32
-    return torch.float64 if imprecise or _largest(x) > MAX_SQUARED_FLOAT32 else dtype
+    size = largest_value(x) if largest is None else largest
+    return torch.float64 if imprecise or size > MAX_SQUARED_FLOAT32 else dtype
 
 
 def cancels(signal: Tensor) -> bool:
@@ -62,7 +64,8 @@ def cancels(signal: Tensor) -> bool:
     return float(signal.amax()) > MAX_SIGNAL_FLOAT64
 
 
-def _largest(x: Tensor) -> float:
+def largest_value(x: Tensor) -> float:
+    """The largest absolute value, missing ones (NaN) left out."""
     if x.numel() == 0:
         return 0.0
     lowest, highest = (float(bound) for bound in torch.aminmax(x))

@@ -1,12 +1,12 @@
 """The recursions of ``scaled`` as compiled loops, for a CPU and few states; numba compiles them when first called.
 
-With few states a step is little arithmetic, and calling one tensor operation after another takes most of the time. Here
-a block of ``WIDTH`` sequences is taken from its first time to its last; each is one place in loops as long as the block
-is wide, which the compiler turns into vector instructions, and messages stay in the cache nearest to the processor.
-Blocks are shared among as many threads as torch uses.
+With few states a step is little arithmetic, and calling one tensor operation after another takes most of the time; and
+between two calls only one thread can be at work. Here a block of ``WIDTH`` sequences is taken from its first time to
+its last; each is one place in loops as long as the block is wide, which the compiler turns into vector instructions,
+and messages stay in the cache nearest to the processor. Blocks are shared among as many threads as torch uses.
 
 Arrays stand as ``(K, N)``, a row of frames for each state; buffers are ``(K · WIDTH)``, of which a block that has fewer
-sequences uses a part: inner loops have one length, and what stands in the rest is never read.
+sequences uses a part: inner loops have one length, and what is computed in the rest is never used.
 """
 
 from __future__ import annotations
@@ -32,29 +32,47 @@ WORTH_SHARING = 20_000_000  # multiplications from which a second thread gains
 
 @compiled(any_order=True)
 def _multiply(matrix: np.ndarray, factor: np.ndarray, product: np.ndarray) -> None:
-    """``product[j] = Σ_i matrix[i, j] factor[i]``, of buffers."""
+    """``product[j] = Σ_i matrix[i, j] factor[i]``, of buffers; four by four, so that registers hold what is summed."""
     K = len(matrix)
-    for j in range(K):
-        to, weight = j * WIDTH, matrix[0, j]
+    whole = K - K % 4
+    for j in range(0, whole, 4):
+        p = product[j * WIDTH : (j + 1) * WIDTH]
+        q = product[(j + 1) * WIDTH : (j + 2) * WIDTH]
+        r = product[(j + 2) * WIDTH : (j + 3) * WIDTH]
+        s = product[(j + 3) * WIDTH : (j + 4) * WIDTH]
         for n in range(WIDTH):
-            product[to + n] = weight * factor[n]
-        i = 1
-        while i + 4 <= K:
-            w0, w1, w2, w3 = matrix[i, j], matrix[i + 1, j], matrix[i + 2, j], matrix[i + 3, j]
-            at = i * WIDTH
+            p[n] = 0
+            q[n] = 0
+            r[n] = 0
+            s[n] = 0
+        for i in range(0, whole, 4):
+            p0, p1, p2, p3 = matrix[i, j], matrix[i + 1, j], matrix[i + 2, j], matrix[i + 3, j]
+            q0, q1, q2, q3 = matrix[i, j + 1], matrix[i + 1, j + 1], matrix[i + 2, j + 1], matrix[i + 3, j + 1]
+            r0, r1, r2, r3 = matrix[i, j + 2], matrix[i + 1, j + 2], matrix[i + 2, j + 2], matrix[i + 3, j + 2]
+            s0, s1, s2, s3 = matrix[i, j + 3], matrix[i + 1, j + 3], matrix[i + 2, j + 3], matrix[i + 3, j + 3]
+            f = factor[i * WIDTH : (i + 4) * WIDTH]
             for n in range(WIDTH):
-                product[to + n] += (
-                    w0 * factor[at + n]
-                    + w1 * factor[at + WIDTH + n]
-                    + w2 * factor[at + 2 * WIDTH + n]
-                    + w3 * factor[at + 3 * WIDTH + n]
-                )
-            i += 4
-        while i < K:
-            weight, at = matrix[i, j], i * WIDTH
+                f0, f1, f2, f3 = f[n], f[WIDTH + n], f[2 * WIDTH + n], f[3 * WIDTH + n]
+                p[n] += p0 * f0 + p1 * f1 + p2 * f2 + p3 * f3
+                q[n] += q0 * f0 + q1 * f1 + q2 * f2 + q3 * f3
+                r[n] += r0 * f0 + r1 * f1 + r2 * f2 + r3 * f3
+                s[n] += s0 * f0 + s1 * f1 + s2 * f2 + s3 * f3
+        for i in range(whole, K):
+            p0, q0, r0, s0 = matrix[i, j], matrix[i, j + 1], matrix[i, j + 2], matrix[i, j + 3]
+            f = factor[i * WIDTH : (i + 1) * WIDTH]
             for n in range(WIDTH):
-                product[to + n] += weight * factor[at + n]
-            i += 1
+                p[n] += p0 * f[n]
+                q[n] += q0 * f[n]
+                r[n] += r0 * f[n]
+                s[n] += s0 * f[n]
+    for j in range(whole, K):
+        p, weight = product[j * WIDTH : (j + 1) * WIDTH], matrix[0, j]
+        for n in range(WIDTH):
+            p[n] = weight * factor[n]
+        for i in range(1, K):
+            weight, f = matrix[i, j], factor[i * WIDTH : (i + 1) * WIDTH]
+            for n in range(WIDTH):
+                p[n] += weight * f[n]
 
 
 @compiled(any_order=True)
@@ -66,6 +84,12 @@ def _add_up(buffer: np.ndarray, total: np.ndarray) -> None:
         at = j * WIDTH
         for n in range(WIDTH):
             total[n] += buffer[at + n]
+
+
+@compiled(any_order=True)
+def _width_read(row: int, running: int, b: np.ndarray) -> int:
+    """Frames to read from a row on for the ``running`` ones: a whole block where there are so many."""
+    return WIDTH if row + WIDTH <= b.shape[1] else running
 
 
 @compiled(any_order=True)
@@ -91,9 +115,10 @@ def _forward_block(
         row, running = offsets[t] + ranks[0], min(offsets[t + 1] - offsets[t], ranks[1]) - ranks[0]
         if running <= 0:
             break
+        width = _width_read(row, running, b)
         for j in range(K):
-            at, b_j = j * WIDTH, b[j, row : row + running]
-            for n in range(running):
+            at, b_j = j * WIDTH, b[j, row : row + width]
+            for n in range(width):
                 joint[at + n] = predicted[at + n] * b_j[n]
         _add_up(joint, total)
         for j in range(K):
@@ -168,9 +193,10 @@ def _backward_block(
                 for n in range(was_running, running):
                     message[j * WIDTH + n] = ends[j, first + n]
             was_running = running
+        width = _width_read(row, running, b)
         for j in range(K):
-            at, alpha_j = j * WIDTH, alpha[j, row : row + running]
-            for n in range(running):
+            at, alpha_j = j * WIDTH, alpha[j, row : row + width]
+            for n in range(width):
                 ahead[at + n] = alpha_j[n] * message[at + n]
         if t % rescale_every == 0:
             _add_up(ahead, norm)
@@ -285,34 +311,56 @@ def _add_products(before: np.ndarray, after: np.ndarray, spans: np.ndarray, tota
         shift, low, high = spans[s, 0], spans[s, 1], spans[s, 2]
         for start in range(low, high, ROWS_SUMMED):
             stop = min(start + ROWS_SUMMED, high)
-            for i in range(K):
-                x = before[i, start - shift : stop - shift]
-                j = 0
-                while j + 4 <= K:
-                    y0, y1, y2, y3 = (
-                        after[j, start:stop],
-                        after[j + 1, start:stop],
-                        after[j + 2, start:stop],
-                        after[j + 3, start:stop],
-                    )
-                    s0, s1, s2, s3 = x[0] * y0[0], x[0] * y1[0], x[0] * y2[0], x[0] * y3[0]
+            for i in range(0, K - 1, 2):
+                x, y = before[i, start - shift : stop - shift], before[i + 1, start - shift : stop - shift]
+                _add_two_rows(x, y, after, (start, stop), total[i], total[i + 1])
+            if K % 2:
+                x = before[K - 1, start - shift : stop - shift]
+                for j in range(K):
+                    z = after[j, start:stop]
+                    sum_x = x[0] * z[0]
                     for n in range(1, stop - start):
-                        s0 += x[n] * y0[n]
-                        s1 += x[n] * y1[n]
-                        s2 += x[n] * y2[n]
-                        s3 += x[n] * y3[n]
-                    total[i, j] += s0
-                    total[i, j + 1] += s1
-                    total[i, j + 2] += s2
-                    total[i, j + 3] += s3
-                    j += 4
-                while j < K:
-                    y = after[j, start:stop]
-                    s0 = x[0] * y[0]
-                    for n in range(1, stop - start):
-                        s0 += x[n] * y[n]
-                    total[i, j] += s0
-                    j += 1
+                        sum_x += x[n] * z[n]
+                    total[K - 1, j] += sum_x
+
+
+@compiled(any_order=True)
+def _add_two_rows(
+    x: np.ndarray, y: np.ndarray, after: np.ndarray, rows: tuple[int, int], total_x: np.ndarray, total_y: np.ndarray
+) -> None:
+    """Add the products of ``x`` (n,) and of ``y`` with each row of ``after[:, start:stop]``, four of them at a time."""
+    K, start, stop = len(after), rows[0], rows[1]
+    whole = K - K % 4
+    for j in range(0, whole, 4):
+        p, q = after[j, start:stop], after[j + 1, start:stop]
+        r, s = after[j + 2, start:stop], after[j + 3, start:stop]
+        xp, xq, xr, xs = x[0] * p[0], x[0] * q[0], x[0] * r[0], x[0] * s[0]
+        yp, yq, yr, ys = y[0] * p[0], y[0] * q[0], y[0] * r[0], y[0] * s[0]
+        for n in range(1, stop - start):
+            xp += x[n] * p[n]
+            xq += x[n] * q[n]
+            xr += x[n] * r[n]
+            xs += x[n] * s[n]
+            yp += y[n] * p[n]
+            yq += y[n] * q[n]
+            yr += y[n] * r[n]
+            ys += y[n] * s[n]
+        total_x[j] += xp
+        total_x[j + 1] += xq
+        total_x[j + 2] += xr
+        total_x[j + 3] += xs
+        total_y[j] += yp
+        total_y[j + 1] += yq
+        total_y[j + 2] += yr
+        total_y[j + 3] += ys
+    for j in range(whole, K):
+        p = after[j, start:stop]
+        xp, yp = x[0] * p[0], y[0] * p[0]
+        for n in range(1, stop - start):
+            xp += x[n] * p[n]
+            yp += y[n] * p[n]
+        total_x[j] += xp
+        total_y[j] += yp
 
 
 # -- of all sequences; arguments with a leading axis, of several chains, are taken chain by chain ---------------------

@@ -28,7 +28,8 @@ FRAME_MULTIPLE = 16  # of sizes and margins, so that periodic rescaling falls wh
 STEP_COST = 10_000.0  # nanoseconds of a time step, whatever it is done on
 STATE_COST = 0.5  # nanoseconds for each frame and state in it
 TRANSITION_COST = 0.025  # nanoseconds for each frame and pair of states in it
-MOST_STATES_COMPILED = 16  # of recursions as compiled loops: with more, matrix products are faster
+MOST_STATES_COMPILED = 64  # of recursions as compiled loops: with more, matrix products are faster
+FEW_STATES = 16  # up to which a frame takes so little that their number alone says whether loops are worth compiling
 FEWEST_FRAMES_COMPILED = 100_000  # of a batch: with fewer, loading numba takes longer than a fit of 100 steps gains
 STEP_COST_COMPILED = 64.0  # frames that a time step of compiled loops takes as long as: the width of a block
 NEGLIGIBLE = 1e-12  # probability of a transition that no margin of frames makes up for
@@ -169,12 +170,13 @@ def is_ergodic(transition: Tensor) -> bool:
 def runs_compiled(n_states: int, n_frames: int, device: torch.device) -> bool:
     """Whether recursions run as compiled loops (``compiled_recursions``): of few states, where loops are worth it.
 
-    One state has nothing to recur.
+    One state has nothing to recur. With many, loops gain more a frame, and fewer frames are enough.
     """
-    return 1 < n_states <= MOST_STATES_COMPILED and loops_are_worth_compiling(n_frames, device)
+    worth = n_frames * max(1, (n_states / FEW_STATES) ** 2)
+    return 1 < n_states <= MOST_STATES_COMPILED and loops_are_worth_compiling(worth, device)
 
 
-def loops_are_worth_compiling(n_frames: int, device: torch.device) -> bool:
+def loops_are_worth_compiling(n_frames: float, device: torch.device) -> bool:
     """Whether a batch has enough frames to load numba for, is on a CPU, and numba is installed."""
     return n_frames >= FEWEST_FRAMES_COMPILED and device.type == "cpu" and _has_numba()
 

@@ -12,7 +12,8 @@ from numpy.testing import assert_allclose
 from torch import Tensor
 
 from seqmodels.hmm.emissions import Emission, emission_of, quadratic
-from seqmodels.hmm.emissions.base import add_sums
+from seqmodels.hmm.emissions.base import SUMMED, add_sums
+from seqmodels.hmm.inference import products
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation, gaussian
 from seqmodels.observations.base import past_steps
@@ -376,3 +377,26 @@ def test_frames_far_beyond_float32_have_no_nan(observation: Observation) -> None
         assert (found[3:6] < -1e20).all()
     exact = observation.log_prob(table, x[:5].unsqueeze(1))
     assert_allclose(emission.log_prob(table, x, None, F64)[:5], exact, rtol=1e-9)
+
+
+@pytest.mark.parametrize("least", [0, products.WORTH_ONEDNN])
+@pytest.mark.parametrize("kind", ["diag", "full"])
+@pytest.mark.parametrize("m", [1, 3])
+def test_steps_on_one_scratch_are_those_of_float64(
+    m: int, kind: Any, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several blocks, by either library, while what is kept of the frames is used again."""
+    for name in ("WORTH_ONEDNN", "WORTH_ONEDNN_ON_THREADS"):
+        monkeypatch.setattr(products, name, least)
+    generator, scratch, n = torch.Generator().manual_seed(0), Scratch(), 2 * SUMMED + 100
+    emission = emission_of(GaussianMixture(m, kind), D)
+    gamma = torch.softmax(torch.randn(n, K, generator=generator, dtype=F64), 1)
+    x = torch.randn(n, D, generator=generator)
+    with_missing = torch.where(torch.rand(n, D, generator=generator) < 0.1, torch.nan, x)
+    for frames in (x, x, with_missing):
+        table = 0.5 * torch.randn(K, emission.observation.n_output_parameters(D), generator=generator, dtype=F64)
+        densities, memo = emission.evaluate(table, frames, None, torch.float32, scratch)
+        expected, _ = emission.evaluate(table, frames.double(), None, F64, Scratch())
+        assert_allclose(densities.log(), expected.log(), rtol=1e-5, atol=1e-4)
+        (sums,) = emission.statistics(table, frames, None, gamma.float(), memo)
+        assert_allclose(sums, emission.statistics(table, frames.double(), None, gamma)[0], rtol=1e-5, atol=1e-3)

@@ -17,6 +17,7 @@ from seqmodels.hmm.inference.scaled import ScaledChain
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.trellis import Posterior, Trellis
+from tests.hard_chains import CHAINS
 
 pytest.importorskip("numba", reason="without numba the loops are not compiled, and not used")
 
@@ -43,11 +44,24 @@ def random_trellis(K: int, dtype: torch.dtype, cut: Segments, n_chains: int = 0)
     return Trellis.of(initial, transition, LogDensities(log_b), cut, final)
 
 
+def hard_trellis(name: str, K: int, dtype: torch.dtype) -> Trellis:
+    """One of ``CHAINS``; densities of zero and of very little, sequences of one frame, of many, and impossible."""
+    cut, generator = Segments.whole([*RAGGED, 500]), torch.Generator().manual_seed(1)
+    initial, transition = (torch.from_numpy(a) for a in CHAINS[name](K))
+    log_b = 3 * torch.randn(K, cut.packing.n_frames, generator=generator, dtype=F64)
+    log_b[torch.rand(log_b.shape, generator=generator) < 0.03] *= 300
+    log_b[torch.rand(log_b.shape, generator=generator) < 0.02] = -torch.inf
+    return Trellis.of(initial, transition, LogDensities(log_b.to(dtype).mT), cut)
+
+
 CASES = {
     "two states": (2, Segments.whole(RAGGED), 0),
     "ragged": (5, Segments.whole(RAGGED), 0),
     "most states": (segments.MOST_STATES_COMPILED, Segments.whole(RAGGED), 0),
     "chains": (3, Segments.whole(RAGGED), 2),
+    "many states": (30, Segments.whole(RAGGED), 0),
+    "many states of chains": (19, Segments.whole(RAGGED), 2),
+    "many states in segments": (21, Segments.of_size(torch.tensor([900, 5]), 192, 192), 0),
     "segments": (4, Segments.of_size(torch.tensor([8000, 5, 900]), 192, 192), 0),
     "segments of chains": (4, Segments.of_size(torch.tensor([3000]), 192, 192), 2),
 }
@@ -74,6 +88,22 @@ def test_compiled_loops_equal_the_recursions(
     for name, value in expected.items():
         scale = float(value.abs().max())
         assert_allclose(compiled[name], value, rtol=tolerance, atol=tolerance * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+@pytest.mark.parametrize("name", CHAINS)
+def test_compiled_loops_fail_where_the_recursions_do(
+    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trellis = hard_trellis(name, 18, dtype)
+    compiled = figures(forward_backward_pass(trellis))
+    monkeypatch.setattr(segments, "_has_numba", lambda: False)
+    expected = figures(forward_backward_pass(trellis))
+    assert (expected["log_prob"] > -torch.inf).any()
+    tolerance = 1e-11 if dtype == F64 else 1e-5
+    for figure, value in expected.items():
+        scale = float(value[torch.isfinite(value)].abs().max())
+        assert_allclose(compiled[figure], value, rtol=tolerance, atol=tolerance * scale, err_msg=figure)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, F64])

@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose
 from seqmodels.hmm import corpus
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
+from seqmodels.hmm.inference import segments
 from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import Expectations, FitResult, MAPObjective, StopRule, baum_welch, e_step, m_step
@@ -361,3 +362,25 @@ def test_only_sequences_that_are_whole_and_worth_it_are_dealt(monkeypatch: pytes
     monkeypatch.setattr(corpus, "WORTH_A_RECURSION", {F64: 100})
     assert batch.dealt(1, 3, F64) == [batch]
     assert len(batch.dealt(12, 3, F64)) == 3
+
+
+@pytest.mark.usefixtures("_three_threads")
+def test_sequences_are_dealt_where_the_loops_of_many_states_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="without numba the loops are not compiled")
+    monkeypatch.setattr(corpus, "WORTH_A_RECURSION", {F64: 1 << 30})
+    monkeypatch.setattr(segments, "FEWEST_FRAMES_COMPILED", 1)
+    emission, (batch,) = deal(symbols(5), Categorical())
+    assert [len(batch.dealt(1, k, F64)) for k in (3, 16, 17, 64, 65)] == [1, 1, 3, 3, 1]
+    monkeypatch.setattr(segments, "FEWEST_FRAMES_COMPILED", len(batch.x))
+    assert len(batch.dealt(1, 17, F64)) == 1  # what each had would not be compiled
+    monkeypatch.setattr(segments, "FEWEST_FRAMES_COMPILED", 1)
+    first = begin(emission, [batch], k=17)
+    found = expect(first, emission, [batch])
+    torch.set_num_threads(1)
+    expected = expect(first, emission, [batch])
+    monkeypatch.setattr(segments, "FEWEST_FRAMES_COMPILED", 1 << 30)
+    plain = expect(first, emission, [batch])
+    for theirs in (expected, plain):
+        assert_allclose(found.log_prob, theirs.log_prob, rtol=1e-13)
+        assert_allclose(found.xi, theirs.xi, rtol=1e-9, atol=1e-12)
+        assert_allclose(found.emission[0], theirs.emission[0], rtol=1e-9, atol=1e-12)
