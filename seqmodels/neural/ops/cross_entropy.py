@@ -2,10 +2,11 @@
 
 Two algorithms, by the size of the vocabulary:
 
-- below ``CHUNKED_FROM`` symbols, fused: the logits are computed for a block of rows at a time, and the probabilities
-  are kept for the backward pass in the type of the products. With ``p = softmax(W h + b)`` and g the gradient received,
-  that of the logits is ``g (onehot(y) - p)``. Its two terms enter the products apart, as ``-pᵀ (g h)`` and a row added
-  where y is, so the backward pass never goes over an array of rows times symbols;
+- below ``CHUNKED_FROM`` symbols, fused: the logits are computed for a block of rows at a time (all at once where numba
+  compiles what follows, which then goes through row by row), and the probabilities are kept for the backward pass in
+  the type of the products. With ``p = softmax(W h + b)`` and g the gradient received, that of the logits is
+  ``g (onehot(y) - p)``. Its two terms enter the products apart, as ``-pᵀ (g h)`` and a row added where y is, so the
+  backward pass never goes over an array of rows times symbols;
 - from there on, chunked: nothing of that size is kept. The vocabulary goes through a block of symbols at a time, and
   the backward pass computes the logits of each block anew, which costs one more product and saves writing and reading
   what would be the largest array of all by far (as in Wijmans et al., 2025, *Cut your losses*).
@@ -20,10 +21,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from seqmodels.compiled import is_compiling
 from seqmodels.neural.ops.precision import compute_dtype
 
 CHUNKED_FROM = 8_192  # symbols
 FUSED_ELEMENTS = 1 << 18  # logits in a block of rows: few enough to stay in a core's cache while they are gone over
+COMPILED_FROM = 1 << 20  # logits, from which on their softmax is compiled in training
 CHUNKED_ELEMENTS = 1 << 20  # logits in a block of symbols
 
 
@@ -43,7 +46,8 @@ def linear_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor
     if len(weight) < CHUNKED_FROM:
         product_dtype = compute_dtype(hidden)
         sum_dtype = torch.promote_types(product_dtype, torch.float32)
-        return _fused_log_prob(h, weight, bias, y, product_dtype, sum_dtype).view(target.shape)
+        is_compiled = torch.is_grad_enabled() and _may_be_compiled(h, weight, bias, product_dtype)
+        return _fused_log_prob(h, weight, bias, y, product_dtype, sum_dtype, is_compiled).view(target.shape)
     return _chunked_log_prob(h, weight, bias, y).view(target.shape)
 
 
@@ -62,9 +66,17 @@ class _FusedLogProb(torch.autograd.Function):
         target: Tensor,
         product_dtype: torch.dtype,
         sum_dtype: torch.dtype,
+        is_compiled: bool,
     ) -> Tensor:
         h = hidden.to(product_dtype)
         w = weight.to(product_dtype)
+        if is_compiled:
+            from seqmodels.neural.ops.compiled_softmax import softmax_rows  # numba takes a while to load
+
+            probabilities = h @ w.t()
+            log_probs = softmax_rows(probabilities, bias, target)
+            ctx.save_for_backward(hidden, weight, target, probabilities)
+            return log_probs
         result = torch.empty(len(h), dtype=sum_dtype, device=h.device)
         probabilities = h.new_empty(len(h), len(w)) if any(ctx.needs_input_grad) else None
         size = max(1, FUSED_ELEMENTS // len(w))
@@ -82,14 +94,14 @@ class _FusedLogProb(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, target, p = ctx.saved_tensors
         g = gradient[:, None]
         weighted = hidden * g
         d_weight = (p.t() @ -weighted.to(p.dtype)).to(weight.dtype).index_add_(0, target, weighted.to(weight.dtype))
         d_hidden = (weight[target] - p @ weight.to(p.dtype)) * g
         d_bias = -(gradient.to(p.dtype)[None] @ p)[0].to(gradient.dtype)
-        return d_hidden.to(hidden.dtype), d_weight, d_bias.index_add_(0, target, gradient), None, None, None
+        return d_hidden.to(hidden.dtype), d_weight, d_bias.index_add_(0, target, gradient), *[None] * 4
 
 
 class _ChunkedLogProb(torch.autograd.Function):
@@ -134,6 +146,13 @@ class _ChunkedLogProb(torch.autograd.Function):
 
 _fused_log_prob: Callable[..., Tensor] = _FusedLogProb.apply
 _chunked_log_prob: Callable[..., Tensor] = _ChunkedLogProb.apply
+
+
+def _may_be_compiled(h: Tensor, weight: Tensor, bias: Tensor, product_dtype: torch.dtype) -> bool:
+    """Whether there are enough logits (N, V), on a CPU, to load numba for them, and it is there."""
+    is_known = bias.dtype == torch.float32 and product_dtype in (torch.float32, torch.bfloat16)
+    on_cpu = h.device.type == "cpu" and not torch.compiler.is_compiling()
+    return is_known and on_cpu and len(h) * len(weight) >= COMPILED_FROM and is_compiling()
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor, sum_dtype: torch.dtype) -> Tensor:
