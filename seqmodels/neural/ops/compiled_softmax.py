@@ -6,6 +6,8 @@ Import this module where it is first needed: it loads numba.
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -20,13 +22,23 @@ LANES = 64  # partial maxima, in vector registers
 def softmax_rows(logits: Tensor, bias: Tensor, target: Tensor) -> Tensor:
     """Log-probabilities (N,) of ``target`` (N,), in float32; ``logits`` (N, V) become the probabilities.
 
+    Rows are shared among as many threads as torch uses.
+
     Args:
         logits: without bias, in float32 or bfloat16, contiguous, on the CPU.
         bias: (V,) in float32.
         target: (N,) integers below V.
     """
     result = torch.empty(len(logits))
-    _softmax_rows(array(logits), array(bias.contiguous()), array(target.contiguous()), array(result))
+    rows, of_target, found, b = array(logits), array(target.contiguous()), array(result), array(bias.contiguous())
+    n_parts = min(torch.get_num_threads(), len(logits))
+    if n_parts <= 1:
+        _softmax_rows(rows, b, of_target, found)
+        return result
+    bounds = [len(logits) * k // n_parts for k in range(n_parts + 1)]
+    with ThreadPoolExecutor(n_parts) as pool:
+        parts = [slice(*pair) for pair in pairwise(bounds)]
+        list(pool.map(lambda part: _softmax_rows(rows[part], b, of_target[part], found[part]), parts))
     return result
 
 

@@ -75,7 +75,7 @@ class _FusedLogProb(torch.autograd.Function):
 
             probabilities = h @ w.t()
             log_probs = softmax_rows(probabilities, bias, target)
-            ctx.save_for_backward(hidden, weight, target, probabilities)
+            ctx.save_for_backward(hidden, weight, w, target, probabilities)
             return log_probs
         result = torch.empty(len(h), dtype=sum_dtype, device=h.device)
         probabilities = h.new_empty(len(h), len(w)) if any(ctx.needs_input_grad) else None
@@ -89,19 +89,19 @@ class _FusedLogProb(torch.autograd.Function):
             result[rows] = log_p.add_(p.amax(1, keepdim=True).log_())[:, 0]
             if probabilities is not None:
                 probabilities[rows] = p
-        ctx.save_for_backward(hidden, weight, target, probabilities)
+        ctx.save_for_backward(hidden, weight, w, target, probabilities)
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, target, p = ctx.saved_tensors
+        hidden, weight, w, target, p = ctx.saved_tensors
         g = gradient[:, None]
         weighted = hidden * g
         d_weight = (p.t() @ -weighted.to(p.dtype)).to(weight.dtype).index_add_(0, target, weighted.to(weight.dtype))
-        d_hidden = (weight[target] - p @ weight.to(p.dtype)) * g
+        d_hidden = (weight[target] - p @ w) * g
         d_bias = -(gradient.to(p.dtype)[None] @ p)[0].to(gradient.dtype)
-        return d_hidden.to(hidden.dtype), d_weight, d_bias.index_add_(0, target, gradient), *[None] * 4
+        return d_hidden.to(hidden.dtype), d_weight, d_bias.index_add_(0, target, gradient), *(None,) * 4
 
 
 class _ChunkedLogProb(torch.autograd.Function):

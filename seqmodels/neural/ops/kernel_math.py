@@ -41,18 +41,20 @@ def narrowed(x: Any, like: Any) -> Any:
     raise NotImplementedError
 
 
-@overload(widened, inline="always", strict=False)
 def _widened(x: Any) -> Callable[[Any], Any]:
     if x == types.uint16:
         return lambda x: np.uint32(np.uint32(x) << np.uint32(16)).view(np.float32)
     return lambda x: x
 
 
-@overload(narrowed, inline="always", strict=False)
 def _narrowed(x: Any, like: Any) -> Callable[[Any, Any], Any]:
     if like == types.uint16:
         return lambda x, like: _upper_half(np.float32(x).view(np.uint32))
     return lambda x, like: x
+
+
+for function, implementation in ((widened, _widened), (narrowed, _narrowed)):
+    overload(function, inline="always", strict=False)(implementation)
 
 
 @compiled

@@ -8,10 +8,6 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from seqmodels.compiled import is_compiling
-
-COMPILED_FROM = 1 << 15  # numbers in all states of a layer, from which on it is compiled in training
-
 
 def autocast_dtype(name: str, device: torch.device) -> torch.dtype | None:
     """What ``"float32"``, ``"bfloat16"`` or ``"auto"`` stands for on this device, as ``autocast`` takes it."""
@@ -48,17 +44,6 @@ def has_kernels_for_bfloat16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def may_be_compiled(inputs: Tensor, d_hidden: int) -> bool:
-    """Whether an LSTM on ``inputs (B, T, m)`` is trained in bfloat16 on a CPU, with enough to do to load numba for it.
-
-    In float32 its products would be MKL's, which is slower than oneDNN's in torch's LSTM.
-    """
-    in_training = torch.is_grad_enabled() and inputs.device.type == "cpu" and not torch.compiler.is_compiling()
-    in_half = compute_dtype(inputs) == torch.bfloat16 and has_kernels_for_bfloat16()
-    is_large = inputs.shape[0] * inputs.shape[1] * d_hidden >= COMPILED_FROM
-    return in_training and in_half and is_large and is_compiling()
-
-
 def lstm_layer(
     inputs: Tensor,
     states: tuple[Tensor, Tensor],
@@ -67,14 +52,7 @@ def lstm_layer(
     training: bool,
     bidirectional: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``torch.lstm`` of one layer with biases on ``inputs (B, T, m)``; in float32 where there is no other kernel.
-
-    In training on a CPU it is compiled where ``may_be_compiled`` says so, the same up to rounding.
-    """
-    if may_be_compiled(inputs, states[0].shape[2]):
-        from seqmodels.neural.ops.compiled_lstm import lstm_directions  # numba takes a while to load
-
-        return lstm_directions(inputs, states, weights)
+    """``torch.lstm`` of one layer with biases on ``inputs (B, T, m)``; in float32 where there is no other kernel."""
     if lacks_lstm(inputs):
         wide = (states[0].float(), states[1].float())
         with torch.autocast(inputs.device.type, enabled=False):

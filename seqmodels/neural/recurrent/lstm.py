@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.neural.network import Stepper
-from seqmodels.neural.ops.precision import lacks_lstm, lstm_layer, may_be_compiled
+from seqmodels.neural.ops.precision import lacks_lstm, lstm_layer
 from seqmodels.neural.recurrent.cell import Cell
 from seqmodels.neural.recurrent.stack import (
     NO_OPTIONS,
@@ -133,9 +133,7 @@ def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Te
     if lacks_lstm(inputs):
         with torch.autocast(inputs.device.type, enabled=False):
             return lstm(rnn, inputs.float(), None if states is None else (states[0].float(), states[1].float()))
-    drops = bool(rnn.training and rnn.dropout)
-    in_layers = fit_generator() is not None if drops else may_be_compiled(inputs, rnn.hidden_size)
-    if not in_layers:
+    if not (rnn.training and rnn.dropout) or fit_generator() is None:
         result: tuple[Tensor, States] = rnn(inputs, states)
         return result
     n_directions = 2 if rnn.bidirectional else 1
@@ -143,16 +141,12 @@ def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Te
         states = (inputs.new_zeros(n_directions * rnn.num_layers, len(inputs), rnn.hidden_size),) * 2
     outputs, last = inputs, []
     for k in range(0, n_directions * rnn.num_layers, n_directions):
-        if k and drops:
+        if k:
             outputs = torch_dropout(outputs, rnn.dropout)
         weights: list[Tensor] = [weight for one in rnn.all_weights[k : k + n_directions] for weight in one]
         layer_states = tuple(state[k : k + n_directions] for state in states)
         outputs, *new_states = lstm_layer(
-            outputs,
-            (layer_states[0], layer_states[1]),
-            weights,
-            training=rnn.training,
-            bidirectional=n_directions > 1,
+            outputs, (layer_states[0], layer_states[1]), weights, training=True, bidirectional=n_directions > 1
         )
         last.append(new_states)
     return outputs, tuple(map(torch.cat, zip(*last, strict=True)))

@@ -1,8 +1,7 @@
 """What ``decoder_loop`` computes between the products with weights, in two calls of machine code a step.
 
 A row of the batch, or a group, is taken through all that a step does while it is in the cache nearest to the processor.
-Padded keys are left out. The cell is that of ``compiled_lstm``. Arrays are those of ``kernel_math.array``: float32, and
-in bfloat16 what the products read.
+Padded keys are left out. Arrays are those of ``kernel_math.array``: float32, and in bfloat16 what the products read.
 
 Import this module where it is first needed: it loads numba.
 """
@@ -16,11 +15,10 @@ import torch
 from torch import Tensor
 
 from seqmodels.compiled import compiled
-from seqmodels.neural.ops.compiled_lstm import apply_gates, gate_gradients
-from seqmodels.neural.ops.kernel_math import ONE, array, exponential, narrowed, sigmoid, widened
+from seqmodels.neural.ops.kernel_math import ONE, TWO, array, exponential, narrowed, sigmoid, widened
 from seqmodels.neural.seq2seq.loop_trace import Loop, LoopGradients, Product, Trace
 
-ZERO = np.float32(0)
+ZERO, FOUR = np.float32(0), np.float32(4)
 
 # -- forwards --------------------------------------------------------------------------------------------------
 
@@ -123,7 +121,94 @@ def _weigh(
         context[i] = narrowed(total[i], context[i])
 
 
+@compiled(any_order=True)
+def apply_gates(
+    t: int,
+    from_state: np.ndarray,
+    from_context: np.ndarray,
+    gates: np.ndarray,
+    cells: np.ndarray,
+    tanh_cells: np.ndarray,
+    states: np.ndarray,
+) -> None:
+    """Step t of the cell: what is projected, in the place of the ``gates``, to gates, cell and state.
+
+    Args:
+        t: the step.
+        from_state: products of the state, the gates' first (B, 4 d + m).
+        from_context: those of the context (B, 4 d).
+        gates: (T, B, 4 d), of the candidate g, ``tanh(z) = 2 σ(2 z) - 1``, then ``σ(2 z)``.
+        cells: (T + 1, B, d).
+        tanh_cells: (T, B, d).
+        states: (T + 1, B, d).
+    """
+    n_rows, d = cells.shape[1:]
+    for b in range(n_rows):
+        x, products, products_of_context = gates[t, b], from_state[b], from_context[b]
+        i, f, g, o = x[:d], x[d : 2 * d], x[2 * d : 3 * d], x[3 * d :]
+        before, cell = cells[t, b], cells[t + 1, b]
+        tanh_cell, state = tanh_cells[t, b], states[t + 1, b]
+        for k in range(4 * d):
+            x[k] += widened(products[k]) + widened(products_of_context[k])
+        for k in range(d):
+            g[k] *= TWO
+        for k in range(4 * d):
+            x[k] = sigmoid(x[k])
+        for k in range(d):
+            cell[k] = f[k] * before[k] + i[k] * (TWO * g[k] - ONE)
+        for k in range(d):
+            tanh_cell[k] = TWO * sigmoid(TWO * cell[k]) - ONE
+        for k in range(d):
+            state[k] = narrowed(o[k] * tanh_cell[k], state[k])
+
+
 # -- backwards -------------------------------------------------------------------------------------------------
+
+
+@compiled(any_order=True)
+def gate_gradients(
+    t: int,
+    d_states: np.ndarray,
+    from_gates: np.ndarray,
+    from_query: np.ndarray,
+    gates: np.ndarray,
+    cells: np.ndarray,
+    tanh_cells: np.ndarray,
+    d_cell: np.ndarray,
+    d_products: np.ndarray,
+) -> None:
+    """Step t of the cell, back: fills the gates' part of ``d_products`` there.
+
+    Args:
+        t: the step.
+        d_states: received (T, B, d).
+        from_gates: of the step after: the gradient of its context, and that by its gates of this state (B, 2 d).
+        from_query: the same by its query (B, d).
+        gates, cells, tanh_cells: as ``apply_gates`` leaves them.
+        d_cell: (B, d) of the cell after this step, and then of that before.
+        d_products: (T, B, 4 d + m).
+    """
+    n_rows, d = cells.shape[1:]
+    d_h = np.empty(d, np.float32)
+    for b in range(n_rows):
+        received, by_gates, by_query = d_states[t, b], from_gates[b][d:], from_query[b]
+        x, c, tanh_cell, d_c, out = gates[t, b], cells[t, b], tanh_cells[t, b], d_cell[b], d_products[t, b]
+        i, f, g, o = x[:d], x[d : 2 * d], x[2 * d : 3 * d], x[3 * d :]
+        d_i, d_f, d_g, d_o = out[:d], out[d : 2 * d], out[2 * d : 3 * d], out[3 * d : 4 * d]
+        for k in range(d):
+            d_h[k] = widened(received[k]) + widened(by_gates[k]) + widened(by_query[k])
+        for k in range(d):
+            d_c[k] += d_h[k] * o[k] * (ONE - tanh_cell[k] * tanh_cell[k])
+        for k in range(d):
+            d_o[k] = narrowed(d_h[k] * tanh_cell[k] * o[k] * (ONE - o[k]), d_o[k])
+        for k in range(d):
+            d_i[k] = narrowed(d_c[k] * (TWO * g[k] - ONE) * i[k] * (ONE - i[k]), d_i[k])
+        for k in range(d):
+            d_f[k] = narrowed(d_c[k] * c[k] * f[k] * (ONE - f[k]), d_f[k])
+        for k in range(d):
+            d_g[k] = narrowed(FOUR * d_c[k] * i[k] * g[k] * (ONE - g[k]), d_g[k])
+        for k in range(d):
+            d_c[k] *= f[k]
 
 
 @compiled(any_order=True)
@@ -265,7 +350,7 @@ class CompiledLoop(Loop):
                 attend_by_products(t, query, key, value, mask_bias, weights, contexts)
             else:
                 attend_additively(t, query, key, energy, value, mask_bias, weights, contexts, sigmoids)
-            apply_gates(t, (t, t + 1), array(products), array(from_context(context)), gates, cells, tanh_cells, states)
+            apply_gates(t, array(products), array(from_context(context)), gates, cells, tanh_cells, states)
 
     def backward(
         self, trace: Trace, from_gates: Product, from_query: Product | None, received: tuple[Tensor, Tensor, Tensor]
@@ -294,7 +379,7 @@ class CompiledLoop(Loop):
             d_key, d_energy = array(self.d_key), array(self.d_energy)
         for t in range(n_steps - 1, -1, -1):
             by, by_queries = array(by_gates), array(by_query)
-            gate_gradients(t, t, d_states, by, d, by_queries, gates, cells, tanh_cells, d_cell, out)
+            gate_gradients(t, d_states, by, by_queries, gates, cells, tanh_cells, d_cell, out)
             by_gates = from_gates(d_gates[t])
             by = array(by_gates)
             to = array(by_query) if from_query is None else out[t]

@@ -98,3 +98,15 @@ def test_compiled_an_infinite_bias_is_no_probability(monkeypatch: pytest.MonkeyP
     bias[[3, 69]] = 0.0
     found = linear_log_prob(hidden, weight, bias, torch.tensor([3, 5]))
     torch.testing.assert_close(found, torch.tensor([0.5, 0.0]).log(), rtol=1e-6, atol=0)
+
+
+def test_compiled_it_is_the_same_in_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="without numba nothing is compiled")
+    monkeypatch.setattr(cross_entropy, "COMPILED_FROM", 0)
+    inputs = [x.detach().float().requires_grad_() for x in (drawn(7, WIDTH), drawn(70, WIDTH), drawn(70))]
+    results = []
+    for n_threads in (1, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda n=n_threads: n)
+        log_probs = linear_log_prob(*inputs, torch.arange(7))
+        results.append((log_probs, *torch.autograd.grad(log_probs.sum(), inputs)))
+    torch.testing.assert_close(*results, rtol=0, atol=0)
