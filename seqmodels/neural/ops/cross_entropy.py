@@ -2,10 +2,11 @@
 
 Two algorithms, by the size of the vocabulary:
 
-- below ``CHUNKED_FROM`` symbols, fused: the logits are computed for a block of rows at a time, and the probabilities
-  are kept for the backward pass in the type of the products. With ``p = softmax(W h + b)`` and g the gradient received,
-  that of the logits is ``g (onehot(y) - p)``. Its two terms enter the products apart, as ``-pᵀ (g h)`` and a row added
-  where y is, so the backward pass never goes over an array of rows times symbols;
+- below ``CHUNKED_FROM`` symbols, fused: the logits are computed for a block of rows at a time (all at once where numba
+  compiles what follows, which then goes through row by row), and the probabilities are kept for the backward pass in
+  the type of the products. With ``p = softmax(W h + b)`` and g the gradient received, that of the logits is
+  ``g (onehot(y) - p)``. Its two terms enter the products apart, as ``-pᵀ (g h)`` and a row added where y is, so the
+  backward pass never goes over an array of rows times symbols;
 - from there on, chunked: nothing of that size is kept. The vocabulary goes through a block of symbols at a time, and
   the backward pass computes the logits of each block anew, which costs one more product and saves writing and reading
   what would be the largest array of all by far (as in Wijmans et al., 2025, *Cut your losses*).
@@ -20,10 +21,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from seqmodels.compiled import is_compiling
 from seqmodels.neural.ops.precision import compute_dtype
 
 CHUNKED_FROM = 8_192  # symbols
 FUSED_ELEMENTS = 1 << 18  # logits in a block of rows: few enough to stay in a core's cache while they are gone over
+COMPILED_FROM = 1 << 20  # logits, from which on their softmax is compiled in training
 CHUNKED_ELEMENTS = 1 << 20  # logits in a block of symbols
 ON_GPU = 1 << 27  # in a block of either: half a GiB in float32
 KEPT_ON_GPU = 1 << 31  # probabilities: 4 GiB in bfloat16
@@ -45,7 +48,8 @@ def linear_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor
     if _keeps_probabilities(h, len(weight)):
         product_dtype = compute_dtype(hidden)
         sum_dtype = torch.promote_types(product_dtype, torch.float32)
-        return _fused_log_prob(h, weight, bias, y, product_dtype, sum_dtype).view(target.shape)
+        is_compiled = torch.is_grad_enabled() and _may_be_compiled(h, weight, bias, product_dtype)
+        return _fused_log_prob(h, weight, bias, y, product_dtype, sum_dtype, is_compiled).view(target.shape)
     return _chunked_log_prob(h, weight, bias, y).view(target.shape)
 
 
@@ -64,23 +68,30 @@ class _FusedLogProb(torch.autograd.Function):
         target: Tensor,
         product_dtype: torch.dtype,
         sum_dtype: torch.dtype,
+        is_compiled: bool,
     ) -> Tensor:
-        h, w, keeps = hidden.to(product_dtype), weight.to(product_dtype), any(ctx.needs_input_grad)
-        compute = _log_prob_on_cpu if h.device.type == "cpu" else _log_prob_on_gpu
-        result, probabilities = compute(h, w, bias, target, sum_dtype, keeps=keeps)
-        ctx.save_for_backward(hidden, weight, target, probabilities)
+        h, w = hidden.to(product_dtype), weight.to(product_dtype)
+        if is_compiled:
+            from seqmodels.neural.ops.compiled_softmax import softmax_rows  # numba takes a while to load
+
+            probabilities: Tensor | None = h @ w.t()
+            result = softmax_rows(probabilities, bias, target)
+        else:
+            compute = _log_prob_on_cpu if h.device.type == "cpu" else _log_prob_on_gpu
+            result, probabilities = compute(h, w, bias, target, sum_dtype, keeps=any(ctx.needs_input_grad))
+        ctx.save_for_backward(hidden, weight, w, target, probabilities)
         return result
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
-        hidden, weight, target, p = ctx.saved_tensors
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, w, target, p = ctx.saved_tensors
         g = gradient[:, None]
         weighted = hidden * g
         d_weight = (p.t() @ -weighted.to(p.dtype)).to(weight.dtype).index_add_(0, target, weighted.to(weight.dtype))
-        d_hidden = (weight[target] - p @ weight.to(p.dtype)) * g
+        d_hidden = (weight[target] - p @ w) * g
         d_bias = -(gradient.to(p.dtype)[None] @ p)[0].to(gradient.dtype)
-        return d_hidden.to(hidden.dtype), d_weight, d_bias.index_add_(0, target, gradient), None, None, None
+        return d_hidden.to(hidden.dtype), d_weight, d_bias.index_add_(0, target, gradient), *(None,) * 4
 
 
 class _ChunkedLogProb(torch.autograd.Function):
@@ -165,6 +176,13 @@ def _log_prob_on_gpu(
         if probabilities is not None:
             torch.exp(log_p, out=probabilities[rows])
     return result, probabilities
+
+
+def _may_be_compiled(h: Tensor, weight: Tensor, bias: Tensor, product_dtype: torch.dtype) -> bool:
+    """Whether there are enough logits (N, V), on a CPU, to load numba for them, and it is there."""
+    is_known = bias.dtype == torch.float32 and product_dtype in (torch.float32, torch.bfloat16)
+    on_cpu = h.device.type == "cpu" and not torch.compiler.is_compiling()
+    return is_known and on_cpu and len(h) * len(weight) >= COMPILED_FROM and is_compiling()
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor, sum_dtype: torch.dtype) -> Tensor:

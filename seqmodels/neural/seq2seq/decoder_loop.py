@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from seqmodels.compiled import is_compiling
 from seqmodels.neural.ops.linear import repeated_linear
+from seqmodels.neural.seq2seq.loop_trace import Loop, LoopGradients, Product, Trace
+
+COMPILED_FROM = 1 << 15  # numbers in all states of a batch, from which on the loop is compiled
 
 # -- scores ---------------------------------------------------------------------------------------------------
 
@@ -219,54 +222,6 @@ def attentive_lstm(
     return states, contexts, attention, cell
 
 
-@dataclass(frozen=True)
-class _Trace:
-    """What the forward pass keeps for the backward pass; cells and gates in float32 at least.
-
-    Attributes:
-        states, cells: (T + 1, B, d), before each step and after the last.
-        gates: (T, B, 4 d), after σ; of the candidate, ``tanh(z) = 2 σ(2 z) - 1``, it is ``σ(2 z)``.
-        tanh_cells: ``tanh`` of the cells (T, B, d).
-        contexts: (T, B, d).
-        weights: of attention (T, G, S).
-        queries: (T, B, m), none where the states are themselves the queries.
-    """
-
-    states: Tensor
-    cells: Tensor
-    gates: Tensor
-    tanh_cells: Tensor
-    contexts: Tensor
-    weights: Tensor
-    queries: Tensor
-
-    @classmethod
-    def start(cls, projected: Tensor, h: Tensor, c: Tensor, query_bias: Tensor, mask_bias: Tensor) -> _Trace:
-        """Empty, but for the first state and cell, and what is projected in the place of the gates."""
-        n_steps, n_rows, _ = projected.shape
-        cells = c.new_empty(n_steps + 1, *c.shape, dtype=torch.promote_types(c.dtype, torch.float32))
-        states = projected.new_empty(cells.shape)
-        weights = mask_bias.new_empty(n_steps, *mask_bias.shape)
-        states[0], cells[0] = h, c
-        queries = cells.new_empty(n_steps, n_rows, len(query_bias))
-        gates = cells.new_empty(projected.shape).copy_(projected)
-        return cls(states, cells, gates, torch.empty_like(cells[1:]), torch.empty_like(states[1:]), weights, queries)
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.states, self.cells, self.gates, self.tanh_cells, self.contexts, self.weights, self.queries
-
-    def steps(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """The state before each step (B, d), its gates, context and weights."""
-        return zip(
-            self.states[:-1].unbind(), self.gates.unbind(), self.contexts.unbind(), self.weights.unbind(), strict=True
-        )
-
-    def query(self, t: int | slice) -> Tensor:
-        """Of one step (B, m) or of several (T, B, m)."""
-        return self.queries[t] if self.queries.shape[2] else self.states[:-1][t]
-
-
 class _AttentiveLSTM(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -283,22 +238,14 @@ class _AttentiveLSTM(torch.autograd.Function):
         mask_bias: Tensor,
         energy: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        trace = _Trace.start(projected, h, c, bias, mask_bias)
-        n_steps, n_rows, gate_width = projected.shape
-        scoring = make_scoring(key, energy, n_steps if needs_gradient else 0, projected.dtype)
+        trace = Trace.start(projected, h, c, bias, mask_bias)
+        n_steps, n_rows, _ = projected.shape
+        loop = _make_loop(key, value, mask_bias, energy, trace, needs_gradient)
         from_state, from_context = (repeated_linear(w, n_rows, n_steps) for w in (weight, context_weight))
-        for t, (state, gates, context, weights) in enumerate(trace.steps()):
-            products = from_state(state)
-            if len(bias):
-                torch.add(products[:, gate_width:], bias, out=trace.queries[t])
-            query = trace.query(t).to(key.dtype).reshape(len(key), -1)
-            torch.softmax(scoring.score(query, t) + mask_bias, -1, dtype=mask_bias.dtype, out=weights)
-            context.copy_(torch.bmm(weights[:, None].to(value.dtype), value).view(context.shape))
-            gates.add_(products[:, :gate_width]).add_(from_context(context))
-            _apply_gates(trace, t)
+        loop.forward(trace, from_state, from_context, bias)
         if needs_gradient:
             ctx.save_for_backward(*trace.tensors, weight, context_weight, value)
-            ctx.scoring = scoring
+            ctx.loop = loop
             ctx.dtypes = (h.dtype, c.dtype)
         ctx.mark_non_differentiable(trace.weights)
         return trace.states[1:], trace.contexts, trace.weights, trace.cells[-1].clone()
@@ -307,77 +254,109 @@ class _AttentiveLSTM(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor | None, ...]:
         *kept, weight, context_weight, value = ctx.saved_tensors
-        trace, scoring, gate_width = _Trace(*kept), ctx.scoring, len(context_weight)
-        scoring.begin_backward()
-        loop = _BackwardLoop(trace, scoring, weight, context_weight, value)
-        d_states, d_contexts, _, d_last_cell = output_gradients
-        loop.run(d_states, d_contexts, d_last_cell)
+        trace, loop, gate_width = Trace(*kept), ctx.loop, len(context_weight)
         n_steps, n_groups = trace.weights.shape[:2]
-        weights, d_scores = trace.weights.to(value.dtype), loop.d_scores.to(value.dtype)
-        d_head_contexts = loop.d_contexts.to(value.dtype).view(n_steps, n_groups, -1)
+        n_rows = trace.states.shape[1]
+        gate_weights = torch.cat([context_weight, weight[:gate_width]], 1)
+        from_gates = repeated_linear(gate_weights.t(), n_rows, n_steps)
+        from_query = repeated_linear(weight[gate_width:].t(), n_rows, n_steps) if len(weight) > gate_width else None
+        d_states, d_contexts, _, d_last_cell = output_gradients
+        found: LoopGradients = loop.backward(trace, from_gates, from_query, (d_states, d_contexts, d_last_cell))
+        weights, d_scores = trace.weights.to(value.dtype), found.d_scores.to(value.dtype)
+        d_head_contexts = found.d_contexts.to(value.dtype).view(n_steps, n_groups, -1)
         d_value = torch.bmm(weights.permute(1, 2, 0), d_head_contexts.transpose(0, 1))
         queries = trace.query(slice(None)).to(value.dtype).reshape(n_steps, n_groups, -1)
-        d_key, d_energy = scoring.gradients(d_scores, queries)
-        d_products = loop.d_products.flatten(0, 1).t()
+        d_key, d_energy = loop.key_gradients(d_scores, queries)
+        d_products = found.d_products.flatten(0, 1).t()
         d_weight = d_products @ trace.states[:-1].flatten(0, 1)
         d_context_weight = d_products[:gate_width] @ trace.contexts.flatten(0, 1)
         d_bias = d_products[gate_width:].sum(1)
-        d_h, d_c = loop.d_h.to(ctx.dtypes[0]), loop.d_c.to(ctx.dtypes[1])
-        d_projected = loop.d_products[..., :gate_width]
+        d_h, d_c = found.d_h.to(ctx.dtypes[0]), found.d_c.to(ctx.dtypes[1])
+        d_projected = found.d_products[..., :gate_width]
         return None, d_projected, d_h, d_c, d_weight, d_context_weight, d_bias, d_key, d_value, None, d_energy
 
 
-class _BackwardLoop:
-    """From the last step to the first. Afterwards it holds gradients.
+class TorchLoop(Loop):
+    """In operations of torch, on any device and in any precision.
 
-    Attributes:
-        d_products: of the products of each previous state (T, B, 4 d + m): its part of the gates, and the query.
-        d_contexts: (T, B, d).
-        d_scores: (T, G, S).
-        d_h, d_c: of the first state and cell (B, d).
+    Args:
+        scoring: of the queries.
+        value: (G, S, d_head).
+        mask_bias: (G, S).
     """
 
-    d_contexts: Tensor
-    d_h: Tensor
-    d_c: Tensor
+    def __init__(self, scoring: Scoring, value: Tensor, mask_bias: Tensor) -> None:
+        self.scoring, self.value, self.mask_bias = scoring, value, mask_bias
 
-    def __init__(self, trace: _Trace, scoring: Scoring, weight: Tensor, context_weight: Tensor, value: Tensor) -> None:
-        self.trace, self.scoring, self.value = trace, scoring, value
-        n_steps, n_rows, gate_width = trace.gates.shape
-        gate_weights = torch.cat([context_weight, weight[:gate_width]], 1)
-        self.from_gates = repeated_linear(gate_weights.t(), n_rows, n_steps)
-        self.from_query = (
-            repeated_linear(weight[gate_width:].t(), n_rows, n_steps) if len(weight) > gate_width else None
-        )
-        self.d_products = trace.states.new_empty(*trace.gates.shape[:2], len(weight))
-        self.d_scores = torch.empty_like(trace.weights)
+    def forward(self, trace: Trace, from_state: Product, from_context: Product, query_bias: Tensor) -> None:
+        """See ``Loop``."""
+        value, mask_bias, gate_width = self.value, self.mask_bias, trace.gates.shape[2]
+        for t, (state, gates, context, weights) in enumerate(trace.steps()):
+            products = from_state(state)
+            if len(query_bias):
+                torch.add(products[:, gate_width:], query_bias, out=trace.queries[t])
+            query = trace.query(t).to(value.dtype).reshape(len(value), -1)
+            torch.softmax(self.scoring.score(query, t) + mask_bias, -1, dtype=mask_bias.dtype, out=weights)
+            context.copy_(torch.bmm(weights[:, None].to(value.dtype), value).view(context.shape))
+            gates.add_(products[:, :gate_width]).add_(from_context(context))
+            _apply_gates(trace, t)
 
-    def run(self, d_states: Tensor, received_d_contexts: Tensor, d_last_cell: Tensor) -> None:
-        """Of the gradients received by states (T, B, d), contexts (T, B, d) and the last cell (B, d)."""
-        trace, value = self.trace, self.value
+    def backward(
+        self, trace: Trace, from_gates: Product, from_query: Product | None, received: tuple[Tensor, Tensor, Tensor]
+    ) -> LoopGradients:
+        """See ``Loop``."""
+        d_states, received_d_contexts, d_last_cell = received
+        value, scoring = self.value, self.scoring
+        scoring.begin_backward()
         cell_to_ifg, state_to_o, state_to_cell, cell_to_cell = _gate_derivatives(trace)
         (n_steps, n_rows, gate_width), sum_dtype = trace.gates.shape, trace.gates.dtype
+        d_all_products = trace.states.new_empty(n_steps, n_rows, gate_width + trace.queries.shape[2])
+        d_scores = torch.empty_like(trace.weights)
         d_states_before = trace.cells.new_zeros(trace.cells.shape)  # (T + 1, B, d), of the states before each step
         d_states_before[1:] = d_states
-        self.d_contexts = torch.empty_like(trace.tanh_cells).copy_(received_d_contexts)
+        d_contexts = torch.empty_like(trace.tanh_cells).copy_(received_d_contexts)
         d_c = d_last_cell.to(sum_dtype)
         for t in range(n_steps - 1, -1, -1):
-            d_h, d_products = d_states_before[t + 1], self.d_products[t]
+            d_h, d_products = d_states_before[t + 1], d_all_products[t]
             d_c = torch.addcmul(d_c, d_h, state_to_cell[t])
             d_gates = d_products[:, :gate_width].unflatten(1, (4, -1))
             torch.mul(cell_to_ifg[t], d_c[:, None], out=d_gates[:, :3])
             torch.mul(state_to_o[t], d_h, out=d_gates[:, 3])
             d_c = d_c * cell_to_cell[t]
-            d_context, d_h = self.from_gates(d_products[:, :gate_width]).chunk(2, 1)
-            d_context = self.d_contexts[t].add_(d_context).to(value.dtype)
+            d_context, d_h = from_gates(d_products[:, :gate_width]).chunk(2, 1)
+            d_context = d_contexts[t].add_(d_context).to(value.dtype)
             d_weights = torch.bmm(d_context.view(len(value), 1, -1), value.transpose(1, 2))[:, 0].to(sum_dtype)
-            self.d_scores[t] = torch._softmax_backward_data(d_weights, trace.weights[t], -1, sum_dtype)
-            d_query = self.scoring.query_gradient(self.d_scores[t].to(value.dtype), t).view(n_rows, -1)
+            d_scores[t] = torch._softmax_backward_data(d_weights, trace.weights[t], -1, sum_dtype)
+            d_query = scoring.query_gradient(d_scores[t].to(value.dtype), t).view(n_rows, -1)
             d_states_before[t].add_(d_h)
-            if self.from_query is not None:
-                d_query = self.from_query(d_products[:, gate_width:].copy_(d_query))
+            if from_query is not None:
+                d_query = from_query(d_products[:, gate_width:].copy_(d_query))
             d_states_before[t].add_(d_query)
-        self.d_h, self.d_c = d_states_before[0], d_c
+        return LoopGradients(d_all_products, d_contexts, d_scores, d_states_before[0], d_c)
+
+    def key_gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor | None]:
+        """See ``Loop``."""
+        return self.scoring.gradients(d_scores, queries)
+
+
+def _make_loop(
+    key: Tensor, value: Tensor, mask_bias: Tensor, energy: Tensor | None, trace: Trace, needs_gradient: bool
+) -> Loop:
+    """Compiled where it is faster: in training on a CPU with numba, where there is enough to do to load that."""
+    if needs_gradient and _may_be_compiled(trace):
+        from seqmodels.neural.seq2seq.compiled_loop import CompiledLoop  # numba takes a while to load
+
+        return CompiledLoop(key, value, mask_bias, energy)
+    n_kept = len(trace.weights) if needs_gradient else 0
+    return TorchLoop(make_scoring(key, energy, n_kept, trace.states.dtype), value, mask_bias)
+
+
+def _may_be_compiled(trace: Trace) -> bool:
+    is_large = trace.tanh_cells.numel() >= COMPILED_FROM
+    in_float32 = trace.gates.dtype == trace.weights.dtype == torch.float32
+    half_or_not = trace.states.dtype in (torch.float32, torch.bfloat16)
+    on_cpu = trace.states.device.type == "cpu" and not torch.compiler.is_compiling()
+    return is_large and in_float32 and half_or_not and on_cpu and is_compiling()
 
 
 def make_scoring(key: Tensor, energy: Tensor | None, n_steps: int, dtype: torch.dtype) -> Scoring:
@@ -385,7 +364,7 @@ def make_scoring(key: Tensor, energy: Tensor | None, n_steps: int, dtype: torch.
     return DotScoring(key) if energy is None else AdditiveScoring(key, energy, n_steps, dtype)
 
 
-def _apply_gates(trace: _Trace, t: int) -> None:
+def _apply_gates(trace: Trace, t: int) -> None:
     """From the gates' arguments of step t, which stand in the place of the gates, to gates, cell and state."""
     d = trace.states.shape[2]
     trace.gates[t, :, 2 * d : 3 * d].mul_(2.0)
@@ -395,7 +374,7 @@ def _apply_gates(trace: _Trace, t: int) -> None:
     trace.states[t + 1] = o * tanh_cell
 
 
-def _gate_derivatives(trace: _Trace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _gate_derivatives(trace: Trace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What gradients are multiplied by at every step.
 
     (T, B, 3, d) from the cell to the arguments of the first three gates, (T, B, d) from the state to that of the last,

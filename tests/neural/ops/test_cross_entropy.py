@@ -80,3 +80,50 @@ def test_a_network_is_the_same_with_it_and_without(length: str, tied: bool, monk
     pieces = model.fit(data, validation=None)
     np.testing.assert_allclose(pieces.log_prob(data), plain.log_prob(data), rtol=1e-5)
     np.testing.assert_allclose(plain.log_prob(data), plain.set_params(dtype="float64").log_prob(data), rtol=1e-5)
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("n_symbols", [60, 200])
+def test_compiled_it_is_the_same(n_symbols: int, half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="without numba nothing is compiled")
+    from seqmodels.neural.ops.compiled_softmax import softmax_rows
+
+    inputs = [x.detach().float().requires_grad_() for x in (drawn(7, WIDTH), drawn(n_symbols, WIDTH), drawn(n_symbols))]
+    target, upstream = torch.tensor([0, 1, 5, 59, 30, 31, n_symbols - 1]), drawn(7).detach().float()
+    results, calls = [], []
+
+    def counted(*arguments: torch.Tensor) -> torch.Tensor:
+        calls.append(arguments)
+        return softmax_rows(*arguments)
+
+    monkeypatch.setattr("seqmodels.neural.ops.compiled_softmax.softmax_rows", counted)
+    for least in (0, 1 << 60):
+        monkeypatch.setattr(cross_entropy, "COMPILED_FROM", least)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+            log_probs = linear_log_prob(*inputs, target)
+        results.append((log_probs, *torch.autograd.grad((log_probs * upstream).sum(), inputs)))
+    assert len(calls) == 1
+    tolerance = 0.01 if half else 1e-5
+    torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)
+
+
+def test_compiled_an_infinite_bias_is_no_probability(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="without numba nothing is compiled")
+    monkeypatch.setattr(cross_entropy, "COMPILED_FROM", 0)
+    hidden, weight = torch.zeros(2, WIDTH), torch.zeros(70, WIDTH)
+    bias = torch.full((70,), -torch.inf)
+    bias[[3, 69]] = 0.0
+    found = linear_log_prob(hidden, weight, bias, torch.tensor([3, 5]))
+    torch.testing.assert_close(found, torch.tensor([0.5, 0.0]).log(), rtol=1e-6, atol=0)
+
+
+def test_compiled_it_is_the_same_in_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="without numba nothing is compiled")
+    monkeypatch.setattr(cross_entropy, "COMPILED_FROM", 0)
+    inputs = [x.detach().float().requires_grad_() for x in (drawn(7, WIDTH), drawn(70, WIDTH), drawn(70))]
+    results = []
+    for n_threads in (1, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda n=n_threads: n)
+        log_probs = linear_log_prob(*inputs, torch.arange(7))
+        results.append((log_probs, *torch.autograd.grad(log_probs.sum(), inputs)))
+    torch.testing.assert_close(*results, rtol=0, atol=0)

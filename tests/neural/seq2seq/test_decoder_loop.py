@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.neural.network import Source
+from seqmodels.neural.seq2seq import decoder_loop
 from seqmodels.neural.seq2seq.attention import Attention
 from seqmodels.neural.seq2seq.decoder_loop import (
     AttendedSource,
@@ -152,3 +153,30 @@ def test_scores_are_their_equations_up_to_what_all_keys_share() -> None:
     )
     dots = dot_score(query[:, 0], key)
     torch.testing.assert_close(dots, torch.einsum("td,sd->ts", query[:, 0], key) / math.sqrt(D), rtol=0, atol=1e-12)
+
+
+@every
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("n_steps", [4, 20])
+def test_compiled_it_is_the_same_up_to_rounding(
+    name: str, half: bool, n_steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba", reason="without numba nothing is compiled")
+    results = []
+    for least in (0, 1 << 60):
+        monkeypatch.setattr(decoder_loop, "COMPILED_FROM", least)
+        network, attention = build(name, torch.float32)
+        inputs, values = draw(B, n_steps, D).float().requires_grad_(), draw(B, S, D, seed=1).float().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+            memory = network.start(B, Source(values, MASK))
+            loop = attention.for_loop(*memory[3:])
+            assert loop is not None
+            states, contexts, weights, after = network._decode_in_loop(inputs, memory, *loop)
+        outputs = states, contexts, after[1]
+        total = sum((x.float() * draw(*x.shape, seed=i).float()).sum() for i, x in enumerate(outputs))
+        leaves = [inputs, values, *network.encoder.parameters(), *network.bridge.parameters()]
+        leaves += [*network.decoder.parameters(), *attention.parameters()]
+        results.append((*outputs, weights, *torch.autograd.grad(total, leaves)))
+    assert any(not torch.equal(x, y) for x, y in zip(*results, strict=True))
+    for x, y in zip(*results, strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=(0.03 if half else 1e-5) * max(1.0, float(y.abs().max())))

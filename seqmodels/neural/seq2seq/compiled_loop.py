@@ -1,0 +1,401 @@
+"""What ``decoder_loop`` computes between the products with weights, in two calls of machine code a step.
+
+A row of the batch, or a group, is taken through all that a step does while it is in the cache nearest to the processor.
+Padded keys are left out. Arrays are those of ``kernel_math.array``: float32, and in bfloat16 what the products read.
+
+Import this module where it is first needed: it loads numba.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.compiled import compiled
+from seqmodels.neural.ops.kernel_math import ONE, TWO, array, exponential, narrowed, sigmoid, widened
+from seqmodels.neural.seq2seq.loop_trace import Loop, LoopGradients, Product, Trace
+
+ZERO, FOUR = np.float32(0), np.float32(4)
+
+# -- forwards --------------------------------------------------------------------------------------------------
+
+
+@compiled(any_order=True)
+def attend_additively(
+    t: int,
+    query: np.ndarray,
+    key: np.ndarray,
+    energy: np.ndarray,
+    value: np.ndarray,
+    mask_bias: np.ndarray,
+    weights: np.ndarray,
+    contexts: np.ndarray,
+    sigmoids: np.ndarray,
+) -> None:
+    """Step t of the additive score: fills ``weights``, ``contexts`` and ``sigmoids`` there.
+
+    Args:
+        t: the step.
+        query: of all steps (T, G, m).
+        key: (G, S, m).
+        energy: twice the energy (m,).
+        value: (G, S, d_head).
+        mask_bias: (G, S).
+        weights: (T, G, S).
+        contexts: (T, G, d_head).
+        sigmoids: (T, G, S, m), for the backward pass.
+    """
+    n_groups, n_keys, m = key.shape
+    q, scores, total = np.empty(m, np.float32), np.empty(n_keys, np.float32), np.empty(value.shape[2], np.float32)
+    for g in range(n_groups):
+        query_g = query[t, g]
+        for i in range(m):
+            q[i] = widened(query_g[i])
+        for s in range(n_keys):
+            if mask_bias[g, s] == ZERO:
+                key_s, kept, score = key[g, s], sigmoids[t, g, s], ZERO
+                for i in range(m):
+                    p = sigmoid(q[i] + key_s[i])
+                    kept[i] = narrowed(p, kept[i])
+                    score += p * energy[i]
+                scores[s] = score
+        _weigh(scores, mask_bias[g], value[g], weights[t, g], total, contexts[t, g])
+
+
+@compiled(any_order=True)
+def attend_by_products(
+    t: int,
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    mask_bias: np.ndarray,
+    weights: np.ndarray,
+    contexts: np.ndarray,
+) -> None:
+    """The same of the dot product with ``key``, which is divided by the root of its width already."""
+    n_groups, n_keys, m = key.shape
+    q, scores, total = np.empty(m, np.float32), np.empty(n_keys, np.float32), np.empty(value.shape[2], np.float32)
+    for g in range(n_groups):
+        query_g = query[t, g]
+        for i in range(m):
+            q[i] = widened(query_g[i])
+        for s in range(n_keys):
+            if mask_bias[g, s] == ZERO:
+                key_s, score = key[g, s], ZERO
+                for i in range(m):
+                    score += q[i] * key_s[i]
+                scores[s] = score
+        _weigh(scores, mask_bias[g], value[g], weights[t, g], total, contexts[t, g])
+
+
+@compiled(any_order=True)
+def _weigh(
+    scores: np.ndarray,
+    mask_bias: np.ndarray,
+    value: np.ndarray,
+    weights: np.ndarray,
+    total: np.ndarray,
+    context: np.ndarray,
+) -> None:
+    """The softmax (S,) of scores that are not masked, and the mean (d_head,) of the values; ``total`` is space."""
+    n_keys, largest, norm = len(scores), np.float32(-np.inf), ZERO
+    for s in range(n_keys):
+        if mask_bias[s] == ZERO and not scores[s] <= largest:
+            largest = scores[s]
+    for s in range(n_keys):
+        weights[s] = exponential(scores[s] - largest) if mask_bias[s] == ZERO else ZERO
+        norm += weights[s]
+    for i in range(len(total)):
+        total[i] = ZERO
+    for s in range(n_keys):
+        weights[s] /= norm
+    for s in range(n_keys):
+        weight, value_s = weights[s], value[s]
+        if mask_bias[s] == ZERO:
+            for i in range(len(total)):
+                total[i] += weight * value_s[i]
+    for i in range(len(total)):
+        context[i] = narrowed(total[i], context[i])
+
+
+@compiled(any_order=True)
+def apply_gates(
+    t: int,
+    from_state: np.ndarray,
+    from_context: np.ndarray,
+    gates: np.ndarray,
+    cells: np.ndarray,
+    tanh_cells: np.ndarray,
+    states: np.ndarray,
+) -> None:
+    """Step t of the cell: what is projected, in the place of the ``gates``, to gates, cell and state.
+
+    Args:
+        t: the step.
+        from_state: products of the state, the gates' first (B, 4 d + m).
+        from_context: those of the context (B, 4 d).
+        gates: (T, B, 4 d), of the candidate g, ``tanh(z) = 2 σ(2 z) - 1``, then ``σ(2 z)``.
+        cells: (T + 1, B, d).
+        tanh_cells: (T, B, d).
+        states: (T + 1, B, d).
+    """
+    n_rows, d = cells.shape[1:]
+    for b in range(n_rows):
+        x, products, products_of_context = gates[t, b], from_state[b], from_context[b]
+        i, f, g, o = x[:d], x[d : 2 * d], x[2 * d : 3 * d], x[3 * d :]
+        before, cell = cells[t, b], cells[t + 1, b]
+        tanh_cell, state = tanh_cells[t, b], states[t + 1, b]
+        for k in range(4 * d):
+            x[k] += widened(products[k]) + widened(products_of_context[k])
+        for k in range(d):
+            g[k] *= TWO
+        for k in range(4 * d):
+            x[k] = sigmoid(x[k])
+        for k in range(d):
+            cell[k] = f[k] * before[k] + i[k] * (TWO * g[k] - ONE)
+        for k in range(d):
+            tanh_cell[k] = TWO * sigmoid(TWO * cell[k]) - ONE
+        for k in range(d):
+            state[k] = narrowed(o[k] * tanh_cell[k], state[k])
+
+
+# -- backwards -------------------------------------------------------------------------------------------------
+
+
+@compiled(any_order=True)
+def gate_gradients(
+    t: int,
+    d_states: np.ndarray,
+    from_gates: np.ndarray,
+    from_query: np.ndarray,
+    gates: np.ndarray,
+    cells: np.ndarray,
+    tanh_cells: np.ndarray,
+    d_cell: np.ndarray,
+    d_products: np.ndarray,
+) -> None:
+    """Step t of the cell, back: fills the gates' part of ``d_products`` there.
+
+    Args:
+        t: the step.
+        d_states: received (T, B, d).
+        from_gates: of the step after: the gradient of its context, and that by its gates of this state (B, 2 d).
+        from_query: the same by its query (B, d).
+        gates, cells, tanh_cells: as ``apply_gates`` leaves them.
+        d_cell: (B, d) of the cell after this step, and then of that before.
+        d_products: (T, B, 4 d + m).
+    """
+    n_rows, d = cells.shape[1:]
+    d_h = np.empty(d, np.float32)
+    for b in range(n_rows):
+        received, by_gates, by_query = d_states[t, b], from_gates[b][d:], from_query[b]
+        x, c, tanh_cell, d_c, out = gates[t, b], cells[t, b], tanh_cells[t, b], d_cell[b], d_products[t, b]
+        i, f, g, o = x[:d], x[d : 2 * d], x[2 * d : 3 * d], x[3 * d :]
+        d_i, d_f, d_g, d_o = out[:d], out[d : 2 * d], out[2 * d : 3 * d], out[3 * d : 4 * d]
+        for k in range(d):
+            d_h[k] = widened(received[k]) + widened(by_gates[k]) + widened(by_query[k])
+        for k in range(d):
+            d_c[k] += d_h[k] * o[k] * (ONE - tanh_cell[k] * tanh_cell[k])
+        for k in range(d):
+            d_o[k] = narrowed(d_h[k] * tanh_cell[k] * o[k] * (ONE - o[k]), d_o[k])
+        for k in range(d):
+            d_i[k] = narrowed(d_c[k] * (TWO * g[k] - ONE) * i[k] * (ONE - i[k]), d_i[k])
+        for k in range(d):
+            d_f[k] = narrowed(d_c[k] * c[k] * f[k] * (ONE - f[k]), d_f[k])
+        for k in range(d):
+            d_g[k] = narrowed(FOUR * d_c[k] * i[k] * g[k] * (ONE - g[k]), d_g[k])
+        for k in range(d):
+            d_c[k] *= f[k]
+
+
+@compiled(any_order=True)
+def additive_gradients(
+    t: int,
+    from_gates: np.ndarray,
+    value: np.ndarray,
+    weights: np.ndarray,
+    sigmoids: np.ndarray,
+    energy: np.ndarray,
+    d_contexts: np.ndarray,
+    d_scores: np.ndarray,
+    d_query: np.ndarray,
+    begin: int,
+    d_key: np.ndarray,
+    d_energy: np.ndarray,
+) -> None:
+    """Step t of the additive score, back: fills ``d_scores`` and ``d_query``.
+
+    Args:
+        t: the step.
+        from_gates: (B, 2 d), of which the first half is added to the gradient of the contexts.
+        value, weights, sigmoids, energy: as of ``attend_additively``.
+        d_contexts: (T, G, d_head), received, and then of all.
+        d_scores: (T, G, S).
+        d_query: (B, begin + m), in its last columns.
+        begin: the first of these.
+        d_key: (G, S, m), to which is added what has yet to be multiplied by ``energy``.
+        d_energy: of ``energy`` (m,), to which is added.
+    """
+    n_groups, n_keys, m = d_key.shape
+    d_q, d_e = np.empty(m, np.float32), np.empty(m, np.float32)
+    for g in range(n_groups):
+        _score_gradients(from_gates[g], value[g], weights[t, g], d_contexts[t, g], d_scores[t, g])
+        for i in range(m):
+            d_q[i], d_e[i] = ZERO, ZERO
+        for s in range(n_keys):
+            kept, d_key_s, d_score = sigmoids[t, g, s], d_key[g, s], d_scores[t, g, s]
+            if weights[t, g, s] > ZERO:
+                for i in range(m):
+                    p = widened(kept[i])
+                    d_sum = d_score * p * (ONE - p)
+                    d_e[i] += d_score * p
+                    d_q[i] += d_sum
+                    d_key_s[i] += d_sum
+        d_query_g = d_query[g][begin:]
+        for i in range(m):
+            d_query_g[i] = narrowed(d_q[i] * energy[i], d_query_g[i])
+        for i in range(m):
+            d_energy[i] += d_e[i]
+
+
+@compiled(any_order=True)
+def product_gradients(
+    t: int,
+    from_gates: np.ndarray,
+    value: np.ndarray,
+    weights: np.ndarray,
+    key: np.ndarray,
+    d_contexts: np.ndarray,
+    d_scores: np.ndarray,
+    d_query: np.ndarray,
+    begin: int,
+) -> None:
+    """The same of the dot product with ``key`` (G, S, m), G = B times the heads; its own gradient is for later."""
+    n_groups, n_keys, m = key.shape
+    n_heads, d_head = n_groups // len(d_query), value.shape[2]
+    d_q = np.empty(m, np.float32)
+    for g in range(n_groups):
+        b, head = g // n_heads, g % n_heads
+        by_gates = from_gates[b][head * d_head : (head + 1) * d_head]
+        _score_gradients(by_gates, value[g], weights[t, g], d_contexts[t, g], d_scores[t, g])
+        for i in range(m):
+            d_q[i] = ZERO
+        for s in range(n_keys):
+            key_s, d_score = key[g, s], d_scores[t, g, s]
+            if weights[t, g, s] > ZERO:
+                for i in range(m):
+                    d_q[i] += d_score * key_s[i]
+        d_query_g = d_query[b][begin + head * m : begin + (head + 1) * m]
+        for i in range(m):
+            d_query_g[i] = narrowed(d_q[i], d_query_g[i])
+
+
+@compiled(any_order=True)
+def _score_gradients(
+    by_gates: np.ndarray, value: np.ndarray, weights: np.ndarray, d_context: np.ndarray, d_scores: np.ndarray
+) -> None:
+    """Adds to ``d_context`` (d_head,), and fills ``d_scores`` (S,) with the gradient through mean and softmax."""
+    mean = ZERO
+    for i in range(len(d_context)):
+        d_context[i] += widened(by_gates[i])
+    for s in range(len(weights)):
+        value_s, d_weight = value[s], ZERO
+        if weights[s] > ZERO:
+            for i in range(len(d_context)):
+                d_weight += d_context[i] * value_s[i]
+        d_scores[s] = d_weight
+        mean += weights[s] * d_weight
+    for s in range(len(weights)):
+        d_scores[s] = weights[s] * (d_scores[s] - mean)
+
+
+# -- the loop --------------------------------------------------------------------------------------------------
+
+
+class CompiledLoop(Loop):
+    """See ``decoder_loop.TorchLoop``: the same up to rounding, for training in float32 or bfloat16 on a CPU.
+
+    Args:
+        key: (G, S, m) as the score takes them.
+        value: (G, S, d_head).
+        mask_bias: (G, S).
+        energy: (m,), None: the score is the dot product.
+    """
+
+    def __init__(self, key: Tensor, value: Tensor, mask_bias: Tensor, energy: Tensor | None) -> None:
+        self.scale = 1 / math.sqrt(key.shape[2]) if energy is None else 1.0
+        self.key = (key * self.scale if energy is None else key).contiguous()
+        self.value, self.mask_bias = value.contiguous(), mask_bias.contiguous()
+        self.doubled_energy = None if energy is None else 2.0 * energy
+
+    def forward(self, trace: Trace, from_state: Product, from_context: Product, query_bias: Tensor) -> None:
+        """See ``Loop``."""
+        gate_width, n_groups = trace.gates.shape[2], len(self.key)
+        gates, cells, tanh_cells, states = map(array, (trace.gates, trace.cells, trace.tanh_cells, trace.states))
+        key, value, mask_bias, weights = map(array, (self.key, self.value, self.mask_bias, trace.weights))
+        contexts = array(trace.contexts.view(len(weights), n_groups, -1))
+        query = array(trace.query(slice(None)).view(len(weights), n_groups, -1))
+        if self.doubled_energy is not None:
+            energy = array(self.doubled_energy)
+            self.sigmoids = trace.states.new_empty(len(weights), *self.key.shape)
+            sigmoids = array(self.sigmoids)
+        for t, (state, context) in enumerate(zip(trace.states[:-1].unbind(), trace.contexts.unbind(), strict=True)):
+            products = from_state(state)
+            if len(query_bias):
+                torch.add(products[:, gate_width:], query_bias, out=trace.queries[t])
+            if self.doubled_energy is None:
+                attend_by_products(t, query, key, value, mask_bias, weights, contexts)
+            else:
+                attend_additively(t, query, key, energy, value, mask_bias, weights, contexts, sigmoids)
+            apply_gates(t, array(products), array(from_context(context)), gates, cells, tanh_cells, states)
+
+    def backward(
+        self, trace: Trace, from_gates: Product, from_query: Product | None, received: tuple[Tensor, Tensor, Tensor]
+    ) -> LoopGradients:
+        """See ``Loop``."""
+        (n_steps, n_rows, gate_width), d = trace.gates.shape, trace.cells.shape[2]
+        d_products = trace.states.new_empty(n_steps, n_rows, gate_width + trace.queries.shape[2])
+        d_contexts = torch.empty_like(trace.tanh_cells).copy_(received[1])
+        d_c = received[2].to(torch.float32, copy=True).contiguous()
+        d_scores = torch.empty_like(trace.weights)
+        by_gates = trace.states.new_zeros(n_rows, 2 * d)
+        by_query = trace.states.new_zeros(n_rows, d)
+        begin = gate_width  # of the queries' gradients in those of the products
+        if from_query is None:
+            by_query, begin = by_query.float(), 0
+        gates, cells, tanh_cells, d_states = map(
+            array, (trace.gates, trace.cells, trace.tanh_cells, received[0].contiguous())
+        )
+        key, value, weights = map(array, (self.key, self.value, trace.weights))
+        out, d_cell, d_score = map(array, (d_products, d_c, d_scores))
+        d_context = array(d_contexts.view(n_steps, len(key), -1))
+        d_gates, d_queries = d_products[..., :gate_width].unbind(), d_products[..., gate_width:].unbind()
+        if self.doubled_energy is not None:
+            self.d_key, self.d_energy = torch.zeros_like(self.key), torch.zeros_like(self.doubled_energy)
+            energy, sigmoids = array(self.doubled_energy), array(self.sigmoids)
+            d_key, d_energy = array(self.d_key), array(self.d_energy)
+        for t in range(n_steps - 1, -1, -1):
+            by, by_queries = array(by_gates), array(by_query)
+            gate_gradients(t, d_states, by, by_queries, gates, cells, tanh_cells, d_cell, out)
+            by_gates = from_gates(d_gates[t])
+            by = array(by_gates)
+            to = array(by_query) if from_query is None else out[t]
+            if self.doubled_energy is None:
+                product_gradients(t, by, value, weights, key, d_context, d_score, to, begin)
+            else:
+                additive_gradients(
+                    t, by, value, weights, sigmoids, energy, d_context, d_score, to, begin, d_key, d_energy
+                )
+            if from_query is not None:
+                by_query = from_query(d_queries[t])
+        d_h = by_gates[:, d:].float().add_(by_query)
+        return LoopGradients(d_products, d_contexts, d_scores, d_h, d_c)
+
+    def key_gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor | None]:
+        """See ``Loop``."""
+        if self.doubled_energy is None:
+            return torch.bmm(d_scores.permute(1, 2, 0), queries.transpose(0, 1)) * self.scale, None
+        return self.d_key * self.doubled_energy, 2.0 * self.d_energy
