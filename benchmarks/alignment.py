@@ -5,7 +5,7 @@
 German to English in byte pairs, fitted with the settings of the class. Each size is a process of its own. ``fit_mb`` is
 the most memory that ``fit`` held above what was held before it, ``seconds`` are of the processor on one thread.
 ``score`` and ``predicted_nats`` say that the figures are the same from one version to another: nats a byte of the test
-part, and the mean log-probability of the predictions, which are greedy.
+part, and the mean log-probability of the predictions, which are greedy and as long as they may be by default.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from seqmodels.evaluation.fitting import peak_memory
 from seqmodels.evaluation.provenance import stamped
 
 OUT = Path(__file__).parent / "results/alignment.csv"
-LONGEST = 100  # pieces of a prediction: the longest reference has 32 words, and a greedy one may never end
 
 
 def lines(folder: Path, name: str) -> list[str]:
@@ -55,7 +54,7 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
     fitted = time.process_time()
     score = model.score(sources, targets)
     scored = time.process_time()
-    predicted = model.predict(sources, max_length=LONGEST)
+    predicted = model.predict(sources)
     ended = time.process_time()
     kept = [(x, guess) for x, guess in zip(sources, predicted, strict=True) if guess]
     return {

@@ -17,7 +17,7 @@ from seqmodels.fingerprint import check_processes_agree
 from seqmodels.observations import Observation
 from seqmodels.parameters import undone_on_failure
 from seqmodels.precision import DTYPES
-from seqmodels.preparation import Data, Example, Setting, Sources, choose_sources, hold_out
+from seqmodels.preparation import Data, Example, Setting, Sources, TargetLengths, choose_sources, hold_out
 from seqmodels.tagging import check_aligned, check_choices, check_has_targets
 from seqmodels.training import interruption
 
@@ -44,6 +44,8 @@ def fit_model(model: SequenceModel, data: Data, validation: Any, encoding: Encod
     with undone_on_failure(model):
         with interruption.interruptible() as interrupted:
             apply_setting(model, setting)
+            if setting.measure.conditional and model.length_ == "stop":
+                model.target_lengths_ = TargetLengths.of(examples)
             if model._fits_in_parallel or not distributed.is_distributed():
                 model._fit(examples, held_out_examples)
             else:
@@ -173,6 +175,7 @@ def apply_setting(model: SequenceModel, setting: Setting) -> None:
     model.source_encoding_ = setting.source_encoding
     model.measure_ = replace(setting.measure, memory=model.memory_)
     model.length_ = setting.measure.length
+    model.target_lengths_ = None
 
 
 def resolved_choices(model: SequenceModel) -> dict[str, Any]:

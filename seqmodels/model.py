@@ -6,7 +6,7 @@ import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -41,7 +41,7 @@ from seqmodels.measure import Length, Measure, MemoryKind, Values
 from seqmodels.observations import Observation
 from seqmodels.parameters import Configurable, argument_names
 from seqmodels.precision import checked_log_prob_steps, in_float64, squares_exceed_float32
-from seqmodels.preparation import Data, Example, Setting, default_encoding
+from seqmodels.preparation import Data, Example, Setting, TargetLengths, default_encoding
 from seqmodels.sequences import Item, Kind, Sequences
 from seqmodels.training import interruption
 
@@ -79,7 +79,7 @@ class SequenceModel(Configurable, ABC):
 
     Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a frame: step,
     seconds, log_prob, validation, objective, floor_hits; nats per unit), ``n_parameters_``, ``converged_``,
-    ``interrupted_``, ``fit_seconds_``.
+    ``interrupted_``, ``fit_seconds_``, ``target_lengths_`` (of pairs under ``"stop"``, in encoded steps; else None).
     """
 
     length: Length | Literal["auto"] = "auto"
@@ -519,7 +519,7 @@ class SequenceModel(Configurable, ABC):
         source: Any = None,
         n_beams: int | None = None,
         length: int | None = None,
-        max_length: int = 1000,
+        max_length: int | None = None,
         alpha: float | Literal["mean"] = 0.0,
     ) -> list[Candidate]:
         """The ``n`` most probable whole sequences of symbols or text that begin with ``prefix``, given ``source``.
@@ -530,6 +530,7 @@ class SequenceModel(Configurable, ABC):
             n_beams: partial sequences that are kept at each step; None: n, and at least 5.
             length: number of encoded steps; under ``length="stop"`` None searches all that end after at most
                 ``max_length``.
+            max_length: None: 1000; given a source, as in ``predict``.
             alpha: normalisation by length (Wu et al. 2016): see ``seqmodels.generation.BeamSearch``.
 
         Raises:
@@ -559,7 +560,7 @@ class SequenceModel(Configurable, ABC):
         n_best: int | None = None,
         prefix: Any = None,
         length: int | Sequence[int] | None = None,
-        max_length: int = 1000,
+        max_length: int | None = None,
         max_ratio: float = 0.0,
         alpha: float | Literal["mean"] = 0.0,
         batch_size: int = 64,
@@ -574,8 +575,10 @@ class SequenceModel(Configurable, ABC):
             prefix: raw beginning of every target, or a list with one for each.
             length: steps of the targets, one number or one for each; needed under ``length="given"``, but not by
                 taggers.
-            max_ratio: steps that a target may have for each step of its source, besides ``max_length``; under
-                ``length="stop"``.
+            max_length: most encoded steps of a target, under ``length="stop"``; None: after the prefix as many as the
+                longest target of ``fit`` had, and besides as many for each step of the source as those targets had on
+                average (``target_lengths_``; 1000 where that is unknown, as in files of earlier versions).
+            max_ratio: steps that a target may have for each step of its source, besides ``max_length``.
             batch_size: sources that are searched at once; of equal length, unless a network's encoder or a neural
                 tagger reads them.
 
@@ -654,6 +657,7 @@ class SequenceModel(Configurable, ABC):
             "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
             "converged": bool(self.converged_),
             "fit_seconds": float(self.fit_seconds_),
+            **({} if self.target_lengths_ is None else {"target_lengths": asdict(self.target_lengths_)}),
             "state": self._state(),
         }
 
@@ -672,6 +676,8 @@ class SequenceModel(Configurable, ABC):
         self.source_encoding_ = shared if sources is None else sources.restore(content["source_encoding"]["state"])
         self.observation_, self.measure_ = observation, Measure(**content["measure"])
         self.length_ = self.measure_.length
+        lengths = content.get("target_lengths")  # earlier files have none
+        self.target_lengths_: TargetLengths | None = None if lengths is None else TargetLengths(**lengths)
         self.history_ = pd.DataFrame(content["history"])
         self.converged_: bool = content["converged"]
         self.fit_seconds_: float = content["fit_seconds"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -36,6 +37,34 @@ class Example:
     n_units: int = 0
     states: np.ndarray | None = None
     cluster: int | None = None
+
+
+@dataclass(frozen=True)
+class TargetLengths:
+    """How long the targets of a fit were, in encoded steps: what bounds the search for another.
+
+    Args:
+        longest: steps of the longest target.
+        ratio: steps of all targets over those of all sources; 0 where sources are not read.
+    """
+
+    longest: int
+    ratio: float
+
+    @classmethod
+    def of(cls, examples: Sequence[Example]) -> TargetLengths:
+        """Those of encoded pairs."""
+        targets = [len(example.values) for example in examples]
+        n_source = sum(len(example.source) for example in examples if example.source is not None)
+        return cls(max(targets), sum(targets) / n_source if n_source else 0.0)
+
+    def max_steps(self, n_source: int) -> int:
+        """Most steps that are searched for a source: the longest seen, and besides what so long a source has mostly.
+
+        >>> TargetLengths(longest=30, ratio=1.5).max_steps(10)
+        45
+        """
+        return self.longest + math.ceil(self.ratio * n_source)
 
 
 class OnDisk:

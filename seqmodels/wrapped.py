@@ -48,6 +48,7 @@ class WrappedModel(SequenceModel, ABC):
         wrapped = cls(model, **options)
         wrapped._check_hyperparameters()
         apply_setting(wrapped, setting)
+        wrapped.target_lengths_ = model.target_lengths_
         wrapped._take(model)
         return wrapped
 

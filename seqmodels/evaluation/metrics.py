@@ -86,7 +86,7 @@ def evaluate(
     *,
     references: Sequence[Any] | None = None,
     beam: int = 1,
-    max_length: int = 1000,
+    max_length: int | None = None,
     max_ratio: float = 0.0,
     alpha: float | Literal["mean"] = 0.0,
 ) -> pd.Series:

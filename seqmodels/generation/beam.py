@@ -15,6 +15,7 @@ from seqmodels.generation.inputs import (
     GenerativeModel,
     encode_prefix,
     encode_source,
+    most_steps,
     target_length,
     with_enough_precision,
 )
@@ -109,14 +110,15 @@ def n_best(
     source: Any,
     n_beams: int | None,
     length: int | None,
-    max_length: int,
+    max_length: int | None,
     alpha: float | Literal["mean"],
 ) -> list[Candidate]:
     """``SequenceModel.n_best``: the ``n`` most probable whole sequences, best first."""
     steps, encoded_source = encode_prefix(model, prefix), encode_source(model, source)
     _check_listable(model)
     length = target_length(model, length, encoded_source)
-    search = BeamSearch(max(n, 5) if n_beams is None else n_beams, n, length, max_length, alpha)
+    n_steps = most_steps(model, max_length, len(steps), 0 if encoded_source is None else len(encoded_source))
+    search = BeamSearch(max(n, 5) if n_beams is None else n_beams, n, length, n_steps, alpha)
     cursor = with_enough_precision(model, encoded_source).cursor()
     hypotheses = beam_search(cursor, search, prefix=steps, source=encoded_source)
     _refuse_none(hypotheses)
@@ -131,7 +133,7 @@ def predict(
     n_best: int | None,
     prefix: Any,
     length: int | Sequence[int] | None,
-    max_length: int,
+    max_length: int | None,
     max_ratio: float,
     alpha: float | Literal["mean"],
     batch_size: int,
@@ -153,7 +155,12 @@ def predict(
     results: list[Any] = [None] * len(requests)
     for numbers in batches(requests, batch_size, pads=model._pads_sources):
         batch = [requests[i] for i in numbers]
-        max_steps = [max_length + int(max_ratio * r.n_source) if r.length is None else r.length for r in batch]
+        max_steps = [
+            most_steps(model, max_length, len(r.prefix), r.n_source) + int(max_ratio * r.n_source)
+            if r.length is None
+            else r.length
+            for r in batch
+        ]
         search = BeamSearch(width, 1 if n_best is None else n_best, batch[0].length, min(max_steps), alpha)
         batch_hypotheses = beam_searches(
             cursor,

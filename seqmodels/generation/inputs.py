@@ -15,9 +15,11 @@ from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
 from seqmodels.items import as_array
 from seqmodels.measure import Length, Measure
 from seqmodels.precision import in_float64, refuse_beyond_float64, squares_exceed_float32
-from seqmodels.preparation import Data, Example, Setting
+from seqmodels.preparation import Data, Example, Setting, TargetLengths
 from seqmodels.sequences import Sequences
 from seqmodels.tagging import length_like
+
+DEFAULT_MAX_LENGTH = 1000  # steps, where nothing says how long targets are
 
 
 class GenerativeModel(Protocol):
@@ -27,6 +29,7 @@ class GenerativeModel(Protocol):
     source_encoding_: Encoding | None
     measure_: Measure
     length_: Length
+    target_lengths_: TargetLengths | None
     random_state: int
     dtype: str
     device: str
@@ -121,6 +124,17 @@ def target_length(model: GenerativeModel, length: int | None, source: np.ndarray
     if length is None and model.length_ == "given":
         raise ValueError('the model was fitted with length="given", so it has no ends; pass length=')
     return length
+
+
+def most_steps(model: GenerativeModel, max_length: int | None, n_prefix: int, n_source: int) -> int:
+    """Most encoded steps of a sequence that is searched: ``max_length``, or None: by the lengths of the fit's targets.
+
+    Of these, as many steps may follow a prefix as without one.
+    """
+    if max_length is not None:
+        return max_length
+    lengths = model.target_lengths_
+    return DEFAULT_MAX_LENGTH if lengths is None else n_prefix + lengths.max_steps(n_source)
 
 
 def with_enough_precision(model: GenerativeModel, *encoded: np.ndarray | None) -> GenerativeModel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import seqmodels as sm
 from seqmodels.generation import BeamSearch, Decoding, Hypothesis, beam_search, beam_searches, sample_steps
 from seqmodels.generation.beam import Beam, Request, _is_over, batches
 from seqmodels.measure import Length
+from seqmodels.preparation import TargetLengths
 from tests.generation.markov import CHAIN, FIRST, Markov, seeded
 
 EMPTY = np.zeros(0, dtype=np.int64)
@@ -219,6 +221,30 @@ def test_targets_may_be_longer_where_sources_are() -> None:
     never = sm.HMM(1).fit([[0]], [[0] * 500])  # an end is hardly ever due
     found = never.predict([[0], [0] * 4], max_length=2, max_ratio=1.5)
     assert [len(item) for item in found] == [3, 8]
+
+
+def test_by_default_a_target_may_be_as_long_as_those_of_the_fit_were(tmp_path: Path) -> None:
+    never = sm.HMM(1, random_state=0).fit([[0], [0, 0, 0]], [[0] * 500, [0] * 300])  # an end is hardly ever due
+    assert never.target_lengths_ == TargetLengths(500, 200)
+    expected = [500 + 200 * 1, 500 + 200 * 3]
+    assert [len(item) for item in never.predict([[0], [0] * 3])] == expected
+    assert [len(item) for item in never.predict([[0], [0] * 3], prefix=[0, 0])] == [n + 2 for n in expected]
+    assert len(never.n_best(1, source=[0], n_beams=1)[0].item) == expected[0]
+    never.save(tmp_path / "model.safetensors")
+    loaded = sm.load(tmp_path / "model.safetensors")
+    assert [len(item) for item in loaded.predict([[0], [0] * 3])] == expected
+    never.target_lengths_ = None  # as of a file that does not say it
+    assert [len(item) for item in never.predict([[0], [0] * 3])] == [1000, 1000]
+
+
+def test_a_mixture_and_what_wraps_a_model_know_how_long_targets_were() -> None:
+    model = counter()
+    assert model.target_lengths_ == TargetLengths(4, 1.0)
+    assert sm.Mixture.from_fitted([model, model], weights="static").target_lengths_ == TargetLengths(4, 1)
+    ignoring = sm.HMM(2, ignore_source=True, max_iter=2).fit(X, X)
+    assert ignoring.target_lengths_ == TargetLengths(4, 0.0)
+    for without in (counter("given"), sm.HMM(2, max_iter=2).fit(X)):
+        assert without.target_lengths_ is None
 
 
 def test_lengths_may_differ() -> None:

@@ -162,8 +162,8 @@ class AutoregressiveEmission(Emission):
         return sums
 
     def _runs_compiled(self, n_states: int, design: RegressionDesign) -> bool:
-        """Whether compiled loops are worth loading."""
-        n_frames = design.columns.shape[1]
+        """Whether compiled loops are worth loading: they gain as much of fewer frames where there are more states."""
+        n_frames = design.columns.shape[1] * n_states // FEWEST_STATES_COMPILED
         return n_states >= FEWEST_STATES_COMPILED and loops_are_worth_compiling(n_frames, design.columns.device)
 
     def _design(self, x: Tensor, past: Tensor) -> RegressionDesign:

@@ -55,6 +55,15 @@ def test_compiled_regressions_equal_matrix_products(
     assert_allclose(sums, expected_sums, rtol=1e-11, atol=1e-9)  # in float64 whatever the precision of x
 
 
+def test_the_loops_are_worth_loading_for_fewer_frames_of_more_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    emission, _, x, past, _ = case(1, "full", F64, has_missing=False)
+    design = emission._design(x, past)
+    monkeypatch.setattr(segments, "FEWEST_FRAMES_COMPILED", 2 * N)
+    assert [emission._runs_compiled(k, design) for k in (4, 7, 8, 48)] == [False, False, True, True]
+    monkeypatch.setattr(segments, "FEWEST_FRAMES_COMPILED", 0)
+    assert [emission._runs_compiled(k, design) for k in (1, 3, 4)] == [False, False, True]
+
+
 def test_several_threads_give_the_same_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     from seqmodels.hmm.emissions import compiled_regressions
 
