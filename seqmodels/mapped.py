@@ -62,10 +62,17 @@ class MappedArray(np.memmap):
     def __reduce__(self) -> Any:
         """Pickled as the place in its file, which whoever reads it must have under the same name.
 
-        By value, as other arrays are: a part that is not contiguous, a file without a name, changes that are private.
+        By value, as other arrays are: a part that is not contiguous, a file without a name or that is gone, changes
+        that are private.
         """
         mapping, path = _mapping(self), self.filename
-        if mapping is None or path is None or self.mode == "c" or not self.flags.c_contiguous:
+        if (
+            mapping is None
+            or path is None
+            or self.mode == "c"
+            or not self.flags.c_contiguous
+            or not os.path.exists(path)
+        ):
             return _in_memory, (np.array(self, subok=False), self.is_text)
         begin = self.offset - self.offset % mmap.ALLOCATIONGRANULARITY  # of the mapping in the file
         place = begin + self.ctypes.data - np.frombuffer(mapping, np.uint8).ctypes.data

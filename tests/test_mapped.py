@@ -163,7 +163,10 @@ def test_what_no_file_holds_is_pickled_by_value(tmp_path: Path) -> None:
     np.save(tmp_path / "private.npy", np.zeros(4))
     private = MappedArray.of(np.load(tmp_path / "private.npy", mmap_mode="c"))
     private[2] = 5.0
-    for array in (temporary, private, on_disk(tmp_path, np.arange(6.0))[::2]):
+    np.save(tmp_path / "gone.npy", np.arange(3))
+    gone = MappedArray.of(np.load(tmp_path / "gone.npy", mmap_mode="r"))
+    (tmp_path / "gone.npy").unlink()
+    for array in (temporary, private, gone, on_disk(tmp_path, np.arange(6.0))[::2]):
         again = pickle.loads(pickle.dumps(array))
         assert_array_equal(again, array)
         assert not again.is_on_disk
