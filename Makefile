@@ -40,7 +40,7 @@ lowest:
 		setuptools pytest pytest-timeout pytest-xdist hypothesis scikit-learn hmmlearn safetensors
 	.venv-lowest/bin/python -m pip install --quiet $(PIP_FLAGS) --no-deps --no-build-isolation --editable .
 	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n 2 --one-row tests/test_contract.py tests/test_sequences.py \
-		tests/test_storage.py tests/test_preparation.py tests/encodings tests/observations
+		tests/test_items.py tests/test_storage.py tests/test_preparation.py tests/encodings tests/observations
 
 # What takes longer than tests: every measurement of docs/reliability.md, two scripts at a time.
 faults: .venv

@@ -138,12 +138,18 @@ def draw_by_length(
     units = pd.Series(y.n_units).groupby(bins).sum()
     curves = {n: -pd.Series(m.log_prob(X, y)).groupby(bins).sum() / units for n, m in candidates.items()}
     frame = pd.DataFrame(curves).set_index(pd.Series(X.n_units).groupby(bins).mean().rename("source length"))
+    draw_curves(frame, file, title=title, units=(X.unit, y.unit))
+    return frame
+
+
+def draw_curves(frame: pd.DataFrame, file: Path, *, title: str, units: tuple[str, str]) -> None:
+    """A curve for each column of what ``draw_by_length`` returns; ``units`` of source and target."""
     figure, axes = plt.subplots(figsize=(WIDTH, 0.6 * WIDTH), layout="constrained")
     for (name, curve), colour in zip(frame.items(), COLOURS, strict=False):
         axes.plot(curve.index, curve, marker="o", markersize=3, color=colour, label=name)
-    axes.set(title=title, xlabel=f"length of the source ({X.unit}s)", ylabel=f"nats a {y.unit}, lower is better")
+    axes.set(title=title, xlabel=f"length of the source ({units[0]}s)", ylabel=f"nats a {units[1]}, lower is better")
     axes.grid(color=GRID)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside right upper", frameon=False)  # beside the curves, which may be anywhere
     figure.savefig(file, dpi=160)
-    return frame
+    plt.close(figure)

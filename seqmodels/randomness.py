@@ -47,7 +47,9 @@ _DRAWS = frozenset(
 )
 # Packages may put functions of the same names in the place of those of nn.init, as transformers does while it makes a
 # model; they take a generator too.
-_INIT_NAMES = frozenset(draw.__name__ for draw in _DRAWS if getattr(draw, "__module__", "") == nn.init.__name__)
+_INIT_NAMES = frozenset(
+    getattr(draw, "__name__", "") for draw in _DRAWS if getattr(draw, "__module__", "") == nn.init.__name__
+)
 
 
 class InitialDraws(TorchFunctionMode):

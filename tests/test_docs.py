@@ -198,6 +198,14 @@ def test_the_picture_of_the_architecture_is_current() -> None:
     assert [path for path in named if not (ROOT / "seqmodels" / path).exists()] == []
 
 
+def test_every_experiment_is_in_their_list() -> None:
+    folder = ROOT / "experiments"
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(\w+\.py)`", text)) == {script.name for script in folder.glob("*.py")}
+    results = set(re.findall(r"`(\w+(?:/|\.csv))`", text)) - {"results/", "claims/"}
+    assert results == {p.name + "/" * p.is_dir() for p in (folder / "results").iterdir()} - {"claims/"}
+
+
 # -- the site ----------------------------------------------------------------------------------------------------------
 
 

@@ -168,9 +168,7 @@ def expected_bits(
 
 
 @compiled
-def selected_row(
-    tables: MixingTables, registers: np.ndarray, selector: int, node: int, bit: int, n_hits: int, match: int
-) -> int:
+def selected_row(registers: np.ndarray, selector: int, node: int, bit: int, n_hits: int, match: int) -> int:
     """The number of the weight vector that a selector takes."""
     depth = min(bit, NODE_DEPTHS - 1)
     if selector == tables_.BY_NODE:
@@ -247,9 +245,9 @@ def mixed_logit(
 
     result = 0.0
     n_selectors = len(tables.selectors)
-    final = tables.final_weights_at + selected_row(tables, registers, tables_.BY_NODE, node, bit, 0, 0) * n_selectors
+    final = tables.final_weights_at + selected_row(registers, tables_.BY_NODE, node, bit, 0, 0) * n_selectors
     for k in range(n_selectors):
-        row = tables.first_row[k] + selected_row(tables, registers, tables.selectors[k], node, bit, n_hits, match)
+        row = tables.first_row[k] + selected_row(registers, tables.selectors[k], node, bit, n_hits, match)
         rows[k] = row
         start = tables.weights_at + row * tables.n_inputs
         sum_0, sum_1, sum_2, sum_3 = 0.0, 0.0, 0.0, 0.0  # four, so that a processor adds them side by side
@@ -556,7 +554,7 @@ def learn_weights(
 ) -> None:
     """A step along the gradient of ``log p`` for each weight vector that took part."""
     n_selectors, n_inputs = len(tables.selectors), tables.n_inputs
-    final = tables.final_weights_at + selected_row(tables, registers, tables_.BY_NODE, node, bit, 0, 0) * n_selectors
+    final = tables.final_weights_at + selected_row(registers, tables_.BY_NODE, node, bit, 0, 0) * n_selectors
     final_error = (y - decisions.mixed[bit]) * final_lr
     if is_logged:
         keep_floats(log, tables, final, n_selectors)

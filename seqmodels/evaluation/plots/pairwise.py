@@ -32,12 +32,12 @@ STRENGTHS = (0.25, 0.55)  # of the colour: of p below 0.05, and of a p below a t
 def pairwise_matrix(pairs: pd.DataFrame, names: Sequence[str], *, unit: str = "unit", width: float = WIDTH) -> Figure:
     """A figure of ``draw_pairwise``, with a note on how to read it."""
     with matplotlib.rc_context(STYLE):
-        figure, axes = new_axes(height_of(len(names), width), "", width)
+        figure, axes = new_axes(height_of(len(names)), "", width)
         note_below(figure, draw_pairwise(axes, pairs, names, unit=unit))
     return figure
 
 
-def height_of(n_models: int, width: float = WIDTH) -> float:
+def height_of(n_models: int) -> float:
     """Of a matrix of so many models, in inches."""
     return 1.9 + 0.3 * n_models
 

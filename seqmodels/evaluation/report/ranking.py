@@ -120,7 +120,7 @@ def summary(comparison: Comparison) -> str:
     best = ranked.iloc[0]
     sentences = [f"{best['model']} explains the held-out data best: {_score_in_words(best, unit)}."]
     sentences += [_against_baseline(best, comparison.baseline, unit)] if best["model"] != comparison.baseline else []
-    sentences += _against_second(comparison, ranked, unit)
+    sentences += _against_second(comparison, ranked)
     if best["kind"] == "bound":
         sentences.append(f"Its figure is a lower bound, so {best['model']} may be better still.")
     sentences += _against_reference(comparison, best["model"])
@@ -184,7 +184,7 @@ def _against_reference(comparison: Comparison, best: str) -> list[str]:
     return [f"Worse than {words}: {', '.join(below)}."] if below else []
 
 
-def _against_second(comparison: Comparison, ranked: Any, unit: str) -> list[str]:
+def _against_second(comparison: Comparison, ranked: Any) -> list[str]:
     """The lead over the runner-up, which is not in the table unless the runner-up is the baseline."""
     if len(ranked) < 2 or ranked["model"].iloc[1] == comparison.baseline:  # in the sentence on the baseline
         return []

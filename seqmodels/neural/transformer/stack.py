@@ -117,7 +117,7 @@ class TransformerStack(nn.Module):
             cross_queries,
         )
         # Where there is a source too, sublayers of modules were faster.
-        shared.trains = source_mask is None and update.length == 0 and self._has_training_sublayers(x, shared.mask)
+        shared.trains = source_mask is None and update.length == 0 and self._has_training_sublayers(shared.mask)
         x = dropout(x, self.config.dropout, self.training)
         buffers: list[KeyValue] = []
         for i, block in enumerate(self):
@@ -128,7 +128,7 @@ class TransformerStack(nn.Module):
             buffers.append(key_value)
         return x if n_blocks is not None else self.final_norm(x), (tuple(buffers), update.new_length, fill)
 
-    def _has_training_sublayers(self, x: Tensor, mask: AttentionMask) -> bool:
+    def _has_training_sublayers(self, mask: AttentionMask) -> bool:
         """Whether explicit attention needs gradients, and ``training_sublayers`` has all that blocks compute."""
         if not (mask.explicit and torch.is_grad_enabled()) or torch.compiler.is_compiling():
             return False
