@@ -73,9 +73,9 @@ class _FusedLogProb(torch.autograd.Function):
         if is_compiled:
             from seqmodels.neural.ops.compiled_softmax import softmax_rows  # numba takes a while to load
 
-            probabilities = h @ w.t()
-            log_probs = softmax_rows(probabilities, bias, target)
-            ctx.save_for_backward(hidden, weight, w, target, probabilities)
+            logits = h @ w.t()
+            log_probs = softmax_rows(logits, bias, target)  # which leaves the probabilities in their place
+            ctx.save_for_backward(hidden, weight, w, target, logits)
             return log_probs
         result = torch.empty(len(h), dtype=sum_dtype, device=h.device)
         probabilities = h.new_empty(len(h), len(w)) if any(ctx.needs_input_grad) else None
