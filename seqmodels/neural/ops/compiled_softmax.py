@@ -30,15 +30,15 @@ def softmax_rows(logits: Tensor, bias: Tensor, target: Tensor) -> Tensor:
         target: (N,) integers below V.
     """
     result = torch.empty(len(logits))
-    rows, of_target, found, b = array(logits), array(target.contiguous()), array(result), array(bias.contiguous())
+    rows, of_target, log_probs, b = array(logits), array(target.contiguous()), array(result), array(bias.contiguous())
     n_parts = min(torch.get_num_threads(), len(logits))
     if n_parts <= 1:
-        _softmax_rows(rows, b, of_target, found)
+        _softmax_rows(rows, b, of_target, log_probs)
         return result
     bounds = [len(logits) * k // n_parts for k in range(n_parts + 1)]
     with ThreadPoolExecutor(n_parts) as pool:
         parts = [slice(*pair) for pair in pairwise(bounds)]
-        list(pool.map(lambda part: _softmax_rows(rows[part], b, of_target[part], found[part]), parts))
+        list(pool.map(lambda part: _softmax_rows(rows[part], b, of_target[part], log_probs[part]), parts))
     return result
 
 

@@ -75,7 +75,7 @@ class _FusedLogProb(torch.autograd.Function):
             from seqmodels.neural.ops.compiled_softmax import softmax_rows  # numba takes a while to load
 
             probabilities: Tensor | None = h @ w.t()
-            result = softmax_rows(probabilities, bias, target)
+            result = softmax_rows(probabilities, bias, target)  # which leaves the probabilities in their place
         else:
             compute = _log_prob_on_cpu if h.device.type == "cpu" else _log_prob_on_gpu
             result, probabilities = compute(h, w, bias, target, sum_dtype, keeps=any(ctx.needs_input_grad))

@@ -261,18 +261,18 @@ class _AttentiveLSTM(torch.autograd.Function):
         from_gates = repeated_linear(gate_weights.t(), n_rows, n_steps)
         from_query = repeated_linear(weight[gate_width:].t(), n_rows, n_steps) if len(weight) > gate_width else None
         d_states, d_contexts, _, d_last_cell = output_gradients
-        found: LoopGradients = loop.backward(trace, from_gates, from_query, (d_states, d_contexts, d_last_cell))
-        weights, d_scores = trace.weights.to(value.dtype), found.d_scores.to(value.dtype)
-        d_head_contexts = found.d_contexts.to(value.dtype).view(n_steps, n_groups, -1)
+        gradients: LoopGradients = loop.backward(trace, from_gates, from_query, (d_states, d_contexts, d_last_cell))
+        weights, d_scores = trace.weights.to(value.dtype), gradients.d_scores.to(value.dtype)
+        d_head_contexts = gradients.d_contexts.to(value.dtype).view(n_steps, n_groups, -1)
         d_value = torch.bmm(weights.permute(1, 2, 0), d_head_contexts.transpose(0, 1))
         queries = trace.query(slice(None)).to(value.dtype).reshape(n_steps, n_groups, -1)
         d_key, d_energy = loop.key_gradients(d_scores, queries)
-        d_products = found.d_products.flatten(0, 1).t()
+        d_products = gradients.d_products.flatten(0, 1).t()
         d_weight = d_products @ trace.states[:-1].flatten(0, 1)
         d_context_weight = d_products[:gate_width] @ trace.contexts.flatten(0, 1)
         d_bias = d_products[gate_width:].sum(1)
-        d_h, d_c = found.d_h.to(ctx.dtypes[0]), found.d_c.to(ctx.dtypes[1])
-        d_projected = found.d_products[..., :gate_width]
+        d_h, d_c = gradients.d_h.to(ctx.dtypes[0]), gradients.d_c.to(ctx.dtypes[1])
+        d_projected = gradients.d_products[..., :gate_width]
         return None, d_projected, d_h, d_c, d_weight, d_context_weight, d_bias, d_key, d_value, None, d_energy
 
 
