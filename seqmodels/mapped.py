@@ -83,6 +83,10 @@ class MappedArray(np.memmap):
         part[:] = values
         _release(part)
 
+    def release(self) -> None:
+        """Give back the pages it stands on, which are read again by what needs them."""
+        _release(self)
+
     @property
     def elements_in_block(self) -> int:
         """How many elements, frames or symbols, are read at once."""
