@@ -20,7 +20,7 @@ import numpy as np
 BLOCK_BYTES = 1 << 23  # read at once, of what is in the file
 READ_AROUND = 1 << 21  # bytes: a system maps pages near those that were asked for, too
 MANY_OF_A_LENGTH = 32  # arrays, from which on they are summed together
-MAX_STEPS_IN_MEMORY = 1 << 22  # log-probabilities of sequences on disk; of more they are written to a file
+MAX_STEPS_IN_MEMORY = 1 << 20  # log-probabilities of sequences on disk; of more they are written to a file
 
 
 class MappedArray(np.memmap):
