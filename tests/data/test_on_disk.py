@@ -267,7 +267,7 @@ def test_the_copy_of_a_table_is_no_other_file(tmp_path: Path) -> None:
 SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "dropout": 0.0}
 
 
-@pytest.mark.filterwarnings("ignore:feature 0 is")  # of values that repeat, as whole numbers do
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of values that repeat, as whole numbers do
 @pytest.mark.parametrize("stored", ["<f8", ">f8", ">f4", "<f2", ">i2", "u1", "?", "fortran", "[::2]", "[::-1]"])
 def test_however_vectors_are_stored_they_score_as_in_memory(
     stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
