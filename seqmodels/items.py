@@ -246,6 +246,8 @@ def _integers(i: int, array: np.ndarray) -> np.ndarray:
 def _check_vectors(i: int, item: Any) -> np.ndarray:
     if _is_mapped(item) and item.ndim == 2 and item.dtype.kind in "iuf" and item.size:
         mapped = MappedArray.of(item)
+        if mapped.dtype.kind == "f" and mapped.itemsize > 8:
+            raise ValueError(f"sequence {i} is of {mapped.dtype} in its file; write it to one of float64")
         if mapped.summary.first_infinite is not None:
             raise ValueError(
                 f"sequence {i} has an infinite value at frame {mapped.summary.first_infinite}; remove it or mark it "

@@ -24,7 +24,7 @@ import numpy as np
 BLOCK_BYTES = 1 << 23  # read at once, of what is in the file
 READ_AROUND = 1 << 21  # bytes: a system maps pages near those that were asked for, too
 MANY_OF_A_LENGTH = 32  # arrays, from which on they are summed together
-MAX_STEPS_IN_MEMORY = 1 << 22  # log-probabilities of sequences on disk; of more they are written to a file
+MAX_STEPS_IN_MEMORY = 1 << 20  # log-probabilities of sequences on disk; of more they are written to a file
 
 
 class MappedArray(np.memmap):
@@ -105,6 +105,10 @@ class MappedArray(np.memmap):
         part = self[start : start + len(values)]
         part[:] = values
         _release(part)
+
+    def release(self) -> None:
+        """Give back the pages it stands on, which are read again by what needs them."""
+        _release(self)
 
     @property
     def elements_in_block(self) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -21,6 +23,8 @@ COPIED = ".npy"  # what tables are copied to, beside them or in ``cache``
 ARROW, PARQUET = (".arrow", ".feather"), (".parquet",)
 OTHER_FILES = 512  # that a process may have open beside those of a folder
 ROWS_AT_ONCE = 1 << 16  # of a table that is copied
+ARROW_FILE = b"ARROW1"  # what one begins with that is no stream
+MAX_NAME = 100  # characters of columns in the name of a copy
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -39,7 +43,8 @@ def on_disk(
     - ``.npy``: ``(T, D)`` numbers are vectors, ``(T,)`` whole numbers symbols;
     - ``.bin``: symbols as they lie in memory, without a header, such as the tokens that nanoGPT writes;
     - ``.parquet``, ``.arrow``, ``.feather`` (needs ``pyarrow``): rows are steps in their order; they are copied once, a
-      batch of rows at a time, to a ``.npy`` file: float64, or int64 of one column of whole numbers;
+      batch of rows at a time, to a ``.npy`` file: ``x.parquet`` to ``x.parquet.npy``, float64, or int64 of one column
+      of whole numbers;
     - anything else: UTF-8 text, as it is (a byte order mark is left out), read as bytes.
 
     Args:
@@ -47,7 +52,7 @@ def on_disk(
         kind: ``"vectors"``: ``(T,)`` numbers are frames of one feature; ``"symbols"``; ``"text"``: ``(T,)`` uint8 of a
             ``.npy`` or ``.bin`` file are the bytes of a text.
         dtype: of the symbols of a ``.bin`` file: ``"uint16"`` as nanoGPT writes them, ``"uint32"``, ``"uint8"``, ...
-        columns: of a table, those that are modelled; None: all columns of numbers.
+        columns: of a table, those that are modelled; None: all columns of numbers or truth values.
         cache: the folder for copies of tables; None: beside them. A copy is made again where the table is newer.
 
     Each file stays open; where a process may have fewer open than a folder has, the limit of this one is raised.
@@ -130,12 +135,16 @@ def _npy(file: Path, kind: Kind | None) -> MappedArray:
         raise ValueError(f"{file} cannot be mapped as NumPy's file: {error}") from None
     if not isinstance(array, np.memmap) or array.ndim not in (1, 2) or not array.size:
         raise ValueError(f"{file} has shape {np.shape(array)}; pass (T, D) vectors or (T,) symbols")
-    return _of_kind(array, file, kind)
+    stored = array.view(np.uint8) if array.dtype == bool else array
+    assert isinstance(stored, np.memmap), "a view of one"
+    return _of_kind(stored, file, kind)
 
 
 def _tokens(file: Path, dtype: np.dtype, kind: Kind | None) -> MappedArray:
     n_bytes = file.stat().st_size
-    if not n_bytes or n_bytes % dtype.itemsize:
+    if not n_bytes:
+        raise ValueError(f"{file} is empty; leave it out")
+    if n_bytes % dtype.itemsize:
         raise ValueError(f"{file} has {n_bytes} bytes, which is no number of {dtype} symbols; pass their dtype")
     return _of_kind(np.memmap(file, dtype, "r"), file, kind)
 
@@ -165,16 +174,18 @@ def _of_kind(array: np.memmap, file: Path, kind: Kind | None) -> MappedArray:
 def _copied_table(file: Path, columns: str | Sequence[str] | None, root: Path, cache: str | Path | None) -> Path:
     """A ``.npy`` file with the rows of a table, which is written unless it is there and no older."""
     chosen = [columns] if isinstance(columns, str) else columns
-    name = (file.relative_to(root) if root.is_dir() else Path(file.name)).with_suffix("")
-    marks = "" if chosen is None else "." + "-".join(chosen)
-    copy = (file.parent / name.name if cache is None else Path(cache) / name).with_suffix("")
-    copy = copy.with_name(f"{copy.name}{marks}{COPIED}")
+    beside = file if cache is None else Path(cache) / (file.relative_to(root) if root.is_dir() else file.name)
+    copy = beside.with_name(f"{file.name}{_marks(chosen)}{COPIED}")
     if copy.exists() and copy.stat().st_mtime >= file.stat().st_mtime:
         return copy
+    if not file.stat().st_size:
+        raise ValueError(f"{file} is empty; leave it out")
     copy.parent.mkdir(parents=True, exist_ok=True)
     with _open_table(file) as (n_rows, schema, batches):
         names = _numeric_columns(file, schema, chosen)
-        whole = len(names) == 1 and _is_integer(schema.field(names[0]).type)
+        if not n_rows:
+            raise ValueError(f"{file} has no rows; leave it out")
+        whole = len(names) == 1 and _is_whole(schema.field(names[0]).type)
         with replaced(copy) as partial:
             shape = (n_rows,) if whole else (n_rows, len(names))
             written = np.lib.format.open_memmap(partial, "w+", np.int64 if whole else np.float64, shape)
@@ -185,6 +196,14 @@ def _copied_table(file: Path, columns: str | Sequence[str] | None, root: Path, c
                 row += batch.num_rows
             written.flush()
     return copy
+
+
+def _marks(columns: Sequence[str] | None) -> str:
+    """What tells the copy of these columns from those of others, in the name of a file."""
+    if columns is None:
+        return ""
+    names = ",".join(quote(name, safe=" ") for name in columns)
+    return f".{names if len(names) <= MAX_NAME else sha256(names.encode()).hexdigest()[:16]}"
 
 
 Batches = Callable[[list[str]], Iterator[Any]]
@@ -212,17 +231,35 @@ def _open_table(file: Path) -> Iterator[tuple[int, pyarrow.Schema, Batches]]:
                     ),
                 )
         else:
-            with pa.memory_map(str(file)) as source, pa.ipc.open_file(source) as table:
-                n_rows = sum(table.get_batch(i).num_rows for i in range(table.num_record_batches))
-                yield (
-                    n_rows,
-                    table.schema,
-                    lambda names: (table.get_batch(i).select(names) for i in range(table.num_record_batches)),
-                )
+            schema, batches = _record_batches(file)
+            n_rows = sum(batch.num_rows for batch in batches)
+            yield n_rows, schema, lambda names: _some_rows(file, names)
     except pa.ArrowInvalid as error:
         raise ValueError(f"{file} is not what its ending says: {error}") from None
     finally:
         pa.default_memory_pool().release_unused()
+
+
+def _record_batches(file: Path, mapped: MappedArray | None = None) -> tuple[pyarrow.Schema, Iterator[Any]]:
+    """The schema of an Arrow file or stream, and its batches of rows as they were written; ``mapped`` are its bytes."""
+    import pyarrow as pa
+
+    content = np.memmap(file, np.uint8, "r") if mapped is None else mapped
+    source = pa.BufferReader(pa.py_buffer(content))
+    if bytes(content[: len(ARROW_FILE)]) != ARROW_FILE:
+        stream = pa.ipc.open_stream(source)
+        return stream.schema, iter(stream)
+    table = pa.ipc.open_file(source)
+    return table.schema, (table.get_batch(i) for i in range(table.num_record_batches))
+
+
+def _some_rows(file: Path, names: list[str]) -> Iterator[Any]:
+    """Some columns of an Arrow file, ``ROWS_AT_ONCE`` at most, of which none stays in memory."""
+    mapped = MappedArray.of(np.memmap(file, np.uint8, "r"))
+    for batch in _record_batches(file, mapped)[1]:
+        for row in range(0, batch.num_rows, ROWS_AT_ONCE):
+            yield batch.slice(row, ROWS_AT_ONCE).select(names)
+            mapped.release()
 
 
 def _numeric_columns(file: Path, schema: pyarrow.Schema, chosen: Sequence[str] | None) -> list[str]:
@@ -231,25 +268,50 @@ def _numeric_columns(file: Path, schema: pyarrow.Schema, chosen: Sequence[str] |
     missing = [name for name in chosen or () if name not in schema.names]
     if missing:
         raise ValueError(f"{file} has no column {missing[0]!r}; it has {', '.join(schema.names)}")
-    numeric = [f.name for f in schema if types.is_integer(f.type) or types.is_floating(f.type)]
-    words = [name for name in chosen or () if name not in numeric]
-    if words:
-        raise ValueError(f"the column {words[0]!r} of {file} holds no numbers; number what it holds from 0 first")
+    numeric = [f.name for f in schema if _is_whole(f.type) or types.is_floating(_decoded(f.type))]
     if not (chosen or numeric):
-        raise ValueError(f"{file} has no column of numbers; it has {', '.join(schema.names)}")
-    return list(chosen or numeric)
+        has = ", ".join(f"{f.name} ({f.type})" for f in schema) or "none at all"
+        raise ValueError(f"{file} has no column of numbers; it has {has}")
+    names = list(chosen or numeric)
+    twice = [name for name in names if schema.names.count(name) > 1]
+    if twice:
+        raise ValueError(f"{file} has several columns {twice[0]!r}; give them different names")
+    for name in names:
+        if name not in numeric:
+            held = schema.field(name).type
+            way_out = "give each value a row" if types.is_nested(held) else "number what it holds from 0 first"
+            raise ValueError(f"the column {name!r} of {file} holds no numbers but {held}; {way_out}")
+    return names
 
 
-def _is_integer(type_: Any) -> bool:
+def _decoded(type_: Any) -> Any:
+    """Of a column that numbers its values and lists them once, their type."""
     from pyarrow import types
 
-    return bool(types.is_integer(type_))
+    return type_.value_type if types.is_dictionary(type_) else type_
+
+
+def _is_whole(type_: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(_decoded(type_)) or types.is_boolean(_decoded(type_)))
 
 
 def _column(file: Path, batch: Any, name: str, *, whole: bool) -> np.ndarray:
     """The values of a column in a batch of rows; what is missing is NaN."""
+    from pyarrow import types
+
     column = batch.column(name)
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if types.is_boolean(column.type):
+        column = column.cast("uint8")
     if whole and column.null_count:
         raise ValueError(f"the column {name!r} of {file} has missing values; a symbol cannot be missing")
     values: np.ndarray = column.to_numpy(zero_copy_only=False)
+    if whole and values.dtype.kind == "u" and values.size and int(values.max()) >= 2**63:
+        raise ValueError(
+            f"the column {name!r} of {file} has the symbol {values.max()}, which int64 cannot hold; number symbols "
+            "from 0"
+        )
     return values.astype(np.int64 if whole else np.float64)

@@ -37,6 +37,8 @@ BYTES_AN_ELEMENT_ON_GPU = 128
 # Of a batch that is read from disk, frames times densities of each, or times features in float64: bounds memory.
 ELEMENTS_FROM_DISK = 1 << 22
 LEAST_ELEMENTS = 16  # of a frame: its places among packed frames take as much memory
+# Of a batch that is read from disk, frames: of few features and densities, what else is computed of each takes more.
+FRAMES_FROM_DISK = 1 << 16
 ELEMENTS_READ = 1 << 18  # of them, read and encoded at once
 MAX_SUBSEQUENCES = 1 << 17  # of all data on disk: each is an object
 SIDE_BY_SIDE = 32  # subsequences in a mini-batch of one long sequence: enough for matrix products to be fast
@@ -218,6 +220,12 @@ class Corpus:
     @property
     def frames_at_once(self) -> int:
         """Most frames in one batch."""
+        is_bounded = self.is_on_disk and self.device.type == "cpu"
+        return min(self.frames_in_group, FRAMES_FROM_DISK) if is_bounded else self.frames_in_group
+
+    @property
+    def frames_in_group(self) -> int:
+        """Most frames in a group of a mini-batch."""
         elements = ELEMENTS_AT_ONCE["cpu"]
         if self.device.type == "cuda":
             bytes_of_one = BYTES_AN_ELEMENT_ON_GPU * self.dtype.itemsize // torch.float32.itemsize
@@ -311,7 +319,7 @@ class Corpus:
         total = sum(len(self.sequences[i]) for i in indices)
         size = max(SHORTEST, total // (n * SIDE_BY_SIDE)) if may_cut else total
         # Of much data on disk only a group of subsequences fits into memory.
-        bounded = max(SHORTEST, self.frames_at_once // SIDE_BY_SIDE, total // MAX_SUBSEQUENCES)
+        bounded = max(SHORTEST, self.frames_in_group // SIDE_BY_SIDE, total // MAX_SUBSEQUENCES)
         is_bounded = self.is_on_disk and may_cut and bounded < size
         size = bounded if is_bounded else size
         order = [indices[j] for j in torch.randperm(len(indices), generator=generator).tolist()]
@@ -323,8 +331,17 @@ class Corpus:
 
     def _in_groups(self, parts: list[Subsequence]) -> MiniBatch:
         weights = np.array([self.weights[part.sequence] for part in parts])
-        groups = grouped(weights, np.array(list(map(len, parts))), self.frames_at_once)
+        groups = grouped(weights, np.array(list(map(len, parts))), self.frames_in_group)
         return [[parts[j] for j in group.tolist()] for group in groups]
+
+    def in_batches(self, group: list[Subsequence]) -> Iterator[list[Subsequence]]:
+        """Those of a group in parts of ``frames_at_once``."""
+        if sum(map(len, group)) <= self.frames_at_once:
+            yield group
+            return
+        weights = np.array([self.weights[part.sequence] for part in group])
+        for batch in grouped(weights, np.array(list(map(len, group))), self.frames_at_once):
+            yield [group[j] for j in batch.tolist()]
 
     def n_frames(self, mini_batch: MiniBatch) -> float:
         """Frames of a mini-batch, by weight."""

@@ -192,10 +192,10 @@ class SequenceModule(nn.Module, Generic[State]):
 
     def hidden(self, inputs: Tensor, is_start: Tensor, is_after_source: Tensor, state: State) -> tuple[Tensor, State]:
         """Hidden states ``(B, T, d_model)``, and the network's state after the last step."""
-        if self.training and self.spec.reads == "symbols" and self.segment is None and self.begin is not None:
+        is_of_symbols = self.spec.reads == "symbols" and self.segment is None
+        if self.training and is_of_symbols and self.begin is not None and inputs.numel() > self.spec.size + 1:
             table, row_ids = self.embedding.table(inputs, is_start, self.begin)
-            if row_ids.numel() > len(table):
-                return self.network.forward_rows(table * self.embedding.scale, row_ids, state)
+            return self.network.forward_rows(table * self.embedding.scale, row_ids, state)
         return self.network(self.embed(inputs, is_start, is_after_source), state)
 
     def forward(self, inputs: Tensor, is_start: Tensor, is_after_source: Tensor, state: State) -> tuple[Tensor, State]:

@@ -35,8 +35,10 @@ class Categorical(Observation):
         if output_parameters.requires_grad and output_parameters.shape[:-1] == x.shape:
             return categorical_log_prob(output_parameters, x)
         log_p = self.log_probs(output_parameters)  # (..., V)
-        shape = torch.broadcast_shapes(log_p.shape[:-1], x.shape)
-        return log_p.expand(*shape, -1).gather(-1, x.expand(shape).unsqueeze(-1)).squeeze(-1)
+        # To ask torch for the shape alone is to import sympy, which takes a second and 50 MB.
+        log_p, index = torch.broadcast_tensors(log_p, x.unsqueeze(-1))  # each (..., V)
+        selected: Tensor = log_p.gather(-1, index[..., :1])
+        return selected.squeeze(-1)
 
     def log_probs(self, output_parameters: Tensor) -> Tensor:
         return torch.log_softmax(output_parameters, dim=-1)

@@ -177,17 +177,15 @@ def e_step_of_batch(
     batch: MiniBatch,
     interruption: Interruption | None = None,
 ) -> Expectations | None:
-    """The E-step on what this process has of a batch, a group of subsequences at a time; None if a signal came between
-    two groups.
-    """
-    groups = [group for group in map(shard, batch) if group]
-    if not groups:  # the subsequences are fewer than the processes: this one adds nothing
+    """The E-step on what this process has of a batch, some subsequences at a time; None if a signal came in between."""
+    parts = [part for group in map(shard, batch) if group for part in corpus.in_batches(group)]
+    if not parts:  # the subsequences are fewer than the processes: this one adds nothing
         return e_step_of_subsequences(parameters, emission, corpus, batch[0][:1]).scaled(0.0)
-    expectations = e_step_of_subsequences(parameters, emission, corpus, groups[0])
-    for group in groups[1:]:
+    expectations = e_step_of_subsequences(parameters, emission, corpus, parts[0])
+    for part in parts[1:]:
         if interruption is not None and interruption.requested:
             return None
-        expectations = expectations + e_step_of_subsequences(parameters, emission, corpus, group)
+        expectations = expectations + e_step_of_subsequences(parameters, emission, corpus, part)
     return expectations
 
 

@@ -18,7 +18,7 @@ from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import Expectations, MAPObjective, RunningStatistics, e_step
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.priors import Pseudocounts
-from seqmodels.hmm.learning.stepwise import BatchUpdate, e_step_of_batch
+from seqmodels.hmm.learning.stepwise import BatchUpdate, e_step_of_batch, e_step_of_subsequences
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Categorical, Observation
 
@@ -237,6 +237,29 @@ def test_a_memory_mapped_array_is_read_a_piece_at_a_time(
     assert max(read) <= 1000  # pieces, never the whole
     assert_allclose(model.means_, whole.means_, rtol=1e-5)
     assert_allclose(model.history_["log_prob"], whole.history_["log_prob"], rtol=1e-6)
+
+
+def test_a_mini_batch_from_disk_is_worked_on_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(12)
+    frames = np.repeat(rng.normal(size=(2000, 2)), 12, axis=0) + 0.3 * rng.normal(size=(24_000, 2))
+    frames.tofile(tmp_path / "frames")
+    mapped = np.memmap(tmp_path / "frames", dtype=np.float64, mode="r", shape=frames.shape)
+    model = HMM(K, observation=GaussianMixture(1), algorithm="stepwise", batches=2, max_iter=2)
+    whole = model.clone().fit([mapped])
+    monkeypatch.setattr("seqmodels.hmm.corpus.FRAMES_FROM_DISK", 2000)
+    sizes: list[int] = []
+
+    def counted(parameters: Any, emission: Any, corpus: Any, parts: list[Subsequence]) -> Any:
+        sizes.append(sum(map(len, parts)))
+        return e_step_of_subsequences(parameters, emission, corpus, parts)
+
+    monkeypatch.setattr("seqmodels.hmm.learning.stepwise.e_step_of_subsequences", counted)
+    model.fit([mapped])
+    assert max(sizes) <= 2000
+    assert sum(sizes) == 2 * len(frames)
+    assert_allclose(model.means_, whole.means_, rtol=1e-6)
+    assert_allclose(model.history_["log_prob"], whole.history_["log_prob"], rtol=1e-6)
+    assert_allclose(model.score([mapped]), whole.score([frames]), rtol=1e-6)
 
 
 def test_memory_mapped_symbols(tmp_path: Path) -> None:
