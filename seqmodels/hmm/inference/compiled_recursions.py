@@ -69,10 +69,18 @@ def _multiply(matrix: np.ndarray, factor: np.ndarray, product: np.ndarray) -> No
         p, weight = product[j * WIDTH : (j + 1) * WIDTH], matrix[0, j]
         for n in range(WIDTH):
             p[n] = weight * factor[n]
-        for i in range(1, K):
+        i = 1
+        while i + 4 <= K:
+            p0, p1, p2, p3 = matrix[i, j], matrix[i + 1, j], matrix[i + 2, j], matrix[i + 3, j]
+            f = factor[i * WIDTH : (i + 4) * WIDTH]
+            for n in range(WIDTH):
+                p[n] += p0 * f[n] + p1 * f[WIDTH + n] + p2 * f[2 * WIDTH + n] + p3 * f[3 * WIDTH + n]
+            i += 4
+        while i < K:
             weight, f = matrix[i, j], factor[i * WIDTH : (i + 1) * WIDTH]
             for n in range(WIDTH):
                 p[n] += weight * f[n]
+            i += 1
 
 
 @compiled(any_order=True)
