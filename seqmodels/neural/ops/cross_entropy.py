@@ -74,8 +74,8 @@ class _FusedLogProb(torch.autograd.Function):
         if is_compiled:
             from seqmodels.neural.ops.compiled_softmax import softmax_rows  # numba takes a while to load
 
-            probabilities: Tensor | None = h @ w.t()
-            result = softmax_rows(probabilities, bias, target)  # which leaves the probabilities in their place
+            logits = h @ w.t()
+            result, probabilities = softmax_rows(logits, bias, target), logits  # replaced by the probabilities
         else:
             compute = _log_prob_on_cpu if h.device.type == "cpu" else _log_prob_on_gpu
             result, probabilities = compute(h, w, bias, target, sum_dtype, keeps=any(ctx.needs_input_grad))
