@@ -75,7 +75,8 @@ class _FusedLogProb(torch.autograd.Function):
             from seqmodels.neural.ops.compiled_softmax import softmax_rows  # numba takes a while to load
 
             logits = h @ w.t()
-            result, probabilities = softmax_rows(logits, bias, target), logits  # replaced by the probabilities
+            result = softmax_rows(logits, bias, target)
+            probabilities: Tensor | None = logits  # which they replaced
         else:
             compute = _log_prob_on_cpu if h.device.type == "cpu" else _log_prob_on_gpu
             result, probabilities = compute(h, w, bias, target, sum_dtype, keeps=any(ctx.needs_input_grad))
