@@ -57,9 +57,10 @@ kernels: .venv
 simulated-gpu: .venv
 	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p tests.simulated_gpu --one-row tests/test_contract.py
 
-# Every figure of a GPU, on a machine with torch for it: about 45 minutes, into benchmarks/results/gpu. It needs no
-# installation and no internet; TEXT is Shakespeare's characters, PAIRS the folder of multi30k. It goes on where it was
-# ended; MINUTES=9 ends within so many, ONLY="em gpt2" measures these parts. TINY=1 shows on a CPU that every part runs.
+# Every figure of a GPU, on a machine with torch for it: 40 minutes at most, into benchmarks/results/gpu. It needs no
+# installation and no internet; TEXT is Shakespeare's characters, PAIRS the folder of multi30k. The next call goes on
+# where this one ended; MINUTES=9 ends within so many, ONLY="em gpt2" measures these parts. TINY=1 shows on a CPU that
+# every part runs.
 gpu:
 	PYTHONPATH=. $(if $(TINY),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py $(if $(TEXT),--text $(TEXT)) \
 		$(if $(PAIRS),--pairs $(PAIRS)) $(if $(ONLY),--only $(ONLY)) $(if $(MINUTES),--minutes $(MINUTES)) \

@@ -44,7 +44,8 @@ aten = torch.ops.aten
 
 def counted(func, args, kwargs):
     global count
-    count += func in (aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default)
+    reads = func in (aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default)
+    count += reads and isinstance(args[0], simulated_gpu.GPUTensor)
     return compute(func, args, kwargs)
 
 simulated_gpu.call = counted

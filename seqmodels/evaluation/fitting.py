@@ -207,9 +207,10 @@ def _fit_and_score_together(
     def tasks() -> Iterator[tuple[tuple[str, int], partial[tuple[SequenceModel, SeedResult | str]]]]:
         for name, model in models.items():
             for i in range(plan.seeds):
+                if name in errors:  # also of an earlier seed
+                    break
                 each = model if i == 0 else model.clone().set_params(random_state=model.random_state + i)
-                if name not in errors:  # also of an earlier seed
-                    yield (name, i), partial(_fit_one_seed_or_fail, each, parts)
+                yield (name, i), partial(_fit_one_seed_or_fail, each, parts)
 
     seeds: dict[str, dict[int, SeedResult]] = {name: {} for name in models}
     for (name, i), outcome in parallel.run(tasks(), jobs):

@@ -1,4 +1,4 @@
-"""Memory, time and traffic of large models by arithmetic, as in docs/scale.md: ``python benchmarks/scale.py``.
+"""Memory, time and traffic of large models by arithmetic, as in docs/scale.md: ``python benchmarks/arithmetic.py``.
 
 Operations are multiplications and additions. Nothing is measured here; ``growth.py`` measures the slopes.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from process import HERE
-from scale import NETWORKS, Mixtures, main
+from arithmetic import NETWORKS, Mixtures, main
 
 PAGE = (HERE.parent / "docs/scale.md").read_text(encoding="utf-8")
 
