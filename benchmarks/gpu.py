@@ -5,9 +5,9 @@ worth, each in a process of its own. A row is written as soon as it is measured,
 beside the figure: to ``benchmarks/results/gpu/PART.unfinished.csv``, which is ``PART.csv`` once the part is whole. The
 next call goes on with what is not measured yet on this device; delete a file to measure it again. It ends within
 ``--minutes``, 40 unless it is said (9 for a machine that is lent in short commands): what would take longer is left for
-the next call. What is missing (a package) is named, and the others run; without ``--text`` and ``--pairs`` the speed is measured on made-up
-data of the same shape, named as such. ``--device cpu --tiny`` runs every part in its smallest size, to see that it
-runs. At the end stands a table of all that was measured so far.
+the next call. What is missing (a package) is named, and the others run; without ``--text`` and ``--pairs`` the speed is
+measured on made-up data of the same shape, named as such. ``--device cpu --tiny`` runs every part in its smallest size,
+to see that it runs. At the end stands a table of all that was measured so far.
 """
 
 from __future__ import annotations

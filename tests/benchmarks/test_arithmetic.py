@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from process import HERE
 from arithmetic import NETWORKS, Mixtures, main
+from process import HERE
 
 PAGE = (HERE.parent / "docs/scale.md").read_text(encoding="utf-8")
 
