@@ -99,6 +99,15 @@ class GPUTensor(Tensor):
     def tolist(self) -> Any:
         return self.cpu().tolist()
 
+    @property
+    def data(self) -> Tensor:
+        return self.detach()
+
+    @data.setter
+    def data(self, value: GPUTensor) -> None:
+        Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
+        self.held = value.held
+
     def __getitem__(self, index: Any) -> Tensor:
         return Tensor.__getitem__(self, without_lists(index))
 

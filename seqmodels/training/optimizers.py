@@ -220,7 +220,8 @@ class QueuedClip:
         if not gradients:
             return
         norm = norm_of_all(gradients)
-        scale, is_refused = (norm / self.max_norm).clamp_(min=1), (~norm.isfinite()).float()
+        # The step reads both as float32, whatever the type of the weights.
+        scale, is_refused = (norm / self.max_norm).clamp_(min=1).float(), (~norm.isfinite()).float()
         for optimizer in self.optimizers:
             optimizer.grad_scale, optimizer.found_inf = scale, is_refused  # type: ignore[attr-defined]
         self._norm = norm.to("cpu", non_blocking=norm.is_cuda)  # there into pinned memory

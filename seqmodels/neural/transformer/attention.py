@@ -17,6 +17,10 @@ from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.layers import RMSNorm
 from seqmodels.neural.transformer.positions import Rotation, ScoreBias, rotate
 
+LONG = 512  # steps, beyond which the fused kernel may be faster in training
+MANY_WEIGHTS = 1 << 24  # of all rows and heads, from which on it is
+
+
 # -- masks -----------------------------------------------------------------------------------------------------
 
 
@@ -98,19 +102,24 @@ def padding_mask(mask: Tensor, x: Tensor, *, explicit: bool) -> AttentionMask:
     return AttentionMask(torch.where(mask[:, None, None, :], zero, -torch.inf), explicit=explicit)
 
 
-def explicit_is_faster(x: Tensor, attention_dropout: float) -> bool:
+def explicit_is_faster(x: Tensor, n_heads: int, attention_dropout: float) -> bool:
     """Whether explicit matrix products are faster than the fused kernel.
 
-    They are on a CPU in bfloat16, where the kernel's backward pass is several times slower; with dropout, which the
-    kernel does not have; and for single queries, which it treats as a block of many. Compiled code always has them:
-    what torch knows of the kernel's strides (2.13) is right for the length it was compiled at only.
+    They are on a CPU with dropout, which the kernel does not have; for single queries, which it treats as a block of
+    many; and with gradients in bfloat16, unless the weights of a long context are so many that to write them, and to
+    keep them for the backward pass, costs more than the kernel's slower products. Compiled code always has them: what
+    torch knows of the kernel's strides (2.13) is right for the length it was compiled at only.
     """
     if x.device.type != "cpu":
         return False
     if torch.compiler.is_compiling():
         return True
     single_query = x.shape[1] == 1 and not torch.is_grad_enabled()
-    return single_query or attention_dropout > 0 or (compute_dtype(x) == torch.bfloat16 and torch.is_grad_enabled())
+    if single_query or attention_dropout > 0:
+        return True
+    n_rows, length, _ = x.shape
+    few_weights = length <= LONG or n_rows * n_heads * length**2 < MANY_WEIGHTS
+    return few_weights and torch.is_grad_enabled() and compute_dtype(x) == torch.bfloat16
 
 
 # -- attention -------------------------------------------------------------------------------------------------

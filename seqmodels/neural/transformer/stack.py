@@ -105,7 +105,8 @@ class TransformerStack(nn.Module):
             n_blocks: run only the first of them, without the final norm.
             cross_queries: a list to which each block appends the inputs of its cross-attention (B, T, d).
         """
-        explicit = explicit_is_faster(x, self.config.attention_dropout if self.training else 0.0)
+        attention_dropout = self.config.attention_dropout if self.training else 0.0
+        explicit = explicit_is_faster(x, self.config.n_query_heads, attention_dropout)
         if mask is not None:  # a weight of zero times NaN is NaN
             x = x.masked_fill(~mask[..., None], 0.0)
         update, fill = plan_update(cache, x.shape[1], self.max_length)

@@ -179,14 +179,22 @@ def test_a_plain_square_is_left_to_the_kernel_and_one_query_sees_all() -> None:
 
 def test_attention_is_explicit_only_where_that_is_faster() -> None:
     x = torch.zeros(1, 2, 3, dtype=torch.bfloat16)
-    assert explicit_is_faster(x, 0.0)
-    assert not explicit_is_faster(x.float(), 0.0)
-    assert explicit_is_faster(x.float(), 0.1)
+    assert explicit_is_faster(x, 1, 0.0)
+    assert not explicit_is_faster(x.float(), 1, 0.0)
+    assert explicit_is_faster(x.float(), 1, 0.1)
     with torch.no_grad():
-        assert not explicit_is_faster(x, 0.0)
-        assert explicit_is_faster(x[:, :1].float(), 0.0)
+        assert not explicit_is_faster(x, 1, 0.0)
+        assert explicit_is_faster(x[:, :1].float(), 1, 0.0)
     with torch.autocast("cpu", torch.bfloat16):
-        assert explicit_is_faster(x.float(), 0.0)
+        assert explicit_is_faster(x.float(), 1, 0.0)
+
+
+def test_the_weights_of_long_contexts_are_not_kept() -> None:
+    x = torch.zeros(1, 4096, 2, dtype=torch.bfloat16, requires_grad=True)
+    assert explicit_is_faster(x[:, :1024], 2, 0.0)
+    assert not explicit_is_faster(x, 2, 0.0)
+    assert explicit_is_faster(x, 2, 0.1)
+    assert explicit_is_faster(x[:, :512].expand(1000, -1, -1), 2, 0.0)
 
 
 @pytest.mark.parametrize("kind", [None, "rotary", "alibi", "t5"])
@@ -199,7 +207,7 @@ def test_half_precision_is_near_full_precision(kind: Any) -> None:
     rotation = (lambda: rotary(x)) if kind == "rotary" else (lambda: None)
     full = self_attend(module, x, builder.build(x, 0, None, bias), rotation())
     with torch.autocast("cpu", torch.bfloat16):
-        mask = builder.build(x, 0, None, bias, explicit=explicit_is_faster(x, 0.0))
+        mask = builder.build(x, 0, None, bias, explicit=explicit_is_faster(x, H, 0.0))
         half = self_attend(module, x, mask, rotation())
     assert half.dtype == torch.bfloat16
     torch.testing.assert_close(half.float(), full, rtol=0, atol=0.02)
