@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -44,9 +44,6 @@ from seqmodels.precision import checked_log_prob_steps, in_float64, squares_exce
 from seqmodels.preparation import Data, Example, Setting, TargetLengths, default_encoding
 from seqmodels.sequences import Item, Kind, Sequences
 from seqmodels.training import interruption
-
-if TYPE_CHECKING:
-    pass
 
 
 class NotFittedError(ValueError, AttributeError):

@@ -586,7 +586,8 @@ class Sequences(Sequence[Item]):
 def _beginning(item: Item) -> str:
     """Of a text or symbols, ``MAX_CHARACTERS_SHOWN`` characters at most."""
     if is_mapped_text(item):
-        item = item[: 4 * (MAX_CHARACTERS_SHOWN + 1)].tobytes().decode("utf-8", errors="ignore")  # type: ignore[union-attr]
+        beginning: Any = item[: 4 * (MAX_CHARACTERS_SHOWN + 1)]  # a character has four bytes at most
+        item = beginning.tobytes().decode("utf-8", errors="ignore")
     text = (
         repr(item[: MAX_CHARACTERS_SHOWN + 1])[1:-1]
         if isinstance(item, str)

@@ -412,7 +412,7 @@ class _Frames:
 
     @cached_property
     def features(self) -> Tensor:
-        """``(F, N)``."""
+        """The features of all frames, ``(F, N)``, as matrix products take them."""
         return self._features_of(self.x, self.has_missing)
 
     def blocks(self, width: int, most: int) -> list[tuple[slice, Tensor]]:
