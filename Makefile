@@ -1,27 +1,29 @@
 PYTHON ?= python3
+OTHER_PYTHON ?= python3.13
 PIP_FLAGS ?=
 BIN := .venv/bin
 QUICK ?=
-.PHONY: demo experiments docs check test pytest lowest faults kernels gpu simulated-gpu huggingface lint types format clean
+.PHONY: demo experiments docs check test pytest installable lowest other-python wheel release-check faults kernels gpu \
+	simulated-gpu huggingface lint types format clean
 
 # The first command: from a clone to pages with tables and plots, the first table in less than a minute after the
 # installation. Ctrl-C keeps the finished part. All models and questions, in about 8 minutes: .venv/bin/seqmodels compare
-demo: .venv
+demo: .venv/installed
 	$(BIN)/seqmodels compare --overwrite $(or $(QUICK),--quick)
 
 # Every textbook claim, and docs/experiments.md: under an hour on two cores; with QUICK=--quick five minutes, into a
 # temporary folder.
-experiments: .venv
+experiments: .venv/installed
 	PYTHONPATH=. $(BIN)/python experiments/claims --jobs 2 $(QUICK)
 
 # The documentation into site/, readable from the folder or a server; a broken link is an error.
-docs: .venv
+docs: .venv/installed
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt --editable ".[docs]"
 	PYTHONPATH=. $(BIN)/zensical build --clean --strict
 	@echo "Open site/index.html"
 
 # The quick tier: the contract on one row of each model class, and the rules of the code.
-check: .venv
+check: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --one-row tests/test_contract.py tests/test_architecture.py \
 		tests/test_words.py
 
@@ -30,31 +32,56 @@ check: .venv
 test: lint
 	@$(MAKE) --no-print-directory --jobs 2 types pytest
 
-pytest: .venv
+pytest: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Whether what the README and the pages say to install can be installed on every system, from the index alone: reads
+# metadata, downloads no package.
+installable: .venv/installed
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "uv" || true
+	$(BIN)/python tools/installations.py
 
 # The quick tier and the tests of the public data structures under the lowest versions that pyproject.toml allows.
 lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet $(PIP_FLAGS) $$($(PYTHON) tools/lowest.py text audio translation) \
-		setuptools pytest pytest-timeout pytest-xdist hypothesis scikit-learn hmmlearn safetensors
+		"setuptools>=77" pytest pytest-timeout pytest-xdist hypothesis scikit-learn hmmlearn safetensors
 	.venv-lowest/bin/python -m pip install --quiet $(PIP_FLAGS) --no-deps --no-build-isolation --editable .
 	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n 2 --one-row tests/test_contract.py tests/test_sequences.py \
 		tests/test_items.py tests/test_storage.py tests/test_preparation.py tests/encodings tests/observations
 
+# All tests under another Python.
+other-python:
+	$(OTHER_PYTHON) -m venv .venv-other
+	.venv-other/bin/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt --editable ".[test]"
+	OMP_NUM_THREADS=1 .venv-other/bin/python -m pytest -n 2 --dist worksteal
+
+# The wheel, built, installed into an empty environment, and used outside the clone.
+wheel:
+	rm -rf .venv-wheel dist
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/python -m pip wheel --quiet $(PIP_FLAGS) --no-deps --wheel-dir dist .
+	.venv-wheel/bin/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt dist/seqmodels-*.whl
+	cd .venv-wheel && bin/seqmodels compare --overwrite --quick --steps 40
+
+# What is tried before a release, in half an hour to two: every step, whether or not one before it failed, and a table of
+# them. OTHER_PYTHON is another interpreter; the logs are in results/release.
+release-check:
+	$(PYTHON) tools/release_check.py OTHER_PYTHON="$(OTHER_PYTHON)" PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)"
+
 # What takes longer than tests: every measurement of docs/reliability.md, two scripts at a time.
-faults: .venv
+faults: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs 2 --out docs/reliability.md
 
 # The kernels for GPUs: interpreted where there is none, and compiled for several.
-kernels: .venv
+kernels: .venv/installed
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "triton"
 	$(BIN)/python -m pytest tests/hmm/inference/test_triton_kernels.py tests/hmm/emissions/test_triton_mixtures.py \
 		tests/hmm/inference/test_triton_compilation.py
 
 # The contract on one row of each model class, on a GPU simulated by a CPU, which says where tensors of two devices meet:
 # some five minutes of a core.
-simulated-gpu: .venv
+simulated-gpu: .venv/installed
 	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p tests.simulated_gpu --one-row tests/test_contract.py
 
 # Every figure of a GPU, on a machine with torch for it: 40 minutes at most, into benchmarks/results/gpu. It needs no
@@ -67,28 +94,28 @@ gpu:
 		$(if $(OUT),--out $(OUT)) $(if $(TINY),--device cpu --tiny $(if $(OUT),,--out results/gpu))
 
 # Conversions against the package `transformers`, which is too large to be installed for every test run.
-huggingface: .venv
+huggingface: .venv/installed
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "transformers"
 	$(BIN)/python -m pytest tests/neural/huggingface tests/adapt/test_huggingface.py
 
-lint: .venv
+lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: .venv
+types: .venv/installed
 	$(BIN)/mypy
 
-format: .venv
+format: .venv/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The environment, with pinned versions.
-.venv: pyproject.toml constraints.txt
+# The environment, with pinned versions. A torch of this version that is in .venv already, such as the build for CPUs, stays.
+.venv/installed: pyproject.toml constraints.txt
 	@echo "Setting up .venv with torch and the rest: some minutes the first time."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "torch" "setuptools"
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt --editable ".[test]"
-	touch .venv
+	touch $@
 
 clean:
-	rm -rf .venv .venv-lowest results site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-lowest .venv-other .venv-wheel results site .pytest_cache .mypy_cache .ruff_cache

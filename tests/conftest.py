@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+
+# Triton reads this when it is first imported, which torch does on its own in some tests. Without a GPU its kernels can
+# only be interpreted.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 from seqmodels.neural.io_module import IOSpec, SequenceModule
 from seqmodels.neural.network import Network

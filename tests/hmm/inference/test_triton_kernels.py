@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 from numpy.testing import assert_allclose
@@ -14,8 +12,6 @@ from seqmodels.hmm.inference.packing import Packing
 from seqmodels.hmm.inference.scaled import ScaledChain
 from seqmodels.hmm.inference.scratch import Scratch
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="Triton comes with torch for a GPU; make kernels installs it to test without one")
 
 from seqmodels.hmm.inference import triton_kernels

@@ -1,0 +1,59 @@
+"""Everything that is tried before a release, one after the other, and a table of what was done.
+
+``python tools/release_check.py [NAME=VALUE ...]``, or ``make release-check``: runs each step of ``STEPS`` by ``make``,
+with the variables given. A step that fails does not keep the next from running. The output of each is in
+``results/release/STEP.log``. Exits with 1 if a step failed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LOGS = ROOT / "results" / "release"
+STEPS = {
+    "installable": "dry runs of every installation, system and Python",
+    "test": "lint, types and all tests",
+    "wheel": "the wheel in an empty environment",
+    "lowest": "the lowest versions of the dependencies",
+    "other-python": "all tests under another Python",
+    "kernels": "the kernels for GPUs, interpreted and compiled",
+}
+
+
+def last_words(log: str) -> str:
+    """The last line that says something.
+
+    >>> last_words("collected\\n== 12 passed in 3 s ==\\n\\n")
+    '== 12 passed in 3 s =='
+    """
+    return next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "no output")
+
+
+def run(step: str, variables: list[str]) -> tuple[bool, float, str]:
+    """Whether ``make step`` ended well, its seconds, and the last line of its output."""
+    start = time.monotonic()
+    with (LOGS / f"{step}.log").open("w", encoding="utf-8") as file:
+        done = subprocess.run(["make", step, *variables], cwd=ROOT, stdout=file, stderr=subprocess.STDOUT)
+    said = last_words((LOGS / f"{step}.log").read_text(encoding="utf-8", errors="replace"))
+    return done.returncode == 0, time.monotonic() - start, said
+
+
+def main(variables: list[str]) -> int:
+    """Run all steps; the exit code."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for step, what in STEPS.items():
+        print(f"make {step}: {what}", flush=True)
+        rows.append((step, *run(step, variables)))
+    for step, is_done, seconds, said in rows:
+        print(f"{'passed' if is_done else 'FAILED':7} {step:13} {seconds:6.0f} s  {said}")
+    print(f"The output of each is in {LOGS.relative_to(ROOT)}.")
+    return 0 if all(is_done for _, is_done, _, _ in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
