@@ -24,6 +24,7 @@ def fitted(**options) -> sm.Transformer:
 
 @pytest.mark.skipif(shutil.which(_compiler()) is None, reason="needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it loads its compiler and reads our code
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")  # torch's own, of that Python alone
 def test_compiled_training_has_the_losses_of_eager_training(monkeypatch: pytest.MonkeyPatch) -> None:
     # What is traced is run as it is: to write and build C++ for it takes a minute.
     whole = functools.partial(torch.compile, backend="eager", fullgraph=True)
