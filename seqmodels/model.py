@@ -41,7 +41,7 @@ from seqmodels.measure import Length, Measure, MemoryKind, Values
 from seqmodels.observations import Observation
 from seqmodels.parameters import Configurable, argument_names
 from seqmodels.precision import checked_log_prob_steps, in_float64, squares_exceed_float32
-from seqmodels.preparation import Data, Example, Setting, TargetLengths, default_encoding
+from seqmodels.preparation import Data, Example, Setting, TargetLengths, default_encoding, without_past
 from seqmodels.sequences import Item, Kind, Sequences
 from seqmodels.training import interruption
 
@@ -159,14 +159,17 @@ class SequenceModel(Configurable, ABC):
 
     @abstractmethod
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        """For each example S (under ``stop`` S + 1, the last the end) float64 log-probabilities of encoded steps."""
+        """For each example S (under ``stop`` S + 1, the last the end) float64 log-probabilities of encoded steps.
+
+        Those of its past (``Example.n_past``) are among them, as the first.
+        """
 
     def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
-        """``(n,)`` the sum of the ``_steps`` of each example.
+        """``(n,)`` the sum of the ``_steps`` of each example, less those of its past.
 
         A model that reads from disk keeps none of those of examples on disk, which may be longer than memory.
         """
-        return totals(self._steps(examples))
+        return totals(without_past(examples, self._steps(examples)))
 
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
         """Of symbols: for each example ``(S, V)``, under ``stop`` ``(S + 1, V + 1)``, of all that could come next.
@@ -291,6 +294,9 @@ class SequenceModel(Configurable, ABC):
                 targets).
             sample_weight: ``(n,)`` weight of each sequence in the objective.
 
+        Each sequence is learned as one that begins where it does: a past that it has is not read, and warned of. Those
+        of ``validation`` are scored given theirs.
+
         The first Ctrl-C or SIGTERM ends training: ``fit`` returns with a warning, the best so far and ``interrupted_``.
 
         Raises:
@@ -326,7 +332,8 @@ class SequenceModel(Configurable, ABC):
     def log_prob_steps(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``log p(x_t | x_<t)`` in nats for every raw unit of every sequence (of ``y`` given ``X``), raw units.
 
-        Under ``length="stop"`` there is one more step, the last: the end. A step of several bytes (a BPE piece)
+        A sequence with a past (``Sequences(items, past=...)``) is scored given it, ``log p(x_t | past, x_<t)``: it has
+        the last steps of past and sequence in one. Under ``length="stop"`` there is one more step, the last: the end. A step of several bytes (a BPE piece)
         stands on its last byte; the bytes before it have 0.
 
         A figure is finite, or -inf where the model gives probability zero; never NaN. Sequences whose log-probabilities
@@ -404,9 +411,14 @@ class SequenceModel(Configurable, ABC):
         """
         return predict_next(self, prefix, source)
 
-    def stream(self, *, source: Any = None) -> Stream:
-        """Reads one sequence as it comes: ``update(x_t)`` is ``log p(x_t | past)``, ``predict_next()`` what is next."""
-        return Stream.of(self, source)
+    def stream(self, *, source: Any = None, past: Any = None) -> Stream:
+        """Reads one sequence as it comes: ``update(x_t)`` is ``log p(x_t | past)``, ``predict_next()`` what is next.
+
+        Args:
+            source: what the sequence is given, of a model of p(y | x).
+            past: raw steps that came before it, an item such as ``Sequences.past`` has; None: it begins here.
+        """
+        return Stream.of(self, source, past)
 
     def forecast(
         self,

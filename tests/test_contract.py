@@ -185,6 +185,48 @@ def test_the_future_leaves_the_past_unchanged(row: Row, monkeypatch: pytest.Monk
             assert (new[t:9] != old[t:9]).any()
 
 
+@cache
+def given_their_past(row: Row) -> tuple[sm.Sequences, sm.Sequences, sm.Sequences]:
+    """Whole sequences; the second parts of two, each with the first as its past, and one without; their sources."""
+    items, cuts = [row.scored[i] for i in (3, 4, 2)], [4, 1, 0]  # the second text has a character of three bytes
+
+    def rest(whole: list[Any]) -> sm.Sequences:
+        each = list(zip(whole, cuts, strict=True))
+        return sm.Sequences([x[t:] for x, t in each], past=[x[:t] for x, t in each])
+
+    sources = row.ask(items)[0]
+    return sm.Sequences(items), rest(items), rest(sources) if row.family.aligned else sm.Sequences(sources)
+
+
+def asked(row: Row, scored: sm.Sequences, sources: sm.Sequences) -> tuple[sm.Sequences, sm.Sequences | None]:
+    return (sources, scored) if row.conditional else (scored, None)
+
+
+@every_scored
+def test_a_sequence_given_its_past_has_the_last_steps_of_the_whole(row: Row) -> None:
+    model, (whole, rest, sources) = rough(row), given_their_past(row)
+    X, y = asked(row, rest, sources)
+    steps = model.log_prob_steps(X, y)
+    for item, each, of_whole in zip(rest, steps, model.log_prob_steps(*row.ask(list(whole))), strict=True):
+        assert len(each) == n_steps(row, item)
+        close(each, of_whole[len(of_whole) - len(each) :], 1e-10)
+    log_prob = [each.sum() for each in steps]
+    assert_allclose(model.log_prob(X, y), log_prob, rtol=1e-12)
+    examples = model._setting().examples(Data.of(X, y))
+    sums = model._sums_of_steps(examples) + [example.log_det for example in examples]
+    assert_allclose(sums, log_prob, rtol=1e-9, atol=1e-9)
+
+
+@every()
+def test_a_stream_after_a_past_goes_on_as_the_batch_does(row: Row) -> None:
+    model, (_, rest, sources) = rough(row), given_their_past(row)
+    past = rest.past[0]
+    source = np.concatenate([sources.past[0], sources[0]]) if row.family.aligned else sources[0]
+    stream = model.stream(source=source if row.conditional else None, past=past)
+    streamed = [stream.update(x) for x in rest[0]]
+    close(np.array(streamed), model.log_prob_steps(*asked(row, rest, sources))[0][: len(streamed)], 1e-10)
+
+
 @in_both_dtypes(scored_rows(), 1e-12, 1e-5)
 def test_batches_order_and_padding_change_nothing(
     row: Row, dtype: str, tolerance: float, monkeypatch: pytest.MonkeyPatch

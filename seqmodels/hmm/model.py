@@ -304,7 +304,7 @@ class HMM(SequenceModel):
     def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
         parameters, emission = self.parameters_.to(self._device()), _emission(self)
         corpus = _corpus(self, emission, examples, len(parameters.initial))
-        return score_sums(parameters, emission, corpus, [e.source for e in examples])
+        return score_sums(parameters, emission, corpus, [e.source for e in examples], [e.n_past for e in examples])
 
     def _with_floor(self, factor: float) -> Self:
         other = super()._with_floor(factor)
