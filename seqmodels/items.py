@@ -363,7 +363,7 @@ def check_n_past(past: Any) -> None:
 
 
 def steps_before(item: Any, stop: int, n: int) -> Any:
-    """The last ``n`` steps of an item before ``stop``, a view where it is an array; of texts in files whole characters."""
+    """The last ``n`` steps before ``stop``, a view where it is an array; of a text in a file whole characters."""
     start = stop - n
     if is_mapped_text(item):
         while 0 < start < stop and int(item[start]) >> 6 == 0b10:  # a byte within a character

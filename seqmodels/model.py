@@ -333,8 +333,8 @@ class SequenceModel(Configurable, ABC):
         """``log p(x_t | x_<t)`` in nats for every raw unit of every sequence (of ``y`` given ``X``), raw units.
 
         A sequence with a past (``Sequences(items, past=...)``) is scored given it, ``log p(x_t | past, x_<t)``: it has
-        the last steps of past and sequence in one. Under ``length="stop"`` there is one more step, the last: the end. A step of several bytes (a BPE piece)
-        stands on its last byte; the bytes before it have 0.
+        the last steps of past and sequence in one. Under ``length="stop"`` there is one more step, the last: the end. A
+        step of several bytes (a BPE piece) stands on its last byte; the bytes before it have 0.
 
         A figure is finite, or -inf where the model gives probability zero; never NaN. Sequences whose log-probabilities
         float32 cannot hold are computed in float64. Those of a sequence on disk that has more than
@@ -477,8 +477,9 @@ class SequenceModel(Configurable, ABC):
         """Draw ``n`` raw sequences that begin with ``prefix``, given ``source``.
 
         Args:
-            length: number of encoded steps; None draws until the end (``length="stop"`` only), at most ``max_length``.
-                A given length masks the end, which is not p(x | T). A tagger needs none: its source has it.
+            length: number of encoded steps after the prefix; None draws until the end (``length="stop"`` only), at
+                most ``max_length`` steps after the prefix. A given length masks the end, which is not p(x | T). A
+                tagger needs none: its source has it.
             random_state: seed; None takes the model's.
             temperature, top_k, top_p, min_p: what is drawn from instead of the model's own distribution: see
                 ``seqmodels.generation.Decoding``.
@@ -489,6 +490,8 @@ class SequenceModel(Configurable, ABC):
         >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
         >>> model.sample(temperature=0)  # after a symbol the end is likelier than another
         [array([0])]
+        >>> model.sample(prefix=[1], length=3, top_k=1)
+        [array([1, 0, 0, 0])]
         """
         decoding = Decoding(temperature, top_k, top_p, min_p)
         return sample(self, n, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop))
@@ -515,7 +518,7 @@ class SequenceModel(Configurable, ABC):
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
         >>> [int(symbol) for symbol in model.generate([1], length=4, top_k=1)]
-        [0, 0, 0]
+        [0, 0, 0, 0]
         """
         decoding = Decoding(temperature, top_k, top_p, min_p)
         return generate(self, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop))
@@ -537,8 +540,8 @@ class SequenceModel(Configurable, ABC):
 
         Args:
             n_beams: partial sequences that are kept at each step; None: n, and at least 5.
-            length: number of encoded steps; under ``length="stop"`` None searches all that end after at most
-                ``max_length``.
+            length: number of encoded steps after the prefix; under ``length="stop"`` None searches all that end at most
+                ``max_length`` steps after it.
             max_length: None: 1000; given a source, as in ``predict``.
             alpha: normalisation by length (Wu et al. 2016): see ``seqmodels.generation.BeamSearch``.
 
@@ -582,9 +585,9 @@ class SequenceModel(Configurable, ABC):
             n_best: instead of a target, a list of so many ``Candidate`` for each source, best first (fewer if there are
                 no more); at least as many partial sequences are kept.
             prefix: raw beginning of every target, or a list with one for each.
-            length: steps of the targets, one number or one for each; needed under ``length="given"``, but not by
-                taggers.
-            max_length: most encoded steps of a target, under ``length="stop"``; None: after the prefix as many as the
+            length: encoded steps of the targets after the prefix, one number or one for each; needed under
+                ``length="given"``, but not by taggers.
+            max_length: most encoded steps of a target after the prefix, under ``length="stop"``; None: as many as the
                 longest target of ``fit`` had, and besides as many for each step of the source as those targets had on
                 average (``target_lengths_``; 1000 where that is unknown, as in files of earlier versions).
             max_ratio: steps that a target may have for each step of its source, besides ``max_length``.

@@ -43,6 +43,14 @@ class Example:
     cluster: int | None = None
     n_past: int = 0
 
+    def alone(self) -> Example:
+        """The sequence as one that begins where it does."""
+        if not self.n_past:
+            return self
+        values: Any = self.values
+        rest = OnDisk(values.encoding, values.item) if isinstance(values, OnDisk) else values[self.n_past :]
+        return replace(self, values=cast(np.ndarray, rest), n_past=0)
+
 
 def without_past(examples: Sequence[Example], steps: list[np.ndarray]) -> list[np.ndarray]:
     """What is known of the steps of each example, less what is of its past."""
@@ -149,7 +157,7 @@ class OnDisk:
         return sum(float(np.sum(part)) for _, part in self.log_dets())
 
     def log_dets(self) -> Iterator[tuple[int, np.ndarray]]:
-        """The log-determinant of each step but those of the past, nats, by blocks, each after its first step's number."""
+        """The log-determinant of each step after the past, nats, by blocks, each after the number of its first step."""
         if self.encoding.reads == "text":
             return
         for t, part in self.item.blocks():
@@ -210,6 +218,14 @@ class Data:
     def has_past(self) -> bool:
         """Whether of a sequence or its source it is known what came before it."""
         return self.X.past is not None or self.scored.past is not None
+
+    def refuse_past(self, what: str) -> None:
+        """Raise ``ValueError`` for sequences that have a past, of which ``what`` knows nothing."""
+        if self.has_past:
+            raise ValueError(
+                f"{what} reads whole sequences, but some of these have a past; pass X.without_past(), which takes each "
+                "for one that begins where it does"
+            )
 
     def without_past(self) -> Data:
         """Each sequence as one that begins where it does."""

@@ -410,6 +410,16 @@ class Sequences(Sequence[Item]):
         """The same sequences, of which nothing is known to have come before; themselves where nothing is."""
         return self if self.past is None else self._like(self.items, self.metadata, self.times, None)
 
+    def with_past_of(self, n: int) -> Sequences:
+        """The same sequences, each with at most the last ``n`` steps of its past; themselves where none has one."""
+        return self if self.past is None else self.segments(((i, 0, len(x)) for i, x in enumerate(self)), past=n)
+
+    def after_past(self) -> list[Item]:
+        """Each item after its past, as one."""
+        if self.past is None:
+            return self.items
+        return [x if b is None else joined_steps([b, x]) for x, b in zip(self.items, self.past, strict=True)]
+
     def _like(
         self,
         items: list[Item],
@@ -562,7 +572,8 @@ class Sequences(Sequence[Item]):
     def continuation(self, context: int) -> tuple[Sequences, Sequences]:
         """``(X, y)``: the first ``context`` steps (characters of text) of each sequence, and the rest.
 
-        The rest is given the first steps as its source, so it has no past. Sequences that are no longer than ``context`` are left out.
+        The rest is given the first steps as its source, so it has no past. Sequences that are no longer than
+        ``context`` are left out.
         """
         if not (isinstance(context, int | np.integer) and context >= 1):
             raise ValueError(f"context is {context!r}; pass at least 1")
