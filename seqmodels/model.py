@@ -577,7 +577,7 @@ class SequenceModel(Configurable, ABC):
         alpha: float | Literal["mean"] = 0.0,
         batch_size: int = 64,
     ) -> list[Any]:
-        """The target that the model finds most probable for each source.
+        """The target that the model finds most probable for each source. A past that sources have is not read.
 
         Args:
             n_beams: partial sequences that are kept at each step (see ``n_best``); None: one, which is greedy, unless

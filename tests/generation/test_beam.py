@@ -105,7 +105,7 @@ def test_a_source_reaches_the_start() -> None:
 
 
 def test_what_is_impossible_is_not_found() -> None:
-    found = beam_search(Markov(), BeamSearch(100, 100, 2), prefix=np.array([2]))
+    found = beam_search(Markov(), BeamSearch(100, 100, 1), prefix=np.array([2]))
     assert [h.steps.tolist() for h in found] == [[2, 1]]
     assert torch.isneginf(torch.tensor(found[0].log_prob)).item() is False
 
@@ -115,7 +115,7 @@ def test_what_is_impossible_is_not_found() -> None:
     [
         ({"width": 0}, "n_beams is 0"),
         ({"n_best": 0}, "n is 0"),
-        ({"length": 0}, "sequences of 0 steps"),
+        ({"length": -1}, "sequences of -1 steps"),
         ({"alpha": -1.0}, "alpha is -1.0"),
         ({"alpha": float("nan")}, "alpha is nan"),
     ],
@@ -125,9 +125,20 @@ def test_numbers_out_of_range_are_named(wrong: dict[str, float], message: str) -
         BeamSearch(**wrong)  # type: ignore[arg-type]
 
 
-def test_a_prefix_longer_than_the_sequence_is_refused() -> None:
-    with pytest.raises(ValueError, match="the prefix has 3 steps, the sequences at most 2"):
-        beam_search(Markov(), BeamSearch(1, 1, 2), prefix=np.array([0, 1, 2]))
+def test_a_sequence_of_no_steps_is_refused() -> None:
+    with pytest.raises(ValueError, match="sequences of 0 steps"):
+        beam_search(Markov(), BeamSearch(1, 1, 0), prefix=EMPTY)
+
+
+def test_the_length_is_that_of_what_follows_the_prefix() -> None:
+    model = sm.NGram(3).fit(["hello there", "hello world"] * 3)
+    assert [len(text) for text in model.sample(20, length=4, prefix="hello ", random_state=0)] == [10] * 20
+    text = model.sample(1, length=4, prefix="hello ", random_state=1)[0]
+    assert text == "hello " + "".join(model.generate("hello ", length=4, random_state=1))
+    assert max(len(text) for text in model.sample(50, max_length=3, prefix="hello ", random_state=0)) == 9
+    assert [len(each.item) for each in model.n_best(2, length=4, prefix="hello ")] == [10, 10]
+    pairs = sm.HMM(2, max_iter=2, length="given").fit(["ab", "ba"], ["aab", "bba"])
+    assert [len(text) for text in pairs.predict(["ab", "b"], prefix="ab", length=[3, 1])] == [5, 3]
 
 
 # -- of many sources, raw ------------------------------------------------------------------------------------------
