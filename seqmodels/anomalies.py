@@ -466,23 +466,24 @@ def _step_log_probs(model: SequenceModel, data: Data) -> list[_Steps]:
     encoding = model.encoding_
     has_symbols = data.scored.kind == encoding.reads == "symbols"
     unknown = [encoding.unknown(item) if has_symbols else np.empty(0, np.int64) for item in data.scored]
-    known, past = data.scored, data.scored.past or []
+    known, past = data.scored, data.scored.past or [None] * len(data.scored)
     unknown_past = [encoding.unknown(x) if has_symbols and x is not None else np.empty(0, np.int64) for x in past]
     if any(len(positions) for positions in (*unknown, *unknown_past)):
         items = [_with(item, positions, encoding) for item, positions in zip(data.scored, unknown, strict=True)]
         past = [x if x is None else _with(x, at, encoding) for x, at in zip(past, unknown_past, strict=True)]
-        known = Sequences(items, metadata=data.scored.metadata, past=past or None)
+        known = Sequences(items, metadata=data.scored.metadata, past=past)
     X, y = (known, None) if data.y is None else (data.X, known)
     each = model.log_prob_steps(X, y)
-    doubtful = [i for i, steps in enumerate(each) if len(unknown[i]) or np.isneginf(steps).any()]
+    n_unknown = [len(positions) + len(before) for positions, before in zip(unknown, unknown_past, strict=True)]
+    doubtful = [i for i, steps in enumerate(each) if n_unknown[i] or np.isneginf(steps).any()]
     reasons: list[dict[int, str]] = [{} for _ in each]
     if doubtful:
         mask = np.isin(np.arange(len(each)), doubtful)
         examples = model._setting().examples(Data.of(X, y).take(mask))
         for i, example in zip(doubtful, examples, strict=True):
-            n_past, past = example.n_past, None if known.past is None else known.past[i]
-            steps, impossible = _steps_past_zeros(model, example, n_past + unknown[i])
-            each[i] = model._setting().in_raw_units(known[i], steps[n_past:], past)
+            n_past, skipped = example.n_past, np.concatenate([unknown_past[i], example.n_past + unknown[i]])
+            steps, impossible = _steps_past_zeros(model, example, skipped)
+            each[i] = model._setting().in_raw_units(known[i], steps[n_past:], past[i])
             last_unit = encoding.last_unit(example.values[n_past:])
             for t in (t - n_past for t in impossible if t >= n_past):
                 at = int(last_unit[t]) if t < len(last_unit) else len(each[i]) - 1

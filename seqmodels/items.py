@@ -322,7 +322,7 @@ def largest_symbol(item: Any) -> int:
 # -- the past of items ---------------------------------------------------------------------------------------
 
 
-def checked_past(past: Any, kind: Kind, items: list[Item]) -> dict[int, Item]:
+def checked_past(past: Any, kind: Kind, items: list[Any]) -> dict[int, Item]:
     """What came before each item that has a past, by its number; raises ``ValueError`` naming the sequence."""
     before = [past] if isinstance(past, str) or not isinstance(past, Iterable) else list(past)
     if len(before) != len(items) or isinstance(past, str):
@@ -331,7 +331,7 @@ def checked_past(past: Any, kind: Kind, items: list[Item]) -> dict[int, Item]:
             "it, or None"
         )
     given = {i: item for i, item in enumerate(before) if item is not None and not _is_empty(item)}
-    checked: dict[int, Item] = {}
+    checked: dict[int, Any] = {}
     for i, item in given.items():
         try:
             if (kind == "text") != (isinstance(item, str) or is_mapped_text(item)):
@@ -382,8 +382,8 @@ def joined_steps(parts: list[Any]) -> Any:
 
 
 def named_symbols(
-    items: list[Item], symbols: Iterable[str] | None, past: Mapping[int, Item]
-) -> tuple[tuple[str, ...] | None, list[Item], Mapping[int, Item]]:
+    items: list[Item], symbols: Iterable[str] | None, past: dict[int, Item]
+) -> tuple[tuple[str, ...] | None, list[Item], dict[int, Item]]:
     """The names of all symbols, and the items as strings; of integers without names None, and the items as they are.
 
     The ``past`` of some items by their numbers likewise.
@@ -392,8 +392,10 @@ def named_symbols(
     if names is None:
         return None, items, past
     all_symbols, known = np.array(names, dtype=object), set(names)
-    named = [_named(f"sequence {i}", item, all_symbols, known) for i, item in enumerate(items)]
-    of_past = {i: _named(f"the past of sequence {i}", item, all_symbols, known) for i, item in past.items()}
+    named: list[Item] = [_named(f"sequence {i}", item, all_symbols, known) for i, item in enumerate(items)]
+    of_past: dict[int, Item] = {
+        i: _named(f"the past of sequence {i}", item, all_symbols, known) for i, item in past.items()
+    }
     return names, named, of_past
 
 

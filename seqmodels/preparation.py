@@ -101,7 +101,7 @@ class OnDisk:
         self.ndim = len(self.shape)
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return sum(map(len, self.parts))
 
     def __getitem__(self, index: int | slice) -> np.ndarray:
         if not isinstance(index, slice):

@@ -144,7 +144,8 @@ def test_hashes_and_saved_data_hold_the_past(tmp_path: Path) -> None:
         assert_allclose(scored.log_prob(again.test), scored.log_prob(test), rtol=1e-12)
         assert str(again) == str(result)
         assert " that came before " in result.how_to_read()
-    saved = json.loads((tmp_path / "text" / "test.json").read_text())
+    (file,) = (tmp_path / "text").rglob("test.json")
+    saved = json.loads(file.read_text())
     assert saved["past"] == ["to "]
 
 
@@ -156,7 +157,7 @@ def test_missing_values_of_a_past_are_summed_out() -> None:
     holes = x.copy()
     holes[10:20, 0], holes[37:39], holes[50, 1] = np.nan, np.nan, np.nan
     for observation in (sm.GaussianMixture(2), sm.AutoregressiveGaussian(2)):
-        model = sm.HMM(2, observation=observation, max_iter=3, dtype="float64").fit([x, holes])
+        model = sm.HMM(2, observation=observation, max_iter=3, dtype="float64").fit([holes])
         assert_allclose(model.log_prob_steps(given(holes, 40))[0], last_steps(model, holes, 20), rtol=1e-9)
     network = sm.GRU(**SMALL).fit([x])
     with pytest.raises(ValueError, match="of the past: sequence 0 of X has a NaN at frame 10"):
@@ -346,4 +347,4 @@ def test_anomalies_read_over_unknown_symbols_of_a_past() -> None:
     assert_allclose(frame["log_prob"], whole["log_prob"][5:])
     assert frame.loc[frame["reason"] != "", "step"].tolist() == [4]
     beyond = found.predict(given(x[:9], 5))
-    assert_allclose(beyond["log_prob"], whole["log_prob"][5:9])
+    assert_allclose(beyond["log_prob"], whole["log_prob"][5:9], rtol=1e-5)

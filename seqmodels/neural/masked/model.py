@@ -236,8 +236,8 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
     def pseudo_log_prob(self, X: Any, *, n_samples: int | None = None, random_state: int | None = None) -> np.ndarray:
         """``(n,)`` pseudo-log-likelihoods ``Σ_t log p(x_t | x_\\t)`` in nats (Salazar et al. 2020).
 
-        One forward pass a symbol. A past that sequences have is not read. In a sequence longer than ``max_length`` each symbol is predicted from a window of
-        that length around it.
+        One forward pass a symbol. In a sequence longer than ``max_length`` each symbol is predicted from a window of
+        that length around it. A past that sequences have is not read.
 
         Args:
             X: sequences as in ``fit``.
