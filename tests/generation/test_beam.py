@@ -132,10 +132,11 @@ def test_a_sequence_of_no_steps_is_refused() -> None:
 
 def test_the_length_is_that_of_what_follows_the_prefix() -> None:
     model = sm.NGram(3).fit(["hello there", "hello world"] * 3)
-    assert [len(text) for text in model.sample(20, length=4, prefix="hello ", random_state=0)] == [10] * 20
+    drawn = model.sample(20, length=4, prefix="hello ", random_state=0, top_k=2)
+    assert [len(text) for text in drawn] == [10] * 20
     text = model.sample(1, length=4, prefix="hello ", random_state=1)[0]
     assert text == "hello " + "".join(model.generate("hello ", length=4, random_state=1))
-    assert max(len(text) for text in model.sample(50, max_length=3, prefix="hello ", random_state=0)) == 9
+    assert max(len(text) for text in model.sample(50, max_length=3, prefix="hello ", random_state=0)) <= 9
     assert [len(each.item) for each in model.n_best(2, length=4, prefix="hello ")] == [10, 10]
     pairs = sm.HMM(2, max_iter=2, length="given").fit(["ab", "ba"], ["aab", "bba"])
     assert [len(text) for text in pairs.predict(["ab", "b"], prefix="ab", length=[3, 1])] == [5, 3]
