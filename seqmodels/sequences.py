@@ -572,7 +572,7 @@ class Sequences(Sequence[Item]):
     def continuation(self, context: int) -> tuple[Sequences, Sequences]:
         """``(X, y)``: the first ``context`` steps (characters of text) of each sequence, and the rest.
 
-        The rest is given the first steps as its source, so it has no past. Sequences that are no longer than
+        The first steps are all that the rest is given: neither has a past. Sequences that are no longer than
         ``context`` are left out.
         """
         if not (isinstance(context, int | np.integer) and context >= 1):
@@ -581,7 +581,7 @@ class Sequences(Sequence[Item]):
         if not long_enough:
             raise ValueError(f"no sequence is longer than context={context}; pass a shorter context")
         return (
-            self.segments(((i, 0, context) for i in long_enough), past=None),
+            self.segments((i, 0, context) for i in long_enough),
             self.segments((i, context, len(self.items[i])) for i in long_enough),
         )
 
