@@ -487,6 +487,9 @@ def test_what_is_generated_piece_by_piece_is_what_is_sampled(row: Row) -> None:
         else:
             assert_allclose(np.array([*prefix, *pieces]), whole, rtol=1e-12)
             assert len(pieces) == 4 if row.length == "given" else 0 <= len(pieces) <= 6
+    if row.kind != "text":
+        several = model.sample(3, prefix=prefix, source=row.source(6), length=4, random_state=1)
+        assert [len(x) for x in several] == [6, 6, 6]
 
 
 @half("symbols")
