@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 from seqmodels import storage
 from seqmodels.array_checks import array_of, check_between
 from seqmodels.encodings import Encoding
+from seqmodels.evaluation.calibration import WARM_UP
 from seqmodels.evaluation.full_conditionals import feature_log_probs
 from seqmodels.generation import Prediction
 from seqmodels.generation.inputs import with_enough_precision
@@ -49,7 +50,7 @@ class Anomalies(Configurable):
         per: what is judged: ``"step"``, a frame, symbol or character given all before it; ``"sequence"``, by its mean
             nats per unit; or a number of steps, the mean over the last so many, for changes that last.
         held_out: the fraction of the data from which ``fit`` takes the threshold: whole clusters where the data have
-            them, or sequences; of a single sequence the tail.
+            them, or sequences; of a single sequence the tail, which is scored given what came before it.
         feature_names: of vectors, for the columns of the frame; by default the model's ``feature_names_in_``, or
             ``x0``, ``x1``, ... where it has none.
         random_state: seed of what is held out.
@@ -399,6 +400,7 @@ class Anomalies(Configurable):
 
     def _usual(self, data: Data) -> np.ndarray:
         """``(D,)`` mean log-probability of each feature over held-out steps."""
+        data = replace(data, X=data.X.with_past_of(WARM_UP)) if data.y is None else data
         order = np.random.default_rng(self.random_state).permutation(len(data.X))
         lengths = data.scored.n_units[order]
         mask = np.zeros(len(order), dtype=bool)
@@ -464,22 +466,26 @@ def _step_log_probs(model: SequenceModel, data: Data) -> list[_Steps]:
     encoding = model.encoding_
     has_symbols = data.scored.kind == encoding.reads == "symbols"
     unknown = [encoding.unknown(item) if has_symbols else np.empty(0, np.int64) for item in data.scored]
-    known = data.scored
-    if any(len(positions) for positions in unknown):
+    known, past = data.scored, data.scored.past or [None] * len(data.scored)
+    unknown_past = [encoding.unknown(x) if has_symbols and x is not None else np.empty(0, np.int64) for x in past]
+    if any(len(positions) for positions in (*unknown, *unknown_past)):
         items = [_with(item, positions, encoding) for item, positions in zip(data.scored, unknown, strict=True)]
-        known = Sequences(items, metadata=data.scored.metadata)
+        past = [x if x is None else _with(x, at, encoding) for x, at in zip(past, unknown_past, strict=True)]
+        known = Sequences(items, metadata=data.scored.metadata, past=past)
     X, y = (known, None) if data.y is None else (data.X, known)
     each = model.log_prob_steps(X, y)
-    doubtful = [i for i, steps in enumerate(each) if len(unknown[i]) or np.isneginf(steps).any()]
+    n_unknown = [len(positions) + len(before) for positions, before in zip(unknown, unknown_past, strict=True)]
+    doubtful = [i for i, steps in enumerate(each) if n_unknown[i] or np.isneginf(steps).any()]
     reasons: list[dict[int, str]] = [{} for _ in each]
     if doubtful:
         mask = np.isin(np.arange(len(each)), doubtful)
         examples = model._setting().examples(Data.of(X, y).take(mask))
         for i, example in zip(doubtful, examples, strict=True):
-            steps, impossible = _steps_past_zeros(model, example, unknown[i])
-            each[i] = model._setting().in_raw_units(known[i], steps)
-            last_unit = encoding.last_unit(example.values)
-            for t in impossible:
+            n_past, skipped = example.n_past, np.concatenate([unknown_past[i], example.n_past + unknown[i]])
+            steps, impossible = _steps_past_zeros(model, example, skipped)
+            each[i] = model._setting().in_raw_units(known[i], steps[n_past:], past[i])
+            last_unit = encoding.last_unit(example.values[n_past:])
+            for t in (t - n_past for t in impossible if t >= n_past):
                 at = int(last_unit[t]) if t < len(last_unit) else len(each[i]) - 1
                 reasons[i][at] = f"unknown symbol {data.scored[i][t]}" if t in unknown[i] else "impossible"
     return [_steps_of(item, steps, said) for item, steps, said in zip(data.scored, each, reasons, strict=True)]

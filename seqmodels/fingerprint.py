@@ -89,7 +89,8 @@ def _validation(held_out: Data) -> str:
 
 
 def _sequences(sequences: Sequences) -> str:
-    return f"{len(sequences)} sequences of SHA-256 {_digest(sequences.items)}"
+    past = "" if sequences.past is None else f", after a past of {_digest(sequences.past)}"
+    return f"{len(sequences)} sequences of SHA-256 {_digest(sequences.items)}{past}"
 
 
 def _short(value: Any) -> str:

@@ -6,6 +6,7 @@ Under several processes it also makes all end with one model.
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,14 @@ def fit_model(model: SequenceModel, data: Data, validation: Any, encoding: Encod
     """
     check_arguments(model)
     model._check_hyperparameters()
+    if data.has_past:
+        warnings.warn(
+            "the sequences to fit to have a past, which fit does not read: each is learned as a sequence that begins "
+            "where it does; pass X.without_past() to say so, or sequences that begin earlier",
+            stacklevel=3,
+        )
     train, held_out = hold_out(data, validation, model._uses_validation, model.random_state)
+    data, train = data.without_past(), train.without_past()
     check_processes_agree(model, data, held_out)
     setting = learn_setting(model, train, encoding, alphabet=data)
     for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers

@@ -319,16 +319,84 @@ def largest_symbol(item: Any) -> int:
     return int(item.summary.highest[0] if isinstance(item, MappedArray) else np.max(np.asarray(item)))
 
 
+# -- the past of items ---------------------------------------------------------------------------------------
+
+
+def checked_past(past: Any, kind: Kind, items: list[Any]) -> dict[int, Item]:
+    """What came before each item that has a past, by its number; raises ``ValueError`` naming the sequence."""
+    before = [past] if isinstance(past, str) or not isinstance(past, Iterable) else list(past)
+    if len(before) != len(items) or isinstance(past, str):
+        raise ValueError(
+            f"past is {in_words(past)} but there are {len(items)} sequences; pass a list, for each what came before "
+            "it, or None"
+        )
+    given = {i: item for i, item in enumerate(before) if item is not None and not _is_empty(item)}
+    checked: dict[int, Any] = {}
+    for i, item in given.items():
+        try:
+            if (kind == "text") != (isinstance(item, str) or is_mapped_text(item)):
+                raise ValueError(
+                    f"sequence {i} is {in_words(item)} but the sequences are {kind}; all must be of one kind"
+                )
+            checked[i] = _CHECK[kind](i, item)
+        except ValueError as error:
+            raise ValueError(f"of the past: {error}") from None
+        if kind == "vectors" and checked[i].shape[1] != items[0].shape[1]:
+            raise ValueError(
+                f"the past of sequence {i} has {checked[i].shape[1]} features but the sequence {items[0].shape[1]}; "
+                "all must agree"
+            )
+    return checked
+
+
+def _is_empty(item: Any) -> bool:
+    try:
+        return len(item) == 0
+    except TypeError:
+        return False
+
+
+def check_n_past(past: Any) -> None:
+    """Raise ``ValueError`` unless it is a number of steps, or None for all."""
+    if past is not None and (isinstance(past, bool) or not isinstance(past, int | np.integer) or past < 0):
+        raise ValueError(f"past is {in_words(past)}; pass a number of steps, 0 for none, or None for all there are")
+
+
+def steps_before(item: Any, stop: int, n: int) -> Any:
+    """The last ``n`` steps before ``stop``, a view where it is an array; of a text in a file whole characters."""
+    start = stop - n
+    if is_mapped_text(item):
+        while 0 < start < stop and int(item[start]) >> 6 == 0b10:  # a byte within a character
+            start += 1
+    return item[start:stop]
+
+
+def joined_steps(parts: list[Any]) -> Any:
+    """Items of one kind as one that is in memory."""
+    if any(isinstance(part, str) or is_mapped_text(part) for part in parts):
+        return "".join(map(text_of, parts))
+    return np.concatenate([np.asarray(part) for part in parts])
+
+
 # -- names of symbols and features, times, lengths -----------------------------------------------------------
 
 
-def named_symbols(items: list[Item], symbols: Iterable[str] | None) -> tuple[tuple[str, ...] | None, list[Item]]:
-    """The names of all symbols, and the items as strings; of integers without names None, and the items as they are."""
-    names = _symbol_names(items, symbols)
+def named_symbols(
+    items: list[Item], symbols: Iterable[str] | None, past: dict[int, Item]
+) -> tuple[tuple[str, ...] | None, list[Item], dict[int, Item]]:
+    """The names of all symbols, and the items as strings; of integers without names None, and the items as they are.
+
+    The ``past`` of some items by their numbers likewise.
+    """
+    names = _symbol_names([*items, *past.values()] if past else items, symbols)
     if names is None:
-        return None, items
+        return None, items, past
     all_symbols, known = np.array(names, dtype=object), set(names)
-    return names, [_named(i, item, all_symbols, known) for i, item in enumerate(items)]
+    named: list[Item] = [_named(f"sequence {i}", item, all_symbols, known) for i, item in enumerate(items)]
+    of_past: dict[int, Item] = {
+        i: _named(f"the past of sequence {i}", item, all_symbols, known) for i, item in past.items()
+    }
+    return names, named, of_past
 
 
 def _symbol_names(items: list[Item], symbols: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -345,21 +413,21 @@ def _symbol_names(items: list[Item], symbols: Iterable[str] | None) -> tuple[str
     return checked_names("symbols", sorted(set().union(*(np.asarray(item).tolist() for item in items))))
 
 
-def _named(i: int, item: Item, symbols: np.ndarray, known: set[str]) -> np.ndarray:
+def _named(what: str, item: Item, symbols: np.ndarray, known: set[str]) -> np.ndarray:
     """The symbols of one sequence as strings; raises ``ValueError`` for one that ``symbols`` do not name."""
     array = np.asarray(item)
     if array.dtype.kind == "O":
         t = next((t for t, word in enumerate(array) if word not in known), None)
         if t is not None:
             raise ValueError(
-                f"sequence {i} has {array[t]!r} at position {t}, which is not among the symbols "
+                f"{what} has {array[t]!r} at position {t}, which is not among the symbols "
                 f"{listed(symbols.tolist())}; add it to symbols"
             )
         return array
     if array.max() >= len(symbols):
         t = int(np.argmax(array >= len(symbols)))
         raise ValueError(
-            f"sequence {i} has symbol {array[t]} at position {t}, but symbols names 0 to {len(symbols) - 1}; name all"
+            f"{what} has symbol {array[t]} at position {t}, but symbols names 0 to {len(symbols) - 1}; name all"
         )
     named: np.ndarray = symbols[array]
     return named

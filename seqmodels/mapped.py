@@ -157,9 +157,13 @@ _LOCK = threading.Lock()
 
 @dataclass
 class StepsSum:
-    """What stands in the place of an array of steps where only their sum is asked for: none of them is kept."""
+    """What stands in the place of an array of steps where only the sum of those from ``first`` on is asked for.
+
+    None of them is kept.
+    """
 
     value: float = 0.0
+    first: int = 0
 
 
 Steps = np.ndarray | StepsSum
@@ -176,7 +180,7 @@ def steps_arrays(lengths: Sequence[int]) -> list[np.ndarray]:
 def write_steps(steps: Steps, start: int, values: np.ndarray) -> None:
     """Set the steps from ``start`` on, each of them once."""
     if isinstance(steps, StepsSum):
-        steps.value += float(values.sum())
+        steps.value += float(values[max(0, steps.first - start) :].sum())
     elif isinstance(steps, MappedArray):
         steps.write(start, values)
     else:

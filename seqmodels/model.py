@@ -41,7 +41,7 @@ from seqmodels.measure import Length, Measure, MemoryKind, Values
 from seqmodels.observations import Observation
 from seqmodels.parameters import Configurable, argument_names
 from seqmodels.precision import checked_log_prob_steps, in_float64, squares_exceed_float32
-from seqmodels.preparation import Data, Example, Setting, TargetLengths, default_encoding
+from seqmodels.preparation import Data, Example, Setting, TargetLengths, default_encoding, without_past
 from seqmodels.sequences import Item, Kind, Sequences
 from seqmodels.training import interruption
 
@@ -159,14 +159,17 @@ class SequenceModel(Configurable, ABC):
 
     @abstractmethod
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        """For each example S (under ``stop`` S + 1, the last the end) float64 log-probabilities of encoded steps."""
+        """For each example S (under ``stop`` S + 1, the last the end) float64 log-probabilities of encoded steps.
+
+        Those of its past (``Example.n_past``) are among them, as the first.
+        """
 
     def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
-        """``(n,)`` the sum of the ``_steps`` of each example.
+        """``(n,)`` the sum of the ``_steps`` of each example, less those of its past.
 
         A model that reads from disk keeps none of those of examples on disk, which may be longer than memory.
         """
-        return totals(self._steps(examples))
+        return totals(without_past(examples, self._steps(examples)))
 
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
         """Of symbols: for each example ``(S, V)``, under ``stop`` ``(S + 1, V + 1)``, of all that could come next.
@@ -291,6 +294,9 @@ class SequenceModel(Configurable, ABC):
                 targets).
             sample_weight: ``(n,)`` weight of each sequence in the objective.
 
+        Each sequence is learned as one that begins where it does: a past that it has is not read, and warned of. Those
+        of ``validation`` are scored given theirs.
+
         The first Ctrl-C or SIGTERM ends training: ``fit`` returns with a warning, the best so far and ``interrupted_``.
 
         Raises:
@@ -326,8 +332,9 @@ class SequenceModel(Configurable, ABC):
     def log_prob_steps(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``log p(x_t | x_<t)`` in nats for every raw unit of every sequence (of ``y`` given ``X``), raw units.
 
-        Under ``length="stop"`` there is one more step, the last: the end. A step of several bytes (a BPE piece)
-        stands on its last byte; the bytes before it have 0.
+        A sequence with a past (``Sequences(items, past=...)``) is scored given it, ``log p(x_t | past, x_<t)``: it has
+        the last steps of past and sequence in one. Under ``length="stop"`` there is one more step, the last: the end. A
+        step of several bytes (a BPE piece) stands on its last byte; the bytes before it have 0.
 
         A figure is finite, or -inf where the model gives probability zero; never NaN. Sequences whose log-probabilities
         float32 cannot hold are computed in float64. Those of a sequence on disk that has more than
@@ -404,9 +411,14 @@ class SequenceModel(Configurable, ABC):
         """
         return predict_next(self, prefix, source)
 
-    def stream(self, *, source: Any = None) -> Stream:
-        """Reads one sequence as it comes: ``update(x_t)`` is ``log p(x_t | past)``, ``predict_next()`` what is next."""
-        return Stream.of(self, source)
+    def stream(self, *, source: Any = None, past: Any = None) -> Stream:
+        """Reads one sequence as it comes: ``update(x_t)`` is ``log p(x_t | past)``, ``predict_next()`` what is next.
+
+        Args:
+            source: what the sequence is given, of a model of p(y | x).
+            past: raw steps that came before it, an item such as ``Sequences.past`` has; None: it begins here.
+        """
+        return Stream.of(self, source, past)
 
     def forecast(
         self,
@@ -465,8 +477,9 @@ class SequenceModel(Configurable, ABC):
         """Draw ``n`` raw sequences that begin with ``prefix``, given ``source``.
 
         Args:
-            length: number of encoded steps; None draws until the end (``length="stop"`` only), at most ``max_length``.
-                A given length masks the end, which is not p(x | T). A tagger needs none: its source has it.
+            length: number of encoded steps after the prefix; None draws until the end (``length="stop"`` only), at
+                most ``max_length`` steps after the prefix. A given length masks the end, which is not p(x | T). A
+                tagger needs none: its source has it.
             random_state: seed; None takes the model's.
             temperature, top_k, top_p, min_p: what is drawn from instead of the model's own distribution: see
                 ``seqmodels.generation.Decoding``.
@@ -477,6 +490,8 @@ class SequenceModel(Configurable, ABC):
         >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
         >>> model.sample(temperature=0)  # after a symbol the end is likelier than another
         [array([0])]
+        >>> model.sample(prefix=[1], length=3, top_k=1)
+        [array([1, 0, 0, 0])]
         """
         decoding = Decoding(temperature, top_k, top_p, min_p)
         return sample(self, n, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop))
@@ -503,7 +518,7 @@ class SequenceModel(Configurable, ABC):
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
         >>> [int(symbol) for symbol in model.generate([1], length=4, top_k=1)]
-        [0, 0, 0]
+        [0, 0, 0, 0]
         """
         decoding = Decoding(temperature, top_k, top_p, min_p)
         return generate(self, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop))
@@ -525,8 +540,8 @@ class SequenceModel(Configurable, ABC):
 
         Args:
             n_beams: partial sequences that are kept at each step; None: n, and at least 5.
-            length: number of encoded steps; under ``length="stop"`` None searches all that end after at most
-                ``max_length``.
+            length: number of encoded steps after the prefix; under ``length="stop"`` None searches all that end at most
+                ``max_length`` steps after it.
             max_length: None: 1000; given a source, as in ``predict``.
             alpha: normalisation by length (Wu et al. 2016): see ``seqmodels.generation.BeamSearch``.
 
@@ -562,7 +577,7 @@ class SequenceModel(Configurable, ABC):
         alpha: float | Literal["mean"] = 0.0,
         batch_size: int = 64,
     ) -> list[Any]:
-        """The target that the model finds most probable for each source.
+        """The target that the model finds most probable for each source. A past that sources have is not read.
 
         Args:
             n_beams: partial sequences that are kept at each step (see ``n_best``); None: one, which is greedy, unless
@@ -570,9 +585,9 @@ class SequenceModel(Configurable, ABC):
             n_best: instead of a target, a list of so many ``Candidate`` for each source, best first (fewer if there are
                 no more); at least as many partial sequences are kept.
             prefix: raw beginning of every target, or a list with one for each.
-            length: steps of the targets, one number or one for each; needed under ``length="given"``, but not by
-                taggers.
-            max_length: most encoded steps of a target, under ``length="stop"``; None: after the prefix as many as the
+            length: encoded steps of the targets after the prefix, one number or one for each; needed under
+                ``length="given"``, but not by taggers.
+            max_length: most encoded steps of a target after the prefix, under ``length="stop"``; None: as many as the
                 longest target of ``fit`` had, and besides as many for each step of the source as those targets had on
                 average (``target_lengths_``; 1000 where that is unknown, as in files of earlier versions).
             max_ratio: steps that a target may have for each step of its source, besides ``max_length``.

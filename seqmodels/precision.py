@@ -18,7 +18,7 @@ import torch
 
 from seqmodels.items import MANY
 from seqmodels.mapped import any_mapped, total
-from seqmodels.preparation import Example, OnDisk
+from seqmodels.preparation import Example, OnDisk, without_past
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -58,6 +58,8 @@ def checked_log_prob_steps(
 ) -> list[np.ndarray]:
     """Log-probabilities of the steps of each example: of ``score`` where certain, else of ``score_in_float64``.
 
+    Without those of its past.
+
     Args:
         examples: what is scored.
         score: the model in its own precision.
@@ -79,14 +81,14 @@ def checked_log_prob_steps(
         steps = [np.array([np.nan]) if i in beyond else next(steps_of_others) for i in range(len(examples))]
     if len(steps) >= MANY and not any_mapped(steps):
         if math.isfinite(np.concatenate(steps).sum()):  # and so is the sum of each
-            return steps
+            return without_past(examples, steps)
     doubtful = [i for i, (e, s) in enumerate(zip(examples, steps, strict=True)) if not _is_certain(e, s)]
     if not doubtful:
-        return steps
+        return without_past(examples, steps)
     steps = list(steps)
     for i in doubtful:  # one at a time: what is lost in one must not reach the others
         steps[i] = _steps_in_float64(i, examples[i], score_in_float64, what)
-    return steps
+    return without_past(examples, steps)
 
 
 def _steps_in_float64(i: int, example: Example, score: Score, what: str) -> np.ndarray:
@@ -140,6 +142,8 @@ def _refuse_unless_zero(i: int, example: Example, steps: np.ndarray, score: Scor
     large = [v for v in (example.values, example.source) if v is not None and _largest(v) > MAX_SQUARED_IN_FLOAT32]
     cause = where_largest(large[0]) if large else None
     t = int(np.argmax(wrong)) if wrong.any() else int(np.argmin(steps))
+    if example.n_past:
+        what = f"{what}, counted from the beginning of its past,"
     raise ValueError(
         f"sequence {i} of {what} has no log-probability that float64 can hold: it has "
         f"{cause or f'{steps[t]} at step {t}'}; remove or rescale what is far from the training data, or mark it "

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import repeat
 from typing import Any, Literal, cast
 
@@ -14,8 +15,9 @@ import numpy as np
 
 from seqmodels.display import listed
 from seqmodels.encodings import Bytes, Encoding, Features, Standardize, Symbols
+from seqmodels.encodings.text import Text
 from seqmodels.items import UNITS
-from seqmodels.mapped import MappedArray, any_mapped, write_steps
+from seqmodels.mapped import MappedArray, Summary, any_mapped, parts_of, write_steps
 from seqmodels.measure import Length, Measure, Values, space_of
 from seqmodels.observations import Observation
 from seqmodels.sequences import Item, Kind, Sequences, as_sequences, symbols_of_all
@@ -28,6 +30,8 @@ class Example:
     ``log_det`` (the sum over its steps) and ``n_units`` turn a sum of encoded log-probabilities into nats per raw unit.
     ``states`` are hidden states that are known, for each step of the source and then the values, -1 where not.
     ``cluster`` is the number of the sequence's cluster among those it was encoded with; None: it names none.
+    The first ``n_past`` steps of ``values`` are what came before the sequence: models read them as they read all steps
+    before another, and whatever scores leaves them out (``without_past``). ``log_det`` and ``n_units`` are of the rest.
     """
 
     values: np.ndarray
@@ -37,6 +41,22 @@ class Example:
     n_units: int = 0
     states: np.ndarray | None = None
     cluster: int | None = None
+    n_past: int = 0
+
+    def alone(self) -> Example:
+        """The sequence as one that begins where it does."""
+        if not self.n_past:
+            return self
+        values: Any = self.values
+        rest = OnDisk(values.encoding, values.item) if isinstance(values, OnDisk) else values[self.n_past :]
+        return replace(self, values=cast(np.ndarray, rest), n_past=0)
+
+
+def without_past(examples: Sequence[Example], steps: list[np.ndarray]) -> list[np.ndarray]:
+    """What is known of the steps of each example, less what is of its past."""
+    if not any(example.n_past for example in examples):
+        return steps
+    return [each[example.n_past :] for example, each in zip(examples, steps, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -70,15 +90,18 @@ class TargetLengths:
 class OnDisk:
     """A sequence in a file, ``(T, D)`` or ``(T,)``, encoded a slice at a time; ``np.asarray`` reads it all.
 
-    It stands for the array of its encoded steps wherever models read slices of one.
+    It stands for the array of its encoded steps wherever models read slices of one. With ``past``, in a file or not,
+    the steps of that come first.
     """
 
-    def __init__(self, encoding: Encoding, item: MappedArray) -> None:
-        self.encoding, self.item, self.shape = encoding, item, item.shape
+    def __init__(self, encoding: Encoding, item: MappedArray, past: np.ndarray | None = None) -> None:
+        self.encoding, self.item = encoding, item
+        self.parts = [item] if past is None else [past, item]
+        self.shape = (sum(map(len, self.parts)), *item.shape[1:])
         self.ndim = len(self.shape)
 
     def __len__(self) -> int:
-        return len(self.item)
+        return sum(map(len, self.parts))
 
     def __getitem__(self, index: int | slice) -> np.ndarray:
         if not isinstance(index, slice):
@@ -86,43 +109,55 @@ class OnDisk:
             return np.asarray(self[index : index + 1][0])
         start, stop, stride = index.indices(len(self))
         assert stride == 1, "steps are read as they follow each other"
-        return self.encoding.encode(self.item.read(start, stop))
+        if len(self.parts) == 1:
+            return self.encoding.encode(self.item.read(start, stop))
+        read, first = [], 0
+        for part in self.parts:
+            a, b = max(0, start - first), max(0, min(stop - first, len(part)))
+            read.append(part.read(a, b) if isinstance(part, MappedArray) else np.asarray(part[a:b]))
+            first += len(part)
+        return self.encoding.encode(np.concatenate(read))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[:], dtype=dtype)
 
     def blocks(self) -> Iterator[np.ndarray]:
         """All steps in order, a block at a time."""
-        return (self.encoding.encode(part) for _, part in self.item.blocks())
+        return (self.encoding.encode(np.asarray(block)) for part in self.parts for _, block in parts_of(part))
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Of all raw values."""
+        first, *rest = (part.summary if isinstance(part, MappedArray) else Summary.of(part) for part in self.parts)
+        return first.with_(rest[0]) if rest else first
 
     @property
     def has_missing(self) -> bool:
         """Whether a value is NaN."""
-        return self.item.summary.first_missing is not None
+        return self.summary.first_missing is not None
 
     @property
     def largest(self) -> float:
         """The largest magnitude of an encoded value of vectors that is not missing; 0 where there is none."""
         shift, scale = self.encoding.affine()
-        summary = self.item.summary
         with np.errstate(over="ignore"):
-            ends = np.abs((np.stack([summary.lowest, summary.highest]) - shift) / scale)
+            ends = np.abs((np.stack([self.summary.lowest, self.summary.highest]) - shift) / scale)
         return float(np.nan_to_num(ends, nan=0.0, posinf=np.inf).max())
 
     def sum(self) -> np.ndarray:
         """``(D,)`` the sum of encoded frames, of what is not missing."""
         shift, scale = self.encoding.affine()
-        summary = self.item.summary
+        summary = self.summary
         return np.asarray((summary.n - summary.n_missing) * (summary.mean - shift) / scale)
 
     def log_det(self) -> float:
-        """The log-determinant of the whole sequence, nats."""
-        if self.ndim == 2 and not self.has_missing:
-            return len(self) * float(np.sum(self.encoding.log_det(self.item.read(0, 1))))
+        """The log-determinant of the whole sequence, nats, less that of its past."""
+        if self.ndim == 2 and self.item.summary.first_missing is None:
+            return len(self.item) * float(np.sum(self.encoding.log_det(self.item.read(0, 1))))
         return sum(float(np.sum(part)) for _, part in self.log_dets())
 
     def log_dets(self) -> Iterator[tuple[int, np.ndarray]]:
-        """The log-determinant of each step, nats, by blocks, each after the number of its first step."""
+        """The log-determinant of each step after the past, nats, by blocks, each after the number of its first step."""
         if self.encoding.reads == "text":
             return
         for t, part in self.item.blocks():
@@ -179,6 +214,25 @@ class Data:
         states = None if self.states is None else [s for s, taken in zip(self.states, mask, strict=True) if taken]
         return Data(self.X.take(mask), None if self.y is None else self.y.take(mask), self.weights[mask], states)
 
+    @property
+    def has_past(self) -> bool:
+        """Whether of a sequence or its source it is known what came before it."""
+        return self.X.past is not None or self.scored.past is not None
+
+    def refuse_past(self, what: str) -> None:
+        """Raise ``ValueError`` for sequences that have a past, of which ``what`` knows nothing."""
+        if self.has_past:
+            raise ValueError(
+                f"{what} reads whole sequences, but some of these have a past; pass X.without_past(), which takes each "
+                "for one that begins where it does"
+            )
+
+    def without_past(self) -> Data:
+        """Each sequence as one that begins where it does."""
+        if not self.has_past:
+            return self
+        return replace(self, X=self.X.without_past(), y=None if self.y is None else self.y.without_past())
+
 
 def _sum(weights: np.ndarray) -> float:
     with np.errstate(over="ignore"):
@@ -196,7 +250,7 @@ MIN_CLUSTERS_TO_HOLD_OUT = 3
 
 
 def hold_out(data: Data, validation: Any, automatic: bool, random_state: int) -> tuple[Data, Data | None]:
-    """The training and the validation part.
+    """The training and the validation part. Only held-out sequences keep their past: none is read to fit.
 
     ``"auto"`` holds out a tenth of the sequences, or of a single one its head; ``MAX_HELD_OUT`` units at most. Where
     the sequences have three clusters or more, it is whole clusters: one at least, about a tenth of the units together.
@@ -231,7 +285,8 @@ def _hold_out_tenth(data: Data, random_state: int) -> tuple[Data, Data | None]:
         return data, None
     at = min(MAX_HELD_OUT, max(1, length // 10))
     # The head: of a text or a recording the end is nearest to what comes after, and would be missed most.
-    head, rest = data.X.segments([(0, 0, at)]), data.X.segments([(0, at, length)])
+    # It is scored as a sequence that begins there, as training sequences are; what came before the series it keeps.
+    head, rest = data.X.segments([(0, 0, at)], past=None), data.X.segments([(0, at, length)])
     return Data(rest, None, data.weights), Data.of(head)
 
 
@@ -346,7 +401,10 @@ class Setting:
             _check("X", X, self.source_encoding, missing_is_summed_out and not separate)
 
     def examples(self, data: Data, *, on_disk: bool = False) -> list[Example]:
-        """Encoded sequences; ``on_disk``: those that are memory-mapped are left there."""
+        """Encoded sequences, after their past; ``on_disk``: those that are memory-mapped are left there.
+
+        A past and what follows it are encoded apart, so that no symbol is of both.
+        """
         encoding = self.source_encoding if data.y is not None else None
         sources = [None] * len(data.X) if encoding is None else encoding.encode_all(data.X)
         states = [None] * len(data.X) if data.states is None else data.states
@@ -362,10 +420,31 @@ class Setting:
             encoded = self.encoding.encode_all(data.scored)
             with no_garbage_collection():
                 examples = list(map(Example, encoded, sources, weights, repeat(0.0), n_units, states))
+        if data.scored.past is not None:
+            each = zip(examples, data.scored, data.scored.past, strict=True)
+            examples = [self._after_past(example, item, past) for example, item, past in each]
+        if encoding is not None and data.X.past is not None:
+            each = zip(examples, data.X, data.X.past, strict=True)
+            examples = [
+                example if past is None else replace(example, source=_encoded_after(encoding, past, item)[0])
+                for example, item, past in each
+            ]
         clusters = cluster_numbers(data)
         if clusters is None:
             return examples
         return [replace(example, cluster=int(k)) for example, k in zip(examples, clusters, strict=True)]
+
+    def _after_past(self, example: Example, item: Item, past: Item | None) -> Example:
+        """The encoded ``item`` after its encoded past."""
+        if past is None:
+            return example
+        if isinstance(example.values, OnDisk):
+            before = np.frombuffer(past.encode(), np.uint8) if isinstance(past, str) else past
+            assert isinstance(item, MappedArray)
+            values = cast(np.ndarray, OnDisk(self.encoding, item, before))
+            return replace(example, values=values, n_past=len(before))
+        values, n_past = _encoded_after(self.encoding, past, item)
+        return replace(example, values=values, n_past=n_past)
 
     def _reads_parts(self, item: MappedArray) -> bool:
         """Whether the encoding of a part is that part of the encoding: of a text only where it is read as bytes."""
@@ -391,10 +470,14 @@ class Setting:
         """``in_raw_units`` of each."""
         if self.encoding.is_unit_wise and not self.encoding.has_log_det and not any_mapped(sequences):
             return steps
-        return [self.in_raw_units(item, each) for item, each in zip(sequences, steps, strict=True)]
+        past = [None] * len(sequences) if sequences.past is None else sequences.past
+        return [self.in_raw_units(*each) for each in zip(sequences, steps, past, strict=True)]
 
-    def in_raw_units(self, item: Item, steps: np.ndarray) -> np.ndarray:
-        """Encoded steps (and perhaps the end) of one sequence -> one log-probability a raw unit (and the end)."""
+    def in_raw_units(self, item: Item, steps: np.ndarray, past: Item | None = None) -> np.ndarray:
+        """Encoded steps (and perhaps the end) of one sequence -> one log-probability a raw unit (and the end).
+
+        ``past`` is what came before the sequence, of which there are no steps.
+        """
         if isinstance(item, MappedArray) and self._reads_parts(item):  # a step a unit
             raw = steps if isinstance(steps, MappedArray) else steps.copy()
             for t, log_det in OnDisk(self.encoding, item).log_dets():
@@ -406,13 +489,30 @@ class Setting:
                 return steps
             n_units = len(item)
             return np.concatenate([steps[:n_units] + of_steps, steps[n_units:]])
-        encoded = self.encoding.encode(item)
-        n_units = len(item.encode()) if isinstance(item, str) else len(item)
-        raw = np.zeros(n_units + len(steps) - len(encoded))
+        n_units = _n_units(item)
+        if past is None:
+            encoded = self.encoding.encode(item)
+            last_unit = self.encoding.last_unit(encoded)
+        else:
+            encoded, n_past = _encoded_after(self.encoding, past, item)
+            last_unit = self.encoding.last_unit(encoded)[n_past:] - _n_units(past)
+        n_steps = len(last_unit)
+        raw = np.zeros(n_units + len(steps) - n_steps)
         # Added up, since of symbols that spell no byte several have one last unit.
-        np.add.at(raw, self.encoding.last_unit(encoded), steps[: len(encoded)] + self.encoding.log_det(item))
-        raw[n_units:] = steps[len(encoded) :]
+        np.add.at(raw, last_unit, steps[:n_steps] + self.encoding.log_det(item))
+        raw[n_units:] = steps[n_steps:]
         return raw
+
+
+def _n_units(item: Item) -> int:
+    return len(item.encode()) if isinstance(item, str) else len(item)
+
+
+def _encoded_after(encoding: Encoding, past: Item, item: Item) -> tuple[np.ndarray, int]:
+    """A past and what follows it, encoded apart, and how many steps are of the past."""
+    before = encoding.encode(past)
+    after = encoding.encode_after(item) if isinstance(encoding, Text) else encoding.encode(item)
+    return np.concatenate([before, after]), len(before)
 
 
 def _check_reads(name: str, encoding: Encoding, sequences: Sequences) -> None:
@@ -450,6 +550,18 @@ def _check(what: str, sequences: Sequences, encoding: Encoding, missing_is_summe
     if sequences.kind == "vectors" and not missing_is_summed_out:
         for i, item in enumerate(sequences):
             _refuse_missing(what, i, cast(np.ndarray, item))
+    for i, past in enumerate(sequences.past or []):
+        if past is not None:
+            _check_past(what, i, past, encoding, missing_is_summed_out)
+
+
+def _check_past(what: str, i: int, past: Item, encoding: Encoding, missing_is_summed_out: bool) -> None:
+    try:
+        encoding.check(i, past)
+        if encoding.reads == "vectors" and not missing_is_summed_out:
+            _refuse_missing(what, i, cast(np.ndarray, past))
+    except ValueError as error:
+        raise ValueError(f"of the past: {error}") from None
 
 
 def _check_features(what: str, names: tuple[str, ...] | None, fitted: tuple[str, ...] | None) -> None:

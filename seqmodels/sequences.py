@@ -16,16 +16,20 @@ from seqmodels.items import (
     UNITS,
     Item,
     Kind,
+    check_n_past,
     checked_items,
     checked_lengths,
     checked_names,
+    checked_past,
     checked_times,
     has_zone,
     in_words,
     is_mapped_text,
     items_of,
+    joined_steps,
     largest_symbol,
     named_symbols,
+    steps_before,
 )
 from seqmodels.mapped import MappedArray
 from seqmodels.profile import N_PROFILED, Shape, grid_step, profile_of
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Item", "Kind", "Sequences", "as_sequences", "symbols_of_all"]
 MAX_ROWS_SHOWN, MAX_CHARACTERS_SHOWN = 10, 60  # of sequences in a notebook
+PAST_OF_TEST = 10_000  # steps before the tail of a single series that it keeps
 # The shapes of ``profile`` in words.
 SHAPES: dict[Shape, str] = {
     "missing": "missing",
@@ -68,6 +73,9 @@ class Sequences(Sequence[Item]):
         time_name: what the times are called; the column of ``to_frame``.
         time_unit: what times that are numbers count, such as ``"s"``; ``"UTC"`` of dates that had a time zone.
         by: what a sequence is, such as ``"subject"``; the column of ``to_frame``.
+        past: for each sequence the steps that came immediately before it, an item as ``items`` has; None: it begins
+            there, or nothing is known of what came before. ``split`` of a single series keeps it. It is not scored:
+            models score the sequence given its past (``log p(x_t | past, x_<t)``), and ``fit`` does not read it.
 
     Raises:
         ValueError: names the sequence, the position in it, and the way out.
@@ -78,6 +86,8 @@ class Sequences(Sequence[Item]):
     >>> Sequences([["sit", "walk", "walk"], ["sit"]]).symbols
     ('sit', 'walk')
     """
+
+    past: list[Item | None] | None = None  # also of objects that an earlier version pickled
 
     def __init__(
         self,
@@ -94,13 +104,15 @@ class Sequences(Sequence[Item]):
         time_name: str = "time",
         time_unit: str | None = None,
         by: str = "sequence",
+        past: Sequence[Any] | None = None,
     ) -> None:
         self.kind: Kind
         self.items: list[Item]
         self.kind, self.items = checked_items(items_of(items))
+        before = {} if past is None else checked_past(past, self.kind, self.items)
         self.symbols: tuple[str, ...] | None = None
         if self.kind == "symbols":
-            self.symbols, self.items = named_symbols(self.items, symbols)
+            self.symbols, self.items, before = named_symbols(self.items, symbols, before)
         elif symbols is not None:
             raise ValueError(f"symbols are named, but the sequences are {self.kind}; leave symbols out")
         self.features: tuple[str, ...] | None = None if features is None else self._feature_names(features)
@@ -112,6 +124,8 @@ class Sequences(Sequence[Item]):
         self.grid: tuple[float, ...] | None = None if grid is None else tuple(map(float, grid))
         if self.grid is not None and (self.kind != "vectors" or len(self.grid) != self.n_features):
             raise ValueError(f"grid has {len(self.grid)} steps, one for each feature of vectors; these are {self!r}")
+        if before:
+            self.past = [before.get(i) for i in range(len(self))]
 
     # -- other forms of data -------------------------------------------------------------------------------
 
@@ -220,7 +234,8 @@ class Sequences(Sequence[Item]):
 
         Columns: ``by`` with the name of the sequence (its number, where several have one name), ``time_name`` where
         there are times, the features (``x0, x1, ...`` without names; of symbols ``symbol``), and the metadata, the same
-        in all rows of a sequence. Dates that had a time zone are in UTC. The grid of dithered values is not in it.
+        in all rows of a sequence. Dates that had a time zone are in UTC. The grid of dithered values is not in it, nor
+        is the past of a sequence.
 
         Raises:
             ValueError: texts, which have no steps in a frame; two columns of one name.
@@ -269,7 +284,7 @@ class Sequences(Sequence[Item]):
 
     @classmethod
     def joined(cls, parts: Iterable[Sequences]) -> Self:
-        """The sequences of several containers in one, with their metadata and times.
+        """The sequences of several containers in one, with their metadata, times and pasts.
 
         Symbols are those of all parts; features, grids and what times are called must agree, or are left out where
         some part has none.
@@ -285,6 +300,7 @@ class Sequences(Sequence[Item]):
             what = "kinds" if len(kinds) > 1 else "features" if len(features) > 1 else "grids"
             raise ValueError(f"the parts have different {what}: {'; '.join(map(repr, each[:MAX_LISTED]))}")
         have_times = all(part.times is not None for part in each)
+        past = [before for part in each for before in part.past or [None] * len(part)]
         return cls(
             [item for part in each for item in part],
             metadata=pd.concat([part.metadata for part in each], ignore_index=True),
@@ -295,6 +311,7 @@ class Sequences(Sequence[Item]):
             time_name=each[0].time_name,
             time_unit=each[0].time_unit,
             by=each[0].by,
+            past=past if any(part.past is not None for part in each) else None,
         )
 
     # -- as a container ------------------------------------------------------------------------------------
@@ -331,7 +348,12 @@ class Sequences(Sequence[Item]):
 
     def __repr__(self) -> str:
         what = f"{self.n_features}-dimensional vectors" if self.kind == "vectors" else self.kind
-        return f"Sequences({len(self)} of {what}, {int(self.n_units.sum()):,} {self.unit}s)"
+        past = "" if self.past is None else f", given {self._past_in_words()}"
+        return f"Sequences({len(self)} of {what}, {int(self.n_units.sum()):,} {self.unit}s{past})"
+
+    def _past_in_words(self) -> str:
+        n_units = int(self.n_units_of_past.sum())
+        return f"{n_units:,} {self.unit}{'s' * (n_units != 1)} before {'it' if len(self) == 1 else 'them'}"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the sizes, and a row for each of the first sequences, with its metadata."""
@@ -348,26 +370,65 @@ class Sequences(Sequence[Item]):
         """The sequences at these positions (integers or a mask), with their metadata."""
         rows = np.arange(len(self))[np.asarray(index)]
         times = None if self.times is None else [self.times[i] for i in rows]
-        return self._like([self.items[i] for i in rows], self.metadata.iloc[rows], times)
+        past = None if self.past is None else [self.past[i] for i in rows]
+        return self._like([self.items[i] for i in rows], self.metadata.iloc[rows], times, past)
 
-    def segments(self, cuts: Iterable[tuple[int, int, int]]) -> Sequences:
+    def segments(self, cuts: Iterable[tuple[int, int, int]], *, past: int | None = 0) -> Sequences:
         """Parts of sequences, with metadata, names and times: steps ``start .. stop - 1`` of sequence ``i``.
 
         Args:
             cuts: ``(i, start, stop)`` of each part, counted in steps (of text in characters).
+            past: how many steps before each part it keeps as its past, those of the sequence's own past among them;
+                0: none, so that a part is a sequence that begins there; None: all that there are. What is kept is a
+                view where it can be; of what is on disk nothing is read.
+
+        Raises:
+            ValueError: a number of steps that cannot be.
         """
+        check_n_past(past)
         parts = list(cuts)
         times = None if self.times is None else [self.times[i][a:b] for i, a, b in parts]
         rows = self.metadata.iloc[[i for i, _, _ in parts]].reset_index(drop=True)
-        return self._like([self.items[i][a:b] for i, a, b in parts], rows, times)
+        before = None if past == 0 else [self._before(i, a, past) for i, a, _ in parts]
+        return self._like([self.items[i][a:b] for i, a, b in parts], rows, times, before)
+
+    def _before(self, i: int, start: int, n: int | None) -> Item | None:
+        """The last ``n`` steps (None: all) before step ``start`` of sequence ``i``; None where there are none."""
+        item, before = self.items[i], None if self.past is None else self.past[i]
+        n_of_item = start if n is None else min(n, start)
+        n_before = 0 if before is None else len(before) if n is None else min(n - n_of_item, len(before))
+        parts = [steps_before(item, start, n_of_item)] if n_of_item else []
+        if n_before and before is not None:
+            parts.insert(0, steps_before(before, len(before), n_before))
+        return None if not parts else parts[0] if len(parts) == 1 else joined_steps(parts)
 
     def with_metadata(self, metadata: pd.DataFrame) -> Sequences:
         """The same sequences with another table of metadata, a row each."""
-        return self._like(self.items, metadata, self.times)
+        return self._like(self.items, metadata, self.times, self.past)
 
-    def _like(self, items: list[Item], metadata: pd.DataFrame, times: list[np.ndarray] | None) -> Sequences:
-        """Other items whose features, symbols and times are called as these are."""
-        return Sequences(
+    def without_past(self) -> Sequences:
+        """The same sequences, of which nothing is known to have come before; themselves where nothing is."""
+        return self if self.past is None else self._like(self.items, self.metadata, self.times, None)
+
+    def with_past_of(self, n: int) -> Sequences:
+        """The same sequences, each with at most the last ``n`` steps of its past; themselves where none has one."""
+        return self if self.past is None else self.segments(((i, 0, len(x)) for i, x in enumerate(self)), past=n)
+
+    def after_past(self) -> list[Item]:
+        """Each item after its past, as one."""
+        if self.past is None:
+            return self.items
+        return [x if b is None else joined_steps([b, x]) for x, b in zip(self.items, self.past, strict=True)]
+
+    def _like(
+        self,
+        items: list[Item],
+        metadata: pd.DataFrame,
+        times: list[np.ndarray] | None,
+        past: list[Item | None] | None,
+    ) -> Sequences:
+        """Other items whose features, symbols and times are called as these are; the past has been checked."""
+        like = Sequences(
             items,
             metadata=metadata,
             grid=self.grid,
@@ -378,6 +439,9 @@ class Sequences(Sequence[Item]):
             time_unit=self.time_unit,
             by=self.by,
         )
+        if past is not None and any(before is not None for before in past):
+            like.past = past
+        return like
 
     def _feature_names(self, features: Iterable[str]) -> tuple[str, ...]:
         names = checked_names("features", features)
@@ -418,6 +482,13 @@ class Sequences(Sequence[Item]):
         return np.array([len(x.encode()) if isinstance(x, str) else len(x) for x in self.items], dtype=np.int64)
 
     @property
+    def n_units_of_past(self) -> np.ndarray:
+        """``(n,)`` length of each sequence's past in units of the raw data; 0 where it has none."""
+        if self.past is None:
+            return np.zeros(len(self), dtype=np.int64)
+        return np.array([0 if x is None else len(x.encode()) if isinstance(x, str) else len(x) for x in self.past])
+
+    @property
     def n_features(self) -> int:
         """D of vectors; 1 for text and symbols."""
         first = self.items[0]
@@ -425,17 +496,38 @@ class Sequences(Sequence[Item]):
 
     # -- cutting -------------------------------------------------------------------------------------------
 
-    def split(self, test: float = 0.2, *, by: str | None = None, random_state: int = 0) -> tuple[Sequences, Sequences]:
+    def split(
+        self,
+        test: float = 0.2,
+        *,
+        by: str | None = None,
+        random_state: int = 0,
+        past: int | None = PAST_OF_TEST,
+    ) -> tuple[Sequences, Sequences]:
         """Train and test parts: whole sequences at random, or whole groups of the metadata column ``by``.
 
-        A single sequence is cut in time instead: its tail is the test part.
+        A single sequence is cut in time instead: its tail is the test part, which goes on where the training part
+        ends. So it keeps the steps before it as its ``past``, given which models score it.
+
+        Args:
+            test: fraction to hold out.
+            by: the column whose groups are not divided.
+            random_state: seed of the draw.
+            past: of a single sequence, how many of the steps before the test part (of text, characters) it keeps; 0:
+                none; None: all. Bounded, because every model reads the past anew whenever it scores. What no model
+                looks back at so far changes nothing: a model with ``context=n`` needs n.
+
+        >>> train, test = Sequences([np.arange(10.0)[:, None]]).split(0.2, past=3)
+        >>> test.items[0].ravel().tolist(), test.past[0].ravel().tolist()
+        ([8.0, 9.0], [5.0, 6.0, 7.0])
         """
         import pandas as pd
 
         if not (isinstance(test, int | float | np.floating) and 0 < test < 1):
             raise ValueError(f"test is {test}; pass the fraction to hold out, between 0 and 1")
         if len(self) == 1:
-            return self._cut_tail(test)
+            check_n_past(past)
+            return self._cut_tail(test, past)
         if by is not None and by not in self.metadata:
             raise ValueError(
                 f"there is no column {by!r} to split by; the metadata have "
@@ -449,22 +541,29 @@ class Sequences(Sequence[Item]):
         held_out = np.isin(groups, np.random.default_rng(random_state).permutation(n_groups)[:n_test])
         return self.take(~held_out), self.take(held_out)
 
-    def _cut_tail(self, test: float) -> tuple[Sequences, Sequences]:
+    def _cut_tail(self, test: float, past: int | None) -> tuple[Sequences, Sequences]:
         item = self.items[0]
         at = len(item) - max(1, round(test * len(item)))
         if at < 1:
             raise ValueError("the one sequence is too short to split; it needs at least two steps")
-        return self.segments([(0, 0, at)]), self.segments([(0, at, len(item))])
+        return self.segments([(0, 0, at)], past=past), self.segments([(0, at, len(item))], past=past)
 
-    def chunks(self, length: int) -> Sequences:
+    def chunks(self, length: int, *, past: int | None = 0) -> Sequences:
         """Consecutive pieces of ``length`` steps (characters of text).
 
         The cluster of a piece is the sequence it came from, if there are several and they have no clusters.
+
+        Args:
+            length: steps of a piece; the last may have fewer.
+            past: how many steps before each piece it keeps as its past. 0: none: a piece is scored as a sequence that
+                begins there, which is what ``fit`` makes of it in any case. None: all: the pieces' log-probabilities
+                then sum to that of the whole (under ``length="given"``), but every model reads all that came before
+                anew for each piece.
         """
         if not (isinstance(length, int | np.integer) and length >= 1):
             raise ValueError(f"length is {length!r}; pass at least 1")
         cuts = [(i, k, k + length) for i, item in enumerate(self.items) for k in range(0, len(item), length)]
-        pieces = self.segments(cuts)
+        pieces = self.segments(cuts, past=past)
         if "cluster" not in pieces.metadata and len(self) > 1:
             names = self.names
             return pieces.with_metadata(pieces.metadata.assign(cluster=[names[i] for i, _, _ in cuts]))
@@ -473,7 +572,8 @@ class Sequences(Sequence[Item]):
     def continuation(self, context: int) -> tuple[Sequences, Sequences]:
         """``(X, y)``: the first ``context`` steps (characters of text) of each sequence, and the rest.
 
-        Sequences that are no longer than ``context`` are left out.
+        The first steps are all that the rest is given: neither has a past. Sequences that are no longer than
+        ``context`` are left out.
         """
         if not (isinstance(context, int | np.integer) and context >= 1):
             raise ValueError(f"context is {context!r}; pass at least 1")
@@ -505,12 +605,15 @@ class Sequences(Sequence[Item]):
             raise ValueError(f"only vectors are dithered, these are {self.kind}")
         if self.grid is not None:
             raise ValueError("these sequences are dithered already; take them as they are")
-        frames = np.concatenate([np.asarray(x) for x in self.items])
-        grid = np.array([grid_step(column) for column in frames.T] if like is None else self._grid_of(like))
+        before = [np.zeros((0, self.n_features)) if x is None else np.asarray(x) for x in self.past or []]
+        frames = np.concatenate([np.asarray(x) for x in (*before, *self.items)])
+        n_before = sum(map(len, before))
+        grid = np.array([grid_step(column) for column in frames[n_before:].T] if like is None else self._grid_of(like))
         content = int.from_bytes(hashlib.blake2b(np.ascontiguousarray(frames).data, digest_size=8).digest())
         noise = np.random.default_rng([random_state, content]).uniform(-0.5, 0.5, frames.shape) * grid
-        items: list[Item] = list(np.split(frames + noise, np.cumsum(self.n_units)[:-1]))
-        dithered = self._like(items, self.metadata, self.times)
+        noisy = np.split(frames + noise, np.cumsum([*map(len, before), *self.n_units])[:-1])
+        past: list[Item | None] = [x if len(x) else None for x in noisy[: len(before)]]
+        dithered = self._like(list(noisy[len(before) :]), self.metadata, self.times, past or None)
         dithered.grid = tuple(grid.tolist())
         return dithered
 
@@ -550,6 +653,8 @@ class Sequences(Sequence[Item]):
         n_units = int(self.n_units.sum())
         n = f"{len(self):,} {'text' if self.kind == 'text' else 'sequence'}{'s' * (len(self) != 1)}"
         parts = [f"{n}, {n_units:,} {self.unit}{'s' * (n_units != 1)}{self._in_words()}"]
+        if self.past is not None:
+            parts.append(f"given {self._past_in_words()}")
         if self.by != "sequence":
             parts.append(f"by {self.by}")
         if self.times is not None:

@@ -185,6 +185,48 @@ def test_the_future_leaves_the_past_unchanged(row: Row, monkeypatch: pytest.Monk
             assert (new[t:9] != old[t:9]).any()
 
 
+@cache
+def given_their_past(row: Row) -> tuple[sm.Sequences, sm.Sequences, sm.Sequences]:
+    """Whole sequences; the second parts of two, each with the first as its past, and one without; their sources."""
+    items, cuts = [row.scored[i] for i in (3, 4, 2)], [4, 1, 0]  # the second text has a character of three bytes
+
+    def rest(whole: list[Any]) -> sm.Sequences:
+        each = list(zip(whole, cuts, strict=True))
+        return sm.Sequences([x[t:] for x, t in each], past=[x[:t] for x, t in each])
+
+    sources = row.ask(items)[0]
+    return sm.Sequences(items), rest(items), rest(sources) if row.family.aligned else sm.Sequences(sources)
+
+
+def asked(row: Row, scored: sm.Sequences, sources: sm.Sequences) -> tuple[sm.Sequences, sm.Sequences | None]:
+    return (sources, scored) if row.conditional else (scored, None)
+
+
+@every_scored
+def test_a_sequence_given_its_past_has_the_last_steps_of_the_whole(row: Row) -> None:
+    model, (whole, rest, sources) = rough(row), given_their_past(row)
+    X, y = asked(row, rest, sources)
+    steps = model.log_prob_steps(X, y)
+    for item, each, of_whole in zip(rest, steps, model.log_prob_steps(*row.ask(list(whole))), strict=True):
+        assert len(each) == n_steps(row, item)
+        close(each, of_whole[len(of_whole) - len(each) :], 1e-10)
+    log_prob = [each.sum() for each in steps]
+    assert_allclose(model.log_prob(X, y), log_prob, rtol=1e-12)
+    examples = model._setting().examples(Data.of(X, y))
+    sums = model._sums_of_steps(examples) + [example.log_det for example in examples]
+    assert_allclose(sums, log_prob, rtol=1e-9, atol=1e-9)
+
+
+@every()
+def test_a_stream_after_a_past_goes_on_as_the_batch_does(row: Row) -> None:
+    model, (_, rest, sources) = rough(row), given_their_past(row)
+    past = rest.past[0]
+    source = np.concatenate([sources.past[0], sources[0]]) if row.family.aligned else sources[0]
+    stream = model.stream(source=source if row.conditional else None, past=past)
+    streamed = [stream.update(x) for x in rest[0]]
+    close(np.array(streamed), model.log_prob_steps(*asked(row, rest, sources))[0][: len(streamed)], 1e-10)
+
+
 @in_both_dtypes(scored_rows(), 1e-12, 1e-5)
 def test_batches_order_and_padding_change_nothing(
     row: Row, dtype: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
@@ -253,7 +295,7 @@ def test_missing_values_are_summed_out_batched_and_one_by_one_or_refused(row: Ro
         alone = model.log_prob(*((scored[i : i + 1], None) if y is None else (X[i : i + 1], scored[i : i + 1])))
         close(alone, steps[i : i + 1][0].sum(keepdims=True), 1e-9)
     drawn = model.sample(
-        source=row.source(8), prefix=scored[3][:6], **({"max_length": 8} if row.length == "stop" else {"length": 8})
+        source=row.source(8), prefix=scored[3][:6], **({"max_length": 2} if row.length == "stop" else {"length": 2})
     )
     assert not np.isnan(drawn[0][6:]).any()
 
@@ -389,7 +431,7 @@ def test_drawn_strings_are_as_frequent_as_they_are_probable(row: Row) -> None:
 def test_drawn_vectors_have_the_entropy_of_the_density(row: Row, n_past: int) -> None:
     log_q, n = density(row, n_past), 1_000
     past = row.scored[0][:n_past]
-    drawn = rough(row).sample(n, prefix=past, source=row.source(n_past + 1), length=n_past + 1, random_state=6)
+    drawn = rough(row).sample(n, prefix=past, source=row.source(n_past + 1), length=1, random_state=6)
     assert {len(x) for x in drawn} == {n_past + 1}
     assert_allclose(np.asarray(drawn[0])[:n_past], past, rtol=1e-12)
     x = np.array([np.asarray(each)[-1, 0] for each in drawn])
@@ -434,7 +476,7 @@ def test_draws_repeat_by_seed_and_have_the_length_asked_for(row: Row) -> None:
 @every()
 def test_what_is_generated_piece_by_piece_is_what_is_sampled(row: Row) -> None:
     model, prefix = rough(row), row.scored[3][:2]
-    wanted = {"length": 6} if row.length == "given" else {"max_length": 8}
+    wanted = {"length": 4} if row.length == "given" else {"max_length": 6}
     has_temperature = row.kind not in ("counts", "mixed") and "chords" not in row.family.name
     for seed, decoding in ((1, {}), (2, {"temperature": 1.5} if has_temperature else {})):
         given = {"prefix": prefix, "source": row.source(6), "random_state": seed, **wanted, **decoding}
@@ -444,6 +486,10 @@ def test_what_is_generated_piece_by_piece_is_what_is_sampled(row: Row) -> None:
             assert "" not in pieces
         else:
             assert_allclose(np.array([*prefix, *pieces]), whole, rtol=1e-12)
+            assert len(pieces) == 4 if row.length == "given" else 0 <= len(pieces) <= 6
+    if row.kind != "text":
+        several = model.sample(3, prefix=prefix, source=row.source(6), length=4, random_state=1)
+        assert [len(x) for x in several] == [6, 6, 6]
 
 
 @half("symbols")
@@ -503,8 +549,9 @@ def test_states_of_a_cursor_are_values(row: Row) -> None:
 def test_a_beam_of_one_is_greedy(row: Row) -> None:
     model, prefix = rough(row), None if row.kind == "text" else row.scored[3][:2]
     wanted = {"length": 5} if row.length == "given" else {"max_length": 5}
-    greedy = model.sample(prefix=prefix, source=row.source(5), temperature=0, **wanted)[0]
-    found = model.n_best(1, prefix=prefix, source=row.source(5), n_beams=1, **wanted)[0].item
+    after = {name: n - (0 if prefix is None else len(prefix)) for name, n in wanted.items()}
+    greedy = model.sample(prefix=prefix, source=row.source(5), temperature=0, **after)[0]
+    found = model.n_best(1, prefix=prefix, source=row.source(5), n_beams=1, **after)[0].item
     assert np.array_equal(found, greedy)
     if row.conditional:
         first, second = row.source(5), row.data[0][0][:5]

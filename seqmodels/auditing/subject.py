@@ -56,7 +56,7 @@ class SequenceSampler(Protocol):
     """A model that can be drawn from, with ``SequenceModel.sample``'s arguments."""
 
     def sample(self, n: int, *, length: int | None, prefix: Any, max_length: int, random_state: int) -> Sequence[Any]:
-        """``n`` sequences that begin with ``prefix``; the length is given, or they end, at ``max_length`` at last."""
+        """``n`` sequences that begin with ``prefix``: then ``length`` steps, or at most ``max_length`` to an end."""
 
 
 @runtime_checkable
@@ -217,7 +217,7 @@ class Subject:
             return None
         sampler: Any = self.model
         to = {"source": case.source} if self.measure.conditional else {}
-        limit = {"max_length": t + n_steps} if self.ends else {"length": t + n_steps}
+        limit = {"max_length": n_steps} if self.ends else {"length": n_steps}
         if self.is_tagger:
             limit = {}
         prefix = case.item[:t] if t else None

@@ -120,13 +120,13 @@ class Cached(WrappedModel):
         """Choose what is ``"auto"`` around a model that is fitted already, on sequences that it was not fitted to.
 
         Args:
-            X, y: of which ``MAX_HELD_OUT`` steps, 10,000, are used.
+            X, y: of which ``MAX_HELD_OUT`` steps, 10,000, are used, and no past.
 
         Raises:
             NotFittedError: there is no model yet.
             ValueError: sequences that the model cannot read.
         """
-        self._fit_around([], self._setting().examples(checked_data(self, X, y)))
+        self._fit_around([], self._setting().examples(checked_data(self, X, y).without_past()))
         return self
 
     def _fit_around(
@@ -160,7 +160,7 @@ class Cached(WrappedModel):
         for example in validation or train[::-1]:
             if n_steps >= MAX_HELD_OUT:
                 return
-            features, symbols, log_p = next(self._prepared([example]))
+            features, symbols, log_p = next(self._prepared([example.alone()]))
             keep = MAX_HELD_OUT - n_steps
             yield features[:keep], symbols[:keep], log_p[:keep]
             n_steps += len(symbols)

@@ -325,6 +325,10 @@ def _read(sequences: Sequences, function: Callable[[Any], Any] | None) -> Sequen
     """What a function makes of each sequence, with its metadata; ``ValueError`` names one that it refuses."""
     if function is None:
         return sequences
+    if sequences.past is not None:
+        raise ValueError(
+            "these sequences have a past, which features are not made of; pass X.without_past(), or features=None"
+        )
     items = []
     for i, item in enumerate(sequences):
         try:

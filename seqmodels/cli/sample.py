@@ -27,9 +27,9 @@ def sample(
     model: Annotated[str, typer.Argument(help="A file that seqmodels fit (or model.save) wrote.", metavar="MODEL")],
     n: Annotated[int, typer.Option("-n", help="How many.", min=1)] = 1,
     length: Annotated[
-        int | None, typer.Option(help="Steps (bytes, frames); by default until the end, or 100 frames.")
+        int | None, typer.Option(help="Steps (bytes, frames) after the prefix; by default until the end, or 100.")
     ] = None,
-    max_length: Annotated[int, typer.Option(help="Most steps, where the end does not come before.")] = 1000,
+    max_length: Annotated[int, typer.Option(help="Most steps after the prefix, if no end comes before.")] = 1000,
     prefix: Annotated[str | None, typer.Option(help="What it begins with: text, or a file of a sequence.")] = None,
     source: Annotated[str | None, typer.Option(help="For p(y | x): the x, as text.")] = None,
     temperature: Annotated[

@@ -15,7 +15,7 @@ from seqmodels.encodings.text import Text
 from seqmodels.fitting import checked_data
 from seqmodels.measure import MemoryKind
 from seqmodels.precision import DTYPES
-from seqmodels.preparation import Example
+from seqmodels.preparation import Example, without_past
 from seqmodels.single_pass import SinglePassModel, n_weighted_units
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ class ContextMixing(SinglePassModel):
         Under ``length="stop"`` ``(T + 1, V + 1)``, the end last. What a cursor's ``distribution`` says, many steps at
         once; for 256 symbols about ten times as long as ``log_prob_steps``.
         """
-        return self._event_log_probs(self._setting().examples(checked_data(self, X, y)))
+        examples = self._setting().examples(checked_data(self, X, y))
+        return without_past(examples, self._event_log_probs(examples))
 
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
         has_end, result = self.length_ == "stop", []

@@ -8,13 +8,14 @@ import json
 import re
 import unicodedata
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from seqmodels.mapped import MappedArray
-from seqmodels.sequences import Sequences
+from seqmodels.sequences import Item, Sequences
 
 RECORD = re.compile(r">\s*\S.*")  # the header of a FASTA file
 NUMBERS = re.compile(r"[\d\s.,;eE+-]*\d[\d\s.,;eE+-]*")
@@ -73,7 +74,7 @@ def builtin_text() -> Sequences:
 
 
 def sha256(sequences: Sequences) -> str:
-    """64 hexadecimal digits that identify the content of all sequences in their order; metadata do not count.
+    """64 hexadecimal digits that identify all sequences in their order, and their past; metadata do not count.
 
     Equal on every machine: texts are hashed as UTF-8, strings as JSON, numbers as little-endian float64 or int64, each
     after its shape, so where one sequence ends matters too. Every NaN is the same NaN; 0.0 and -0.0 are equal and hash
@@ -83,7 +84,15 @@ def sha256(sequences: Sequences) -> str:
     False
     """
     digest = hashlib.sha256(f"{sequences.kind} {len(sequences)}\n".encode())
-    for item in sequences:
+    _update(digest, sequences)
+    if sequences.past is not None:
+        digest.update(f"past of {[i for i, past in enumerate(sequences.past) if past is not None]}\n".encode())
+        _update(digest, [past for past in sequences.past if past is not None])
+    return digest.hexdigest()
+
+
+def _update(digest: Any, items: Iterable[Item]) -> None:
+    for item in items:
         if isinstance(item, MappedArray):
             digest.update(f"{item.shape}\n".encode())
             for _, part in item.blocks():
@@ -92,7 +101,6 @@ def sha256(sequences: Sequences) -> str:
         shape, content = _content(item)
         digest.update(f"{shape}\n".encode())
         digest.update(content)
-    return digest.hexdigest()
 
 
 def _hashed_type(array: np.ndarray) -> type[np.generic]:

@@ -109,18 +109,19 @@ class Dynamic(WrappedModel):
 
         Args:
             X, y: the sequences that the network was fitted to, or others like them.
-            validation: sequences to choose rates on, a pair if there are targets; None: the end of ``X``.
+            validation: sequences to choose rates on, a pair if there are targets; None: the end of ``X``. A past that
+                sequences have is not read, here and above.
 
         Raises:
             NotFittedError: there is no network yet.
             ValueError: sequences that the network cannot read.
         """
         setting = self._setting()
-        train = setting.examples(checked_data(self, X, y))
+        train = setting.examples(checked_data(self, X, y).without_past())
         held_out: list[Example] = []
         if validation is not None:
             pair = (validation, None) if y is None else validation
-            held_out = setting.examples(checked_data(self, *pair))
+            held_out = setting.examples(checked_data(self, *pair).without_past())
         self._fit_around(train, held_out)
         return self
 

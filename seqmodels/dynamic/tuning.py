@@ -95,8 +95,8 @@ def at_most(examples: list[Example]) -> list[Example]:
     for example in examples:
         if n_steps >= MAX_HELD_OUT:
             break
-        values = example.values[: MAX_HELD_OUT - n_steps]
-        kept.append(replace(example, values=values))
+        values = example.alone().values[: MAX_HELD_OUT - n_steps]
+        kept.append(replace(example, values=values, n_past=0))
         n_steps += len(values)
     return kept
 

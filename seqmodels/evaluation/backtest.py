@@ -112,7 +112,8 @@ def backtest(
 
     Args:
         models: by name.
-        X: sequences of vectors.
+        X: sequences of vectors. Of one that has a past (``split`` of a series keeps it) the origins are in the sequence
+            and the past is among what is given; without ``train`` it is fitted to as well.
         horizon: steps ahead.
         train: sequences that unfitted models, baselines and scales are fitted to.
         first: steps of a sequence that are given at its first origin; None: half of it.
@@ -144,7 +145,9 @@ def backtest(
     sequences, training = _checked(X), None if train is None else _checked(train)
     levels = _check(models, horizon, quantiles, n, every, n_origins, season)
     origins = _origins(sequences, horizon, first, every, n_origins, season)
-    heads = [x[: each[0]] for x, each in zip(sequences.items, origins, strict=True) if each]
+    whole = sequences.after_past()
+    n_past = [len(x) - len(item) for x, item in zip(whole, sequences.items, strict=True)]
+    heads = [x[: n + each[0]] for x, n, each in zip(whole, n_past, origins, strict=True) if each]
     fitted_to = heads if training is None else training.items
     scale = _mean_change([np.asarray(x) for x in fitted_to], season or 1)
     scorer = OriginScorer(sequences, levels, scale, n, random_state)
@@ -267,7 +270,9 @@ def _forecasts(
         return
     for j in range(max(map(len, origins))):
         now = [each[j : j + 1] for each in origins]
-        given = [x[: t[0]] for x, t in zip(sequences.items, now, strict=True) if t]
+        before = sequences.items if others else sequences.after_past()  # the past is of the training part, mostly
+        n_past = [len(x) - len(item) for x, item in zip(before, sequences.items, strict=True)]
+        given = [x[: n + t[0]] for x, n, t in zip(before, n_past, now, strict=True) if t]
         anew = model.clone() if isinstance(model, SequenceModel) else model
         yield from _ahead(_ready(anew, others + given), sequences, now, horizon, n, seed + j)
 
@@ -287,13 +292,16 @@ def _ahead(
 ) -> Iterator[tuple[Ahead, DrawPaths]]:
     used = [i for i, each in enumerate(origins) if each]
     kept, of_kept = sequences.take(used), [origins[i] for i in used]
+    n_past = kept.n_units_of_past.tolist()
+    of_whole = [[m + t for t in each] for m, each in zip(n_past, of_kept, strict=True)]
     if isinstance(model, SeasonalNaive):
-        each = model.ahead([np.asarray(x) for x in kept.items], of_kept, horizon, n, seed)
+        each = model.ahead([np.asarray(x) for x in kept.after_past()], of_whole, horizon, n, seed)
     else:
         data = checked_data(model, kept)
-        each = ahead_of(model, model._setting().examples(data), of_kept, horizon, n, seed)
+        each = ahead_of(model, model._setting().examples(data), of_whole, horizon, n, seed)
     for ahead in each:
-        yield replace(ahead, sequence=used[ahead.sequence]), partial(_raw_paths, model, ahead)
+        i = ahead.sequence
+        yield replace(ahead, sequence=used[i], origin=ahead.origin - n_past[i]), partial(_raw_paths, model, ahead)
 
 
 def _raw_paths(model: Forecaster, ahead: Ahead) -> np.ndarray:

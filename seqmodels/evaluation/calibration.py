@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -170,21 +170,24 @@ class ForcedBatch:
         lengths: ``(n,)`` real steps of each.
         source: what each target is given, if anything.
         warm_up: first steps, which are read but not evaluated.
+        n_past: ``(n,)`` first steps of each that are its past, and not evaluated either.
     """
 
     values: Tensor
     lengths: np.ndarray
     source: Source
     warm_up: int
+    n_past: np.ndarray
 
     @classmethod
     def from_examples(cls, examples: list[Example], n_steps: int, warm_up: int) -> ForcedBatch:
-        """The first ``n_steps`` of each example, shorter ones padded with their last step."""
-        values = [example.values[:n_steps] for example in examples]
+        """The first ``n_steps`` of each example after its past, shorter ones padded with their last step."""
+        values = [example.values[: example.n_past + n_steps] for example in examples]
         longest = max(map(len, values))
         padded = [np.concatenate([v, np.repeat(v[-1:], longest - len(v), axis=0)]) for v in values]
         sources = [example.source for example in examples if example.source is not None]
-        return cls(torch.as_tensor(np.stack(padded)), np.array(list(map(len, values))), sources or None, warm_up)
+        lengths, n_past = np.array(list(map(len, values))), np.array([example.n_past for example in examples])
+        return cls(torch.as_tensor(np.stack(padded)), lengths, sources or None, warm_up, n_past)
 
     @torch.inference_mode()
     def steps(self, model: SequenceModel) -> Iterator[tuple[Prediction, Tensor, np.ndarray]]:
@@ -192,15 +195,17 @@ class ForcedBatch:
         cursor = model.cursor()
         state = cursor.start(self.source, len(self.lengths))
         for t in range(self.values.shape[1]):
-            if t >= self.warm_up:
-                yield cursor.distribution(state), self.values[:, t], np.flatnonzero(t < self.lengths)
+            if t >= max(self.warm_up, self.n_past.min()):
+                is_evaluated = (t >= self.n_past) & (t < self.lengths)
+                yield cursor.distribution(state), self.values[:, t], np.flatnonzero(is_evaluated)
             state = cursor.advance(state, self.values[:, t])
 
 
 def forced_batches(model: SequenceModel, X: Any, y: Any, n_steps: int, random_state: int) -> list[ForcedBatch]:
     """About ``n_steps`` steps to evaluate: of 24 sequences at random, or of 24 windows spread over the only one.
 
-    A window is read from its own start, as if nothing had come before it, and is evaluated after ``WARM_UP`` steps. Of
+    A window is read from its own start, as if nothing had come before it, and is evaluated after ``WARM_UP`` steps; a
+    sequence that has a past is read from so many steps before it. Of
     pairs those with one of the four commonest lengths of the source take part.
     """
     data = Data.of(X, y)
@@ -226,7 +231,8 @@ def _random_sequences(data: Data, random_state: int) -> Data:
     common = [length for length, _ in Counter(lengths).most_common(SOURCE_LENGTHS)]
     usable = np.flatnonzero(np.isin(lengths, common))
     chosen = np.random.default_rng(random_state).permutation(usable)[:BATCH]
-    return data.take(np.isin(np.arange(len(lengths)), chosen))
+    some = data.take(np.isin(np.arange(len(lengths)), chosen))
+    return some.without_past() if some.y is not None else replace(some, X=some.X.with_past_of(WARM_UP))
 
 
 def _by_source_length(examples: list[Example]) -> list[list[Example]]:

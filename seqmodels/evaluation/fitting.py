@@ -6,6 +6,7 @@ import ctypes
 import gc
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,7 +50,12 @@ class DataParts:
         validation = _read_once(validation, has_targets=y is not None)
         if test is None:
             return cls(None, Data.of(X, y), validation)
-        return cls(Data.of(X, y), Data.of(*(test if y is not None else (test, None))), validation)
+        train = Data.of(X, y)
+        if train.has_past:
+            warnings.warn(
+                "the training sequences have a past, which no fit reads; pass X.without_past() to say so", stacklevel=3
+            )
+        return cls(train.without_past(), Data.of(*(test if y is not None else (test, None))), validation)
 
     @property
     def held_out(self) -> Data | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from seqmodels.fitting import checked_data
 from seqmodels.generation import Prediction
 from seqmodels.model import SequenceModel
 from seqmodels.precision import in_float64, squares_exceed_float32
+from seqmodels.preparation import without_past
 
 BATCH = 24  # sequences that are read together
 MAX_NUMBERS = 1 << 23  # of the steps that are computed together
@@ -30,7 +32,8 @@ def feature_log_probs(model: SequenceModel, X: Any, y: Any = None) -> list[np.nd
     data = checked_data(model, X, y)
     if not model.observation_.has_full_conditionals(model.encoding_.size):
         raise ValueError(f"{model.observation_!r} does not know its density without one of the features")
-    examples = model._setting().examples(data)
+    given_past = model._setting().examples(data)
+    examples = [replace(example, n_past=0) for example in given_past]  # steps of the past are computed with the others
     order = np.argsort([len(example.values) for example in examples], kind="stable")
     conditionals: dict[int, np.ndarray] = {}
     width = 1 if data.y is not None else BATCH  # sources differ in length
@@ -40,10 +43,11 @@ def feature_log_probs(model: SequenceModel, X: Any, y: Any = None) -> list[np.nd
         values = np.concatenate(list(_conditionals(model, batch)), 1)  # (n, T, D)
         conditionals |= {int(i): values[row, : len(examples[i].values)] for row, i in enumerate(rows)}
     log_scale = np.log(model.encoding_.affine()[1])
-    return [
+    result = [
         np.where(np.isnan(np.asarray(example.values)), np.nan, conditionals[i] - log_scale)
         for i, example in enumerate(examples)
     ]
+    return without_past(given_past, result)
 
 
 def _conditionals(model: SequenceModel, batch: ForcedBatch) -> Iterator[np.ndarray]:

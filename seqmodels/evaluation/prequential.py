@@ -140,7 +140,7 @@ def prequential(
     True
     """
     jobs = parallel.checked_jobs(n_jobs, has_seconds=False)
-    ((_, code),) = codes_of_each({"": model}, Data.of(X, y), blocks, validation, reference, jobs)
+    ((_, code),) = codes_of_each({"": model}, _of(X, y), blocks, validation, reference, jobs)
     if isinstance(code, ValueError):
         raise code
     return code
@@ -177,7 +177,7 @@ def prequential_code_lengths(
         raise ValueError("there are no models; pass a dictionary {name: model}")
     jobs = parallel.checked_jobs(n_jobs, has_seconds=False)
     codes: dict[str, CodeLength] = {}
-    for name, code in codes_of_each(models, Data.of(X, y), blocks, validation, reference, jobs):
+    for name, code in codes_of_each(models, _of(X, y), blocks, validation, reference, jobs):
         if isinstance(code, ValueError):
             raise code
         codes[name] = code
@@ -305,6 +305,13 @@ def _sizes_of_steps(item: Item) -> np.ndarray:
     if isinstance(item, str):
         return np.array([len(character.encode()) for character in item])
     return np.ones(len(item), dtype=int)
+
+
+def _of(X: Any, y: Any) -> Data:
+    """The data, which are coded from nothing, so that nothing came before them."""
+    data = Data.of(X, y)
+    data.refuse_past("a code")
+    return data
 
 
 def _part(data: Data, start: int, stop: int) -> Data:

@@ -270,10 +270,16 @@ def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
     content |= {name: getattr(sequences, name) for name in NAMES}
     if sequences.times is not None:
         content["times"] = [_times_to_json(times) for times in sequences.times]
+    past = sequences.past
     if sequences.kind == "vectors":
-        write_arrays(folder / f"{name}.safetensors", {"vectors": list(sequences.items)})
+        arrays = {"vectors": list(sequences.items)}
+        if past is not None:  # of a sequence that has none no frames
+            arrays["past"] = [np.zeros((0, sequences.n_features)) if x is None else x for x in past]
+        write_arrays(folder / f"{name}.safetensors", arrays)
     else:
         content["items"] = [item if isinstance(item, str) else item.tolist() for item in sequences]
+        if past is not None:
+            content["past"] = [x if isinstance(x, str | None) else x.tolist() for x in past]
     write_json(folder / f"{name}.json", content)
 
 
@@ -283,10 +289,11 @@ def read_sequences(folder: Path, name: str) -> Sequences | None:
         return None
     content = storage.parse_json(_bytes(folder / f"{name}.json"), f"{name}.json")
     is_vectors = content["kind"] == "vectors"
-    items = read_arrays(folder, name)["vectors"] if is_vectors else content["items"]
+    arrays = read_arrays(folder, name) if is_vectors else {}
     times = content.get("times")
     return Sequences(
-        items,
+        arrays["vectors"] if is_vectors else content["items"],
+        past=arrays.get("past") if is_vectors else content.get("past"),  # earlier files have none
         metadata=frame_from_json(content["metadata"]),
         grid=content.get("grid"),
         times=None if times is None else [np.array(each["values"], dtype=_time_dtype(each["dtype"])) for each in times],

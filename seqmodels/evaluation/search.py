@@ -16,7 +16,7 @@ from seqmodels.distributed import LostProcessError
 from seqmodels.evaluation.budget import Budget
 from seqmodels.model import SequenceModel
 from seqmodels.preparation import Data, cluster_numbers
-from seqmodels.sequences import Sequences
+from seqmodels.sequences import PAST_OF_TEST, Sequences
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,8 +168,10 @@ def _folds_of_one_sequence(X: Sequences, n: int) -> list[tuple[Data, Data]]:
     if len(item) < n:
         raise ValueError(f"the one training sequence has {len(item)} steps, too few for {n} folds; pass fewer folds")
     cuts = np.linspace(0, len(item), n + 1).astype(int)
-    segments = X.segments((0, a, b) for a, b in pairwise(cuts))
-    return [(Data.of(segments.take(np.arange(n) != k)), Data.of(segments.take([k]))) for k in range(n)]
+    edges = list(pairwise(cuts.tolist()))
+    segments = X.segments((0, a, b) for a, b in edges)
+    held_out = X.segments(((0, a, b) for a, b in edges), past=PAST_OF_TEST)  # scored given what came before
+    return [(Data.of(segments.take(np.arange(n) != k)), Data.of(held_out.take([k]))) for k in range(n)]
 
 
 def in_words(settings: Mapping[str, Any]) -> str:

@@ -329,9 +329,11 @@ def how_to_read(frame: pd.DataFrame, measure: Measure, test: Sequences) -> str:
     n = len(test)
     given = "of y given x, " if measure.conditional else ""
     ends = "lengths are given" if measure.length == "given" else "the end of each sequence is scored too"
+    n_before = int(test.n_units_of_past.sum())
+    past = f", given the {n_before:,} {measure.unit}s that came before {'it' if n == 1 else 'them'}" if n_before else ""
     first = (
         f"score: nats per {measure.unit} {given}on {n} held-out sequence{'s' * (n != 1)} ({int(test.n_units.sum()):,} "
-        f"{measure.unit}s); higher is better; {ends}."
+        f"{measure.unit}s{past}); higher is better; {ends}."
     )
     second = f"difference: score minus that of {frame.attrs['baseline']!r} on the same sequences."
     return " ".join([first, second, *_notes(frame, measure)])

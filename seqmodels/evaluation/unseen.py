@@ -66,7 +66,7 @@ def _has_unseen(train: Sequences, part: Sequences) -> bool:
     if (
         not _are_symbols(train, part)
         or train.symbols is not None
-        or not np.isin(_symbols(part), _symbols(train), invert=True).any()
+        or not np.isin(symbol_counts(part.after_past())[0], _symbols(train), invert=True).any()
     ):
         return False
     return len(_symbols(train)) < sum(len(item) for item in train)

@@ -16,7 +16,7 @@ from seqmodels.generation.inputs import (
     encode_prefix,
     encode_source,
     most_steps,
-    target_length,
+    n_new_steps,
     with_enough_precision,
 )
 from seqmodels.preparation import Data, Example
@@ -30,7 +30,7 @@ class BeamSearch:
     Args:
         width: partial sequences that are kept at each step.
         n_best: how many sequences are returned.
-        length: number of steps; None: where ends are events, sequences of at most ``max_length`` steps.
+        length: number of steps after the prefix; None: where ends are events, at most ``max_length`` steps.
         max_length: see ``length``.
         alpha: sequences of several lengths are compared by ``log_prob / ((5 + units) / 6)^alpha``, units being the
             steps and one for the end (Wu et al. 2016, *Google's neural machine translation system*, eq. 14). 0: the
@@ -49,14 +49,14 @@ class BeamSearch:
     def __post_init__(self) -> None:
         if self.width < 1 or self.n_best < 1:
             raise ValueError(f"n_beams is {self.width} and n is {self.n_best}; pass at least 1 of each")
-        if self.max_steps < 1:
+        if self.max_steps < 0:
             raise ValueError(f"sequences of {self.max_steps} steps are asked for; pass a length of at least 1")
         if self.alpha != "mean" and not (isinstance(self.alpha, int | float) and 0 <= self.alpha < float("inf")):
             raise ValueError(f"alpha is {self.alpha!r}; pass a finite number, 0 (no normalisation) or more, or 'mean'")
 
     @property
     def max_steps(self) -> int:
-        """Most steps of a sequence."""
+        """Most steps of a sequence after its prefix."""
         return self.max_length if self.length is None else self.length
 
     def score(self, log_prob: float, n_steps: int) -> float:
@@ -83,9 +83,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Request:
-    """What is searched for one source: encoded ``source (S, ...)``, ``prefix (P,)`` of the target, its length if given.
+    """What is searched for one source: encoded ``source (S, ...)``, ``prefix (P,)`` of the target, its steps after it.
 
-    The source is None to a model that ignores it.
+    ``length`` is None where they are not given. The source is None to a model that ignores it.
     """
 
     source: np.ndarray | None
@@ -116,8 +116,8 @@ def n_best(
     """``SequenceModel.n_best``: the ``n`` most probable whole sequences, best first."""
     steps, encoded_source = encode_prefix(model, prefix), encode_source(model, source)
     _check_listable(model)
-    length = target_length(model, length, encoded_source)
-    n_steps = most_steps(model, max_length, len(steps), 0 if encoded_source is None else len(encoded_source))
+    length = n_new_steps(model, length, encoded_source, len(steps))
+    n_steps = most_steps(model, max_length, 0 if encoded_source is None else len(encoded_source))
     search = BeamSearch(max(n, 5) if n_beams is None else n_beams, n, length, n_steps, alpha)
     cursor = with_enough_precision(model, encoded_source).cursor()
     hypotheses = beam_search(cursor, search, prefix=steps, source=encoded_source)
@@ -156,9 +156,7 @@ def predict(
     for numbers in batches(requests, batch_size, pads=model._pads_sources):
         batch = [requests[i] for i in numbers]
         max_steps = [
-            most_steps(model, max_length, len(r.prefix), r.n_source) + int(max_ratio * r.n_source)
-            if r.length is None
-            else r.length
+            most_steps(model, max_length, r.n_source) + int(max_ratio * r.n_source) if r.length is None else r.length
             for r in batch
         ]
         search = BeamSearch(width, 1 if n_best is None else n_best, batch[0].length, min(max_steps), alpha)
@@ -205,7 +203,7 @@ def _requests(
     encoded_prefixes = [encode_prefix(model, item) for item in prefixes]
     encoded_sources = [encode_source(model, item) for item in sources]
     return [
-        Request(source, encoded_prefix, target_length(model, target_steps, source))
+        Request(source, encoded_prefix, n_new_steps(model, target_steps, source, len(encoded_prefix)))
         for source, encoded_prefix, target_steps in zip(encoded_sources, encoded_prefixes, lengths, strict=True)
     ]
 
@@ -312,16 +310,16 @@ def beam_searches(
     Args:
         prefixes: with which each source's sequences begin, all of one length.
         sources: of one length, unless the cursor takes several; None: sequences are unconditional.
-        max_steps: most steps of each source's sequences, under ``search.length`` their number; None:
+        max_steps: most steps of each source's sequences after the prefix, under ``search.length`` their number; None:
             ``search.max_steps`` of all.
 
     Raises:
-        ValueError: prefixes longer than the sequences.
+        ValueError: sequences without a step.
     """
-    n_prefix = len(prefixes[0])
-    limits = [search.max_steps] * len(prefixes) if max_steps is None else list(max_steps)
-    if n_prefix > min(limits):
-        raise ValueError(f"the prefix has {n_prefix} steps, the sequences at most {min(limits)}; raise the length")
+    n_new = [search.max_steps] * len(prefixes) if max_steps is None else max_steps
+    limits = [len(prefixes[0]) + n for n in n_new]
+    if min(limits) < 1:
+        raise ValueError(f"sequences of {min(limits)} steps are asked for; pass a length of at least 1")
     finished: list[list[Hypothesis]] = [[] for _ in prefixes]
     beam = _initial_beam(cursor, torch.as_tensor(np.stack(prefixes)), sources, torch.tensor(limits))
     while not bool(beam.is_full.all()):

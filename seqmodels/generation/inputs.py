@@ -17,7 +17,7 @@ from seqmodels.measure import Length, Measure
 from seqmodels.precision import in_float64, refuse_beyond_float64, squares_exceed_float32
 from seqmodels.preparation import Data, Example, Setting, TargetLengths
 from seqmodels.sequences import Sequences
-from seqmodels.tagging import length_like
+from seqmodels.tagging import n_steps_left
 
 DEFAULT_MAX_LENGTH = 1000  # steps, where nothing says how long targets are
 
@@ -111,30 +111,27 @@ def decoding_affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:
     return shift, scale
 
 
-def target_length(model: GenerativeModel, length: int | None, source: np.ndarray | None) -> int | None:
-    """How many encoded steps a generated sequence has: ``length``, or of a tagger its source's; None: until its end.
+def n_new_steps(model: GenerativeModel, length: int | None, source: np.ndarray | None, n_prefix: int) -> int | None:
+    """How many encoded steps follow a prefix: ``length``, or of a tagger what its source has more; None: until the end.
 
     Raises:
-        ValueError: no number of steps, another than the source's, or none where the model has no ends.
+        ValueError: no number of steps, another than the source leaves, or none where the model has no ends.
     """
     if not (length is None or (isinstance(length, int | np.integer) and length >= 0)):
         raise ValueError(f"length is {length!r}; pass a number of steps")
     if model._is_tagger and source is not None:
-        return length_like(source, length)
+        return n_steps_left(source, n_prefix, length)
     if length is None and model.length_ == "given":
         raise ValueError('the model was fitted with length="given", so it has no ends; pass length=')
     return length
 
 
-def most_steps(model: GenerativeModel, max_length: int | None, n_prefix: int, n_source: int) -> int:
-    """Most encoded steps of a sequence that is searched: ``max_length``, or None: by the lengths of the fit's targets.
-
-    Of these, as many steps may follow a prefix as without one.
-    """
+def most_steps(model: GenerativeModel, max_length: int | None, n_source: int) -> int:
+    """Most encoded steps that are searched after a prefix: ``max_length``, or None: by the lengths of fit's targets."""
     if max_length is not None:
         return max_length
     lengths = model.target_lengths_
-    return DEFAULT_MAX_LENGTH if lengths is None else n_prefix + lengths.max_steps(n_source)
+    return DEFAULT_MAX_LENGTH if lengths is None else lengths.max_steps(n_source)
 
 
 def with_enough_precision(model: GenerativeModel, *encoded: np.ndarray | None) -> GenerativeModel:

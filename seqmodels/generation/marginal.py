@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from seqmodels.encodings.text import Text
-from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
+from seqmodels.generation.cursor import Cursor, CursorState, MergedStates, start_after
 from seqmodels.generation.inputs import GenerativeModel, with_enough_precision
 from seqmodels.preparation import Data
 
@@ -39,11 +39,12 @@ def log_prob_marginal(
         log_prob_over_tokenisations(
             with_enough_precision(model, example.source).cursor(),
             model._merge_states,
-            Lattice.from_spelling(example.values, encoding.spelling()),
+            Lattice.from_spelling(example.values[example.n_past :], encoding.spelling()),
             _pruning(pruning, random_state, example.values),
             beam,
             has_end=model.length_ == "stop",
             source=example.source,
+            past=example.values[: example.n_past],
         )
         for example in model._setting().examples(Data.of(X, y))
     ]
@@ -173,6 +174,7 @@ def log_prob_over_tokenisations(
     *,
     has_end: bool,
     source: np.ndarray | None = None,
+    past: Sequence[Any] | np.ndarray = (),
 ) -> float:
     """Nats of a text, over the tokenisations that are kept; the canonical one always is.
 
@@ -186,11 +188,12 @@ def log_prob_over_tokenisations(
         beam: beginnings that are continued from each byte besides the canonical one; None: all.
         has_end: whether the end is an event, which then counts.
         source: what the text is conditioned on, encoded.
+        past: the text that came before, encoded; it has this one tokenisation.
     """
     from scipy.special import logsumexp
 
     waiting: list[list[Partial]] = [[] for _ in range(len(lattice.edges) + 1)]
-    waiting[0] = [Partial(0.0, cursor.start(source, 1), None, canonical=True)]
+    waiting[0] = [Partial(0.0, start_after(cursor, source, past, 1), None, canonical=True)]
     for at, edges in enumerate(lattice.edges):
         for partial in _advanced(cursor, merge_states, pruning(waiting[at], beam)):
             log_probs = cursor.distribution(partial.state).log_probs()[0].cpu()

@@ -20,7 +20,7 @@ from seqmodels.generation.inputs import (
     GenerativeModel,
     encode_prefix,
     encode_source,
-    target_length,
+    n_new_steps,
     with_enough_precision,
 )
 from seqmodels.generation.text import StopStrings, decode_stream
@@ -33,7 +33,10 @@ CHECK_EVERY = 16  # steps between checks whether all sequences have ended: a che
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """What is drawn, and how: the arguments of ``SequenceModel.sample`` and ``generate``."""
+    """What is drawn, and how: the arguments of ``SequenceModel.sample`` and ``generate``.
+
+    ``length`` and ``max_length`` count encoded steps after the prefix.
+    """
 
     prefix: Any = None
     source: Any = None
@@ -49,7 +52,8 @@ def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Ite
     if not (isinstance(n, int | np.integer) and n >= 0):
         raise ValueError(f"n is {n!r}; pass a number of sequences")
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
-    length, stop = target_length(model, options.length, source), _stop_strings(model, options.stop, prefix, n)
+    length = n_new_steps(model, options.length, source, len(prefix))
+    stop = _stop_strings(model, options.stop, prefix, n)
     _check_decoding(model, options.decoding)
     drawn = sample_steps(
         with_enough_precision(model, prefix, source).cursor(),
@@ -70,7 +74,8 @@ def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Ite
 def generate(model: GenerativeModel, options: SamplingOptions) -> Iterator[Any]:
     """``SequenceModel.generate``: raw steps, or the characters of a text, as they are drawn."""
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
-    length, stop = target_length(model, options.length, source), _stop_strings(model, options.stop, prefix, 1)
+    length = n_new_steps(model, options.length, source, len(prefix))
+    stop = _stop_strings(model, options.stop, prefix, 1)
     _check_decoding(model, options.decoding)
     drawn = stream_steps(
         with_enough_precision(model, prefix, source).cursor(),
@@ -124,16 +129,17 @@ def sample_steps(
 ) -> list[np.ndarray]:
     """Draw n sequences of encoded steps that begin with ``prefix``; with ``length`` the end is masked.
 
-    ``stop`` ends a sequence after the step that completes one of its strings.
+    ``length``, or at most ``max_length``, steps follow the prefix. ``stop`` ends a sequence after the step that
+    completes one of its strings.
 
     Raises:
         ValueError: a sequence that has not ended can neither go on nor end.
     """
     n_steps = max_length if length is None else length
-    if len(prefix) >= n_steps:
-        return [prefix[:n_steps] for _ in range(n)]
-    state, n_drawn_at_most = start_after(cursor, source, prefix, n), n_steps - len(prefix)
-    steps = _draws(cursor, state, decoding, generator, n_drawn_at_most, may_end=length is None)
+    if n_steps <= 0:
+        return [prefix.copy() for _ in range(n)]
+    state = start_after(cursor, source, prefix, n)
+    steps = _draws(cursor, state, decoding, generator, n_steps, may_end=length is None)
     drawn, stopped = _collect(steps, n, stop)
     n_drawn = _first_true([d.ended for d in drawn], n)
     _refuse_impossible(_first_true([d.impossible for d in drawn], n), n_drawn, len(drawn), len(prefix))
@@ -154,9 +160,8 @@ def stream_steps(
     decoding: Decoding = ANCESTRAL,
 ) -> Iterator[np.ndarray]:
     """The encoded steps that ``sample_steps`` of one sequence draws after the prefix, as they come; the same errors."""
-    n_steps = max_length if length is None else length
-    state, n_drawn_at_most = start_after(cursor, source, prefix, 1), n_steps - len(prefix)
-    steps = _draws(cursor, state, decoding, generator, n_drawn_at_most, may_end=length is None)
+    state, n_steps = start_after(cursor, source, prefix, 1), max_length if length is None else length
+    steps = _draws(cursor, state, decoding, generator, n_steps, may_end=length is None)
     for t, drawn in enumerate(steps):
         if drawn.impossible is not None and bool(drawn.impossible):
             _refuse_step(len(prefix) + t)

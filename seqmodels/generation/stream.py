@@ -60,7 +60,8 @@ class Stream:
 
     Made by ``SequenceModel.stream``. ``encode`` maps one raw step to encoded steps and the log-determinants to add,
     ``encode_after`` one that is not the first, where that is another;
-    ``encoding`` is that of the model, where predictions are wanted over raw symbols.
+    ``encoding`` is that of the model, where predictions are wanted over raw symbols; ``past`` are encoded steps that
+    have been read before the first.
     """
 
     def __init__(
@@ -71,16 +72,18 @@ class Stream:
         source: np.ndarray | None,
         encoding: Encoding | None = None,
         encode_after: EncodeStep | None = None,
+        past: np.ndarray | None = None,
     ) -> None:
         self._cursor, self._encode, self._affine, self._encoding = cursor, encode, affine, encoding
         self._encode_after = encode if encode_after is None else encode_after
-        self._state, self._is_first = cursor.start(source, 1), True
+        self._is_first = past is None or len(past) == 0
+        self._state = cursor.start(source, 1) if past is None else start_after(cursor, source, past, 1)
 
     @classmethod
-    def of(cls, model: GenerativeModel, source: Any) -> Stream:
-        """Of a fitted model, given a raw ``source``."""
-        encoded_source = encode_source(model, source)
-        precise = with_enough_precision(model, encoded_source)
+    def of(cls, model: GenerativeModel, source: Any, past: Any = None) -> Stream:
+        """Of a fitted model, given a raw ``source``, and after a raw ``past``."""
+        encoded_source, encoded_past = encode_source(model, source), encode_prefix(model, past)
+        precise = with_enough_precision(model, encoded_source, encoded_past)
         return cls(
             precise.cursor(),
             partial(encode_step, model),
@@ -88,6 +91,7 @@ class Stream:
             encoded_source,
             model.encoding_,
             partial(encode_step, model, is_first=False),
+            encoded_past if len(encoded_past) else None,
         )
 
     def update(self, x: Any) -> float:

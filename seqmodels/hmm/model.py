@@ -78,7 +78,7 @@ from seqmodels.observations import (
 from seqmodels.observations.gaussian import CovarianceType
 from seqmodels.parameters import undone_on_failure
 from seqmodels.precision import DTYPES, in_float64
-from seqmodels.preparation import Data, Example, Setting
+from seqmodels.preparation import Data, Example, Setting, without_past
 from seqmodels.sequences import Kind
 from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 
@@ -235,6 +235,7 @@ class HMM(SequenceModel):
 
         with propagate_errors():
             data = Data.of(X, y, sample_weight, states)
+            data.refuse_past("partial_fit")
             check_arguments(self)
             self._check_hyperparameters()
             check_processes_agree(self, data)
@@ -304,7 +305,7 @@ class HMM(SequenceModel):
     def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
         parameters, emission = self.parameters_.to(self._device()), _emission(self)
         corpus = _corpus(self, emission, examples, len(parameters.initial))
-        return score_sums(parameters, emission, corpus, [e.source for e in examples])
+        return score_sums(parameters, emission, corpus, [e.source for e in examples], [e.n_past for e in examples])
 
     def _with_floor(self, factor: float) -> Self:
         other = super()._with_floor(factor)
@@ -328,6 +329,8 @@ class HMM(SequenceModel):
         """The most probable path of states of each sequence, ``(T,)`` (Viterbi); of equal paths the one of lowest
         states.
 
+        Of a sequence with a past: the last T states of the path of both; so for the other questions about states.
+
         Raises:
             ValueError: a sequence that no path can explain, named.
         """
@@ -348,6 +351,7 @@ class HMM(SequenceModel):
         array([-3.3242])
         """
         data, setting = checked_data(self, X, y), self._setting()
+        data.refuse_past("path_log_prob")
         examples = setting.examples(data, on_disk=True)
         lengths = [len(e.values) + (0 if e.source is None else len(e.source)) for e in examples]
         states = checked_paths(paths, lengths, len(self.initial_))
@@ -398,7 +402,7 @@ class HMM(SequenceModel):
         """
         if k < 1:
             raise ValueError(f"k is {k}; pass at least 1")
-        log_beliefs = _run_on_each(self, X, y, batch_last_log_beliefs)
+        log_beliefs = _run_on_each(self, X, y, batch_last_log_beliefs, of_steps=False)
         examples = self._setting().examples(checked_data(self, X, y))
         past_filter = _past_filter(self) if _misses_past(self, examples) else None
         affine = self.encoding_.affine()
@@ -665,11 +669,17 @@ def _fitting_and_corpus(model: HMM, examples: list[Example]) -> tuple[Fitting, C
     return fitting, corpus
 
 
-def _run_on_each(model: HMM, X: Any, y: Any, algorithm: StateAlgorithm) -> list[np.ndarray]:
-    """What an algorithm over the states finds for each sequence, in float64 where float32 cannot hold the data."""
+def _run_on_each(model: HMM, X: Any, y: Any, algorithm: StateAlgorithm, *, of_steps: bool = True) -> list[np.ndarray]:
+    """What an algorithm over the states finds for each sequence, in float64 where float32 cannot hold the data.
+
+    Where it finds something ``of_steps``, those of a past are left out.
+    """
     data = checked_data(model, X, y)
+    if data.y is not None:
+        data.refuse_past("the states of pairs")
     examples = model._setting().examples(data, on_disk=True)
     precise = in_float64(model) if need_float64(examples) else model
     parameters, emission = model.parameters_.to(model._device()), _emission(model)
     corpus = _corpus(precise, emission, examples, len(parameters.initial))
-    return run_on_corpus(parameters, emission, corpus, algorithm)
+    results = run_on_corpus(parameters, emission, corpus, algorithm)
+    return without_past(examples, results) if of_steps else results

@@ -53,12 +53,19 @@ def score_steps(
 
 @torch.no_grad()
 def score_sums(
-    parameters: Parameters, emission: Emission, corpus: Corpus, sources: Sequence[np.ndarray | None]
+    parameters: Parameters,
+    emission: Emission,
+    corpus: Corpus,
+    sources: Sequence[np.ndarray | None],
+    n_past: Sequence[int],
 ) -> np.ndarray:
-    """``(n,)`` the sum of the ``score_steps`` of each sequence, of which no more are kept than of a batch."""
+    """``(n,)`` the sum of the ``score_steps`` of each sequence, of which no more are kept than of a batch.
+
+    The first ``n_past`` steps of a sequence, its past, are not counted.
+    """
     sums = np.zeros(len(sources))
-    for i, steps in _scored(parameters, emission, corpus, sources, lambda _: StepsSum()):
-        sums[i] = total(steps)
+    for i, steps in _scored(parameters, emission, corpus, sources, lambda i: StepsSum(first=n_past[i])):
+        sums[i] = total(steps[n_past[i] :] if isinstance(steps, np.ndarray) else steps)
     return sums
 
 

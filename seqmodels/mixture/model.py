@@ -203,7 +203,7 @@ class Mixture(SequenceModel):
         Args:
             models: fitted in one encoding (``fit_encoded``, or fitted to the same sequences).
             X: sequences, or with ``y`` pairs, from which the weights are learned; no model should have been trained on
-                them.
+                them. A past that they have is not read.
             weights: as of the constructor; ``"contextual"``, ``"switching"`` and ``"gated"`` need ``X``.
             prior: ``(K,)`` weights, in the place of ``X``; without either all are equal.
 
@@ -244,8 +244,7 @@ class Mixture(SequenceModel):
         if X is not None:
             if prior is not None:
                 raise ValueError("weights are learned from X or given by prior; pass one of the two")
-            data = checked_data(mixture, X, y)
-            held_out = first.examples(data)
+            held_out = first.examples(checked_data(mixture, X, y).without_past())
         elif weights in ("contextual", "switching", "gated"):
             raise ValueError(f"weights={weights!r} are learned; pass sequences X that no model was trained on")
         mixture._learn_weights(held_out, None if prior is None else _checked_prior(prior, len(models)))
@@ -302,7 +301,7 @@ class Mixture(SequenceModel):
             source = None if setting.source_encoding is None else encoding
             measure = setting.measure
             setting = Setting.from_fitted(encoding, observation, measure.length, measure.conditional, source)
-            train, validation = ([in_encoding(e, encoding) for e in part] for part in (train, validation))
+            train, validation = ([in_encoding(e.alone(), encoding) for e in part] for part in (train, validation))
         setting = Setting(setting.encoding, observation, setting.measure, setting.source_encoding)
         fit_member(member, setting, train, validation)
         return member

@@ -32,6 +32,7 @@ class Row:
         source: (S, ...), for an encoder.
         weight: of every step.
         has_end: whether the end is an event, and so one more step.
+        n_past: how many of those from ``first`` on are what came before, and in no sum.
     """
 
     values: np.ndarray
@@ -39,14 +40,15 @@ class Row:
     source: np.ndarray | None
     weight: float
     has_end: bool
+    n_past: int = 0
 
     @classmethod
     def from_example(cls, example: Example, reads_source: bool, has_end: bool) -> Row:
         """``reads_source``: by an encoder; without one the source is the beginning of the row."""
         if example.source is None or reads_source:
-            return cls(example.values, 0, example.source, example.weight, has_end)
+            return cls(example.values, 0, example.source, example.weight, has_end, example.n_past)
         joined = np.concatenate([example.source, example.values])
-        return cls(joined, len(example.source), None, example.weight, has_end)
+        return cls(joined, len(example.source), None, example.weight, has_end, example.n_past)
 
     @property
     def n_steps(self) -> int:

@@ -59,7 +59,9 @@ def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataF
 def _examples(model: NeuralModel, X: Any) -> list[Example]:
     if model._setting().measure.conditional:
         raise ValueError("the model was fitted as p(y | x), but the gradient by lag is of p(x); fit without y")
-    examples = model._setting().examples(checked_data(model, X, None))
+    data = checked_data(model, X, None)
+    data.refuse_past("the gradient by lag")
+    examples = model._setting().examples(data)
     longest = max(len(example.values) for example in examples)
     if model.context_ is not None and longest > model.context_:
         raise ValueError(
@@ -128,7 +130,9 @@ def source_attention(
         y: targets; step t has the weights that it was predicted with.
         attention_weights: embedded inputs (1, T, d) and the network's state before them -> weights (1, T, S).
     """
-    examples = model._setting().examples(checked_data(model, X, y))
+    data = checked_data(model, X, y)
+    data.refuse_past("attention")
+    examples = model._setting().examples(data)
     rows, module = model._rows(examples), model._evaluation_module()
     parameter, result = next(module.parameters()), []
     for i, (row, example) in enumerate(zip(rows, examples, strict=True)):

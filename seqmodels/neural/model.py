@@ -477,20 +477,26 @@ def _steps_to_units(examples: list[Example]) -> tuple[float, float]:
 def _limit(examples: list[Example], n_steps: int, *, aligned: bool = False) -> list[Example]:
     """The first examples that hold ``n_steps`` steps; long ones are cut into pieces that can be scored side by side.
 
-    ``aligned``: and so are their sources.
+    Of one that has a past each piece is given as many steps before it, ``VALIDATION_STEPS`` at most. ``aligned``: and
+    so are their sources.
     """
     kept: list[Example] = []
     n_kept = 0
     for example in examples:
-        for begin in range(0, len(example.values), VALIDATION_STEPS):
+        n_scored = len(example.values) - example.n_past
+        n_before = min(example.n_past, VALIDATION_STEPS)
+        for begin in range(example.n_past, len(example.values), VALIDATION_STEPS):
             if n_kept >= n_steps:
                 return kept
-            values = example.values[begin : begin + VALIDATION_STEPS]
-            n_kept += len(values)
-            part = len(values) / len(example.values)
+            piece = slice(begin - n_before, begin + VALIDATION_STEPS)
+            values = example.values[piece]
+            n_of_piece = len(values) - n_before
+            n_kept += n_of_piece
+            part = n_of_piece / n_scored
             units = max(1, round(part * example.n_units))
             source = example.source
             if aligned and source is not None:
-                source = source[begin : begin + VALIDATION_STEPS]
-            kept.append(replace(example, values=values, source=source, log_det=part * example.log_det, n_units=units))
+                source = source[piece]
+            log_det = part * example.log_det
+            kept.append(replace(example, values=values, source=source, log_det=log_det, n_units=units, n_past=n_before))
     return kept

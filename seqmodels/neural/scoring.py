@@ -134,15 +134,15 @@ def log_prob_sums(
     *,
     shares: bool = False,
 ) -> np.ndarray:
-    """``(n,)`` the sum of the ``log_prob_steps`` of each row; of rows on disk no step is kept.
+    """``(n,)`` the sum of the ``log_prob_steps`` of each row after its past; of rows on disk no step is kept.
 
     With ``shares`` each of several processes scores a part of every batch of windows, and has 0 for the others.
     """
-    results = [StepsSum() if _is_on_disk(row) else np.zeros(row.n_steps) for row in rows]
+    results = [StepsSum(first=row.first + row.n_past) if _is_on_disk(row) else np.zeros(row.n_steps) for row in rows]
     _write_log_prob_steps(module, observation, rows, windowing, results, shares=shares)
     return np.array(
         [
-            total(log_prob[row.first :] if isinstance(log_prob, np.ndarray) else log_prob)
+            total(log_prob[row.first + row.n_past :] if isinstance(log_prob, np.ndarray) else log_prob)
             for row, log_prob in zip(rows, results, strict=True)
         ]
     )

@@ -185,7 +185,7 @@ class NGram(SinglePassModel):
     def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
         if self.adaptive or not _are_on_disk(examples):
             return super()._sums_of_steps(examples)
-        sums = [StepsSum() for _ in examples]
+        sums = [StepsSum(first=example.n_past) for example in examples]
         for stream, steps in zip(self._streams(examples), sums, strict=True):
             write_stream_steps(self.tables_, stream, steps)
         return np.array([steps.value for steps in sums])

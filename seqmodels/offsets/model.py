@@ -138,7 +138,7 @@ class LatentOffset(WrappedModel):
         What the model knew of scales counts as 20 frames (a Dirichlet prior).
 
         Args:
-            X: sequences as for ``score``, perhaps none.
+            X: sequences as for ``score``, perhaps none. A past that they have is not read.
             y: their targets, for a model of p(y | x).
             steps: of training a copy of the network further, on these sequences less their offset; 0: none.
             lr: peak learning rate of these.
@@ -152,7 +152,7 @@ class LatentOffset(WrappedModel):
         enrolled = copy.copy(self)
         if not isinstance(X, np.ndarray) and not len(X):
             return enrolled
-        examples = [replace(e, cluster=0) for e in self._setting().examples(checked_data(self, X, y))]
+        examples = [replace(e, cluster=0) for e in self._setting().examples(checked_data(self, X, y).without_past())]
         start = np.tile(self.prior_.mean, (len(examples), 1))
         result, draws, prior = offsets_of(
             examples, cluster_ids(examples), self._read, self.prior_, start, ROUNDS_OF_ENROLMENT

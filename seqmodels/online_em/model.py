@@ -126,19 +126,20 @@ class OnlineEM(WrappedModel):
         Args:
             X, y: the sequences that the HMM was fitted to, or others like them.
             validation: sequences to choose on, a pair if there are targets; None: the end of ``X``, which the HMM has
-                perhaps seen, so that what it gains there is less than it is on new sequences.
+                perhaps seen, so that what it gains there is less than it is on new sequences. A past that sequences
+                have is not read, here and above.
 
         Raises:
             NotFittedError: there is no HMM yet.
             ValueError: sequences that the HMM cannot read, or of probability zero.
         """
         setting = self._setting()
-        train = setting.examples(checked_data(self, X, y))
+        train = setting.examples(checked_data(self, X, y).without_past())
         if validation is None:
             rest, held_out = held_out_part(train, [])
         else:
             pair = (validation, None) if y is None else validation
-            rest, held_out = train, setting.examples(checked_data(self, *pair))
+            rest, held_out = train, setting.examples(checked_data(self, *pair).without_past())
         self._learn(self._hmm(), train)
         self._choose([Fold(self._hmm(), *_statistics(self._hmm(), rest), held_out)])
         return self

@@ -79,7 +79,7 @@ class Bigram:
         rng, drawn = np.random.default_rng(random_state), []
         for _ in range(n):
             x = [] if prefix is None else [int(v) for v in prefix]
-            while len(x) < (max_length if length is None else length):
+            for _ in range(max_length if length is None else length):
                 v = int(rng.choice(V + 1, p=self.drawn_from(self.p[x[-1] if x else V])))
                 if v == V:
                     break
@@ -120,7 +120,7 @@ class Autoregression:
     ) -> list[np.ndarray]:
         rng = np.random.default_rng(random_state)
         x = np.tile(np.zeros((0, 1)) if prefix is None else np.asarray(prefix), (n, 1, 1))
-        while x.shape[1] < (max_length if length is None else length):
+        for _ in range(max_length if length is None else length):
             is_first = x.shape[1] == 0
             last = np.full(n, self.mean) if is_first else x[:, -1, 0]
             deviation = self.deviation * (1.0 if is_first else np.sqrt(1 - self.a**2))

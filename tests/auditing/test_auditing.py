@@ -199,7 +199,7 @@ class PlaneWithDraws(Plane):
         self, n: int, *, length: int | None = None, prefix: Any = None, max_length: int = 100, random_state: int = 0
     ) -> list[np.ndarray]:
         rng, head = np.random.default_rng(random_state), np.zeros((0, 2)) if prefix is None else prefix
-        return [np.concatenate([head, rng.normal(size=((length or 0) - len(head), 2)) * [1, 100]]) for _ in range(n)]
+        return [np.concatenate([head, rng.normal(size=(length or 0, 2)) * [1, 100]]) for _ in range(n)]
 
 
 @pytest.mark.parametrize(

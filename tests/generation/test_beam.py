@@ -76,18 +76,18 @@ def test_width_one_is_greedy(end: float | None, length: int | None) -> None:
 
 
 def test_a_wider_beam_finds_what_greed_misses() -> None:
-    narrow, wide = (beam_search(Markov(0.3), BeamSearch(w, 1, max_length=4), prefix=np.array([0]))[0] for w in (1, 2))
+    narrow, wide = (beam_search(Markov(0.3), BeamSearch(w, 1, max_length=3), prefix=np.array([0]))[0] for w in (1, 2))
     assert len(narrow.steps) == 4  # going on was always likelier than ending
     assert wide.steps.tolist() == [0]
     assert narrow.log_prob < wide.log_prob
 
 
-def test_a_prefix_is_kept_and_counted() -> None:
-    found = beam_search(Markov(0.25), BeamSearch(50, 50, max_length=4), prefix=np.array([0, 2]))
+def test_a_prefix_is_kept_and_the_steps_after_it_are_counted() -> None:
+    found = beam_search(Markov(0.25), BeamSearch(50, 50, max_length=2), prefix=np.array([0, 2]))
     expected = [(s, p) for s, p, _ in enumerated(0.25, 4) if s[:2] == (0, 2)]
     assert sorted(tuple(h.steps) for h in found) == sorted(s for s, _ in expected)
     np.testing.assert_allclose([h.log_prob for h in found], [p for _, p in expected], rtol=0, atol=1e-6)
-    exact = beam_search(Markov(0.25), BeamSearch(50, 50, length=2), prefix=np.array([0, 2]))
+    exact = beam_search(Markov(0.25), BeamSearch(50, 50, length=0), prefix=np.array([0, 2]))
     assert [h.steps.tolist() for h in exact] == [[0, 2]]
     assert exact[0].log_prob == pytest.approx(np.log(0.2 * 0.3 * 0.75 * 0.25), abs=1e-6)
 
@@ -105,7 +105,7 @@ def test_a_source_reaches_the_start() -> None:
 
 
 def test_what_is_impossible_is_not_found() -> None:
-    found = beam_search(Markov(), BeamSearch(100, 100, 2), prefix=np.array([2]))
+    found = beam_search(Markov(), BeamSearch(100, 100, 1), prefix=np.array([2]))
     assert [h.steps.tolist() for h in found] == [[2, 1]]
     assert torch.isneginf(torch.tensor(found[0].log_prob)).item() is False
 
@@ -115,7 +115,7 @@ def test_what_is_impossible_is_not_found() -> None:
     [
         ({"width": 0}, "n_beams is 0"),
         ({"n_best": 0}, "n is 0"),
-        ({"length": 0}, "sequences of 0 steps"),
+        ({"length": -1}, "sequences of -1 steps"),
         ({"alpha": -1.0}, "alpha is -1.0"),
         ({"alpha": float("nan")}, "alpha is nan"),
     ],
@@ -125,9 +125,21 @@ def test_numbers_out_of_range_are_named(wrong: dict[str, float], message: str) -
         BeamSearch(**wrong)  # type: ignore[arg-type]
 
 
-def test_a_prefix_longer_than_the_sequence_is_refused() -> None:
-    with pytest.raises(ValueError, match="the prefix has 3 steps, the sequences at most 2"):
-        beam_search(Markov(), BeamSearch(1, 1, 2), prefix=np.array([0, 1, 2]))
+def test_a_sequence_of_no_steps_is_refused() -> None:
+    with pytest.raises(ValueError, match="sequences of 0 steps"):
+        beam_search(Markov(), BeamSearch(1, 1, 0), prefix=EMPTY)
+
+
+def test_the_length_is_that_of_what_follows_the_prefix() -> None:
+    model = sm.NGram(3).fit(["hello there", "hello world"] * 3)
+    drawn = model.sample(20, length=4, prefix="hello ", random_state=0, top_k=2)
+    assert [len(text) for text in drawn] == [10] * 20
+    text = model.sample(1, length=4, prefix="hello ", random_state=1)[0]
+    assert text == "hello " + "".join(model.generate("hello ", length=4, random_state=1))
+    assert max(len(text) for text in model.sample(50, max_length=3, prefix="hello ", random_state=0)) <= 9
+    assert [len(each.item) for each in model.n_best(2, length=4, prefix="hello ")] == [10, 10]
+    pairs = sm.HMM(2, max_iter=2, length="given").fit(["ab", "ba"], ["aab", "bba"])
+    assert [len(text) for text in pairs.predict(["ab", "b"], prefix="ab", length=[3, 1])] == [5, 3]
 
 
 # -- of many sources, raw ------------------------------------------------------------------------------------------
@@ -216,8 +228,8 @@ def test_targets_may_be_longer_where_sources_are() -> None:
     model = counter()
     n_steps = [len(item) for item in model.predict([[0], [0, 0], [0] * 4], prefix=[0], max_length=1, max_ratio=1.5)]
     longest = [len(item) for item in model.predict([[0], [0, 0], [0] * 4], prefix=[0], max_length=1)]
-    assert longest == [1, 1, 1]
-    assert all(n <= most for n, most in zip(n_steps, [2, 4, 7], strict=True))
+    assert all(n <= 2 for n in longest)
+    assert all(n <= 1 + most for n, most in zip(n_steps, [2, 4, 7], strict=True))
     never = sm.HMM(1).fit([[0]], [[0] * 500])  # an end is hardly ever due
     found = never.predict([[0], [0] * 4], max_length=2, max_ratio=1.5)
     assert [len(item) for item in found] == [3, 8]

@@ -89,7 +89,7 @@ def test_an_autoregression_of_one_state_is_that_of_many_draws() -> None:
         model = sm.HMM(1, observation=observation, max_iter=3, dtype="float64").fit(x)
         frame = model.forecast(x[:1], 5).frame
         assert set(frame["method"]) == {"exact"}
-        drawn = np.stack(model.sample(20_000, prefix=x[0], length=65))[:, 60:]
+        drawn = np.stack(model.sample(20_000, prefix=x[0], length=5))[:, 60:]
         error = drawn.std(0) / np.sqrt(20_000)
         assert (np.abs(frame["mean"].to_numpy().reshape(5, 2) - drawn.mean(0)) < 4.5 * error).all()
         inside = (drawn >= frame["5%"].to_numpy().reshape(5, 2)) & (drawn <= frame["95%"].to_numpy().reshape(5, 2))

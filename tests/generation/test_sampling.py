@@ -38,7 +38,9 @@ def test_a_prefix_is_continued() -> None:
     prefix = np.array([0, 2])
     for x in draw(Markov(), 50, length=4, prefix=prefix):
         assert x[:3].tolist() == [0, 2, 1]  # after 2 comes 1
-    assert [x.tolist() for x in draw(Markov(), 2, length=2, prefix=prefix)] == [[0, 2], [0, 2]]
+    assert [x.tolist() for x in draw(Markov(), 2, length=0, prefix=prefix)] == [[0, 2], [0, 2]]
+    assert {len(x) for x in draw(Markov(), 50, length=4, prefix=prefix)} == {6}
+    assert max(len(x) for x in draw(Markov(end=0.25), 4000, max_length=3, prefix=prefix)) == 5
     assert min(len(x) for x in draw(Markov(end=0.5), 200, prefix=prefix)) == 2
 
 

@@ -232,7 +232,7 @@ def test_means_are_those_of_many_draws(n_frames: int) -> None:
     for observation in (GaussianMixture(2), AutoregressiveGaussian(2)):
         model = HMM(2, observation=observation, max_iter=4, dtype="float64").fit(x)
         prefix, k, n = x[0][:n_frames], 4, 8000
-        drawn = np.stack(model.sample(n, prefix=prefix, length=n_frames + k))[:, n_frames:]
+        drawn = np.stack(model.sample(n, prefix=prefix, length=k))[:, n_frames:]
         error = drawn.std(0) / np.sqrt(n)
         assert (np.abs(model.forecast_states([prefix], k)[0].mean - drawn.mean(0)) < 4.5 * error).all()
 

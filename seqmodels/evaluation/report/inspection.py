@@ -57,7 +57,7 @@ def decoded_part(comparison: Comparison) -> tuple[Sequences, Sequences | None] |
     """The first sequences that have ``N_DECODED_UNITS`` together; the head of a single long one."""
     n_sequences = int(np.searchsorted(np.cumsum(comparison.test.n_units), N_DECODED_UNITS)) + 1
     if len(comparison.test) == 1 and not comparison.measure.conditional:
-        return comparison.test.segments([(0, 0, N_DECODED_UNITS)]), None
+        return comparison.test.segments([(0, 0, N_DECODED_UNITS)], past=None), None
     return pair_of(comparison, np.arange(min(n_sequences, len(comparison.test))))
 
 

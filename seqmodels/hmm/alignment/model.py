@@ -19,7 +19,7 @@ from seqmodels.hmm.learning.em import StopRule
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, Observation
 from seqmodels.precision import DTYPES
-from seqmodels.preparation import Example
+from seqmodels.preparation import Data, Example
 from seqmodels.sequences import Kind
 from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 
@@ -201,11 +201,16 @@ class AlignmentHMM(SequenceModel):
         With ``null`` there is one column more, the last, for none. Positions whose windows overlap can stand for each
         other: for the sharpest alignments, if not the best likelihood, fit with ``window=1``.
         """
-        return self._of_each(self._setting().examples(checked_data(self, X, y)), AlignmentTrellis.posterior)
+        return self._of_each(self._setting().examples(self._pairs(X, y)), AlignmentTrellis.posterior)
 
     def decode_alignment(self, X: Any, y: Any) -> list[np.ndarray]:
         """For each pair ``(S_y,)`` the positions of the most probable alignment (Viterbi), -1 where from none."""
-        return self._of_each(self._setting().examples(checked_data(self, X, y)), AlignmentTrellis.best_alignments)
+        return self._of_each(self._setting().examples(self._pairs(X, y)), AlignmentTrellis.best_alignments)
+
+    def _pairs(self, X: Any, y: Any) -> Data:
+        data = checked_data(self, X, y)
+        data.refuse_past("an alignment")
+        return data
 
     # -- one step at a time --------------------------------------------------------------------------------
 

@@ -237,7 +237,7 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
         """``(n,)`` pseudo-log-likelihoods ``Σ_t log p(x_t | x_\\t)`` in nats (Salazar et al. 2020).
 
         One forward pass a symbol. In a sequence longer than ``max_length`` each symbol is predicted from a window of
-        that length around it.
+        that length around it. A past that sequences have is not read.
 
         Args:
             X: sequences as in ``fit``.
