@@ -108,7 +108,7 @@ def size_class(zeros: float, ones: float) -> int:
 
 
 def mixed(estimates: list[float], log_odds: Any) -> Any:
-    """The estimates of contexts, the shortest first, each weighted against the mixture of those longer; all mixtures."""
+    """The estimates of contexts, the shortest first, each weighted against the mixture of those longer; all of it."""
     mixtures: list[Any] = [estimates[-1]]
     for estimate, logit in zip(estimates[-2::-1], reversed(log_odds), strict=True):
         weight = 1 / (1 + math.e**-logit)
