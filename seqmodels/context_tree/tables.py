@@ -157,10 +157,10 @@ class FittedTree:
         """Derive what scoring looks up, so that scoring changes nothing, not even by keeping it."""
         _ = self.paths, self.node_hashes, self.max_records_of_step
 
-    @cached_property
+    @property
     def paths(self) -> DecisionPaths:
         """The binary decisions of each outcome."""
-        return self.decomposition.paths()
+        return self.decomposition.paths
 
     @cached_property
     def node_hashes(self) -> np.ndarray:

@@ -18,6 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import seqmodels as sm
 from seqmodels import compiled
 from seqmodels.context_tree import kernels, tables
+from seqmodels.context_tree import model as model_module
 from seqmodels.context_tree.decomposition import Decomposition
 from seqmodels.generation import histories
 
@@ -104,9 +105,18 @@ def test_alphabets_of_any_size(n_symbols: int, length: str) -> None:
         assert not steps[0].any()
 
 
+def test_large_alphabets_are_read_and_larger_ones_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = [np.array([0, 50_000, 0, 3])]
+    assert np.isfinite(sm.ContextTree(1).fit(x).log_prob(x)).all()
+    assert model_module.MAX_SYMBOLS > 10**6
+    monkeypatch.setattr(model_module, "MAX_SYMBOLS", 50_000)
+    with pytest.raises(ValueError, match=r"are 0 to 50,000, but ContextTree, .* at most 50,000; .*NGram or PPM"):
+        sm.ContextTree().fit(x)
+
+
 def test_a_tree_of_decisions_is_huffmans() -> None:
     tree = Decomposition.of_counts(np.array([10, 0, 3, 2, 0]))
-    first = tree.paths().first
+    first = tree.paths.first
     assert np.diff(first).tolist() == [1, 4, 2, 3, 4]
 
 
