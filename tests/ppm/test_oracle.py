@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,14 +57,14 @@ class Definition:
     counts: dict[Context, dict[int, float]] = field(default_factory=dict)
     places: dict[Context, list[tuple[int, int]]] = field(default_factory=dict)
     n_sequences: int = 0
+    learns: bool = True
 
     def read(self, source: list[int], outcomes: list[int], *, learns: bool = True) -> list[float]:
-        """The log-probability of each event of a sequence; what is not learned from leaves no trace."""
-        if not learns:
-            return copy.deepcopy(self)._read_only(source, outcomes)
+        """The log-probability of each event of a sequence."""
+        self.learns = learns
         history, log_probs = [START], []
         self.n_sequences += 1
-        self.places.setdefault((), []).append((self.n_sequences, 0))  # the empty context is before the start too
+        self._end_at([])  # the empty context is before the start too
         self._end_at(history)
         for symbol in source:
             history.append(symbol)
@@ -76,16 +75,9 @@ class Definition:
             self._end_at(history)
         return log_probs
 
-    def _read_only(self, source: list[int], outcomes: list[int]) -> list[float]:
-        counts, places = self.counts, self.places
-        history, log_probs = [START, *source], []
-        for t, outcome in enumerate(outcomes):
-            self.counts, self.places = copy.deepcopy(counts), places
-            log_probs.append(self._event(history, outcome, {self.end} - {-1} if t == 0 else set()))
-            history.append(outcome)
-        return log_probs
-
     def _end_at(self, history: list[int]) -> None:
+        if not self.learns:
+            return
         for n in range(len(history) + 1):
             self.places.setdefault(tuple(history[len(history) - n :]), []).append((self.n_sequences, len(history)))
 
@@ -130,12 +122,12 @@ class Definition:
         return log_prob
 
     def _count(self, group: list[Context], outcome: int, count: float) -> None:
-        for context in group:
+        for context in group if self.learns else ():
             counts = self.counts.setdefault(context, {})
             counts[outcome] = count
 
     def _halve(self, group: list[Context], outcome: int) -> None:
-        for context in group:
+        for context in group if self.learns else ():
             counts = self.counts[context]
             if counts[outcome] > self.max_count:
                 counts.update({x: 0.5 * c for x, c in counts.items()})
@@ -196,9 +188,7 @@ def check(model: sm.PPM, size: int, pairs: list[tuple[list[int], list[int]]], ne
         assert_allclose(model.ppm_.escapes[cell], log_odds, rtol=1e-9, atol=1e-11)
     oracle.escape_rate = 0.0
     source, x = new
-    found = (
-        model.log_prob_steps([np.array(x)]) if not source else model.log_prob_steps([np.array(source)], [np.array(x)])
-    )
+    found = model.log_prob_steps(*([np.array(each)] for each in (source, x) if each))
     assert_allclose(found[0], oracle.read(source, [*x, *after], learns=model.adaptive), rtol=0, atol=1e-10)
 
 
