@@ -15,9 +15,10 @@ from seqmodels.cli.inputs import SavedModel
 from seqmodels.evaluation.datasets import TextFiles
 from seqmodels.loading import MODELS
 from seqmodels.training import checkpoint
-from tests.fixtures.make import figures
+from tests.fixtures.make import figures, symbols
 
 FOLDERS = sorted(path for path in (Path(__file__).parent / "fixtures").iterdir() if (path / "expected.json").exists())
+MERGED_CONTEXTS = Path(__file__).parent / "fixtures" / "merged_contexts"
 RELEASES = [folder for folder in FOLDERS if folder.name != "next"]
 EXPECTED = {folder: json.loads((folder / "expected.json").read_text(encoding="utf-8")) for folder in FOLDERS}
 # Their sinusoids were a float32 table in float64 too.
@@ -46,6 +47,22 @@ def test_a_saved_model_says_what_it_said(folder: Path, name: str) -> None:
     tolerance = {"rtol": 1e-6, "atol": 1e-6} if is_rough else {"rtol": 1e-12, "atol": 1e-12}
     for now, before in zip(figures(model, items(data["X"]), items(data["y"])), then["figures"], strict=True):
         np.testing.assert_allclose(now, before, **tolerance)
+
+
+@pytest.mark.parametrize(
+    "name", ["context-tree", "context-tree-bayes", "context-tree-static", "cached-tree", "mixture"]
+)
+def test_a_context_tree_whose_contexts_shared_counts_is_refused(name: str) -> None:
+    """Alone and as a member: what earlier code added up cannot be told apart."""
+    with pytest.raises(ValueError, match=rf"{name}.safetensors cannot be loaded: this ContextTree was.*fit it again"):
+        sm.load(MERGED_CONTEXTS / f"{name}.safetensors")
+
+
+def test_a_context_tree_without_contexts_says_what_it_said() -> None:
+    """At depth 0 nothing was shared."""
+    found = sm.load(MERGED_CONTEXTS / "depth-0.safetensors").log_prob(symbols())
+    expected = [-11.697031344074285, -3.6693061713143083, -9.352091530512881, -14.6899701036663, -6.329941358683544]
+    np.testing.assert_allclose(found, [*expected, -10.558825496280145], rtol=1e-12)
 
 
 def test_there_are_three_of_each_class() -> None:

@@ -31,7 +31,8 @@ class ContextMixing(SinglePassModel):
 
     A symbol of V is ``ceil(log2 V)`` decisions, those without an alternative left out, and the end one more below
     symbol 0, so that the probabilities of all symbols and the end sum to one. Contexts are the last 0 to 6 symbols,
-    strings with gaps, in text the word and the words before it, and the longest string that came before. Each keeps
+    in text the last 8 too, strings with gaps, in text the word and the words before it and what stands above in the
+    last line, and the longest string that came before. Each keeps
     adaptive probabilities and bit histories; logistic mixing, ``p = 1 / (1 + exp(-w · log(p_i / (1 - p_i))))``, has
     weights that parts of the context select and that follow the gradient of ``log p``; a second mixer takes the sets
     together, and tables of what was predicted and then came refine the result (Mahoney 2005, "Adaptive weighing of
@@ -87,6 +88,7 @@ class ContextMixing(SinglePassModel):
         rows = [_row(example) for example in self._repeated(train)]
         self.n_steps_ = sum(len(values) for _, values in rows)
         warn_if_slow("ContextMixing", self.n_steps_)
+        self.places_ = tables.PLACES
         learned = self._empty(np.zeros(n_positions(rows), dtype=np.int64))
         self.n_learned_, total = learn_from(learned, rows, self.length_ == "stop")
         self._set_tables(learned)
@@ -99,7 +101,7 @@ class ContextMixing(SinglePassModel):
         spelling = self.encoding_.spelling() if isinstance(self.encoding_, Text) else None
         if spelling is not None and any(len(text.decode(errors="replace")) > 1 for text in spelling):
             spelling = None  # pieces of words
-        return tables.empty(self.encoding_.size, self.n_steps_, n_buckets, symbols, spelling)
+        return tables.empty(self.encoding_.size, self.n_steps_, n_buckets, symbols, spelling, self.places_)
 
     def _set_tables(self, learned: MixingTables) -> None:
         from seqmodels.context_mixing.reader import Readers
@@ -168,6 +170,7 @@ class ContextMixing(SinglePassModel):
         return {
             "n_steps": self.n_steps_,
             "n_learned": self.n_learned_,
+            "places": self.places_,
             "used": used,
             "buckets": buckets[used],
             "floats": self.tables_.floats,
@@ -177,6 +180,9 @@ class ContextMixing(SinglePassModel):
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.n_steps_, self.n_learned_ = int(state["n_steps"]), int(state["n_learned"])
+        self.places_ = int(state.get("places", tables.EARLIER_PLACES))
+        if self.places_ not in (tables.EARLIER_PLACES, tables.PLACES):
+            raise ValueError(f"places is {self.places_}, and should be {tables.EARLIER_PLACES} or {tables.PLACES}")
         learned = self._empty(np.asarray(state["symbols"], dtype=np.int64))
         for name in ("floats", "integers"):
             if np.shape(state[name]) != getattr(learned, name).shape:

@@ -27,6 +27,9 @@ RATE_LIMIT = 255  # observations after which a counter's rate of adaptation is c
 INPUTS_PER_CONTEXT = 4
 INPUTS_PER_MATCH = 2
 N_MATCH_LENGTHS = 32
+PLACES = 16  # buckets of a context for each string that it can have, where these are few; of two places it takes one
+FEW_BUCKETS = 2**16  # above them a context has two for each string that it can have
+EARLIER_PLACES = 2  # of files that do not say how many
 N_STRETCH = 4096  # entries of the table of log(p / (1 - p))
 LARGEST_LOGIT = 12.0  # of a mixed prediction
 REFINEMENT_POINTS = 33
@@ -131,7 +134,12 @@ def bits_of(n_symbols: int) -> int:
 
 
 def empty(
-    n_symbols: int, n_steps: int, n_buckets: int, symbols: np.ndarray, spelling: Sequence[bytes] | None
+    n_symbols: int,
+    n_steps: int,
+    n_buckets: int,
+    symbols: np.ndarray,
+    spelling: Sequence[bytes] | None,
+    places: int = PLACES,
 ) -> MixingTables:
     """Tables before anything was read.
 
@@ -142,6 +150,7 @@ def empty(
         symbols: room for what is trained on.
         spelling: of text the bytes of each symbol, one character or a part of it; None: the contexts of text are left
             out.
+        places: see ``PLACES``.
     """
     is_text = spelling is not None
     letters, classes = letters_and_classes(n_symbols, spelling)
@@ -150,7 +159,7 @@ def empty(
     matches = TEXT_MATCHES if is_text else SYMBOL_MATCHES
     n_bits = bits_of(n_symbols)
     n_contexts, n_selectors, n_matches = len(contexts), len(selectors), len(matches)
-    sizes = [_buckets(context, n_symbols, n_bits, n_buckets) for context in contexts]
+    sizes = [_buckets(context, n_symbols, n_bits, n_buckets, places) for context in contexts]
     rows = [_rows(selector, n_symbols, n_bits) for selector in selectors]
     n_inputs = 4 * math.ceil((n_contexts * INPUTS_PER_CONTEXT + n_matches * INPUTS_PER_MATCH + 1) / 4)
 
@@ -220,11 +229,18 @@ def empty(
     )
 
 
-def _buckets(context: int, n_symbols: int, n_bits: int, most: int) -> int:
-    """Buckets of one context: no more than it can use where it has few values."""
+def _buckets(context: int, n_symbols: int, n_bits: int, most: int, places: int) -> int:
+    """Buckets of one context: no more than it can use where it has few values.
+
+    A string has two buckets to choose from, by its hash: where there are few for all strings, three may have the same
+    two, and take them from each other over and over.
+    """
     per_symbol = sum(2 ** min(depth, n_bits) for depth in range(0, n_bits + 1, BITS_PER_BUCKET))
     values = {0: 1.0, 1: n_symbols + 1.0, SKIP_FIRST: n_symbols + 1.0, 2: (n_symbols + 1.0) ** 2}.get(context)
-    return most if values is None else min(most, power_of_two(2 * values * per_symbol))
+    if values is None:
+        return most
+    n_strings = values * per_symbol
+    return min(most, max(power_of_two(2 * n_strings), min(power_of_two(places * n_strings), FEW_BUCKETS)))
 
 
 def _rows(selector: int, n_symbols: int, n_bits: int) -> int:

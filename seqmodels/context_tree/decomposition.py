@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -39,31 +39,48 @@ class Decomposition:
     def of_counts(cls, counts: np.ndarray) -> Self:
         """Huffman's tree of how often each outcome came; one that never came counts as half a time."""
         n = len(counts)
-        heap = [(float(count) + 0.5, i) for i, count in enumerate(counts)]
-        heapq.heapify(heap)
-        pairs: list[tuple[int, int]] = []  # node n + i has these children
-        while len(heap) > 1:
-            (one, a), (other, b) = heapq.heappop(heap), heapq.heappop(heap)
-            heapq.heappush(heap, (one + other, n + len(pairs)))
-            pairs.append((a, b))
+        order = np.argsort(counts, kind="stable")
+        weights, leaves = (np.asarray(counts)[order] + 0.5).tolist(), order.tolist()
+        merged: list[float] = []  # weights of nodes n, n + 1, ..; they rise, as those of the leaves
+        pairs: list[tuple[int, int]] = []  # their children
+        i = j = 0  # the first leaf, and the first node, that is nobody's child yet
+        for k in range(n - 1):
+            weight, pair = 0.0, []
+            for _ in range(2):
+                if i < n and (j == k or weights[i] <= merged[j]):
+                    weight += weights[i]
+                    pair.append(leaves[i])
+                    i += 1
+                else:
+                    weight += merged[j]
+                    pair.append(n + j)
+                    j += 1
+            merged.append(weight)
+            pairs.append((pair[0], pair[1]))
         root = n + len(pairs) - 1
-        children = [[-1 - child if child < n else root - child for child in pair] for pair in pairs[::-1]]
-        return cls(np.array(children, np.int64).reshape(-1, 2), n)
+        children = np.array(pairs[::-1], np.int64).reshape(-1, 2)
+        return cls(np.where(children < n, -1 - children, root - children), n)
 
+    @cached_property
     def paths(self) -> DecisionPaths:
         """The decisions of every outcome, from the root of the tree to its leaf."""
-        decisions: list[list[tuple[int, int]]] = [[] for _ in range(self.n_outcomes)]
-        reached: list[list[tuple[int, int]]] = [[] for _ in self.children]
-        for node, pair in enumerate(self.children.tolist()):
-            for bit, child in enumerate(pair):
-                path = [*reached[node], (node, bit)]
-                if child < 0:
-                    decisions[-1 - child] = path
-                else:
-                    reached[child] = path
-        first = np.cumsum([0, *map(len, decisions)], dtype=np.int64)
-        flat = np.array([step for path in decisions for step in path], np.int64).reshape(-1, 2)
-        return DecisionPaths(first, np.ascontiguousarray(flat[:, 0]), np.ascontiguousarray(flat[:, 1]))
+        n_nodes, n = len(self.children), self.n_outcomes
+        flat, is_leaf = self.children.ravel(), self.children.ravel() < 0
+        above, bit_above = np.full((2, n_nodes + n), -1)  # of every node, then of every outcome
+        index = np.where(is_leaf, n_nodes - 1 - flat, flat)
+        above[index], bit_above[index] = np.arange(2 * n_nodes) // 2, np.arange(2 * n_nodes) % 2
+        ways = [(above[n_nodes:], bit_above[n_nodes:])]  # the last decision of each outcome, the last but one, ...
+        while (ways[-1][0] > 0).any():  # the root is 0
+            node = ways[-1][0]
+            ways.append((np.where(node > 0, above[node], -1), np.where(node > 0, bit_above[node], -1)))
+        depths = np.sum([node >= 0 for node, _ in ways], axis=0)
+        first = np.concatenate([[0], np.cumsum(depths)])
+        nodes, bits = np.empty((2, first[-1]), np.int64)
+        for k, (node, bit) in enumerate(ways):
+            has = node >= 0
+            at = first[1:][has] - 1 - k
+            nodes[at], bits[at] = node[has], bit[has]
+        return DecisionPaths(first, nodes, bits)
 
     def node_hashes(self) -> np.ndarray:
         """``(N,)`` int64, from 0 on: what tells the nodes apart in the keys of records."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # numba, which takes a while to load, is loaded when a tree i
     from seqmodels.context_tree.kernels import Rule
 
 Weighting = Literal["gated", "bayes"]
+MAX_SYMBOLS = 2**20
 
 
 @dataclass(eq=False, repr=False)
@@ -50,6 +51,9 @@ class ContextTree(SinglePassModel):
     often, in whole numbers. ``history_`` has the log-probability of the training sequences as they were read, each step
     before it was learned from. ``n_parameters_`` is the number of pairs of a context and a decision that were seen; of
     each 20 bytes are kept. Compiled by numba where it is installed (the extra ``adaptive``), else slow.
+
+    Raises:
+        ValueError: of ``fit``, for an alphabet of more than 1,048,576 symbols; one so large takes seconds and 1 GB.
 
     >>> model = ContextTree(2, weighting="bayes", length="given").fit([np.array([0, 1, 0, 1, 0, 1])])
     >>> [round(float(p), 3) for p in model.predict_next(np.array([0])).probs]
@@ -85,6 +89,11 @@ class ContextTree(SinglePassModel):
     def _learn(self, train: list[Example]) -> float:
         from seqmodels.context_tree.tables import FittedTree
 
+        if self.encoding_.size > MAX_SYMBOLS:
+            raise ValueError(
+                f"the symbols are 0 to {self.encoding_.size - 1:,}, but ContextTree, which keeps a path of decisions "
+                f"for each, takes at most {MAX_SYMBOLS:,}; number those that occur from 0 on, or use NGram or PPM"
+            )
         rows = [self._row(example) for example in self._repeated(train)]
         self.tree_, log_prob = FittedTree.fit(
             rows, self.encoding_.size, self.length_ == "stop", self.depth, self._rule()

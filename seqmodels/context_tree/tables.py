@@ -157,10 +157,10 @@ class FittedTree:
         """Derive what scoring looks up, so that scoring changes nothing, not even by keeping it."""
         _ = self.paths, self.node_hashes, self.max_records_of_step
 
-    @cached_property
+    @property
     def paths(self) -> DecisionPaths:
         """The binary decisions of each outcome."""
-        return self.decomposition.paths()
+        return self.decomposition.paths
 
     @cached_property
     def node_hashes(self) -> np.ndarray:
@@ -212,7 +212,7 @@ class FittedTree:
         keys, values = self.fitted.keys[is_record], self.fitted.values[is_record]
         order = np.argsort(keys)
         return {
-            "keys": keys[order],
+            "record_keys": keys[order],
             "values": values[order],
             "gates": self.gates,
             "children": self.decomposition.children,
@@ -220,10 +220,20 @@ class FittedTree:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], size: int, has_end: bool, depth: int, rule: Rule) -> Self:
-        """What ``to_state`` gave; ``ValueError`` for what no fit could have found."""
-        keys = array_of(state, "keys", np.int64, (None,))
+        """What ``to_state`` gave; ``ValueError`` for what no fit could have found.
+
+        Earlier versions wrote ``keys`` by which contexts of one symbol shared the records of others. Counts that were
+        added up cannot be told apart; only at depth 0, where there are no such contexts, are those keys as they should.
+        """
+        name = "keys" if "keys" in state else "record_keys"
+        keys = array_of(state, name, np.int64, (None,))
+        if name == "keys" and depth > 0 and len(keys):
+            raise ValueError(
+                "this ContextTree was saved by a version in which different contexts of one symbol could share their "
+                "counts by mistake, which cannot be told apart any more; fit it again, and save it"
+            )
         if len(keys) and (keys[0] < 0 or (np.diff(keys) <= 0).any()):
-            raise ValueError("'keys' should rise, from 0 on")
+            raise ValueError(f"'{name}' should rise, from 0 on")
         values = array_of(state, "values", np.float32, (len(keys), 3))
         check_between("values", values[:, :2], 0)
         check_between("values", values[:, 2], -rule.max_log_odds, rule.max_log_odds)

@@ -134,6 +134,14 @@ class Mixture(SequenceModel):
     def _default_observation(self, kind: Kind) -> Observation:
         self._check_weights_of("vectors" if kind == "vectors" else "symbols")
         each = [m._default_observation(kind) if m.observation == "auto" else m.observation.clone() for m in self.models]
+        emitted = "vectors" if kind == "vectors" else "symbols"
+        for k, observation in enumerate(each):
+            if observation.emits != emitted:
+                raise ValueError(
+                    f"models[{k}], {type(self.models[k]).__name__}, has the observation {observation!r:.200}, which "
+                    f"emits {observation.emits}, but the sequences are {kind}; pass models whose observation is "
+                    f"'auto', or emits {emitted}"
+                )
         return OneOf(each) if kind == "vectors" else Categorical()
 
     def _check_weights_of(self, emits: str) -> None:

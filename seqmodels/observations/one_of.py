@@ -48,6 +48,11 @@ class OneOf(Observation):
         return self.observations[0].values(size)
 
     def check(self, size: int) -> None:
+        are = isinstance(self.observations, list | tuple) and all(isinstance(o, Observation) for o in self.observations)
+        if not are:
+            raise ValueError(
+                f"observations is {self.observations!r:.200}; pass a list of observations such as [GaussianMixture(2)]"
+            )
         if not self.observations:
             raise ValueError("observations is empty; pass a list of observations")
         for observation in self.observations:
@@ -59,6 +64,13 @@ class OneOf(Observation):
                     f"{self.observations[0]!r} and {observation!r} are of features of different kinds: probabilities "
                     "of whole numbers and densities of reals do not mix"
                 )
+
+    def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
+        """Raise ``ValueError``: a network has one observation."""
+        raise ValueError(
+            f"no network learns {self!r:.200}, which is what a Mixture of models of vectors predicts with; pass one of "
+            "its observations, or a Mixture of networks of one observation each"
+        )
 
     def n_output_parameters(self, size: int) -> int:
         return HEADER + max(observation.n_output_parameters(size) for observation in self.observations)

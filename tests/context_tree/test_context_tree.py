@@ -18,6 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import seqmodels as sm
 from seqmodels import compiled
 from seqmodels.context_tree import kernels, tables
+from seqmodels.context_tree import model as model_module
 from seqmodels.context_tree.decomposition import Decomposition
 from seqmodels.generation import histories
 
@@ -104,9 +105,18 @@ def test_alphabets_of_any_size(n_symbols: int, length: str) -> None:
         assert not steps[0].any()
 
 
+def test_large_alphabets_are_read_and_larger_ones_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = [np.array([0, 50_000, 0, 3])]
+    assert np.isfinite(sm.ContextTree(1).fit(x).log_prob(x)).all()
+    assert model_module.MAX_SYMBOLS > 10**6
+    monkeypatch.setattr(model_module, "MAX_SYMBOLS", 50_000)
+    with pytest.raises(ValueError, match=r"are 0 to 50,000, but ContextTree, .* at most 50,000; .*NGram or PPM"):
+        sm.ContextTree().fit(x)
+
+
 def test_a_tree_of_decisions_is_huffmans() -> None:
     tree = Decomposition.of_counts(np.array([10, 0, 3, 2, 0]))
-    first = tree.paths().first
+    first = tree.paths.first
     assert np.diff(first).tolist() == [1, 4, 2, 3, 4]
 
 
@@ -134,7 +144,7 @@ def test_plain_python_gives_the_same_figures(options: dict[str, Any], monkeypatc
     again = sm.ContextTree(3, **options).fit(X)
     for each, other in zip(again.log_prob_steps(NEW), expected, strict=True):
         assert_allclose(each, other, rtol=1e-9)
-    assert_array_equal(again.tree_.to_state()["keys"], tree["keys"])
+    assert_array_equal(again.tree_.to_state()["record_keys"], tree["record_keys"])
     assert_allclose(again.tree_.to_state()["values"], tree["values"], rtol=1e-5, atol=1e-6)
 
 
@@ -227,7 +237,7 @@ def test_vectors_are_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("keys", np.array([3, 2]), "'keys' should rise"),
+        ("record_keys", np.array([3, 2]), "'record_keys' should rise"),
         ("values", np.array([[1, -1, 0]], np.float32), "'values' has"),
         ("gates", np.full((3, kernels.N_CLASSES, kernels.N_CLASSES), np.nan), "'gates' has nan"),
         ("children", np.array([[0, -1], [-2, -3], [-4, -5], [-1, -1]]), "'children' should be a binary tree"),
@@ -236,6 +246,7 @@ def test_vectors_are_refused() -> None:
 def test_a_file_of_no_tree_is_refused(name: str, value: np.ndarray, message: str) -> None:
     model = sm.ContextTree(2).fit(X)
     state = model.tree_.to_state()
-    state["keys"], state["values"] = state["keys"][: len(value)], state["values"][: len(value)]
+    for records in ("record_keys", "values"):
+        state[records] = state[records][: len(value)]
     with pytest.raises(ValueError, match=message):
         model._restore(state | {name: value})

@@ -9,6 +9,7 @@ from scipy import signal, stats
 
 from seqmodels.evaluation.statistics import (
     _satterthwaite,
+    _tail_probability,
     _TDistribution,
     holm,
     moving_block_difference,
@@ -100,6 +101,16 @@ class TestPairedDifference:
         assert approximate.quantile(0.95) == pytest.approx(computed.quantile(0.95), rel=0.02)
         assert replace(_TDistribution.for_units(np.full(8, 3.0)), units=None) == _TDistribution(7, 1.0, None)
         assert np.allclose(_satterthwaite(np.full(8, 3.0)), (7, 1))
+
+    @pytest.mark.parametrize(("n", "is_computed"), [(100, True), (101, False)])
+    def test_up_to_a_hundred_unequal_clusters_have_the_computed_distribution(self, n, is_computed):
+        u = np.random.default_rng(5).lognormal(0, 0.7, n)
+        found, freedom_and_scale = _TDistribution.for_units(u), _satterthwaite(u)
+        assert (found.freedom, found.scale) == freedom_and_scale
+        freedom, scale = freedom_and_scale
+        expected = _tail_probability(2.0, u) if is_computed else 2 * stats.t.sf(2.0 / scale, freedom)
+        assert found.p_value(2.0) == pytest.approx(expected, rel=1e-10)
+        assert _tail_probability(2.0, u) != pytest.approx(2 * stats.t.sf(2.0 / scale, freedom), rel=1e-6)
 
     def test_ten_thousand_clusters_take_no_time(self):
         rng = np.random.default_rng(6)

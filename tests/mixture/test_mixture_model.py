@@ -283,6 +283,20 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> Non
         sm.Mixture(**({"models": ngrams(1, 2)} | options)).fit(SYMBOLS)
 
 
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_models_of_vectors_do_not_read_symbols(weights: WeightsName) -> None:
+    members: list[sm.SequenceModel] = [sm.HMM(2, observation=sm.GaussianMixture(2)), sm.HMM(2)]
+    for X, kind in ((SYMBOLS, "symbols"), ([TEXT[:50], TEXT[50:90]], "text")):
+        message = (
+            rf"models\[0\], HMM, has the observation GaussianMixture.* emits vectors, but the sequences are {kind}"
+        )
+        with pytest.raises(ValueError, match=message):
+            sm.Mixture(members, weights=weights).fit(X)
+    members = [sm.HMM(2), sm.GRU(observation=sm.Categorical())]
+    with pytest.raises(ValueError, match=r"models\[1\], GRU, .* emits symbols, but the sequences are vectors; pass"):
+        sm.Mixture(members, weights=weights).fit(VECTORS)
+
+
 def test_fitted_models_that_do_not_belong_together_are_refused() -> None:
     a, b = fitted_ngrams(SYMBOLS, 1, 2)
     given = sm.NGram(2, length="given").fit(SYMBOLS)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
@@ -68,3 +71,17 @@ def test_densities_and_probabilities_do_not_mix() -> None:
         sm.OneOf([sm.Categorical()]).check(SIZE)
     with pytest.raises(ValueError, match="observations is empty"):
         sm.OneOf([]).check(SIZE)
+
+
+@pytest.mark.parametrize("wrong", [[None], [MIXTURE, None], 3, None])
+def test_what_are_no_observations_is_refused(wrong: Any) -> None:
+    x = [np.random.default_rng(0).normal(size=(9, SIZE))]
+    for model in (sm.HMM(2), sm.GRU(d_model=2, max_steps=1)):
+        with pytest.raises(ValueError, match=r"observations is .*; pass a list of observations such as"):
+            model.set_params(observation=sm.OneOf(wrong)).fit(x)
+
+
+@pytest.mark.parametrize("network", [sm.GRU(d_model=2), sm.Transformer(d_model=2, n_heads=1)])
+def test_a_network_does_not_learn_it(network: Any) -> None:
+    with pytest.raises(ValueError, match=r"no network learns OneOf.*a Mixture of networks of one observation each"):
+        network.clone().set_params(max_steps=1, observation=BOTH).fit([np.random.default_rng(0).normal(size=(9, SIZE))])

@@ -1,11 +1,9 @@
-"""Prediction by partial matching against the definition: a table of counts for every string, written out."""
+"""Prediction by partial matching: one probability whatever the alphabet; compiled or not, from whatever thread."""
 
 from __future__ import annotations
 
 import importlib.util
-import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,138 +17,11 @@ import seqmodels as sm
 from seqmodels import compiled
 from seqmodels.generation import histories
 from seqmodels.ppm import kernels, tables
-from seqmodels.ppm.kernels import PPMRule, depth_class, share_class, size_class
 from seqmodels.preparation import Data
 
 RNG = np.random.default_rng(0)
 X = [np.minimum(RNG.geometric(0.5, n) - 1, 3) for n in (60, 1, 12, 25, 2, 18)]
 NEW = [RNG.integers(4, size=n) for n in (40, 1, 7)]
-START = -1
-Context = tuple[int, ...]
-
-
-# -- the definition ----------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Definition:
-    """Counts of what followed every string, each by itself; strings that ended at the same places are tried once."""
-
-    n_outcomes: int
-    end: int
-    rule: PPMRule
-    escapes: np.ndarray
-    counts: dict[Context, dict[int, float]] = field(default_factory=dict)
-    places: dict[Context, list[tuple[int, int]]] = field(default_factory=dict)
-    n_sequences: int = 0
-
-    def read(self, source: list[int], outcomes: list[int]) -> list[float]:
-        """The log-probability of each event of a sequence."""
-        history, log_probs = [START], []
-        self.n_sequences += 1
-        self.places.setdefault((), []).append((self.n_sequences, 0))  # the empty context is before the start too
-        self._end_at(history)
-        for symbol in source:
-            history.append(symbol)
-            self._end_at(history)
-        for t, outcome in enumerate(outcomes):
-            log_probs.append(self._event(history, outcome, {self.end} - {-1} if t == 0 else set()))
-            history.append(outcome)
-            self._end_at(history)
-        return log_probs
-
-    def _end_at(self, history: list[int]) -> None:
-        for n in range(len(history) + 1):
-            self.places.setdefault(tuple(history[len(history) - n :]), []).append((self.n_sequences, len(history)))
-
-    def _event(self, history: list[int], outcome: int, excluded: set[int]) -> float:
-        suffixes = [tuple(history[len(history) - n :]) for n in range(len(history) + 1)]
-        groups: list[list[Context]] = []  # from the longest
-        for suffix in suffixes[::-1]:
-            if groups and self.places[groups[-1][-1]] == self.places[suffix]:
-                groups[-1].append(suffix)
-            else:
-                groups.append([suffix])
-        groups = [group for group in groups if len(group[-1]) <= self.rule.max_depth]
-        reached, log_prob, n_before, novel = 0.0, None, 0, []
-        for i, group in enumerate(groups):
-            counts = self.counts.get(group[0], {})
-            here = {x: c for x, c in counts.items() if x not in excluded}
-            below = self.counts.get(groups[i + 1][0], {}) if i + 1 < len(groups) else {}
-            if not here:
-                novel.append((group, reached))
-                continue
-            escape = self._escape(here, below, excluded, len(group[-1]), n_before, outcome)
-            shares = {x: below.get(x, 0.0) for x in here}
-            weight = self.rule.shorter_weight if len(here) > 1 and sum(shares.values()) else 0.0
-            if outcome in here:
-                share = shares[outcome] / (sum(shares.values()) or 1.0)
-                p = (1 - escape) * (here[outcome] + weight * share) / (sum(here.values()) + weight)
-                log_prob = reached + math.log(p)
-                self._count(group, outcome, counts[outcome] + 1)
-                self._halve(group, outcome)
-                if outcome in below:
-                    self._count(groups[i + 1], outcome, below[outcome] + self.rule.shorter_update)
-                break
-            reached += math.log(escape)
-            novel.append((group, reached))
-            n_before, excluded = len(here), excluded | set(here)
-        if log_prob is None:
-            log_prob = reached - math.log(self.n_outcomes - len(excluded))
-        for group, before in novel:
-            p = math.exp(log_prob - before)
-            self._count(group, outcome, self.rule.first_count + self.rule.inherited * p)
-        return log_prob
-
-    def _count(self, group: list[Context], outcome: int, count: float) -> None:
-        for context in group:
-            counts = self.counts.setdefault(context, {})
-            counts[outcome] = count
-
-    def _halve(self, group: list[Context], outcome: int) -> None:
-        for context in group:
-            counts = self.counts[context]
-            if counts[outcome] > self.rule.max_count:
-                counts.update({x: 0.5 * c for x, c in counts.items()})
-
-    def _escape(
-        self, here: dict[int, float], below: dict[int, float], excluded: set[int], depth: int, before: int, outcome: int
-    ) -> float:
-        if len(excluded) + len(here) == self.n_outcomes:
-            return 0.0
-        among = sum(c for x, c in below.items() if x in here)
-        others = [c for x, c in below.items() if x not in here and x not in excluded]
-        n, total, length = min(len(here), 15), sum(here.values()), depth_class(depth)
-        share = min(len(here), 3) * 4 + min(size_class(total) // 2, 3)
-        cells = [
-            (0, n, size_class(total * 2), length),
-            (1, share_class(among, sum(others)), share, length),
-            (2, size_class(float(len(others))), size_class(among + sum(others)), n),
-            (3, min(before, 15), n, length),
-        ]
-        escape = 1 / (1 + math.exp(-sum(self.escapes[cell] for cell in cells)))
-        for cell in cells:
-            self.escapes[cell] += self.rule.escape_rate * ((outcome not in here) - escape)
-        return escape
-
-
-@pytest.mark.parametrize(
-    ("length", "options"), [("stop", {}), ("given", {"depth": 2}), ("stop", {"shorter_weight": 0.0, "max_count": 4})]
-)
-def test_it_is_the_definition(length: str, options: dict[str, Any]) -> None:
-    model = sm.PPM(length=length, **options)
-    y = [NEW[0] % 2, X[3], X[0], X[3]]
-    source = [np.array([0, 1]), np.array([3]), np.array([0, 0, 1]), np.array([2])]
-    model.fit(source, y)
-    end = 4 if length == "stop" else -1
-    written = Definition(4 + (end > 0), end, model._rule(), kernels.initial_escapes())
-    after = [] if end < 0 else [end]
-    read = [sum(written.read(s.tolist(), [*x.tolist(), *after])) for s, x in zip(source, y, strict=True)]
-    assert_allclose(model.history_["log_prob"].iloc[0] * sum(map(len, y)), sum(read), rtol=1e-10)
-    assert_allclose(model.ppm_.escapes, written.escapes, rtol=1e-9, atol=1e-12)
-    written.rule = written.rule._replace(escape_rate=0.0)
-    (found,) = model.log_prob_steps([source[2]], [X[0]])
-    assert_allclose(found, written.read(source[2].tolist(), [*X[0].tolist(), *after]), rtol=1e-10)
 
 
 # -- one probability ---------------------------------------------------------------------------------------------

@@ -51,3 +51,21 @@ def test_weights_converge_to_the_most_probable_ones() -> None:
         assert now <= before + 1e-9
         before = now
     assert_allclose(before, best, rtol=1e-7)
+
+
+@pytest.mark.parametrize("pseudocount", [0.0, 0.3])
+def test_the_null_is_the_share_of_steps_that_are_aligned_with_nothing(pseudocount: float) -> None:
+    """Ends and starts are among the steps; nulls are counted once."""
+    rng = np.random.default_rng(2)
+    jumps = Jumps.flat(FAR, has_end=True, null=True)
+    expected = {
+        n: Chain(
+            rng.gamma(1.0, size=2 * n + 1), rng.gamma(1.0, size=(2 * n + 1, 2 * n + 1)), rng.gamma(1.0, size=2 * n + 1)
+        )
+        for n in SIZES
+    }
+    slopes = {n: np.ones((n + 2, n + 1)) for n in SIZES}
+    nulls = sum(float(each.initial[n:].sum() + each.transition[:, n:].sum()) for n, each in expected.items())
+    steps = sum(float(part.sum()) for each in expected.values() for part in (each.initial, each.transition, each.final))
+    found = jumps.maximised(expected, slopes, pseudocount).null
+    assert_allclose(found, (nulls + pseudocount) / (steps + 2 * pseudocount), rtol=1e-12)
