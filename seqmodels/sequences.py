@@ -191,7 +191,9 @@ class Sequences(Sequence[Item]):
                 )
         if not len(frame):
             raise ValueError("the frame has no rows; pass one with a row a step")
-        words = [] if isinstance(columns, str) else [c for c in columns if pd.api.types.is_string_dtype(frame[c])]
+        types = dict(frame.dtypes)
+        others = [] if isinstance(columns, str) else [c for c in columns if types[c].kind not in "iufb"]
+        words = [c for c in others if pd.api.types.is_string_dtype(frame[c])]
         if words:
             raise ValueError(
                 f"the column {words[0]!r} holds words, which are no feature of vectors; leave it out, or for symbols "
@@ -658,12 +660,18 @@ def _steps_of(group: pd.DataFrame, columns: Sequence[str] | str) -> np.ndarray:
     """The rows of one sequence as an item: what is missing in a column of numbers is NaN."""
     if isinstance(columns, str):
         return group[columns].to_numpy()
+    if all(dtype.kind in "iufb" for dtype in group.dtypes.loc[columns]):
+        return group[columns].to_numpy(dtype=np.float64)
     return np.stack([_numbers_of(group[column]) for column in columns], axis=1)
 
 
 def _numbers_of(column: pd.Series) -> np.ndarray:
     import pandas as pd
 
+    if pd.api.types.is_complex_dtype(column):
+        raise ValueError(
+            f"the column {column.name!r} holds complex numbers; model their real and imaginary parts as two columns"
+        )
     if pd.api.types.is_numeric_dtype(column):
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
     return column.to_numpy()
