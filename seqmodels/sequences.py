@@ -109,7 +109,7 @@ class Sequences(Sequence[Item]):
             time_unit = "UTC"
         self.time_name, self.time_unit, self.by = time_name, time_unit, by
         self.metadata = _metadata(len(self), metadata, {"name": names, "label": labels, "cluster": clusters})
-        self.grid: tuple[float, ...] | None = None if grid is None else tuple(map(float, grid))
+        self.grid: tuple[float, ...] | None = None if grid is None else _checked_grid(grid)
         if self.grid is not None and (self.kind != "vectors" or len(self.grid) != self.n_features):
             raise ValueError(f"grid has {len(self.grid)} steps, one for each feature of vectors; these are {self!r}")
 
@@ -690,6 +690,18 @@ def _constant(groups: list[pd.DataFrame], column: str, by: str | None) -> list[A
             )
         values.append(here.iloc[0])
     return values
+
+
+def _checked_grid(grid: Sequence[float]) -> tuple[float, ...]:
+    """Widths of noise; raises ``ValueError`` for what is none."""
+    try:
+        widths = tuple(map(float, grid))
+    except (TypeError, ValueError):
+        raise ValueError(f"grid is {grid!r:.80}; pass a width for each feature, as dithered() writes them") from None
+    for i, width in enumerate(widths):
+        if not 0 <= width < np.inf:
+            raise ValueError(f"grid has {width} for feature {i}; a width of noise is finite, and 0 where there is none")
+    return widths
 
 
 def _metadata(n: int, metadata: pd.DataFrame | None, columns: dict[str, Sequence[Any] | None]) -> pd.DataFrame:

@@ -341,4 +341,12 @@ def _labels(sequences: Sequences, y: Any) -> np.ndarray:
     labels = np.asarray(y)
     if labels.shape != (len(sequences),):
         raise ValueError(f"there are {len(sequences)} sequences but labels of shape {labels.shape}; pass one each")
+    import pandas as pd
+
+    missing = np.flatnonzero(pd.isna(pd.Series(list(y), dtype=object)))  # numpy would make the word "nan" of some
+    if len(missing):
+        raise ValueError(
+            f"sequence {missing[0]} has no label ({list(y)[missing[0]]}), as have {len(missing)} of {len(labels)}; "
+            "leave them out of X and y: X.take(mask)"
+        )
     return labels
