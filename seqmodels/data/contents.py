@@ -12,7 +12,7 @@ from seqmodels.main_memory import refuse_beyond_memory
 
 # What a packed file may unpack to: so many bytes whatever its size, and beyond that so many times its size. Data repeat
 # themselves a thousandfold in short files only; a long file that does so was made to fill the memory.
-UNPACKED_ANYHOW, UNPACKED_RATIO = 1 << 28, 100
+UNPACKED_ANYHOW, UNPACKED_RATIO = 1 << 27, 100
 SPECIAL = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 # What the contents of other formats begin with, each with bytes that no text has, or as no text begins.
 BEGINNINGS = {

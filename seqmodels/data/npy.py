@@ -160,7 +160,7 @@ def _array(where: str, file: BinaryIO, n_bytes: int) -> np.ndarray:
             "it holds Python objects: save arrays of numbers, of several lengths by numpy.savez(path, *arrays)"
         )
     if dtype.kind not in "biufU" or not dtype.itemsize:
-        raise ValueError(f"it holds {dtype}; save numbers, or strings as symbols")
+        raise ValueError(f"it holds {dtype}; save real numbers, or strings as symbols")
     n_said, n_there = math.prod(shape) * dtype.itemsize, n_bytes - file.tell()
     if n_said != n_there or min(shape, default=0) < 0:
         what = "it is cut off, or its header is wrong" if n_said > n_there else "it has several arrays, or is damaged"
@@ -183,4 +183,9 @@ def _refused_by_name(where: str) -> Iterator[None]:
 
 
 def _why(error: Exception) -> str:
-    return "it is larger than memory" if isinstance(error, MemoryError) else str(error) or type(error).__name__
+    return "it is larger than memory" if isinstance(error, MemoryError) else in_one_line(error)
+
+
+def in_one_line(error: Exception) -> str:
+    """What an error says; its type, where it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__

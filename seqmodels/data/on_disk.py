@@ -14,7 +14,8 @@ import numpy as np
 
 from seqmodels.data.contents import NEVER_TEXT, check_file, files_in, is_file
 from seqmodels.data.kinds import check_kind
-from seqmodels.data.npy import DAMAGED
+from seqmodels.data.npy import DAMAGED, in_one_line
+from seqmodels.display import listed
 from seqmodels.files import replaced
 from seqmodels.mapped import MappedArray
 from seqmodels.sequences import Kind, Sequences
@@ -87,7 +88,10 @@ def on_disk(
     else:
         items = [_text(file) for file in files]
     names = [file.relative_to(root).as_posix() if root.is_dir() else file.name for file in files]
-    return Sequences(items, names=names)
+    try:
+        return Sequences(items, names=names)
+    except ValueError as error:
+        raise ValueError(f"{root}: {error} (the files are {listed(names)})") from None
 
 
 def _files(root: Path) -> list[Path]:
@@ -136,13 +140,13 @@ def _npy(file: Path, kind: Kind | None) -> MappedArray:
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except DAMAGED as error:
-        raise ValueError(f"{file} cannot be mapped as NumPy's file: {error}") from None
+        raise ValueError(f"{file} cannot be mapped as NumPy's file: {in_one_line(error)}") from None
     if not isinstance(array, np.memmap):
         raise ValueError(f"{file} is an archive of arrays, which is not mapped; save each as .npy")
     if array.ndim not in (1, 2) or not array.size:
         raise ValueError(f"{file} has shape {array.shape}; pass (T, D) vectors or (T,) symbols")
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"{file} holds {array.dtype}; save numbers")
+        raise ValueError(f"{file} holds {array.dtype}; save real numbers, (T, D) vectors or (T,) symbols")
     n_more = file.stat().st_size - array.offset - array.nbytes
     if n_more:
         raise ValueError(

@@ -26,6 +26,7 @@ TIME_NAMES = ("time", "t", "date", "datetime", "timestamp", "time_stamp")
 DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}")
 DATE_PARTS = ("year", "month", "day", "hour", "minute", "second")  # columns that make one time
 LABEL_NAMES, CLUSTER_NAMES = ("label", "class"), ("cluster",)
+PARQUET = b"PAR1"  # the first and the last bytes of such a file
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 FIRST_LINES = re.compile(rb"\s*([^\r\n]*)(?:\r\n|\r|\n|)([^\r\n]*)")
 SEQUENCE = "sequence"  # the column that ``Sequences.to_frame`` writes
@@ -100,29 +101,37 @@ def table(
     if kind is None and len(chosen) == 1:
         roles.refuse_word_among_numbers(chosen[0])
     _refuse_infinite(where, frame, chosen)
-    sequences = Sequences.from_frame(
-        roles.frame,
-        by=roles.by,
-        columns=chosen[0] if roles.are_symbols(chosen, kind) else chosen,
-        time=roles.time,
-        time_unit=time_unit,
-        label=roles.label,
-        cluster=roles.cluster,
-        metadata=roles.metadata,
-    )
+    columns = chosen[0] if roles.are_symbols(chosen, kind) else chosen
+    try:
+        sequences = Sequences.from_frame(
+            roles.frame,
+            by=roles.by,
+            columns=columns,
+            time=roles.time,
+            time_unit=time_unit,
+            label=roles.label,
+            cluster=roles.cluster,
+            metadata=roles.metadata,
+        )
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
     warn_of_missing_labels(where, sequences)
     return sequences
 
 
 def _check_columns(where: str, columns: list[str]) -> None:
-    if len(columns) > MAX_COLUMNS:
-        raise ValueError(
-            f"{where} has {len(columns):,} columns, but a table has a row a step and {MAX_COLUMNS:,} columns at most; "
-            "exchange its rows and columns, or save an array (T, D) as .npy"
-        )
+    _check_width(where, len(columns))
     twice = [name for name, n in Counter(columns).items() if n > 1]
     if twice:
         raise ValueError(f"{where} has two columns called {twice[0]!r}; give them different names")
+
+
+def _check_width(where: str, n_columns: int) -> None:
+    if n_columns > MAX_COLUMNS:
+        raise ValueError(
+            f"{where} has {n_columns:,} columns, but a table has a row a step and {MAX_COLUMNS:,} columns at most; "
+            "exchange its rows and columns, or save an array (T, D) as .npy"
+        )
 
 
 def _refuse_infinite(where: str, frame: pd.DataFrame, columns: list[str]) -> None:
@@ -418,6 +427,11 @@ def read_table(path: Path) -> pd.DataFrame:
 def _read_parquet(path: Path) -> pd.DataFrame:
     import pandas as pd
 
+    with path.open("rb") as file:
+        beginning = file.read(4)
+        file.seek(max(0, path.stat().st_size - 4))
+        if (beginning, file.read()) != (PARQUET, PARQUET):
+            raise ValueError(f"{path} does not begin and end with {PARQUET!r}, so it is no Parquet file, or cut off")
     try:
         _check_rows(path)
         return pd.read_parquet(path)
@@ -458,8 +472,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
     first, second = (line.decode() for line in lines.groups())
     separator = max(",;\t", key=first.count)
     decimal = "," if separator == ";" and re.search(r"\d,\d", second) else "."
-    if first.count(separator) >= MAX_COLUMNS:
-        _check_columns(str(path), first.split(separator))
+    _check_width(str(path), first.count(separator) + 1)
     has_no_header = all(_is_number(cell) for cell in first.strip().split(separator))
     try:
         frame = pd.read_csv(
