@@ -444,6 +444,10 @@ class Sequences(Sequence[Item]):
                 f"{', '.join(map(str, self.metadata.columns)) or 'none'}"
             )
         groups = pd.factorize(self.metadata[by])[0] if by else np.arange(len(self))
+        if (groups < 0).any():
+            raise ValueError(
+                f"sequence {int(np.argmax(groups < 0))} has no {by!r} to split by; give it one, or leave it out"
+            )
         n_groups = int(groups.max()) + 1
         if n_groups < 2:
             raise ValueError(f"all sequences have the same {by!r}; nothing would be left to train on")

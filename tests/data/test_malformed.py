@@ -70,7 +70,7 @@ def test_what_is_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pyte
     np.save(tmp_path / "a.npy", X)
     monkeypatch.setattr("seqmodels.main_memory.main_memory", lambda: 50.0)
     for name in ("a.txt", "a.npy"):
-        with pytest.raises(ValueError, match=rf"{name} would take .* bytes of memory, .* data.on_disk"):
+        with pytest.raises(ValueError, match=rf"{name} would take .* bytes of memory, .*data.on_disk"):
             read(tmp_path / name)
 
 
