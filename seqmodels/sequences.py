@@ -121,7 +121,7 @@ class Sequences(Sequence[Item]):
             time_unit = "UTC"
         self.time_name, self.time_unit, self.by = time_name, time_unit, by
         self.metadata = _metadata(len(self), metadata, {"name": names, "label": labels, "cluster": clusters})
-        self.grid: tuple[float, ...] | None = None if grid is None else tuple(map(float, grid))
+        self.grid: tuple[float, ...] | None = None if grid is None else _checked_grid(grid)
         if self.grid is not None and (self.kind != "vectors" or len(self.grid) != self.n_features):
             raise ValueError(f"grid has {len(self.grid)} steps, one for each feature of vectors; these are {self!r}")
         if before:
@@ -205,7 +205,9 @@ class Sequences(Sequence[Item]):
                 )
         if not len(frame):
             raise ValueError("the frame has no rows; pass one with a row a step")
-        words = [] if isinstance(columns, str) else [c for c in columns if pd.api.types.is_string_dtype(frame[c])]
+        types = dict(frame.dtypes)
+        others = [] if isinstance(columns, str) else [c for c in columns if types[c].kind not in "iufb"]
+        words = [c for c in others if pd.api.types.is_string_dtype(frame[c])]
         if words:
             raise ValueError(
                 f"the column {words[0]!r} holds words, which are no feature of vectors; leave it out, or for symbols "
@@ -534,6 +536,10 @@ class Sequences(Sequence[Item]):
                 f"{', '.join(map(str, self.metadata.columns)) or 'none'}"
             )
         groups = pd.factorize(self.metadata[by])[0] if by else np.arange(len(self))
+        if (groups < 0).any():
+            raise ValueError(
+                f"sequence {int(np.argmax(groups < 0))} has no {by!r} to split by; give it one, or leave it out"
+            )
         n_groups = int(groups.max()) + 1
         if n_groups < 2:
             raise ValueError(f"all sequences have the same {by!r}; nothing would be left to train on")
@@ -763,12 +769,18 @@ def _steps_of(group: pd.DataFrame, columns: Sequence[str] | str) -> np.ndarray:
     """The rows of one sequence as an item: what is missing in a column of numbers is NaN."""
     if isinstance(columns, str):
         return group[columns].to_numpy()
+    if all(dtype.kind in "iufb" for dtype in group.dtypes.loc[columns]):
+        return group[columns].to_numpy(dtype=np.float64)
     return np.stack([_numbers_of(group[column]) for column in columns], axis=1)
 
 
 def _numbers_of(column: pd.Series) -> np.ndarray:
     import pandas as pd
 
+    if pd.api.types.is_complex_dtype(column):
+        raise ValueError(
+            f"the column {column.name!r} holds complex numbers; model their real and imaginary parts as two columns"
+        )
     if pd.api.types.is_numeric_dtype(column):
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
     return column.to_numpy()
@@ -787,6 +799,18 @@ def _constant(groups: list[pd.DataFrame], column: str, by: str | None) -> list[A
             )
         values.append(here.iloc[0])
     return values
+
+
+def _checked_grid(grid: Sequence[float]) -> tuple[float, ...]:
+    """Widths of noise; raises ``ValueError`` for what is none."""
+    try:
+        widths = tuple(map(float, grid))
+    except (TypeError, ValueError):
+        raise ValueError(f"grid is {grid!r:.80}; pass a width for each feature, as dithered() writes them") from None
+    for i, width in enumerate(widths):
+        if not 0 <= width < np.inf:
+            raise ValueError(f"grid has {width} for feature {i}; a width of noise is finite, and 0 where there is none")
+    return widths
 
 
 def _metadata(n: int, metadata: pd.DataFrame | None, columns: dict[str, Sequence[Any] | None]) -> pd.DataFrame:

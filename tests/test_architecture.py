@@ -94,7 +94,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "encodings": {*GROUND},
     "preparation": {*GROUND, "observations", "encodings"},
     "precision": PREPARED,
-    "data": {"sequences", "display", "parameters", "files", "mapped"},
+    "data": {"sequences", "display", "parameters", "files", "mapped", "items", "main_memory"},
     "tagging": PREPARED,
     "checkpoint": {"storage", "parameters"},
     "training": {*PREPARED, "fingerprint", "distributed", "main_memory"},

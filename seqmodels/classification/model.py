@@ -342,7 +342,18 @@ def _labels(sequences: Sequences, y: Any) -> np.ndarray:
     y = sequences.labels if y is None else y
     if y is None:
         raise ValueError("the sequences carry no labels; pass y, or Sequences(items, labels=...)")
-    labels = np.asarray(y)
+    import pandas as pd
+
+    try:
+        labels = np.asarray(y)
+    except ValueError:
+        raise ValueError("labels are lists of different lengths; pass one word or number for each sequence") from None
     if labels.shape != (len(sequences),):
         raise ValueError(f"there are {len(sequences)} sequences but labels of shape {labels.shape}; pass one each")
+    missing = np.flatnonzero(pd.isna(pd.Series(list(y), dtype=object)))  # numpy would make the word "nan" of some
+    if len(missing):
+        raise ValueError(
+            f"sequence {missing[0]} has no label ({list(y)[missing[0]]}), as have {len(missing)} of {len(labels)}; "
+            "leave them out of X and y: X.take(mask)"
+        )
     return labels

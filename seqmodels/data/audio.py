@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from seqmodels.data.contents import check_file, files_in, is_file
 from seqmodels.data.mfcc import MFCC
+from seqmodels.data.riff import REPAIRED, WavHeader
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -40,7 +42,8 @@ def audio(
 
     Raises:
         ImportError: soundfile is not installed.
-        ValueError: names the file that has another sample rate, is too short, or does not match ``pattern``.
+        ValueError: names the file that has another sample rate, is too short, or does not match ``pattern``; that is
+            no WAV, is cut off, or whose header says other than there is; a pipe or a device.
 
     >>> digits = audio("digits")  # doctest: +SKIP
     >>> train, test = digits.split(test=0.2, by="speaker")  # doctest: +SKIP
@@ -48,8 +51,9 @@ def audio(
     if features not in get_args(Features):
         raise ValueError(f"features is {features!r}; pass one of {', '.join(map(repr, get_args(Features)))}")
     path = Path(folder)
-    root = path.parent if path.is_file() else path
-    paths = [path.name] if path.is_file() else _wav_paths(root)
+    is_one = is_file(path)
+    root = path.parent if is_one else path
+    paths = [path.name] if is_one else _wav_paths(root)
     metadata = _metadata(root, paths, pattern)
     waveforms, sample_rate = _read_all(root, paths)
     metadata["sample_rate"] = sample_rate
@@ -63,8 +67,8 @@ def audio(
 def _wav_paths(root: Path) -> list[str]:
     if not root.is_dir():
         raise FileNotFoundError(f"there is no file or folder {root}")
-    files = (f for f in root.rglob("*") if f.suffix.lower() == ".wav" and f.is_file())
-    paths = sorted(f.relative_to(root).as_posix() for f in files)
+    files = (f for f in files_in(root) if f.suffix.lower() == ".wav")
+    paths = sorted(check_file(f).relative_to(root).as_posix() for f in files)
     if not paths:
         raise ValueError(
             f"the folder {root} has no .wav file; convert what it has, for example with ffmpeg -i in.mp3 out.wav"
@@ -93,11 +97,24 @@ def _read_all(root: Path, paths: list[str]) -> tuple[list[np.ndarray], int]:
 
 def _read(soundfile: Any, file: Path) -> tuple[np.ndarray, int]:
     """``(n, channels)`` and the sample rate."""
+    header = WavHeader.read(file)
     try:
-        samples, rate = soundfile.read(file, dtype="float64", always_2d=True)
+        with soundfile.SoundFile(file) as opened:
+            n_frames, rate = opened.frames, int(opened.samplerate)
+            if not opened.seekable():
+                raise ValueError(f"{file} packs its samples as {opened.subtype}, which is not read; {REPAIRED}")
+            samples = opened.read(dtype="float64", always_2d=True)
     except soundfile.LibsndfileError as error:
         raise ValueError(f"{file} cannot be read as audio ({error.error_string.rstrip('.')}); leave it out") from None
-    return samples, int(rate)
+    except MemoryError:
+        raise ValueError(f"{file} does not fit into memory; cut it into several recordings") from None
+    said = (n_frames if header.n_frames is None else header.n_frames, header.n_channels, header.sample_rate)
+    if (len(samples), samples.shape[1], rate) != said:
+        raise ValueError(
+            f"{file} has {len(samples):,} frames of {samples.shape[1]} channels at {rate} Hz, but its header says "
+            f"{said[0]:,} of {said[1]} at {said[2]}; {REPAIRED}"
+        )
+    return samples, rate
 
 
 def _soundfile() -> Any:

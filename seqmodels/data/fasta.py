@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from seqmodels.data.kinds import as_kind, check_kind
@@ -9,6 +10,9 @@ from seqmodels.data.text import read_text
 from seqmodels.sequences import Kind, Sequences
 
 LINES_OF_A_READ = 4  # of FASTQ
+RESIDUES = re.compile(r"[A-Za-z*.-]*")  # letters, an end of translation, gaps
+NOT_RESIDUES = re.compile(r"[\s\d]")  # what is left out of the lines of FASTA
+QUALITIES = re.compile(r"[!-~]*")
 
 
 def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
@@ -25,7 +29,8 @@ def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
         ``description`` of the metadata. Headers are not modelled.
 
     Raises:
-        ValueError: a file that does not begin with a header; a record without residues, named.
+        ValueError: a file that does not begin with a header; a record without residues, named; a line with what is no
+            residue (a letter, ``*``, ``-`` or ``.``), by its number.
     """
     check_kind(kind)
     records: list[tuple[str, list[str]]] = []
@@ -35,7 +40,9 @@ def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
         elif line.strip() and not line.startswith(";"):
             if not records:
                 raise ValueError(f"{path}:{number} comes before the first header, a line that begins with '>'")
-            records[-1][1].append("".join(c for c in line if not (c.isspace() or c.isdigit())).upper())
+            residues = NOT_RESIDUES.sub("", line)
+            _check_residues(f"{path}:{number}", residues)
+            records[-1][1].append(residues.upper())
     if not records:
         raise ValueError(f"{path} holds no header, a line that begins with '>'; it is no FASTA file")
     return _sequences([(header, "".join(lines)) for header, lines in records], kind, str(path))
@@ -45,8 +52,8 @@ def fastq(path: str | Path, *, kind: Kind | None = None) -> Sequences:
     """The reads of a FASTQ file (``.gz`` too), of four lines each, as ``fasta`` has them; qualities are left out.
 
     Raises:
-        ValueError: a record that is not of four lines, ``@`` and ``+`` before the first and third, or whose read and
-            qualities differ in length (Cock et al. 2010).
+        ValueError: a record that is not of four lines, ``@`` and ``+`` before the first and third, whose read and
+            qualities differ in length, or that has other characters than theirs (Cock et al. 2010).
     """
     check_kind(kind)
     lines = read_text(Path(path)).rstrip("\n").split("\n")
@@ -57,8 +64,27 @@ def fastq(path: str | Path, *, kind: Kind | None = None) -> Sequences:
             raise ValueError(f"{path}:{start + 1} is no record of four lines: @name, residues, +, qualities")
         if len(rest[0]) != len(rest[2]):
             raise ValueError(f"{path}:{start + 2} has {len(rest[0])} residues but {len(rest[2])} qualities")
+        if rest[1][1:].strip() not in ("", header[1:].strip()):
+            raise ValueError(
+                f"{path}:{start + 3} repeats another name, {rest[1][1:41]!r}, than that of the read, {header[1:41]!r}; "
+                "the file is damaged: a line is missing or there twice"
+            )
+        _check_residues(f"{path}:{start + 2}", rest[0])
+        if not QUALITIES.fullmatch(rest[2]):
+            raise ValueError(
+                f"{path}:{start + 4} has qualities that are no characters from '!' to '~': {rest[2]!r:.50}"
+            )
         records.append((header[1:].strip(), rest[0].upper()))
     return _sequences(records, kind, str(path))
+
+
+def _check_residues(where: str, residues: str) -> None:
+    if not RESIDUES.fullmatch(residues):
+        at = RESIDUES.match(residues)
+        assert at is not None, "it matches nothing, too"
+        raise ValueError(
+            f"{where} has {residues[at.end()]!r}, which is no residue; residues are letters, '*', '-' and '.'"
+        )
 
 
 def _sequences(records: list[tuple[str, str]], kind: Kind | None, path: str) -> Sequences:

@@ -51,6 +51,12 @@ def from_rows(
     missing = [each for each in [key, *said] if each not in rows[0]]
     if missing:
         raise ValueError(f"the rows have no column {missing[0]!r}; they have {', '.join(rows[0])}")
+    for i, row in enumerate(rows):
+        lacking = [each for each in [key, *said] if not isinstance(row, dict) or each not in row]
+        if lacking:
+            raise ValueError(
+                f"row {i} of the dataset has no column {lacking[0]!r}, which row 0 has; give all rows the same columns"
+            )
     class_names = {each: _class_names(dataset, each) for each in rows[0]}
     metadata = pd.DataFrame(
         {

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
 from seqmodels.data.kinds import as_kind, check_kind, suffix_of
+from seqmodels.data.strict_json import parsed
 from seqmodels.data.text import read_text
+from seqmodels.items import in_words
 from seqmodels.sequences import Kind, Sequences
 
 LINES = (".jsonl", ".ndjson")
@@ -30,7 +33,10 @@ def jsonl(path: str | Path, *, columns: str | None = None, kind: Kind | None = N
             ``"symbols"`` (of a string the characters), ``"text"`` (strings of a list are joined).
 
     Raises:
-        ValueError: names the line that is no JSON, or no sequence.
+        ValueError: names the line that is no JSON, or no sequence; whose sequence has another key than that of the
+            first line; that has a key twice, or an integer of thousands of digits.
+
+    A key of the metadata that some lines lack, and a label that is ``null``, are missing there, and warned of.
     """
     import pandas as pd
 
@@ -38,15 +44,22 @@ def jsonl(path: str | Path, *, columns: str | None = None, kind: Kind | None = N
     rows = _values(Path(path))
     if not rows:
         raise ValueError(f"{path} holds no values; there is nothing to model")
-    items, metadata = [], []
+    items, metadata, keys = [], [], []
     for where, value in rows:
         is_object = isinstance(value, dict)
-        key = _key_of_item(where, value, columns) if is_object else None
-        item = value[key] if is_object else value
+        keys.append(_key_of_item(where, value, columns) if is_object else None)
+        if keys[-1] != keys[0]:
+            first, here = (f"the key {key!r}" if key is not None else "no key" for key in (keys[0], keys[-1]))
+            raise ValueError(
+                f"{where} has its sequence under {here}, but {rows[0][0]} under {first}; give all lines the same keys, "
+                "or name one that all have with columns="
+            )
+        item = value[keys[-1]] if is_object else value
         if not isinstance(item, str | list):
-            raise ValueError(f"{where} is {json.dumps(item)[:50]}, which is no sequence; pass a string or a list")
+            raise ValueError(f"{where} is {in_words(item)}, which is no sequence; pass a string or a list")
         items.append(as_kind(_with_missing(item), kind, where))
-        metadata.append({name: each for name, each in value.items() if name != key} if is_object else {})
+        metadata.append({name: each for name, each in value.items() if name != keys[-1]} if is_object else {})
+    _check_metadata(Path(path), [where for where, _ in rows], metadata)
     table = pd.DataFrame(metadata, index=range(len(items)))
     try:
         return Sequences(items, metadata=table)
@@ -54,10 +67,31 @@ def jsonl(path: str | Path, *, columns: str | None = None, kind: Kind | None = N
         raise ValueError(f"{path}: {error}") from None
 
 
+def _check_metadata(path: Path, places: list[str], metadata: list[dict[str, Any]]) -> None:
+    """Warn of what some lines lack; raise ``ValueError`` for what says nothing of a sequence."""
+    for where, each in zip(places, metadata, strict=True):
+        for name in OF_SEQUENCES:
+            if isinstance(each.get(name), list | dict):
+                raise ValueError(f"{where} has a {name} that is {in_words(each[name])}; pass a string or a number")
+    for name in dict.fromkeys(name for each in metadata for name in each):
+        without = [
+            i
+            for i, each in enumerate(metadata)
+            if each.get(name) is None and (name in OF_SEQUENCES or name not in each)
+        ]
+        if without:
+            warnings.warn(
+                f"{path}: {len(without)} of {len(places)} have no {name!r}, the first is {places[without[0]]}; it is "
+                f"missing there: add it, or leave {name!r} out of all",
+                UserWarning,
+                stacklevel=3,
+            )
+
+
 def _values(path: Path) -> list[tuple[str, Any]]:
     """Each value with the place that an error names."""
     text = read_text(path)
-    whole = None if suffix_of(path) in LINES else _parsed(text)
+    whole, why = (None, None) if suffix_of(path) in LINES else _parsed(text, path)
     if isinstance(whole, list):
         return [(f"{path}, entry {i}", value) for i, value in enumerate(whole)]
     if isinstance(whole, dict):
@@ -65,21 +99,25 @@ def _values(path: Path) -> list[tuple[str, Any]]:
     values = []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
+            where = f"{path}:{number}"
             try:
-                values.append((f"{path}:{number}", json.loads(line)))
+                values.append((where, parsed(line, where)))
             except json.JSONDecodeError as error:
+                fault = error
+                if not values and why is not None and why.lineno > number:
+                    where, fault = f"{path}:{why.lineno}", why  # of one value over many lines
                 raise ValueError(
-                    f"{path}:{number} is no JSON ({error}); pass a value a line, or one array of sequences"
+                    f"{where} is no JSON ({fault}); pass a value a line, or one array of sequences"
                 ) from None
     return values
 
 
-def _parsed(text: str) -> Any:
-    """The one value of a text; None if it is no JSON, or values line by line."""
+def _parsed(text: str, path: Path) -> tuple[Any, json.JSONDecodeError | None]:
+    """The one value of a text; None, and why, if it is no JSON, or values line by line."""
     try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return None
+        return parsed(text, str(path)), None
+    except json.JSONDecodeError as error:
+        return None, error
 
 
 def _key_of_item(where: str, value: dict[str, Any], columns: str | None) -> str:

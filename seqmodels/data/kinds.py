@@ -45,9 +45,12 @@ def as_kind(item: Any, kind: Kind | None, where: str) -> Any:
         if kind == "symbols":
             return list(item)
         raise ValueError(f"{where} is text, which cannot be read as vectors; leave kind out")
-    array = np.asarray(item)
+    try:
+        array = np.asarray(item)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"{where} is no array of numbers ({error}); give each of its steps as many numbers") from None
     are_numbers = array.dtype.kind in "iufb"
-    if kind == "vectors" and are_numbers and array.ndim in (1, 2):
+    if kind == "vectors" and are_numbers and array.ndim in (1, 2) and array.size:
         return array.reshape(len(array), -1)
     if kind == "symbols" and (array.ndim == 1 or (array.ndim == 2 and array.shape[1] == 1)):
         return array.ravel() if are_numbers else item

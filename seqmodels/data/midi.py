@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from seqmodels.data.contents import read_bytes
+from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.sequences import Sequences
 
 LOWEST, N_KEYS = 21, 88  # of a piano: A0, the MIDI number 21, to C8
 DRUMS = 9  # the channel whose notes are instruments, not pitches
 PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
+MAX_BEATS = 100_000  # of a piece: 14 hours, at 120 a minute
+# A number of a MIDI file is bytes of 128 and more before its last, four at most; a title may have some in a row, too.
+ENDLESS_NUMBER = re.compile(rb"[\x80-\xff]{1024}")
 KEYS = tuple(f"{PITCH_CLASSES[n % 12]}{n // 12 - 1}" for n in range(LOWEST, LOWEST + N_KEYS))
 
 Note = tuple[int, int, int]  # MIDI number, first tick, tick of the release
@@ -35,11 +42,11 @@ def midi(path: str | Path, *, steps_per_beat: int = 4) -> Sequences:
 
     Raises:
         ImportError: mido is not installed.
-        ValueError: no MIDI file; one without notes, with notes that no piano has, or whose tracks are pieces of their
-            own (type 2).
+        ValueError: no MIDI file, or a damaged one; one without notes, with notes that no piano has, whose tracks are
+            pieces of their own (type 2), or that lasts more than ``MAX_BEATS``; a pipe or a device.
     """
-    if steps_per_beat < 1:
-        raise ValueError(f"steps_per_beat is {steps_per_beat}; pass at least 1")
+    if not isinstance(steps_per_beat, int | np.integer) or steps_per_beat < 1:
+        raise ValueError(f"steps_per_beat is {steps_per_beat!r}; pass a whole number, at least 1")
     path = Path(path)
     file = _read(path)
     if file.type == 2:
@@ -55,6 +62,14 @@ def midi(path: str | Path, *, steps_per_beat: int = 4) -> Sequences:
             f"{path} has the note {outside[0]}, but a piano has {LOWEST} to {LOWEST + N_KEYS - 1}; leave it out, or "
             "move it by octaves"
         )
+    n_beats = max(stop for _, _, stop in notes) // file.ticks_per_beat
+    if n_beats > MAX_BEATS:
+        raise ValueError(
+            f"{path} says that a note sounds until beat {min(n_beats, 10**15):,} or later, but a piece has "
+            f"{MAX_BEATS:,} at most; a time in it is damaged, or cut it into several pieces"
+        )
+    n_bytes = 8.0 * N_KEYS * n_beats * steps_per_beat
+    refuse_beyond_memory(f"{path} at {steps_per_beat} steps a beat", n_bytes, "pass a smaller steps_per_beat")
     scale = steps_per_beat / file.ticks_per_beat
     bounds = [(number - LOWEST, _nearest(a * scale), _nearest(b * scale)) for number, a, b in notes]
     bounds = [(key, first, max(stop, first + 1)) for key, first, stop in bounds]
@@ -91,12 +106,29 @@ def _notes(tracks: list[Any]) -> Iterator[Note]:
 
 def _read(path: Path) -> Any:
     mido = _mido()
+    raw = read_bytes(path)
+    if ENDLESS_NUMBER.search(raw):
+        raise ValueError(f"{path} cannot be read as a MIDI file: it has a number of a thousand bytes; it is damaged")
     try:
-        return mido.MidiFile(path)
-    except (OSError, EOFError, ValueError, IndexError, KeyError, mido.KeySignatureError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise ValueError(f"{path} cannot be read as a MIDI file: {str(error) or type(error).__name__}") from error
+        file = mido.MidiFile(file=io.BytesIO(raw))
+    except (OSError, EOFError, ValueError, TypeError, IndexError, KeyError, mido.KeySignatureError) as error:
+        said = "it is cut off" if isinstance(error, EOFError) else str(error) or type(error).__name__
+        raise ValueError(f"{path} cannot be read as a MIDI file: {said}; export it again") from error
+    n_there = _n_tracks(raw)
+    if n_there != len(file.tracks):
+        raise ValueError(
+            f"{path} says that it has {len(file.tracks)} tracks, but it has {n_there}, of which some would be lost; "
+            "export it again"
+        )
+    return file
+
+
+def _n_tracks(raw: bytes) -> int:
+    """How many chunks of a file that mido has read are tracks, whatever its header says."""
+    n, at = 0, 8 + int.from_bytes(raw[4:8])
+    while raw[at : at + 4] == b"MTrk":
+        n, at = n + 1, at + 8 + int.from_bytes(raw[at + 4 : at + 8])
+    return n
 
 
 def _mido() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -11,7 +12,10 @@ from urllib.parse import quote
 
 import numpy as np
 
+from seqmodels.data.contents import NEVER_TEXT, check_file, files_in, is_file
 from seqmodels.data.kinds import check_kind
+from seqmodels.data.npy import DAMAGED, in_one_line
+from seqmodels.display import listed
 from seqmodels.files import replaced
 from seqmodels.mapped import MappedArray
 from seqmodels.sequences import Kind, Sequences
@@ -60,7 +64,8 @@ def on_disk(
     Raises:
         FileNotFoundError: there is nothing at ``path``.
         ValueError: an empty folder, one with files of several formats, or with more files than a process may have open;
-            a file that is not what its ending says.
+            a file that is not what its ending says, or whose header says more or less than there is; a text with null
+            bytes; a pipe or a device; a table whose copy has no room on the disk.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -70,7 +75,7 @@ def on_disk(
     """
     check_kind(kind)
     root = Path(path)
-    files = [root] if root.is_file() else _files(root)
+    files = [root] if is_file(root) else _files(root)
     _allow_open_files(len(files))
     suffix = files[0].suffix.lower()
     if suffix in (*ARROW, *PARQUET):
@@ -79,17 +84,20 @@ def on_disk(
     elif suffix == ".npy":
         items = [_npy(file, kind) for file in files]
     elif suffix == ".bin":
-        items = [_tokens(file, np.dtype(dtype), kind) for file in files]
+        items = [_tokens(file, _integer_type(dtype), kind) for file in files]
     else:
         items = [_text(file) for file in files]
     names = [file.relative_to(root).as_posix() if root.is_dir() else file.name for file in files]
-    return Sequences(items, names=names)
+    try:
+        return Sequences(items, names=names)
+    except ValueError as error:
+        raise ValueError(f"{root}: {error} (the files are {listed(names)})") from None
 
 
 def _files(root: Path) -> list[Path]:
     if not root.is_dir():
         raise FileNotFoundError(f"there is no file or folder {root}")
-    files = sorted(file for file in root.rglob("*") if file.is_file() and file.name[0] != ".")
+    files = sorted(check_file(file) for file in files_in(root) if file.name[0] != ".")
     tables = [file for file in files if file.suffix.lower() in (*ARROW, *PARQUET)]
     if tables:  # beside them lie their copies
         files = [file for file in files if file.suffix.lower() != COPIED]
@@ -131,13 +139,35 @@ def _allow_open_files(n: int) -> None:
 def _npy(file: Path, kind: Kind | None) -> MappedArray:
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{file} cannot be mapped as NumPy's file: {error}") from None
-    if not isinstance(array, np.memmap) or array.ndim not in (1, 2) or not array.size:
-        raise ValueError(f"{file} has shape {np.shape(array)}; pass (T, D) vectors or (T,) symbols")
+    except DAMAGED as error:
+        raise ValueError(f"{file} cannot be mapped as NumPy's file: {in_one_line(error)}") from None
+    if not isinstance(array, np.memmap):
+        raise ValueError(f"{file} is an archive of arrays, which is not mapped; save each as .npy")
+    if array.ndim not in (1, 2) or not array.size:
+        raise ValueError(f"{file} has shape {array.shape}; pass (T, D) vectors or (T,) symbols")
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{file} holds {array.dtype}; save real numbers, (T, D) vectors or (T,) symbols")
+    n_more = file.stat().st_size - array.offset - array.nbytes
+    if n_more:
+        raise ValueError(
+            f"{file} goes on for {n_more:,} bytes after the array of shape {array.shape} that its header says: it has "
+            "several arrays, or is damaged; save each to a file of its own"
+        )
     stored = array.view(np.uint8) if array.dtype == bool else array
     assert isinstance(stored, np.memmap), "a view of one"
     return _of_kind(stored, file, kind)
+
+
+def _integer_type(dtype: str) -> np.dtype:
+    try:
+        integers = np.dtype(dtype)
+    except TypeError:
+        integers = np.dtype(object)
+    if integers.kind not in "iu":
+        raise ValueError(
+            f"dtype is {dtype!r}; pass that of the symbols of a .bin file: 'uint16', 'uint32', 'uint8', ..."
+        )
+    return integers
 
 
 def _tokens(file: Path, dtype: np.dtype, kind: Kind | None) -> MappedArray:
@@ -152,10 +182,15 @@ def _tokens(file: Path, dtype: np.dtype, kind: Kind | None) -> MappedArray:
 def _text(file: Path) -> MappedArray:
     n_bytes = file.stat().st_size
     with file.open("rb") as opened:
-        first = len(BYTE_ORDER_MARK) if opened.read(3) == BYTE_ORDER_MARK else 0
+        beginning = opened.read(8)
+    first = len(BYTE_ORDER_MARK) if beginning.startswith(BYTE_ORDER_MARK) else 0
     if n_bytes <= first:
         raise ValueError(f"{file} is empty; leave it out")
-    return MappedArray.of(np.memmap(file, np.uint8, "r", offset=first), is_text=True)
+    text = MappedArray.of(np.memmap(file, np.uint8, "r", offset=first), is_text=True)
+    if beginning.startswith(NEVER_TEXT) or not text.summary.lowest[0]:
+        what = "has null bytes" if not text.summary.lowest[0] else f"begins with {beginning!r}"
+        raise ValueError(f"{file} {what}, so it is no text in UTF-8; convert it first, for example with iconv")
+    return text
 
 
 def _of_kind(array: np.memmap, file: Path, kind: Kind | None) -> MappedArray:
@@ -186,6 +221,12 @@ def _copied_table(file: Path, columns: str | Sequence[str] | None, root: Path, c
         if not n_rows:
             raise ValueError(f"{file} has no rows; leave it out")
         whole = len(names) == 1 and _is_whole(schema.field(names[0]).type)
+        needed, free = 8 * n_rows * len(names), shutil.disk_usage(copy.parent).free
+        if needed > free:
+            raise ValueError(
+                f"{file} has {n_rows:,} rows of {len(names)} columns, whose copy takes {needed:,} bytes, but there are "
+                f"{free:,} free in {copy.parent}; pass cache= on another disk, or fewer columns"
+            )
         with replaced(copy) as partial:
             shape = (n_rows,) if whole else (n_rows, len(names))
             written = np.lib.format.open_memmap(partial, "w+", np.int64 if whole else np.float64, shape)
@@ -214,12 +255,11 @@ def _open_table(file: Path) -> Iterator[tuple[int, pyarrow.Schema, Batches]]:
     """The number of its rows, its schema, and what reads some columns a batch of rows at a time."""
     try:
         import pyarrow as pa
-        import pyarrow.parquet as pq
     except ImportError as error:
         raise ImportError("reading Parquet and Arrow needs pyarrow: pip install 'seqmodels[parquet]'") from error
     try:
         if file.suffix.lower() in PARQUET:
-            with pq.ParquetFile(file) as table:
+            with _opened_parquet(file) as table:
                 yield (
                     table.metadata.num_rows,
                     table.schema_arrow,
@@ -234,10 +274,20 @@ def _open_table(file: Path) -> Iterator[tuple[int, pyarrow.Schema, Batches]]:
             schema, batches = _record_batches(file)
             n_rows = sum(batch.num_rows for batch in batches)
             yield n_rows, schema, lambda names: _some_rows(file, names)
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
         raise ValueError(f"{file} is not what its ending says: {error}") from None
     finally:
         pa.default_memory_pool().release_unused()
+
+
+def _opened_parquet(file: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(file)
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"{file} is not what its ending says, or damaged: {error}") from None
 
 
 def _record_batches(file: Path, mapped: MappedArray | None = None) -> tuple[pyarrow.Schema, Iterator[Any]]:

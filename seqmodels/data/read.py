@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from seqmodels.data.audio import audio
+from seqmodels.data.contents import check_file, files_in, is_file
 from seqmodels.data.fasta import fasta, fastq
 from seqmodels.data.jsonl import jsonl
 from seqmodels.data.kinds import as_kind, check_kind, suffix_of
 from seqmodels.data.midi import midi
 from seqmodels.data.npy import npy
 from seqmodels.data.tables import read_table, table
-from seqmodels.data.text import NUMBERS, Unit, read_text, text
+from seqmodels.data.text import Unit, are_numbers, read_text, text
 from seqmodels.data.ts import ts
 from seqmodels.sequences import Kind, Sequences
 
@@ -31,6 +32,21 @@ RECORDINGS = (".wav",)
 MUSIC = (".mid", ".midi")
 TEXTS = (".txt", ".md")
 FORMATS = (TABLES, ARRAYS, FASTA, FASTQ, JSON, SERIES, RECORDINGS, MUSIC, TEXTS)
+# Endings of files that are neither read nor text, and what to do with them.
+_AS_TABLE = "save it as .csv, or read it with pandas and pass the frame: seqmodels.data.table(frame)"
+_AS_ARRAYS = "save its arrays as .npy or .npz: seqmodels.data.npy"
+_AS_WAV = "convert it first: ffmpeg -i in.mp3 out.wav"
+_AS_TEXT = "save its text as .txt"
+_UNPACKED = "unpack it first, or pack each file as .gz"
+NOT_READ = {
+    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".sav", ".dta", ".sas7bdat", ".rds"), _AS_TABLE),
+    **dict.fromkeys((".db", ".sqlite", ".avro", ".orc"), _AS_TABLE),
+    **dict.fromkeys((".h5", ".hdf5", ".mat", ".pkl", ".pickle", ".pt", ".pth", ".safetensors", ".nc"), _AS_ARRAYS),
+    **dict.fromkeys((".mp3", ".flac", ".ogg", ".opus", ".m4a", ".aac", ".aiff", ".mp4"), _AS_WAV),
+    **dict.fromkeys((".docx", ".doc", ".odt", ".pdf", ".rtf", ".epub"), _AS_TEXT),
+    **dict.fromkeys((".zip", ".tar", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst"), _UNPACKED),
+    **dict.fromkeys((".arrow", ".feather", ".bin"), "leave it on disk: seqmodels.data.on_disk"),
+}
 FILE = "file"  # the column of a folder's tables that names the file of a row
 Folders = Literal["label", "cluster"]
 
@@ -68,7 +84,8 @@ def read(
     Raises:
         FileNotFoundError: there is nothing at ``path``.
         ValueError: a folder without files to read, or with files of several formats; what the reader of the format
-            refuses; an argument that this format does not have.
+            refuses; an argument that this format does not have; a pipe or a device; a file whose ending says a format
+            that is not read (``.xlsx``), unless ``kind`` says that it is text.
     """
     check_kind(kind)
     if folders not in get_args(Folders):
@@ -77,7 +94,7 @@ def read(
     root = Path(path)
     if root.is_dir():
         return _read_folder(root, folders, options)
-    if not root.is_file():
+    if not is_file(root):
         raise FileNotFoundError(f"there is no file or folder {root}")
     return _read_file(root, options)
 
@@ -109,6 +126,8 @@ class Options:
 
 def _read_file(file: Path, options: Options) -> Sequences:
     suffix = suffix_of(file)
+    if suffix in NOT_READ and options.kind != "text":
+        raise ValueError(f"{file} ends in {suffix}, which is not read; {NOT_READ[suffix]}")
     if suffix in TABLES:
         return options.of_table(file)
     names = ("by", "time", "label", "cluster", *(() if suffix in JSON else ("columns",)))
@@ -133,7 +152,7 @@ def _read_file(file: Path, options: Options) -> Sequences:
         return audio(file)
     if suffix in MUSIC:
         return midi(file)
-    if options.kind in ("vectors", "symbols") and NUMBERS.fullmatch(read_text(file)):
+    if options.kind in ("vectors", "symbols") and are_numbers(read_text(file)):
         return options.of_table(file)
     texts = text(file, options.unit)
     if options.kind in (None, "text"):
@@ -153,7 +172,7 @@ def is_recordings(path: str | Path) -> bool:
 
 def is_text(path: str | Path) -> bool:
     """Whether ``read`` takes it for text, or it is a folder with no other files; also where there is nothing."""
-    return _suffixes(Path(path)) <= set(TEXTS)
+    return _suffixes(Path(path)) <= set(TEXTS) and suffix_of(Path(path)) not in NOT_READ
 
 
 def _suffixes(path: Path) -> set[str]:
@@ -184,7 +203,7 @@ def _files(root: Path) -> list[Path]:
     """The files of one format in a folder, in the order of their paths; files of no known format are passed over."""
     known = {suffix: suffixes for suffixes in FORMATS for suffix in suffixes}
     there = sorted(
-        (file for file in root.rglob("*") if file.is_file() and suffix_of(file) in known and file.name[0] != "."),
+        (check_file(file) for file in files_in(root) if suffix_of(file) in known and file.name[0] != "."),
         key=lambda file: file.relative_to(root).as_posix(),
     )
     if not there:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
+import csv
+import io
 import re
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from seqmodels.data.contents import check_file, check_text, read_bytes, unpacked_limit
 from seqmodels.data.kinds import check_kind, suffix_of
 from seqmodels.display import listed
 from seqmodels.sequences import Kind, Sequences
@@ -23,7 +26,11 @@ TIME_NAMES = ("time", "t", "date", "datetime", "timestamp", "time_stamp")
 DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}")
 DATE_PARTS = ("year", "month", "day", "hour", "minute", "second")  # columns that make one time
 LABEL_NAMES, CLUSTER_NAMES = ("label", "class"), ("cluster",)
+PARQUET = b"PAR1"  # the first and the last bytes of such a file
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+FIRST_LINES = re.compile(rb"\s*([^\r\n]*)(?:\r\n|\r|\n|)([^\r\n]*)")
 SEQUENCE = "sequence"  # the column that ``Sequences.to_frame`` writes
+MAX_COLUMNS = 10_000  # a row a step; more are rows in place of columns, or vectors that are better an array
 MAX_DISTINCT = 0.5  # of the rows: a column of words with more, and with spaces, is texts
 
 
@@ -61,8 +68,10 @@ def table(
             a row.
 
     Raises:
-        ValueError: a file that is no table; a column that is not there; no column left; a time that goes back where
-            all rows are one sequence.
+        ValueError: a file that is no table, or a pipe or a device; a line with more or fewer cells than the header, by
+            its number; more than ``MAX_COLUMNS``, or two of one name in a frame; a column that is not there; no column
+            left; a word among numbers that would make symbols of them; complex or infinite numbers; a time that goes
+            back where all rows are one sequence.
         ImportError: a Parquet file, and pyarrow is not installed.
 
     >>> import pandas as pd
@@ -76,6 +85,7 @@ def table(
     where = "the frame" if isinstance(source, pd.DataFrame) else str(source)
     frame = source.copy() if isinstance(source, pd.DataFrame) else read_table(Path(source))
     frame.columns = [str(column) for column in frame.columns]
+    _check_columns(where, list(frame.columns))
     if not len(frame):
         raise ValueError(f"{where} has no rows; pass a table with a row a step")
     named = [columns] if isinstance(columns, str) else list(columns or [])
@@ -85,17 +95,71 @@ def table(
     roles = _Roles(where, frame, set(named), by, time, label, cluster)
     chosen = named or roles.features(kind)
     if kind == "text" or (kind is None and len(chosen) == 1 and _are_texts(frame[chosen[0]])):
-        return roles.texts(chosen)
-    return Sequences.from_frame(
-        roles.frame,
-        by=roles.by,
-        columns=chosen[0] if roles.are_symbols(chosen, kind) else chosen,
-        time=roles.time,
-        time_unit=time_unit,
-        label=roles.label,
-        cluster=roles.cluster,
-        metadata=roles.metadata,
-    )
+        sequences = roles.texts(chosen)
+        warn_of_missing_labels(where, sequences)
+        return sequences
+    if kind is None and len(chosen) == 1:
+        roles.refuse_word_among_numbers(chosen[0])
+    _refuse_infinite(where, frame, chosen)
+    columns = chosen[0] if roles.are_symbols(chosen, kind) else chosen
+    try:
+        sequences = Sequences.from_frame(
+            roles.frame,
+            by=roles.by,
+            columns=columns,
+            time=roles.time,
+            time_unit=time_unit,
+            label=roles.label,
+            cluster=roles.cluster,
+            metadata=roles.metadata,
+        )
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    warn_of_missing_labels(where, sequences)
+    return sequences
+
+
+def _check_columns(where: str, columns: list[str]) -> None:
+    _check_width(where, len(columns))
+    twice = [name for name, n in Counter(columns).items() if n > 1]
+    if twice:
+        raise ValueError(f"{where} has two columns called {twice[0]!r}; give them different names")
+
+
+def _check_width(where: str, n_columns: int) -> None:
+    if n_columns > MAX_COLUMNS:
+        raise ValueError(
+            f"{where} has {n_columns:,} columns, but a table has a row a step and {MAX_COLUMNS:,} columns at most; "
+            "exchange its rows and columns, or save an array (T, D) as .npy"
+        )
+
+
+def _refuse_infinite(where: str, frame: pd.DataFrame, columns: list[str]) -> None:
+    types = dict(frame.dtypes)
+    reals = [column for column in columns if types[column].kind == "f"]
+    infinite = np.isinf(frame[reals].to_numpy(dtype=np.float64, na_value=np.nan))
+    if infinite.any():
+        row, column = np.argwhere(infinite)[0]
+        raise ValueError(
+            f"{where}: {reals[column]!r} is infinite in row {row}; correct it, or leave the cell empty where it is "
+            "missing"
+        )
+
+
+def warn_of_missing_labels(where: str, sequences: Sequences) -> None:
+    """Warn of sequences that have no label, where others have."""
+    import pandas as pd
+
+    if sequences.labels is None:
+        return
+    without = np.flatnonzero(pd.isna(pd.Series(sequences.labels, dtype=object)))
+    if len(without):
+        warnings.warn(
+            f"{where}: {len(without)} of {len(sequences)} sequences have no label, the first is "
+            f"{sequences.names[without[0]]!r}; a classifier is fitted to those that have one: x.take(mask)",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 # -- the roles of columns ------------------------------------------------------------------------------------
@@ -144,10 +208,18 @@ class _Roles:
             return
         parts = [name for name in DATE_PARTS if name in self._free()]
         if parts[:3] == list(DATE_PARTS[:3]) and "time" not in self.frame:
-            self.frame["time"] = pd.to_datetime(self.frame[parts])
+            try:
+                self.frame["time"] = pd.to_datetime(self.frame[parts])
+            except (ValueError, TypeError, OverflowError) as error:
+                raise ValueError(
+                    f"{self.where}: {', '.join(parts)} make no date in some row ({error}); correct it, or name what is "
+                    "to be modelled with columns="
+                ) from None
             self.frame, self.time = self.frame.drop(columns=parts), "time"
         else:
-            dates = {c: times for c in self._free() if (times := _dates(self.frame[c])) is not None}
+            types = dict(self.frame.dtypes)
+            others = [c for c in self._free() if not pd.api.types.is_numeric_dtype(types[c])]
+            dates = {c: times for c in others if (times := _dates(self.frame[c])) is not None}
             numbers = [
                 c
                 for c in self._free()
@@ -185,6 +257,8 @@ class _Roles:
         if codes.max() == 0 or np.bincount(codes[codes >= 0]).max() < 2:
             return  # one sequence, or one row each: all columns are constant
         for column in self._free():
+            if not _are_hashable(self.frame[column]):
+                continue
             if self.frame[column].groupby(codes).nunique(dropna=False).max() == 1:
                 if self.label is None and column.lower() in LABEL_NAMES:
                     self.label = column
@@ -199,10 +273,10 @@ class _Roles:
         """The columns that are modelled, if none are named; warns of those that are left out."""
         import pandas as pd
 
-        free = self._free()
-        numbers = [c for c in free if pd.api.types.is_numeric_dtype(self.frame[c]) and c not in self.disordered]
-        words = [c for c in free if _are_words(self.frame[c])]
-        rows = [c for c in numbers if _numbers_the_rows(self.frame[c])]
+        free, types = self._free(), dict(self.frame.dtypes)
+        numbers = [c for c in free if pd.api.types.is_numeric_dtype(types[c]) and c not in self.disordered]
+        words = [c for c in free if not pd.api.types.is_numeric_dtype(types[c]) and _are_words(self.frame[c])]
+        rows = [c for c in numbers if pd.api.types.is_integer_dtype(types[c]) and _numbers_the_rows(self.frame[c])]
         if len(rows) < len(numbers):
             numbers = [c for c in numbers if c not in rows]
         else:
@@ -217,9 +291,10 @@ class _Roles:
                 f"{self.where} has several columns that may be the {kind or 'symbols'}, {listed(chosen)}; name one "
                 "with columns="
             )
-        left_out = [c for c in free if c not in chosen]
+        modelled = set(chosen)
+        left_out = [c for c in free if c not in modelled]
         if left_out:
-            why = {**dict.fromkeys(rows, "numbers the rows"), **dict.fromkeys(words, "words")}
+            why = {**dict.fromkeys(rows, "numbers the rows"), **{c: self._words_in_words(c) for c in words}}
             why |= dict.fromkeys(self.disordered, "a time that goes back")
             said = [f"{c} ({why.get(c, 'no words, no numbers')})" for c in left_out]
             warnings.warn(
@@ -228,6 +303,21 @@ class _Roles:
                 stacklevel=3,
             )
         return chosen
+
+    def _words_in_words(self, column: str) -> str:
+        """What is said of a column of words that is left out."""
+        row = _word_among_numbers(self.frame[column])
+        return "words" if row is None else f"numbers, but for {self.frame[column].iloc[row]!r:.40} in row {row}"
+
+    def refuse_word_among_numbers(self, column: str) -> None:
+        """Raise ``ValueError`` for a column of numbers that one cell makes a column of words, and so symbols."""
+        row = _word_among_numbers(self.frame[column])
+        if row is not None:
+            raise ValueError(
+                f"{self.where}: {column!r} has {self.frame[column].iloc[row]!r:.40} in row {row}, which is no number, "
+                "among numbers; correct it, or leave the cell empty where it is missing; if they are words, pass "
+                "kind='symbols'"
+            )
 
     def are_symbols(self, chosen: list[str], kind: Kind | None) -> bool:
         """Whether the columns are one of symbols."""
@@ -286,6 +376,8 @@ def _dates(column: pd.Series) -> pd.Series | None:
 def _are_words(column: pd.Series) -> bool:
     import pandas as pd
 
+    if pd.api.types.is_numeric_dtype(column.dtype):
+        return False
     return isinstance(column.dtype, pd.CategoricalDtype) or pd.api.types.is_string_dtype(column.dropna())
 
 
@@ -295,6 +387,22 @@ def _are_texts(column: pd.Series) -> bool:
     if not _are_words(column) or isinstance(column.dtype, pd.CategoricalDtype):
         return False
     return column.nunique() > MAX_DISTINCT * len(column) and bool(column.dropna().str.contains(r"\s").mean() > 0.5)
+
+
+def _word_among_numbers(column: pd.Series) -> int | None:
+    """The first row with a word, where at least half of the cells that are not empty are numbers."""
+    import pandas as pd
+
+    if not _are_words(column) or isinstance(column.dtype, pd.CategoricalDtype):
+        return None
+    are_numbers = np.isfinite(pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan))
+    are_words = ~are_numbers & column.notna().to_numpy()
+    return int(np.argmax(are_words)) if 0 < are_words.sum() <= are_numbers.sum() else None
+
+
+def _are_hashable(column: pd.Series) -> bool:
+    """Whether its cells can be compared: no lists, as columns of Parquet files may hold."""
+    return column.dtype != object or not any(isinstance(cell, list | dict | set | np.ndarray) for cell in column)
 
 
 def _numbers_the_rows(column: pd.Series) -> bool:
@@ -312,40 +420,101 @@ def _numbers_the_rows(column: pd.Series) -> bool:
 
 def read_table(path: Path) -> pd.DataFrame:
     """A CSV or Parquet file; ``ValueError`` for one that is none."""
+    check_file(path)
+    return _read_parquet(path) if suffix_of(path) == ".parquet" else _read_csv(path)
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
     import pandas as pd
 
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    if suffix_of(path) == ".parquet":
-        try:
-            return pd.read_parquet(path)
-        except ImportError as error:
-            raise ImportError("reading Parquet needs pyarrow: pip install 'seqmodels[parquet]'") from error
-        except (ValueError, OSError) as error:
-            raise ValueError(f"{path} is not a Parquet file: {error}") from None
+    with path.open("rb") as file:
+        beginning = file.read(4)
+        file.seek(max(0, path.stat().st_size - 4))
+        if (beginning, file.read()) != (PARQUET, PARQUET):
+            raise ValueError(f"{path} does not begin and end with {PARQUET!r}, so it is no Parquet file, or cut off")
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8-sig")
-            if path.suffix == ".gz"
-            else open(path, encoding="utf-8-sig") as f
-        ):
-            first, second = f.readline(), f.readline()
-        separator = max(",;\t", key=first.count)
-        decimal = "," if separator == ";" and re.search(r"\d,\d", second) else "."
-        has_no_header = all(_is_number(cell) for cell in first.strip().split(separator))
+        _check_rows(path)
+        return pd.read_parquet(path)
+    except ImportError as error:
+        raise ImportError("reading Parquet needs pyarrow: pip install 'seqmodels[parquet]'") from error
+    except MemoryError:
+        raise ValueError(f"{path} does not fit into memory; leave it on disk: seqmodels.data.on_disk") from None
+    except (ValueError, OSError, TypeError, KeyError, NotImplementedError, OverflowError) as error:
+        raise ValueError(f"{path} is not a Parquet file, or a damaged one: {error}") from None
+
+
+def _check_rows(path: Path) -> None:
+    """Raise ``ValueError`` for a file that says it has far more cells than its bytes can hold."""
+    try:
+        import pyarrow.parquet as pq
+    except ImportError:
+        return  # another reader of pandas' has it, or none
+    n_packed = path.stat().st_size
+    said = pq.read_metadata(path)
+    n_bytes = 8 * said.num_rows * said.num_columns
+    if n_bytes > unpacked_limit(n_packed):
+        raise ValueError(
+            f"of {n_packed:,} bytes it unpacks to {n_bytes:,}, {said.num_rows:,} rows of {said.num_columns:,}, as "
+            "files do that are made to fill the memory; if it is meant so, leave it on disk: seqmodels.data.on_disk"
+        )
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    raw = read_bytes(path)
+    try:
+        check_text(path, raw)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a CSV in UTF-8: {error}") from None
+    lines = FIRST_LINES.match(raw.removeprefix(BYTE_ORDER_MARK))
+    assert lines is not None, "it matches nothing, too"
+    first, second = (line.decode() for line in lines.groups())
+    separator = max(",;\t", key=first.count)
+    decimal = "," if separator == ";" and re.search(r"\d,\d", second) else "."
+    _check_width(str(path), first.count(separator) + 1)
+    has_no_header = all(_is_number(cell) for cell in first.strip().split(separator))
+    try:
         frame = pd.read_csv(
-            path,
+            io.BytesIO(raw),
             sep=separator,
             decimal=decimal,
             header=None if has_no_header else "infer",
             encoding="utf-8-sig",
             skipinitialspace=True,
+            low_memory=False,  # or one column has numbers in one part and words in another
         )
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a CSV in UTF-8: {error}") from None
+    except MemoryError:
+        raise ValueError(f"{path} does not fit into memory; save it as Parquet, and leave it on disk") from None
+    except (ValueError, OverflowError) as error:  # of pandas' own, too
+        raise ValueError(f"{path} is not a CSV in UTF-8: {' '.join(str(error).split())}") from None
     if has_no_header:
         frame.columns = [f"x{i}" for i in range(frame.shape[1])]
+    _check_cells(path, raw, frame, separator)
     return frame
+
+
+def _check_cells(path: Path, raw: bytes, frame: pd.DataFrame, separator: str) -> None:
+    """Raise ``ValueError`` for lines with more cells than the header, or fewer, which pandas takes for missing."""
+    import pandas as pd
+
+    width = frame.shape[1]
+    if not frame.index.equals(pd.RangeIndex(len(frame))):
+        raise ValueError(
+            f"{path} has more cells in each line than its header has names, {width}; give every column a name"
+        )
+    if not len(frame) or not frame.iloc[:, -1].isna().any():
+        return
+    rows = csv.reader(io.TextIOWrapper(io.BytesIO(raw), "utf-8-sig", newline=""), delimiter=separator)
+    try:
+        for cells in rows:
+            if len(cells) < width and any(cell.strip() for cell in cells):
+                raise ValueError(
+                    f"{path}:{rows.line_num} has {len(cells)} cells, but the first line has {width}; write all of "
+                    "them, empty where a value is missing"
+                )
+    except csv.Error as error:
+        raise ValueError(f"{path}:{rows.line_num} is no line of a CSV: {error}") from None
 
 
 def _is_number(cell: str) -> bool:

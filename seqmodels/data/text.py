@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import re
@@ -14,11 +13,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from seqmodels.data.contents import decoded, files_in, is_file, read_bytes
 from seqmodels.mapped import MappedArray
 from seqmodels.sequences import Item, Sequences
 
 RECORD = re.compile(r">\s*\S.*")  # the header of a FASTA file
-NUMBERS = re.compile(r"[\d\s.,;eE+-]*\d[\d\s.,;eE+-]*")
+OF_NUMBERS, DIGIT = re.compile(r"[\d\s.,;eE+-]+"), re.compile(r"\d")
 RESIDUES = re.compile(r"[A-Za-z*-]+\s*(\n|$)")
 Unit = Literal["whole", "line", "paragraph"]
 
@@ -39,7 +39,8 @@ def text(path: str | Path, by: Unit = "whole") -> Sequences:
 
     Raises:
         FileNotFoundError: there is nothing at ``path``.
-        ValueError: a file is not UTF-8 (names the file and the byte), or nothing is left to read.
+        ValueError: a file is not UTF-8 or holds a null byte (names the file and the byte), is of another format or
+            damaged; a pipe or a device; nothing is left to read.
 
     A file that looks like FASTA, JSON or a table of numbers, whose headers, brackets or digits would be modelled, is
     warned of.
@@ -120,11 +121,11 @@ def _content(item: str | np.ndarray) -> tuple[tuple[int, ...], bytes]:
 
 
 def _files(path: Path) -> dict[str, Path]:
-    if path.is_file():
+    if is_file(path):
         return {path.name: path}
     if not path.is_dir():
         raise FileNotFoundError(f"there is no file or folder {path}")
-    files = {f.relative_to(path).as_posix(): f for f in path.rglob("*") if f.suffix.lower() == ".txt" and f.is_file()}
+    files = {f.relative_to(path).as_posix(): f for f in files_in(path) if f.suffix.lower() == ".txt"}
     if not files:
         raise ValueError(f"the folder {path} has no .txt file; pass the file itself if it has another ending")
     return dict(sorted(files.items()))
@@ -134,17 +135,10 @@ def read_text(file: Path) -> str:
     r"""A UTF-8 file, unpacked if it ends in ``.gz``, without a byte order mark, with ``\n`` at line ends.
 
     Raises:
-        ValueError: the file is not UTF-8; names the byte.
+        FileNotFoundError: there is no such file.
+        ValueError: the file is not UTF-8 or holds a null byte, which is named; what ``contents.read_bytes`` refuses.
     """
-    raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    try:
-        decoded = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{file} is not UTF-8: byte {raw[error.start]:#04x} at offset {error.start} ({error.reason}); "
-            "convert it first, for example with iconv"
-        ) from None
-    return decoded.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    return decoded(file, read_bytes(file)).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _checked_text(file: Path) -> str:
@@ -155,7 +149,7 @@ def _checked_text(file: Path) -> str:
         looks_like, ending = "FASTA, and its headers", ".fasta"
     elif first[:1] in ("[", "{") and _is_json(first):
         looks_like, ending = "JSON, and its brackets", ".jsonl"
-    elif NUMBERS.fullmatch(document):
+    elif are_numbers(document):
         looks_like, ending = "numbers, and their digits", ".csv"
     else:
         return document
@@ -167,10 +161,15 @@ def _checked_text(file: Path) -> str:
     return document
 
 
+def are_numbers(document: str) -> bool:
+    """Whether a text is numbers and what stands between them."""
+    return bool(OF_NUMBERS.fullmatch(document) and DIGIT.search(document))
+
+
 def _is_json(line: str) -> bool:
     try:
         return isinstance(json.loads(line), list | dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

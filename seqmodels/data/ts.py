@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from seqmodels.data.text import read_text
+from seqmodels.display import listed
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PAIR = re.compile(r"\(([^,()]*),([^,()]*)\)")  # (time, value)
+PAIR = re.compile(r"\s*\(([^,()]*),([^,()]*)\)\s*")  # (time, value)
+BETWEEN_PAIRS = re.compile(r"(?<=\)),(?=\s*\()")
+MISSING = ("?", "nan")
 
 
 def ts(path: str | Path) -> Sequences:
@@ -26,21 +30,33 @@ def ts(path: str | Path) -> Sequences:
     is ``(time, value)``, and all dimensions have one time a step.
 
     Raises:
-        ValueError: a file without ``@data``; a line that does not fit the header, by its number; dimensions of one
-            series that have different lengths.
+        ValueError: a file without ``@data``; a line that does not fit the header, by its number: a class that is not
+            among those of ``@classLabel``, another number of dimensions than ``@dimensions``, ``@univariate`` or the
+            line before say, another length than that of ``@equalLength true`` and ``@seriesLength``; a value that is no
+            finite number; dimensions of one series that have different lengths or times.
     """
     path = Path(path)
     header, rows = _parts(path, read_text(path))
-    has_class, has_target, has_times = (_is_set(header, name) for name in ("classlabel", "targetlabel", "timestamps"))
     items, times, labels = [], [], []
     for number, line in rows:
         where = f"{path}:{number}"
-        body, _, label = line.rpartition(":") if has_class or has_target else (line, "", "")
-        between = r"(?<=\))\s*:\s*(?=\()" if has_times else ":"  # times have colons, too
-        series = [_dimension(where, text, has_times) for text in re.split(between, body) if text.strip()]
+        body, label = _label(where, line, header)
+        between = r"(?<=\))\s*:\s*(?=\()" if header.has_times else ":"  # times have colons, too
+        series = [_dimension(where, text, header.has_times) for text in re.split(between, body)]
         lengths = [len(values) for _, values in series]
-        if not series or len(set(lengths)) > 1:
+        if len(set(lengths)) > 1:
             raise ValueError(f"{where} has dimensions of lengths {lengths}; one series has one length in all")
+        n_dimensions = header.n_dimensions or (items[0].shape[1] if items else len(series))
+        if len(series) != n_dimensions:
+            said = "the header says" if header.n_dimensions else f"the series before {'have' if items else 'has'}"
+            raise ValueError(f"{where} has {len(series)} dimensions, but {said} {n_dimensions}; separate them by ':'")
+        if header.length not in (None, lengths[0]):
+            raise ValueError(
+                f"{where} has {lengths[0]} steps, but the header says {header.length} of each (@seriesLength); correct "
+                "one of them, or write @equalLength false"
+            )
+        if any(not np.array_equal(series[0][0], there, equal_nan=True) for there, _ in series):
+            raise ValueError(f"{where} has dimensions of different times; make series of one dimension of them")
         frames = np.stack([values for _, values in series], axis=1)  # (T, D)
         seen = np.flatnonzero(~np.isnan(frames).all(axis=1))
         if not len(seen):
@@ -48,21 +64,68 @@ def ts(path: str | Path) -> Sequences:
         end = int(seen[-1]) + 1
         items.append(frames[:end])
         times.append(series[0][0][:end])
-        labels.append(label.strip())
+        labels.append(label)
     try:
         return Sequences(
             items,
-            labels=labels if has_class else None,
-            metadata=_targets(path, labels) if has_target and not has_class else None,
-            times=times if has_times else None,
+            labels=labels if header.has_class else None,
+            metadata=_targets(rows, path, labels) if header.has_target else None,
+            times=times if header.has_times else None,
         )
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{path}: {error} (series are counted from 0, in the lines after @data)") from None
 
 
-def _parts(path: Path, text: str) -> tuple[dict[str, str], list[tuple[int, str]]]:
-    """The header by its keys, in lower case, and the lines of the data by their numbers."""
-    header: dict[str, str] = {}
+@dataclass(frozen=True)
+class _Header:
+    """What the lines before ``@data`` say.
+
+    Args:
+        classes: those that may be; empty: any.
+        n_dimensions: of each series; None: not said.
+        length: of each series; None: they differ, or it is not said.
+    """
+
+    has_class: bool
+    has_target: bool
+    has_times: bool
+    classes: tuple[str, ...]
+    n_dimensions: int | None
+    length: int | None
+
+    @staticmethod
+    def of(path: Path, entries: dict[str, str]) -> _Header:
+        words = {key: value.split() for key, value in entries.items()}
+        true = {key for key, each in words.items() if [word.lower() for word in each[:1]] == ["true"]}
+        if {"classlabel", "targetlabel"} <= true:
+            raise ValueError(f"{path} has @classLabel true and @targetLabel true; a series ends with one of them")
+        one = 1 if "univariate" in true else None
+        said = _whole(path, words, "dimensions") or _whole(path, words, "dimension")
+        if one and said not in (None, one):
+            raise ValueError(f"{path} says @univariate true and {said} dimensions; correct one of them")
+        return _Header(
+            "classlabel" in true,
+            "targetlabel" in true,
+            "timestamps" in true,
+            tuple(words.get("classlabel", ())[1:]),
+            said or one,
+            _whole(path, words, "serieslength") if "equallength" in true else None,
+        )
+
+
+def _whole(path: Path, words: dict[str, list[str]], key: str) -> int | None:
+    """The number of an entry of the header; None: not said, or 0."""
+    said = words.get(key, [])
+    if not said:
+        return None
+    if not said[0].isdecimal() or len(said[0]) > 9:
+        raise ValueError(f"{path} says @{key} {said[0]!r:.40}, which is no whole number; correct it")
+    return int(said[0]) or None
+
+
+def _parts(path: Path, text: str) -> tuple[_Header, list[tuple[int, str]]]:
+    """The header, and the lines of the data by their numbers."""
+    entries: dict[str, str] = {}
     lines = [(i, line.strip()) for i, line in enumerate(text.split("\n"), start=1)]
     kept = [(i, line) for i, line in lines if line and not line.startswith("#")]
     for k, (number, line) in enumerate(kept):
@@ -72,34 +135,77 @@ def _parts(path: Path, text: str) -> tuple[dict[str, str], list[tuple[int, str]]
         if key.lower() == "data":
             if k + 1 == len(kept):
                 raise ValueError(f"{path} has no series after @data")
-            return header, kept[k + 1 :]
-        header[key.lower()] = value.strip()
+            return _Header.of(path, entries), kept[k + 1 :]
+        if key.lower() in entries:
+            raise ValueError(f"{path}:{number} has @{key} a second time; leave one out")
+        entries[key.lower()] = value.strip()
     raise ValueError(f"{path} has no line @data; it is no .ts file")
 
 
-def _is_set(header: dict[str, str], name: str) -> bool:
-    return header.get(name, "false").lower().split()[:1] == ["true"]
+def _label(where: str, line: str, header: _Header) -> tuple[str, str]:
+    """The dimensions of a series, and its class or number, which come last."""
+    if not (header.has_class or header.has_target):
+        return line, ""
+    body, colon, label = line.rpartition(":")
+    label = label.strip()
+    if not colon or not label or label == "?":
+        raise ValueError(f"{where} has no {'class' if header.has_class else 'number'} after its last ':'; add it")
+    if header.has_class and header.classes and label not in header.classes:
+        raise ValueError(
+            f"{where} has the class {label!r:.60}, but the header says {listed(header.classes)}; correct one of them"
+        )
+    return body, label
 
 
 def _dimension(where: str, text: str, has_times: bool) -> tuple[np.ndarray, np.ndarray]:
     """``(T,)`` times, or numbers of the steps, and ``(T,)`` values."""
+    if not text.strip():
+        raise ValueError(f"{where} has a dimension without values; write ? for each that is missing")
+    if not has_times:
+        values = [_value(where, value) for value in text.split(",")]
+        return np.arange(float(len(values))), np.array(values)
+    pairs = [PAIR.fullmatch(pair) for pair in BETWEEN_PAIRS.split(text)]
+    if None in pairs:
+        raise ValueError(
+            f"{where} has what is no (time, value): {text.strip()!r:.60}; the header says @timeStamps true"
+        )
+    said = [(pair[1].strip(), pair[2]) for pair in pairs if pair is not None]
+    values = [_value(where, value) for _, value in said]
+    return _times(where, [time for time, _ in said]), np.array(values)
+
+
+def _times(where: str, said: list[str]) -> np.ndarray:
+    """``(T,)`` numbers or dates."""
     import pandas as pd
 
-    pairs = PAIR.findall(text) if has_times else [(str(t), value) for t, value in enumerate(text.split(","))]
     try:
-        values = np.array([np.nan if v.strip() in ("?", "NaN", "nan") else float(v) for _, v in pairs])
+        return np.array([float(time) for time in said])
+    except ValueError:
         try:
-            return np.array([float(t) for t, _ in pairs]), values
-        except ValueError:
-            return pd.to_datetime([t.strip() for t, _ in pairs]).to_numpy(), values
-    except ValueError as error:
-        raise ValueError(f"{where} has a value that is no number ({error}); write ? for one that is missing") from None
+            return pd.to_datetime(said).to_numpy()
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(f"{where} has a time that is no number and no date: {error}") from None
 
 
-def _targets(path: Path, labels: list[str]) -> pd.DataFrame:
+def _value(where: str, text: str) -> float:
+    """NaN: missing."""
+    text = text.strip()
+    if text.lower() in MISSING:
+        return np.nan
+    try:
+        value = float(text)
+    except ValueError:
+        value = np.inf
+    if not np.isfinite(value) or "_" in text:
+        raise ValueError(
+            f"{where} has a value that is no number, or an infinite one: {text!r:.60}; write ? for one that is missing"
+        )
+    return value
+
+
+def _targets(rows: list[tuple[int, str]], path: Path, labels: list[str]) -> pd.DataFrame:
     import pandas as pd
 
-    try:
-        return pd.DataFrame({"target": [float(label) for label in labels]})
-    except ValueError as error:
-        raise ValueError(f"{path} has a target that is no number: {error}") from None
+    return pd.DataFrame(
+        {"target": [_value(f"{path}:{number}", label) for (number, _), label in zip(rows, labels, strict=True)]}
+    )

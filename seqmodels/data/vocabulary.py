@@ -12,6 +12,8 @@ from typing import Self
 
 import numpy as np
 
+from seqmodels.data.strict_json import parsed
+from seqmodels.data.text import read_text
 from seqmodels.files import write_text
 
 
@@ -121,7 +123,10 @@ class Vocabulary:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The vocabulary that ``save`` wrote; ``ValueError`` for another file."""
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        try:
+            content = parsed(read_text(Path(path)), str(path))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} is no JSON ({error}); pass a file that Vocabulary.save wrote") from None
         if (
             not isinstance(content, dict)
             or content.keys() != {"tokens", "unknown"}
@@ -130,4 +135,7 @@ class Vocabulary:
             or not isinstance(content["unknown"], str | None)
         ):
             raise ValueError(f"{path} is no vocabulary; pass a file that Vocabulary.save wrote")
-        return cls(tuple(content["tokens"]), content["unknown"])
+        try:
+            return cls(tuple(content["tokens"]), content["unknown"])
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None

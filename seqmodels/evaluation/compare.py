@@ -20,7 +20,7 @@ from seqmodels.evaluation.reference import Reference, fit_reference
 from seqmodels.evaluation.search import Grid, Search, trials_frame
 from seqmodels.evaluation.table import comparison_frame
 from seqmodels.evaluation.unseen import n_unseen, open_alphabets
-from seqmodels.mapped import parts_of
+from seqmodels.mapped import MappedArray, parts_of
 from seqmodels.measure import IncomparableError, check_comparable
 from seqmodels.model import SequenceModel
 from seqmodels.preparation import Data
@@ -111,6 +111,8 @@ def compare(
     """
     base_name = _check_models(models, baseline)
     parts = DataParts.from_arguments(X, y, test, validation)
+    _refuse_missing("test", parts.test)
+    _refuse_missing("validation", parts.held_out)
     clusters = _clusters_of(parts.test.scored, cluster)
     plan = FitPlan(seeds, budget, Search(search) if isinstance(search, Mapping) else search, random_state)
     plan.check(models, has_train=parts.train is not None)
@@ -225,6 +227,18 @@ def _check_models(models: Mapping[str, SequenceModel], baseline: str | None) -> 
     if base_name not in models:
         raise ValueError(f"baseline {base_name!r} is not among the models: {', '.join(models)}")
     return base_name
+
+
+def _refuse_missing(name: str, part: Data | None) -> None:
+    """Raise ``ValueError`` for a part in which every value is missing, to which every model gives 0.0 nats."""
+    if part is None or part.scored.kind != "vectors":
+        return
+    counts = (x.summary.n_missing if isinstance(x, MappedArray) else np.isnan(x).sum(axis=0) for x in part.scored)
+    if all((n == len(x)).all() for n, x in zip(counts, part.scored, strict=True)):
+        raise ValueError(
+            f"every value of the {name} part is missing, so that every model would score 0.0 nats; pass sequences with "
+            "values"
+        )
 
 
 def _check_prequential(prequential: bool | int, parts: DataParts) -> None:

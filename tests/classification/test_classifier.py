@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import multivariate_normal
 
@@ -258,3 +259,21 @@ def test_what_cannot_be_held_out_is_refused() -> None:
         GenerativeClassifier(DENSITY).cross_val_predict(X, y, n_folds=1)
     with pytest.raises(ValueError, match="the label 'other' has one sequence only"):
         GenerativeClassifier(DENSITY).cross_val_predict(X, ["other", *y[1:]])
+
+
+@pytest.mark.parametrize("missing", [np.nan, None, pd.NaT, pd.NA, np.datetime64("NaT")], ids=repr)
+def test_a_label_that_is_missing_is_no_class(missing: Any) -> None:
+    X, y = walks(12)
+    labels = [*y[:-1], missing]
+    said = "sequence 11 has no label .*, as have 1 of 12; leave them out"
+    with pytest.raises(ValueError, match=said):
+        GenerativeClassifier(DENSITY).fit(X, labels)
+    with pytest.raises(ValueError, match=said):
+        GenerativeClassifier(DENSITY).fit(sm.Sequences(X, labels=labels))
+    with pytest.raises(ValueError, match=said):
+        fitted().score(X, labels)
+
+
+def test_labels_of_lists_are_refused() -> None:
+    with pytest.raises(ValueError, match="labels are lists of different lengths; pass one word or number"):
+        GenerativeClassifier(DENSITY).fit(walks(6)[0], [["a"], ["a", "b"]] * 3)

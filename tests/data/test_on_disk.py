@@ -6,6 +6,7 @@ import os
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,27 @@ def test_files_that_are_refused(content: bytes, name: str, message: str, tmp_pat
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         on_disk(tmp_path / name)
+
+
+def test_a_copy_that_the_disk_has_no_room_for_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    pq.write_table(pa.table({"a": [0.5, 1.5]}), tmp_path / "x.parquet")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=15))
+    with pytest.raises(
+        ValueError, match=r"x.parquet has 2 rows of 1 columns, whose copy takes 16 bytes, but there are 15"
+    ):
+        on_disk(tmp_path / "x.parquet")
+    (tmp_path / "y.parquet").write_bytes((tmp_path / "x.parquet").read_bytes()[:-6])
+    with pytest.raises(ValueError, match=r"y.parquet is not what its ending says"):
+        on_disk(tmp_path / "y.parquet")
+
+
+def test_the_type_of_tokens_is_that_of_integers(tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(bytes(8))
+    for dtype in ("float32", "object", "U2", "tokens"):
+        with pytest.raises(ValueError, match=f"dtype is '{dtype}'; pass that of the symbols of a .bin file"):
+            on_disk(tmp_path / "x.bin", dtype=dtype)
 
 
 def test_folders_that_are_refused(tmp_path: Path) -> None:

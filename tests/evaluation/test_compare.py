@@ -128,6 +128,16 @@ def test_different_measures_do_not_share_a_table(draws):
         sm.compare(models, train, test=test)
 
 
+def test_a_part_without_a_value_is_refused(draws):
+    """Every model gives it 0.0 nats."""
+    (train, test), _ = draws
+    nothing = [np.full((4, 2), np.nan)] * 3
+    with pytest.raises(ValueError, match=r"every value of the test part is missing, so that every model would score 0"):
+        sm.compare(hmms(), train, test=nothing)
+    with pytest.raises(ValueError, match=r"every value of the validation part is missing"):
+        sm.compare(hmms(), train, test=test, validation=nothing)
+
+
 def test_parts_are_dithered_alike_or_not_at_all():
     rng = np.random.default_rng(0)
     train, test = (sm.Sequences([rng.choice(v, (60, 1)) for _ in range(6)]) for v in ([0.0, 0.3, 1.3], [0.0, 1.0, 2.0]))
