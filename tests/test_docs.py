@@ -15,18 +15,24 @@ import matplotlib
 import numpy as np
 import pytest
 import typer
-from matplotlib import pyplot
 
 import seqmodels as sm
 from seqmodels.cli import app
+from tests.pages import (
+    CONTRIBUTING,
+    PAGES,
+    README,
+    ROOT,
+    WITH_COMMANDS,
+    blocks,
+    commands,
+    make_files,
+    run_page,
+    unattached,
+)
 
-ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
-CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-PAGES = [README, CONTRIBUTING, *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
-BUDGET = re.compile(r"max_(seconds|steps)=\d+")
 WITH_CODE = [page for page in PAGES if CODE.search(page.read_text(encoding="utf-8"))]
 WRITTEN = {"report.html": 10_000, "alignment.png": 1_000}  # least bytes of what a page writes
 
@@ -37,11 +43,11 @@ def name_of(page: Path) -> str:
 
 COMMANDS = sorted(
     {
-        (line.strip(), name_of(page))
+        (line, name_of(page))
         for page in PAGES
-        for block in SHELL.findall(page.read_text(encoding="utf-8"))
-        for line in block.replace("\\\n", " ").splitlines()
-        if line.strip() and not line.startswith("#")
+        for block in blocks(page)
+        if block.language == "sh"
+        for line in commands(block)
     }
 )
 
@@ -63,27 +69,23 @@ def test_every_block_is_found() -> None:
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the pages call ``book.txt`` and ``recordings/``."""
-    soundfile = pytest.importorskip("soundfile")
+    pytest.importorskip("soundfile")
     folder = tmp_path_factory.mktemp("files")
-    (folder / "book.txt").write_text("It was the best of times, it was the worst of times. " * 60)
-    (folder / "recordings").mkdir()
-    spoken = sm.data.speech(24, 8, syllables=(1, 2))
-    for i, (waveform, speaker) in enumerate(zip(spoken.sequences, spoken.sequences.metadata["speaker"], strict=True)):
-        label = ("zero", "one")[i % 2]
-        soundfile.write(folder / f"recordings/{label}_{speaker}_{i}.wav", np.asarray(waveform)[:, 0], 8000)
+    make_files(folder)
     return folder
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)  # recipes of CONTRIBUTING.md among them
 def test_code_of_a_page(page: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for file in files.iterdir():
-        (tmp_path / file.name).symlink_to(file)
+    if page not in WITH_COMMANDS:  # a page with commands makes its files, and begins in an empty folder
+        for file in files.iterdir():
+            (tmp_path / file.name).symlink_to(file)
     matplotlib.use("agg")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the made-up data may be too easy
-        run(page)
-    pyplot.close("all")
+        differences = run_page(page)
+    assert not differences, "\n\n".join(differences)
     text = page.read_text(encoding="utf-8")
     for name, smallest in WRITTEN.items():
         if any(name in code for code in CODE.findall(text)):
@@ -111,13 +113,10 @@ def test_a_job_is_a_dozen_lines_to_its_picture_and_a_command(page: Path) -> None
     assert any(line.startswith("seqmodels ") for shell in SHELL.findall(text) for line in shell.splitlines())
 
 
-def run(page: Path) -> None:
-    """The blocks of one page, in order, in one namespace; errors say file and line."""
-    text, namespace = page.read_text(encoding="utf-8"), dict[str, Any](__name__="page")
-    for block in CODE.finditer(text):
-        at = text.count("\n", 0, block.start(1))
-        code = BUDGET.sub("max_steps=2", block[1])
-        exec(compile("\n" * at + code, str(page), "exec", dont_inherit=True), namespace)
+def test_what_is_shown_is_printed_by_the_block_before_it() -> None:
+    alone = {name_of(page): texts for page in PAGES if (texts := unattached(page))}
+    assert list(alone) == ["README.md"]
+    assert [text.split(":")[0] for text in alone["README.md"]] == ["ValueError"]  # the next test raises it
 
 
 def test_the_error_shown_is_the_error_raised() -> None:
