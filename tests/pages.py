@@ -5,11 +5,11 @@ else is to be known of it (it is in the page's source, and no reader of the site
 
     <!-- shown output: slow; part; any "fit s"; within 0.01 -->
 
-``slow``: tests do not compare it, ``python -m tests.pages`` does. ``part``: lines in a row, of more that are printed.
+``slow``: tests do not compare it, ``python -m tests.pages`` does. ``part``: of more that is printed.
 ``any "NAME"``: a column of a table whose values differ from machine to machine. ``within X``: numbers may differ by so
 much. Without that, numbers that have a decimal point agree if they do to one unit of the last digit shown or to
-1e-5 of their size (sums in float32 depend on their order), and whole numbers if they are equal. White space does not
-count, but lines do.
+1e-5 of their size (sums in float32 depend on their order), and whole numbers if they are equal. White space and the
+ends of lines do not count.
 
 ``python -m tests.pages [PAGE ..]`` runs pages with the budgets that they have, and shell blocks by a real shell, in an
 empty folder each, and compares all shown output: some 15 minutes. Tests shorten budgets, and call commands within
@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from matplotlib import pyplot
@@ -85,7 +86,7 @@ class Shown:
 
     def differs_from(self, printed: str) -> str:
         """How the output that was ``printed`` differs, in a few lines; empty where it does not."""
-        shown, found = _lines(self.text, self.columns), _lines(printed, self.columns)
+        shown, found = _words(self.text, self.columns), _words(printed, self.columns)
         starts = range(len(found) - len(shown) + 1) if self.part else [0]
         if self.part or len(found) == len(shown):
             if any(all(map(self._agree, shown, found[at:])) for at in starts):
@@ -104,21 +105,18 @@ class Shown:
         return abs(a - b) <= max(self.within, 1.001 * unit, OF_SIZE * abs(b) if point else 0.0)
 
 
-def _lines(text: str, columns: tuple[str, ...]) -> list[str]:
-    """Lines that are not blank, with single spaces; below the name of one of ``columns`` a star in place of values."""
-    lines, spans = [], list[tuple[int, int]]()
+def _words(text: str, columns: tuple[str, ...]) -> list[str]:
+    """The words of a text; below the name of one of ``columns``, up to a blank line, a star in place of values."""
+    words, spans = [], list[tuple[int, int]]()
     for line in text.splitlines():
         if not line.strip():
             spans = []
             continue
         named = [match.span() for name in columns for match in re.finditer(rf"(?<!\S){re.escape(name)}(?!\S)", line)]
-        words = [
-            "*" if any(a < word.end() and word.start() < b for a, b in spans) else word[0]
-            for word in re.finditer(r"\S+", line)
-        ]
+        for word in re.finditer(r"\S+", line):
+            words.append("*" if any(a < word.end() and word.start() < b for a, b in spans) else word[0])
         spans = named or spans
-        lines.append(" ".join(words))
-    return lines
+    return words
 
 
 @dataclass(frozen=True)
@@ -201,16 +199,16 @@ def run_python(block: Block, namespace: dict[str, Any], *, shorten: bool) -> str
 
 
 def run_commands(block: Block) -> str:
-    """What its commands print, called one after the other in this process, with two steps of training."""
+    """What its commands print, called one after the other in this process, with two steps of training and no report."""
     printed = ""
     for line in commands(block):
         tool, *words = shlex.split(line, comments=True)
         assert tool == "seqmodels", f"{block.place}: {line}"
-        if re.search(r"--(seconds|steps) \d", line):
-            words = shlex.split(re.sub(r"--(seconds|steps) \d+", "--steps 2", line), comments=True)[1:]
-        elif words[0] == "compare":
-            words += ["--steps", "2"]
-        result = CliRunner().invoke(app, words)
+        saved = words[0] == "classify" and Path(words[1]).suffix  # the name of a file, not of a family to be fitted
+        if words[0] in ("fit", "compare", "choose", "classify") and not saved:  # of an option twice the last one counts
+            words = [w.replace("--seconds", "--steps") for w in words] + ["--steps", "2"]
+        with mock.patch("seqmodels.evaluation.run.draw"):  # which takes seconds, and has tests of its own
+            result = CliRunner().invoke(app, words)
         if result.exit_code:
             raise RuntimeError(f"{block.place}: {line}\nended with {result.exit_code}: {result.output}")
         printed += result.stdout
