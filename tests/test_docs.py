@@ -171,13 +171,18 @@ def anchors(page: Path) -> set[str]:
     return {*written, *(re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", h).strip().lower()) for h in plain)}
 
 
+def documented(page: Path) -> set[str]:
+    """The objects whose docstrings a page has, which are anchors too."""
+    return set(re.findall(r"^::: (seqmodels\.[\w.]+)$", page.read_text(encoding="utf-8"), re.MULTILINE))
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
-        for link, anchor in re.findall(r"\]\(([^):#]+\.md|)(?:#([\w-]+))?\)", page.read_text(encoding="utf-8")):
+        for link, anchor in re.findall(r"\]\(([^):#]+\.md|)(?:#([\w.-]+))?\)", page.read_text(encoding="utf-8")):
             target = page.parent / link if link else page
             assert target.exists(), f"{name_of(page)}: {link}"
-            if anchor and target.name != "reference.md":  # whose anchors are the names of what it documents
-                assert anchor in anchors(target), f"{name_of(page)}: {link}#{anchor}"
+            if anchor:
+                assert anchor in anchors(target) | documented(target), f"{name_of(page)}: {link}#{anchor}"
 
 
 PATH = re.compile(r"`((?:[\w.-]+/)+|(?:[\w.-]+/)*[\w-]+\.py)`")  # `hmm/inference/`, `model.py`
@@ -220,10 +225,28 @@ def test_every_page_is_in_the_navigation() -> None:
     assert pages | {"experiments.md"} == nav  # which `make experiments` writes
 
 
-def test_every_public_name_is_in_the_reference() -> None:
-    text = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
-    described = set(re.findall(r"^::: seqmodels\.(?:\w+\.)*(\w+)$", text, re.MULTILINE))
-    assert described >= set(sm.__all__) - {"__version__", "adapt", "data", "distributed", "presets"}
+REFERENCE = sorted((ROOT / "docs/reference").glob("*.md"))
+MOST_NAMES = 30  # on one page of the reference, which would be too long to scroll
+
+
+def test_every_public_name_is_in_the_reference_once() -> None:
+    described = [name for page in REFERENCE for name in documented(page)]
+    assert len(described) == len(set(described))
+    named = {name.rpartition(".")[2] for name in described}
+    assert named >= set(sm.__all__) - {"__version__", "adapt", "data", "distributed", "presets"}
+    assert max(len(documented(page)) for page in REFERENCE) <= MOST_NAMES
+
+
+def test_the_index_of_the_reference_has_a_link_to_every_name() -> None:
+    index = ROOT / "docs/reference/index.md"
+    links = re.findall(r"\]\((\w+\.md)#(seqmodels[\w.]+)\)", index.read_text(encoding="utf-8"))
+    assert sorted(links) == sorted((page.name, name) for page in REFERENCE for name in documented(page))
+
+
+def test_the_site_is_dark_where_the_system_is() -> None:
+    palette = re.findall(r'- media: "(.*)"\n +scheme: (\w+)', (ROOT / "mkdocs.yml").read_text())
+    system, light, dark = "(prefers-color-scheme)", "(prefers-color-scheme: light)", "(prefers-color-scheme: dark)"
+    assert palette == [(system, "default"), (light, "default"), (dark, "slate")]  # what holds at first is the first
 
 
 def test_nothing_is_fetched_by_the_site() -> None:
