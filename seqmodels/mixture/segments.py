@@ -7,9 +7,10 @@ Segments end with the byte of a cut, and the last with the end of the text. With
 
     G_k(c) = p_k(the symbols before x_c) p_k(the next symbol is in S_k(x_c) | them)
 
-where ``S_k(x_c)`` are, of ``BPE``, all pieces that begin with ``x_c``, and of ``Bytes`` and ``Characters`` the one symbol
-that the text has there (``Characters`` could also spell a known character as a raw byte; only its usual spelling counts),
-and at the end ``p_k`` of all symbols, a segment has the probability ``p_k(segment | past) = G_k(c_j) / G_k(c_{j-1})``.
+where ``S_k(x_c)`` are, of ``BPE``, all pieces that begin with ``x_c``, and of ``Bytes`` and ``Characters`` the one
+symbol that the text has there (``Characters`` could also spell a known character as a raw byte; only its usual
+spelling counts), and at the end ``p_k`` of all symbols, a segment has the probability
+``p_k(segment | past) = G_k(c_j) / G_k(c_{j-1})``.
 
 No segment that may follow a past is the beginning of another, since each ends with its first cut. Their probabilities
 by one model are those of events that exclude each other, so they sum to one at most, and so do those of any mixture

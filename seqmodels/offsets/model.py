@@ -134,10 +134,10 @@ class LatentOffset(WrappedModel):
     def enrol(self, X: Any, y: Any = None, *, steps: int = 0, lr: float = 1e-3) -> Self:
         """The model of this speaker: a fitted model whose prior is the posterior given these sequences.
 
-        They are not scored. All are taken to be of one speaker, whatever clusters they name: the offset of recording i is
-        ``b_s + d_i``, with one ``b_s`` of the speaker and a ``d_i ~ N(0, W)`` of each recording. What is learned is the
-        posterior ``N(m, C)`` of ``b_s``; that of a new recording is ``N(m, C + W)`` before its first frame. No sequences
-        at all change nothing. What the model knew of scales counts as 20 frames (a Dirichlet prior).
+        They are not scored. All are taken to be of one speaker, whatever clusters they name: the offset of recording i
+        is ``b_s + d_i``, with one ``b_s`` of the speaker and a ``d_i ~ N(0, W)`` of each recording. What is learned is
+        the posterior ``N(m, C)`` of ``b_s``; the offset of a new recording is ``N(m, C + W)`` before its first frame.
+        No sequences at all change nothing. What the model knew of scales counts as 20 frames (a Dirichlet prior).
 
         Args:
             X: sequences as for ``score``, perhaps none.
