@@ -25,6 +25,7 @@ from tests.pages import (
     README,
     ROOT,
     WITH_COMMANDS,
+    Shown,
     blocks,
     commands,
     make_files,
@@ -121,6 +122,32 @@ def test_what_is_shown_is_printed_by_the_block_before_it() -> None:
     alone = {name_of(page): texts for page in PAGES if (texts := unattached(page))}
     assert list(alone) == ["README.md"]
     assert [text.split(":")[0] for text in alone["README.md"]] == ["ValueError"]  # the next test raises it
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "agree"),
+    [
+        ("score -3.366", "score  -3.3657", True),  # spaces, and digits that are not shown
+        ("score -3.366", "score -3.217", False),
+        ("score -3.366", "score -3.369", False),
+        ("8341.760", "8341.784", True),  # 3e-6 of it
+        ("5 steps", "6 steps", False),  # a whole number
+        ("from 2024-05-01 to", "from 2024-05-01 08:00:00 to", False),
+        ("a b\n  c", "a\nb c", True),
+        ("model  fit s\n  hmm    9.1 1.5", "model fit s\n  hmm  12.9 1.5", True),  # the column below "fit s"
+        ("model  fit s\n  hmm    9.1 1.5", "model fit s\n  hmm  12.9 1.7", False),
+    ],
+)
+def test_numbers_agree_to_what_is_shown(shown: str, printed: str, agree: bool) -> None:
+    assert (Shown.of(shown, 'any "fit s"').differs_from(printed) == "") == agree
+
+
+def test_a_part_is_shown_of_more_and_within_what_is_said() -> None:
+    assert Shown.of("1.0 b", "part; within 0.2").differs_from("a 1.1 b c") == ""
+    assert Shown.of("1.0 b", "part").differs_from("a 1.2 b c")
+    assert Shown.of("1.0 b", None).differs_from("a 1.0 b c")
+    with pytest.raises(ValueError, match="'slwo'; it may be"):
+        Shown.of("", "slwo")
 
 
 def test_the_error_shown_is_the_error_raised() -> None:
