@@ -591,6 +591,7 @@ class SequenceModel(Configurable, ABC):
                 longest target of ``fit`` had, and besides as many for each step of the source as those targets had on
                 average (``target_lengths_``; 1000 where that is unknown, as in files of earlier versions).
             max_ratio: steps that a target may have for each step of its source, besides ``max_length``.
+            alpha: normalisation by length (Wu et al. 2016): see ``seqmodels.generation.BeamSearch``.
             batch_size: sources that are searched at once; of equal length, unless a network's encoder or a neural
                 tagger reads them.
 

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import re
 import shlex
+import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -15,18 +16,25 @@ import matplotlib
 import numpy as np
 import pytest
 import typer
-from matplotlib import pyplot
 
 import seqmodels as sm
 from seqmodels.cli import app
+from tests.pages import (
+    CONTRIBUTING,
+    PAGES,
+    README,
+    ROOT,
+    WITH_COMMANDS,
+    Shown,
+    blocks,
+    commands,
+    make_files,
+    run_page,
+    unattached,
+)
 
-ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
-CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-PAGES = [README, CONTRIBUTING, *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
-BUDGET = re.compile(r"max_(seconds|steps)=\d+")
 WITH_CODE = [page for page in PAGES if CODE.search(page.read_text(encoding="utf-8"))]
 WRITTEN = {"report.html": 10_000, "alignment.png": 1_000}  # least bytes of what a page writes
 
@@ -37,11 +45,11 @@ def name_of(page: Path) -> str:
 
 COMMANDS = sorted(
     {
-        (line.strip(), name_of(page))
+        (line, name_of(page))
         for page in PAGES
-        for block in SHELL.findall(page.read_text(encoding="utf-8"))
-        for line in block.replace("\\\n", " ").splitlines()
-        if line.strip() and not line.startswith("#")
+        for block in blocks(page)
+        if block.language == "sh"
+        for line in commands(block)
     }
 )
 
@@ -51,7 +59,7 @@ COMMANDS = sorted(
 
 def test_every_model_and_guide_has_code() -> None:
     without = [name_of(page) for page in PAGES if page.parent.name in ("models", "guides") and page not in WITH_CODE]
-    assert without == ["docs/guides/command-line.md", "docs/models/index.md"]
+    assert without == ["docs/models/index.md"]
 
 
 def test_every_block_is_found() -> None:
@@ -63,27 +71,26 @@ def test_every_block_is_found() -> None:
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the pages call ``book.txt`` and ``recordings/``."""
-    soundfile = pytest.importorskip("soundfile")
+    pytest.importorskip("soundfile")
     folder = tmp_path_factory.mktemp("files")
-    (folder / "book.txt").write_text("It was the best of times, it was the worst of times. " * 60)
-    (folder / "recordings").mkdir()
-    spoken = sm.data.speech(24, 8, syllables=(1, 2))
-    for i, (waveform, speaker) in enumerate(zip(spoken.sequences, spoken.sequences.metadata["speaker"], strict=True)):
-        label = ("zero", "one")[i % 2]
-        soundfile.write(folder / f"recordings/{label}_{speaker}_{i}.wav", np.asarray(waveform)[:, 0], 8000)
+    make_files(folder)
     return folder
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)  # recipes of CONTRIBUTING.md among them
 def test_code_of_a_page(page: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for file in files.iterdir():
-        (tmp_path / file.name).symlink_to(file)
+    if page not in WITH_COMMANDS:  # a page with commands makes its files, and begins in an empty folder
+        for file in files.iterdir():
+            if file.is_dir():
+                (tmp_path / file.name).symlink_to(file)
+            else:  # which a page may write anew
+                shutil.copy(file, tmp_path)
     matplotlib.use("agg")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the made-up data may be too easy
-        run(page)
-    pyplot.close("all")
+        differences = run_page(page)
+    assert not differences, "\n\n".join(differences)
     text = page.read_text(encoding="utf-8")
     for name, smallest in WRITTEN.items():
         if any(name in code for code in CODE.findall(text)):
@@ -111,13 +118,36 @@ def test_a_job_is_a_dozen_lines_to_its_picture_and_a_command(page: Path) -> None
     assert any(line.startswith("seqmodels ") for shell in SHELL.findall(text) for line in shell.splitlines())
 
 
-def run(page: Path) -> None:
-    """The blocks of one page, in order, in one namespace; errors say file and line."""
-    text, namespace = page.read_text(encoding="utf-8"), dict[str, Any](__name__="page")
-    for block in CODE.finditer(text):
-        at = text.count("\n", 0, block.start(1))
-        code = BUDGET.sub("max_steps=2", block[1])
-        exec(compile("\n" * at + code, str(page), "exec", dont_inherit=True), namespace)
+def test_what_is_shown_is_printed_by_the_block_before_it() -> None:
+    alone = {name_of(page): texts for page in PAGES if (texts := unattached(page))}
+    assert list(alone) == ["README.md"]
+    assert [text.split(":")[0] for text in alone["README.md"]] == ["ValueError"]  # the next test raises it
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "agree"),
+    [
+        ("score -3.366", "score  -3.3657", True),  # spaces, and digits that are not shown
+        ("score -3.366", "score -3.217", False),
+        ("score -3.366", "score -3.369", False),
+        ("8341.760", "8341.784", True),  # 3e-6 of it
+        ("5 steps", "6 steps", False),  # a whole number
+        ("from 2024-05-01 to", "from 2024-05-01 08:00:00 to", False),
+        ("a b\n  c", "a\nb c", True),
+        ("model  fit s\n  hmm    9.1 1.5", "model fit s\n  hmm  12.9 1.5", True),  # the column below "fit s"
+        ("model  fit s\n  hmm    9.1 1.5", "model fit s\n  hmm  12.9 1.7", False),
+    ],
+)
+def test_numbers_agree_to_what_is_shown(shown: str, printed: str, agree: bool) -> None:
+    assert (Shown.of(shown, 'any "fit s"').differs_from(printed) == "") == agree
+
+
+def test_a_part_is_shown_of_more_and_within_what_is_said() -> None:
+    assert Shown.of("1.0 b", "part; within 0.2").differs_from("a 1.1 b c") == ""
+    assert Shown.of("1.0 b", "part").differs_from("a 1.2 b c")
+    assert Shown.of("1.0 b", None).differs_from("a 1.0 b c")
+    with pytest.raises(ValueError, match="'slwo'; it may be"):
+        Shown.of("", "slwo")
 
 
 def test_the_error_shown_is_the_error_raised() -> None:
@@ -172,13 +202,18 @@ def anchors(page: Path) -> set[str]:
     return {*written, *(re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", h).strip().lower()) for h in plain)}
 
 
+def documented(page: Path) -> set[str]:
+    """The objects whose docstrings a page has, which are anchors too."""
+    return set(re.findall(r"^::: (seqmodels\.[\w.]+)$", page.read_text(encoding="utf-8"), re.MULTILINE))
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
-        for link, anchor in re.findall(r"\]\(([^):#]+\.md|)(?:#([\w-]+))?\)", page.read_text(encoding="utf-8")):
+        for link, anchor in re.findall(r"\]\(([^):#]+\.md|)(?:#([\w.-]+))?\)", page.read_text(encoding="utf-8")):
             target = page.parent / link if link else page
             assert target.exists(), f"{name_of(page)}: {link}"
-            if anchor and target.name != "reference.md":  # whose anchors are the names of what it documents
-                assert anchor in anchors(target), f"{name_of(page)}: {link}#{anchor}"
+            if anchor:
+                assert anchor in anchors(target) | documented(target), f"{name_of(page)}: {link}#{anchor}"
 
 
 PATH = re.compile(r"`((?:[\w.-]+/)+|(?:[\w.-]+/)*[\w-]+\.py)`")  # `hmm/inference/`, `model.py`
@@ -221,10 +256,28 @@ def test_every_page_is_in_the_navigation() -> None:
     assert pages | {"experiments.md"} == nav  # which `make experiments` writes
 
 
-def test_every_public_name_is_in_the_reference() -> None:
-    text = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
-    described = set(re.findall(r"^::: seqmodels\.(?:\w+\.)*(\w+)$", text, re.MULTILINE))
-    assert described >= set(sm.__all__) - {"__version__", "adapt", "data", "distributed", "presets"}
+REFERENCE = sorted((ROOT / "docs/reference").glob("*.md"))
+MOST_NAMES = 30  # on one page of the reference, which would be too long to scroll
+
+
+def test_every_public_name_is_in_the_reference_once() -> None:
+    described = [name for page in REFERENCE for name in documented(page)]
+    assert len(described) == len(set(described))
+    named = {name.rpartition(".")[2] for name in described}
+    assert named >= set(sm.__all__) - {"__version__", "adapt", "data", "distributed", "presets"}
+    assert max(len(documented(page)) for page in REFERENCE) <= MOST_NAMES
+
+
+def test_the_index_of_the_reference_has_a_link_to_every_name() -> None:
+    index = ROOT / "docs/reference/index.md"
+    links = re.findall(r"\]\(([\w-]+\.md)#(seqmodels[\w.]+)\)", index.read_text(encoding="utf-8"))
+    assert sorted(links) == sorted((page.name, name) for page in REFERENCE for name in documented(page))
+
+
+def test_the_site_is_dark_where_the_system_is() -> None:
+    palette = re.findall(r'- media: "(.*)"\n +scheme: (\w+)', (ROOT / "mkdocs.yml").read_text())
+    system, light, dark = "(prefers-color-scheme)", "(prefers-color-scheme: light)", "(prefers-color-scheme: dark)"
+    assert palette == [(system, "default"), (light, "default"), (dark, "slate")]  # what holds at first is the first
 
 
 def test_nothing_is_fetched_by_the_site() -> None:

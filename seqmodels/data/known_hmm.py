@@ -16,7 +16,8 @@ class KnownHMM:
 
     Args:
         initial, transition: ``(K,)`` and ``(K, K)``.
-        means: ``(K, D)``, or ``None`` for symbols; ``covariances``: ``(K, D)`` if diagonal, ``(K, D, D)`` if full.
+        means: ``(K, D)``, or ``None`` for symbols.
+        covariances: ``(K, D)`` if diagonal, ``(K, D, D)`` if full; ``None`` for symbols.
         emission: ``(K, V)``, or ``None`` for vectors.
         states: the path ``(T,)`` behind each sequence.
     """
@@ -44,11 +45,15 @@ def hmm_draws(
     """Sequences of one known HMM, so that how far a fit is from the best possible can be computed.
 
     Args:
+        n_sequences: how many.
         length: steps in every sequence.
-        n_features: D of Gaussian vectors; or n_symbols: V of symbols. Pass one of the two.
+        n_states: K of the HMM.
+        n_features: D of Gaussian vectors; pass this or ``n_symbols``.
+        n_symbols: V of symbols.
         covariance_type: of the Gaussian states; their variances lie around one.
         stay: probability of remaining in a state; the rest is shared among the others at random.
         separation: standard deviation of the states' means, in standard deviations within a state.
+        random_state: seed of the HMM and of its draws.
 
     >>> x, truth = hmm_draws(10, 20, n_states=3, n_symbols=5)
     >>> x.kind, truth.emission.shape

@@ -512,14 +512,16 @@ class HMM(SequenceModel):
         """A fitted HMM from its parameters, in raw units.
 
         Args:
-            initial: ``(K,)``. transition: ``(K, K)``. final: ``(K,)`` end probabilities; rows of ``transition`` plus
-                ``final`` sum to one.
+            initial: ``(K,)`` probabilities.
+            transition: ``(K, K)`` probabilities; rows, plus ``final``, sum to one.
+            final: ``(K,)`` probabilities of the end after each state; None: ``length="given"``.
             weights, means, covariances: ``(K, M)``, ``(K, M, D)``, and ``(K, M, D)`` (diag), ``(K, M, D, D)`` (full),
                 ``(D, D)`` (tied), ``(K, M)`` or ``(K, M, D)`` (spherical); without ``weights``, M = 1 and the M axis is
                 left out.
-            emission: ``(K, V)`` probabilities of symbols, instead of the three above.
-            probabilities: ``(K, D)`` of bits (``Bernoulli``). rates: ``(K, D)`` of counts (``Poisson``). Either instead
-                of all above.
+            covariance_type: what ``covariances`` are: ``"diag"``, ``"full"``, ``"tied"`` or ``"spherical"``.
+            emission: ``(K, V)`` probabilities of symbols, instead of the four above.
+            probabilities: ``(K, D)`` of bits (``Bernoulli``), instead of all these.
+            rates: ``(K, D)`` of counts (``Poisson``), instead of all these.
             encoding: a fitted one: how symbols are read (``Bytes()`` for text; by default integers as they are), or the
                 units that vectors are computed in (by default the model's own mean and deviation).
             observation: for its M-step (``pseudocount``, ``min_covariance``), if ``fit`` is to go on with

@@ -100,7 +100,8 @@ class Arcs(Topology):
     """Any topology, as masks.
 
     Args:
-        transition: ``(K, K)`` booleans. initial, final: ``(K,)`` booleans; None: every state.
+        transition: ``(K, K)`` booleans.
+        initial, final: ``(K,)`` booleans; None: every state.
         ordered: states follow one another in time: EM starts from sequences cut into K equal parts.
 
     Raises:

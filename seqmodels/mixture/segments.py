@@ -5,9 +5,12 @@ encoding has the pair ``x_{c-1} x_c`` in it, both are ASCII, and ``x_{c-1}`` is 
 divided depends on what follows it). Whether a byte is a cut, and the symbols before it, depend on ``x_1 .. x_c`` alone.
 Segments end with the byte of a cut, and the last with the end of the text. With ``G_k`` of what is known at a cut,
 
-    G_k(c) = p_k(the symbols before x_c) p_k(the next symbol begins with x_c | them)
+    G_k(c) = p_k(the symbols before x_c) p_k(the next symbol is in S_k(x_c) | them)
 
-and at the end ``p_k`` of all symbols, a segment has the probability ``p_k(segment | past) = G_k(c_j) / G_k(c_{j-1})``.
+where ``S_k(x_c)`` are, of ``BPE``, all pieces that begin with ``x_c``, and of ``Bytes`` and ``Characters`` the one
+symbol that the text has there (``Characters`` could also spell a known character as a raw byte; only its usual
+spelling counts), and at the end ``p_k`` of all symbols, a segment has the probability
+``p_k(segment | past) = G_k(c_j) / G_k(c_{j-1})``.
 
 No segment that may follow a past is the beginning of another, since each ends with its first cut. Their probabilities
 by one model are those of events that exclude each other, so they sum to one at most, and so do those of any mixture
@@ -75,7 +78,7 @@ class CommonCuts:
         encoded = [in_encoding(example, encoding) for example in examples]
         first = np.array([symbol[0] for symbol in encoding.spelling()])
         n_bytes = np.array([len(symbol) for symbol in encoding.spelling()])
-        if (n_bytes[first < N_ASCII] == 1).all():  # then what begins with the byte of a cut is that byte alone
+        if (n_bytes[first < N_ASCII] == 1).all():  # no pieces: S_k is the symbol that the text has at the cut
             each = zip(examples, encoded, member._steps(encoded), strict=True)
             return [self._of_segments(example, other, steps, encoding, None) for example, other, steps in each]
         parts = []

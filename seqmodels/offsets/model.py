@@ -37,7 +37,7 @@ from seqmodels.wrapped import WrappedModel
 
 @dataclass(eq=False, repr=False)
 class LatentOffset(WrappedModel):
-    """``x_t = b + z_t``: z has the density of ``model``, ``b ~ N(0, B + W)`` is one for all of a sequence.
+    """``x_t = b + z_t``: z has the density of ``model``, ``b ~ N(0, B + W)`` is constant within a sequence.
 
     The bias of a speaker, a channel or a sensor. It is integrated out, and inferred as one listens: ``p(x_t | x_<t) = ∫
     p(x_t | x_<t, b) p(b | x_<t) db``, with ``p(b | x_<t)`` a Gaussian, updated by each frame after that is scored. At
@@ -134,13 +134,15 @@ class LatentOffset(WrappedModel):
     def enrol(self, X: Any, y: Any = None, *, steps: int = 0, lr: float = 1e-3) -> Self:
         """The model of this speaker: a fitted model whose prior is the posterior given these sequences.
 
-        They are not scored. All are taken to have one offset, whatever clusters they name. None at all change nothing.
-        What the model knew of scales counts as 20 frames (a Dirichlet prior).
+        They are not scored. All are taken to be of one speaker, whatever clusters they name: the offset of recording i
+        is ``b_s + d_i``, with one ``b_s`` of the speaker and a ``d_i ~ N(0, W)`` of each recording. What is learned is
+        the posterior ``N(m, C)`` of ``b_s``; the offset of a new recording is ``N(m, C + W)`` before its first frame.
+        No sequences at all change nothing. What the model knew of scales counts as 20 frames (a Dirichlet prior).
 
         Args:
             X: sequences as for ``score``, perhaps none. A past that they have is not read.
             y: their targets, for a model of p(y | x).
-            steps: of training a copy of the network further, on these sequences less their offset; 0: none.
+            steps: of training a copy of the network further, on these sequences less m; 0: none.
             lr: peak learning rate of these.
 
         Raises:
