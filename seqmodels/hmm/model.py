@@ -247,7 +247,7 @@ class HMM(SequenceModel):
                 checked_data(self, data.X, data.y)
                 examples = self._setting().examples(data, on_disk=True)
                 check_states(examples, self.n_states)
-                fitting, corpus = _fitting_and_corpus(self, examples)
+                fitting, corpus = _fitting_and_corpus(self, examples, is_continued="parameters_" in vars(self))
                 fitted: Parameters | None = self.__dict__.get("parameters_")
                 start = next(fitting.starts(corpus)) if fitted is None else fitted.to(self._device())
                 statistics: RunningStatistics | None = self.__dict__.get("statistics_")
@@ -267,7 +267,7 @@ class HMM(SequenceModel):
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
         if not _is_warm_start(self):
             self.shared_autoregression_ = None
-        fitting, corpus = _fitting_and_corpus(self, train)
+        fitting, corpus = _fitting_and_corpus(self, train, is_continued=_is_warm_start(self))
         run = fitting.algorithm_on(corpus, torch.Generator().manual_seed(self.random_state))
         groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
         if checkpoints.state is None:
@@ -625,31 +625,45 @@ def _misses_past(model: HMM, examples: list[Example]) -> bool:
 
 
 def _past_filter(model: HMM) -> PastFilter:
-    """The one that the model was fitted with, or where it was fitted to complete data, that of its states' mean."""
+    """The one that the model was fitted with, or where it was fitted to complete data, that of its states' mean.
+
+    One state is its own.
+    """
     assert isinstance(model.observation_, AutoregressiveGaussian)
-    if model.shared_autoregression_ is not None:
+    if model.shared_autoregression_ is not None and len(model.parameters_.initial) > 1:
         return PastFilter(model.observation_, model.shared_autoregression_)
     return mean_filter(model.observation_, model.parameters_.table, model.stationary_)
 
 
-def _learn_past_filter(model: HMM, emission: Emission, examples: list[Example]) -> None:
-    """Fix what says what is known of missing past values: EM leaves it as it is, so that its objective only rises."""
-    if model.shared_autoregression_ is None and _misses_past(model, examples):
-        assert isinstance(emission, AutoregressiveEmission)
-        is_continued = model.warm_start and "parameters_" in vars(model)
-        model.shared_autoregression_ = (
-            _past_filter(model) if is_continued else fitted_filter(emission, joined_values(examples))
-        ).row
+def _learned_past_filter(
+    model: HMM, emission: Emission, examples: list[Example], *, is_continued: bool
+) -> PastFilter | None:
+    """What says what is known of missing past values of training data; None where none are missing.
+
+    That of several states is fixed: EM leaves it as it is, so that its objective only rises.
+    """
+    if not _misses_past(model, examples):
+        return None
+    assert isinstance(emission, AutoregressiveEmission)
+    if model.n_states > 1 and model.shared_autoregression_ is not None:
+        return PastFilter(emission.observation, model.shared_autoregression_)
+    takes_own = is_continued and (model.n_states == 1 or model.warm_start)
+    learned = _past_filter(model) if takes_own else fitted_filter(emission, joined_values(examples))
+    model.shared_autoregression_ = learned.row if model.n_states > 1 else None
+    return learned
 
 
-def _fitting_and_corpus(model: HMM, examples: list[Example]) -> tuple[Fitting, Corpus]:
-    """How the model is to be fitted, and to what."""
+def _fitting_and_corpus(model: HMM, examples: list[Example], *, is_continued: bool) -> tuple[Fitting, Corpus]:
+    """How the model is to be fitted, and to what; ``is_continued``: from the parameters that it has."""
     options, emission = _chain_options(model, model.n_states, model.length_), _emission(model)
     options.check_together(model.algorithm, model.observation_)
     n_units, log_det = raw_size(examples, model.encoding_)
-    _learn_past_filter(model, emission, examples)
-    corpus = _corpus(model, emission, examples, model.n_states)
-    n_init = 1 if _is_warm_start(model) else n_starts(model.n_init, model.algorithm, options.topology, corpus)
+    past_filter = _learned_past_filter(model, emission, examples, is_continued=is_continued)
+    corpus = corpus_of(examples, emission, model.n_states, model._device(), DTYPES[model.dtype], past_filter)
+    is_one_regression = model.n_states == 1 and past_filter is not None  # of which all starts are the same
+    n_init = 1
+    if not (_is_warm_start(model) or (model.n_init == "auto" and is_one_regression)):
+        n_init = n_starts(model.n_init, model.algorithm, options.topology, corpus)
     fitting = Fitting(
         MAPObjective(emission, options.pseudocount, options.constraints, n_units, log_det),
         options.topology,
