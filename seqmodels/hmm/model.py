@@ -86,6 +86,11 @@ from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 PSEUDO_FRAMES = 10.0
 BACKGROUND = 0.01
 
+# Up to which float64 costs nothing: the rest of an E-step is as long as its densities (measured on a CPU, 2 to 48 states).
+FLOAT64_DENSITIES = 1 << 15  # of all frames of training data
+FLOAT64_DENSITIES_OF_FRAME = 8  # of a frame, where there are no training data
+LEARNED_BESIDE = ("starts", "shared_autoregression", "dtype")  # what a file has beside the parameters
+
 
 @with_hints_of_arguments
 @dataclass(eq=False, repr=False)
@@ -115,6 +120,9 @@ class HMM(SequenceModel):
             the data, all of which are taken, and ``tol`` has no say.
         step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
         lr: peak learning rate of ``algorithm="gradient"``.
+        dtype: ``"auto"`` (``dtype_`` says what it came to): ``"float64"`` where it costs nothing, which is where training
+            data have at most 2¹⁵ densities in all, frames times states times components; ``from_parameters``: up to 8
+            densities a frame. Else ``"float32"``.
 
     ``observation="auto"`` is of vectors ``GaussianMixture(1, prior=PseudoFrames(10), background=0.01)``, one diagonal
     Gaussian a state with a weak prior and a broad background: EM then finds the maximum a posteriori, and the prior is
@@ -172,10 +180,12 @@ class HMM(SequenceModel):
     step_decay: float = 0.7
     lr: float = 0.05
     _: KW_ONLY
+    dtype: str = "auto"
     checkpoint: str | None = None
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
 
+    _dtypes: ClassVar[tuple[str, ...]] = ("auto", *DTYPES)
     _uses_validation: ClassVar[bool] = False
     _sums_out_missing: ClassVar[bool] = True
     _reads_from_disk: ClassVar[bool] = True
@@ -186,6 +196,11 @@ class HMM(SequenceModel):
     @property
     def context_(self) -> int | None:
         return None
+
+    @property
+    def dtype_(self) -> str:
+        """``"float32"`` or ``"float64"``: ``dtype``, or what ``"auto"`` came to in ``fit``."""
+        return self._dtype_of_auto if self.dtype == "auto" else self.dtype
 
     @property
     def n_parameters_(self) -> int:
@@ -317,7 +332,7 @@ class HMM(SequenceModel):
     def cursor(self, n_steps: int | None = None) -> HMMCursor:
         setting, parameters = self._setting(), self.parameters_.to(self._device())
         make_filter = partial(_past_filter, self) if isinstance(setting.observation, AutoregressiveGaussian) else None
-        return HMMCursor(parameters, setting.observation, setting.encoding.size, DTYPES[self.dtype], make_filter)
+        return HMMCursor(parameters, setting.observation, setting.encoding.size, DTYPES[self.dtype_], make_filter)
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
         return merged_states(log_weights, states)
@@ -545,26 +560,35 @@ class HMM(SequenceModel):
         model.parameters_, model.shared_autoregression_ = parameters, None
         model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
         model.starts_ = starts_table([], None)
+        model._dtype_of_auto = dtype_of_size(_emission(model).n_densities(k), FLOAT64_DENSITIES_OF_FRAME)
         return model
 
     def _state(self) -> dict[str, Any]:
         shared = self.shared_autoregression_
-        state = {**self.parameters_.arrays(), "starts": starts_arrays(self.starts_)}
+        state = {**self.parameters_.arrays(), "starts": starts_arrays(self.starts_), "dtype": self._dtype_of_auto}
         return state if shared is None else {**state, "shared_autoregression": shared.numpy()}
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.starts_ = starts_from_arrays(state.get("starts"))
+        self._dtype_of_auto = state.get("dtype", "float32")  # which it was in files of earlier versions
+        if self._dtype_of_auto not in DTYPES:
+            raise ValueError(f"dtype is {self._dtype_of_auto!r} in the file; it should be one of {', '.join(DTYPES)}")
         self.shared_autoregression_ = None
         if "shared_autoregression" in state:
             n_numbers = self.observation_.n_output_parameters(self.encoding_.size)
             row = torch.tensor(array_of(state, "shared_autoregression", np.float64, (n_numbers,)))
             self.observation_.check_table(row[None], self.encoding_.size)
             self.shared_autoregression_ = row
-        state = {name: array for name, array in state.items() if name not in ("starts", "shared_autoregression")}
+        state = {name: array for name, array in state.items() if name not in LEARNED_BESIDE}
         check_arrays(state, self.n_states, has_end=self.length_ == "stop")
         self.parameters_ = Parameters.from_arrays(state)
         self.observation_.check(self.encoding_.size)
         self.observation_.check_table(self.parameters_.table, self.encoding_.size)
+
+
+def dtype_of_size(n_densities: int, most: int) -> str:
+    """What ``dtype="auto"`` comes to where there are ``n_densities``."""
+    return "float64" if n_densities <= most else "float32"
 
 
 def n_parameters_by_states(model: HMM, data: Data) -> Callable[[int], int]:
@@ -616,7 +640,7 @@ def _raw_parameters(model: HMM) -> Mapping[str, np.ndarray]:
 
 def _corpus(model: HMM, emission: Emission, examples: list[Example], n_states: int) -> Corpus:
     past_filter = _past_filter(model) if _misses_past(model, examples) else None
-    return corpus_of(examples, emission, n_states, model._device(), DTYPES[model.dtype], past_filter)
+    return corpus_of(examples, emission, n_states, model._device(), DTYPES[model.dtype_], past_filter)
 
 
 def _misses_past(model: HMM, examples: list[Example]) -> bool:
@@ -658,8 +682,10 @@ def _fitting_and_corpus(model: HMM, examples: list[Example], *, is_continued: bo
     options, emission = _chain_options(model, model.n_states, model.length_), _emission(model)
     options.check_together(model.algorithm, model.observation_)
     n_units, log_det = raw_size(examples, model.encoding_)
+    n_frames = sum(len(values) for values in joined_values(examples))
+    model._dtype_of_auto = dtype_of_size(n_frames * emission.n_densities(model.n_states), FLOAT64_DENSITIES)
     past_filter = _learned_past_filter(model, emission, examples, is_continued=is_continued)
-    corpus = corpus_of(examples, emission, model.n_states, model._device(), DTYPES[model.dtype], past_filter)
+    corpus = corpus_of(examples, emission, model.n_states, model._device(), DTYPES[model.dtype_], past_filter)
     is_one_regression = model.n_states == 1 and past_filter is not None  # of which all starts are the same
     n_init = 1
     if not (_is_warm_start(model) or (model.n_init == "auto" and is_one_regression)):
