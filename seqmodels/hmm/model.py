@@ -26,13 +26,17 @@ from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hmmlearn import hint_of_attribute, with_hints_of_arguments
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule
+from seqmodels.hmm.learning.first_state import STARTS, Start, check_initial
 from seqmodels.hmm.learning.fitting import Fitting
 from seqmodels.hmm.learning.options import (
     Algorithm,
     ChainOptions,
+    StartChoice,
+    StartData,
     check_algorithm,
     check_numbers,
     check_observation,
+    check_same_start,
     check_table_size,
 )
 from seqmodels.hmm.learning.priors import Pseudocounts
@@ -89,7 +93,7 @@ BACKGROUND = 0.01
 # Up to which float64 costs nothing: the rest of an E-step is as long as its densities (measured on a CPU, 2 to 48 states).
 FLOAT64_DENSITIES = 1 << 15  # of all frames of training data
 FLOAT64_DENSITIES_OF_FRAME = 8  # of a frame, where there are no training data
-LEARNED_BESIDE = ("starts", "shared_autoregression", "dtype")  # what a file has beside the parameters
+LEARNED_BESIDE = ("starts", "shared_autoregression", "dtype", "start")  # what a file has beside the parameters
 
 
 @with_hints_of_arguments
@@ -111,6 +115,10 @@ class HMM(SequenceModel):
             (asymmetric, sticky); ``"auto"``: 0.01 under ``length="stop"``, where few ends are seen, otherwise 0.
         topology: which transitions exist: ``"ergodic"``, ``"left-to-right"``, a ``(K, K)`` mask, or a ``LeftToRight``,
             ``Banded``, ``Arcs`` or ``Series``. What is ruled out stays exactly zero.
+        start: the distribution of the first state: ``"free"``: learned; ``"stationary"``: that which the transitions
+            leave as it is (under ``length="stop"``: given that the sequence goes on), of an irreducible chain;
+            ``"uniform"``. ``"auto"``: stationary where fewer than 5 sequences, with ``length="given"`` and without known
+            states or targets, are fitted by EM with an irreducible topology; else free. ``start_`` says which.
         tied: a group number for each state, ``[0, 0, 1, ...]``: states of a group share one emission.
         frozen: what EM leaves as it is: names among ``initial``, ``transition`` (ends too), ``emission``; or a
             ``Frozen``.
@@ -181,6 +189,7 @@ class HMM(SequenceModel):
     lr: float = 0.05
     _: KW_ONLY
     dtype: str = "auto"
+    start: StartChoice = "auto"
     checkpoint: str | None = None
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
@@ -205,7 +214,7 @@ class HMM(SequenceModel):
     @property
     def n_parameters_(self) -> int:
         options = _chain_options(self, len(self.parameters_.initial), self.length_)
-        return options.n_parameters(self.length_, _emission(self))
+        return options.n_parameters(self.length_, _emission(self), self.start_)
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors":
@@ -222,8 +231,10 @@ class HMM(SequenceModel):
         check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, self.lr)
         check_checkpoint_arguments(self)
         options = _chain_options(self, self.n_states, self.length)
+        options.check_first_state(self.start, self.algorithm, self.length)
         if _is_warm_start(self):
             options.check_start(self.parameters_, self.length)
+            check_same_start(self.start, self.start_)
             if isinstance(self.observation, Observation):
                 check_observation(self.observation, self.observation_, self.encoding_.size)
 
@@ -262,7 +273,8 @@ class HMM(SequenceModel):
                 checked_data(self, data.X, data.y)
                 examples = self._setting().examples(data, on_disk=True)
                 check_states(examples, self.n_states)
-                fitting, corpus = _fitting_and_corpus(self, examples, is_continued="parameters_" in vars(self))
+                is_continued = "parameters_" in vars(self)
+                fitting, corpus = _fitting_and_corpus(self, examples, is_continued=is_continued, is_partial=True)
                 fitted: Parameters | None = self.__dict__.get("parameters_")
                 start = next(fitting.starts(corpus)) if fitted is None else fitted.to(self._device())
                 statistics: RunningStatistics | None = self.__dict__.get("statistics_")
@@ -560,16 +572,24 @@ class HMM(SequenceModel):
         model.parameters_, model.shared_autoregression_ = parameters, None
         model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
         model.starts_ = starts_table([], None)
+        model.start_ = "free" if model.start == "auto" else model.start
+        if model.start_ != "free":
+            options_of_chain = _chain_options(model, k, length)
+            options_of_chain.check_first_state(model.start, model.algorithm, length)
+            check_initial(parameters, model.start_, options_of_chain.topology)
         model._dtype_of_auto = dtype_of_size(_emission(model).n_densities(k), FLOAT64_DENSITIES_OF_FRAME)
         return model
 
     def _state(self) -> dict[str, Any]:
         shared = self.shared_autoregression_
-        state = {**self.parameters_.arrays(), "starts": starts_arrays(self.starts_), "dtype": self._dtype_of_auto}
+        state = {**self.parameters_.arrays(), "starts": starts_arrays(self.starts_), "dtype": self._dtype_of_auto, "start": self.start_}
         return state if shared is None else {**state, "shared_autoregression": shared.numpy()}
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.starts_ = starts_from_arrays(state.get("starts"))
+        self.start_: Start = state.get("start", "free")  # which it was in files of earlier versions
+        if self.start_ not in STARTS:
+            raise ValueError(f"start is {self.start_!r} in the file; it should be one of {', '.join(STARTS)}")
         self._dtype_of_auto = state.get("dtype", "float32")  # which it was in files of earlier versions
         if self._dtype_of_auto not in DTYPES:
             raise ValueError(f"dtype is {self._dtype_of_auto!r} in the file; it should be one of {', '.join(DTYPES)}")
@@ -600,9 +620,12 @@ def n_parameters_by_states(model: HMM, data: Data) -> Callable[[int], int]:
     """
     like = model.clone()
     apply_setting(like, learn_setting(like, data))
+    start_data = StartData(len(data.scored), like.length_, data.states is not None, data.y is not None)
 
     def n_parameters(n_states: int) -> int:
-        return _chain_options(like, n_states, like.length_).n_parameters(like.length_, _emission(like))
+        options = _chain_options(like, n_states, like.length_)
+        start = options.resolved_start(like.start, like.algorithm, start_data)
+        return options.n_parameters(like.length_, _emission(like), start)
 
     return n_parameters
 
@@ -677,11 +700,26 @@ def _learned_past_filter(
     return learned
 
 
-def _fitting_and_corpus(model: HMM, examples: list[Example], *, is_continued: bool) -> tuple[Fitting, Corpus]:
-    """How the model is to be fitted, and to what; ``is_continued``: from the parameters that it has."""
+def _start_of_fit(model: HMM, options: ChainOptions, examples: list[Example], *, is_partial: bool) -> Start:
+    if model.start == "auto" and is_partial:  # more sequences come later
+        return "free"
+    knows_states = any(e.states is not None for e in examples)
+    data = StartData(len(examples), model.length_, knows_states, any(e.source is not None for e in examples))
+    return options.resolved_start(model.start, model.algorithm, data)
+
+
+def _fitting_and_corpus(
+    model: HMM, examples: list[Example], *, is_continued: bool, is_partial: bool = False
+) -> tuple[Fitting, Corpus]:
+    """How the model is to be fitted, and to what.
+
+    ``is_continued``: from the parameters that it has; ``is_partial``: more data may come later.
+    """
     options, emission = _chain_options(model, model.n_states, model.length_), _emission(model)
     options.check_together(model.algorithm, model.observation_)
     n_units, log_det = raw_size(examples, model.encoding_)
+    if not is_continued:
+        model.start_ = _start_of_fit(model, options, examples, is_partial=is_partial)
     n_frames = sum(len(values) for values in joined_values(examples))
     model._dtype_of_auto = dtype_of_size(n_frames * emission.n_densities(model.n_states), FLOAT64_DENSITIES)
     past_filter = _learned_past_filter(model, emission, examples, is_continued=is_continued)
@@ -691,7 +729,7 @@ def _fitting_and_corpus(model: HMM, examples: list[Example], *, is_continued: bo
     if not (_is_warm_start(model) or (model.n_init == "auto" and is_one_regression)):
         n_init = n_starts(model.n_init, model.algorithm, options.topology, corpus)
     fitting = Fitting(
-        MAPObjective(emission, options.pseudocount, options.constraints, n_units, log_det),
+        MAPObjective(emission, options.pseudocount, options.constraints, n_units, log_det, model.start_),
         options.topology,
         StopRule(model.max_iter, model.tol, model.max_seconds and model.max_seconds / n_init),
         algorithm=model.algorithm,

@@ -21,6 +21,7 @@ from seqmodels.hmm.learning.em import (
     baum_welch,
     sum_over_processes,
 )
+from seqmodels.hmm.learning.first_state import with_start
 from seqmodels.hmm.learning.gradient import gradient_ascent
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import Algorithm
@@ -132,7 +133,7 @@ class Fitting:
     def starts(self, corpus: Corpus) -> Iterator[Parameters]:
         """First guesses, of all that is in memory; of data read in batches, of the first batch."""
         batches = corpus.batches if self.algorithm != "stepwise" else self._first_batches(corpus)
-        return starts(
+        guesses = starts(
             self.objective.emission,
             batches,
             corpus.n_states,
@@ -141,6 +142,7 @@ class Fitting:
             topology=self.topology,
             tying=self.objective.constraints.tying,
         )
+        return (with_start(guess, self.objective.start, self.topology) for guess in guesses)
 
     def _first_batches(self, corpus: Corpus) -> list[PackedBatch]:
         may_cut = is_ergodic(self.topology.transition_mask(corpus.n_states))
