@@ -17,7 +17,6 @@ from seqmodels.encodings import Encoding
 from seqmodels.fingerprint import check_processes_agree
 from seqmodels.observations import Observation
 from seqmodels.parameters import undone_on_failure
-from seqmodels.precision import DTYPES
 from seqmodels.preparation import Data, Example, Setting, Sources, TargetLengths, choose_sources, hold_out
 from seqmodels.tagging import check_aligned, check_choices, check_has_targets
 from seqmodels.training import interruption
@@ -113,7 +112,7 @@ def _load_from_rank_zero(model: SequenceModel) -> None:
 
 def check_arguments(model: SequenceModel) -> None:
     """Raise ``ValueError`` for values that cannot be of the constructor's arguments that all models share."""
-    for name, choices in (("length", ("auto", "given", "stop")), ("dtype", tuple(DTYPES))):
+    for name, choices in (("length", ("auto", "given", "stop")), ("dtype", model._dtypes)):
         if getattr(model, name) not in choices:
             raise ValueError(f"{name} is {getattr(model, name)!r}; pass one of {', '.join(map(repr, choices))}")
     if not isinstance(model.random_state, int | np.integer) or isinstance(model.random_state, bool):

@@ -40,7 +40,7 @@ from seqmodels.mapped import any_mapped, totals
 from seqmodels.measure import Length, Measure, MemoryKind, Values
 from seqmodels.observations import Observation
 from seqmodels.parameters import Configurable, argument_names
-from seqmodels.precision import checked_log_prob_steps, in_float64, squares_exceed_float32
+from seqmodels.precision import DTYPES, checked_log_prob_steps, in_float64, squares_exceed_float32
 from seqmodels.preparation import Data, Example, Setting, TargetLengths, default_encoding, without_past
 from seqmodels.sequences import Item, Kind, Sequences
 from seqmodels.training import interruption
@@ -66,7 +66,8 @@ class SequenceModel(Configurable, ABC):
         observation: how a state emits a step; ``"auto"``: ``Categorical`` for symbols, ``GaussianMixture`` for vectors.
         random_state: seed of everything random.
         device: ``"auto"`` takes a GPU where there is one.
-        dtype: ``"float32"`` or ``"float64"``, of the computation; sums of log-probabilities are float64 in both.
+        dtype: ``"float32"`` or ``"float64"``, of the computation; sums of log-probabilities are float64 in both. An
+            ``HMM`` has ``"auto"`` too.
         warm_start: ``fit`` continues from where the model stands.
         verbose: show progress.
 
@@ -91,6 +92,7 @@ class SequenceModel(Configurable, ABC):
     verbose: bool = False
 
     # What a subclass sets otherwise where it differs.
+    _dtypes: ClassVar[tuple[str, ...]] = tuple(DTYPES)  # what dtype may be
     _uses_validation: ClassVar[bool] = True  # whether validation="auto" takes sequences away from training
     _sums_out_missing: ClassVar[bool] = False  # whether frames may have missing values, where the observation allows it
     _has_encoder: ClassVar[bool] = False  # whether sources are read apart from targets, and so may be of another kind

@@ -3,9 +3,11 @@
 The density of a frame in a state needs the p frames before it. Where values of those are missing, they are Gaussian
 given all that was observed before, ``N(m, P)``, under an autoregression fitted to the data as if they had one state.
 m and P are functions of the observed past alone, so that the densities of all frames multiply to one probability of
-what was observed; with one state it is that of a vector autoregression, exactly (Durbin and Koopman 2012, *Time series
-analysis by state space methods*, section 4.10). With several, the states differ in what they predict from the past but
-not in what they know of it: exact would be a mixture with a component for every path of states through a gap.
+what was observed. One state is its own filter, so that this is the probability of a vector autoregression, exactly, and
+EM smooths: what is known of missing values given the whole sequence (Durbin and Koopman 2012, *Time series analysis by
+state space methods*, sections 4.4 and 4.10; Shumway and Stoffer 1982). Several states differ in what they predict from
+the past but not in what they know of it: exact would be a mixture with a component for every path of states through a
+gap.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ MAX_FRAMES = 100_000  # that it is fitted to
 class Beliefs:
     """Where a sequence's past has missing values: ``steps (m,)``, and what is known there, ``past (m, p + p²D, D)``.
 
-    ``past`` is as ``AutoregressiveGaussian`` takes it, float64 on the CPU. Steps are in order, the last perhaps the one
-    after the sequence.
+    ``past`` is as ``AutoregressiveGaussian`` takes it, float64 on the CPU; of ``PastFilter.smoothed`` it has further
+    rows, what is known of past and frame given the whole sequence. Steps are in order, the last perhaps the one after
+    the sequence.
     """
 
     steps: np.ndarray
@@ -47,12 +50,25 @@ class PastFilter:
 
     def advance(self, past: Tensor, x: Tensor) -> Tensor:
         """What is known of the last p steps after ``x (n, D)``: ``(n, p or p + p²D, D)`` -> ``(n, p + p²D, D)``."""
-        size = x.shape[-1]
+        return self._past_of(*self._joint_after(self.widened(past), x))
+
+    def widened(self, past: Tensor) -> Tensor:
+        """``past (n, p, D)``, all known, as ``(n, p + p²D, D)`` float64; what has this shape already as it is."""
         history, spread = self.observation.split_past(past.double())
         if spread is None:
             spread = torch.zeros(*history.shape, history.shape[-1], dtype=torch.float64, device=past.device)
+        return self.observation.join_past(history, spread)
+
+    def _joint_after(self, past: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and covariance of the last p steps and ``x (n, D)``, given what x has of values."""
+        history, spread = self.observation.split_past(past)
+        assert spread is not None, "it was widened"
         mean, covariance = self.observation.joint(self.row.to(past.device), history, spread)
-        mean, covariance = gaussian.given_last(mean, covariance, x.double())
+        return gaussian.given_last(mean, covariance, x.double())
+
+    def _past_of(self, mean: Tensor, covariance: Tensor) -> Tensor:
+        """What is known of the last p steps, from mean and covariance of p + 1."""
+        size = mean.shape[-1] // (self.observation.order + 1)
         return self.observation.join_past(mean[:, size:], covariance[:, size:, size:])
 
     @torch.no_grad()
@@ -61,27 +77,88 @@ class PastFilter:
 
         Only gaps, which begin with a missing value and end with p complete frames, are filtered, side by side.
         """
-        p = self.observation.order
-        gaps = [(i, *bounds) for i, x in enumerate(sequences) for bounds in _gaps(x, p)]
+        gaps = [(i, *bounds) for i, x in enumerate(sequences) for bounds in _gaps(x, self.observation.order)]
         gaps.sort(key=lambda s: s[1] - s[2])  # the longest first
+        pasts, _ = self._filtered(sequences, gaps)
+        return _by_sequence(len(sequences), [(i, first + 1, stop + 1) for i, first, stop in gaps], pasts[1:])
+
+    @torch.no_grad()
+    def smoothed(self, sequences: Sequence[np.ndarray]) -> list[Beliefs | None]:
+        """As ``beliefs``, with the ``smoothed_joint`` of the observation: what EM of one state needs.
+
+        It is of no use before the first p frames are over, whose Gaussian does not depend on the past.
+        """
+        p = self.observation.order
+        # With the first frame after which the past is known again: what is known before it is smoothed too.
+        gaps = [(i, first, min(stop + 1, len(x))) for i, x in enumerate(sequences) for first, stop in _gaps(x, p)]
+        gaps.sort(key=lambda s: s[1] - s[2])
+        pasts, joints = self._filtered(sequences, gaps)
+        size = p * sequences[0].shape[1]
+        for k in reversed(range(len(joints) - 1)):
+            n = len(joints[k + 1][0])  # gaps that go on; of the others what was filtered is all that there is to know
+            (mean, covariance), (mean_after, covariance_after) = joints[k], joints[k + 1]
+            smoothed = _smoothed(mean[:n], covariance[:n], mean_after[:, :size], covariance_after[:, :size, :size])
+            joints[k] = torch.cat([smoothed[0], mean[n:]]), torch.cat([smoothed[1], covariance[n:]])
+        pasts = [
+            torch.cat(
+                [past[: len(mean)], _rows(mean, p + 1), _rows(covariance.flatten(-2), (p + 1) ** 2 * size // p)], 1
+            )
+            for past, (mean, covariance) in zip(pasts, joints, strict=False)
+        ]
+        return _by_sequence(len(sequences), gaps, pasts)
+
+    def _filtered(
+        self, sequences: Sequence[np.ndarray], gaps: Sequence[tuple[int, int, int]]
+    ) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
+        """What is known of the past before each step of the gaps, the longest first, and at the end of them; and mean
+        and covariance of past and frame after each frame. The k-th of the latter are of the gaps of more than k steps.
+        """
         if not gaps:
-            return [None] * len(sequences)
-        past = torch.stack([torch.as_tensor(_window(sequences[i], first, p)) for i, first, _ in gaps])
+            return [], []
+        past = torch.stack([torch.as_tensor(_window(sequences[i], t, self.observation.order)) for i, t, _ in gaps])
         lengths = np.array([stop - first for _, first, stop in gaps])
-        after: list[list[Tensor]] = [[] for _ in gaps]
+        pasts, joints = [self.widened(past)], []
         for k in range(int(lengths.max())):
             n = int((lengths > k).sum())
-            x = np.stack([sequences[i][first + k] for i, first, _ in gaps[:n]])
-            past = self.advance(past[:n], torch.as_tensor(x))
-            for parts, one in zip(after, past, strict=False):
-                parts.append(one)
-        by_sequence: list[list[tuple[np.ndarray, Tensor]]] = [[] for _ in sequences]
-        for (i, first, stop), parts in sorted(zip(gaps, after, strict=True), key=lambda item: item[0]):
-            by_sequence[i].append((np.arange(first + 1, stop + 1), torch.stack(parts)))
-        return [
-            Beliefs(np.concatenate([s for s, _ in each]), torch.cat([b for _, b in each])) if each else None
-            for each in by_sequence
-        ]
+            x = torch.as_tensor(np.stack([sequences[i][first + k] for i, first, _ in gaps[:n]]))
+            joints.append(self._joint_after(pasts[-1][:n], x))
+            pasts.append(self._past_of(*joints[-1]))
+        return pasts, joints
+
+
+def _smoothed(mean: Tensor, covariance: Tensor, mean_after: Tensor, covariance_after: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of the smoother of Rauch, Tung and Striebel (1965).
+
+    ``mean (n, (p + 1) D)`` and ``covariance`` are of past and frame given what came so far, those ``after`` of all but
+    the oldest frame, ``(n, pD)``, given the whole sequence.
+    """
+    drop = mean.shape[-1] - mean_after.shape[-1]
+    filtered = covariance[:, drop:, drop:]
+    # What is known has variances of exactly zero.
+    is_known = torch.diag_embed((filtered.diagonal(dim1=-2, dim2=-1) == 0).to(mean.dtype))
+    gain = torch.linalg.solve(filtered + is_known, covariance[:, drop:]).mT  # (n, (p + 1) D, pD)
+    mean = mean + (gain @ (mean_after - mean[:, drop:]).unsqueeze(-1)).squeeze(-1)
+    covariance = covariance + gain @ (covariance_after - filtered) @ gain.mT
+    return mean, 0.5 * (covariance + covariance.mT)
+
+
+def _rows(values: Tensor, n: int) -> Tensor:
+    """``(m, n D)`` -> ``(m, n, D)``."""
+    return values.unflatten(-1, (n, -1))
+
+
+def _by_sequence(
+    n_sequences: int, gaps: Sequence[tuple[int, int, int]], pasts: Sequence[Tensor]
+) -> list[Beliefs | None]:
+    """Beliefs of each sequence, from ``(sequence, first, stop)`` of each gap and the k-th step of all that have it."""
+    found: list[list[tuple[np.ndarray, Tensor]]] = [[] for _ in range(n_sequences)]
+    for row, (i, first, stop) in sorted(enumerate(gaps), key=lambda item: item[1]):
+        of_gap = torch.stack([past[row] for past in pasts[: stop - first]])
+        found[i].append((np.arange(first, stop), of_gap))
+    return [
+        Beliefs(np.concatenate([s for s, _ in each]), torch.cat([b for _, b in each])) if each else None
+        for each in found
+    ]
 
 
 def fitted_filter(emission: AutoregressiveEmission, sequences: Sequence[np.ndarray]) -> PastFilter:
@@ -126,12 +203,14 @@ def has_missing(sequences: Sequence[np.ndarray]) -> bool:
 
 
 def with_beliefs(past: Tensor, parts: Sequence[tuple[Beliefs | None, int, int]]) -> Tensor:
-    """``past (N, p, D)`` of some steps, with what is known of missing values: ``(N, p + p²D, D)`` float64.
+    """``past (N, p, D)`` of some steps, with what is known of missing values: ``(N, p + p²D, D)`` float64, or with
+    further rows where it was smoothed.
 
     ``parts``: of each run of steps in turn the beliefs of its sequence, its first step and the one after its last.
     """
     n, p, size = past.shape
-    wide = torch.zeros(n, p + p * p * size, size, dtype=torch.float64)
+    n_rows = max((b.past.shape[1] for b, *_ in parts if b is not None), default=p + p * p * size)
+    wide = torch.zeros(n, n_rows, size, dtype=torch.float64)
     wide[:, :p] = past
     row = 0
     for beliefs, first, stop in parts:

@@ -26,13 +26,17 @@ from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hmmlearn import hint_of_attribute, with_hints_of_arguments
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule
+from seqmodels.hmm.learning.first_state import STARTS, Start, check_initial
 from seqmodels.hmm.learning.fitting import Fitting
 from seqmodels.hmm.learning.options import (
     Algorithm,
     ChainOptions,
+    StartChoice,
+    StartData,
     check_algorithm,
     check_numbers,
     check_observation,
+    check_same_start,
     check_table_size,
 )
 from seqmodels.hmm.learning.priors import Pseudocounts
@@ -86,6 +90,11 @@ from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 PSEUDO_FRAMES = 10.0
 BACKGROUND = 0.01
 
+# Up to which float64 costs nothing: the rest of an E-step is as long as its densities (measured on a CPU, 2 to 48 states).
+FLOAT64_DENSITIES = 1 << 15  # of all frames of training data
+FLOAT64_DENSITIES_OF_FRAME = 8  # of a frame, where there are no training data
+LEARNED_BESIDE = ("starts", "shared_autoregression", "dtype", "start")  # what a file has beside the parameters
+
 
 @with_hints_of_arguments
 @dataclass(eq=False, repr=False)
@@ -106,6 +115,10 @@ class HMM(SequenceModel):
             (asymmetric, sticky); ``"auto"``: 0.01 under ``length="stop"``, where few ends are seen, otherwise 0.
         topology: which transitions exist: ``"ergodic"``, ``"left-to-right"``, a ``(K, K)`` mask, or a ``LeftToRight``,
             ``Banded``, ``Arcs`` or ``Series``. What is ruled out stays exactly zero.
+        start: the distribution of the first state: ``"free"``: learned; ``"stationary"``: that which the transitions
+            leave as it is (under ``length="stop"``: given that the sequence goes on), of an irreducible chain;
+            ``"uniform"``. ``"auto"``: stationary where fewer than 5 sequences, with ``length="given"`` and without known
+            states or targets, are fitted by EM with an irreducible topology; else free. ``start_`` says which.
         tied: a group number for each state, ``[0, 0, 1, ...]``: states of a group share one emission.
         frozen: what EM leaves as it is: names among ``initial``, ``transition`` (ends too), ``emission``; or a
             ``Frozen``.
@@ -115,6 +128,9 @@ class HMM(SequenceModel):
             the data, all of which are taken, and ``tol`` has no say.
         step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
         lr: peak learning rate of ``algorithm="gradient"``.
+        dtype: ``"auto"`` (``dtype_`` says what it came to): ``"float64"`` where it costs nothing, which is where training
+            data have at most 2¹⁵ densities in all, frames times states times components; ``from_parameters``: up to 8
+            densities a frame. Else ``"float32"``.
 
     ``observation="auto"`` is of vectors ``GaussianMixture(1, prior=PseudoFrames(10), background=0.01)``, one diagonal
     Gaussian a state with a weak prior and a broad background: EM then finds the maximum a posteriori, and the prior is
@@ -172,10 +188,13 @@ class HMM(SequenceModel):
     step_decay: float = 0.7
     lr: float = 0.05
     _: KW_ONLY
+    dtype: str = "auto"
+    start: StartChoice = "auto"
     checkpoint: str | None = None
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
 
+    _dtypes: ClassVar[tuple[str, ...]] = ("auto", *DTYPES)
     _uses_validation: ClassVar[bool] = False
     _sums_out_missing: ClassVar[bool] = True
     _reads_from_disk: ClassVar[bool] = True
@@ -188,9 +207,14 @@ class HMM(SequenceModel):
         return None
 
     @property
+    def dtype_(self) -> str:
+        """``"float32"`` or ``"float64"``: ``dtype``, or what ``"auto"`` came to in ``fit``."""
+        return self._dtype_of_auto if self.dtype == "auto" else self.dtype
+
+    @property
     def n_parameters_(self) -> int:
         options = _chain_options(self, len(self.parameters_.initial), self.length_)
-        return options.n_parameters(self.length_, _emission(self))
+        return options.n_parameters(self.length_, _emission(self), self.start_)
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors":
@@ -207,8 +231,10 @@ class HMM(SequenceModel):
         check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, self.lr)
         check_checkpoint_arguments(self)
         options = _chain_options(self, self.n_states, self.length)
+        options.check_first_state(self.start, self.algorithm, self.length)
         if _is_warm_start(self):
             options.check_start(self.parameters_, self.length)
+            check_same_start(self.start, self.start_)
             if isinstance(self.observation, Observation):
                 check_observation(self.observation, self.observation_, self.encoding_.size)
 
@@ -248,7 +274,8 @@ class HMM(SequenceModel):
                 checked_data(self, data.X, data.y)
                 examples = self._setting().examples(data, on_disk=True)
                 check_states(examples, self.n_states)
-                fitting, corpus = _fitting_and_corpus(self, examples)
+                is_continued = "parameters_" in vars(self)
+                fitting, corpus = _fitting_and_corpus(self, examples, is_continued=is_continued, is_partial=True)
                 fitted: Parameters | None = self.__dict__.get("parameters_")
                 start = next(fitting.starts(corpus)) if fitted is None else fitted.to(self._device())
                 statistics: RunningStatistics | None = self.__dict__.get("statistics_")
@@ -268,7 +295,7 @@ class HMM(SequenceModel):
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
         if not _is_warm_start(self):
             self.shared_autoregression_ = None
-        fitting, corpus = _fitting_and_corpus(self, train)
+        fitting, corpus = _fitting_and_corpus(self, train, is_continued=_is_warm_start(self))
         run = fitting.algorithm_on(corpus, torch.Generator().manual_seed(self.random_state))
         groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
         if checkpoints.state is None:
@@ -318,7 +345,7 @@ class HMM(SequenceModel):
     def cursor(self, n_steps: int | None = None) -> HMMCursor:
         setting, parameters = self._setting(), self.parameters_.to(self._device())
         make_filter = partial(_past_filter, self) if isinstance(setting.observation, AutoregressiveGaussian) else None
-        return HMMCursor(parameters, setting.observation, setting.encoding.size, DTYPES[self.dtype], make_filter)
+        return HMMCursor(parameters, setting.observation, setting.encoding.size, DTYPES[self.dtype_], make_filter)
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
         return merged_states(log_weights, states)
@@ -551,26 +578,43 @@ class HMM(SequenceModel):
         model.parameters_, model.shared_autoregression_ = parameters, None
         model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
         model.starts_ = starts_table([], None)
+        model.start_ = "free" if model.start == "auto" else model.start
+        if model.start_ != "free":
+            options_of_chain = _chain_options(model, k, length)
+            options_of_chain.check_first_state(model.start, model.algorithm, length)
+            check_initial(parameters, model.start_, options_of_chain.topology)
+        model._dtype_of_auto = dtype_of_size(_emission(model).n_densities(k), FLOAT64_DENSITIES_OF_FRAME)
         return model
 
     def _state(self) -> dict[str, Any]:
         shared = self.shared_autoregression_
-        state = {**self.parameters_.arrays(), "starts": starts_arrays(self.starts_)}
+        state = {**self.parameters_.arrays(), "starts": starts_arrays(self.starts_), "dtype": self._dtype_of_auto, "start": self.start_}
         return state if shared is None else {**state, "shared_autoregression": shared.numpy()}
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.starts_ = starts_from_arrays(state.get("starts"))
+        self.start_: Start = state.get("start", "free")  # which it was in files of earlier versions
+        if self.start_ not in STARTS:
+            raise ValueError(f"start is {self.start_!r} in the file; it should be one of {', '.join(STARTS)}")
+        self._dtype_of_auto = state.get("dtype", "float32")  # which it was in files of earlier versions
+        if self._dtype_of_auto not in DTYPES:
+            raise ValueError(f"dtype is {self._dtype_of_auto!r} in the file; it should be one of {', '.join(DTYPES)}")
         self.shared_autoregression_ = None
         if "shared_autoregression" in state:
             n_numbers = self.observation_.n_output_parameters(self.encoding_.size)
             row = torch.tensor(array_of(state, "shared_autoregression", np.float64, (n_numbers,)))
             self.observation_.check_table(row[None], self.encoding_.size)
             self.shared_autoregression_ = row
-        state = {name: array for name, array in state.items() if name not in ("starts", "shared_autoregression")}
+        state = {name: array for name, array in state.items() if name not in LEARNED_BESIDE}
         check_arrays(state, self.n_states, has_end=self.length_ == "stop")
         self.parameters_ = Parameters.from_arrays(state)
         self.observation_.check(self.encoding_.size)
         self.observation_.check_table(self.parameters_.table, self.encoding_.size)
+
+
+def dtype_of_size(n_densities: int, most: int) -> str:
+    """What ``dtype="auto"`` comes to where there are ``n_densities``."""
+    return "float64" if n_densities <= most else "float32"
 
 
 def n_parameters_by_states(model: HMM, data: Data) -> Callable[[int], int]:
@@ -582,9 +626,12 @@ def n_parameters_by_states(model: HMM, data: Data) -> Callable[[int], int]:
     """
     like = model.clone()
     apply_setting(like, learn_setting(like, data))
+    start_data = StartData(len(data.scored), like.length_, data.states is not None, data.y is not None)
 
     def n_parameters(n_states: int) -> int:
-        return _chain_options(like, n_states, like.length_).n_parameters(like.length_, _emission(like))
+        options = _chain_options(like, n_states, like.length_)
+        start = options.resolved_start(like.start, like.algorithm, start_data)
+        return options.n_parameters(like.length_, _emission(like), start)
 
     return n_parameters
 
@@ -622,7 +669,7 @@ def _raw_parameters(model: HMM) -> Mapping[str, np.ndarray]:
 
 def _corpus(model: HMM, emission: Emission, examples: list[Example], n_states: int) -> Corpus:
     past_filter = _past_filter(model) if _misses_past(model, examples) else None
-    return corpus_of(examples, emission, n_states, model._device(), DTYPES[model.dtype], past_filter)
+    return corpus_of(examples, emission, n_states, model._device(), DTYPES[model.dtype_], past_filter)
 
 
 def _misses_past(model: HMM, examples: list[Example]) -> bool:
@@ -631,33 +678,64 @@ def _misses_past(model: HMM, examples: list[Example]) -> bool:
 
 
 def _past_filter(model: HMM) -> PastFilter:
-    """The one that the model was fitted with, or where it was fitted to complete data, that of its states' mean."""
+    """The one that the model was fitted with, or where it was fitted to complete data, that of its states' mean.
+
+    One state is its own.
+    """
     assert isinstance(model.observation_, AutoregressiveGaussian)
-    if model.shared_autoregression_ is not None:
+    if model.shared_autoregression_ is not None and len(model.parameters_.initial) > 1:
         return PastFilter(model.observation_, model.shared_autoregression_)
     return mean_filter(model.observation_, model.parameters_.table, model.stationary_)
 
 
-def _learn_past_filter(model: HMM, emission: Emission, examples: list[Example]) -> None:
-    """Fix what says what is known of missing past values: EM leaves it as it is, so that its objective only rises."""
-    if model.shared_autoregression_ is None and _misses_past(model, examples):
-        assert isinstance(emission, AutoregressiveEmission)
-        is_continued = model.warm_start and "parameters_" in vars(model)
-        model.shared_autoregression_ = (
-            _past_filter(model) if is_continued else fitted_filter(emission, joined_values(examples))
-        ).row
+def _learned_past_filter(
+    model: HMM, emission: Emission, examples: list[Example], *, is_continued: bool
+) -> PastFilter | None:
+    """What says what is known of missing past values of training data; None where none are missing.
+
+    That of several states is fixed: EM leaves it as it is, so that its objective only rises.
+    """
+    if not _misses_past(model, examples):
+        return None
+    assert isinstance(emission, AutoregressiveEmission)
+    if model.n_states > 1 and model.shared_autoregression_ is not None:
+        return PastFilter(emission.observation, model.shared_autoregression_)
+    takes_own = is_continued and (model.n_states == 1 or model.warm_start)
+    learned = _past_filter(model) if takes_own else fitted_filter(emission, joined_values(examples))
+    model.shared_autoregression_ = learned.row if model.n_states > 1 else None
+    return learned
 
 
-def _fitting_and_corpus(model: HMM, examples: list[Example]) -> tuple[Fitting, Corpus]:
-    """How the model is to be fitted, and to what."""
+def _start_of_fit(model: HMM, options: ChainOptions, examples: list[Example], *, is_partial: bool) -> Start:
+    if model.start == "auto" and is_partial:  # more sequences come later
+        return "free"
+    knows_states = any(e.states is not None for e in examples)
+    data = StartData(len(examples), model.length_, knows_states, any(e.source is not None for e in examples))
+    return options.resolved_start(model.start, model.algorithm, data)
+
+
+def _fitting_and_corpus(
+    model: HMM, examples: list[Example], *, is_continued: bool, is_partial: bool = False
+) -> tuple[Fitting, Corpus]:
+    """How the model is to be fitted, and to what.
+
+    ``is_continued``: from the parameters that it has; ``is_partial``: more data may come later.
+    """
     options, emission = _chain_options(model, model.n_states, model.length_), _emission(model)
     options.check_together(model.algorithm, model.observation_)
     n_units, log_det = raw_size(examples, model.encoding_)
-    _learn_past_filter(model, emission, examples)
-    corpus = _corpus(model, emission, examples, model.n_states)
-    n_init = 1 if _is_warm_start(model) else n_starts(model.n_init, model.algorithm, options.topology, corpus)
+    if not is_continued:
+        model.start_ = _start_of_fit(model, options, examples, is_partial=is_partial)
+    n_frames = sum(len(values) for values in joined_values(examples))
+    model._dtype_of_auto = dtype_of_size(n_frames * emission.n_densities(model.n_states), FLOAT64_DENSITIES)
+    past_filter = _learned_past_filter(model, emission, examples, is_continued=is_continued)
+    corpus = corpus_of(examples, emission, model.n_states, model._device(), DTYPES[model.dtype_], past_filter)
+    is_one_regression = model.n_states == 1 and past_filter is not None  # of which all starts are the same
+    n_init = 1
+    if not (_is_warm_start(model) or (model.n_init == "auto" and is_one_regression)):
+        n_init = n_starts(model.n_init, model.algorithm, options.topology, corpus)
     fitting = Fitting(
-        MAPObjective(emission, options.pseudocount, options.constraints, n_units, log_det),
+        MAPObjective(emission, options.pseudocount, options.constraints, n_units, log_det, model.start_),
         options.topology,
         StopRule(model.max_iter, model.tol, model.max_seconds and model.max_seconds / n_init),
         algorithm=model.algorithm,

@@ -121,11 +121,26 @@ class AutoregressiveGaussian(Observation):
         """``(..., p, D)`` -> ``(..., pD)`` values of the past; of ``(..., p + p²D, D)`` their covariance too.
 
         The covariance is ``(..., pD, pD)``, None where all values are known. Both are NaN and 0 before the start.
+        Further rows, which EM of one state has (``smoothed_joint``), are not read.
         """
         history = past[..., : self.order, :].flatten(-2)
         if past.shape[-2] == self.order:
             return history, None
-        return history, past[..., self.order :, :].flatten(-2).unflatten(-1, (history.shape[-1], -1))
+        width = history.shape[-1]
+        return history, past[..., self.order : self.order * (1 + width), :].flatten(-2).unflatten(-1, (width, width))
+
+    def smoothed_joint(self, past: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Mean ``(..., (p + 1) D)`` and covariance of past and x given the whole sequence, where ``past`` has both.
+
+        They are the ``(p + 1) + (p + 1)² D`` rows after those of ``split_past``.
+        """
+        size, n = past.shape[-1], self.order + 1
+        start = self.order * (1 + self.order * size)
+        if past.shape[-2] <= start:
+            return None
+        mean = past[..., start : start + n, :].flatten(-2)
+        covariance = past[..., start + n :, :].flatten(-2).unflatten(-1, (n * size, n * size))
+        return mean, covariance
 
     def join_past(self, history: Tensor, spread: Tensor) -> Tensor:
         """The inverse of ``split_past``."""

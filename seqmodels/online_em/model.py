@@ -312,7 +312,7 @@ def _statistics(hmm: HMM, examples: list[Example]) -> tuple[Expectations, float]
     """Expectations of all examples under the HMM, on the CPU, and the number of their steps, by weight."""
     corpus = corpus_of_fitted(hmm, examples)
     parameters = hmm.parameters_.to(hmm._device())
-    of_chains = e_step([parameters], objective_of(hmm).emission, corpus.batches, DTYPES[hmm.dtype])
+    of_chains = e_step([parameters], objective_of(hmm).emission, corpus.batches, DTYPES[hmm.dtype_])
     assert of_chains is not None, "no signal is waited for"
     (expectations,) = of_chains
     n_steps = float(expectations.xi.sum() + expectations.initial.sum())

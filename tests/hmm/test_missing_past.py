@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,11 +76,50 @@ def test_one_state_is_the_joint_gaussian_of_all_frames(observation: sm.Autoregre
         assert_allclose(steps, kalman_steps(model, x), atol=1e-9)
 
 
-def test_one_state_fitted_with_missing_values_is_nearly_so() -> None:
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), dtype="float64", tol=0).fit(HOLES)
-    assert_allclose(model.log_prob_steps(HOLES)[0], kalman_steps(model, HOLES[0]), atol=1e-3)
-    moved = model.shared_autoregression_ - model.parameters_.table[0]
-    assert float(moved.abs().max()) < 1e-3  # EM stays where the filter was fitted
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)
+def test_one_state_fitted_with_missing_values_is_the_joint_gaussian(
+    observation: sm.AutoregressiveGaussian, dtype: str
+) -> None:
+    model = sm.HMM(1, observation=observation, dtype=dtype, max_iter=4).fit(HOLES)
+    atol = 1e-9 if dtype == "float64" else 1e-5
+    batch = model.log_prob_steps(HOLES)
+    for x, steps in zip(HOLES, batch, strict=True):
+        exact = kalman_steps(model, x)
+        assert_allclose(steps, exact, atol=atol)
+        stream = model.stream()
+        assert_allclose([stream.update(frame) for frame in x], exact, atol=atol)
+        for t in (1, 9, 11):  # what comes next, whole, after a past with gaps
+            following = np.vstack([x[:t], [0.5, -1.0]])
+            predicted = float(model.predict_next(x[:t]).log_prob(torch.tensor([0.5, -1.0]).double()))
+            assert_allclose(predicted, kalman_steps(model, following)[-1], atol=atol)
+    # What the history says is the score, and no filter of other coefficients is kept.
+    assert_allclose(model.history_["log_prob"].iloc[-1], model.score(HOLES), atol=atol)
+    assert model.shared_autoregression_ is None
+
+
+def test_em_of_one_state_finds_the_maximum_with_missing_values() -> None:
+    observation = sm.AutoregressiveGaussian(1, ridge=0.0)
+    model = sm.HMM(1, observation=observation, dtype="float64", tol=0, max_iter=100).fit(HOLES[:2])
+    assert (np.diff(model.history_["objective"]) > -1e-12).all()
+    best, table = model.score(HOLES[:2]), model.parameters_.table
+    n_free = 4 + 2 + 3  # coefficients, intercept and innovations; the first steps' Gaussian is left as it is
+    for i in range(n_free):
+        for step in (-1e-3, 1e-3):
+            moved = table.clone()
+            moved[0, i] += step
+            model.parameters_ = replace(model.parameters_, table=moved)
+            assert model.score(HOLES[:2]) < best + 1e-9  # 1e-6 below, where the filter does not smooth some are above
+
+
+def test_partial_fit_of_one_state_filters_with_what_it_has() -> None:
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), dtype="float64").fit(WHOLE)
+    before = model.coefficients_.copy()
+    for _ in range(3):
+        model.partial_fit(HOLES)
+    assert np.abs(model.coefficients_ - before).max() > 1e-4
+    for x, steps in zip(HOLES, model.log_prob_steps(HOLES), strict=True):
+        assert_allclose(steps, kalman_steps(model, x), atol=1e-9)
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)

@@ -188,15 +188,22 @@ class AutoregressiveEmission(Emission):
         return max(1, (IN_CACHE if device.type == "cpu" else ON_GPU) // (n_states * width * width))
 
     def _expected_statistics(self, table: Tensor, x: Tensor, past: Tensor, gamma: Tensor) -> Tensor:
-        """``(K, F)``: expected quadratic features of ``(past, x)``, given the past and what x has of values."""
+        """``(K, F)``: expected quadratic features of ``(past, x)``, given the past and what x has of values.
+
+        Of one state, whose past has them: given the whole sequence.
+        """
         history, spread = self.observation.split_past(past.double())
         if spread is None:
             spread = history.new_zeros(*history.shape, history.shape[-1])
         has_past = ~torch.isnan(history).any(1)
         history, spread, x = history[has_past], spread[has_past], x[has_past].double()
         weights = gamma[has_past].double().T  # (K, n)
-        mean, covariance = self.observation.joint(table.unsqueeze(1), history, spread)  # (K, n, pD + D)
-        mean, covariance = gaussian.given_last(mean, covariance, x.expand(len(table), -1, -1))
+        smoothed = self.observation.smoothed_joint(past[has_past].double())
+        if smoothed is None:
+            mean, covariance = self.observation.joint(table.unsqueeze(1), history, spread)  # (K, n, pD + D)
+            mean, covariance = gaussian.given_last(mean, covariance, x.expand(len(table), -1, -1))
+        else:
+            mean, covariance = (moment.unsqueeze(0) for moment in smoothed)
         weighted = weights.unsqueeze(-1) * mean
         products = weighted.mT @ mean + torch.einsum("kn,knij->kij", weights, covariance)
         return quadratic.sums_of_moments(products, weighted.sum(1), weights.sum(1))

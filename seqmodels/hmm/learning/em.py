@@ -22,6 +22,7 @@ from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.inference.forward_backward import forward_backward_pass
 from seqmodels.hmm.inference.threads import in_threads
 from seqmodels.hmm.learning.constraints import Constraints, Tying
+from seqmodels.hmm.learning.first_state import Start, stationary_initial, stationary_rows
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.training import Checkpoints, Interruption, interruptible
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, float]
 Callback = Callable[[Row], None]  # called with each row of a history
+Reread = Callable[[Parameters], Sequence[PackedBatch]]  # the data, given the parameters of an E-step
 
 # -- what is maximised, and when to stop ---------------------------------------------------------------------
 
@@ -45,6 +47,7 @@ class MAPObjective:
         constraints: what the M-step must leave as it is.
         n_units: raw units of the data, by weight.
         log_det: nats, by weight, that the encoding adds to ``log p`` of encoded data.
+        start: what the distribution of the first state is.
     """
 
     emission: Emission
@@ -52,6 +55,7 @@ class MAPObjective:
     constraints: Constraints
     n_units: float
     log_det: float
+    start: Start = "free"
 
     def log_prior(self, parameters: Parameters) -> float:
         """Nats, up to a constant; an emission that states share counts once."""
@@ -274,12 +278,18 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
     """
     k, constraints = len(parameters.initial), objective.constraints
     initial_counts, transition_counts, final_counts = objective.pseudocount.counts(parameters)
-    initial = _normalised(expectations.initial + initial_counts, parameters.initial)
+    first = expectations.initial + initial_counts
     counts, previous = expectations.xi + transition_counts, parameters.transition
     if parameters.final is not None and final_counts is not None:
         counts = torch.cat([counts, (expectations.final + final_counts).unsqueeze(1)], 1)
         previous = torch.cat([previous, parameters.final.unsqueeze(1)], 1)
-    transition_and_final = _normalised(counts, previous)
+    if objective.start == "stationary":
+        is_free = ~constraints.frozen.rows(constraints.frozen.transition, k)
+        transition_and_final = stationary_rows(counts, previous, first, is_free)
+        initial = stationary_initial(transition_and_final[:, :k], parameters.final)
+    else:
+        transition_and_final = _normalised(counts, previous)
+        initial = parameters.initial if objective.start == "uniform" else _normalised(first, parameters.initial)
     final = None if parameters.final is None else transition_and_final[:, k].contiguous()
     table = _maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
     transition = transition_and_final[:, :k].contiguous()
@@ -434,6 +444,7 @@ def baum_welch(
     *,
     callback: Callback,
     checkpoints: Checkpoints | None = None,
+    reread: Reread | None = None,
 ) -> list[FitResult]:
     """EM from each start, side by side, until it converges.
 
@@ -449,8 +460,11 @@ def baum_welch(
         stop: when each start stops.
         callback: is called with the best row of every step.
         checkpoints: where to write how far it came, and what to resume from.
+        reread: the data anew for each E-step, where what is known of missing values depends on the parameters; starts
+            are then run one at a time.
     """
     checkpoints = checkpoints or Checkpoints()
+    assert reread is None or len(starts) == 1, "the data are of one chain"
     stop = replace(stop, max_seconds=stop.max_seconds and stop.max_seconds * len(starts))
     runs, seconds = [EMRun(start) for start in starts], 0.0
     if checkpoints.state is not None:
@@ -466,6 +480,8 @@ def baum_welch(
     with interruptible() as interruption:
         active = [run for run in runs if run.statistics is None]
         while active:
+            if reread is not None:
+                batches = reread(active[0].parameters)
             e_steps = e_step([run.parameters for run in active], objective.emission, batches, dtype, interruption)
             if e_steps is None:
                 break

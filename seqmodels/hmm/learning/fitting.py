@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -21,18 +21,23 @@ from seqmodels.hmm.learning.em import (
     baum_welch,
     sum_over_processes,
 )
+from seqmodels.hmm.learning.first_state import with_start
 from seqmodels.hmm.learning.gradient import gradient_ascent
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import Algorithm
 from seqmodels.hmm.learning.restarts import in_groups
 from seqmodels.hmm.learning.stepwise import BatchUpdate, e_step_of_batch, stepwise_em
+from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
+from seqmodels.observations import AutoregressiveGaussian
 from seqmodels.training import Checkpoints
 
 STARTS_AT_ONCE = 1 << 22  # densities of all starts that EM runs side by side: bounds memory; more of them gain nothing
 START_GROUPS_FROM_DISK = 2  # from which a start is guessed, if data are on disk
 START_FRAMES = 1 << 26  # densities of the frames that a start is guessed from, if data are read in batches
+
+SMOOTHED = 5  # times as many numbers, at most, that frames have with what is known given the whole sequence
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,14 @@ class Fitting:
         ``generator`` deals the data out to the batches of stepwise EM.
         """
         if self.algorithm == "em":
+            is_reread = corpus.beliefs is not None and corpus.n_states == 1
             return partial(
-                baum_welch, objective=self.objective, batches=corpus.own_batches(), dtype=corpus.dtype, stop=self.stop
+                baum_welch,
+                objective=self.objective,
+                batches=[] if is_reread else corpus.own_batches(),
+                dtype=corpus.dtype,
+                stop=self.stop,
+                reread=partial(self._smoothed_batches, corpus) if is_reread else None,
             )
         fit_one: Callable[..., FitResult | None] = partial(self._stepwise, corpus=corpus, generator=generator)
         if self.algorithm == "gradient":
@@ -78,6 +89,13 @@ class Fitting:
             return [result for result in results if result is not None]
 
         return run
+
+    def _smoothed_batches(self, corpus: Corpus, parameters: Parameters) -> list[PackedBatch]:
+        """The data as an autoregression of one state has them, which is its own filter of missing values."""
+        observation = self.objective.emission.observation
+        assert isinstance(observation, AutoregressiveGaussian), "no other has a past that may miss values"
+        beliefs = PastFilter(observation, parameters.table[0].cpu()).smoothed(corpus.sequences)
+        return replace(corpus, beliefs=beliefs, n_densities=SMOOTHED * corpus.n_densities).own_batches()
 
     def _stepwise(
         self,
@@ -115,7 +133,7 @@ class Fitting:
     def starts(self, corpus: Corpus) -> Iterator[Parameters]:
         """First guesses, of all that is in memory; of data read in batches, of the first batch."""
         batches = corpus.batches if self.algorithm != "stepwise" else self._first_batches(corpus)
-        return starts(
+        guesses = starts(
             self.objective.emission,
             batches,
             corpus.n_states,
@@ -124,6 +142,7 @@ class Fitting:
             topology=self.topology,
             tying=self.objective.constraints.tying,
         )
+        return (with_start(guess, self.objective.start, self.topology) for guess in guesses)
 
     def _first_batches(self, corpus: Corpus) -> list[PackedBatch]:
         may_cut = is_ergodic(self.topology.transition_mask(corpus.n_states))

@@ -18,6 +18,7 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.autograd import log_prob_of_segments
 from seqmodels.hmm.inference.forward_backward import forward_pass
 from seqmodels.hmm.learning.em import Callback, FitResult, MAPObjective, StopRule
+from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.training import BatchResult, Checkpoints, TrainConfig, interruptible, train
 
@@ -55,7 +56,7 @@ def gradient_ascent(
     """
     import pandas as pd
 
-    module, parameters, is_interrupted = Unconstrained(start, objective.emission), start, False
+    module, parameters, is_interrupted = Unconstrained(start, objective.emission, objective.start), start, False
     history = pd.DataFrame({"step": [], "seconds": [], "log_prob": [], "objective": [], "floor_hits": []})
     if stop.max_iter:
         config = TrainConfig(None, stop.max_iter, stop.max_seconds, lr, weight_decay=0.0, patience=1)
@@ -85,9 +86,9 @@ def gradient_ascent(
 class Unconstrained(nn.Module):
     """``Parameters`` as numbers that may take any value: logits of the chain; probabilities that are zero stay zero."""
 
-    def __init__(self, parameters: Parameters, emission: Emission) -> None:
+    def __init__(self, parameters: Parameters, emission: Emission, start: Start = "free") -> None:
         super().__init__()
-        self.emission = emission
+        self.emission, self.start = emission, start
         self.has_final = parameters.final is not None
         transition_and_final = parameters.transition
         if parameters.final is not None:
@@ -96,7 +97,11 @@ class Unconstrained(nn.Module):
         self.possible_arcs: Tensor
         self.register_buffer("possible_initial", parameters.initial > 0)
         self.register_buffer("possible_arcs", transition_and_final > 0)
-        self.initial = nn.Parameter(_logits(parameters.initial))
+        self.initial: Tensor
+        if start == "free":
+            self.initial = nn.Parameter(_logits(parameters.initial))
+        else:  # fixed, or a function of the transitions
+            self.register_buffer("initial", _logits(parameters.initial))
         self.arcs = nn.Parameter(_logits(transition_and_final))
         self.table = nn.Parameter(parameters.table.clone())
 
@@ -104,6 +109,8 @@ class Unconstrained(nn.Module):
         initial = self.initial.masked_fill(~self.possible_initial, -torch.inf).softmax(-1)
         transition_and_final = self.arcs.masked_fill(~self.possible_arcs, -torch.inf).softmax(-1)
         k = len(initial)
+        if self.start == "stationary":
+            initial = differentiable_stationary(transition_and_final)
         final = transition_and_final[:, k].contiguous() if self.has_final else None
         return Parameters(initial, transition_and_final[:, :k].contiguous(), final, self.emission.tie(self.table))
 

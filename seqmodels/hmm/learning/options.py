@@ -10,6 +10,7 @@ import torch
 
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
+from seqmodels.hmm.learning.first_state import Start, is_irreducible
 from seqmodels.hmm.learning.priors import Pseudocounts, as_pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology, as_topology, breaks
@@ -17,6 +18,18 @@ from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.observations import GaussianMixture, Observation
 
 Algorithm = Literal["em", "stepwise", "gradient"]
+StartChoice = Literal["auto", "free", "stationary", "uniform"]
+FEW_SEQUENCES = 5  # from which their first states say where sequences start
+
+
+@dataclass(frozen=True)
+class StartData:
+    """What of training data ``start="auto"`` depends on."""
+
+    n_sequences: int
+    length: str
+    knows_states: bool = False
+    is_conditional: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,7 +51,37 @@ class ChainOptions:
             _pseudocounts(pseudocount, n_states, length),
         )
 
-    def n_parameters(self, length: str, emission: Emission) -> int:
+    def resolved_start(self, choice: StartChoice, algorithm: Algorithm, data: StartData) -> Start:
+        """What ``HMM(start=...)`` comes to; raises ``ValueError`` for what cannot be."""
+        k, frozen = len(self.constraints.tying.group), self.constraints.frozen
+        irreducible = is_irreducible(self.topology, k)
+        if choice == "auto":
+            is_part_of_a_process = data.n_sequences < FEW_SEQUENCES and not (data.knows_states or data.is_conditional)
+            is_plain = algorithm == "em" and data.length == "given" and not frozen.initial
+            return "stationary" if is_part_of_a_process and is_plain and irreducible else "free"
+        self.check_first_state(choice, algorithm, data.length)
+        return choice
+
+    def check_first_state(self, choice: StartChoice, algorithm: Algorithm, length: str) -> None:
+        """Raise ``ValueError`` for a ``start`` that there is not, or that does not go with the other choices."""
+        if choice not in ("auto", "free", "stationary", "uniform"):
+            raise ValueError(f"start is {choice!r}; pass 'auto', 'free', 'stationary' or 'uniform'")
+        if choice in ("stationary", "uniform") and self.constraints.frozen.initial:
+            raise ValueError(f"start={choice!r} says what initial is, so it cannot be frozen too; leave one of them out")
+        if choice != "stationary":
+            return
+        if not is_irreducible(self.topology, len(self.constraints.tying.group)):
+            raise ValueError(
+                f"start='stationary' needs a chain in which every state leads to every other and may be the first, "
+                f"which topology={self.topology!r} is not; pass start='free'"
+            )
+        if algorithm == "gradient" and length == "stop":
+            raise ValueError(
+                "start='stationary' under length='stop' is fitted by algorithm='em' or 'stepwise'; pass one of them, "
+                "or start='free'"
+            )
+
+    def n_parameters(self, length: str, emission: Emission, start: Start) -> int:
         """Free parameters of chain and emissions, without what is frozen; what is tied counts once."""
         frozen, tying = self.constraints.frozen, self.constraints.tying
         k = len(tying.group)
@@ -46,7 +89,7 @@ class ChainOptions:
         in_row = self.topology.transition_mask(k).sum(1) - 1  # a row sums to one
         if length == "stop":
             in_row = in_row + self.topology.final_mask(k)
-        n_initial = 0 if frozen.initial else int(self.topology.initial_mask(k).sum()) - 1
+        n_initial = 0 if frozen.initial or start != "free" else int(self.topology.initial_mask(k).sum()) - 1
         n_tables = len(torch.unique(tying.group[~frozen.rows(frozen.emission, k)]))
         n_emission = emission.n_parameters(n_tables) if n_tables else 0
         return n_initial + int(in_row[free].sum()) + n_emission
@@ -80,6 +123,12 @@ class ChainOptions:
                 "states that are tied have different emissions, so warm_start cannot continue; leave tied out, or "
                 "warm_start=False"
             )
+
+
+def check_same_start(choice: StartChoice, fitted: Start) -> None:
+    """Raise ``ValueError`` if EM cannot go on with this ``start`` from a model fitted with the other."""
+    if choice not in ("auto", fitted):
+        raise _differs("start", choice)
 
 
 def check_observation(observation: Observation, fitted: Observation, size: int) -> None:

@@ -1,0 +1,163 @@
+"""What the distribution of the first state is: learned, the chain's stationary one, or uniform (``HMM(start=...)``).
+
+A few sequences say little of where sequences start: learned freely, ``initial`` ends as the posterior of those first
+states, a point mass after one sequence. Where what is seen is a part of a process that has gone on for long, its
+first state has the stationary distribution ``π = π A``; given ends, the left Perron vector ``π A = ρ π``, the
+distribution of the state given that the sequence goes on. The M-step then maximises
+
+    ``Q(A) = Σ_i γ_i log π_i(A) + Σ_ij ξ_ij log a_ij``,
+
+which has no closed form (Zucchini, MacDonald and Langrock 2016, *Hidden Markov models for time series*, section 4.2.5).
+With ``dπ = π dA Y``, the derivative of the first sum by ``a_ij`` is ``π_i y_j``, so that at the maximum
+``a_ij = (ξ_ij + a_ij π_i (y_j - Σ_l a_il y_l)) / Σ_l ξ_il``: counts with a small correction, taken as a step upwards in
+the natural gradient's direction, halved until Q rises. Every M-step improves on the parameters before it, so EM stays
+monotone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.topology import Topology
+
+Start = Literal["free", "stationary", "uniform"]
+STARTS: tuple[Start, ...] = ("free", "stationary", "uniform")
+
+ROUNDS = 4  # of corrections in an M-step, each from the parameters of the one before
+HALVINGS = 30  # of a step that does not improve
+NEGLIGIBLE_GAIN = 1e-10  # of a round, relative to the number of transitions
+
+
+def is_irreducible(topology: Topology, n_states: int) -> bool:
+    """Whether every state leads to every other, and sequences may start in any."""
+    return _leads_everywhere(topology.transition_mask(n_states)) and bool(topology.initial_mask(n_states).all())
+
+
+def _leads_everywhere(mask: Tensor) -> bool:
+    n, _ = connected_components(mask.cpu().numpy(), directed=True, connection="strong")
+    return int(n) == 1
+
+
+def with_start(parameters: Parameters, start: Start, topology: Topology) -> Parameters:
+    """The parameters with the distribution of the first state that ``start`` says."""
+    if start == "free":
+        return parameters
+    if start == "uniform":
+        mask = topology.initial_mask(len(parameters.initial)).to(parameters.initial)
+        return replace(parameters, initial=mask / mask.sum())
+    return replace(parameters, initial=stationary_initial(parameters.transition, parameters.final))
+
+
+def check_initial(parameters: Parameters, start: Start, topology: Topology) -> None:
+    """Raise ``ValueError`` unless the parameters have the distribution of the first state that ``start`` says."""
+    if start == "stationary" and not _leads_everywhere(parameters.transition > 0):
+        raise ValueError(
+            "start='stationary' needs a chain in which every state leads to every other, which these transitions do "
+            "not; pass start='free'"
+        )
+    expected = with_start(parameters, start, topology).initial
+    if not torch.allclose(expected, parameters.initial, rtol=0, atol=1e-6):
+        raise ValueError(
+            f"start={start!r} says that initial is {expected.numpy().round(6).tolist()}, but it is "
+            f"{parameters.initial.numpy().round(6).tolist()}; pass that, or start='free'"
+        )
+
+
+def stationary_initial(transition: Tensor, final: Tensor | None) -> Tensor:
+    """``(K,)`` the stationary distribution of an irreducible chain; given ends, that of the states before the end."""
+    initial, _, _ = _perron(transition.cpu().numpy(), has_final=final is not None)
+    return torch.as_tensor(initial, device=transition.device)
+
+
+def differentiable_stationary(transition: Tensor) -> Tensor:
+    """``(K,)`` the stationary distribution as a function that gradients go through; rows sum to one."""
+    k = len(transition)
+    system = torch.eye(k, dtype=transition.dtype, device=transition.device) - transition + 1.0 / k
+    return torch.linalg.solve(system.T, torch.full_like(transition[0], 1.0 / k))
+
+
+def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Tensor) -> Tensor:
+    """The rows ``(K, K)``, or ``(K, K + 1)`` with ends, of an M-step under ``start="stationary"``.
+
+    Args:
+        counts: expected transitions, and ends, like the rows.
+        previous: the rows before; what is zero stays zero.
+        first: ``(K,)`` expected first states.
+        is_free: ``(K,)`` False for rows that stay as they are.
+
+    Returns:
+        Rows whose Q is not below that of ``previous``.
+    """
+    n, rows, g = (t.cpu().numpy().astype(np.float64) for t in (counts, previous, first))
+    free, k = is_free.numpy()[:, None], len(g)
+    has_final = rows.shape[1] > k
+    total = n.sum(1, keepdims=True)
+    value, perron = _objective(rows, n, g, has_final=has_final)
+    if perron is None or value == -np.inf:
+        return previous  # a chain that has come apart, of which there is no one stationary distribution
+    for _ in range(ROUNDS):
+        pi = perron[0][:, None]
+        y = np.append(_influence(rows[:, :k], g, *perron), 0.0)[: rows.shape[1]]  # an end leads to no state
+        along = (rows @ y)[:, None]
+        # Room for the largest correction downwards, so that no probability becomes negative.
+        room = pi * np.maximum(along - np.where(rows > 0, y, np.inf).min(1, keepdims=True), 0.0)
+        size = np.where(total + room > 0, total + room, 1.0)
+        step = np.where(free & (total + room > 0), (n - total * rows + rows * pi * (y - along)) / size, 0.0)
+        before = value
+        for halving in range(HALVINGS):
+            candidate = np.maximum(rows + step * 0.5**halving, 0.0)
+            candidate /= candidate.sum(1, keepdims=True)
+            candidate = np.where(free, candidate, rows)
+            new_value, new_perron = _objective(candidate, n, g, has_final=has_final)
+            if new_perron is not None and new_value > value:
+                rows, value, perron = candidate, new_value, new_perron
+                break
+        if value - before <= NEGLIGIBLE_GAIN * max(float(total.sum()), 1.0):
+            break
+    return torch.as_tensor(rows, device=previous.device)
+
+
+Perron = tuple[np.ndarray, float, np.ndarray]
+
+
+def _objective(
+    rows: np.ndarray, counts: np.ndarray, first: np.ndarray, *, has_final: bool
+) -> tuple[float, Perron | None]:
+    """Q, and what of the chain it comes from; None where the chain has no stationary distribution."""
+    try:
+        perron = _perron(rows[:, : len(first)], has_final=has_final)
+    except np.linalg.LinAlgError:
+        return -np.inf, None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_rows = counts[counts > 0] @ np.log(rows[counts > 0])
+        of_first = first[first > 0] @ np.log(perron[0][first > 0])
+    value = float(of_rows + of_first)
+    return (value, perron) if value > -np.inf else (-np.inf, perron)
+
+
+def _perron(transition: np.ndarray, *, has_final: bool) -> Perron:
+    """``π (K,)``, ``ρ`` and ``v (K,)`` with ``π A = ρ π``, ``A v = ρ v``, ``Σ π = 1`` and ``π v = 1``."""
+    k = len(transition)
+    if not has_final:
+        initial = np.linalg.solve((np.eye(k) - transition + 1.0 / k).T, np.full(k, 1.0 / k)).clip(min=0.0)
+        return initial / initial.sum(), 1.0, np.ones(k)
+    values, right = np.linalg.eig(transition)
+    largest = int(np.argmax(values.real))
+    left_values, left = np.linalg.eig(transition.T)
+    initial = np.abs(left[:, int(np.argmax(left_values.real))].real)
+    initial, v = initial / initial.sum(), np.abs(right[:, largest].real)
+    return initial, float(values[largest].real), v / (initial @ v)
+
+
+def _influence(transition: np.ndarray, first: np.ndarray, pi: np.ndarray, rho: float, v: np.ndarray) -> np.ndarray:
+    """``y (K,)``: the derivative of ``Σ γ_i log π_i`` by ``a_ij`` is ``π_i y_j``."""
+    slope = np.divide(first, pi, out=np.zeros_like(pi), where=first > 0) - first.sum()
+    influence: np.ndarray = np.linalg.solve(rho * np.eye(len(pi)) - transition + np.outer(v, pi), slope)
+    return influence
