@@ -206,6 +206,8 @@ class HMM(SequenceModel):
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
         check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, self.lr)
         check_checkpoint_arguments(self)
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         options = _chain_options(self, self.n_states, self.length)
         if _is_warm_start(self):
             options.check_start(self.parameters_, self.length)
