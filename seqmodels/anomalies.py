@@ -20,7 +20,7 @@ from seqmodels.evaluation.full_conditionals import feature_log_probs
 from seqmodels.generation import Prediction
 from seqmodels.generation.inputs import with_enough_precision
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.parameters import Configurable, undone_on_failure
+from seqmodels.parameters import Configurable, refuse_wrong_arguments, undone_on_failure
 from seqmodels.preparation import Data, Example, cluster_numbers
 from seqmodels.sequences import Item, Sequences
 
@@ -119,6 +119,7 @@ class Anomalies(Configurable):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and 0 < value < 1):
                 raise ValueError(f"{name} is {value!r}; pass a number between 0 and 1")
+        refuse_wrong_arguments(self)
         is_window = isinstance(self.per, int | np.integer) and not isinstance(self.per, bool) and self.per >= 1
         if not (is_window or (isinstance(self.per, str) and self.per in ("step", "sequence"))):
             raise ValueError(f"per is {self.per!r}; pass 'step', 'sequence' or a number of steps")

@@ -1,20 +1,94 @@
-"""Files and folders written beside the old ones and put in their place whole: at every instant the old or the new."""
+"""Files and folders written beside the old ones and put in their place whole: at every instant the old or the new.
+
+A folder that several files make up is written to by one process at a time, see ``locked_folder``.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # a system without such locks, which does not let files in use be removed either
+except ImportError:  # Windows, which does not let files in use be removed either
     fcntl = None  # type: ignore[assignment]
+
+LOCK = ".seqmodels.lock"  # in a folder that is being written to
+LOCKED_BYTE = 1 << 20  # of the lock file, under Windows: behind its text, which others read
+
+
+@contextmanager
+def locked_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """The folder, which is created, for this process alone to write to until the block ends.
+
+    The lock is the operating system's, on an open file in the folder: it ends with the process, however that ends, so
+    that what a killed one left is no lock. A file system without locks has none.
+
+    Raises:
+        ValueError: another process, or another thread of this one, has the folder.
+        OSError: it cannot be created or written to.
+    """
+    root = Path(folder)
+    made = [each for each in (root, *root.parents) if not each.exists()]
+    descriptor = _begin_lock(root)
+    path = root / LOCK
+    try:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
+        yield root
+    finally:
+        if fcntl is None:  # it can be removed only when it is closed; another that has opened it meanwhile will do it
+            os.close(descriptor)
+            with suppress(PermissionError):
+                path.unlink(missing_ok=True)
+        else:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+        with suppress(OSError):  # a folder with something in it stays
+            for each in made:
+                each.rmdir()
+
+
+def _begin_lock(root: Path) -> int:
+    """A descriptor of the lock file in ``root`` that has the lock."""
+    path = root / LOCK
+    while True:
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:  # whoever had made the folder found it empty at the end, and removed it
+            continue
+        if (_lock(descriptor) if fcntl else _lock_byte(descriptor)) is False:
+            holder = os.read(descriptor, 200).decode(errors="replace")
+            os.close(descriptor)
+            raise ValueError(
+                f"{root} is being written to by another run{f' ({holder})' * bool(holder)}, with whose files these "
+                "would be mixed; wait until it ends, or pass another folder"
+            )
+        if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+        os.close(descriptor)  # whoever had the lock has removed the file meanwhile
+
+
+def _lock_byte(descriptor: int) -> bool:
+    """``_lock`` under Windows, where it is of a byte."""
+    import msvcrt
+
+    os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
+    try:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+    except OSError:
+        return False
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    return True
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ from seqmodels import distributed
 from seqmodels.encodings import Encoding
 from seqmodels.fingerprint import check_processes_agree
 from seqmodels.observations import Observation
-from seqmodels.parameters import undone_on_failure
+from seqmodels.parameters import undone_on_failure, wrong_argument
+from seqmodels.precision import check_device, check_device_is_here
 from seqmodels.preparation import Data, Example, Setting, Sources, TargetLengths, choose_sources, hold_out
 from seqmodels.tagging import check_aligned, check_choices, check_has_targets
 from seqmodels.training import interruption
@@ -111,12 +113,17 @@ def _load_from_rank_zero(model: SequenceModel) -> None:
 
 
 def check_arguments(model: SequenceModel) -> None:
-    """Raise ``ValueError`` for values that cannot be of the constructor's arguments that all models share."""
+    """Raise ``ValueError`` for an argument of the constructor whose annotation does not admit its value, and for values
+    that cannot be of those that all models share.
+    """
     for name, choices in (("length", ("auto", "given", "stop")), ("dtype", model._dtypes)):
         if getattr(model, name) not in choices:
             raise ValueError(f"{name} is {getattr(model, name)!r}; pass one of {', '.join(map(repr, choices))}")
-    if not isinstance(model.random_state, int | np.integer) or isinstance(model.random_state, bool):
-        raise ValueError(f"random_state is {model.random_state!r}; pass an integer, which seeds all that is random")
+    check_device(model.device)
+    check_device_is_here(model.device)
+    seed = model.random_state
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+        raise ValueError(f"random_state is {seed!r}; pass an integer from 0 on, which seeds all that is random")
     for name, kind, example in (
         ("encoding", Encoding, "Characters()"),
         ("source_encoding", Encoding, "Characters()"),
@@ -127,6 +134,20 @@ def check_arguments(model: SequenceModel) -> None:
             raise ValueError(f"{name} is {choice!r}; pass 'auto' or an object such as {example}")
     if model._is_tagger:
         check_choices(type(model).__name__, model.length, model.ignore_source)
+    wrong = wrong_argument(model)
+    if wrong is not None:
+        _check_in_the_words_of(model, wrong.name)
+        raise ValueError(str(wrong))
+
+
+def _check_in_the_words_of(model: SequenceModel, name: str) -> None:
+    """Raise the ``ValueError`` that the model itself has for a value of a wrong type, if any, which may say more."""
+    with suppress(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError):  # not made for such a value
+        try:
+            model._check_hyperparameters()
+        except ValueError as error:
+            if name in str(error):
+                raise
 
 
 def learn_setting(

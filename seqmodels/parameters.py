@@ -6,11 +6,12 @@ Values that come from a file or a command line are checked by the annotations of
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import MISSING
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import MISSING, dataclass
 from functools import cache
-from types import UnionType
+from types import SimpleNamespace, UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -154,6 +155,90 @@ def check_argument(cls: type, name: str, value: Any, *, any_number: bool = False
         raise ValueError(f"{name} of {cls.__name__} is {_shortened(value)}; pass {in_words(hint)}")
 
 
+@dataclass(frozen=True)
+class WrongArgument:
+    """An argument whose annotation does not admit its value; ``str`` says what to pass."""
+
+    name: str
+    of: str  # the class, if it is in the one that was looked at
+    value: Any
+    hint: Any
+
+    def __str__(self) -> str:
+        of = f" of {self.of}" if self.of else ""
+        return f"{self.name}{of} is {_shortened(self.value)}; pass {in_words(self.hint)}"
+
+
+def wrong_argument(thing: Configurable) -> WrongArgument | None:
+    """The first argument whose annotation does not admit its value; None if there is none.
+
+    Of the thing itself and of the observations, optimisers, ... in it, but not of models in it, which check themselves.
+    """
+    return next(_wrong_arguments(thing, ""), None)
+
+
+def refuse_wrong_arguments(thing: Configurable) -> None:
+    """Raise ``ValueError`` for a ``wrong_argument``."""
+    wrong = wrong_argument(thing)
+    if wrong is not None:
+        raise ValueError(str(wrong))
+
+
+def _wrong_arguments(thing: Configurable, of: str) -> Iterator[WrongArgument]:
+    hints = _known_types(type(thing))
+    for name, value in thing.get_params(deep=False).items():
+        if not admits(hints.get(name, Any), _plain(value)):
+            yield WrongArgument(name, of, value, hints[name])
+        for _, nested in _nested(name, value):
+            if not hasattr(nested, "fit"):
+                yield from _wrong_arguments(nested, type(nested).__name__)
+
+
+@cache
+def _known_types(cls: type) -> dict[str, Any]:
+    """``argument_types``; none where annotations name what is not known, as in a class that a function defines."""
+    try:
+        return argument_types(cls)
+    except NameError:
+        return {}
+
+
+def check_options(function: Callable[..., Any], **options: Any) -> None:
+    """Raise ``ValueError`` for an option of a function that its annotation does not admit.
+
+    >>> def repeat(n: int, how: Literal["up", "down"]) -> None:
+    ...     check_options(repeat, n=n, how=how)
+    >>> repeat(2, "left")
+    Traceback (most recent call last):
+    ...
+    ValueError: how is 'left'; pass "up", "down"
+    """
+    hints = _option_types(function)
+    for name, value in options.items():
+        if not admits(hints.get(name, Any), _plain(value)):
+            raise ValueError(f"{name} is {_shortened(value)}; pass {in_words(hints[name])}")
+
+
+@cache
+def _option_types(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function's arguments, but for those of names that are imported for type checkers alone."""
+    hints: dict[str, Any] = {}
+    for name, annotation in function.__annotations__.items():
+        one = SimpleNamespace(__annotations__={name: annotation})
+        with suppress(NameError):
+            hints |= get_type_hints(one, globalns=function.__globals__)
+    return hints
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as Python's, a path as a text."""
+    return os.fspath(value) if isinstance(value, os.PathLike) else _item(value)
+
+
+def _item(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _same_number(value: Any) -> list[bool | int | float]:
     if not isinstance(value, bool | int | float) or not abs(value) <= LARGEST_EXACT:
         return []
@@ -167,7 +252,10 @@ def _shortened(value: Any) -> str:
 
 
 def admits(hint: Any, value: Any) -> bool:
-    """Whether an annotation admits a value; lists stand for tuples, sequences and arrays, integers for floats."""
+    """Whether an annotation admits a value; lists stand for tuples, sequences and arrays, integers for floats.
+
+    NaN is no number.
+    """
     origin = get_origin(hint)
     if hint is Any:
         return True
@@ -178,15 +266,24 @@ def admits(hint: Any, value: Any) -> bool:
     if hint is None or hint is type(None):
         return value is None
     if hint in (int, float):
-        return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
+        is_number = isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
+        return is_number and value == value  # NaN is not itself
     kind = origin or hint
     if not isinstance(kind, type):
         return True  # a Protocol or a name that says nothing of its values
-    return isinstance(value, LISTS) if kind is np.ndarray else isinstance(value, kind) or _is_list(kind, value)
+    if kind in LISTS or (kind is not object and issubclass(list, kind)):
+        return isinstance(value, LISTS) and _admits_elements(get_args(hint), value)
+    return isinstance(value, kind)
 
 
-def _is_list(kind: type, value: Any) -> bool:
-    return isinstance(value, LISTS) and (kind in LISTS or issubclass(list, kind))
+def _admits_elements(hints: tuple[Any, ...], values: Any) -> bool:
+    """Of ``list[X]``, ``Sequence[X]`` and ``tuple[X, Y]``; whatever is in them where that is not said."""
+    elements = values.tolist() if isinstance(values, np.ndarray) else [_item(value) for value in values]
+    if not hints or not isinstance(elements, list):
+        return True
+    if len(hints) == 1 or hints[-1] is ...:
+        return all(admits(hints[0], value) for value in elements)
+    return len(hints) == len(elements) and all(map(admits, hints, elements))
 
 
 def in_words(hint: Any) -> str:
@@ -199,11 +296,18 @@ def in_words(hint: Any) -> str:
     return options[0] if len(options) == 1 else f"{', '.join(options[:-1])} or {options[-1]}"
 
 
+WORDS = {int: "an integer", float: "a number", str: "a word", bool: "true or false", type(None): "none", None: "none"}
+PLURALS = {int: "integers", float: "numbers", str: "words"}
+
+
 def _word(hint: Any) -> str:
-    words = {int: "an integer", float: "a number", str: "a word", bool: "true or false", type(None): "none"}
     if get_origin(hint) is Literal:
-        return ", ".join(f'"{choice}"' for choice in get_args(hint))
-    if hint in words:
-        return words[hint]
-    name = getattr(get_origin(hint) or hint, "__name__", str(hint))
-    return "a list" if name in ("Sequence", "list", "tuple", "ndarray") else f"a {name}"
+        return ", ".join("none" if choice is None else f'"{choice}"' for choice in get_args(hint))
+    if hint in WORDS:
+        return WORDS[hint]
+    kind = get_origin(hint) or hint
+    name = getattr(kind, "__name__", str(hint))
+    if name not in ("Sequence", "list", "tuple", "ndarray"):
+        return "a function" if name == "Callable" else f"a {name}"
+    elements = get_args(hint)
+    return f"a list of {PLURALS[elements[0]]}" if elements and elements[0] in PLURALS else "a list"

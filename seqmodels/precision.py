@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -37,6 +37,27 @@ class Computes(Protocol):
 
 Model = TypeVar("Model", bound=Computes)
 Score = Callable[[list[Example]], list[np.ndarray]]
+
+
+def check_device(device: Any) -> None:
+    """Raise ``ValueError`` for what names no device, whether this machine has it or not."""
+    try:
+        is_known = isinstance(device, str) and (device == "auto" or torch.device(device).type != "meta")
+    except RuntimeError:
+        is_known = False
+    if not is_known:
+        raise ValueError(f"device is {device!r}; pass 'auto', or the name of one that torch has, such as 'cuda:0'")
+
+
+def check_device_is_here(device: str) -> None:
+    """Raise ``ValueError`` for a device that this machine does not have."""
+    if device in ("auto", "cpu"):
+        return
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, NotImplementedError, RuntimeError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise ValueError(f"device is {device!r}, which cannot be used here ({first}); pass 'auto' or 'cpu'") from error
 
 
 def in_float64(model: Model) -> Model:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -50,3 +53,61 @@ def test_a_device_is_written_to_as_it_is() -> None:
     with pytest.raises(OSError, match="No space left"):
         files.write_text("/dev/full", "text")
     files.write_text("/dev/null", "text")
+
+
+HOLD = """
+import sys
+from seqmodels.files import locked_folder
+with locked_folder(sys.argv[1]):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_folder_is_locked_for_one_process_and_free_again_when_that_is_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "results"
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        with (
+            pytest.raises(ValueError, match=f"results is being written to by another run .process {other.pid} on "),
+            files.locked_folder(folder),
+        ):
+            pytest.fail("two have the folder")
+        other.kill()
+    assert (folder / files.LOCK).exists()  # the killed process left it, and it is no lock
+    with files.locked_folder(folder) as root:
+        (root / "page.html").write_text("mine")
+    assert [each.name for each in folder.iterdir()] == ["page.html"]
+
+
+def test_of_many_threads_one_has_the_folder_at_a_time(tmp_path: Path) -> None:
+    folder, inside, most, refused = tmp_path / "a", [], [0], []
+
+    def work() -> None:
+        for _ in range(40):
+            try:
+                with files.locked_folder(folder):
+                    inside.append(1)
+                    most[0] = max(most[0], len(inside))
+                    inside.pop()
+            except ValueError as error:
+                refused.append(str(error))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+    assert len(refused) < 160
+    assert all("is being written to by another run" in each for each in refused)
+
+
+def test_a_folder_in_which_nothing_was_written_is_removed_again(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), files.locked_folder(tmp_path / "a" / "b"):
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []

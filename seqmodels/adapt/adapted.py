@@ -135,6 +135,14 @@ def check_end(name: str, length: str, end: int | None) -> None:
         )
 
 
+def check_counts(context: int | None, n_parameters: int) -> None:
+    """Raise ``ValueError`` for what a model made elsewhere cannot say of itself."""
+    if context is not None and context < 0:
+        raise ValueError(f"context is {context}; pass how many steps back it looks, 0 or more, or None for all")
+    if n_parameters < 0:
+        raise ValueError(f"n_parameters is {n_parameters}; pass 0 or more")
+
+
 @torch.no_grad()
 def log_prob_of_columns(
     observation: Observation,

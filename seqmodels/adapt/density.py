@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.adapt.adapted import AdaptedModel
+from seqmodels.adapt.adapted import AdaptedModel, check_counts
 from seqmodels.encodings import Encoding, Features
 from seqmodels.generation import Prediction, Source, stacked_sources
 from seqmodels.measure import Length, Values
@@ -124,6 +124,7 @@ class DensityModel(AdaptedModel):
     def _check_hyperparameters(self) -> None:
         if not callable(self.log_density):
             raise ValueError(f"log_density is {self.log_density!r:.80}; pass a function of the past frames")
+        check_counts(self.context, self.n_parameters)
         if self.n_features < 1:
             raise ValueError(f"n_features is {self.n_features}; pass at least 1")
         if self.length == "stop":

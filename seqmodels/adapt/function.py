@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.adapt.adapted import AdaptedModel, check_end, log_prob_of_columns, prediction_of_columns
+from seqmodels.adapt.adapted import AdaptedModel, check_counts, check_end, log_prob_of_columns, prediction_of_columns
 from seqmodels.adapt.alphabet import Alphabet, known_encoding
 from seqmodels.adapt.density import DensityModel, NextDensity
 from seqmodels.encodings import Bytes, Encoding
@@ -58,6 +58,7 @@ class CallableModel(AdaptedModel):
             value = getattr(self, name)
             if not (callable(value) or (name == "advance" and value is None)):
                 raise ValueError(f"{name} is {value!r:.80}; pass a function")
+        check_counts(self.context, self.n_parameters)
         if self.advance is None and self.initial_state is not None:
             raise ValueError("initial_state is given but advance is not; pass both, or neither")
 

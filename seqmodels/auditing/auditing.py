@@ -29,8 +29,10 @@ from seqmodels.auditing.invariance import (
 )
 from seqmodels.auditing.subject import StepScorer, encoded, is_encoded, subject_of
 from seqmodels.auditing.totals import FIRST, SUMS, Effort, scores_first, sums_to_one
+from seqmodels.items import in_words
 from seqmodels.measure import Measure
 from seqmodels.model import NotFittedError, SequenceModel
+from seqmodels.parameters import check_options
 from seqmodels.preparation import Data
 
 EffortName = Literal["quick", "normal", "thorough"]
@@ -99,6 +101,16 @@ def audit(
     >>> print(audit(NGram(2).fit(texts), texts, effort="quick").summary())
     NGram: 10 rules held, 0 not checked
     """
+    check_options(
+        audit,
+        measure=measure,
+        n_symbols=n_symbols,
+        refit=refit,
+        effort=effort,
+        alpha=alpha,
+        tolerance=tolerance,
+        random_state=random_state,
+    )
     _check(model, effort, alpha, tolerance)
     data, rng = Data.of(X, y), np.random.default_rng(random_state)
     how_much = EFFORTS[effort]
@@ -126,6 +138,8 @@ def audit(
 
 
 def _check(model: StepScorer, effort: str, alpha: float, tolerance: float) -> None:
+    if isinstance(model, type) or not callable(getattr(model, "log_prob_steps", None)):
+        raise ValueError(f"model is {in_words(model)}, which has no log_prob_steps(X); pass a fitted model")
     if effort not in EFFORTS:
         raise ValueError(f"effort is {effort!r}; pass one of {', '.join(map(repr, EFFORTS))}")
     for name, value in (("alpha", alpha), ("tolerance", tolerance)):

@@ -15,7 +15,7 @@ from seqmodels.array_checks import array_of, check_between, check_sums
 from seqmodels.classification.calibration import folds, learned_temperature, log_posterior
 from seqmodels.distributed import propagate_errors
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.parameters import Configurable, undone_on_failure
+from seqmodels.parameters import Configurable, check_options, refuse_wrong_arguments, undone_on_failure
 from seqmodels.sequences import Sequences, as_sequences
 
 SMALLEST_POSITIVE = float(np.nextafter(0, 1))
@@ -118,6 +118,7 @@ class GenerativeClassifier(Configurable):
         if not isinstance(self.model, SequenceModel):
             raise ValueError(f"model is {self.model!r}, which has no likelihood; pass a SequenceModel such as HMM(3)")
         self._check_features()
+        refuse_wrong_arguments(self)
         if self.n_folds < 2:
             raise ValueError(f"n_folds is {self.n_folds}; pass at least 2, or calibrate=False")
         if validation is not None and not (isinstance(validation, str) and validation == "auto"):
@@ -220,6 +221,7 @@ class GenerativeClassifier(Configurable):
             ValueError: a label that is not in two parts, so that none of its sequences can be held out; what ``fit``
                 raises.
         """
+        check_options(GenerativeClassifier.cross_val_predict, n_folds=n_folds)
         if n_folds < 2:
             raise ValueError(f"n_folds is {n_folds}; pass at least 2")
         sequences = as_sequences(X)

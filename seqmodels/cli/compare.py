@@ -23,6 +23,7 @@ from seqmodels.evaluation.datasets import (
 from seqmodels.evaluation.run import run
 from seqmodels.evaluation.run_config import RunConfig
 from seqmodels.evaluation.suites import Choice, Task
+from seqmodels.files import locked_folder
 
 
 def compare(
@@ -111,8 +112,9 @@ def compare(
             builtin: dict[str, Dataset] = {"text": BuiltinText(), "speech": BuiltinSpeech(random_state=seed)}
             names = tuple(name.strip() for name in models.split(",") if name.strip())
             run_config = RunConfig(datasets or builtin, {}, Choice(names, quick, seed), seeds, seconds, steps)
+    with console.errors(), locked_folder(out):
         tasks = _prepare(run_config, out, console, overwrite=overwrite)
-    results = _run(run_config, tasks, out, console, jobs)
+        results = _run(run_config, tasks, out, console, jobs)
     if any((result.frame["error"] != "").any() for result in results):
         raise typer.Exit(FAILED)
 
@@ -126,8 +128,8 @@ def _refuse_options(names: list[str]) -> None:
 
 
 def _prepare(run_config: RunConfig, out: Path, console: Console, *, overwrite: bool) -> list[Task]:
-    """Read the data, say what they were taken for, set the models to their budget, and write ``run.toml``; the
-    quickest comparison comes first.
+    """Read the data, say what they were taken for, set the models to their budget, and write ``run.toml`` into the
+    folder, which is locked; the quickest comparison comes first.
 
     Raises ``ValueError`` where ``run.toml`` says another run, which would be lost, unless ``overwrite``.
     """
@@ -144,7 +146,6 @@ def _prepare(run_config: RunConfig, out: Path, console: Console, *, overwrite: b
             f"{out} holds the results of another comparison, see {path}; write --overwrite to replace them, or --out "
             "with another folder"
         )
-    out.mkdir(parents=True, exist_ok=True)
     run_config.write(path, tasks, sha256)
     return tasks
 
@@ -161,6 +162,7 @@ def _run(run_config: RunConfig, tasks: list[Task], out: Path, console: Console, 
             n_jobs=jobs,
             say=console.say,
             progress=console.shows_progress,
+            is_locked=True,
         )
         if console.json:
             console.result({t.name: _as_json(r, t, out) for r, t in zip(results, tasks, strict=True)}, "")

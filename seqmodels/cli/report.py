@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.evaluation import Comparison
 from seqmodels.evaluation.saved import MAIN
+from seqmodels.files import locked_folder
 
 
 def report(
@@ -29,17 +31,18 @@ def report(
     The figures are those that were saved, to the last digit; how to read them stands on each page.
     """
     console = Console(as_json, quiet)
-    with console.errors():
-        comparisons = {path: Comparison.load(path) for path in _saved_comparisons(folder)}
-        if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-    with console.errors(FAILED):
-        pages = []
-        for path, comparison in comparisons.items():
-            page = (out or path.parent) / f"{path.resolve().name}.html"
-            comparison.to_html(page)
-            pages.append(str(page))
-        console.result({"pages": pages}, "\n".join(f"Open {page}" for page in pages))
+    with console.errors(), ExitStack() as locks:
+        paths = _saved_comparisons(folder)
+        for written in sorted({out or path.parent for path in paths}):
+            locks.enter_context(locked_folder(written))
+        comparisons = {path: Comparison.load(path) for path in paths}
+        with console.errors(FAILED):
+            pages = []
+            for path, comparison in comparisons.items():
+                page = (out or path.parent) / f"{path.resolve().name}.html"
+                comparison.to_html(page)
+                pages.append(str(page))
+            console.result({"pages": pages}, "\n".join(f"Open {page}" for page in pages))
 
 
 def _saved_comparisons(folder: Path) -> list[Path]:

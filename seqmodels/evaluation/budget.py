@@ -12,6 +12,7 @@ from seqmodels.hmm.model import n_parameters_by_states
 from seqmodels.model import SequenceModel
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.untrained import parameters_by_width
+from seqmodels.parameters import check_options
 from seqmodels.preparation import Data
 
 UNLIMITED_EM_STEPS = 1_000_000  # where time alone ends EM
@@ -56,6 +57,7 @@ class Budget:
         given = {"seconds": self.seconds, "steps": self.steps, "parameters": self.parameters}
         if all(value is None for value in given.values()):
             raise ValueError("the budget has no limit; pass seconds, steps or parameters")
+        check_options(Budget.__init__, **given)
         for name, value in given.items():
             if value is not None and not value > 0:
                 raise ValueError(f"{name} of the budget is {value}; pass a number above zero")

@@ -20,9 +20,11 @@ from seqmodels.evaluation.reference import Reference, fit_reference
 from seqmodels.evaluation.search import Grid, Search, trials_frame
 from seqmodels.evaluation.table import comparison_frame
 from seqmodels.evaluation.unseen import n_unseen, open_alphabets
+from seqmodels.items import in_words
 from seqmodels.mapped import MappedArray, parts_of
 from seqmodels.measure import IncomparableError, check_comparable
 from seqmodels.model import SequenceModel
+from seqmodels.parameters import check_options
 from seqmodels.preparation import Data
 from seqmodels.sequences import Item, Sequences
 
@@ -110,6 +112,17 @@ def compare(
     under a model, and tuning that was not the same for all.
     """
     base_name = _check_models(models, baseline)
+    check_options(
+        compare,
+        cluster=cluster,
+        seeds=seeds,
+        search=search,
+        iid=iid,
+        prequential=prequential,
+        title=title,
+        random_state=random_state,
+        progress=progress,
+    )
     parts = DataParts.from_arguments(X, y, test, validation)
     _refuse_missing("test", parts.test)
     _refuse_missing("validation", parts.held_out)
@@ -215,6 +228,10 @@ DEFAULT_BLOCKS = 8
 
 def _check_models(models: Mapping[str, SequenceModel], baseline: str | None) -> str:
     """The name of the baseline."""
+    if not isinstance(models, Mapping):
+        raise ValueError(
+            f"models is {in_words(models)}; pass a dictionary of them by name, such as compare({{'hmm': HMM()}}, ...)"
+        )
     if not models:
         raise ValueError("there are no models to compare; pass a dictionary of them by name")
     for name, model in models.items():
@@ -223,6 +240,7 @@ def _check_models(models: Mapping[str, SequenceModel], baseline: str | None) -> 
                 f"{name!r} is a {type(model).__name__}, which is no SequenceModel and has no likelihood to compare (a "
                 "pseudo-log-likelihood is none); leave it out of the table"
             )
+    check_options(compare, baseline=baseline)
     base_name = baseline if baseline is not None else next(iter(models))
     if base_name not in models:
         raise ValueError(f"baseline {base_name!r} is not among the models: {', '.join(models)}")

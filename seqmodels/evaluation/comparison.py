@@ -382,7 +382,7 @@ class Comparison:
 
         JSON and safetensors, so that nothing in it can run code. A comparison that is there is replaced once the new
         one is complete; other files in the folder stay. Raises ``ValueError`` for metadata that are neither text nor
-        numbers.
+        numbers, and where another process, or thread, is saving there.
         """
         with saved.replaced(folder) as (files, content):
             saved.write_arrays(files / "steps.safetensors", self.log_prob_steps)

@@ -34,9 +34,8 @@ class LongSteps:
         return cls(read, len(rows), steps.shape[1])
 
     def minus(self, other: LongSteps) -> LongSteps:
-        """The differences of the seeds that both have."""
-        n_seeds = min(self.n_seeds, other.n_seeds)
-        return LongSteps(lambda a, b: self.read(a, b)[:n_seeds] - other.read(a, b)[:n_seeds], n_seeds, self.n)
+        """The differences, seed by seed; if one of the two has one seed, of that one and each seed of the other."""
+        return LongSteps(lambda a, b: self.read(a, b) - other.read(a, b), max(self.n_seeds, other.n_seeds), self.n)
 
     def averaged(self) -> LongSteps:
         """The mean over seeds."""

@@ -25,7 +25,9 @@ def model_difference(
     said.
 
     Args:
-        a, b: ``(S, n)`` nats of each test sequence, a row a seed; of one sequence ``(S, T)`` nats of its steps.
+        a, b: ``(S, n)`` nats of each test sequence, a row a seed; of one sequence ``(S, T)`` nats of its steps. A model
+            of one seed, as the reference ``iid``, is compared with each seed of the other, so that the difference is
+            that of the two means over seeds.
         units: ``(n,)`` frames, bytes or symbols of each sequence.
         clusters: what each sequence belongs to; None: each is its own.
         names: of the two models, for the message.
@@ -35,10 +37,9 @@ def model_difference(
         value = math.nan if zero_of_a and zero_of_b else -math.inf if zero_of_a else math.inf
         impossible = [name for name, zero in zip(names, (zero_of_a, zero_of_b), strict=True) if zero]
         return untested(value, f"log p of a sequence is -inf under {' and '.join(map(repr, impossible))}")
-    n_seeds = min(len(a), len(b))
     if len(units) == 1:
-        return moving_block_difference(a[:n_seeds], b[:n_seeds], n_units=float(units[0]))
-    return paired_difference(a[:n_seeds], b[:n_seeds], units, clusters)
+        return moving_block_difference(a, b, n_units=float(units[0]))
+    return paired_difference(a, b, units, clusters)
 
 
 def untested(difference: float, why: str) -> Difference:

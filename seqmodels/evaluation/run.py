@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from seqmodels.evaluation.budget import Budget, budget_of
 from seqmodels.evaluation.compare import compare
 from seqmodels.evaluation.comparison import Comparison
 from seqmodels.evaluation.suites import Task
-from seqmodels.files import replaced, write_text
+from seqmodels.files import locked_folder, replaced, write_text
 from seqmodels.model import SequenceModel
 
 
@@ -45,6 +45,7 @@ def run(
     n_jobs: int = 1,
     say: Callable[[str], None] = print,
     progress: bool = False,
+    is_locked: bool = False,
 ) -> list[Comparison]:
     """Compare the models of each task; write ``NAME.html``, ``.csv``, ``.json``, two PNG and a folder into ``out``.
 
@@ -59,17 +60,21 @@ def run(
         n_jobs: models at a time, as in ``compare``; of several there is no bar.
         say: prints a text.
         progress: show a bar with the time left on stderr, where that is a terminal.
+        is_locked: the caller has ``locked_folder(out)``.
+
+    Raises:
+        ValueError: another run is writing into ``out``, see ``locked_folder``; nothing has been fitted yet.
     """
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    tasks = [task.under_budget(seconds=seconds, steps=steps) for task in tasks]
-    say(announce(tasks, n_seeds))
-    bar = ProgressBar(n_seeds * sum(task.seconds for task in tasks), enabled=progress and n_jobs == 1)
-    runner = _Runner(folder, random_state, n_seeds, budget_of(seconds, steps), n_jobs, say, bar)
-    try:
-        results = [runner.run(task) for task in tasks]
-    finally:
-        bar.close()
+    with nullcontext(Path(out)) if is_locked else locked_folder(out) as folder:
+        budget = budget_of(seconds, steps)
+        tasks = [task.under_budget(seconds=seconds, steps=steps) for task in tasks]
+        say(announce(tasks, n_seeds))
+        bar = ProgressBar(n_seeds * sum(task.seconds for task in tasks), enabled=progress and n_jobs == 1)
+        runner = _Runner(folder, random_state, n_seeds, budget, n_jobs, say, bar)
+        try:
+            results = [runner.run(task) for task in tasks]
+        finally:
+            bar.close()
     pages = "\n".join(f"  {folder / f'{task.name}.html'}" for task in tasks)
     say(f"\nWritten to {folder}/. Open\n{pages}")
     return results

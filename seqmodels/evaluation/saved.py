@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels import storage
-from seqmodels.files import new_folder, remove_folders, write_text
+from seqmodels.files import locked_folder, new_folder, remove_folders, write_text
 from seqmodels.loading import MALFORMED, restored
 from seqmodels.measure import Measure
 from seqmodels.parameters import Configurable, check_argument
@@ -57,28 +57,27 @@ BROKEN = (*MALFORMED, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 def replaced(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
     """A folder for the files of a new comparison and a dictionary for the rest, which then replace the old one.
 
-    If anything fails, the old one stays as it was.
+    If anything fails, the old one stays as it was; ``ValueError`` if another is being written there.
     """
-    root = Path(folder)
-    root.mkdir(parents=True, exist_ok=True)
-    with new_folder(root, "files-") as files:
-        content: dict[str, Any] = {}
-        yield files, content
-        old = _old_files(root)
-        header = {
-            "format": f"{NAME}{FORMAT}",
-            OWN_HASH: BLANK_HASH,
-            "folder": files.name,
-            "files": _hashes(files),
-        }
-        text = json.dumps(header | content, indent=1, ensure_ascii=False) + "\n"
-        signed = text.replace(BLANK_HASH, sha256(text), 1)
-        write_text(root / MAIN, signed)
-    remove_folders(root, FOLDER, but=files.name)
-    for name in old:
-        (root / name).unlink(missing_ok=True)
-    if old and (root / "models").is_dir() and not any((root / "models").iterdir()):
-        (root / "models").rmdir()
+    with locked_folder(folder) as root:
+        with new_folder(root, "files-") as files:
+            content: dict[str, Any] = {}
+            yield files, content
+            old = _old_files(root)
+            header = {
+                "format": f"{NAME}{FORMAT}",
+                OWN_HASH: BLANK_HASH,
+                "folder": files.name,
+                "files": _hashes(files),
+            }
+            text = json.dumps(header | content, indent=1, ensure_ascii=False) + "\n"
+            signed = text.replace(BLANK_HASH, sha256(text), 1)
+            write_text(root / MAIN, signed)
+        remove_folders(root, FOLDER, but=files.name)
+        for name in old:
+            (root / name).unlink(missing_ok=True)
+        if old and (root / "models").is_dir() and not any((root / "models").iterdir()):
+            (root / "models").rmdir()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import numpy as np
 from seqmodels.distributed import LostProcessError
 from seqmodels.evaluation.budget import Budget
 from seqmodels.model import SequenceModel
+from seqmodels.parameters import check_options
 from seqmodels.preparation import Data, cluster_numbers
 from seqmodels.sequences import PAST_OF_TEST, Sequences
 
@@ -45,6 +46,13 @@ class Search:
     folds: int = 3
 
     def __post_init__(self) -> None:
+        check_options(Search.__init__, grids=self.grids, trials=self.trials, folds=self.folds)
+        for name, grid in self.grids.items():
+            if not isinstance(grid, Mapping):
+                raise ValueError(f"the grid of {name!r} is {grid!r}; pass a dictionary, such as {{'lr': [1e-3, 3e-3]}}")
+            for parameter, values in grid.items():
+                if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+                    raise ValueError(f"{parameter!r} in the grid of {name!r} is {values!r}; pass a list of values")
         if self.trials < 1 or self.folds < 2:
             raise ValueError(f"trials={self.trials} and folds={self.folds}; pass at least 1 and 2")
         for name, grid in self.grids.items():

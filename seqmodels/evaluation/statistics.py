@@ -82,7 +82,8 @@ def paired_difference(
 
     Args:
         log_prob_model: ``(n,)`` nats per sequence, or ``(S, n)``, a row a seed; finite.
-        log_prob_baseline: ``(n,)`` or ``(S, n)`` nats of the same sequences.
+        log_prob_baseline: ``(n,)`` or ``(S, n)`` nats of the same sequences. If one of the two has S rows and the other
+            one, that one is compared with each of the S.
         units: ``(n,)`` frames, bytes or symbols of each.
         clusters: ``(n,)`` what each belongs to (a speaker, a document); None: each is its own.
         level: coverage of the interval.
@@ -132,7 +133,7 @@ def moving_block_difference(
 
     Args:
         steps_model: ``(T,)`` nats per step, or ``(S, T)``, a row a seed; finite.
-        steps_baseline: ``(T,)`` or ``(S, T)`` nats of the same steps.
+        steps_baseline: ``(T,)`` or ``(S, T)`` nats of the same steps; one row is compared with each of several.
         n_units: units of the sequence, where they are not T (an end that is scored is a step but no unit).
         block: length of a block in steps; None chooses it from the autocorrelation.
         level: coverage of the interval.
@@ -481,10 +482,7 @@ def _autocovariance(x: np.ndarray, longest: int) -> np.ndarray:
 def _paired_differences(model: Any, baseline: Any, what: str) -> np.ndarray:
     """``(S, n)``: a row a seed."""
     a, b = np.asarray(model, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
-    if a.ndim not in (1, 2) or a.shape != b.shape or not a.size:
-        raise ValueError(
-            f"model and baseline have shapes {a.shape} and {b.shape}; pass one value each for the same {what}"
-        )
+    _check_pair(a.shape, b.shape, what)
     for name, values in (("model", a), ("baseline", b)):
         bad = int((~np.isfinite(values)).sum())
         if bad:
@@ -494,10 +492,27 @@ def _paired_differences(model: Any, baseline: Any, what: str) -> np.ndarray:
     return np.atleast_2d(a - b)
 
 
+def _check_pair(model: tuple[int, ...], baseline: tuple[int, ...], what: str) -> None:
+    """Raise ``ValueError`` unless these shapes, ``(n,)`` or ``(S, n)``, are of as many values, and of as many seeds
+    unless one of the two has one.
+    """
+    shapes = (model, baseline)
+    n_seeds = [shape[0] if len(shape) == 2 else 1 for shape in shapes]
+    if any(len(shape) not in (1, 2) or 0 in shape for shape in shapes) or model[-1] != baseline[-1]:
+        raise ValueError(
+            f"model and baseline have shapes {model} and {baseline}; pass one value each for the same {what}"
+        )
+    if 1 not in n_seeds and n_seeds[0] != n_seeds[1]:
+        raise ValueError(
+            f"model and baseline have shapes {model} and {baseline}; pass as many seeds of both, or one seed of either"
+        )
+
+
 def _paired_steps(model: Any, baseline: Any) -> StepsInMemory | LongSteps:
     """``_paired_differences`` of steps; of those on disk without reading them into memory."""
-    if not (is_long([model, baseline]) and np.shape(model) == np.shape(baseline)):
+    if not is_long([model, baseline]):
         return StepsInMemory(_paired_differences(model, baseline, "steps"))
+    _check_pair(np.shape(model), np.shape(baseline), "steps")
     rows = [LongSteps.of(np.asanyarray(steps).reshape(-1, np.shape(steps)[-1])) for steps in (model, baseline)]
     for name, each in zip(("model", "baseline"), rows, strict=True):
         bad = sum(int((~np.isfinite(block)).sum()) for block in each.blocks())

@@ -15,6 +15,7 @@ from seqmodels.generation.ahead import Ahead, Paths, ahead_of
 from seqmodels.generation.fan_chart import plot_forecast
 from seqmodels.generation.feature_distributions import FeatureDistributions, quantile_name
 from seqmodels.generation.inputs import GenerativeModel
+from seqmodels.parameters import check_options
 from seqmodels.preparation import Data
 from seqmodels.sequences import Sequences
 
@@ -85,6 +86,7 @@ def forecast(
     import pandas as pd
 
     levels = check_arguments(model, k, quantiles, n)
+    check_options(forecast, top_k=top_k, random_state=random_state)
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k is {top_k}; pass at least 1, or None for every symbol")
     examples = model._setting().examples(data)
@@ -113,6 +115,7 @@ def check_arguments(
     for name, value in ((k_name, k), ("n", n)):
         if not (isinstance(value, int | np.integer) and value >= 1):
             raise ValueError(f"{name} is {value!r}; pass a whole number, at least 1")
+    check_options(check_arguments, quantiles=quantiles)
     levels = np.asarray(quantiles, dtype=np.float64)
     if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all() or (np.diff(levels) <= 0).any():
         raise ValueError(f"quantiles is {quantiles!r}; pass increasing numbers between 0 and 1, such as (0.05, 0.95)")

@@ -230,6 +230,8 @@ class HMM(SequenceModel):
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
         check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, self.lr)
         check_checkpoint_arguments(self)
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         options = _chain_options(self, self.n_states, self.length)
         options.check_first_state(self.start, self.algorithm, self.length)
         if _is_warm_start(self):
@@ -588,7 +590,12 @@ class HMM(SequenceModel):
 
     def _state(self) -> dict[str, Any]:
         shared = self.shared_autoregression_
-        state = {**self.parameters_.arrays(), "starts": starts_arrays(self.starts_), "dtype": self._dtype_of_auto, "start": self.start_}
+        state = {
+            **self.parameters_.arrays(),
+            "starts": starts_arrays(self.starts_),
+            "dtype": self._dtype_of_auto,
+            "start": self.start_,
+        }
         return state if shared is None else {**state, "shared_autoregression": shared.numpy()}
 
     def _restore(self, state: dict[str, Any]) -> None:

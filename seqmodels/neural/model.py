@@ -140,7 +140,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if self.perturbation is not None:
             self.perturbation.check()
         if self._bptt_steps() < 1:
-            raise ValueError(f"context, bptt or piece is {self._bptt_steps()}; pass at least 1")
+            names = [name for name in ("context", "bptt", "piece", "max_length") if hasattr(self, name)]
+            raise ValueError(f"{' or '.join(names)} is {self._bptt_steps()}; pass at least 1")
         self._windowing()
 
     @property

@@ -100,6 +100,9 @@ def check_training_options(options: TrainingOptions) -> None:
         limit = getattr(options, name)
         if not (limit is None or limit == "auto") and limit <= 0:
             raise ValueError(f"{name} is {limit}; pass a number above zero, or None for no limit")
+    for name in ("lr", "weight_decay"):
+        if not 0 <= getattr(options, name) < math.inf:
+            raise ValueError(f"{name} is {getattr(options, name)}; pass a finite number, 0 or more")
     if options.parallel not in ("auto", "replicate", "shard"):
         raise ValueError(f"parallel is {options.parallel!r}; pass 'auto', 'replicate' or 'shard'")
     if not 0 <= options.averaging < 1:

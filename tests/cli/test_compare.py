@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from seqmodels import data
+from seqmodels.evaluation import run
 
 
 def test_help_names_the_commands_and_teaches(call):
@@ -39,6 +40,23 @@ def test_a_text_file_until_it_changes(call, book, tmp_path):
     book.write_text(book.read_text() + "!")
     refused = call("compare", "--config", out / "run.toml")
     assert "book.txt has changed since the run was written" in one_line(refused)
+
+
+@pytest.mark.usefixtures("_plain_pages")
+def test_of_two_runs_into_one_folder_the_second_is_refused_before_it_reads_or_writes(call, book, tmp_path, monkeypatch):
+    out, refused = tmp_path / "out", []
+    write_figures = run.write_figures
+
+    def with_a_second(*arguments: object) -> None:
+        refused.append(call("compare", "--text", tmp_path / "missing.txt", "--out", out))
+        write_figures(*arguments)
+
+    monkeypatch.setattr(run, "write_figures", with_a_second)
+    first = call("compare", "--text", book, "--models", "iid", "--quick", "--steps", 1, "--out", out)
+    assert first.exit_code == 0, first.output
+    assert "is being written to by another run (process" in one_line(refused[0])
+    assert "book.txt" in (out / "run.toml").read_text()
+    assert not (out / ".seqmodels.lock").exists()
 
 
 @pytest.mark.usefixtures("_plain_pages")

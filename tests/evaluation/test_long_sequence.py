@@ -42,15 +42,16 @@ def at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return int(request.param)
 
 
-@pytest.mark.parametrize("n_seeds", [1, 3])
-def test_the_difference_of_two_models(n_seeds: int, at_once: int) -> None:
-    a, b = steps_of(2, n_seeds)
+@pytest.mark.parametrize("n_seeds", [(1, 1), (3, 3), (1, 3), (3, 1)])
+def test_the_difference_of_two_models(n_seeds: tuple[int, int], at_once: int) -> None:
+    a, b = (steps[:n] for steps, n in zip(steps_of(2, 3), n_seeds, strict=True))
     expected = model_difference(a, b, UNITS, None, ("a", "b"))
     found = model_difference(on_disk_of(a), on_disk_of(b), UNITS, None, ("a", "b"))
     assert (found.method, found.block, found.n_clusters) == (expected.method, expected.block, expected.n_clusters)
     for name in ("difference", "low", "high", "p_value"):
         assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, err_msg=name)
     assert not np.isnan(found.low)
+    assert_allclose(found.difference, (a.mean(axis=0).sum() - b.mean(axis=0).sum()) / UNITS[0], rtol=1e-12)
     chosen = moving_block_difference(on_disk_of(a), b, block=7)
     assert_allclose(chosen.low, moving_block_difference(a, b, block=7).low, rtol=1e-9)
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import seqmodels as sm
 from seqmodels.evaluation.pairwise import model_difference, pairwise_frame
@@ -66,6 +67,42 @@ def test_intervals_hold_the_spread_of_seeds(seeded, data):
     assert expected.high - expected.low > mean.high - mean.low
 
 
+def check_differences_of_scores(result: sm.Comparison) -> None:
+    score = result.frame.set_index("model")["score"]
+    assert_allclose(result.frame["difference"], result.frame["score"] - score[result.baseline], rtol=0, atol=1e-12)
+    for model in score.index:
+        for other in score.index:
+            assert_allclose(result.difference(model, other).difference, score[model] - score[other], atol=1e-12)
+    pairs = result.pairwise()
+    assert_allclose(
+        pairs["difference"], score[pairs["model"]].to_numpy() - score[pairs["other"]].to_numpy(), atol=1e-12
+    )
+
+
+def test_every_difference_is_that_of_the_scores_over_seeds(data, tmp_path):
+    """Also of the reference, a row of one seed, to a baseline whose seeds differ."""
+    models = {"three": sm.HMM(3, max_iter=2), "gram": sm.NGram(2)}
+    result = sm.compare(models, data[0], test=data[1], seeds=3)
+    assert result.frame.set_index("model")["score_sd"]["three"] > 0
+    assert len(result.log_prob_by_seed["iid"]) == 1
+    check_differences_of_scores(result)
+    result.save(tmp_path)
+    check_differences_of_scores(sm.Comparison.load(tmp_path))
+
+
+def test_a_row_of_one_seed_is_compared_with_each_seed_of_the_other():
+    rng = np.random.default_rng(3)
+    once, often, units = rng.normal(size=(1, 8)), rng.normal(size=(3, 8)), np.arange(1.0, 9)
+    found = model_difference(once, often, units, None, ("once", "often"))
+    assert found == paired_difference(np.repeat(once, 3, axis=0), often, units)
+    assert found.difference == pytest.approx((once.sum() - often.mean(axis=0).sum()) / units.sum(), rel=1e-14)
+    assert "seeds" in found.method
+    turned = model_difference(often, once, units, None, ("often", "once"))
+    assert (turned.difference, turned.low, turned.high) == pytest.approx((-found.difference, -found.high, -found.low))
+    with pytest.raises(ValueError, match=r"shapes \(2, 8\) and \(3, 8\); pass as many seeds"):
+        model_difference(often[:2], often, units, None, ("two", "three"))
+
+
 def test_seeds_are_saved(seeded, tmp_path):
     seeded.save(tmp_path / "saved")
     loaded = sm.Comparison.load(tmp_path / "saved")
@@ -92,6 +129,12 @@ def test_one_long_sequence_has_moving_blocks_over_seeds():
     expected = moving_block_difference(steps["hmm"], steps["gram"], n_units=300)
     assert (row["ci_low"], row["ci_high"]) == (expected.low, expected.high)
     assert "steps and seeds" in result.how_to_read()
+    check_differences_of_scores(result)
+    turned = sm.compare(
+        {"hmm": sm.HMM(2, max_iter=2, n_init=1), "gram": sm.NGram(1)}, [text[:600]], test=[text[600:]], seeds=2
+    )
+    assert turned.frame.set_index("model")["score_sd"]["hmm"] > 0
+    check_differences_of_scores(turned)
 
 
 def test_pairs_of_impossible_scores():

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import seqmodels as sm
+from seqmodels.evaluation import saved
 from seqmodels.evaluation.comparison import _completed
 from seqmodels.evaluation.saved import as_json, frame_from_json, frame_to_json, read_sequences, write_sequences
 
@@ -181,3 +182,15 @@ def test_the_grid_of_dithered_sequences_is_kept(tmp_path):
     again = read_sequences(tmp_path, "x")
     assert again is not None
     assert again.grid == x.grid == (0.5,)
+
+
+def test_of_two_saved_into_one_folder_at_once_the_second_is_refused(tmp_path):
+    with saved.replaced(tmp_path / "result") as (files, content):
+        with (
+            pytest.raises(ValueError, match="result is being written to by another run"),
+            saved.replaced(tmp_path / "result"),
+        ):
+            pytest.fail("both write")
+        content["first"] = True
+        assert files.is_dir()
+    assert saved.read_main(tmp_path / "result")["first"]

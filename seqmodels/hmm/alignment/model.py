@@ -107,8 +107,8 @@ class AlignmentHMM(SequenceModel):
         if self.window < 1 or self.window % 2 == 0:
             raise ValueError(f"window is {self.window}; pass an odd number of source symbols, 1 or more")
         for name, least in (("max_jump", 1), ("max_iter", 1), ("tol", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}; pass at least {least}")
+            if not least <= getattr(self, name) < np.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; pass a finite number, at least {least}")
         for name in ("pseudocount", "jump_pseudocount", "jump_prior_pseudocount"):
             value = getattr(self, name)
             if (name, value) != ("pseudocount", "auto") and (isinstance(value, str) or not 0 < value < np.inf):

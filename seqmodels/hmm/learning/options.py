@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -67,7 +68,9 @@ class ChainOptions:
         if choice not in ("auto", "free", "stationary", "uniform"):
             raise ValueError(f"start is {choice!r}; pass 'auto', 'free', 'stationary' or 'uniform'")
         if choice in ("stationary", "uniform") and self.constraints.frozen.initial:
-            raise ValueError(f"start={choice!r} says what initial is, so it cannot be frozen too; leave one of them out")
+            raise ValueError(
+                f"start={choice!r} says what initial is, so it cannot be frozen too; leave one of them out"
+            )
         if choice != "stationary":
             return
         if not is_irreducible(self.topology, len(self.constraints.tying.group)):
@@ -155,8 +158,8 @@ def check_numbers(n_states: int, n_init: int | Literal["auto"], max_iter: int, t
             raise ValueError(f"{name} is {value!r}; pass at least 1" + (", or 'auto'" if name == "n_init" else ""))
     # Before anything is made of them: a transition matrix, its counts and the mask of the topology.
     refuse_beyond_memory(f"the transitions of {n_states} states", 17.0 * n_states**2, "pass a smaller n_states")
-    if max_iter < 0 or tol < 0:
-        raise ValueError(f"max_iter={max_iter} and tol={tol} must not be negative")
+    if max_iter < 0 or not 0 <= tol < math.inf:
+        raise ValueError(f"max_iter={max_iter} and tol={tol} must be finite and not negative")
 
 
 def check_table_size(n_states: int, n_numbers: int) -> None:
@@ -172,8 +175,8 @@ def check_algorithm(algorithm: str, batches: int, step_decay: float, max_iter: i
     """Raise ``ValueError`` for an algorithm that there is not, or options of one that cannot be."""
     if algorithm not in ("em", "stepwise", "gradient"):
         raise ValueError(f"algorithm is {algorithm!r}; pass 'em', 'stepwise' or 'gradient'")
-    if not lr > 0:
-        raise ValueError(f"lr is {lr}; pass a number above zero")
+    if not 0 < lr < math.inf:
+        raise ValueError(f"lr is {lr}; pass a finite number above zero")
     if algorithm == "stepwise" and max_iter < 1:
         raise ValueError("max_iter=0 makes no step in stepwise EM; pass at least 1, or algorithm='em'")
     if batches < 1:

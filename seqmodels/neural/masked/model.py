@@ -32,8 +32,8 @@ from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.stack import TransformerStack
 from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import Categorical, Observation
-from seqmodels.parameters import undone_on_failure
-from seqmodels.precision import DTYPES
+from seqmodels.parameters import refuse_wrong_arguments, undone_on_failure
+from seqmodels.precision import DTYPES, check_device, check_device_is_here
 from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
 from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.sequences import Item, Sequences
@@ -324,6 +324,9 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
         return BidirectionalNetwork(self.encoding_.size, positions, encoder, options)
 
     def _check_budget(self) -> None:
+        refuse_wrong_arguments(self)
+        check_device(self.device)
+        check_device_is_here(self.device)
         check_training_options(self)
         if self.max_length < 3:
             raise ValueError(f"max_length is {self.max_length}; pass at least 3, for a symbol between the boundaries")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -120,7 +121,7 @@ class TransformerConfig:
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; pass a fraction from 0 to 1")
-        if not self.norm_epsilon > 0:
+        if not 0 < self.norm_epsilon < math.inf:
             raise ValueError(f"norm_epsilon is {self.norm_epsilon}; pass a number above zero, like {NORM_EPSILON}")
         if self.positions == "learned" and max_length is None:
             raise ValueError('positions="learned" need max_length, the longest sequence; pass max_length=...')
