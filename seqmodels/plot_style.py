@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import matplotlib
@@ -95,7 +96,22 @@ def width_of(text: str, size: float) -> float:
 
 def in_style() -> AbstractContextManager[None]:
     """Context in which artists are made in this style."""
-    return matplotlib.rc_context(STYLE)
+    return temporary_settings(STYLE)
+
+
+@contextmanager
+def temporary_settings(settings: Any) -> Iterator[None]:
+    """Context in which some of matplotlib's settings have other values, which alone are put back after it.
+
+    ``matplotlib.rc_context`` puts all of them back. The first figure of pyplot in a notebook chooses the backend, which
+    turns on ``interactive``; put back, that is off, and the notebook shows no figure any more.
+    """
+    before = {name: matplotlib.rcParams[name] for name in settings}
+    matplotlib.rcParams.update(settings)
+    try:
+        yield
+    finally:
+        matplotlib.rcParams.update(before)
 
 
 def note_in_label(ax: Axes, text: str) -> None:
