@@ -29,7 +29,7 @@ from seqmodels.items import (
 )
 from seqmodels.mapped import MappedArray
 from seqmodels.profile import N_PROFILED, Shape, grid_step, profile_of
-from seqmodels.times import times_of_frames, with_index_as_columns
+from seqmodels.times import time_in_words, times_of_frames, with_index_as_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -570,7 +570,7 @@ class Sequences(Sequence[Item]):
         if self.times is not None:
             begin, end = min(each[0] for each in self.times), max(each[-1] for each in self.times)
             unit = f" {self.time_unit}" if self.time_unit else ""
-            parts.append(f"{self.time_name} from {_date(begin)} to {_date(end)}{unit}")
+            parts.append(f"{self.time_name} from {time_in_words(begin)} to {time_in_words(end)}{unit}")
         for what, values in (("labels", self.labels), ("clusters", self.clusters)):
             if values is not None:
                 parts.append(f"{what} {listed(list(dict.fromkeys(values)))}")
@@ -644,13 +644,6 @@ def _every(item: Any, stride: int) -> np.ndarray:
     if isinstance(item, MappedArray):
         return np.concatenate([item.read(t, t + 1) for t in range(0, len(item), stride)])
     return np.asarray(item[::stride])
-
-
-def _date(time: Any) -> str:
-    """A time as it is read: of a date at midnight the day."""
-    if isinstance(time, np.datetime64):
-        return str(time.astype("datetime64[s]")).replace("T00:00:00", "").replace("T", " ")
-    return f"{time:,.10g}" if isinstance(time, np.floating | float) else str(time)
 
 
 # -- times and frames ----------------------------------------------------------------------------------------

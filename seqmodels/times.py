@@ -117,3 +117,10 @@ def time_column(times: np.ndarray, unit: str | None) -> Any:
 
     column = pd.Index(times)
     return column.tz_localize("UTC") if isinstance(column, pd.DatetimeIndex) and unit == "UTC" else column
+
+
+def time_in_words(time: Any) -> str:
+    """A time as it is read: of a date at midnight the day."""
+    if isinstance(time, np.datetime64):
+        return str(time.astype("datetime64[s]")).replace("T00:00:00", "").replace("T", " ")
+    return f"{time:,.10g}" if isinstance(time, np.floating | float) else str(time)

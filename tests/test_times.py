@@ -26,14 +26,17 @@ def test_an_index_of_dates_is_the_time(read: Any, name: str | None) -> None:
 
 def test_other_indices_that_are_times() -> None:
     seconds = Sequences.from_frame(FRAME.set_axis(pd.timedelta_range("1s", periods=6, freq="500ms")))
-    assert seconds.times is not None and seconds.times[0].tolist() == [1, 1.5, 2, 2.5, 3, 3.5]
+    assert seconds.times is not None
+    assert seconds.times[0].tolist() == [1, 1.5, 2, 2.5, 3, 3.5]
     assert seconds.time_unit == "s"
     months = Sequences.from_frame(FRAME.set_axis(pd.period_range("2024-01", periods=6, freq="M")))
-    assert months.times is not None and str(months.times[0][-1])[:10] == "2024-06-01"
+    assert months.times is not None
+    assert str(months.times[0][-1])[:10] == "2024-06-01"
     numbers = Sequences.from_frame(FRAME.set_axis(pd.Index(np.arange(6) * 2, name="t")))
     assert (numbers.times is not None and numbers.times[0].tolist(), numbers.time_name) == ([0, 2, 4, 6, 8, 10], "t")
     zoned = Sequences([FRAME.tz_localize("Europe/Berlin")])
-    assert zoned.times is not None and zoned.time_unit == "UTC"
+    assert zoned.times is not None
+    assert zoned.time_unit == "UTC"
     assert str(zoned.times[0][0])[:16] == "2024-02-29T23:00"
 
 
@@ -89,7 +92,8 @@ FREQUENCIES = ["D", "B", "h", "15min", "W-WED", "MS", "ME", "2MS", "QE", "YS"]
 def test_dates_go_on_by_their_frequency(frequency: str) -> None:
     dates = pd.date_range("2023-11-04", periods=15, freq=frequency).to_numpy()
     ahead = times_ahead(dates[:12], 3)
-    assert ahead is not None and ahead.dtype == dates.dtype
+    assert ahead is not None
+    assert ahead.dtype == dates.dtype
     np.testing.assert_array_equal(ahead, dates[12:])
 
 
@@ -98,7 +102,8 @@ def test_numbers_go_on_by_their_step() -> None:
     assert ahead is not None
     np.testing.assert_allclose(ahead, [3.0, 3.01])
     whole = times_ahead(np.array([3, 5, 7]), 2)
-    assert whole is not None and whole.tolist() == [9, 11]
+    assert whole is not None
+    assert whole.tolist() == [9, 11]
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
@@ -19,9 +17,11 @@ from seqmodels.plot_style import (
     INK,
     MUTED,
     WIDTH,
+    edges_of,
     figure_of,
     in_style,
     ink_on,
+    positions,
     shades,
     short,
     state_colour,
@@ -228,29 +228,6 @@ def draw_posterior(ax: Axes, time: np.ndarray, posterior: np.ndarray, names: Seq
     ax.set(xlim=edges[[0, -1]], ylim=(k - 0.5, -0.5), ylabel="state")
     ax.grid(visible=False)
     colour_bar(ax, mesh, "probability")
-
-
-def positions(ax: Axes, time: np.ndarray) -> np.ndarray:
-    """``(T,)`` floats: where steps stand on the x axis, which is made one of dates where ``time`` is of dates."""
-    if time.dtype.kind != "M" and not isinstance(time.flat[0], date):
-        return np.asarray(time, dtype=float)
-    ax.xaxis.update_units(time)
-    locator = AutoDateLocator()
-    ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-    return np.asarray(date2num(time), dtype=float)
-
-
-def edges_of(t: np.ndarray) -> np.ndarray:
-    """``(n + 1,)``: each step from half-way after the one before it to half-way to the next.
-
-    >>> edges_of(np.array([0.0, 1.0, 3.0]))
-    array([-0.5,  0.5,  2. ,  4. ])
-    """
-    if len(t) == 1:
-        return np.array([t[0] - 0.5, t[0] + 0.5])
-    inner = (t[1:] + t[:-1]) / 2
-    return np.concatenate([[2 * t[0] - inner[0]], inner, [2 * t[-1] - inner[-1]]])
 
 
 def _background(ax: Axes, t: np.ndarray, path: np.ndarray) -> None:
