@@ -134,13 +134,21 @@ def axes_or_new(ax: Axes | None, height: float, title: str = "") -> Axes:
 
 def positions(ax: Axes, time: np.ndarray) -> np.ndarray:
     """``(T,)`` floats: where steps stand on the x axis, which is made one of dates where ``time`` is of dates."""
-    if time.dtype.kind != "M" and not isinstance(time.flat[0], date):
-        return np.asarray(time, dtype=float)
-    ax.xaxis.update_units(time)
-    locator = AutoDateLocator()
-    ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-    return np.asarray(date2num(time), dtype=float)
+    if _are_dates(time):
+        ax.xaxis.update_units(time)
+        locator = AutoDateLocator()
+        ax.xaxis.set_major_locator(locator)
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    return as_numbers(time)
+
+
+def as_numbers(time: np.ndarray) -> np.ndarray:
+    """``(T,)`` floats: numbers as they are, and dates as matplotlib counts them, in days."""
+    return np.asarray(date2num(time) if _are_dates(time) else time, dtype=float)
+
+
+def _are_dates(time: np.ndarray) -> bool:
+    return time.dtype.kind == "M" or isinstance(time.flat[0], date)
 
 
 def edges_of(t: np.ndarray) -> np.ndarray:
