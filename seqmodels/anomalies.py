@@ -23,11 +23,16 @@ from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.parameters import Configurable, refuse_wrong_arguments, undone_on_failure
 from seqmodels.preparation import Data, Example, cluster_numbers
 from seqmodels.sequences import Item, Sequences
+from seqmodels.times import time_column
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from seqmodels.evaluation.plots.anomalies import JudgedSequence
+    from seqmodels.plot_style import Panels
+
+MAX_DRAWN = 6  # sequences in one plot
 FEATURE_STEPS = 2000  # held-out steps from which the usual log-probability of each feature is taken
 END = "end"  # in the place of a value
 
@@ -170,12 +175,13 @@ class Anomalies(Configurable):
     def predict(self, X: Any, y: Any = None, *, features: bool = True) -> pd.DataFrame:
         """What is anomalous, a row a step (under ``per="sequence"`` a row a sequence).
 
-        Columns: ``sequence``, its name, or its position; ``step``, from 0 (of text a character); ``value``, of symbols
-        and text, ``"end"`` of an end; ``log_prob``, nats given all before it; ``score``; ``p_value``, the share of
-        held-out scores that are as high; ``is_anomaly``; ``reason``, where ``log_prob`` is -inf, why. Of vectors of
-        several features also, if ``features``: ``log_prob_x0``, ... of each feature given the others of its step and
-        all steps before it, raw units, NaN where it is missing; and ``feature``, of an anomaly the one whose
-        ``log_prob`` (or mean of as many steps) is furthest below its mean over held-out data. An observation that
+        Columns: ``sequence``, its name, or its position; ``step``, from 0 (of text a character); ``time``, of sequences
+        with times, missing of an end; ``value``, of symbols and text, ``"end"`` of an end; ``log_prob``, nats given all
+        before it; ``score``; ``p_value``, the share of held-out scores that are as high; ``is_anomaly``; ``reason``,
+        where ``log_prob`` is -inf, why. Of vectors of several features also, if ``features``: ``log_prob_x0``, ... of
+        each feature given the others of its step and all steps before it, raw units, NaN where it is missing; and
+        ``feature``, of an anomaly the one whose ``log_prob`` (or mean of as many steps) is furthest below its mean over
+        held-out data. An observation that
         cannot sum a feature out has no such columns. They are computed step by step; ``features=False`` is faster.
 
         Of a sequence: ``n_units``, ``log_prob``, ``score`` (-log p a unit), ``p_value``, ``is_anomaly`` and
@@ -200,44 +206,72 @@ class Anomalies(Configurable):
             self._frame_of_steps(name, item, each, by_feature)
             for name, item, each, by_feature in zip(data.X.names, data.scored, steps, conditionals, strict=True)
         ]
+        if data.scored.times is not None:
+            for part, times in zip(frames, data.scored.times, strict=True):
+                column = pd.Series(time_column(times, data.scored.time_unit))
+                part.insert(2, "time", column.reindex(range(len(part))))  # an end has none
         return pd.concat(frames, ignore_index=True)
 
-    def plot(
-        self, sequence: Any, source: Any = None, *, title: str = "", ax: Sequence[Axes] | None = None
-    ) -> tuple[Axes, Axes]:
-        """One sequence, its ``log p`` below, and what is anomalous marked in both.
+    def plot(self, sequence: Any, source: Any = None, *, title: str = "", ax: Sequence[Axes] | None = None) -> Panels:
+        """One sequence, its ``log p`` below, and what is anomalous marked in both; of several sequences, two each.
 
         Args:
-            sequence: one sequence; ``y`` of a model of p(y | x), whose x is ``source``.
-            title: what the sequence is; how much of it is flagged is added.
-            ax: two axes to draw on, above and below; None: those of a new figure of pyplot,
-                ``plot(x)[0].figure``.
+            sequence: one sequence, or ``Sequences``, of which the first 6 are drawn, with the times that they have;
+                ``y`` of a model of p(y | x), whose x is ``source``.
+            title: what the sequence is; how much of it is flagged is added. Of several sequences their names are.
+            ax: two axes for each sequence that is drawn, above and below; None: those of a new figure of pyplot,
+                ``plot(x).figure``.
+
+        Returns:
+            The axes: ``above, below = anomalies.plot(x)``, and so on for each sequence.
+
+        Raises:
+            NotFittedError: neither ``fit`` nor ``calibrate`` was called.
+            ValueError: sequences that the model cannot read; axes that are not two for each sequence.
         """
+        from seqmodels.evaluation.plots.anomalies import plot_anomalies
+
+        data = _as_data(sequence, source)
+        n = len(data.X)
+        drawn = data if n <= MAX_DRAWN else data.take(np.arange(n) < MAX_DRAWN)
+        frame, steps = self.predict(drawn.X, drawn.y), self._steps(drawn)
+        n_rows = [1 if self.per == "sequence" else len(each.log_prob) for each in steps]
+        rows = np.split(np.arange(len(frame)), np.cumsum(n_rows))
+        is_named = "name" in drawn.X.metadata
+        names = [str(name) if is_named else f"sequence {name}" for name in drawn.X.names]
+        titles = [title] if n == 1 else [f"{title}, {name}" if title else name for name in names]
+        judged = [
+            self._judged(drawn.scored, i, frame.iloc[rows[i]].reset_index(drop=True), steps[i], titles[i])
+            for i in range(len(drawn.X))
+        ]
+        left_out = f"the first {MAX_DRAWN} of {n:,} sequences; pass a slice of others" if n > MAX_DRAWN else ""
+        return plot_anomalies(judged, ax, left_out)
+
+    def _judged(self, scored: Sequences, i: int, frame: pd.DataFrame, steps: _Steps, title: str) -> JudgedSequence:
+        """What is drawn of one sequence, from its rows of ``predict``."""
         import pandas as pd
 
-        from seqmodels.evaluation.plots.anomalies import JudgedSequence, plot_anomalies
+        from seqmodels.evaluation.plots.anomalies import JudgedSequence
+        from seqmodels.plot_style import time_label
 
-        X, y = (Sequences([sequence]), None) if source is None else ([source], Sequences([sequence]))
-        frame = self.predict(X, y)
-        item = (X if y is None else y)[0]
-        whole = self.per == "sequence"
+        item, whole = scored[i], self.per == "sequence"
         names = [] if isinstance(item, str) or item.ndim == 1 else self._names_of_features(item.shape[1])
-        log_prob = self._steps(Data.of(X, y))[0].log_prob if whole else -frame["score"].to_numpy()
-        flagged = np.resize(frame["is_anomaly"].to_numpy(), len(log_prob))
+        log_prob = steps.log_prob if whole else -frame["score"].to_numpy()
         at_fault = frame.get("feature", pd.Series([""] * len(log_prob)))
         feature = np.array([names.index(name) if name else -1 for name in at_fault])
         mean = f"mean of {self.per} " if self.per not in ("step", "sequence") else ""
-        judged = JudgedSequence(
+        return JudgedSequence(
             item,
             log_prob,
-            flagged,
+            np.resize(frame["is_anomaly"].to_numpy(), len(log_prob)),
             np.resize(feature, len(log_prob)),
             None if whole else -self.threshold_,
             names,
             f"{title}: {self._in_words(frame)}" if title else self._in_words(frame),
             f"{mean}log p, nats",
+            None if scored.times is None else scored.times[i],
+            "" if scored.times is None else time_label(scored.time_name, scored.time_unit, scored.times[i]),
         )
-        return plot_anomalies(judged, ax)
 
     def _in_words(self, frame: pd.DataFrame) -> str:
         """How much of one sequence is flagged, for a title."""
@@ -423,6 +457,16 @@ class Anomalies(Configurable):
             int(np.argmax(row)) if flagged and row.max() > -np.inf else -1
             for row, flagged in zip(below, is_anomaly, strict=True)
         ]
+
+
+def _as_data(sequence: Any, source: Any) -> Data:
+    """What a user passes to be drawn: ``Sequences``, a list of ``(T, D)`` arrays, or one sequence."""
+
+    def several(x: Any) -> Any:
+        are_several = isinstance(x, Sequences) or (isinstance(x, list | tuple) and len(x) and np.ndim(x[0]) == 2)
+        return x if are_several else [x]
+
+    return Data.of(several(sequence)) if source is None else Data.of(several(source), several(sequence))
 
 
 def _rank(n: int, quantile: float) -> int:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import textwrap
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import date
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import NullFormatter
@@ -43,8 +46,7 @@ def new_axes(height: float, title: str, width: float = WIDTH) -> tuple[Figure, A
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(title, wrap=True, pad=14)
-    axes.tick_params(which="both", color=MUTED, labelcolor=INK, labelsize=8.5)
-    axes.grid(color=GRID, linewidth=0.7)
+    _set_ticks(axes)
     return figure, axes
 
 
@@ -95,7 +97,22 @@ def width_of(text: str, size: float) -> float:
 
 def in_style() -> AbstractContextManager[None]:
     """Context in which artists are made in this style."""
-    return matplotlib.rc_context(STYLE)
+    return temporary_settings(STYLE)
+
+
+@contextmanager
+def temporary_settings(settings: Any) -> Iterator[None]:
+    """Context in which some of matplotlib's settings have other values, which alone are put back after it.
+
+    ``matplotlib.rc_context`` puts all of them back. The first figure of pyplot in a notebook chooses the backend, which
+    turns on ``interactive``; put back, that is off, and the notebook shows no figure any more.
+    """
+    before = {name: matplotlib.rcParams[name] for name in settings}
+    matplotlib.rcParams.update(settings)
+    try:
+        yield
+    finally:
+        matplotlib.rcParams.update(before)
 
 
 def note_in_label(ax: Axes, text: str) -> None:
@@ -110,10 +127,84 @@ def axes_or_new(ax: Axes | None, height: float, title: str = "") -> Axes:
         from matplotlib import pyplot  # only here: where there is a display, it shows what is drawn
 
         _, ax = pyplot.subplots(figsize=(WIDTH, height), layout="constrained")
-        ax.tick_params(which="both", color=MUTED, labelcolor=INK, labelsize=8.5)
-        ax.grid(color=GRID, linewidth=0.7)
+        _set_ticks(ax)
         ax.set_title(title, wrap=True, pad=14 if title else None)
     return ax
+
+
+def positions(ax: Axes, time: np.ndarray) -> np.ndarray:
+    """``(T,)`` floats: where steps stand on the x axis, which is made one of dates where ``time`` is of dates."""
+    if _are_dates(time):
+        ax.xaxis.update_units(time)
+        locator = AutoDateLocator()
+        ax.xaxis.set_major_locator(locator)
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    return as_numbers(time)
+
+
+def as_numbers(time: np.ndarray) -> np.ndarray:
+    """``(T,)`` floats: numbers as they are, and dates as matplotlib counts them, in days."""
+    return np.asarray(date2num(time) if _are_dates(time) else time, dtype=float)
+
+
+def _are_dates(time: np.ndarray) -> bool:
+    return time.dtype.kind == "M" or isinstance(time.flat[0], date)
+
+
+def edges_of(t: np.ndarray) -> np.ndarray:
+    """``(n + 1,)``: each step from half-way after the one before it to half-way to the next.
+
+    >>> edges_of(np.array([0.0, 1.0, 3.0]))
+    array([-0.5,  0.5,  2. ,  4. ])
+    """
+    if len(t) == 1:
+        return np.array([t[0] - 0.5, t[0] + 0.5])
+    inner = (t[1:] + t[:-1]) / 2
+    return np.concatenate([[2 * t[0] - inner[0]], inner, [2 * t[-1] - inner[-1]]])
+
+
+def time_label(name: str, unit: str | None, times: np.ndarray) -> str:
+    """What an axis of times is called: numbers by their name and unit; dates explain themselves."""
+    if times.dtype.kind == "M":
+        return ""
+    return f"{name}, {unit}" if unit else name
+
+
+class Panels(tuple[Axes, ...]):
+    """The axes of a plot of several panels, from top to bottom; ``figure``, as one ``Axes`` has it."""
+
+    @property
+    def figure(self) -> Figure:
+        return figure_of(self[0])
+
+
+def panels_or_new(
+    ax: Axes | Sequence[Axes] | None, n: int, height: float, title: str = "", *, share_x: bool = True
+) -> Panels:
+    """``ax``, n axes, or n axes one above the other on a new figure of pyplot, ``height`` inches high each.
+
+    Raises:
+        ValueError: ``ax`` is not n axes.
+    """
+    if ax is not None:
+        given = Panels([ax]) if isinstance(ax, Axes) else Panels(np.ravel(np.asarray(ax, dtype=object)))
+        if len(given) != n or not all(isinstance(each, Axes) for each in given):
+            raise ValueError(f"ax holds {len(given)} axes, but {n} are drawn on; pass {n} axes, or None for new ones")
+        return given
+    from matplotlib import pyplot  # only here: where there is a display, it shows what is drawn
+
+    _, axes = pyplot.subplots(n, 1, figsize=(WIDTH, height * n), layout="constrained", sharex=share_x, squeeze=False)
+    panels = Panels(axes[:, 0])
+    for each in panels:
+        _set_ticks(each)
+    if title:
+        panels[0].set_title(title, wrap=True, pad=14)
+    return panels
+
+
+def _set_ticks(axes: Axes) -> None:
+    axes.tick_params(which="both", color=MUTED, labelcolor=INK, labelsize=8.5)
+    axes.grid(color=GRID, linewidth=0.7)
 
 
 def figure_of(ax: Axes) -> Figure:

@@ -33,6 +33,7 @@ from seqmodels.items import (
 )
 from seqmodels.mapped import MappedArray
 from seqmodels.profile import N_PROFILED, Shape, grid_step, profile_of
+from seqmodels.times import time_in_words, times_of_frames, with_index_as_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,6 +71,8 @@ class Sequences(Sequence[Item]):
         symbols: the name of each symbol 0 .. V - 1 (a ``Vocabulary`` will do): items of integers become strings. Of
             items of strings all that there may be; None: those that there are, in alphabetical order.
         times: for each sequence ``(T,)`` times of its steps, dates or numbers, none missing and none before the last.
+            None: of items that are frames of pandas, what their index holds of dates, or of numbers that are called
+            ``time``, ``t``, ``date`` or ``timestamp``.
         time_name: what the times are called; the column of ``to_frame``.
         time_unit: what times that are numbers count, such as ``"s"``; ``"UTC"`` of dates that had a time zone.
         by: what a sequence is, such as ``"subject"``; the column of ``to_frame``.
@@ -108,8 +111,12 @@ class Sequences(Sequence[Item]):
     ) -> None:
         self.kind: Kind
         self.items: list[Item]
-        self.kind, self.items = checked_items(items_of(items))
+        raw = items_of(items)
+        self.kind, self.items = checked_items(raw)
         before = {} if past is None else checked_past(past, self.kind, self.items)
+        if times is None and (of_frames := times_of_frames(raw)) is not None:
+            times, time_name, of_frames_unit = of_frames
+            time_unit = of_frames_unit if time_unit is None else time_unit
         self.symbols: tuple[str, ...] | None = None
         if self.kind == "symbols":
             self.symbols, self.items, before = named_symbols(self.items, symbols, before)
@@ -170,24 +177,29 @@ class Sequences(Sequence[Item]):
         """A long frame, one row a step. The columns keep their names; ``to_frame`` is the inverse.
 
         Args:
-            frame: of any index, which is not read.
+            frame: of any index. Its levels are columns too, by their names.
             by: the column that names the sequence of a row; None: all rows are one sequence.
             columns: the features of vectors; one ``str``: the column of symbols, whole numbers or words. Of a
                 categorical column the categories are the symbols, in their order. None: all columns of numbers that
                 no other argument names, or, where there are none, the one other column, of symbols.
             time: a column of dates or numbers, by which the steps of a sequence are put in order, and which are their
-                ``times``; None: rows are in order.
+                ``times``; None: rows are in order, and their times are an index (or level) of dates, or of numbers that
+                is called ``time``, ``t``, ``date`` or ``timestamp``.
             time_unit: what the times count, where they are numbers.
             label, cluster, metadata: columns that say something of a whole sequence, so that all its rows agree.
 
         Raises:
-            ValueError: a column that is not there; a row without a sequence or a time; a label that changes within a
-                sequence; what ``Sequences`` refuses.
+            ValueError: a column that is not there; a row without a sequence or a time; times of an index that go back
+                in a sequence; a label that changes within a sequence; what ``Sequences`` refuses.
         """
         import pandas as pd
 
         if not isinstance(frame, pd.DataFrame):
             raise ValueError(f"the frame is {in_words(frame)}; pass a pandas DataFrame, one row a step")
+        frame, of_index, unit = with_index_as_columns(frame, [by, time, label, cluster, *metadata])
+        is_of_index = time is None and of_index is not None
+        if is_of_index:
+            time, time_unit = of_index, unit if time_unit is None else time_unit
         if columns is None:
             columns = _columns_left(frame, {by, time, label, cluster, *metadata})
         features = [columns] if isinstance(columns, str) else list(columns)
@@ -214,7 +226,10 @@ class Sequences(Sequence[Item]):
                 f"pass it alone: columns={words[0]!r}"
             )
         codes, names = (np.zeros(len(frame), np.int64), None) if by is None else pd.factorize(frame[by])
-        order = np.lexsort((codes,) if time is None else (pd.factorize(frame[time], sort=True)[0], codes))
+        ranks = None if time is None else pd.factorize(frame[time], sort=True)[0]
+        if is_of_index and ranks is not None:
+            _refuse_going_back(frame[str(time)], ranks, codes, by)
+        order = np.lexsort((codes,) if ranks is None else (ranks, codes))
         in_order, cuts = frame.iloc[order], np.flatnonzero(np.diff(codes[order])) + 1
         groups = [in_order.iloc[a:b] for a, b in pairwise([0, *cuts.tolist(), len(frame)])]
         rows = {name: _constant(groups, column, by) for name, column in of_sequences.items() if column is not None}
@@ -666,7 +681,7 @@ class Sequences(Sequence[Item]):
         if self.times is not None:
             begin, end = min(each[0] for each in self.times), max(each[-1] for each in self.times)
             unit = f" {self.time_unit}" if self.time_unit else ""
-            parts.append(f"{self.time_name} from {_date(begin)} to {_date(end)}{unit}")
+            parts.append(f"{self.time_name} from {time_in_words(begin)} to {time_in_words(end)}{unit}")
         for what, values in (("labels", self.labels), ("clusters", self.clusters)):
             if values is not None:
                 parts.append(f"{what} {listed(list(dict.fromkeys(values)))}")
@@ -742,13 +757,6 @@ def _every(item: Any, stride: int) -> np.ndarray:
     return np.asarray(item[::stride])
 
 
-def _date(time: Any) -> str:
-    """A time as it is read: of a date at midnight the day."""
-    if isinstance(time, np.datetime64):
-        return str(time.astype("datetime64[s]")).replace("T00:00:00", "").replace("T", " ")
-    return f"{time:,.10g}" if isinstance(time, np.floating | float) else str(time)
-
-
 # -- times and frames ----------------------------------------------------------------------------------------
 
 
@@ -763,6 +771,19 @@ def _columns_left(frame: pd.DataFrame, taken: set[Any]) -> list[Any] | str:
     if len(left) != 1:
         raise ValueError(f"no column of numbers is left beside {len(left)} others; name the symbols: columns='...'")
     return str(left[0])
+
+
+def _refuse_going_back(times: pd.Series, ranks: np.ndarray, codes: np.ndarray, by: str | None) -> None:
+    """Raise ``ValueError`` where the times of an index, which nobody named, would put the rows into another order."""
+    order = np.lexsort((np.arange(len(codes)), codes))
+    back = (np.diff(ranks[order]) < 0) & (np.diff(codes[order]) == 0)
+    if back.any():
+        row = int(order[int(np.argmax(back)) + 1])
+        several = "" if by is not None else ", or name the column that says which sequence a row is of, with by="
+        raise ValueError(
+            f"the times of the frame's index go back at row {row}, to {times.iloc[row]}; sort the rows by time "
+            f"(frame.sort_index()){several}, or leave the times out: frame.reset_index(drop=True)"
+        )
 
 
 def _steps_of(group: pd.DataFrame, columns: Sequence[str] | str) -> np.ndarray:

@@ -483,3 +483,62 @@ def test_features_of_other_ranges_are_drawn_on_one_scale(anomalies):
     for line, values in zip(lines, x[0].T, strict=True):
         np.testing.assert_allclose(np.corrcoef(line.get_ydata(), values)[0, 1], 1.0)
     assert anomalies.plot(vectors(1)[0])[0].get_ylabel() == "value"
+
+
+# -- times, and several sequences ------------------------------------------------------------------------------
+
+
+def dated(n=8):
+    frames = [pd.DataFrame(x, index=pd.date_range("2024-05-01", periods=len(x), freq="D")) for x in vectors(n, seed=4)]
+    frames[1].iloc[20, 1] += 30
+    return sm.Sequences(frames, names=[f"pump {i}" for i in range(n)])
+
+
+def test_steps_have_their_times(anomalies):
+    x = dated(2)
+    frame = anomalies.predict(x)
+    assert list(frame.columns[:3]) == ["sequence", "step", "time"]
+    assert frame["time"].tolist() == [*x.times[0], *x.times[1]]
+    assert "time" not in anomalies.predict(x.items)
+    detector = sm.Anomalies(sm.NGram(2), quantile=0.9).fit([np.array([0, 1, 2] * 5)] * 10)
+    with_end = detector.predict(sm.Sequences([[0, 1]], times=[[3.0, 4.0]]))
+    assert with_end["time"].tolist()[:2] == [3, 4]
+    assert with_end["value"].tolist()[2] == "end"
+    assert np.isnan(with_end["time"].iloc[2])
+
+
+@pytest.mark.parametrize("n_features", [2, 9])
+def test_the_plot_stands_over_the_times(anomalies, n_features):
+    x = dated(2)
+    detector = anomalies
+    if n_features > 2:
+        x = sm.Sequences([np.tile(item, 5)[:, :9] for item in x], times=x.times)
+        detector = sm.Anomalies(sm.HMM(1, max_iter=2, observation=GAUSSIAN), quantile=0.9).fit(
+            vectors(20, n_features=9)
+        )
+    above, below = detector.plot(x.take([1]))
+    (marks,) = drawn(below, "anomaly")
+    flagged = detector.predict(x.take([1]))
+    at = matplotlib.dates.date2num(x.times[1][flagged["is_anomaly"]])
+    np.testing.assert_array_equal(marks.get_xdata(), at)
+    assert above.get_xlim() == below.get_xlim()
+    assert below.get_xlim()[0] == matplotlib.dates.date2num(x.times[1][0]) - 0.5
+    assert any(set(line.get_xdata()) <= set(at) and len(line.get_xdata()) for line in above.lines)
+
+
+def test_sequences_are_drawn_one_above_the_other(anomalies):
+    x = dated(8)
+    panels = anomalies.plot(x, title="new")
+    assert len(panels) == 12
+    titles = [panel.get_title(loc="left") for panel in panels[::2]]
+    frame = anomalies.predict(x)
+    for i, title in enumerate(titles):
+        n = int(frame[frame["sequence"] == f"pump {i}"]["is_anomaly"].sum())
+        assert title.startswith(f"new, pump {i}: {n} of ")
+    assert "the first 6 of 8 sequences" in panels[-1].get_xlabel()
+    assert panels.figure is panels[0].figure
+    mine = matplotlib.figure.Figure().subplots(4)
+    assert anomalies.plot(x[:2], ax=mine) == tuple(mine)
+    assert len(anomalies.plot([np.asarray(item) for item in x[:3]])) == 6
+    with pytest.raises(ValueError, match="ax holds 4 axes, but 2 are drawn on"):
+        anomalies.plot(x[0], ax=mine)

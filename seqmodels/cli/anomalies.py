@@ -135,9 +135,7 @@ def _draw(detector: Anomalies, data: dict[str, Sequences], table: pd.DataFrame, 
     worst = table.iloc[int(table["score"].argmax())]
     X = data[worst["file"]]
     title = f"{Path(worst['file']).name}, {worst['sequence']}"
-    above, _ = detector.plot(X[X.names.index(worst["sequence"])], title=title)
-    figure = above.get_figure(root=True)
-    assert figure is not None, "the detector drew on a figure"
+    figure = detector.plot(X.take([X.names.index(worst["sequence"])]), title=title).figure
     with replaced(path) as partial:
         figure.savefig(partial, format=path.suffix.removeprefix(".") or "png", dpi=150)
     pyplot.close(figure)
@@ -169,7 +167,7 @@ def _in_words(facts: dict[str, Any]) -> str:
         f"{what} of normal data)",
     ]
     if facts["worst"]:
-        columns = ["file", "sequence", "step", "worst_step", "value", "score", "p_value", "feature", "reason"]
+        columns = ["file", "sequence", "step", "time", "worst_step", "value", "score", "p_value", "feature", "reason"]
         table = pd.DataFrame(facts["worst"])
         table = table[[c for c in columns if c in table and not (c == "reason" and table[c].eq("").all())]]
         lines += ["", table.to_string(index=False, float_format=lambda x: f"{x:.4g}")]

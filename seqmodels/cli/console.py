@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -63,7 +64,7 @@ class Console:
 
 
 def as_plain(value: Any) -> Any:
-    """A value as JSON allows: keys are strings, NaN and infinities are null."""
+    """A value as JSON allows: keys are strings, NaN, infinities and missing dates are null, dates as ISO 8601 says."""
     import numpy as np
 
     if isinstance(value, dict):
@@ -72,6 +73,8 @@ def as_plain(value: Any) -> Any:
         return [as_plain(each) for each in value]
     if isinstance(value, np.ndarray | np.generic):
         return as_plain(value.tolist())
+    if isinstance(value, datetime):  # a missing date of pandas is one, too, and unlike itself
+        return value.isoformat() if value == value else None
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

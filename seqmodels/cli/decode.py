@@ -113,7 +113,7 @@ def _plot(model: HMM, pairs: dict[str, Pair], sequence: str | None, names: list[
         some = ", ".join(str((X if y is None else y).names[i]) for X, y, i in known[:10])
         raise ValueError(f"there is no sequence {sequence!r} to draw; there are {some}{' ...' * (len(known) > 10)}")
     X, y, i = chosen[0]
-    axes = plot_states(model, X[i], None if y is None else y[i], state_names=names)
+    axes = plot_states(model, X.take([i]), None if y is None else y.take([i]), state_names=names)
     axes.set_title(str((X if y is None else y).names[i]))
     with replaced(file) as partial:
         axes.figure.savefig(partial, format=file.suffix[1:].lower(), dpi=150)  # type: ignore[union-attr]

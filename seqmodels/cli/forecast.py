@@ -25,7 +25,9 @@ def forecast(
     out: Annotated[Path | None, typer.Option(help="A CSV to write to, instead of printing it.")] = None,
     plot: Annotated[Path | None, typer.Option(help="A picture (.png, .svg, .pdf) of one sequence to write.")] = None,
     sequence: Annotated[str | None, typer.Option(help="In the picture: its name; by default the first.")] = None,
-    feature: Annotated[str, typer.Option(help="In the picture: its name, or its number, from 0.")] = "0",
+    feature: Annotated[
+        str | None, typer.Option(help="In the picture: its name, or its number, from 0; by default all.")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -48,11 +50,11 @@ def forecast(
             from matplotlib import pyplot
 
             names = {str(name): name for name in result.history.names}
-            chosen: int | str = int(feature) if feature.isdecimal() else feature
-            ax = result.plot(sequence=None if sequence is None else names.get(sequence, sequence), feature=chosen)
+            chosen: int | str | None = int(feature) if feature is not None and feature.isdecimal() else feature
+            drawn = result.plot(sequence=None if sequence is None else names.get(sequence, sequence), feature=chosen)
             with replaced(plot) as partial:
-                ax.figure.savefig(partial, format=plot.suffix.lstrip(".") or "png", dpi=150)  # type: ignore[union-attr]
-            pyplot.close(ax.figure)  # type: ignore[arg-type]
+                drawn.figure.savefig(partial, format=plot.suffix.lstrip(".") or "png", dpi=150)  # type: ignore[union-attr]
+            pyplot.close(drawn.figure)  # type: ignore[arg-type]
         if out is not None:
             with replaced(out) as partial:
                 result.frame.to_csv(partial, index=False, float_format="%.8g")

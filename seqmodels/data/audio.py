@@ -38,7 +38,8 @@ def audio(
 
     Returns:
         Sequences named by stem (by path where stems repeat), with the columns ``path``, ``sample_rate`` and those
-        of the pattern. ``cluster`` is the speaker where there is one; ``index`` is an integer where all are.
+        of the pattern. ``cluster`` is the speaker where there is one; ``index`` is an integer where all are. Their
+        times are seconds: of cepstra those at which frames begin, a hop apart.
 
     Raises:
         ImportError: soundfile is not installed.
@@ -58,10 +59,13 @@ def audio(
     waveforms, sample_rate = _read_all(root, paths)
     metadata["sample_rate"] = sample_rate
     if features == "waveform":
-        return Sequences([x[:, None] for x in waveforms], metadata=metadata)
-    extract = MFCC() if mfcc is None else mfcc
-    cepstra = [_cepstra(extract, name, x, sample_rate) for name, x in zip(paths, waveforms, strict=True)]
-    return Sequences(cepstra, metadata=metadata)
+        items, samples_per_step = [x[:, None] for x in waveforms], 1
+    else:
+        extract = MFCC() if mfcc is None else mfcc
+        items = [_cepstra(extract, name, x, sample_rate) for name, x in zip(paths, waveforms, strict=True)]
+        _, samples_per_step = extract.frame(sample_rate)
+    times = [np.arange(len(item)) * samples_per_step / sample_rate for item in items]
+    return Sequences(items, metadata=metadata, times=times, time_unit="s")
 
 
 def _wav_paths(root: Path) -> list[str]:

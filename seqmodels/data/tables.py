@@ -20,11 +20,11 @@ from seqmodels.data.kinds import check_kind, suffix_of
 from seqmodels.display import listed
 from seqmodels.items import in_words
 from seqmodels.sequences import Kind, Sequences
+from seqmodels.times import TIME_NAMES, with_index_as_columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TIME_NAMES = ("time", "t", "date", "datetime", "timestamp", "time_stamp")
 DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}")
 DATE_PARTS = ("year", "month", "day", "hour", "minute", "second")  # columns that make one time
 LABEL_NAMES, CLUSTER_NAMES = ("label", "class"), ("cluster",)
@@ -52,8 +52,9 @@ def table(
     What is not said is recognised by the columns:
 
     - ``by``: a column ``sequence``; without one, all rows are one sequence.
-    - ``time``: the one column of dates, or one of numbers called ``time``, ``t``, ``date`` or ``timestamp`` that never
-      goes back in a sequence; or ``year``, ``month``, ``day`` (``hour``, ...) together. It is no feature.
+    - ``time``: the index of a frame, where it is of dates, or of numbers called ``time``, ``t``, ``date`` or
+      ``timestamp``; else the one column of dates, or of numbers called so that never goes back in a sequence; or
+      ``year``, ``month``, ``day`` (``hour``, ...) together. It is no feature.
     - ``label`` and ``cluster``: columns of these names (or ``class``) that are constant within each sequence, as are
       those that become further metadata. Where there is one sequence, there is none of them.
     - ``columns``: all other numeric ones. A column that numbers the rows is left out, as are words beside numbers.
@@ -91,6 +92,9 @@ def table(
     frame = source.copy() if isinstance(source, pd.DataFrame) else read_table(Path(source))
     frame.columns = [str(column) for column in frame.columns]
     _check_columns(where, list(frame.columns))
+    frame, of_index, unit = with_index_as_columns(frame, [by, time, label, cluster])
+    if time is None and of_index is not None:
+        time, time_unit = of_index, unit if time_unit is None else time_unit
     if not len(frame):
         raise ValueError(f"{where} has no rows; pass a table with a row a step")
     named = [columns] if isinstance(columns, str) else list(columns or [])

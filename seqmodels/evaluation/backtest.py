@@ -23,6 +23,7 @@ from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.observations import AutoregressiveGaussian
 from seqmodels.sequences import Sequences, as_sequences
+from seqmodels.times import time_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,11 +45,12 @@ class Backtest:
 
     Attributes:
         scores: a row for each forecast value: ``model``, ``sequence`` (name), ``origin`` (steps that were given),
-            ``step`` (1 to horizon), ``feature``, ``actual``, ``mean``, a column for each quantile, and its scores:
-            ``crps``, ``pinball`` (mean over the quantiles), ``mae`` (of the median), in units of the feature;
-            ``crps_scaled`` and ``mase`` are those divided by the mean absolute change of the feature in training over a
-            season (or a step); ``covered 90%`` and so on, for each pair of quantiles symmetric about a half;
-            ``energy``, of all features of the step together, each scaled like that (NaN of one feature).
+            ``step`` (1 to horizon), ``time`` (of sequences with times), ``feature``, ``actual``, ``mean``, a column for
+            each quantile, and its scores: ``crps``, ``pinball`` (mean over the quantiles), ``mae`` (of the median), in
+            units of the feature; ``crps_scaled`` and ``mase`` are those divided by the mean absolute change of the
+            feature in training over a season (or a step); ``covered 90%`` and so on, for each pair of quantiles
+            symmetric about a half; ``energy``, of all features of the step together, each scaled like that (NaN of one
+            feature).
         errors: for each model that failed why.
         horizon: steps ahead.
         scale: ``(D,)`` what scaled scores are divided by.
@@ -357,15 +359,22 @@ class OriginScorer:
             unknown = missing | np.isnan(mean)
             name = f"covered {100 * (self.levels[high] - self.levels[low]):.10g}%"
             columns[name] = np.where(unknown, np.nan, covers.astype(float))
+        times = {} if self.sequences.times is None else {"time": self._times(ahead.sequence, ahead.origin, k, size)}
         return pd.DataFrame(
             {
                 "sequence": [self.sequences.names[ahead.sequence]] * (k * size),
                 "origin": ahead.origin,
                 "step": np.repeat(np.arange(1, k + 1), size),
+                **times,
                 "feature": list(range(size) if self.sequences.features is None else self.sequences.features) * k,
                 **{name: values.ravel() for name, values in columns.items()},
             }
         )
+
+    def _times(self, i: int, origin: int, k: int, size: int) -> Any:
+        """The times of the k steps after the origin in the i-th sequence, ``size`` rows each."""
+        assert self.sequences.times is not None
+        return time_column(np.repeat(self.sequences.times[i][origin : origin + k], size), self.sequences.time_unit)
 
 
 def _crps(step: FeatureDistributions, draw: DrawPaths, h: int, y: np.ndarray) -> np.ndarray:

@@ -42,7 +42,9 @@ def plot_states(
         model: a fitted (or loaded) HMM.
         x: one sequence: ``(T, D)``, a text, or integers.
         y: its target, where the model is p(y | x); then the steps of ``y`` are drawn.
-        ax: where to draw; None: a new figure of pyplot.
+        ax: where to draw; None: a new figure of pyplot. Where something is drawn already, such as a spectrogram, the
+            states alone are drawn over it, translucent, by their times; steps without times are spread over what is
+            there, unless that is drawn over as many steps.
         features: names of the D features of vectors, or of the V symbols; None: those that the model was fitted to.
         time: ``(T,)`` of the steps of vectors or symbols, never falling: numbers, dates, a ``DatetimeIndex``; None:
             those of ``x``, where it is ``Sequences`` with times, else the numbers of the steps.
@@ -55,7 +57,7 @@ def plot_states(
 
     Raises:
         ValueError: a model that is no HMM; more than one sequence; a sequence that no path can explain; names, times or
-            states that are not as many as there must be.
+            states that are not as many as there must be; times that are not those of what ``ax`` shows.
 
     >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], means=[[0], [5]], covariances=[[1], [1]])
     >>> ax = plot_states(model, [[0.1], [0.3], [5.2], [5.0]], features=["speed (m/s)"], state_names=["rest", "walk"])
@@ -80,6 +82,10 @@ def plot_states(
             axes = axes_or_new(ax, 0.8 + 0.24 * -(-len(characters) // drawing.CHARACTERS_PER_LINE))
             drawing.draw_text(axes, characters, path_of_characters, names)
             return axes
+        if ax is not None and ax.has_data():
+            drawing.draw_over(ax, None if time is None else t, states, names, selected)
+            return ax
+        label = "step" if time is None else _time_label(scored, time)
         if scored.kind == "symbols":
             axes = axes_or_new(ax, 2.6)
             numbers = item if item.dtype.kind != "O" else model.encoding_.encode(item)  # strings have names
@@ -88,8 +94,8 @@ def plot_states(
             lanes = min(scored.n_features, drawing.MAX_LINES)
             axes = axes_or_new(ax, 2.0 + 0.4 * lanes)
             drawing.draw_vectors(axes, t, item[selected], states[selected], names, labels)
-        if time is None:
-            axes.set_xlabel("step")
+        if label:
+            axes.set_xlabel(label)
     return axes
 
 
@@ -127,8 +133,9 @@ def plot_posterior(
     with in_style():
         axes = axes_or_new(ax, 1.0 + 0.25 * min(max(len(names), 4), 16))
         drawing.draw_posterior(axes, t, posterior, names)
-        if time is None:
-            axes.set_xlabel("step")
+        label = "step" if time is None else _time_label(scored, time)
+        if label:
+            axes.set_xlabel(label)
     return axes
 
 
@@ -245,6 +252,14 @@ def duration_shares(paths: Sequence[np.ndarray], *, are_cut_off: bool) -> dict[i
 
 
 # -- what is passed -----------------------------------------------------------------------------------------------
+
+
+def _time_label(scored: Sequences, time: Any) -> str:
+    """What the axis of times is called, where they are those of the sequence, and numbers."""
+    from seqmodels.plot_style import time_label
+
+    is_own = scored.times is not None and time is scored.times[0]
+    return time_label(scored.time_name, scored.time_unit, scored.times[0]) if is_own and scored.times else ""
 
 
 def _single(x: Any, y: Any) -> tuple[Sequences, Sequences | None]:

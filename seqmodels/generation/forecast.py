@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.display import listed
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.text import Text
 from seqmodels.generation.ahead import Ahead, Paths, ahead_of
@@ -18,10 +20,13 @@ from seqmodels.generation.inputs import GenerativeModel
 from seqmodels.parameters import check_options
 from seqmodels.preparation import Data
 from seqmodels.sequences import Sequences
+from seqmodels.times import time_column, times_ahead
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
+    from seqmodels.plot_style import Panels
 
 AFTER_THE_END = -1  # in a path of symbols
 
@@ -36,7 +41,9 @@ class Forecast:
             (``"5%"``), raw units. Of symbols and text a row for each ``sequence``, ``step`` and ``symbol``, the most
             probable first: ``probability``. Both are given that the sequence lasts so long; where ends are events,
             ``survival`` is the probability that it does, and where that is 0 the others are NaN. ``method`` is
-            ``"exact"`` (closed form) or ``"sampled"`` (a mean over paths).
+            ``"exact"`` (closed form) or ``"sampled"`` (a mean over paths). ``time``, after ``step``, of sequences with
+            times: what follows theirs by their one step, or frequency of the calendar (months, business days); missing
+            for a sequence whose times have neither, and no column where no sequence's have.
         history: the sequences that the steps follow.
         quantiles: the levels.
     """
@@ -67,8 +74,8 @@ class Forecast:
         """
         return [_raw_paths(draw(), self._encoding) for draw in self._draw_paths]
 
-    def plot(self, ax: Axes | None = None, **options: Any) -> Axes:
-        """A fan chart of one sequence and feature: see ``seqmodels.plot_forecast``, whose arguments it takes."""
+    def plot(self, ax: Axes | Sequence[Axes] | None = None, **options: Any) -> Axes | Panels:
+        """A fan chart of one sequence: see ``seqmodels.plot_forecast``, whose arguments it takes."""
         return plot_forecast(self, ax, **options)
 
 
@@ -98,6 +105,11 @@ def forecast(
         parts = [_rows_of_vectors(a, history, levels, feature_names(history, encoding)) for a in each]
     else:
         parts = [_rows_of_symbols(a, history, encoding, top_k) for a in each]
+    times = _times_ahead(history, k)
+    if times is not None:
+        for ahead, part in zip(each, parts, strict=True):
+            of_steps = times[ahead.sequence][part["step"].to_numpy() - 1]
+            part.insert(2, "time", time_column(of_steps, history.time_unit))
     frame = pd.concat(parts, ignore_index=True)
     if model.length_ != "stop":
         frame = frame.drop(columns="survival")
@@ -126,6 +138,29 @@ def feature_names(history: Sequences, encoding: Encoding) -> Sequence[Any]:
     """What a frame calls the features: by the names of the data, those the model was fitted to, or their numbers."""
     names = encoding.names if history.features is None else history.features
     return range(encoding.size) if names is None else names
+
+
+def _times_ahead(history: Sequences, k: int) -> list[np.ndarray] | None:
+    """``(k,)`` times of the steps after each sequence, missing where its own do not go on; None where no sequence's do.
+
+    Warns of sequences whose times do not go on.
+    """
+    if history.times is None:
+        return None
+    ahead = [times_ahead(times, k) for times in history.times]
+    irregular = [str(name) for name, times in zip(history.names, ahead, strict=True) if times is None]
+    if irregular:
+        warnings.warn(
+            f"the times of {len(irregular)} of {len(ahead)} sequences ({listed(irregular)}) have no one step, so the "
+            "steps ahead have no times; bring them to one frequency, as frame.asfreq of pandas does",
+            UserWarning,
+            stacklevel=4,
+        )
+    if len(irregular) == len(ahead):
+        return None
+    is_date = history.times[0].dtype.kind == "M"
+    unknown = np.full(k, np.datetime64("NaT", "s")) if is_date else np.full(k, np.nan)
+    return [unknown if times is None else times for times in ahead]
 
 
 def _rows_of_vectors(ahead: Ahead, history: Sequences, levels: np.ndarray, features: Sequence[Any]) -> pd.DataFrame:

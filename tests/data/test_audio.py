@@ -46,6 +46,16 @@ def test_features_are_those_of_the_file(digits: Path) -> None:
     assert waves.metadata["sample_rate"].unique().tolist() == [8000]
 
 
+def test_times_are_seconds(digits: Path) -> None:
+    x = audio(digits, mfcc=MFCC(hop=0.02))
+    assert x.times is not None
+    assert (x.time_name, x.time_unit) == ("time", "s")
+    np.testing.assert_allclose(x.times[3], np.arange(len(x[3])) * 0.02)
+    waves = audio(digits, features="waveform")
+    assert waves.times is not None
+    np.testing.assert_allclose(waves.times[0][[0, -1]], [0, 799 / 8000])
+
+
 def test_channels_are_averaged(tmp_path: Path) -> None:
     samples = write(tmp_path / "a.wav", channels=2)
     wave = np.asarray(audio(tmp_path, features="waveform")[0])

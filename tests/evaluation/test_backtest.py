@@ -4,6 +4,7 @@ import io
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib import pyplot
 from numpy.testing import assert_allclose
@@ -248,3 +249,14 @@ def test_pictures_of_scores() -> None:
     assert covered.get_ylabel() == "share inside 90% intervals"
     with pytest.raises(ValueError, match="no score 'speed'"):
         result.plot(score="speed")
+
+
+def test_forecast_values_have_the_times_of_their_steps() -> None:
+    dates = pd.date_range("2024-01-01", periods=40, freq="h")
+    frame = pd.DataFrame(walk(40), index=dates)
+    result = sm.backtest({"hmm": sm.HMM(1, max_iter=2)}, [frame], horizon=2, first=30, every=5)
+    scores = result.scores
+    assert scores["time"].tolist() == [
+        dates[origin + step - 1] for origin, step in scores[["origin", "step"]].to_numpy()
+    ]
+    assert "time" not in sm.backtest({"hmm": sm.HMM(1, max_iter=2)}, [walk(40)], horizon=2, first=30).scores

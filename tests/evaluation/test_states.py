@@ -371,3 +371,71 @@ def test_the_dashed_lines_are_the_chains():
         np.testing.assert_allclose(line.get_ydata(), stay ** (line.get_xdata() - 1.0))
     with pytest.raises(ValueError, match="n_draws is -1"):
         sm.plot_durations(VECTORS, [X], n_draws=-1)
+
+
+# -- over what is drawn already ---------------------------------------------------------------------------------
+
+
+def spectrogram(first=0.5, last=2.5):
+    """An image over 2 seconds, of 100 Hz."""
+    ax = Figure().subplots()
+    ax.imshow(np.arange(12.0).reshape(3, 4), extent=(first, last, 0, 100), aspect="auto", origin="lower")
+    ax.set(xlabel="seconds", ylabel="Hz")
+    return ax
+
+
+def spans(ax, gid="background"):
+    """The stretches of the x axis that are in the colours of states, from left to right."""
+    boxes = [path.get_extents() for c in ax.collections if c.get_gid() == gid for path in c.get_paths()]
+    return sorted((round(box.x0, 6), round(box.x1, 6)) for box in boxes)
+
+
+TWO_MEANS = sm.HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], means=[[0], [5]], covariances=[[1], [1]])
+X_OVER = np.array([[0.0], [0.1], [5.0], [5.1]])
+
+
+@pytest.mark.parametrize("by", ["times", "time", "nothing"])
+def test_states_over_a_spectrogram_leave_it_to_be_seen(by):
+    ax = spectrogram()
+    seconds = np.array([0.75, 1.25, 1.75, 2.25])
+    x = sm.Sequences([X_OVER], times=[seconds]) if by == "times" else X_OVER
+    assert sm.plot_states(TWO_MEANS, x, ax=ax, time=seconds if by == "time" else None) is ax
+    assert spans(ax) == [(0.5, 1.5), (1.5, 2.5)]
+    assert ax.get_xlim() == (0.5, 2.5)
+    assert ax.get_ylim()[0] == 0
+    assert spans(ax, "strip") == spans(ax)
+    assert (ax.get_xlabel(), ax.get_ylabel(), len(ax.lines)) == ("seconds", "Hz", 0)
+    background = [c for c in ax.collections if c.get_gid() == "background"]
+    assert {c.get_alpha() for c in background} == {0.35}
+    assert all(c.get_zorder() > ax.images[0].get_zorder() for c in background)
+    strip = [path.get_extents().y0 for c in ax.collections if c.get_gid() == "strip" for path in c.get_paths()]
+    assert min(strip) == 100  # above the picture
+
+
+def test_states_over_as_many_steps_stand_at_their_numbers():
+    ax = Figure().subplots()
+    ax.imshow(np.zeros((3, 4)), aspect="auto")  # its first row on top
+    sm.plot_states(TWO_MEANS, X_OVER, ax=ax)
+    assert spans(ax) == [(-0.5, 1.5), (1.5, 3.5)]
+    low, high = ax.get_ylim()
+    assert low == 2.5
+    assert high < -0.5
+    lines = Figure().subplots()
+    lines.plot(range(4), X_OVER)
+    sm.plot_states(TWO_MEANS, X_OVER, ax=lines, steps=slice(1, 4))
+    assert spans(lines) == [(0.5, 1.5), (1.5, 3.5)]
+    assert len(lines.lines) == 1
+
+
+def test_times_that_the_axes_do_not_show_are_refused():
+    with pytest.raises(ValueError, match=r"times of x run from 100 to 103, but ax shows 0\.5 to 2\.5; pass time="):
+        sm.plot_states(TWO_MEANS, X_OVER, ax=spectrogram(), time=np.arange(100, 104))
+
+
+def test_times_of_sequences_that_are_numbers_name_the_axis():
+    x = sm.Sequences([X_OVER], times=[np.arange(4) / 2], time_unit="s")
+    assert sm.plot_states(TWO_MEANS, x).get_xlabel() == "time, s"
+    assert sm.plot_posterior(TWO_MEANS, x).get_xlabel() == "time, s"
+    frame = pd.DataFrame(X_OVER, index=pd.date_range("2024-01-01", periods=4))
+    ax = sm.plot_states(TWO_MEANS, [frame])
+    assert (ax.get_xlabel(), ax.get_xlim()[0]) == ("", date2num(frame.index[0]) - 0.5)

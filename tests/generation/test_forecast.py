@@ -4,6 +4,7 @@ import io
 import itertools
 
 import matplotlib as mpl
+import matplotlib.dates
 import numpy as np
 import pandas as pd
 import pytest
@@ -355,3 +356,86 @@ def test_a_picture_of_what_is_not_there_is_refused() -> None:
         forecast.plot(sequence="x")
     with pytest.raises(ValueError, match="feature is 1, but there are 1"):
         forecast.plot(feature=1)
+
+
+# -- times -------------------------------------------------------------------------------------------------------
+
+MONTHS = pd.date_range("2023-01-31", periods=14, freq="ME")
+TWO = sm.HMM.from_parameters([1.0], [[1.0]], means=[[0.0, 5.0]], covariances=[[1.0, 1.0]])
+
+
+def dated(n_features: int = 2) -> pd.DataFrame:
+    values = np.random.default_rng(1).normal(size=(12, n_features))
+    return pd.DataFrame(values, index=MONTHS[:12], columns=["flow", "heat"][:n_features])
+
+
+def test_the_steps_ahead_have_the_dates_that_follow() -> None:
+    for history in ([dated()], sm.Sequences.from_frame(dated())):
+        frame = TWO.forecast(history, 2).frame
+        assert list(frame.columns[:4]) == ["sequence", "step", "time", "feature"]
+        assert frame["time"].tolist() == [*MONTHS[12:13]] * 2 + [*MONTHS[13:14]] * 2
+    zoned = TWO.forecast([dated().tz_localize("UTC")], 2).frame
+    assert zoned["time"].tolist() == [*MONTHS[12:13].tz_localize("UTC")] * 2 + [*MONTHS[13:14].tz_localize("UTC")] * 2
+    assert "time" not in TWO.forecast([dated().to_numpy()], 2).frame
+    symbols = STOPPING.forecast([pd.Series([0, 1, 0], index=MONTHS[:3])], 2, top_k=1).frame
+    assert symbols["time"].tolist() == [*MONTHS[3:5]]
+
+
+def test_times_that_do_not_go_on_are_said() -> None:
+    irregular = dated().iloc[[0, 1, 5]]
+    with pytest.warns(UserWarning, match=r"1 of 1 sequences \(0\) have no one step.*asfreq"):
+        assert "time" not in TWO.forecast([irregular], 2).frame
+    both = sm.Sequences([dated(), irregular], names=["a", "b"])
+    with pytest.warns(UserWarning, match=r"1 of 2 sequences \(b\)"):
+        forecast = TWO.forecast(both, 1)
+    assert forecast.frame["time"].isna().tolist() == [False, False, True, True]
+    assert [forecast.plot(sequence=name, feature=0).get_xlabel() for name in ("a", "b")] == ["", "steps ahead"]
+
+
+def test_a_fan_chart_of_dates_has_a_panel_for_each_feature() -> None:
+    forecast = TWO.forecast(sm.Sequences.from_frame(dated()), 2)
+    panels = forecast.plot(truth=np.ones((2, 2)))
+    assert [ax.get_ylabel() for ax in panels] == ["flow", "heat"]
+    assert panels.figure is panels[0].figure
+    for d, ax in enumerate(panels):
+        (observed,) = [line for line in ax.lines if line.get_label() == "observed"]
+        assert_array_equal(observed.get_ydata(), dated().to_numpy()[:, d])
+        (median,) = [line for line in ax.lines if line.get_label() == "median"]
+        assert_array_equal(observed.get_xdata(), mpl.dates.date2num(MONTHS[:12]))
+        assert_array_equal(median.get_xdata(), mpl.dates.date2num(MONTHS[11:]))
+        assert median.get_ydata()[-1] == pytest.approx([0, 5][d], abs=1e-6)
+    assert isinstance(panels[1].xaxis.get_major_formatter(), mpl.dates.ConciseDateFormatter)
+    mine = mpl.figure.Figure().subplots(2)
+    assert forecast.plot(mine) == tuple(mine)
+    assert forecast.plot(feature=["heat"]).get_ylabel() == "heat"
+    alone = mpl.figure.Figure().subplots()
+    assert forecast.plot(alone).get_ylabel() == "flow"  # one axes: the first feature
+    for options, says in (
+        ({"ax": mine, "feature": 0}, "ax holds 2 axes, but 1 are drawn on"),
+        ({"truth": np.ones(2)}, r"truth has shape \(2,\), but 2 of 2 features"),
+        ({"feature": []}, "empty list"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            forecast.plot(**options)  # type: ignore[arg-type]
+
+
+def test_numbers_as_times_are_called_by_their_name_and_unit() -> None:
+    x = sm.Sequences([dated().to_numpy()], times=[np.arange(12) * 0.5], time_unit="s")
+    forecast = TWO.forecast(x, 2)
+    assert forecast.frame["time"].tolist() == [6, 6, 6.5, 6.5]
+    ax = forecast.plot(feature=0)
+    assert ax.get_xlabel() == "time, s"
+    assert ax.lines[-1].get_xdata().tolist() == [5.5, 6, 6.5]
+
+
+def test_many_features_are_not_all_drawn_and_that_is_said() -> None:
+    wide = sm.HMM.from_parameters([1.0], [[1.0]], means=[np.zeros(14)], covariances=[np.ones(14)])
+    panels = wide.forecast([np.zeros((3, 14))], 1).plot()
+    assert len(panels) == 12
+    assert "the first 12 of 14 features" in panels[-1].get_xlabel()
+
+
+def test_a_map_of_symbols_has_dates() -> None:
+    forecast = STOPPING.forecast([pd.Series([0, 1, 0], index=MONTHS[:3])], 2)
+    ax = forecast.plot()
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["2023-04-30", "2023-05-31"]

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from seqmodels.evaluation.plots.curves import height_of, labels_at_right
-from seqmodels.plot_style import INK, STYLE, WIDTH, colour_of, dash_of, logarithmic, new_axes, note_below
+from seqmodels.plot_style import INK, WIDTH, colour_of, dash_of, in_style, logarithmic, new_axes, note_below
 
 
 def gains_by_position(
     gains: Mapping[str, pd.DataFrame], others: Mapping[str, str], *, unit: str = "unit", width: float = WIDTH
 ) -> Figure:
     """A figure of ``draw_gain_by_position``, with a note on how to read it."""
-    with matplotlib.rc_context(STYLE):
+    with in_style():
         figure, axes = new_axes(height_of(len(gains)), "", width)
         note_below(figure, draw_gain_by_position(axes, gains, others, unit=unit))
     return figure

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from seqmodels.plot_style import COLOURS, GRID, INK, MUTED, WIDTH, in_style
+from seqmodels.plot_style import COLOURS, INK, MUTED, Panels, edges_of, in_style, panels_or_new, positions
 from seqmodels.sequences import Item
 
 FLAGGED = COLOURS[1]
@@ -33,6 +33,8 @@ class JudgedSequence:
         names: of features.
         title: above all.
         label: of the lower axis.
+        times: ``(T,)`` of the steps but for an end; None: they are counted.
+        time_label: of the axis of times.
     """
 
     item: Item
@@ -43,50 +45,59 @@ class JudgedSequence:
     names: Sequence[str]
     title: str
     label: str
+    times: np.ndarray | None = None
+    time_label: str = ""
 
 
-def plot_anomalies(judged: JudgedSequence, ax: Sequence[Axes] | None = None) -> tuple[Axes, Axes]:
-    """The sequence above and ``log p`` of its steps below; what is flagged is marked in both.
+def plot_anomalies(judged: Sequence[JudgedSequence], ax: Sequence[Axes] | None = None, left_out: str = "") -> Panels:
+    """Each sequence above and ``log p`` of its steps below it; what is flagged is marked in both.
 
     Of vectors features are lines, each in its own quartile range where one axis would not serve them all, or above
-    ``MAX_LINES`` rows of an image in standard deviations; of a long text the
-    part around its least probable character is drawn. Steps of probability zero are triangles at the lower edge.
+    ``MAX_LINES`` rows of an image in standard deviations; of a long text the part around its least probable character
+    is drawn. Steps of probability zero are triangles at the lower edge.
 
     Args:
         judged: what is drawn.
-        ax: two axes, above and below; None: those of a new figure of pyplot.
+        ax: two axes for each sequence, above and below; None: those of a new figure of pyplot.
+        left_out: what is said below of sequences that are not drawn.
     """
     with in_style():
-        above, below = _new_pair() if ax is None else ax
-        above.set_title(judged.title, wrap=True)
-        if isinstance(judged.item, str):
-            _draw_text(above, judged)
-        elif judged.item.ndim == 1:
-            _draw_symbols(above, judged)
-        elif judged.item.shape[1] <= MAX_LINES:
-            _draw_lines(above, judged)
-        else:
-            _draw_image(above, judged)
-        _draw_log_prob(below, judged)
-        if not isinstance(judged.item, str):
-            above.set_xlim(below.get_xlim())
-            above.tick_params(labelbottom=False)
-    return above, below
+        panels = panels_or_new(ax, 2 * len(judged), 2.1, share_x=False)
+        for i, each in enumerate(judged):
+            _draw(panels[2 * i], panels[2 * i + 1], each)
+        if left_out:
+            panels[-1].set_xlabel(f"{panels[-1].get_xlabel()}\n{left_out}".strip())
+    return panels
 
 
-def _new_pair() -> tuple[Axes, Axes]:
-    from matplotlib import pyplot  # only here: where there is a display, it shows what is drawn
+def _draw(above: Axes, below: Axes, judged: JudgedSequence) -> None:
+    above.set_title(judged.title, wrap=True)
+    if isinstance(judged.item, str):
+        _draw_text(above, judged)
+    elif judged.item.ndim == 1:
+        _draw_symbols(above, judged)
+    elif judged.item.shape[1] <= MAX_LINES:
+        _draw_lines(above, judged)
+    else:
+        _draw_image(above, judged)
+    _draw_log_prob(below, judged)
+    if not isinstance(judged.item, str):
+        above.set_xlim(below.get_xlim())
+        above.tick_params(labelbottom=False)
+        above.xaxis.get_offset_text().set_visible(False)  # the year of dates, which stands below
 
-    _, (above, below) = pyplot.subplots(2, 1, figsize=(WIDTH, 4.2), layout="constrained")
-    for axes in (above, below):
-        axes.tick_params(which="both", color=MUTED, labelcolor=INK, labelsize=8.5)
-        axes.grid(color=GRID, linewidth=0.7)
-    return above, below
+
+def _positions(axes: Axes, judged: JudgedSequence, n: int) -> np.ndarray:
+    """``(n,)`` where the steps stand: by their times, an end a step after the last."""
+    if judged.times is None:
+        return np.arange(n)
+    t = positions(axes, judged.times)
+    return np.append(t, 2 * t[-1] - t[-2] if len(t) > 1 else t[-1] + 1)[:n]
 
 
 def _draw_lines(axes: Axes, judged: JudgedSequence) -> None:
     values, unit = _on_one_scale(np.asarray(judged.item))
-    steps = np.arange(len(values))
+    steps = _positions(axes, judged, len(values))
     flagged = judged.is_anomaly[: len(values)]
     for d, name in enumerate(judged.names):
         axes.plot(steps, values[:, d], color=_colour(d), linewidth=1.0, label=name)
@@ -118,12 +129,20 @@ def _draw_image(axes: Axes, judged: JudgedSequence) -> None:
     values = np.asarray(judged.item)
     deviation = np.nanstd(values, axis=0)
     z = (values - np.nanmean(values, axis=0)) / np.where(deviation > 0, deviation, 1.0)
-    image = axes.imshow(z.T, aspect="auto", cmap="RdBu_r", vmin=-4, vmax=4, interpolation="nearest")
+    steps, rows = _positions(axes, judged, len(values)), np.arange(len(judged.names) + 1) - 0.5
+    image = (
+        axes.imshow(z.T, aspect="auto", cmap="RdBu_r", vmin=-4, vmax=4, interpolation="nearest")
+        if judged.times is None
+        else axes.pcolormesh(edges_of(steps), rows, z.T, cmap="RdBu_r", vmin=-4, vmax=4, rasterized=True)
+    )
+    axes.set_ylim(rows[-1], rows[0])
     axes.figure.colorbar(image, ax=axes, label="deviations", pad=0.01)
     axes.grid(visible=False)
     flagged = np.flatnonzero(judged.is_anomaly[: len(values)])
     named = flagged[judged.feature[flagged] >= 0]
-    axes.plot(named, judged.feature[named], color=INK, marker="o", markersize=7, fillstyle="none", linestyle="none")
+    axes.plot(
+        steps[named], judged.feature[named], color=INK, marker="o", markersize=7, fillstyle="none", linestyle="none"
+    )
     if len(judged.names) <= LABEL_ROWS:
         axes.set_yticks(range(len(judged.names)), judged.names, fontsize=7)
     axes.set_ylabel("feature")
@@ -131,7 +150,7 @@ def _draw_image(axes: Axes, judged: JudgedSequence) -> None:
 
 def _draw_symbols(axes: Axes, judged: JudgedSequence) -> None:
     values = np.asarray(judged.item)
-    steps = np.arange(len(values))
+    steps = _positions(axes, judged, len(values))
     axes.plot(steps, values, color=COLOURS[0], marker=".", markersize=3, linestyle="none")
     flagged = judged.is_anomaly[: len(values)]
     _mark(axes, steps[flagged], values[flagged])
@@ -166,7 +185,7 @@ def _first_shown(judged: JudgedSequence, n: int) -> int:
 
 
 def _draw_log_prob(axes: Axes, judged: JudgedSequence) -> None:
-    steps = np.arange(len(judged.log_prob))
+    steps = _positions(axes, judged, len(judged.log_prob))
     finite = np.isfinite(judged.log_prob)
     axes.plot(steps, np.where(finite, judged.log_prob, np.nan), color=COLOURS[0], linewidth=0.9)
     flagged = judged.is_anomaly
@@ -177,8 +196,9 @@ def _draw_log_prob(axes: Axes, judged: JudgedSequence) -> None:
     if len(zeros):
         bottom = axes.get_ylim()[0]
         axes.plot(zeros, np.full(len(zeros), bottom), color=FLAGGED, marker="v", linestyle="none", gid="impossible")
-    axes.set_xlim(-0.5, len(steps) - 0.5)
-    axes.set(xlabel="character" if isinstance(judged.item, str) else "step", ylabel=judged.label)
+    counted = "character" if isinstance(judged.item, str) else "step"
+    axes.set(xlim=edges_of(np.asarray(steps, dtype=float))[[0, -1]], ylabel=judged.label)
+    axes.set_xlabel(counted if judged.times is None else judged.time_label)
 
 
 def _mark(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:

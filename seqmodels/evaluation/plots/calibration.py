@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -19,12 +18,12 @@ from seqmodels.plot_style import (
     INK,
     MIN_FULL_WIDTH,
     MUTED,
-    STYLE,
     WIDTH,
     axes_or_new,
     colour_of,
     dash_of,
     figure_of,
+    in_style,
     is_narrow,
     new_axes,
     note_below,
@@ -74,7 +73,7 @@ def calibration_axes(
         if not measured:
             return None
         tables = {name: each.table for name, each in measured.items()}
-        with matplotlib.rc_context(STYLE):
+        with in_style():
             axes = axes_or_new(ax, max(4.2, 1.0 + 0.2 * len(tables)))
             note_in_label(axes, draw_reliability(axes, tables, {name: each.error for name, each in measured.items()}))
         return axes
@@ -83,7 +82,7 @@ def calibration_axes(
         return None
     heights = {name: heights_of_bins for name, (heights_of_bins, _) in histograms.items()}
     errors = {name: error for name, (_, error) in histograms.items()}
-    with matplotlib.rc_context(STYLE):
+    with in_style():
         axes = axes_or_new(ax, max(3.2, 1.0 + 0.2 * len(heights)))
         note_in_label(axes, draw_transforms(axes, heights, errors))
     return axes
@@ -146,7 +145,7 @@ def reliability_diagram(
     tables: Mapping[str, pd.DataFrame], errors: Mapping[str, float], *, title: str = "", width: float = WIDTH
 ) -> Figure:
     """A titled figure of ``draw_reliability``, with a note on how to read it."""
-    with matplotlib.rc_context(STYLE):
+    with in_style():
         below = 0.0 if width >= MIN_FULL_WIDTH else 0.3 + 0.2 * len(tables)  # of a legend that stands there
         figure, axes = new_axes(max(4.2, 1.0 + 0.2 * len(tables)) + below, title, width)
         note_below(figure, draw_reliability(axes, tables, errors))
@@ -220,7 +219,7 @@ def transform_histograms(
     """
     columns = min(max(1, int(width / HISTOGRAM_WIDTH)), len(heights))
     rows = -(-len(heights) // columns)
-    with matplotlib.rc_context(STYLE):
+    with in_style():
         figure = Figure(figsize=(width, 0.9 + 1.45 * rows), dpi=150, layout="constrained")
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for i, axes in enumerate(grid.flat):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -15,11 +14,11 @@ from scipy.optimize import isotonic_regression
 
 from seqmodels.plot_style import (
     MUTED,
-    STYLE,
     WIDTH,
     colour_of,
     dash_of,
     figure_of,
+    in_style,
     is_narrow,
     logarithmic,
     new_axes,
@@ -39,7 +38,7 @@ def learning_curves(
     histories: Mapping[str, pd.DataFrame], *, unit: str = "unit", title: str = "", width: float = WIDTH
 ) -> Figure:
     """A titled figure of ``draw_learning_curves``, with a note on how to read it."""
-    with matplotlib.rc_context(STYLE):
+    with in_style():
         figure, axes = new_axes(height_of(len(histories)), title, width)
         note_below(figure, draw_learning_curves(axes, histories, unit=unit))
     return figure
@@ -103,7 +102,7 @@ def by_position(
     steps: Mapping[str, Sequence[np.ndarray]], *, unit: str = "unit", title: str = "", width: float = WIDTH
 ) -> Figure:
     """A titled figure of ``draw_by_position``, with a note of what was left out."""
-    with matplotlib.rc_context(STYLE):
+    with in_style():
         figure, axes = new_axes(height_of(len(steps)), title, width)
         note_below(figure, draw_by_position(axes, steps, unit=unit))
     return figure

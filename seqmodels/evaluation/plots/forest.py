@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -18,9 +17,9 @@ from seqmodels.plot_style import (
     INK,
     MIN_FULL_WIDTH,
     MUTED,
-    STYLE,
     WIDTH,
     figure_of,
+    in_style,
     is_narrow,
     new_axes,
     note_below,
@@ -35,7 +34,7 @@ OUTLIER_RATIO = 6.0  # a row that stretches the axis this many times is written 
 
 def forest(frame: pd.DataFrame, *, width: float = WIDTH, title: str | None = None) -> Figure:
     """A figure of ``draw_forest``, titled by ``frame.attrs["title"]`` or ``title``, with a note on how to read it."""
-    with matplotlib.rc_context(STYLE):
+    with in_style():
         title = str(frame.attrs.get("title", "")) if title is None else title
         figure, axes = new_axes(height_of(len(frame), width), title, width)
         note_below(figure, draw_forest(axes, frame))

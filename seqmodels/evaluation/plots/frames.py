@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
-from seqmodels.plot_style import COLOURS, GRID, INK, MUTED, STYLE, WIDTH, short, short_in
+from seqmodels.plot_style import COLOURS, GRID, INK, MUTED, WIDTH, in_style, short, short_in
 
 CLIP = 3.0  # standard deviations at the ends of the colour scale
 IMAGE_WIDTH = 1.8  # inches, at least, of one of several side by side
@@ -60,7 +59,7 @@ def frame_differences(
         title: names the sequence.
         width: inches.
     """
-    with matplotlib.rc_context(STYLE):
+    with in_style():
         figure, (above, below) = two_rows(title, width)
         image = image_of(above, frames, scale)
         figure.colorbar(image, ax=above, label="sd", pad=0.01, aspect=12)
@@ -87,7 +86,7 @@ def side_by_side(images: Mapping[str, np.ndarray], *, scale: Scale, title: str =
     """
     columns = min(max(1, int(width / IMAGE_WIDTH)), len(images))
     rows = -(-len(images) // columns)
-    with matplotlib.rc_context(STYLE):
+    with in_style():
         figure = Figure(figsize=(width, 0.7 + 1.35 * rows), dpi=150, layout="constrained")
         grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
         for axes in grid.flat[len(images) :]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -15,9 +14,9 @@ from seqmodels.plot_style import (
     COLOURS,
     INK,
     MUTED,
-    STYLE,
     WIDTH,
     figure_of,
+    in_style,
     is_narrow,
     new_axes,
     note_below,
@@ -31,7 +30,7 @@ STRENGTHS = (0.25, 0.55)  # of the colour: of p below 0.05, and of a p below a t
 
 def pairwise_matrix(pairs: pd.DataFrame, names: Sequence[str], *, unit: str = "unit", width: float = WIDTH) -> Figure:
     """A figure of ``draw_pairwise``, with a note on how to read it."""
-    with matplotlib.rc_context(STYLE):
+    with in_style():
         figure, axes = new_axes(height_of(len(names)), "", width)
         note_below(figure, draw_pairwise(axes, pairs, names, unit=unit))
     return figure

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from seqmodels.evaluation.plots.curves import height_of, labels_at_right
-from seqmodels.plot_style import STYLE, WIDTH, axes_or_new, colour_of, dash_of, in_style, logarithmic, new_axes
+from seqmodels.plot_style import WIDTH, axes_or_new, colour_of, dash_of, in_style, logarithmic, new_axes
 
 if TYPE_CHECKING:
     from seqmodels.evaluation.prequential import CodeLengths
@@ -32,7 +31,7 @@ def plot_code_lengths(codes: CodeLengths, ax: Axes | None = None) -> Axes:
 
 def code_lengths_figure(codes: CodeLengths, *, width: float = WIDTH) -> Figure:
     """A figure of ``plot_code_lengths``, so many inches wide."""
-    with matplotlib.rc_context(STYLE):
+    with in_style():
         figure, axes = new_axes(height_of(len(codes.frame)), "", width)
         _draw(axes, codes)
     return figure

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
@@ -19,9 +17,12 @@ from seqmodels.plot_style import (
     INK,
     MUTED,
     WIDTH,
+    as_numbers,
+    edges_of,
     figure_of,
     in_style,
     ink_on,
+    positions,
     shades,
     short,
     state_colour,
@@ -34,6 +35,7 @@ MAX_LEGEND = 14  # states; more are told by the names in the strip
 MAX_LEGEND_OF_IMAGE = 9  # which has a colour bar below its legend
 MAX_SHAPES = 2000  # runs of equal states that are shapes in a PDF or SVG; more are pixels
 MAX_TICKS = 30  # names beside an axis; of more some are left out
+OVER = 0.35  # opacity of states over what is drawn already
 STRIP = 0.09  # height of the strip that names the states, of the axes
 SIZE = 8.5  # points
 
@@ -98,6 +100,47 @@ def draw_symbols(
     _background(ax, t, path)
     draw_strip(ax, t, path, names, (high + 0.6, high + 0.6 + STRIP * (high - low + 1.2)))
     _legend(ax, path, names)
+
+
+def draw_over(ax: Axes, time: np.ndarray | None, path: np.ndarray, names: Sequence[str], steps: slice) -> None:
+    """The colours of the states over what ``ax`` shows, whose limits stay, but for a strip of their names above it.
+
+    Args:
+        ax: what is drawn on.
+        time: of the selected steps, in the units of the axis; None: by ``_steps_on``.
+        path: (T,) states.
+        names: of the K states.
+        steps: which of them are drawn.
+
+    Raises:
+        ValueError: times none of which the axes show.
+    """
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    t = _steps_on(ax, len(path))[steps] if time is None else as_numbers(time)
+    if t[-1] < min(left, right) or t[0] > max(left, right):
+        raise ValueError(
+            f"the times of x run from {t[0]:.6g} to {t[-1]:.6g}, but ax shows {left:.6g} to {right:.6g}; pass time= in "
+            "the units of ax (of dates days since 1970)"
+        )
+    scale = ax.transScale
+    (_, bottom), (_, top) = scale.transform([(right, low), (right, high)])
+    above = float(scale.inverted().transform((right, top + STRIP * (top - bottom)))[1])
+    _bars(ax, edges_of(t), path[steps], (low, high - low), alpha=OVER, zorder=1.5, gid="background")
+    _fill_strip(ax, t, path[steps], names, (high, above))
+    ax.set(xlim=(left, right), ylim=(low, above))
+    written = {text.get_text() for text in ax.texts if text.get_gid() == "state"}
+    if ax.get_legend() is None and not {names[state] for state in np.unique(path[steps]).tolist()} <= written:
+        handles = [Patch(color=state_colour(s), label=short(names[s])) for s in np.unique(path[steps]).tolist()]
+        ax.legend(handles=handles[:MAX_LEGEND], fontsize=SIZE, handlelength=1, loc="lower right", framealpha=0.85)
+
+
+def _steps_on(ax: Axes, n: int) -> np.ndarray:
+    """``(n,)`` where steps without times stand: at their numbers, if as many steps are drawn, or spread over it all."""
+    low, high = ax.dataLim.intervalx
+    if not np.isfinite([low, high]).all() or (abs(low) <= 1 and abs(high - (n - 1)) <= 1):
+        return np.arange(n, dtype=float)
+    edges = np.linspace(low, high, n + 1)
+    return np.asarray((edges[1:] + edges[:-1]) / 2)
 
 
 def draw_text(ax: Axes, characters: str, path: np.ndarray, names: Sequence[str]) -> None:
@@ -203,12 +246,17 @@ def draw_strip(ax: Axes, t: np.ndarray, path: np.ndarray, names: Sequence[str], 
         names: of the K states.
         rows: the lower and the upper height.
     """
+    low, high = ax.get_ylim()
+    _fill_strip(ax, t, path, names, rows)
+    ax.set_ylim(min(low, rows[0]), max(high, rows[1]))
+
+
+def _fill_strip(ax: Axes, t: np.ndarray, path: np.ndarray, names: Sequence[str], rows: tuple[float, float]) -> None:
     bottom, top = rows
     edges = edges_of(t)
-    low, high = ax.get_ylim()
     _bars(ax, edges, path, (bottom, top - bottom), alpha=1.0, zorder=2, gid="strip")
-    ax.set_ylim(min(low, bottom), max(high, top))
-    points = 72 * figure_of(ax).get_figwidth() * ax.get_position().width / (edges[-1] - edges[0])
+    first_x, last_x = ax.get_xlim()
+    points = 72 * figure_of(ax).get_figwidth() * ax.get_position().width / abs(last_x - first_x)
     for first, end, state in runs(path):
         if width_of(names[state], SIZE) + 4 <= (edges[end] - edges[first]) * points:
             ax.text(
@@ -228,29 +276,6 @@ def draw_posterior(ax: Axes, time: np.ndarray, posterior: np.ndarray, names: Seq
     ax.set(xlim=edges[[0, -1]], ylim=(k - 0.5, -0.5), ylabel="state")
     ax.grid(visible=False)
     colour_bar(ax, mesh, "probability")
-
-
-def positions(ax: Axes, time: np.ndarray) -> np.ndarray:
-    """``(T,)`` floats: where steps stand on the x axis, which is made one of dates where ``time`` is of dates."""
-    if time.dtype.kind != "M" and not isinstance(time.flat[0], date):
-        return np.asarray(time, dtype=float)
-    ax.xaxis.update_units(time)
-    locator = AutoDateLocator()
-    ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-    return np.asarray(date2num(time), dtype=float)
-
-
-def edges_of(t: np.ndarray) -> np.ndarray:
-    """``(n + 1,)``: each step from half-way after the one before it to half-way to the next.
-
-    >>> edges_of(np.array([0.0, 1.0, 3.0]))
-    array([-0.5,  0.5,  2. ,  4. ])
-    """
-    if len(t) == 1:
-        return np.array([t[0] - 0.5, t[0] + 0.5])
-    inner = (t[1:] + t[:-1]) / 2
-    return np.concatenate([[2 * t[0] - inner[0]], inner, [2 * t[-1] - inner[-1]]])
 
 
 def _background(ax: Axes, t: np.ndarray, path: np.ndarray) -> None:

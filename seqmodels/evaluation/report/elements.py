@@ -9,13 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
 from seqmodels.display import html_table
 from seqmodels.html import element
-from seqmodels.plot_style import COLOURS, GRID, INK, MUTED, NARROW, WIDTH
+from seqmodels.plot_style import COLOURS, GRID, INK, MUTED, NARROW, WIDTH, temporary_settings
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -93,7 +92,7 @@ def data_url(kind: str, data: bytes) -> str:
 def as_svg(figure: Figure) -> str:
     """The figure as SVG; the same figure gives the same text."""
     buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "seqmodels", "svg.fonttype": "path"}):
+    with temporary_settings({"svg.hashsalt": "seqmodels", "svg.fonttype": "path"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue().decode()
 
