@@ -61,6 +61,7 @@ def test_the_past_follows_its_sequences() -> None:
         assert_array_equal(same.past[0], x[1])
     assert "given 4 frames before them" in repr(parts)
     assert "given 4 frames before it" in parts[:1].describe()
+    assert "given 4 frames before them" in parts._repr_html_()
     assert "past" not in parts.to_frame()
     assert_array_equal(parts.after_past()[0], np.concatenate([x[1], x[0]]))
 
