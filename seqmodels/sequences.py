@@ -381,7 +381,8 @@ class Sequences(Sequence[Item]):
             rows.insert(1, "beginning", begins_with, allow_duplicates=True)
         what = f"{self.n_features}-dimensional vectors" if self.kind == "vectors" else self.kind
         first = f"; the first {len(rows)}" if len(self) > len(rows) else ""
-        return html_table(rows, f"{what}: {sizes_in_words(self.n_units.tolist(), self.unit)}{first}")
+        past = "" if self.past is None else f", given {self._past_in_words()}"
+        return html_table(rows, f"{what}: {sizes_in_words(self.n_units.tolist(), self.unit)}{past}{first}")
 
     def take(self, index: Any) -> Sequences:
         """The sequences at these positions (integers or a mask), with their metadata."""

@@ -13,11 +13,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
+from seqmodels.adapt.tokenizer import PublishedTokens
 from seqmodels.data import sha256
 from seqmodels.evaluation.full_conditionals import feature_log_probs
 from seqmodels.evaluation.search import cross_validation_folds
 from seqmodels.neural.model import VALIDATION_STEPS, _limit
-from seqmodels.preparation import Data, Example, hold_out
+from seqmodels.preparation import Data, Example, Setting, hold_out
 from seqmodels.sequences import PAST_OF_TEST
 
 WORDS = ["né to be", "or not", "to bé € be", "that is", "the question", "tobacco"] * 3
@@ -61,6 +62,7 @@ def test_the_past_follows_its_sequences() -> None:
         assert_array_equal(same.past[0], x[1])
     assert "given 4 frames before them" in repr(parts)
     assert "given 4 frames before it" in parts[:1].describe()
+    assert "given 4 frames before them" in parts._repr_html_()
     assert "past" not in parts.to_frame()
     assert_array_equal(parts.after_past()[0], np.concatenate([x[1], x[0]]))
 
@@ -185,6 +187,32 @@ def test_pieces_of_text_do_not_reach_over_the_end_of_a_past() -> None:
     assert model.log_prob_marginal(given(text, at), beam=4)[0] >= encoded.sum() - 1e-9
     exact = model.log_prob_marginal([text], beam=None)[0] - model.log_prob_marginal([text[:at]], beam=None)[0]
     assert np.isfinite(exact)
+
+
+class SpaceFirst:
+    """A tokenizer of bytes that puts a space before a text, as SentencePiece does."""
+
+    added_tokens_decoder: dict[int, Any] = {}  # noqa: RUF012
+    bos_token_id = eos_token_id = None
+
+    def __len__(self) -> int:
+        return 257
+
+    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+        return [f"<0x{i:02X}>" if i < 256 else "▁" for i in ids]
+
+    def encode(self, text: str, *, add_special_tokens: bool, verbose: bool) -> list[int]:
+        return [256 if byte == ord(" ") else byte for byte in (" " + text).encode()]
+
+
+def test_what_goes_on_has_no_space_put_before_it() -> None:
+    encoding = PublishedTokens(SpaceFirst()).restore({})
+    setting = Setting.from_fitted(encoding, sm.Categorical(), "stop", conditional=False)
+    rest = given("to bé", 2)
+    (example,) = setting.examples(Data.of(rest))
+    assert (example.n_past, len(example.values), example.n_units) == (3, 7, 4)  # a space, "to"; " bé" of four bytes
+    steps = setting.all_in_raw_units(rest, [np.arange(1.0, 6.0)])[0]
+    assert steps.tolist() == [1, 2, 3, 4, 5]  # a step a byte, and the end
 
 
 def test_pieces_that_keep_all_that_came_before_sum_to_the_whole() -> None:

@@ -63,7 +63,8 @@ def audit(
     Args:
         model: a fitted ``SequenceModel``, or anything with ``log_prob_steps(X)`` (``auditing.StepScorer``).
             ``log_prob``, ``score``, ``sample``, ``stream`` and ``measure_`` are looked at where it has them.
-        X: sequences it was not fitted to; some of them are scored, cut to a length that ``effort`` allows.
+        X: sequences it was not fitted to; some of them are scored, cut to a length that ``effort`` allows. A past
+            that they have is not read.
         y: targets, of a model of p(y | x).
         measure: what the figures are claimed to be, of a model without ``measure_``. By default text is scored per
             byte, vectors have densities, and the end is an event where a sequence has a figure more than units.
@@ -112,7 +113,7 @@ def audit(
         random_state=random_state,
     )
     _check(model, effort, alpha, tolerance)
-    data, rng = Data.of(X, y), np.random.default_rng(random_state)
+    data, rng = Data.of(X, y).without_past(), np.random.default_rng(random_state)
     how_much = EFFORTS[effort]
     chosen = _chosen([len(item) for item in data.scored.items], how_much.n_sequences, rng)
     subject = subject_of(model, data, measure, n_symbols, tolerance, chosen, how_much.max_steps)

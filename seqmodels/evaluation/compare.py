@@ -54,7 +54,8 @@ def compare(
         models: by name. Without ``test`` they must be fitted, and ``X`` is scored as it is.
         X, y: training sequences as of ``fit`` (``(T, D)`` arrays, ``(T,)`` integers, texts), and targets for p(y | x).
         baseline: the model that differences are taken to; the first one by default.
-        test: held-out sequences, or a pair if there are targets.
+        test: held-out sequences, or a pair if there are targets. Those that have a past (``split`` of a single series
+            keeps it) are scored given it, by every model and the row ``iid``.
         cluster: a metadata column of the test sequences: those that share a value are not independent. By default their
             ``cluster``, if they have one.
         seeds: how often each model is fitted. Scores and differences are of the mean over seeds; intervals and p-values

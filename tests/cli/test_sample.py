@@ -27,6 +27,8 @@ def test_text_is_the_models_own(call, by_bytes):
     assert drawn.exit_code == 0, drawn.output
     first, second = drawn.stdout.split("\n" + "-" * 40 + "\n")
     assert [first, second.rstrip("\n")] == [each.rstrip("\n") for each in mine]
+    begun = call("sample", by_bytes, "--prefix", "It was ", "--length", 4, "--temperature", 0, "-q")
+    assert begun.stdout == "It was the \n"  # four steps after the prefix
     as_json = call("sample", by_bytes, "-n", 2, "--seed", 1, "--max-length", 9, "--json")
     assert json.loads(as_json.stdout)["samples"] == sm.load(by_bytes).sample(2, random_state=1, max_length=9)
 
