@@ -91,7 +91,7 @@ class Gate:
         return nats
 
 
-HELD_OUT, NEW = [walk(5, 30, 1), walk(5, 1, 2), np.array([4, 4, 4, 0])], [walk(5, 25, 3), np.array([2, 2, 2, 2, 2])]
+HELD_OUT, NEW = [walk(5, 14, 1), walk(5, 1, 2), np.array([4, 4, 4, 0])], [walk(5, 12, 3), np.array([2, 2, 2, 2])]
 
 
 @pytest.mark.parametrize("n_models", [1, 2, 3, 4])
@@ -141,28 +141,23 @@ def density_gate(
 
 def test_weights_of_densities() -> None:
     rng = np.random.default_rng(0)
-    series = [
-        np.where(rng.random((n, 1)).cumsum(0) % 8 < 4, 0.0, 3.0) + rng.normal(size=(n, 1)) for n in (60, 50, 1, 40)
-    ]
+    series = [3.0 * (rng.random((n, 1)).cumsum(0) % 8 < 4) + rng.normal(size=(n, 1)) for n in (40, 30, 1, 30)]
     encoding = sm.HMM(1).learned_encoding(series)
     members: list[sm.SequenceModel] = [
         sm.HMM(k, dtype="float64", max_iter=3).fit_encoded(encoding, series[:1]) for k in (1, 2)
     ]
-    held_out, new = series[1:3], series[3]
-    model = sm.Mixture.from_fitted(members, held_out, weights="gated")
-    prior = np.log(sm.Mixture.from_fitted(members, held_out).weights_.prior)
-
-    def steps(x: np.ndarray) -> np.ndarray:
-        return np.column_stack([m.log_prob_steps([x])[0] for m in members])
-
+    model = sm.Mixture.from_fitted(members, series[1:3], weights="gated")
+    prior = np.log(sm.Mixture.from_fitted(members, series[1:3]).weights_.prior)
+    each = zip(*(m.log_prob_steps(series[1:]) for m in members), strict=True)
+    *held_out, new = (np.column_stack(steps) for steps in each)
     best: tuple[float, Any] = (-math.inf, None)
     for rate in (0.0, 0.001, 0.01, 0.03, 0.1):
         for decay in (0.0, 0.5, 0.8, 0.95):
             bias, scale = prior, 0.0
             for n_passes in range(3):
                 for x in held_out:
-                    _, bias, scale = density_gate(steps(x), bias, scale, rate / (1 + n_passes), decay)
+                    _, bias, scale = density_gate(x, bias, scale, rate / (1 + n_passes), decay)
                     bias = bias - bias.mean()
-            nats = sum(sum(density_gate(steps(x), bias, scale, rate, decay)[0]) for x in held_out)
+            nats = sum(sum(density_gate(x, bias, scale, rate, decay)[0]) for x in held_out)
             best = max(best, (nats, (bias, scale, rate, decay)), key=lambda each: each[0])
-    assert_allclose(model.log_prob_steps([new])[0], density_gate(steps(new), *best[1])[0], rtol=0, atol=1e-9)
+    assert_allclose(model.log_prob_steps(series[3:])[0], density_gate(new, *best[1])[0], rtol=0, atol=1e-9)
