@@ -78,6 +78,26 @@ def test_a_network_and_its_cache_are_mixed() -> None:
     assert_allclose(np.exp(mixed[30]), 0.7 * np.exp(plain[30]), rtol=1e-10)  # the end
 
 
+@pytest.mark.parametrize("length", ["given", "stop"])
+@pytest.mark.parametrize("conditional", [False, True])
+@pytest.mark.parametrize(("window", "order"), [(1, 1), (4, 2), (30, 1), (30, 3)])
+def test_a_model_and_counts_are_mixed(window: int, order: int, conditional: bool, length: Any) -> None:
+    """Of targets the cache holds no source, and of the end nothing."""
+    train, inner = sequences(6, 12), sm.NGram(2, length=length, dtype="float64")
+    sources = sequences(6, 5, seed=8)
+    wrapped = sm.Cached(model=inner, weight=0.3, window=window, order=order, length=length, dtype="float64")
+    for x in (sequences(1, 40, seed=9)[0], np.array([2])):
+        data = [sources, train] if conditional else [train]
+        new = [[sources[0]], [x]] if conditional else [[x]]
+        model = wrapped.clone().fit(*data, validation=None)
+        plain, found = model.model_.log_prob_steps(*new)[0], model.log_prob_steps(*new)[0]
+        shares = np.array([count_share(x, t, window, order) for t in range(len(x))])
+        if length == "stop":  # of which the cache gives none, where it has what to compare with
+            shares = np.append(shares, 0 * count_share(np.append(x, 0), len(x), window, order))
+        expected = np.where(np.isnan(shares), np.exp(plain), 0.7 * np.exp(plain) + 0.3 * shares)
+        assert_allclose(np.exp(found), expected, rtol=1e-10)
+
+
 def test_auto_gains_where_texts_have_words_of_their_own_and_does_no_harm_where_not() -> None:
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("abcdefgh"), 5)) for _ in range(300)]
