@@ -59,19 +59,19 @@ def times_of_frames(items: Sequence[Any]) -> tuple[list[pd.Index], str, str | No
 
 
 def with_index_as_columns(
-    frame: pd.DataFrame, wanted: Iterable[str | None]
+    frame: pd.DataFrame, of_rows: Iterable[str | None]
 ) -> tuple[pd.DataFrame, str | None, str | None]:
-    """The frame with its times and the ``wanted`` levels of its index as columns; the column of times, and their unit.
+    """The frame with levels of its index as columns: its times and those named ``of_rows``; that of times; their unit.
 
-    The column is called as the level is, or ``time``; None where no level, or several, hold times.
+    The column of times is called as the level is, or ``time``; None where no level, or several, hold times.
     """
-    names = [name for name in wanted if name is not None and name not in frame.columns]
+    names = [name for name in of_rows if name is not None and name not in frame.columns]
     levels = [frame.index.get_level_values(i) for i in range(frame.index.nlevels)]
     columns: dict[str, Any] = {str(level.name): level for level in levels if level.name in names}
-    found = [times for level in levels if level.name not in names and (times := times_of_index(level)) is not None]
+    holding = [times for level in levels if level.name not in names and (times := times_of_index(level)) is not None]
     name, unit = None, None
-    if len(found) == 1:
-        times, unit = found[0]
+    if len(holding) == 1:
+        times, unit = holding[0]
         taken = {*map(str, frame.columns), *columns}
         numbered = (f"time_{i}" for i in range(len(taken) + 1))
         name = next(n for n in ("time" if times.name is None else str(times.name), "time", *numbered) if n not in taken)

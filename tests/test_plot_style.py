@@ -1,14 +1,17 @@
 """The style of plots: figures of pyplot in it are shown by a notebook, and matplotlib's settings stay as they are."""
 
+import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pytest
 
-from seqmodels.plot_style import STYLE, in_style
+import seqmodels as sm
+from seqmodels.plot_style import STYLE, in_style, panels_or_new
 
 # What a notebook's backend does: it is chosen by the first figure, turns ``interactive`` on, and shows at the end of a
 # cell the figures that were made while that was on.
@@ -78,3 +81,41 @@ def test_settings_that_change_within_the_style_stay() -> None:
         assert dict(matplotlib.rcParams) == before
     finally:
         matplotlib.interactive(before["interactive"])
+
+
+def public_plots() -> list[Any]:
+    """Every public function and method that draws."""
+    owners = [value for name in sm.__all__ if inspect.isclass(value := getattr(sm, name))]
+    methods = [
+        method
+        for owner in owners
+        for name, method in vars(owner).items()
+        if name == "plot" or (name.startswith("plot_") and name not in OLD_NAMES)
+    ]
+    return [getattr(sm, name) for name in sm.__all__ if name.startswith("plot_")] + methods
+
+
+OLD_NAMES = ("plot_forest", "plot_learning_curves")
+RETURNED = {"Axes", "Panels", "Axes | Panels"}
+
+
+def test_there_are_plots_to_check() -> None:
+    assert len(public_plots()) >= 20
+
+
+@pytest.mark.parametrize("plot", public_plots(), ids=lambda plot: plot.__qualname__)
+def test_every_plot_takes_axes_and_returns_those_it_drew_on(plot: Any) -> None:
+    assert plot.__annotations__["return"] in RETURNED
+    parameter = inspect.signature(plot).parameters["ax"]
+    assert parameter.default is None
+
+
+def test_panels_are_a_tuple_with_a_figure() -> None:
+    panels = panels_or_new(None, 2, 1.5, "two")
+    above, below = panels
+    assert panels.figure is above.figure is below.figure
+    assert above.get_title(loc="left") == "" or above.get_title()
+    assert panels_or_new(above, 1, 1.5) == (above,)
+    assert panels_or_new([above, below], 2, 1.5) == panels
+    with pytest.raises(ValueError, match="ax holds 2 axes, but 3 are drawn on; pass 3 axes"):
+        panels_or_new([above, below], 3, 1.5)

@@ -63,7 +63,7 @@ def measure(given: argparse.Namespace) -> Finding:
     closed = {name: shares(result, name) for name in others}
     frame = with_contrasts(result, contrasts(result, [("lstm", name) for name in others]))
     table = pd.DataFrame(closed, index=["share_closed", "share_low", "share_high"]).T.rename_axis("model").reset_index()
-    return Finding(CLAIM, parts(table), sentence(result, closed), pd.concat([frame, table]), result.plot_forest())
+    return Finding(CLAIM, parts(table), sentence(result, closed), pd.concat([frame, table]), result.ranking_figure())
 
 
 def parts(table: pd.DataFrame) -> list[Part]:

@@ -49,7 +49,7 @@ def measure(given: argparse.Namespace) -> Finding:
     result = sm.compare(chosen, train, test=test, baseline="hmm", title="Speech: log p(x)", progress=print)
     pairs = contrasts(result, PAIRS)
     table = with_contrasts(result, pairs)
-    return Finding(CLAIM, parts(pairs), f"nats per frame, {said(pairs)}.", table, result.plot_forest())
+    return Finding(CLAIM, parts(pairs), f"nats per frame, {said(pairs)}.", table, result.ranking_figure())
 
 
 def parts(pairs: pd.DataFrame) -> list[Part]:

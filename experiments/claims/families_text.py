@@ -58,7 +58,7 @@ def measure(given: argparse.Namespace) -> Finding:
     result = sm.compare(chosen, train, test=test, baseline="hmm", title="Text: log p(x)", progress=print)
     pairs = contrasts(result, ORDER)
     sentence = f"nats per byte, {said(pairs)}."
-    return Finding(CLAIM, parts(pairs), sentence, with_contrasts(result, pairs), result.plot_forest())
+    return Finding(CLAIM, parts(pairs), sentence, with_contrasts(result, pairs), result.ranking_figure())
 
 
 def parts(pairs: pd.DataFrame) -> list[Part]:

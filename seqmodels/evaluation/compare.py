@@ -85,7 +85,7 @@ def compare(
 
     Returns:
         ``Comparison``: ``print`` it, or use ``.frame``, ``.steps``, ``.save(folder)``, ``.to_html(path)``,
-        ``.plot_forest()``. With budgets in steps, or none, it repeats to the last digit, apart from the times.
+        ``.plot_ranking()``. With budgets in steps, or none, it repeats to the last digit, apart from the times.
 
     Raises:
         IncomparableError: two models measure different things (named), for example one scores ends and another does

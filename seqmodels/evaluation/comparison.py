@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LINE_WIDTH = 120  # characters
+OLD_NAME = "{} returns a figure, where every other plot returns axes; call {}, or for the same figure {}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -256,7 +258,12 @@ class Comparison:
         return axes
 
     def plot_forest(self, *, width: float = 7.0, title: str | None = None) -> Figure:
-        """A figure of ``plot_ranking``, so many inches wide; the title is that of the comparison."""
+        """``ranking_figure``, as it was called; every other plot returns axes, as ``plot_ranking`` does."""
+        warnings.warn(OLD_NAME.format("plot_forest", "plot_ranking", "ranking_figure"), FutureWarning, stacklevel=2)
+        return self.ranking_figure(width=width, title=title)
+
+    def ranking_figure(self, *, width: float = 7.0, title: str | None = None) -> Figure:
+        """A figure of ``plot_ranking``, so many inches wide, that pyplot does not know; titled as the comparison is."""
         from seqmodels.evaluation.plots.forest import forest
 
         return forest(self._scored_rows, width=width, title=self._title if title is None else title)
@@ -278,7 +285,14 @@ class Comparison:
         return axes
 
     def plot_learning_curves(self, *, width: float = 7.0, title: str | None = None) -> Figure:
-        """A figure of ``plot_curves``, so many inches wide; the title is that of the comparison."""
+        """``curves_figure``, as it was called; every other plot returns axes, as ``plot_curves`` does."""
+        warnings.warn(
+            OLD_NAME.format("plot_learning_curves", "plot_curves", "curves_figure"), FutureWarning, stacklevel=2
+        )
+        return self.curves_figure(width=width, title=title)
+
+    def curves_figure(self, *, width: float = 7.0, title: str | None = None) -> Figure:
+        """A figure of ``plot_curves``, so many inches wide, that pyplot does not know; titled as the comparison is."""
         from seqmodels.evaluation.plots.curves import learning_curves
 
         title = self._title if title is None else title

@@ -170,7 +170,7 @@ def write_figures(result: Comparison, task: Task, folder: Path, seconds: float) 
 def draw(result: Comparison, task: Task, folder: Path) -> None:
     """Write the page and the pictures, which takes seconds."""
     result.to_html(folder / f"{task.name}.html")
-    for name, figure in ((task.name, result.plot_forest()), (f"{task.name}-learning", result.plot_learning_curves())):
+    for name, figure in ((task.name, result.ranking_figure()), (f"{task.name}-learning", result.curves_figure())):
         with replaced(folder / f"{name}.png") as partial:
             figure.savefig(partial, dpi=160)
 

@@ -60,13 +60,21 @@ def test_a_loaded_comparison_draws_on_given_axes_what_the_first_drew(result, plo
 
 def test_the_figures_of_the_report_are_the_same_plots(result):
     for figure, ax in (
-        (result.plot_forest(), result.plot_ranking()),
-        (result.plot_learning_curves(), result.plot_curves()),
+        (result.ranking_figure(), result.plot_ranking()),
+        (result.curves_figure(), result.plot_curves()),
     ):
         lines, _, texts, _, label = content(figure.axes[0])
         assert (lines, texts, label) == (content(ax)[0], content(ax)[2], content(ax)[4])
         assert figure.get_supxlabel() in ax.get_xlabel()
         assert ax.get_title(loc="left") == "Two models"
+
+
+@pytest.mark.parametrize("old", ["plot_forest", "plot_learning_curves"])
+def test_plots_that_returned_figures_do_so_with_a_warning(result, old):
+    with pytest.warns(FutureWarning, match=f"{old} returns a figure.*call plot_(ranking|curves), or .*_figure"):
+        figure = getattr(result, old)(width=4.0, title="mine")
+    assert isinstance(figure, Figure)
+    assert (figure.get_figwidth(), figure.axes[0].get_title(loc="left")) == (4.0, "mine")
 
 
 def test_transforms_of_calibrated_vectors_are_flat():

@@ -202,7 +202,7 @@ def test_a_model_of_no_step_of_training_has_no_rank():
     assert "Not ranked, and without p: hmm (no step)" in result.how_to_read()
     assert "Not ranked: hmm, whose budget ended" in summary(result)
     assert "hmm" not in result.ranked
-    assert any(text.get_text() == "no step of training" for text in result.plot_forest().axes[0].texts)
+    assert any(text.get_text() == "no step of training" for text in result.ranking_figure().axes[0].texts)
     alone = sm.HMM(64, max_seconds=1e-6, max_iter=1000)
     with pytest.warns(UserWarning, match="no step|before the first step"):
         none = sm.compare({"hmm": alone}, x[:20], test=x[20:], iid=False)

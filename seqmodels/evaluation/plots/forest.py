@@ -29,6 +29,7 @@ from seqmodels.plot_style import (
 )
 
 NAME_ABOVE = 0.38  # of a row of a narrow figure, nearer to its own interval than to the one above
+HEADING_ABOVE = -0.85  # rows: where the headings of a narrow figure stand
 OUTLIER_RATIO = 6.0  # a row that stretches the axis this many times is written at the edge instead
 
 
@@ -43,7 +44,7 @@ def forest(frame: pd.DataFrame, *, width: float = WIDTH, title: str | None = Non
 
 def height_of(n_models: int, width: float = WIDTH) -> float:
     """Of a figure of so many rows, in inches: names stand above the rows of a narrow one."""
-    return 1.5 + 0.27 * n_models if width >= MIN_FULL_WIDTH else 1.4 + 0.44 * n_models
+    return 1.5 + 0.27 * n_models if width >= MIN_FULL_WIDTH else 1.55 + 0.44 * n_models
 
 
 def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
@@ -74,7 +75,7 @@ def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
     left, right = _limits(low, mid, high)
     axes.set_xlim(left, right)
     above = is_narrow(figure_of(axes))
-    axes.set_ylim(len(names) - 0.4, -0.8 if above else -0.6)
+    axes.set_ylim(len(names) - 0.4, HEADING_ABOVE - 0.25 if above else -0.6)
     axes.axvline(0, color=INK, linewidth=0.9, zorder=1)
     for row, name in enumerate(names):
         is_bound = frame["kind"].iloc[row] == "bound"
@@ -182,12 +183,19 @@ def _columns_at_right(axes: Axes, columns: Mapping[str, Sequence[str]]) -> None:
 
 
 def _names_above(axes: Axes, names: Sequence[str], scores: Sequence[str]) -> None:
-    for row, (name, score) in enumerate(zip(names, scores, strict=True)):
-        weight = "bold" if row == 0 else "normal"
+    """Names at the left and scores at the right, above their rows, and headings above all; lines do not cross them."""
+    rows = [(HEADING_ABOVE, "model", "score"), *zip(np.arange(len(names)) - NAME_ABOVE, names, scores, strict=True)]
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+    for i, (y, name, score) in enumerate(rows):
+        style: Any = {
+            "color": INK if i else MUTED,
+            "fontsize": 9 if i else 8,
+            "fontweight": "bold" if i == 1 else "normal",
+        }
         for x, side, text, gid in ((0.0, "left", name, "name"), (1.0, "right", score, "score")):
             axes.text(
-                x, row - NAME_ABOVE, text, transform=axes.get_yaxis_transform(), ha=side, va="center_baseline",
-                color=INK, fontsize=9, fontweight=weight, gid=gid,
+                x, y, text, transform=axes.get_yaxis_transform(), ha=side, va="center_baseline", bbox=box, zorder=1.5,
+                gid=gid if i else f"heading of {gid}", **style,
             )  # fmt: skip
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from seqmodels.plot_style import (
     COLOURS,
@@ -62,12 +62,12 @@ def draw_pairwise(axes: Axes, pairs: pd.DataFrame, names: Sequence[str], *, unit
         i, j = place[first], place[second]
         difference[i, j], difference[j, i] = value, -value
         p[i, j] = p[j, i] = p_value
-    colours = np.ones((n, n, 4))
-    for i, j in np.argwhere(p < SIGNIFICANCE):
+    for i, j in np.argwhere(p < SIGNIFICANCE):  # translucent, not pixels: on a dark page both colours are others
         colour = COLOURS[0] if difference[i, j] > 0 else COLOURS[1]
         strength = STRENGTHS[1] if p[i, j] < 1e-3 else STRENGTHS[0]
-        colours[i, j, :3] = 1 - strength * (1 - np.array(to_rgba(colour)[:3]))
-    axes.imshow(colours, aspect="auto", zorder=0)
+        cell = Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=colour, alpha=strength, linewidth=0, gid="told apart")
+        axes.add_patch(cell)
+    axes.set(xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5))
     narrow = is_narrow(figure_of(axes))
     if n <= (MAX_NUMBERS // 2 if narrow else MAX_NUMBERS):
         for i, j in np.argwhere(~np.isnan(difference)):
@@ -83,5 +83,5 @@ def draw_pairwise(axes: Axes, pairs: pd.DataFrame, names: Sequence[str], *, unit
         axes.spines[side].set_visible(False)
     return (
         f"row minus column, nats per {unit}; blue: the row is better, orange: worse, with p (Holm,\n"
-        "over all pairs) below 0.05, darker below 0.001; white: not told apart"
+        "over all pairs) below 0.05, stronger below 0.001; blank: not told apart"
     )

@@ -137,7 +137,8 @@ def draw_over(ax: Axes, time: np.ndarray | None, path: np.ndarray, names: Sequen
 def _steps_on(ax: Axes, n: int) -> np.ndarray:
     """``(n,)`` where steps without times stand: at their numbers, if as many steps are drawn, or spread over it all."""
     low, high = ax.dataLim.intervalx
-    if not np.isfinite([low, high]).all() or (abs(low) <= 1 and abs(high - (n - 1)) <= 1):
+    is_counted = np.isclose(low, (0, -0.5)).any() and np.isclose(high, (n - 1, n - 0.5, n)).any()  # points, pixels
+    if is_counted or not np.isfinite([low, high]).all():
         return np.arange(n, dtype=float)
     edges = np.linspace(low, high, n + 1)
     return np.asarray((edges[1:] + edges[:-1]) / 2)

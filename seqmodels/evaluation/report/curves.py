@@ -93,7 +93,7 @@ def learning(comparison: Comparison) -> Section | None:
     caption = "A curve that still rises at its end would have gained by a larger budget."
 
     def draw(width: float) -> Figure:
-        return comparison.plot_learning_curves(width=width, title="")
+        return comparison.curves_figure(width=width, title="")
 
     return Section("learning", "Learning curves", picture(draw, alt, caption))
 

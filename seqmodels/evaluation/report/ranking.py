@@ -37,7 +37,7 @@ def section(comparison: Comparison) -> Section:
     failed = [f"{name} failed: {error}" for name, error in zip(frame["model"], frame["error"], strict=True) if error]
 
     def draw(width: float) -> Figure:
-        return comparison.plot_forest(width=width, title="")
+        return comparison.ranking_figure(width=width, title="")
 
     body = together(
         table(comparison.table(), "Ranking of the models"),
@@ -190,7 +190,7 @@ def _against_second(comparison: Comparison, ranked: Any) -> list[str]:
         return []
     first, second = ranked["model"].iloc[:2]
     lead = lead_over(comparison, first, second)
-    gap = f"Next is {second}, {number(lead.difference, '.3f')} behind"
+    gap = f"Next is {second}, {number(lead.difference, '.3f')} nats per {comparison.measure.unit} behind"
     if np.isnan(lead.low):
         return [f"{gap}."]
     apart = "more than chance" if lead.p_value < SIGNIFICANCE else "that may be chance"

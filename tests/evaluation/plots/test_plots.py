@@ -103,6 +103,22 @@ class TestForest:
         assert texts(figure, "name")[0].get_fontweight() == "bold"
         assert axes.get_window_extent().width > 0.8 * figure.bbox.width
 
+    def test_a_narrow_one_has_headings_and_no_line_through_its_scores(self):
+        frame = table(6)
+        frame[["difference", "ci_low", "ci_high"]] -= frame["ci_high"].max()  # zero is where the scores stand
+        figure = forest(frame, width=NARROW)
+        check_layout(figure)
+        axes = figure.axes[0]
+        headings = [*texts(figure, "heading of name"), *texts(figure, "heading of score")]
+        assert [text.get_text() for text in headings] == ["model", "score"]
+        first = texts(figure, "score")[0].get_window_extent()
+        assert headings[1].get_window_extent().y0 > first.y1
+        zero = next(line for line in axes.lines if line.get_gid() is None)
+        assert zero.get_window_extent().x0 > first.x0  # it would cross them
+        for text in (*headings, *texts(figure, "score"), *texts(figure, "name")):
+            assert text.get_zorder() > zero.get_zorder()
+            assert to_hex(text.get_bbox_patch().get_facecolor()) == "#ffffff"
+
     def test_bounds_are_hollow_and_explained(self):
         frame = table(4)
         assert "hollow" not in forest(frame).get_supxlabel()

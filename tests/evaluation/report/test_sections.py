@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 import seqmodels as sm
 from seqmodels.encodings.text import encoded_steps
+from seqmodels.evaluation.plots.pairwise import pairwise_matrix
 from seqmodels.evaluation.report import curves, differences, inspection, page, ranking, samples
 from seqmodels.evaluation.report.data import pair_of, readable_nats, sequence_label
 from seqmodels.evaluation.report.elements import MAX_SVG_SIZE, ON_DARK, as_svg, number, picture, table, with_dark
@@ -55,7 +56,8 @@ class TestSummary:
         assert lead.low == pytest.approx(best["ci_low"], abs=1e-9)
         swapped = vectors.frame.copy()
         swapped.attrs = {**vectors.frame.attrs, "baseline": "three"}
-        assert "Next is one, " in ranking.summary(replace(vectors, frame=swapped))
+        said = ranking.summary(replace(vectors, frame=swapped))
+        assert f"Next is one, {lead.difference:.3f} nats per frame behind" in said
 
     def test_no_interval_where_the_clusters_are_not_known(self, vectors):
         frame = vectors.frame.assign(n_clusters=7)
@@ -233,7 +235,7 @@ class TestPictures:
 
         def draw(width):
             widths.append(width)
-            return vectors.plot_forest(width=width)
+            return vectors.ranking_figure(width=width)
 
         drawn = picture(draw, "What it <shows>", "How to read it")
         assert widths == [7.0, 3.75]
@@ -251,7 +253,7 @@ class TestPictures:
         assert 'class="inverted"' in picture(large, "", "")
 
     def test_every_colour_of_the_style_has_another_on_a_dark_page(self, vectors):
-        svg = as_svg(vectors.plot_forest())
+        svg = as_svg(vectors.ranking_figure())
         assert "fill: #ffffff" in svg
         themed = with_dark(svg)
         light, dark = themed.split("@media(prefers-color-scheme:dark)")
@@ -261,6 +263,27 @@ class TestPictures:
         assert not [colour for colour in ON_DARK if f": {colour}" in themed]
         before, after = (re.sub(r"#[0-9a-f]{6}|var[(]--c[0-9a-f]{6}[)]", "", each) for each in (svg, themed))
         assert re.sub("<style>.*?</style>", "", after, count=1) == before  # nothing but colours differs
+
+    def test_a_matrix_of_pairs_is_legible_on_a_dark_page(self):
+        names = ["a", "b", "c"]
+        pairs = pd.DataFrame([("a", "b", 0.1, 0.02), ("a", "c", 0.2, 1e-5), ("b", "c", 0.1, 0.3)])
+        pairs.columns = ["model", "other", "difference", "p_holm"]
+        figure = pairwise_matrix(pairs, names)
+        (axes,) = figure.axes
+        assert not axes.images  # whose colours stay as they are
+        cells = [patch for patch in axes.patches if patch.get_gid() == "told apart"]
+        told_apart = {(round(cell.get_x() + 0.5), round(cell.get_y() + 0.5)): cell for cell in cells}
+        assert set(told_apart) == {(1, 0), (0, 1), (2, 0), (0, 2)}
+        card = np.array(to_rgb(ON_DARK["#ffffff"]))
+        for cell in told_apart.values():
+            colour = to_hex(cell.get_facecolor())
+            assert colour in ON_DARK
+            strength = cell.get_alpha()
+            over = strength * np.array(to_rgb(ON_DARK[colour])) + (1 - strength) * card
+            assert (luminance(ON_DARK[INK]) + 0.05) / (luminance(over) + 0.05) > 4.5  # WCAG 2.1, text
+            light = strength * np.array(to_rgb(colour)) + 1 - strength
+            assert (luminance(light) + 0.05) / (luminance(INK) + 0.05) > 4.5
+        assert "data:image/png" not in with_dark(as_svg(figure))
 
     def test_dark_colours_are_distinct_and_legible_on_the_card(self):
         card = luminance(ON_DARK["#ffffff"])
