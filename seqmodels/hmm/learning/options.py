@@ -67,7 +67,9 @@ class ChainOptions:
         if choice not in ("auto", "free", "stationary", "uniform"):
             raise ValueError(f"start is {choice!r}; pass 'auto', 'free', 'stationary' or 'uniform'")
         if choice in ("stationary", "uniform") and self.constraints.frozen.initial:
-            raise ValueError(f"start={choice!r} says what initial is, so it cannot be frozen too; leave one of them out")
+            raise ValueError(
+                f"start={choice!r} says what initial is, so it cannot be frozen too; leave one of them out"
+            )
         if choice != "stationary":
             return
         if not is_irreducible(self.topology, len(self.constraints.tying.group)):
@@ -152,7 +154,8 @@ def check_numbers(n_states: int, n_init: int | Literal["auto"], max_iter: int, t
         if name == "n_init" and isinstance(value, str) and value == "auto":
             continue
         if not (isinstance(value, int | np.integer) and value >= 1):
-            raise ValueError(f"{name} is {value!r}; pass at least 1" + (", or 'auto'" if name == "n_init" else ""))
+            way_out = {"n_states": "; choose(HMM(), X, n_states=range(1, 13)) tells how many", "n_init": ", or 'auto'"}
+            raise ValueError(f"{name} is {value!r}; pass at least 1{way_out[name]}")
     # Before anything is made of them: a transition matrix, its counts and the mask of the topology.
     refuse_beyond_memory(f"the transitions of {n_states} states", 17.0 * n_states**2, "pass a smaller n_states")
     if max_iter < 0 or tol < 0:
