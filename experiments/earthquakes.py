@@ -18,7 +18,7 @@ RESULTS = "experiments/results/earthquakes/earthquakes.csv"
 
 def fit(counts: np.ndarray, n_states: int) -> dict[str, object]:
     began = time.perf_counter()
-    model = HMM(n_states, observation=Poisson(), n_init=10, max_iter=2_000, tol=1e-10, dtype="float64").fit([counts])
+    model = HMM(n_states, observation=Poisson(), n_init=10, max_iter=2_000, tol=1e-10, start="free").fit([counts])
     log_prob, n = float(model.log_prob([counts])[0]), model.n_parameters_
     return {
         "n_states": n_states,

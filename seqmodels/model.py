@@ -127,6 +127,11 @@ class SequenceModel(Configurable, ABC):
         return interruption.was_interrupted(self.history_)
 
     @property
+    def dtype_(self) -> str:
+        """``"float32"`` or ``"float64"``: the precision of the computation."""
+        return self.dtype
+
+    @property
     def memory_(self) -> MemoryKind:
         """``"static"``, or ``"adaptive"``: within a sequence its parameters follow what of it has been read.
 
@@ -400,6 +405,13 @@ class SequenceModel(Configurable, ABC):
             ValueError: a tagger, whose pieces are as many as its source's steps; a beam below 1; another ``pruning``.
         """
         return log_prob_marginal(self, X, y, beam=beam, pruning=pruning, random_state=random_state)
+
+    def _filtered(self, state: CursorState) -> np.ndarray:
+        """``Stream.filtered``."""
+        raise AttributeError(
+            f"{type(self).__name__} has no hidden states with probabilities; an HMM's stream has filtered, "
+            "p(z_t | x_1 .. x_t)"
+        )
 
     # -- what comes next -----------------------------------------------------------------------------------
 

@@ -229,7 +229,8 @@ def _moments_in_memory(frames: np.ndarray, reals: np.ndarray, names: Sequence[ob
     constant = reals & (scale <= RELATIVE_ROUNDING * np.abs(mean))
     if constant.any():
         feature = int(np.argmax(constant))
-        _refuse_constant(np.nanmin(frames[:, feature]), np.nanmax(frames[:, feature]), names[feature])
+        lowest, highest = np.nanmin(frames[:, feature]), np.nanmax(frames[:, feature])
+        _refuse_constant(lowest, highest, names[feature], _observation_of_whole_numbers(frames))
     _refuse_unsquarable(np.where(reals, scale, 1.0), names)
     return np.where(reals, mean, 0.0), np.where(reals, scale, 1.0)
 
@@ -247,10 +248,23 @@ def _refuse_large(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]
         )
 
 
-def _refuse_constant(lowest: float, highest: float, name: object) -> None:
+def _observation_of_whole_numbers(frames: np.ndarray) -> str | None:
+    """What fits frames all of whose values are bits or counts, in which a feature may be constant; else None."""
+    values = frames[~np.isnan(frames)]
+    if not ((values >= 0) & (values == np.rint(values))).all():
+        return None
+    return (
+        "all features are bits: pass observation=Bernoulli()"
+        if values.max() <= 1
+        else ("all features are counts: pass observation=Poisson()")
+    )
+
+
+def _refuse_constant(lowest: float, highest: float, name: object, hint: str | None = None) -> None:
     if lowest == highest:
         raise ValueError(
-            f"feature {name} is constant over the training data, so its density is unbounded; leave the feature out"
+            f"feature {name} is constant over the training data, so its density is unbounded; "
+            + ("leave the feature out" if hint is None else f"{hint}, or leave the feature out")
         )
     raise ValueError(
         f"feature {name} is constant over the training data but for less than its values can hold: it goes "

@@ -36,6 +36,10 @@ class GenerativeModel(Protocol):
     _is_tagger: ClassVar[bool]
     _pads_sources: ClassVar[bool]
 
+    @property
+    def dtype_(self) -> str:
+        """The precision of the computation."""
+
     def cursor(self, n_steps: int | None = None) -> Cursor:
         """The model as a chain of one-step predictions, of which about ``n_steps`` will be taken; None: many."""
 
@@ -50,6 +54,9 @@ class GenerativeModel(Protocol):
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
         """Histories whose future is the same up to their weights, merged."""
+
+    def _filtered(self, state: CursorState) -> np.ndarray:
+        """``(K,)`` probabilities of its hidden states, from a state of its cursor; ``AttributeError``: it has none."""
 
     def _reads_missing(self) -> bool:
         """Whether it sums out missing values."""
@@ -106,7 +113,7 @@ def encode_step(model: GenerativeModel, x: Any, *, is_first: bool = True) -> tup
 
 def decoding_affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:
     """``(shift, scale)`` from encoded to raw values, in the dtype in which the model computes; on the CPU."""
-    dtype = getattr(torch, model.dtype)
+    dtype = getattr(torch, model.dtype_)
     shift, scale = (torch.as_tensor(values, dtype=dtype) for values in model.encoding_.affine())
     return shift, scale
 

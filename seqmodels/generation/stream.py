@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding, OpenSymbols
-from seqmodels.generation.cursor import Cursor, Prediction, start_after
+from seqmodels.generation.cursor import Cursor, CursorState, Prediction, start_after
 from seqmodels.generation.inputs import (
     GenerativeModel,
     decoding_affine,
@@ -61,7 +61,7 @@ class Stream:
     Made by ``SequenceModel.stream``. ``encode`` maps one raw step to encoded steps and the log-determinants to add,
     ``encode_after`` one that is not the first, where that is another;
     ``encoding`` is that of the model, where predictions are wanted over raw symbols; ``past`` are encoded steps that
-    have been read before the first.
+    have been read before the first; ``filtered`` what a state of the cursor says of the hidden states of an HMM.
     """
 
     def __init__(
@@ -73,7 +73,9 @@ class Stream:
         encoding: Encoding | None = None,
         encode_after: EncodeStep | None = None,
         past: np.ndarray | None = None,
+        filtered: Callable[[CursorState], np.ndarray] | None = None,
     ) -> None:
+        self._filtered = filtered
         self._cursor, self._encode, self._affine, self._encoding = cursor, encode, affine, encoding
         self._encode_after = encode if encode_after is None else encode_after
         self._is_first = past is None or len(past) == 0
@@ -92,6 +94,7 @@ class Stream:
             model.encoding_,
             partial(encode_step, model, is_first=False),
             encoded_past if len(encoded_past) else None,
+            precise._filtered,
         )
 
     def update(self, x: Any) -> float:
@@ -117,6 +120,28 @@ class Stream:
     def predict_next(self) -> Any:
         """A Pyro distribution over the next raw step, as of ``SequenceModel.predict_next``, with ``p_end``."""
         return _over_raw_steps(self._encoding, self._cursor.distribution(self._state).as_distribution(*self._affine))
+
+    @property
+    def filtered(self) -> np.ndarray:
+        """``(K,)`` p(z_t | x_1 .. x_t) of an HMM: each state at the last step, given all so far, as ``HMM.filter``.
+
+        Zeros once the sequence is impossible.
+
+        Raises:
+            ValueError: before the first step.
+            AttributeError: a model without such states.
+
+        >>> from seqmodels import HMM
+        >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
+        >>> stream = model.stream()
+        >>> for symbol in (0, 0, 1):
+        ...     _ = stream.update(symbol)
+        >>> stream.filtered.round(2)
+        array([0.43, 0.57])
+        """
+        if self._filtered is None:
+            raise AttributeError("this stream has no model whose states could be filtered; make it with HMM.stream()")
+        return self._filtered(self._state)
 
     def log_end(self) -> float:
         """Log-probability that the sequence ends here (``length="stop"``)."""

@@ -19,7 +19,7 @@ from seqmodels.fingerprint import check_processes_agree
 from seqmodels.fitting import apply_setting, check_arguments, checked_data, fit_model, learn_setting, resolved_choices
 from seqmodels.generation import CursorState, MergedStates
 from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values, raw_size, validation_score
-from seqmodels.hmm.cursor import HMMCursor, merged_states
+from seqmodels.hmm.cursor import HMMCursor, HMMState, merged_states
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
@@ -90,7 +90,7 @@ from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 PSEUDO_FRAMES = 10.0
 BACKGROUND = 0.01
 
-# Up to which float64 costs nothing: the rest of an E-step is as long as its densities (measured on a CPU, 2 to 48 states).
+# Up to which float64 costs nothing: what of an E-step hangs on its size is short (on a CPU, of 2 to 48 states).
 FLOAT64_DENSITIES = 1 << 15  # of all frames of training data
 FLOAT64_DENSITIES_OF_FRAME = 8  # of a frame, where there are no training data
 LEARNED_BESIDE = ("starts", "shared_autoregression", "dtype", "start")  # what a file has beside the parameters
@@ -117,8 +117,8 @@ class HMM(SequenceModel):
             ``Banded``, ``Arcs`` or ``Series``. What is ruled out stays exactly zero.
         start: the distribution of the first state: ``"free"``: learned; ``"stationary"``: that which the transitions
             leave as it is (under ``length="stop"``: given that the sequence goes on), of an irreducible chain;
-            ``"uniform"``. ``"auto"``: stationary where fewer than 5 sequences, with ``length="given"`` and without known
-            states or targets, are fitted by EM with an irreducible topology; else free. ``start_`` says which.
+            ``"uniform"``. ``"auto"``: stationary where fewer than 5 sequences, with ``length="given"`` and without
+            known states or targets, are fitted by EM with an irreducible topology; else free. ``start_`` says which.
         tied: a group number for each state, ``[0, 0, 1, ...]``: states of a group share one emission.
         frozen: what EM leaves as it is: names among ``initial``, ``transition`` (ends too), ``emission``; or a
             ``Frozen``.
@@ -128,9 +128,9 @@ class HMM(SequenceModel):
             the data, all of which are taken, and ``tol`` has no say.
         step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
         lr: peak learning rate of ``algorithm="gradient"``.
-        dtype: ``"auto"`` (``dtype_`` says what it came to): ``"float64"`` where it costs nothing, which is where training
-            data have at most 2¹⁵ densities in all, frames times states times components; ``from_parameters``: up to 8
-            densities a frame. Else ``"float32"``.
+        dtype: ``"auto"``: ``"float64"`` where it costs nothing, which is where training data have at most 2¹⁵ densities
+            in all, frames times states times components; after ``from_parameters`` with up to 8 densities a frame; else
+            ``"float32"``. ``dtype_`` says which.
 
     ``observation="auto"`` is of vectors ``GaussianMixture(1, prior=PseudoFrames(10), background=0.01)``, one diagonal
     Gaussian a state with a weak prior and a broad background: EM then finds the maximum a posteriori, and the prior is
@@ -164,7 +164,7 @@ class HMM(SequenceModel):
     >>> model.filter(x)[0].round(2)
     array([[0.82, 0.18],
            [0.94, 0.06],
-           [0.43, 0.57]], dtype=float32)
+           [0.43, 0.57]])
     >>> model.decode(x)[0]
     array([0, 0, 0])
     >>> model.forecast_states(x, 2)[0].states.round(2)
@@ -352,6 +352,12 @@ class HMM(SequenceModel):
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
         return merged_states(log_weights, states)
 
+    def _filtered(self, state: CursorState) -> np.ndarray:
+        assert isinstance(state, HMMState), "of this model's cursor"
+        if state.log_alpha is None:
+            raise ValueError("the stream has read no step yet, so there is no state to filter; call update first")
+        return state.log_alpha[0].exp().cpu().numpy()
+
     # -- states of given sequences -------------------------------------------------------------------------
 
     def decode(self, X: Any, y: Any = None) -> list[np.ndarray]:
@@ -403,7 +409,10 @@ class HMM(SequenceModel):
         return self.posterior(X, y)
 
     def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible."""
+        """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible.
+
+        Of a sequence that comes step by step: ``stream().filtered``, after each ``update``.
+        """
         return _run_on_each(self, X, y, batch_beliefs)
 
     def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: int | None = None) -> list[np.ndarray]:

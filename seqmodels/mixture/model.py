@@ -245,7 +245,7 @@ class Mixture(SequenceModel):
         mixture._check_weights_of(first.observation.emits)
         observation = Categorical() if symbols else OneOf([model.observation_ for model in models])
         mixture.members_ = [*models]
-        mixture.dtype = "float64" if all(model.dtype == "float64" for model in models) else "float32"
+        mixture.dtype = "float64" if all(model.dtype_ == "float64" for model in models) else "float32"
         apply_setting(mixture, Setting(first.encoding, observation, first.measure, first.source_encoding))
         mixture.target_lengths_ = models[0].target_lengths_ if mixture.cuts_ is None else None
         held_out: list[Example] = []

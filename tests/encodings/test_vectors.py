@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import seqmodels as sm
 from seqmodels import (
     HMM,
     LSTM,
@@ -241,3 +242,16 @@ def test_positive_reals_are_scaled_and_not_shifted() -> None:
     np.testing.assert_array_equal(scaled.scale, standardised.scale)
     assert all((scaled.encode(item) > 0).all() for item in x)
     np.testing.assert_allclose(scaled.decode(scaled.encode(x[0])), x[0], rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("rows", "hint"),
+    [
+        ([[0.0, 1.0], [0.0, 0.0], [0.0, np.nan]], r"all features are bits: pass observation=Bernoulli\(\), or leave"),
+        ([[0.0, 7.0], [0.0, 0.0]], r"all features are counts: pass observation=Poisson\(\), or leave"),
+        ([[0.0, 0.5], [0.0, 0.0]], "unbounded; leave the feature out"),
+    ],
+)
+def test_a_constant_feature_of_whole_numbers_names_their_observation(rows: list[list[float]], hint: str) -> None:
+    with pytest.raises(ValueError, match=hint):
+        sm.HMM(2).fit([np.array(rows)])

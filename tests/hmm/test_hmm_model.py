@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+import seqmodels as sm
 from seqmodels import HMM, AutoregressiveGaussian, Bytes, Categorical, GaussianMixture, NotFittedError
 from seqmodels.encodings import Standardize
 from seqmodels.hmm.emissions import emission_of
@@ -496,3 +497,30 @@ def _valid(model: HMM, x: Any) -> None:
         model.parameters_.table, *model.encoding_.affine()
     )
     assert all(np.isfinite(values).all() for values in raw.values())
+
+
+def test_a_number_of_states_that_is_none_names_choose() -> None:
+    for n_states in ("auto", 0):
+        with pytest.raises(ValueError, match=r"pass at least 1; choose\(HMM\(\), X, n_states=range\(1, 13\)\)"):
+            sm.HMM(n_states).fit([np.array([0, 1])])  # type: ignore[arg-type]
+
+
+def test_a_stream_filters_the_states_step_by_step() -> None:
+    x = np.random.default_rng(0).normal(size=(30, 2)) + 2 * (np.arange(30) % 10 > 4)[:, None]
+    x[7] = np.nan
+    for observation in (sm.GaussianMixture(1), sm.AutoregressiveGaussian(1)):
+        model = sm.HMM(3, observation=observation, max_iter=3, n_init=1).fit([x])
+        stream = model.stream()
+        with pytest.raises(ValueError, match="has read no step yet"):
+            _ = stream.filtered
+        each = []
+        for step in x:
+            stream.update(step)
+            each.append(stream.filtered)
+        assert_allclose(np.stack(each), model.filter([x])[0], atol=1e-9)
+        assert_allclose(each[-1], model.posterior([x])[0][-1], atol=1e-9)
+    impossible = sm.HMM.from_parameters([1.0, 0.0], np.eye(2), emission=np.eye(2)).stream()
+    impossible.update(1)
+    assert impossible.filtered.tolist() == [0.0, 0.0]
+    with pytest.raises(AttributeError, match="NGram has no hidden states with probabilities; an HMM's stream"):
+        _ = sm.NGram(2).fit(["ab"]).stream().filtered

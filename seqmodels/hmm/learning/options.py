@@ -155,7 +155,8 @@ def check_numbers(n_states: int, n_init: int | Literal["auto"], max_iter: int, t
         if name == "n_init" and isinstance(value, str) and value == "auto":
             continue
         if not (isinstance(value, int | np.integer) and value >= 1):
-            raise ValueError(f"{name} is {value!r}; pass at least 1" + (", or 'auto'" if name == "n_init" else ""))
+            way_out = {"n_states": "; choose(HMM(), X, n_states=range(1, 13)) tells how many", "n_init": ", or 'auto'"}
+            raise ValueError(f"{name} is {value!r}; pass at least 1{way_out[name]}")
     # Before anything is made of them: a transition matrix, its counts and the mask of the topology.
     refuse_beyond_memory(f"the transitions of {n_states} states", 17.0 * n_states**2, "pass a smaller n_states")
     if max_iter < 0 or not 0 <= tol < math.inf:
