@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from seqmodels.cli.checks import check_folder
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.evaluation import Comparison
 from seqmodels.evaluation.saved import MAIN
@@ -30,6 +31,8 @@ def report(
     """
     console = Console(as_json, quiet)
     with console.errors():
+        if out is not None:
+            check_folder("--out", out)
         comparisons = {path: Comparison.load(path) for path in _saved_comparisons(folder)}
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
