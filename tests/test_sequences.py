@@ -85,7 +85,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences([good], grid=[np.nan, 1]), "grid has nan for feature 0; a width of noise is finite"),
     (lambda: Sequences([good], grid=[1, np.inf]), "grid has inf for feature 1; a width of noise is finite"),
     (lambda: Sequences([good], grid=[1, -1]), "grid has -1.0 for feature 1; a width of noise is finite"),
-    (lambda: Sequences([good], grid=["fine", 1]), r"grid is \['fine', 1\]; pass a width for each feature"),
+    (lambda: Sequences([good], grid=["fine", 1]), "grid is ['fine', 1]; pass a width for each feature"),
     (
         lambda: Sequences([good, good, good], clusters=["a", None, "b"]).split(by="cluster"),
         "sequence 1 has no 'cluster' to split by; give it one",

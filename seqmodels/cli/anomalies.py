@@ -10,6 +10,7 @@ import pandas as pd
 import typer
 
 from seqmodels.anomalies import Anomalies
+from seqmodels.cli.checks import check_outputs, check_value
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
 from seqmodels.files import replaced
@@ -64,10 +65,11 @@ def anomalies(
     """
     console = Console(as_json, quiet)
     with console.errors():
+        check_outputs(models={"--save": save}, texts={"--out": out}, pictures={"--plot": plot}, inputs=(model, *files))
+        if quantile is not None and not 0 < quantile < 1:
+            raise ValueError(f"--quantile is {quantile}; pass a number between 0 and 1")
+        _per(per or "step")
         saved = SavedModel.read_any(model)
-        for path in (save, out, plot):
-            if path is not None and not path.parent.is_dir():
-                raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to; make it first")
         detector = _detector(model, saved, files, quantile, per)
         judged = files if saved.model is detector else files[1:]
         data = {file: _read(saved, file) for file in judged}
@@ -109,7 +111,7 @@ def _detector(
 def _per(per: str) -> Literal["step", "sequence"] | int:
     if per == "sequence":
         return "sequence"
-    if per != "step" and not per.isdecimal():
+    if per != "step" and not (check_value("--per", per).isdecimal() and int(per)):
         raise ValueError(f"--per is {per!r}; pass step, sequence or a number of steps")
     return int(per) if per.isdecimal() else "step"
 

@@ -9,6 +9,7 @@ import typer
 
 from seqmodels.auditing import Audit
 from seqmodels.auditing import audit as audit_model
+from seqmodels.cli.checks import check_outputs
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel, Seed, Target
 from seqmodels.files import replaced
@@ -37,9 +38,8 @@ def audit(
     """
     console = Console(as_json, quiet)
     with console.errors():
+        check_outputs(texts={"--out": out}, inputs=(model, data, target))
         saved = SavedModel.read(model)
-        if out is not None and not out.parent.is_dir():
-            raise FileNotFoundError(f"there is no folder {out.parent} to write {out.name} to; make it first")
         X, y = saved.like(data, target).read()
         saved.check_sample_rate(data, X)
         try:

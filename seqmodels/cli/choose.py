@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from seqmodels.cli.checks import check_jobs, check_outputs, check_value
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.fit import complete_family, model_of, parse_setting
 from seqmodels.cli.inputs import (
@@ -28,7 +29,7 @@ from seqmodels.evaluation import model_selection
 from seqmodels.evaluation.budget import within_budget
 from seqmodels.files import replaced
 
-PICTURES = ".png", ".pdf", ".svg"
+MAX_VALUES = 1000  # that are tried, each of which is fitted
 RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 
 
@@ -77,13 +78,11 @@ def choose(
     """
     console = Console(as_json, quiet)
     with console.errors():
+        check_jobs(jobs)
+        check_outputs(models={"--save": save}, texts={"--out": out}, pictures={"--plot": plot}, inputs=(data, target))
         parameter, tried = parse_values(values)
         unfitted = within_budget(model_of(model, settings or (), seed), seconds=seconds, steps=steps)
-        for path in (save, out, plot):
-            if path is not None and not path.parent.is_dir():
-                raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to; make it first")
-        if plot is not None and plot.suffix.lower() not in PICTURES:
-            raise ValueError(f"--plot is {plot}; its name should end in {', '.join(PICTURES)}")
+        model_selection.check(unfitted, parameter, tried, folds or None, criterion, rule, "auto")
         options = ReadOptions(by, [name for name in columns.split(",") if name], time, cut, kind)
         dataset = dataset_of(data, target, options)
         pair = dataset.read()
@@ -120,7 +119,7 @@ def parse_values(text: str) -> tuple[str, list[Any]]:
     >>> parse_values("n_states=1..3"), parse_values("rule=best,none"), parse_values("lr=[0.1, 0.01]")
     (('n_states', [1, 2, 3]), ('rule', ['best', None]), ('lr', [0.1, 0.01]))
     """
-    key, equals, listed = text.partition("=")
+    key, equals, listed = check_value("--values", text).partition("=")
     if not equals or not key.strip() or not listed.strip():
         raise ValueError(f"--values {text} is not key=values; write for example --values n_states=1..8")
     whole_range = RANGE.fullmatch(listed.strip())
@@ -128,6 +127,11 @@ def parse_values(text: str) -> tuple[str, list[Any]]:
         first, last = map(int, whole_range.groups())
         if first > last:
             raise ValueError(f"--values {text} has no values; write the smaller one first")
+        if last - first >= MAX_VALUES:
+            raise ValueError(
+                f"--values {text} has {last - first + 1:,} values, each of which is fitted; pass {MAX_VALUES:,} at "
+                f"most, or some of them with commas between: {key.strip()}={first},{10 * max(first, 1)}"
+            )
         return key.strip(), list(range(first, last + 1))
     _, value = parse_setting(text)
     if isinstance(value, list):

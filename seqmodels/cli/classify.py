@@ -10,6 +10,7 @@ import pandas as pd
 import typer
 
 from seqmodels.classification import GenerativeClassifier
+from seqmodels.cli.checks import SAVED, check_outputs
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.fit import complete_family, model_of
 from seqmodels.cli.inputs import By, Columns, Cut, Kinds, ReadOptions, SavedModel, Seed, Time, dataset_of, understood
@@ -21,8 +22,6 @@ from seqmodels.evaluation.plots.confusion import plot_confusion
 from seqmodels.files import replaced
 from seqmodels.sequences import Sequences
 
-PICTURES = ".png", ".pdf", ".svg"
-SAVED = ".safetensors"
 MAX_SHOWN = 12  # labels of a confusion matrix that is printed
 
 
@@ -77,7 +76,9 @@ def classify(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        _check_outputs(save, out, plot)
+        check_outputs(models={"--save": save}, texts={"--out": out}, pictures={"--plot": plot}, inputs=(model, *files))
+        if save is not None and save.suffix != SAVED:
+            raise ValueError(f"--save is {save}; its name should end in {SAVED}")
         if folds == 1:
             raise ValueError("--folds is 1, which leaves nothing to fit to; pass at least 2, or 0 to hold out nothing")
         is_saved = Path(model).suffix == SAVED or Path(model).is_file()
@@ -94,14 +95,14 @@ def classify(
             first = _read_labelled(files[0], data)
             if not quiet:
                 console.say(understood(data, (first, None)))
-    with console.errors(FAILED):
         parts: list[pd.DataFrame] = []
         if data is not None and first is not None:
             if folds:
                 parts.append(_held_out(classifier, files[0], first, folds))
             saved = SavedModel.of(classifier.fit(first), data, (first, None))
-            if save is not None:
-                saved.write(save)
+    with console.errors(FAILED):
+        if data is not None and save is not None:
+            saved.write(save)
     with console.errors():
         parts += [_predicted(saved, file) for file in (files if is_saved else files[1:])]
         table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
@@ -111,16 +112,6 @@ def classify(
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-
-
-def _check_outputs(save: Path | None, out: Path | None, plot: Path | None) -> None:
-    for path in (save, out, plot):
-        if path is not None and not path.parent.is_dir():
-            raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to; make it first")
-    if save is not None and save.suffix != SAVED:
-        raise ValueError(f"--save is {save}; its name should end in {SAVED}")
-    if plot is not None and plot.suffix.lower() not in PICTURES:
-        raise ValueError(f"--plot is {plot}; its name should end in {', '.join(PICTURES)}")
 
 
 def _refuse_options_of_fit(model: str, given: dict[str, Any]) -> None:

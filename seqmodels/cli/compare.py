@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from seqmodels.cli.checks import check_budget, check_folder, check_jobs
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import By, Columns, Jobs, Kinds, ReadOptions, Seed, Time, dataset_of, understood
 from seqmodels.evaluation import Comparison
@@ -22,7 +23,7 @@ from seqmodels.evaluation.datasets import (
 )
 from seqmodels.evaluation.run import run
 from seqmodels.evaluation.run_config import RunConfig
-from seqmodels.evaluation.suites import Choice, Task
+from seqmodels.evaluation.suites import Choice, Task, check_names
 from seqmodels.files import locked_folder
 
 
@@ -90,6 +91,10 @@ def compare(
         "--seeds": seeds - 1,
     }
     with console.errors():
+        check_jobs(jobs)
+        check_folder("--out", out)
+        check_budget(seconds, steps)
+        names = _names(models)
         if config is not None:
             _refuse_options([name for name, value in options.items() if value])
             run_config = RunConfig.read(config)
@@ -110,7 +115,8 @@ def compare(
             if pairs is not None:
                 datasets["pairs"] = Parallel(*pairs)
             builtin: dict[str, Dataset] = {"text": BuiltinText(), "speech": BuiltinSpeech(random_state=seed)}
-            names = tuple(name.strip() for name in models.split(",") if name.strip())
+            of_tables = {"--by": by, "--columns": columns, "--time": time, "--kind": kind, "--dither": dither}
+            _refuse_options_without_table([name for name, value in of_tables.items() if value], csv, data)
             run_config = RunConfig(datasets or builtin, {}, Choice(names, quick, seed), seeds, seconds, steps)
     with console.errors(), locked_folder(out):
         tasks = _prepare(run_config, out, console, overwrite=overwrite)
@@ -125,6 +131,21 @@ def _refuse_options(names: list[str]) -> None:
         raise ValueError(
             f"--config says everything, so {names[0]} cannot be given too; change it in the file, or leave it out"
         )
+
+
+def _refuse_options_without_table(names: list[str], csv: str | None, data: str | None) -> None:
+    """Raise ``ValueError`` for an option of tables where there is none."""
+    if names and csv is None and data is None:
+        raise ValueError(f"{names[0]} says how a table is read, but there is none; pass --data, or leave it out")
+
+
+def _names(models: str) -> tuple[str, ...]:
+    """The models that are named; raises ``ValueError`` for one that there is not."""
+    names = tuple(name.strip() for name in models.split(",") if name.strip())
+    if models and not names:
+        raise ValueError(f"--models is {models!r}, which names none; name some, hmm,lstm, or leave it out for all")
+    check_names(names)
+    return names
 
 
 def _prepare(run_config: RunConfig, out: Path, console: Console, *, overwrite: bool) -> list[Task]:

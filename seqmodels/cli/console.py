@@ -57,7 +57,9 @@ class Console:
                 raise _exit("interrupted", INTERRUPTED) from None
             except (ValueError, ImportError, OSError) as error:
                 raise _exit(str(error), code) from None
-            except (RuntimeError, ArithmeticError, MemoryError) as error:
+            except MemoryError:
+                raise _exit("there is not enough memory; pass less data or a smaller model", FAILED) from None
+            except (RuntimeError, ArithmeticError) as error:
                 if isinstance(error, typer.Exit):
                     raise
                 raise _exit(f"{type(error).__name__}: {error}", FAILED) from None

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
+from seqmodels.cli.checks import check_outputs
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
 from seqmodels.encodings.text import encoded_steps
@@ -16,8 +17,6 @@ from seqmodels.evaluation.states import plot_states
 from seqmodels.files import replaced
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
-
-PICTURES = ".png", ".pdf", ".svg"
 
 
 def decode(
@@ -41,7 +40,10 @@ def decode(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        saved, hmm = _checked_model(model, files, target, out, plot)
+        check_outputs(texts={"--out": out}, pictures={"--plot": plot}, inputs=(model, *files, target))
+        if sequence is not None and plot is None:
+            raise ValueError(f"--sequence is {sequence!r}, which is for the picture, but there is none; pass --plot")
+        saved, hmm = _checked_model(model, files, target)
         names = _names_of_states(state_names, len(hmm.initial_))
         pairs = {file: saved.like(file, target).read() for file in files}
         table = pd.concat([_decode(hmm, file, pair) for file, pair in pairs.items()], ignore_index=True)
@@ -56,20 +58,13 @@ def decode(
         console.result({**facts, "steps": table.to_dict("list")}, said)
 
 
-def _checked_model(
-    path: str, files: list[str], target: str | None, out: Path | None, plot: Path | None
-) -> tuple[SavedModel[SequenceModel], HMM]:
+def _checked_model(path: str, files: list[str], target: str | None) -> tuple[SavedModel[SequenceModel], HMM]:
     """The model; raises for what cannot be, before any work."""
     saved = SavedModel.read(path)
     if not isinstance(saved.model, HMM):
         raise ValueError(f"{path} holds a {type(saved.model).__name__}, which has no hidden states; fit an HMM")
     if target is not None and len(files) != 1:
         raise ValueError(f"--target goes with one file of sources, but there are {len(files)}")
-    for file in (out, plot):
-        if file is not None and not file.parent.is_dir():
-            raise FileNotFoundError(f"there is no folder {file.parent} to write {file.name} to; make it first")
-    if plot is not None and plot.suffix.lower() not in PICTURES:
-        raise ValueError(f"--plot is {plot}; its name should end in {', '.join(PICTURES)}")
     return saved, saved.model
 
 
@@ -77,6 +72,8 @@ def _names_of_states(names: str, n_states: int) -> list[str]:
     each = names.split(",") if names else [str(state) for state in range(n_states)]
     if len(each) != n_states:
         raise ValueError(f"--state-names has {len(each)} names, but the model has {n_states} states")
+    if len(set(each)) < n_states or not all(each):
+        raise ValueError(f"--state-names is {names!r}; pass {n_states} different names, so that no two states are one")
     return each
 
 

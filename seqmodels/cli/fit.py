@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from seqmodels.cli.checks import check_outputs, check_value
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import (
     By,
@@ -88,17 +89,16 @@ def fit(
     """
     console = Console(as_json, quiet)
     with console.errors():
+        check_outputs(models={"--out": out}, inputs=(data, target))
         unfitted = within_budget(model_of(model, settings or (), seed), seconds=seconds, steps=steps)
         options = ReadOptions(by, [name for name in columns.split(",") if name], time, cut, kind)
         dataset = dataset_of(data, target, options)
         pair = dataset.read()
         if not quiet:
             console.say(understood(dataset, pair))
-        if not out.parent.is_dir():
-            raise FileNotFoundError(f"there is no folder {out.parent} to write {out.name} to; make it first")
-    with console.errors(FAILED):
         verbose = unfitted.verbose
         fitted = unfitted.set_params(verbose=verbose or console.shows_progress).fit(*pair)
+    with console.errors(FAILED):
         saved = SavedModel.of(fitted.set_params(verbose=verbose), dataset, pair)
         saved.write(out)
         facts = _facts(saved, out)
@@ -151,6 +151,7 @@ def model_of(family: str, settings: Sequence[str], random_state: int) -> Any:
     model = from_table({"class": name, "random_state": random_state, **direct})
     for key in sorted(pairs.keys() - direct.keys()):
         _set_nested(model, key, pairs[key])
+    model._check_hyperparameters()
     return model
 
 
@@ -176,7 +177,7 @@ def parse_setting(setting: str) -> tuple[str, Any]:
     key, equals, text = setting.partition("=")
     if not equals or not key.strip():
         raise ValueError(f"--set {setting} is not key=value; write for example --set d_model=64")
-    return key.strip(), _value(text.strip())
+    return key.strip(), _value(check_value(f"--set {key.strip()[:40]}", text.strip()))
 
 
 def _value(text: str) -> Any:

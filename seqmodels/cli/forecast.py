@@ -8,20 +8,21 @@ from typing import Annotated
 
 import typer
 
+from seqmodels.cli.checks import check_outputs, check_value
 from seqmodels.cli.console import Console, Json, Quiet
-from seqmodels.cli.inputs import SavedModel
+from seqmodels.cli.inputs import SavedModel, Seed
 from seqmodels.files import replaced
 
 
 def forecast(
     model: Annotated[str, typer.Argument(help="A file that seqmodels fit (or model.save) wrote.", metavar="MODEL")],
     file: Annotated[str, typer.Argument(help="The sequences that are known; read as the data of the fit were.")],
-    k: Annotated[int, typer.Option("-k", help="Steps ahead (frames, bytes).", min=1)] = 10,
+    k: Annotated[int, typer.Option("-k", help="Steps ahead (frames, bytes).", min=1, max=10**6)] = 10,
     target: Annotated[str | None, typer.Option(help="For p(y | x): a file of how the targets begin.")] = None,
     quantiles: Annotated[str, typer.Option(help="Levels between 0 and 1, separated by commas.")] = "0.05,0.5,0.95",
-    n: Annotated[int, typer.Option("-n", help="Drawn paths, where there is no closed form.", min=1)] = 500,
+    n: Annotated[int, typer.Option("-n", help="Drawn paths, where there is no closed form.", min=1, max=10**7)] = 500,
     top_k: Annotated[int, typer.Option(help="Of symbols: how many of the most probable at each step.", min=1)] = 5,
-    seed: Annotated[int, typer.Option(help="Seed; the same one draws the same.")] = 0,
+    seed: Seed = 0,
     out: Annotated[Path | None, typer.Option(help="A CSV to write to, instead of printing it.")] = None,
     plot: Annotated[Path | None, typer.Option(help="A picture (.png, .svg, .pdf) of one sequence to write.")] = None,
     sequence: Annotated[str | None, typer.Option(help="In the picture: its name; by default the first.")] = None,
@@ -40,10 +41,12 @@ def forecast(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        saved, levels = SavedModel.read(model), _levels(quantiles)
-        for path in (out, plot):
-            if path is not None and not path.parent.is_dir():
-                raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to; make it first")
+        check_outputs(texts={"--out": out}, pictures={"--plot": plot}, inputs=(model, file, target))
+        if sequence is not None and plot is None:
+            raise ValueError(f"--sequence is {sequence!r}, which is for the picture, but there is none; pass --plot")
+        check_value("--feature", feature)
+        levels = _levels(quantiles)
+        saved = SavedModel.read(model)
         X, y = saved.like(file, target).read()
         result = saved.model.forecast(X, k, y=y, quantiles=levels, n=n, top_k=top_k, random_state=seed)
         if plot is not None:
@@ -67,6 +70,8 @@ def forecast(
 
 def _levels(quantiles: str) -> list[float]:
     try:
-        return [float(level) for level in quantiles.split(",")]
+        levels = [float(level) for level in quantiles.split(",")]
     except ValueError:
+        levels = []
+    if not levels or not all(0 < level < 1 for level in levels):
         raise ValueError(f"--quantiles is {quantiles!r}; pass numbers with commas between, as 0.05,0.5,0.95") from None

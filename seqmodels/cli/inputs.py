@@ -48,7 +48,9 @@ Time = Annotated[
     str, typer.Option(help="A table's column to order a sequence by; by default dates, or one called time.")
 ]
 Cut = Annotated[Literal["whole", "line", "paragraph"], typer.Option(help="What one sequence of a text is.")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Seed = Annotated[
+    int, typer.Option(help="Seed of everything random: the same one gives the same.", min=0, max=2**32 - 1)
+]
 Jobs = Annotated[int, typer.Option(help="Fits at a time, each in its own process; -1: one a core.")]
 Kinds = Annotated[
     Kind | None, typer.Option(help="What a file is read as that could be several: 0, 1, 1 are symbols, or vectors.")

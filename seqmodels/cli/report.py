@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from seqmodels.cli.checks import check_folder
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.evaluation import Comparison
 from seqmodels.evaluation.saved import MAIN
@@ -32,6 +33,8 @@ def report(
     """
     console = Console(as_json, quiet)
     with console.errors(), ExitStack() as locks:
+        if out is not None:
+            check_folder("--out", out)
         paths = _saved_comparisons(folder)
         for written in sorted({out or path.parent for path in paths}):
             locks.enter_context(locked_folder(written))

@@ -11,8 +11,9 @@ import pandas as pd
 import typer
 from scipy.io import wavfile
 
+from seqmodels.cli.checks import NO_TEXT, check_outputs
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
-from seqmodels.cli.inputs import SavedModel
+from seqmodels.cli.inputs import SavedModel, Seed
 from seqmodels.data import from_mfcc
 from seqmodels.evaluation.datasets import Files, Recordings
 from seqmodels.files import replaced, write_text
@@ -21,15 +22,22 @@ from seqmodels.sequences import Item
 
 SEPARATOR = "\n" + "-" * 40 + "\n"  # between texts
 DEFAULT_FRAMES = 100  # a second of sound
+MAX_STEPS = 10**9  # of all that is drawn
+SOUND, FRAMES = ".wav", ".csv"
 
 
 def sample(
     model: Annotated[str, typer.Argument(help="A file that seqmodels fit (or model.save) wrote.", metavar="MODEL")],
-    n: Annotated[int, typer.Option("-n", help="How many.", min=1)] = 1,
+    n: Annotated[int, typer.Option("-n", help="How many.", min=1, max=MAX_STEPS)] = 1,
     length: Annotated[
-        int | None, typer.Option(help="Steps (bytes, frames) after the prefix; by default until the end, or 100.")
+        int | None,
+        typer.Option(
+            help="Steps (bytes, frames) after the prefix; by default until the end, or 100 frames.", min=1, max=MAX_STEPS
+        ),
     ] = None,
-    max_length: Annotated[int, typer.Option(help="Most steps after the prefix, if no end comes before.")] = 1000,
+    max_length: Annotated[
+        int, typer.Option(help="Most steps after the prefix, if no end comes before.", min=1, max=MAX_STEPS)
+    ] = 1000,
     prefix: Annotated[str | None, typer.Option(help="What it begins with: text, or a file of a sequence.")] = None,
     source: Annotated[str | None, typer.Option(help="For p(y | x): the x, as text.")] = None,
     temperature: Annotated[
@@ -37,11 +45,13 @@ def sample(
     ] = 1.0,
     top_p: Annotated[float | None, typer.Option(help="Only the likeliest steps that make up this probability.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Only so many likeliest steps.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed; the same one draws the same.")] = 0,
+    seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(help="A file: .wav of sounds (by default sample.wav), .csv of frames, text.")
     ] = None,
-    sample_rate: Annotated[int | None, typer.Option(help="In Hz, for cepstra of a file that does not say it.")] = None,
+    sample_rate: Annotated[
+        int | None, typer.Option(help="In Hz, for cepstra of a file that does not say it.", min=1, max=10**6)
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -55,7 +65,9 @@ def sample(
     """
     console = Console(as_json, quiet)
     with console.errors():
+        _check_size(n, max_length if length is None else length)
         saved = SavedModel.read(model)
+        _check_out(saved, out, model, prefix, sample_rate)
         items = saved.model.sample(
             n,
             length=DEFAULT_FRAMES if length is None and saved.model.length_ == "given" and source is None else length,
@@ -68,10 +80,38 @@ def sample(
             top_k=top_k,
         )
     with console.errors(FAILED):
-        if _is_sound(saved, sample_rate) and (out is None or out.suffix.lower() != ".csv"):
+        if _is_sound(saved, sample_rate) and (out is None or out.suffix.lower() != FRAMES):
             _write_sounds(saved, items, out or Path("sample.wav"), sample_rate, seed, console)
         else:
             _write(items, _columns(saved, items), out, console)
+
+
+def _check_size(n: int, length: int) -> None:
+    if n * length > MAX_STEPS:
+        raise ValueError(f"{n:,} of {length:,} steps are {n * length:,}; draw {MAX_STEPS:,} steps at a time at most")
+
+
+def _check_out(
+    saved: SavedModel[SequenceModel], out: Path | None, model: str, prefix: str | None, sample_rate: int | None
+) -> None:
+    """Raise ``ValueError`` for a file whose name says something else than what is drawn."""
+    space = saved.model.measure_.space
+    if sample_rate is not None and space != "vectors":
+        raise ValueError(f"--sample-rate is of sounds, but {model} is a model of {space}; leave it out")
+    if out is None:
+        return
+    ending = out.suffix.lower()
+    if _is_sound(saved, sample_rate):
+        if ending not in (SOUND, FRAMES):
+            raise ValueError(f"--out is {out}; of sounds its name should end in {SOUND}, of their frames in {FRAMES}")
+    elif ending in NO_TEXT:
+        what = {"text": "text", "symbols": "symbols, as a CSV"}.get(space, "vectors, as a CSV")
+        way_out = "; of cepstra pass --sample-rate too" if ending == SOUND and space == "vectors" else ""
+        raise ValueError(f"--out is {out}, but what is drawn is {what}; pass another name{way_out}")
+    is_sound = ending == SOUND
+    check_outputs(
+        sounds={"--out": out} if is_sound else {}, texts={} if is_sound else {"--out": out}, inputs=(model, prefix)
+    )
 
 
 def _prefix(saved: SavedModel[SequenceModel], prefix: str) -> Item:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
+from seqmodels.cli.checks import check_outputs
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
 from seqmodels.evaluation.datasets import Pair
@@ -35,12 +36,11 @@ def score(
     """
     console = Console(as_json, quiet)
     with console.errors():
+        check_outputs(texts={"--steps": steps}, inputs=(model, *files, target))
         saved = SavedModel.read(model)
         if target is not None and len(files) != 1:
             raise ValueError(f"--target goes with one file of sources, but there are {len(files)}")
         pairs = {file: saved.like(file, target).read() for file in files}
-        if steps is not None and not steps.parent.is_dir():
-            raise FileNotFoundError(f"there is no folder {steps.parent} to write {steps.name} to; make it first")
         table = pd.concat([_score_steps(saved, file, pair) for file, pair in pairs.items()], ignore_index=True)
         if steps is not None:
             with replaced(steps) as partial:

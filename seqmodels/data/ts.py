@@ -37,7 +37,8 @@ def ts(path: str | Path) -> Sequences:
     """
     path = Path(path)
     header, rows = _parts(path, read_text(path))
-    items, times, labels = [], [], []
+    items: list[np.ndarray] = []
+    times, labels = [], []
     for number, line in rows:
         where = f"{path}:{number}"
         body, label = _label(where, line, header)

@@ -193,7 +193,7 @@ def choose(
     """
     parameter, tried = _swept(values)
     check_options(choose, random_state=random_state, progress=progress)
-    _check(model, parameter, tried, folds, criterion, rule, validation)
+    check(model, parameter, tried, folds, criterion, rule, validation)
     data = Data.of(X, y)
     parts = None if folds is None else cross_validation_folds(data, folds, random_state)
     jobs = parallel.checked_jobs(n_jobs, has_seconds=False)
@@ -228,9 +228,8 @@ def _swept(values: dict[str, Sequence[Any]]) -> tuple[str, list[Any]]:
     return parameter, tried
 
 
-def _check(
-    model: Any, parameter: str, tried: list[Any], folds: Any, criterion: str, rule: str, validation: Any
-) -> None:
+def check(model: Any, parameter: str, tried: list[Any], folds: Any, criterion: str, rule: str, validation: Any) -> None:
+    """Raise ``ValueError`` for an argument of ``choose`` that no data could make right."""
     if not isinstance(model, SequenceModel):
         raise ValueError(f"model is {model!r}, which has no likelihood; pass a SequenceModel such as HMM(n_init=5)")
     for value in tried:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from seqmodels.data.text import read_text
 from seqmodels.evaluation import toml
 from seqmodels.evaluation.datasets import DATASETS, Dataset, Pair, hashed
 from seqmodels.evaluation.provenance import provenance
@@ -47,8 +48,8 @@ class RunConfig:
     def read(cls, path: Path) -> RunConfig:
         """Raises ``ValueError`` for invalid TOML or an unknown entry, ``OSError`` where there is no file."""
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+            table = tomllib.loads(read_text(path))
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} is not TOML: {error}") from None
         try:
             return cls._from_table(table, path.parent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -213,12 +213,17 @@ def pair_tasks(X: Sequences, y: Sequences, choice: Choice = ALL_MODELS) -> list[
     return [_with_models(task, TEXT_CONTINUATION, choice)]
 
 
-def _with_models(task: Task, suite: Suite, choice: Choice) -> Task:
-    """The task with the chosen models of a suite, and always its baseline."""
+def check_names(names: Sequence[str]) -> None:
+    """Raise ``ValueError`` for a name that no standard model has."""
     known = list(dict.fromkeys([*TEXT_CONTINUATION, *SPEECH_CONTINUATION]))
-    unknown = [n for n in choice.names if n not in known]
+    unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"there is no model {unknown[0]!r}; choose from {', '.join(known)}")
+
+
+def _with_models(task: Task, suite: Suite, choice: Choice) -> Task:
+    """The task with the chosen models of a suite, and always its baseline."""
+    check_names(choice.names)
     names = choice.names if choice.names else QUICK if choice.quick else tuple(suite)
     chosen = {name: suite[name] for name in suite if name in names or name == task.baseline}
     models = {name: build(choice.random_state) for name, (build, _) in chosen.items()}

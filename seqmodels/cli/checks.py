@@ -1,0 +1,96 @@
+"""Checks of a command's options that need no data, so that nothing is read, fitted or lost before they are made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+
+from seqmodels.data.read import ARRAYS, FASTA, FASTQ, JSON, MUSIC, NOT_READ, RECORDINGS, SERIES, TABLES, TEXTS
+from seqmodels.evaluation.budget import Budget
+
+PICTURES = (".png", ".pdf", ".svg")
+SAVED = ".safetensors"
+OF_DATA = {*TABLES, *ARRAYS, *FASTA, *FASTQ, *JSON, *SERIES, *RECORDINGS, *MUSIC, *TEXTS}
+NO_MODEL = ({*OF_DATA, *NOT_READ, *PICTURES, ".html"}) - {SAVED}  # endings that say something else than a model
+NO_TEXT = {*NOT_READ, *PICTURES, *RECORDINGS, *MUSIC, *ARRAYS, ".parquet"}  # or than text, such as a CSV
+MAX_VALUE = 1000  # characters of an option's value
+Outputs = Mapping[str, Path | None]  # by their options
+
+
+def check_outputs(
+    *,
+    models: Outputs | None = None,
+    texts: Outputs | None = None,
+    pictures: Outputs | None = None,
+    sounds: Outputs | None = None,
+    inputs: Sequence[str | None] = (),
+) -> None:
+    """Raise for a file that cannot be written, is called what it is not, or would take the place of one that is read.
+
+    Args:
+        models, texts, pictures, sounds: the files by their options; None: not written. A CSV is a text.
+        inputs: paths that the command reads.
+
+    Raises:
+        FileNotFoundError: no folder to write it to.
+        ValueError: anything else.
+    """
+    models, texts, pictures = models or {}, texts or {}, pictures or {}
+    each = {**models, **texts, **pictures, **(sounds or {})}
+    written = {option: path for option, path in each.items() if path is not None}
+    for option, path in written.items():
+        _check_place(option, path)
+        ending = path.suffix.lower()
+        if option in pictures and ending not in PICTURES:
+            raise ValueError(f"{option} is {path}; its name should end in {', '.join(PICTURES)}")
+        if ending in (NO_MODEL if option in models else NO_TEXT if option in texts else ()):
+            what = "a model, whose name ends in .safetensors" if option in models else "text, such as .csv"
+            raise ValueError(f"{option} is {path}, but what is written is {what}; pass another name")
+        if any(read is not None and _is_same(path, Path(read)) for read in inputs):
+            raise ValueError(f"{option} is {path}, which is read: it would be lost; pass another name")
+    for (option, path), (other, there) in combinations(written.items(), 2):
+        if os.path.realpath(path) == os.path.realpath(there):
+            raise ValueError(f"{option} and {other} are one file, {path}; pass two names")
+
+
+def _check_place(option: str, path: Path) -> None:
+    if path.is_dir():
+        raise ValueError(f"{option} is {path}, a folder; pass the name of a file")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to; make it first")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"{option} is {path}, which may not be written; pass a name in another folder")
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    return path.is_file() and other.is_file() and path.samefile(other)
+
+
+def check_folder(option: str, folder: Path) -> None:
+    """Raise ``ValueError`` for a folder that cannot be made, or written to."""
+    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not there.is_dir():
+        raise ValueError(f"{option} is {folder}, but {there} is a file; pass a folder")
+    if not os.access(there, os.W_OK):
+        raise ValueError(f"{option} is {folder}, but {there} may not be written to; pass another folder")
+
+
+def check_jobs(jobs: int) -> None:
+    """Raise ``ValueError`` for 0, which is no number of jobs."""
+    if jobs == 0:
+        raise ValueError("--jobs is 0; pass how many fits at a time, or -1 for one a core")
+
+
+def check_budget(seconds: float | None, steps: int | None) -> None:
+    """Raise ``ValueError`` for a limit that is not above zero."""
+    if seconds is not None or steps is not None:
+        Budget(seconds=seconds, steps=steps)
+
+
+def check_value(option: str, text: str) -> str:
+    """The value of an option; raises ``ValueError`` for one that is too long to be meant."""
+    if len(text) > MAX_VALUE:
+        raise ValueError(f"{option} has a value of {len(text):,} characters, {text[:20]}...; pass {MAX_VALUE} at most")
+    return text
