@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -258,3 +259,25 @@ def test_what_cannot_be_held_out_is_refused() -> None:
         GenerativeClassifier(DENSITY).cross_val_predict(X, y, n_folds=1)
     with pytest.raises(ValueError, match="the label 'other' has one sequence only"):
         GenerativeClassifier(DENSITY).cross_val_predict(X, ["other", *y[1:]])
+
+
+@dataclass(eq=False, repr=False)
+class Warns(sm.NGram):
+    """Warns of every fit, with a number that differs."""
+
+    def _fit(self, train, validation):
+        warnings.warn(f"it has {len(train)} sequences", stacklevel=2)
+        super()._fit(train, validation)
+
+
+@pytest.mark.parametrize("method", ["fit", "cross_val_predict"])
+def test_what_all_fits_warn_of_is_said_once_with_how_many_and_which_labels(method):
+    X, y = [[0, 1, 0], [0, 1], [0, 0, 1], [1, 1], [1, 1, 0], [1, 0, 1, 1], [1]], list("aaabbbb")
+    classifier = sm.GenerativeClassifier(Warns(1), n_folds=3)
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        getattr(classifier, method)(X, y, **({"n_folds": 3} if method == "cross_val_predict" else {}))
+    (one,) = given
+    n = {"fit": 8, "cross_val_predict": 6}[method]
+    assert f" sequences ({n} warnings like this, in {n} fits, of the labels a, b)" in str(one.message)
+    assert one.filename == __file__
