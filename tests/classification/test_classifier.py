@@ -239,14 +239,14 @@ def test_whole_clusters_are_held_out_to_count_errors(monkeypatch: pytest.MonkeyP
     X, y = walks()
     speakers = np.arange(len(X)) % 7
     fitted_to: list[set[int]] = []
-    fit = GenerativeClassifier.fit
+    fit = GenerativeClassifier._fit_to
 
     def noted(self: GenerativeClassifier, part: sm.Sequences, *arguments: Any, **options: Any) -> GenerativeClassifier:
         assert part.clusters is not None
         fitted_to.append(set(part.clusters))
         return fit(self, part, *arguments, **options)
 
-    monkeypatch.setattr(GenerativeClassifier, "fit", noted)
+    monkeypatch.setattr(GenerativeClassifier, "_fit_to", noted)
     predicted = GenerativeClassifier(DENSITY).cross_val_predict(sm.Sequences(X, clusters=speakers), y, n_folds=3)
     held_out = [set(range(7)) - each for each in fitted_to]
     assert sorted(speaker for part in held_out for speaker in part) == list(range(7))
