@@ -72,8 +72,21 @@ class Configurable:
             if field.default_factory is not MISSING:
                 defaults[field.name] = field.default_factory()
         params = self.get_params(deep=False).items()
-        changed = [f"{name}={value!r}" for name, value in params if not _same(value, defaults[name])]
+        changed = [f"{name}={shown(value)}" for name, value in params if not _same(value, defaults[name])]
         return f"{type(self).__name__}({', '.join(changed)})"
+
+
+def shown(value: Any) -> str:
+    """The ``repr`` of a value in one line; of one that takes many, such as a network's of all layers, only its class.
+
+    >>> print(shown(np.eye(2)), shown(np.zeros((50, 50))))
+    array([[1., 0.], [0., 1.]]) ndarray(...)
+    """
+    text = repr(value)
+    if "\n" not in text:
+        return text
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_SHOWN else f"{type(value).__name__}(...)"
 
 
 def _cloned(value: Any) -> Any:
@@ -247,7 +260,7 @@ def _same_number(value: Any) -> list[bool | int | float]:
 
 
 def _shortened(value: Any) -> str:
-    text = repr(value)
+    text = shown(value)
     return text if len(text) < MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 

@@ -5,8 +5,13 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from torch import nn
 
+from seqmodels.adapt.huggingface import HuggingFaceModel
+from seqmodels.adapt.network import TorchModel
+from seqmodels.classification import GenerativeClassifier
 from seqmodels.hmm import HMM
+from seqmodels.model import SequenceModel
 from seqmodels.parameters import Configurable, admits, check_argument, in_words
 
 
@@ -92,3 +97,18 @@ def test_a_number_is_the_same_as_another_type_where_that_is_asked_for() -> None:
             check_argument(HMM, key, value, any_number=True)
     with pytest.raises(ValueError, match="verbose of HMM is 1"):
         check_argument(HMM, "verbose", 1)
+
+
+NETWORK = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 300), nn.ModuleList(nn.Linear(2, 2) for _ in range(9))])
+
+
+@pytest.mark.parametrize("model", [HuggingFaceModel(NETWORK), TorchModel(NETWORK, n_symbols=3)])
+def test_a_network_is_shown_by_its_class_in_reprs_and_errors(model: SequenceModel) -> None:
+    for text in (repr(model), repr(GenerativeClassifier(model))):
+        assert "=ModuleList(...)" in text
+        assert "Linear" not in text
+    with pytest.raises(ValueError, match=r"length is ModuleList\(\.\.\.\); pass one of"):
+        model.clone().set_params(length=NETWORK)._adopted()
+    with pytest.raises(ValueError, match=r"model is ModuleList\(\.\.\.\)") as refused:
+        HuggingFaceModel(NETWORK)._adopted()
+    assert "Linear" not in str(refused.value)

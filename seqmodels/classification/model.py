@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
@@ -13,6 +14,7 @@ import numpy as np
 from seqmodels import storage
 from seqmodels.array_checks import array_of, check_between, check_sums
 from seqmodels.classification.calibration import folds, learned_temperature, log_posterior
+from seqmodels.classification.repeated_warnings import FitWarnings
 from seqmodels.distributed import propagate_errors
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.parameters import Configurable, check_options, refuse_wrong_arguments, undone_on_failure
@@ -94,10 +96,15 @@ class GenerativeClassifier(Configurable):
         Raises:
             ValueError: no labels, or one of a kind only; what ``model.fit`` raises, with the label it came from.
         """
-        with propagate_errors():
-            return self._fit_to(as_sequences(X), y, validation)
+        fits = FitWarnings()
+        try:
+            with propagate_errors():
+                return self._fit_to(as_sequences(X), y, validation, fits)
+        finally:
+            for text, category in fits.joined():
+                warnings.warn(text, category, stacklevel=2)
 
-    def _fit_to(self, sequences: Sequences, y: Any, validation: Any) -> Self:
+    def _fit_to(self, sequences: Sequences, y: Any, validation: Any, fits: FitWarnings) -> Self:
         self._check(validation)
         classes, index = np.unique(_labels(sequences, y), return_inverse=True)
         if len(classes) < 2:
@@ -109,8 +116,10 @@ class GenerativeClassifier(Configurable):
             self.classes_, self.priors_ = classes, priors
             readings = self._training_readings(sequences)
             self.encoding_ = self.model.clone().learned_encoding(readings)
-            self.temperature_ = self._calibrated(sequences, readings, index, validation) if self.calibrate else 1.0
-            self.models_ = self._fitted(readings, np.resize(index, len(readings)), validation)
+            self.temperature_ = (
+                self._calibrated(sequences, readings, index, validation, fits) if self.calibrate else 1.0
+            )
+            self.models_ = self._fitted(readings, np.resize(index, len(readings)), validation, fits)
         self.fit_seconds_ = time.perf_counter() - began
         return self
 
@@ -153,26 +162,32 @@ class GenerativeClassifier(Configurable):
             joined = joined.with_metadata(joined.metadata.assign(cluster=groups))
         return joined
 
-    def _calibrated(self, sequences: Sequences, readings: Sequences, index: np.ndarray, validation: Any) -> float:
+    def _calibrated(
+        self, sequences: Sequences, readings: Sequences, index: np.ndarray, validation: Any, fits: FitWarnings
+    ) -> float:
         log_joint = np.full((len(index), len(self.classes_)), np.nan)
         clusters = None if sequences.clusters is None else np.asarray(sequences.clusters)
         for part in folds(index, clusters, self.n_folds, self.random_state):
             kept = np.resize(~part, len(readings))
-            models = self._fitted(readings.take(kept), np.resize(index, len(readings))[kept], validation)
+            models = self._fitted(readings.take(kept), np.resize(index, len(readings))[kept], validation, fits)
             log_joint[part] = self._log_joint(models, readings.take(np.flatnonzero(part)))
         held_out = ~np.isnan(log_joint).any(axis=1)
         if not held_out.any():
             raise ValueError("no label has two sequences, so none can be held out; pass calibrate=False")
         return learned_temperature(log_joint[held_out], index[held_out])
 
-    def _fitted(self, sequences: Sequences, index: np.ndarray, validation: Any) -> list[SequenceModel]:
-        return [self._fit_label(c, sequences.take(index == c), validation) for c in range(len(self.classes_))]
+    def _fitted(
+        self, sequences: Sequences, index: np.ndarray, validation: Any, fits: FitWarnings
+    ) -> list[SequenceModel]:
+        return [self._fit_label(c, sequences.take(index == c), validation, fits) for c in range(len(self.classes_))]
 
-    def _fit_label(self, c: int, sequences: Sequences, validation: Any) -> SequenceModel:
+    def _fit_label(self, c: int, sequences: Sequences, validation: Any, fits: FitWarnings) -> SequenceModel:
+        label = self.classes_.tolist()[c]
         try:
-            model = self.model.clone().fit_encoded(self.encoding_, sequences, validation=validation)
+            with fits.of_fit(label):
+                model = self.model.clone().fit_encoded(self.encoding_, sequences, validation=validation)
         except ValueError as error:
-            raise ValueError(f"the sequences labelled {self.classes_.tolist()[c]!r} alone: {error}") from error
+            raise ValueError(f"the sequences labelled {label!r} alone: {error}") from error
         if model.interrupted_:  # with some labels alone there is no classifier
             raise KeyboardInterrupt
         return model
@@ -236,11 +251,16 @@ class GenerativeClassifier(Configurable):
                 f"the label {labels[never].tolist()[0]!r} has one {within} only, which cannot be held out; pass more, "
                 "or leave that label out"
             )
-        predicted = np.empty_like(labels)
-        for part in parts:
-            others = self.clone().set_params(calibrate=False)
-            others.fit(sequences.take(~part), labels[~part], validation=validation)
-            predicted[part] = others.predict(sequences.take(part))
+        predicted, fits = np.empty_like(labels), FitWarnings()
+        try:
+            for part in parts:
+                others = self.clone().set_params(calibrate=False)
+                with propagate_errors():
+                    others._fit_to(sequences.take(~part), labels[~part], validation, fits)
+                predicted[part] = others.predict(sequences.take(part))
+        finally:
+            for text, category in fits.joined():
+                warnings.warn(text, category, stacklevel=2)
         return predicted
 
     def _fitted_log_joint(self, X: Any) -> np.ndarray:

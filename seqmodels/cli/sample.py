@@ -32,7 +32,9 @@ def sample(
     length: Annotated[
         int | None,
         typer.Option(
-            help="Steps (bytes, frames) after the prefix; by default until the end, or 100 frames.", min=1, max=MAX_STEPS
+            help="Steps (bytes, frames) after the prefix; by default to the end, or 100 frames.",
+            min=1,
+            max=MAX_STEPS,
         ),
     ] = None,
     max_length: Annotated[

@@ -249,7 +249,7 @@ def best_var(sequences: Any, orders: Sequence[int] = VAR_ORDERS) -> HMM:
     X = as_sequences(sequences)
     n_frames, size = int(X.n_units.sum()), X.n_features
     usable = [p for p in orders if p == min(orders) or 6 * p * size <= n_frames]
-    fitted = [HMM(1, observation=AutoregressiveGaussian(p), max_iter=5).fit(X) for p in usable]
+    fitted = [HMM(1, observation=AutoregressiveGaussian(p), max_iter=5, n_init=1).fit(X) for p in usable]
     return min(fitted, key=lambda model: model.bic(X))
 
 

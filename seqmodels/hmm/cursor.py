@@ -17,7 +17,7 @@ from seqmodels.hmm.inference.densities import LogDensities
 from seqmodels.hmm.inference.log_space import LogProduct, finite, log_alpha_and_steps, relative_to_largest
 from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.trellis import Trellis
-from seqmodels.hmm.missing_past import PastFilter
+from seqmodels.hmm.missing_past import PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, Observation
 from seqmodels.observations.gaussian import covariance_cholesky, shape_of_covariance, variances_of_shape
@@ -101,7 +101,7 @@ class HMMCursor:
         if not self.observation.n_past:
             return past
         if self.make_past_filter is not None and self._is_uncertain(past, x):
-            return self._past_filter.advance(past, x)
+            return self._narrowed(self._past_filter.advance(past, x))
         return torch.cat([past[:, 1:], x.unsqueeze(1)], dim=1)
 
     def _is_uncertain(self, past: Tensor, x: Tensor) -> bool:
@@ -116,12 +116,11 @@ class HMMCursor:
     def read(self, state: HMMState, x: Tensor) -> HMMState:
         """The state after ``x (n, T, D)`` or ``(n, T)``: the forward pass over many steps at once."""
         x = self._on_device(x)
+        terms = self.parameters.table.numel()
         if self.observation.n_past and self._is_uncertain(state.past, x):
-            for step in x.unbind(1):
-                state = self.advance(state, step)
-            return state
-        size = max(1, TERMS_AT_ONCE // (len(x) * self.parameters.table.numel()))
-        for part in x.split(size, dim=1):
+            width = (self.observation.n_past + 1) * self.size
+            terms = max(terms, len(self.parameters.initial) * width * width)  # covariances of past and step
+        for part in x.split(max(1, TERMS_AT_ONCE // (len(x) * terms)), dim=1) if x.shape[1] else []:
             state = self._read(state, part)
         return state
 
@@ -171,11 +170,39 @@ class HMMCursor:
             history = torch.cat([state.past, x], dim=1)  # (n, p + T, D)
             past = history.unfold(1, n_past, 1)[:, : x.shape[1]].transpose(-1, -2)
             return past, history[:, history.shape[1] - n_past :]
-        each, after = [], state.past
-        for step in x.unbind(1):
-            each.append(self.widened(after))
-            after = self._past_after(after, step)
-        return torch.stack(each, 1), after
+        each, after, t = [], state.past, 0
+        while t < x.shape[1] and not self._is_known(after):
+            each.append(after.unsqueeze(1))
+            after, t = self._past_after(after, x[:, t]), t + 1
+        if t < x.shape[1]:
+            rest, after = self._past_with_gaps(after, x[:, t:])
+            each.append(rest)
+        return torch.cat(each, 1), after
+
+    def _is_known(self, past: Tensor) -> bool:
+        """Whether no value is missing, but for frames before the first, of which all rows have as many."""
+        if past.shape[1] > self.observation.n_past:
+            return False
+        is_before = past.isnan().any(-1)  # (n, p)
+        return bool((is_before == is_before[:1]).all())
+
+    def _past_with_gaps(self, past: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """``past_of_each`` of steps after a known ``past (n, p, D)``, where only gaps are filtered, side by side."""
+        n, length, n_past = len(x), x.shape[1], self.observation.n_past
+        known = past[:, int(past[0].isnan().any(-1).sum()) :]
+        first = known.shape[1]
+        sequences = torch.cat([known, x], 1).double().cpu().numpy()
+        beliefs = self._past_filter.beliefs(list(sequences))
+        windows = torch.cat([past, x], 1).unfold(1, n_past, 1).transpose(-1, -2)  # (n, T + 1, p, D)
+        parts = [(each, first, first + length + 1) for each in beliefs]
+        wide = with_beliefs(windows.flatten(0, 1).double().cpu(), parts).unflatten(0, (n, length + 1)).to(x.device)
+        is_certain = all(each is None or each.steps[-1] < first + length for each in beliefs)
+        return wide[:, :length], windows[:, length] if is_certain else wide[:, length]
+
+    def _narrowed(self, past: Tensor) -> Tensor:
+        """``past (n, p + p²D, D)`` as ``(n, p, D)``, where all of it is known again."""
+        n_past = self.observation.n_past
+        return past if bool(past[:, n_past:].any()) else past[:, :n_past].to(self.dtype)
 
     def widened(self, past: Tensor) -> Tensor:
         """``past (n, p, D)``, all known, as ``(n, p + p²D, D)``; what has this shape already as it is."""
@@ -220,8 +247,8 @@ class HMMCursor:
         """What is known of each of the next k steps when none of those before it is seen, each given that there is one.
 
         ``p(z_T+h | x_1 .. x_T) = p(z_T | x_1 .. x_T) A^h``, and the observations of these states; an autoregression of
-        one state is Gaussian at every step. None where there is no closed form: an autoregression of several states, or
-        one whose past is incomplete.
+        one state is Gaussian at every step, also where values of its past are missing. None where there is no closed
+        form: an autoregression of several states, or one that has read fewer steps than it looks back.
         """
         if self.observation.n_past:
             return self._autoregression_ahead(state, k)
@@ -234,15 +261,13 @@ class HMMCursor:
         return predictions
 
     def _autoregression_ahead(self, state: HMMState, k: int) -> list[Prediction] | None:
-        has_one_state, is_known = len(self.parameters.initial) == 1, state.past.shape[1] == self.observation.n_past
-        if not isinstance(self.observation, AutoregressiveGaussian) or not has_one_state:
-            return None
-        if not is_known or state.past.isnan().any():
+        has_one_state = len(self.parameters.initial) == 1
+        if not isinstance(self.observation, AutoregressiveGaussian) or not has_one_state or state.past.isnan().any():
             return None
         first, mixture = self.distribution(state), GaussianMixture(1, "full", min_covariance=SMALLEST_VARIANCE)
         means, covariances = gaussian_steps(self.observation, self.parameters.table[0], state.past.double(), k)
         zeros = means.new_zeros(len(means), 1)
-        shapes = shape_of_covariance(covariances)
+        shapes = shape_of_covariance(covariances)  # (k, 1 or n, ...)
         tables = [torch.cat([zeros, means[:, h], shapes[h].expand(len(means), -1)], 1) for h in range(k)]
         following = [replace(first, observation=mixture, output_parameters=t.unsqueeze(1), past=None) for t in tables]
         return [first, *following[1:]]
@@ -273,11 +298,12 @@ class HMMCursor:
 def gaussian_steps(
     observation: AutoregressiveGaussian, output_parameters: Tensor, past: Tensor, k: int
 ) -> tuple[Tensor, Tensor]:
-    """Means ``(n, k, D)`` and covariances ``(k, D, D)`` of the k steps after ``past (n, p, D)``, none of them seen.
+    """Means ``(n, k, D)`` and covariances ``(k, 1, D, D)`` of the k steps after ``past (n, p, D)``, none of them seen.
 
     The past enters linearly, so with ``x = A s + c + e`` the mean of a step is ``A E[s] + c`` and its covariance
-    ``A Cov[s] Aᵀ + Σ`` (Lütkepohl 2005, *New introduction to multiple time series analysis*, section 2.2).
-    ``output_parameters (P,)`` are of one state; all is in encoded units.
+    ``A Cov[s] Aᵀ + Σ`` (Lütkepohl 2005, *New introduction to multiple time series analysis*, section 2.2). Of a past
+    with missing values, ``(n, p + p²D, D)``, covariances are ``(k, n, D, D)``. ``output_parameters (P,)`` are of one
+    state; all is in encoded units.
     """
     size = past.shape[-1]
     matrix, intercept, shape, *_ = observation.unpack(output_parameters.double(), size)
@@ -286,7 +312,9 @@ def gaussian_steps(
     else:
         factor = covariance_cholesky(shape, size, observation.min_covariance)
         noise = factor @ factor.mT
-    history, spread = past.flatten(1), past.new_zeros(past[0].numel(), past[0].numel())  # (n, pD), (pD, pD)
+    history, spread = observation.split_past(past)  # (n, pD), (1 or n, pD, pD)
+    if spread is None:
+        spread = history.new_zeros(1, history.shape[1], history.shape[1])
     means, covariances = [], []
     for _ in range(k):
         mean, cross = history @ matrix.mT + intercept, spread @ matrix.mT
@@ -294,6 +322,6 @@ def gaussian_steps(
         means.append(mean)
         covariances.append(0.5 * (covariance + covariance.mT))
         history = torch.cat([history[:, size:], mean], 1)
-        upper = torch.cat([spread[size:, size:], cross[size:]], 1)
-        spread = torch.cat([upper, torch.cat([cross[size:].mT, covariances[-1]], 1)], 0)
+        upper = torch.cat([spread[:, size:, size:], cross[:, size:]], 2)
+        spread = torch.cat([upper, torch.cat([cross[:, size:].mT, covariances[-1]], 2)], 1)
     return torch.stack(means, 1), torch.stack(covariances)

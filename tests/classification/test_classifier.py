@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -239,14 +240,14 @@ def test_whole_clusters_are_held_out_to_count_errors(monkeypatch: pytest.MonkeyP
     X, y = walks()
     speakers = np.arange(len(X)) % 7
     fitted_to: list[set[int]] = []
-    fit = GenerativeClassifier.fit
+    fit = GenerativeClassifier._fit_to
 
     def noted(self: GenerativeClassifier, part: sm.Sequences, *arguments: Any, **options: Any) -> GenerativeClassifier:
         assert part.clusters is not None
         fitted_to.append(set(part.clusters))
         return fit(self, part, *arguments, **options)
 
-    monkeypatch.setattr(GenerativeClassifier, "fit", noted)
+    monkeypatch.setattr(GenerativeClassifier, "_fit_to", noted)
     predicted = GenerativeClassifier(DENSITY).cross_val_predict(sm.Sequences(X, clusters=speakers), y, n_folds=3)
     held_out = [set(range(7)) - each for each in fitted_to]
     assert sorted(speaker for part in held_out for speaker in part) == list(range(7))
@@ -277,3 +278,25 @@ def test_a_label_that_is_missing_is_no_class(missing: Any) -> None:
 def test_labels_of_lists_are_refused() -> None:
     with pytest.raises(ValueError, match="labels are lists of different lengths; pass one word or number"):
         GenerativeClassifier(DENSITY).fit(walks(6)[0], [["a"], ["a", "b"]] * 3)
+
+
+@dataclass(eq=False, repr=False)
+class Warns(sm.NGram):
+    """Warns of every fit, with a number that differs."""
+
+    def _fit(self, train, validation):
+        warnings.warn(f"it has {len(train)} sequences", stacklevel=2)
+        super()._fit(train, validation)
+
+
+@pytest.mark.parametrize("method", ["fit", "cross_val_predict"])
+def test_what_all_fits_warn_of_is_said_once_with_how_many_and_which_labels(method):
+    X, y = [[0, 1, 0], [0, 1], [0, 0, 1], [1, 1], [1, 1, 0], [1, 0, 1, 1], [1]], list("aaabbbb")
+    classifier = sm.GenerativeClassifier(Warns(1), n_folds=3)
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        getattr(classifier, method)(X, y, **({"n_folds": 3} if method == "cross_val_predict" else {}))
+    (one,) = given
+    n = {"fit": 8, "cross_val_predict": 6}[method]
+    assert f" sequences ({n} warnings like this, in {n} fits, of the labels a, b)" in str(one.message)
+    assert one.filename == __file__

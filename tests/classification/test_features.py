@@ -92,9 +92,9 @@ def test_no_reading_of_a_held_out_sequence_is_trained_on(monkeypatch: pytest.Mon
     fitted_to: list[set[float]] = []
     fit, joint = sm.GenerativeClassifier._fitted, sm.GenerativeClassifier._log_joint
 
-    def watch_fit(self: Any, readings: sm.Sequences, index: Any, validation: Any) -> Any:
+    def watch_fit(self: Any, readings: sm.Sequences, *rest: Any) -> Any:
         fitted_to.append({round(float(np.ptp(item) / f), 9) for item in readings for f in (1.0, 2.0)})
-        return fit(self, readings, index, validation)
+        return fit(self, readings, *rest)
 
     def watch_joint(self: Any, models: Any, readings: sm.Sequences) -> Any:
         held.append({round(float(np.ptp(item)), 9) for item in readings})
