@@ -144,7 +144,7 @@ def _smoothed(mean: Tensor, covariance: Tensor, mean_after: Tensor, covariance_a
 
 def _rows(values: Tensor, n: int) -> Tensor:
     """``(m, n D)`` -> ``(m, n, D)``."""
-    rows: Tensor = values.unflatten(-1, (n, -1))  # type: ignore[no-untyped-call]
+    rows: Tensor = values.unflatten(-1, (n, -1))
     return rows
 
 
