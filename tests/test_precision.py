@@ -14,8 +14,8 @@ import seqmodels as sm
 RNG = np.random.default_rng(0)
 FRAMES = [RNG.standard_normal((n, 2)) for n in (12, 5, 9)]
 MODELS = {
-    "hmm": sm.HMM(2, max_iter=2),
-    "hmm-full": sm.HMM(2, observation=sm.GaussianMixture(1, "full"), max_iter=2),
+    "hmm": sm.HMM(2, max_iter=2, dtype="float32"),
+    "hmm-full": sm.HMM(2, observation=sm.GaussianMixture(1, "full"), max_iter=2, dtype="float32"),
     "lstm": sm.LSTM(d_model=8, max_steps=2),
     "transformer": sm.Transformer(d_model=8, n_heads=2, max_steps=2, context=8),
 }

@@ -144,20 +144,21 @@ def _smoothed(mean: Tensor, covariance: Tensor, mean_after: Tensor, covariance_a
 
 def _rows(values: Tensor, n: int) -> Tensor:
     """``(m, n D)`` -> ``(m, n, D)``."""
-    return values.unflatten(-1, (n, -1))
+    rows: Tensor = values.unflatten(-1, (n, -1))
+    return rows
 
 
 def _by_sequence(
     n_sequences: int, gaps: Sequence[tuple[int, int, int]], pasts: Sequence[Tensor]
 ) -> list[Beliefs | None]:
     """Beliefs of each sequence, from ``(sequence, first, stop)`` of each gap and the k-th step of all that have it."""
-    found: list[list[tuple[np.ndarray, Tensor]]] = [[] for _ in range(n_sequences)]
+    parts: list[list[tuple[np.ndarray, Tensor]]] = [[] for _ in range(n_sequences)]
     for row, (i, first, stop) in sorted(enumerate(gaps), key=lambda item: item[1]):
         of_gap = torch.stack([past[row] for past in pasts[: stop - first]])
-        found[i].append((np.arange(first, stop), of_gap))
+        parts[i].append((np.arange(first, stop), of_gap))
     return [
         Beliefs(np.concatenate([s for s, _ in each]), torch.cat([b for _, b in each])) if each else None
-        for each in found
+        for each in parts
     ]
 
 

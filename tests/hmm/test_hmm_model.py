@@ -277,7 +277,7 @@ def test_rows_sum_to_one_with_the_end() -> None:
 
 def test_n_init_keeps_the_best() -> None:
     x = [np.random.default_rng(7).integers(4, size=60)]
-    options: dict[str, Any] = {"max_iter": 15, "length": "given", **OPTIONS}
+    options: dict[str, Any] = {"max_iter": 15, "length": "given", "start": "free", **OPTIONS}
     alone = [HMM(3, n_init=1, random_state=seed, **options).fit(x).history_["objective"].iloc[-1] for seed in range(5)]
     assert len(set(alone)) > 1
     together = HMM(3, n_init=5, **options).fit(x)

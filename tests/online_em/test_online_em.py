@@ -206,7 +206,7 @@ def test_auto_learns_where_sequences_differ_and_not_where_they_are_alike() -> No
         level = spread * rng.normal(size=(2, 1))
         return level[(rng.random(120) < 0.1).cumsum() % 2] + rng.normal(size=(120, 1))
 
-    hmm = sm.HMM(1, n_init=1, max_iter=2)
+    hmm = sm.HMM(1, n_init=1, max_iter=2, dtype="float32")  # as OnlineEM computes
     for spread, learns in ((4.0, True), (0.0, False)):
         train = [series(seed, spread) for seed in range(10)]
         model = sm.OnlineEM(hmm, segment=15, decay=0.0).fit(train)

@@ -80,7 +80,8 @@ def differentiable_stationary(transition: Tensor) -> Tensor:
     """``(K,)`` the stationary distribution as a function that gradients go through; rows sum to one."""
     k = len(transition)
     system = torch.eye(k, dtype=transition.dtype, device=transition.device) - transition + 1.0 / k
-    return torch.linalg.solve(system.T, torch.full_like(transition[0], 1.0 / k))
+    stationary: Tensor = torch.linalg.solve(system.T, torch.full_like(transition[0], 1.0 / k))
+    return stationary
 
 
 def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Tensor) -> Tensor:

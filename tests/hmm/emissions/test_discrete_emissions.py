@@ -246,7 +246,7 @@ def test_a_starts_bits_are_possible_wherever_they_were_seen() -> None:
 @pytest.mark.parametrize("n_iter", [1, 10])
 def test_poisson_em_is_hmmlearns(n_iter: int) -> None:
     x = data(Poisson())
-    our = HMM(2, observation=Poisson(), dtype="float64", tol=0.0, max_iter=0, n_init=1).fit(x)
+    our = HMM(2, observation=Poisson(), start="free", tol=0.0, max_iter=0, n_init=1).fit(x)
     their = hmmlearn.hmm.PoissonHMM(
         2, init_params="", n_iter=n_iter, tol=-np.inf, lambdas_prior=0.0, lambdas_weight=0.0
     )
