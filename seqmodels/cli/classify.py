@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -137,7 +138,9 @@ def _labelled_data(path: str, options: ReadOptions) -> Dataset:
 
 
 def _read_labelled(path: str, data: Dataset) -> Sequences:
-    X, _ = data.read()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* sequences have no label")  # which is refused here
+        X, _ = data.read()
     if X.labels is None:
         raise ValueError(
             f"{path} has no labels; name their column with --label, or put the files of a label into a folder of its "
