@@ -77,9 +77,9 @@ def classify(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        check_outputs(models={"--save": save}, texts={"--out": out}, pictures={"--plot": plot}, inputs=(model, *files))
         if save is not None and save.suffix != SAVED:
             raise ValueError(f"--save is {save}; its name should end in {SAVED}")
+        check_outputs(models={"--save": save}, texts={"--out": out}, pictures={"--plot": plot}, inputs=(model, *files))
         if folds == 1:
             raise ValueError("--folds is 1, which leaves nothing to fit to; pass at least 2, or 0 to hold out nothing")
         is_saved = Path(model).suffix == SAVED or Path(model).is_file()
