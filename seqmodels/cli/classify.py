@@ -77,7 +77,7 @@ def classify(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        if save is not None and save.suffix != SAVED:
+        if save is not None and not save.is_dir() and save.suffix != SAVED:
             raise ValueError(f"--save is {save}; its name should end in {SAVED}")
         check_outputs(models={"--save": save}, texts={"--out": out}, pictures={"--plot": plot}, inputs=(model, *files))
         if folds == 1:
