@@ -288,6 +288,8 @@ def recordings() -> Iterator[Malformed]:
     good = wav()
     yield case("x.wav", "as it should be", good, "right")
     yield case("x.wav", "notes after its samples", wav(after=b"LIST" + struct.pack("<I", 4) + b"INFO"), "right")
+    odd = b"note" + struct.pack("<I", 5) + b"abcde\0" + b"fact" + struct.pack("<I", 4) + bytes(4)
+    yield case("x.wav", "notes of an odd length after its samples", wav(after=odd), "right")
     yield case("x.wav", "cut off", good[:-200])
     yield case("x.wav", "cut off within a frame", good[:-201])
     yield case("x.wav", "cut off in its header", good[:40])

@@ -63,6 +63,9 @@ def test_what_unpacks_to_far_more_than_the_file_is_refused(tmp_path: Path, monke
     monkeypatch.setattr(contents, "UNPACKED_ANYHOW", 1 << 20)
     assert read(tmp_path / "a.txt.gz").n_units.tolist() == [1 << 19]
     assert read(tmp_path / "a.npz").n_units.tolist() == [1 << 16]
+    monkeypatch.setattr(contents, "UNPACKED_ANYHOW", 1)
+    monkeypatch.setattr(contents, "UNPACKED_RATIO", 2000)  # more than deflate has
+    assert read(tmp_path / "a.txt.gz").n_units.tolist() == [1 << 19]
 
 
 def test_what_is_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
