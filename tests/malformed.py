@@ -456,6 +456,7 @@ def tables() -> Iterator[Malformed]:
     yield case("x.csv", "lines with more cells than the header", "a,b\nx,1,2\ny,4,5\n")
     yield case("x.csv", "a quote without an end", 'a,b\n1,2\n3,"4\n5,6\n')
     yield case("x.csv", "a word among numbers", "a\n1.5\n2.5x\n3.5\n4.5\n")
+    yield case("x.csv", "a word beside one number", "a\n1.5\nx\n")
     yield case("x.csv", "a word in one of two columns", "a,b\n1.5,1\n2.5x,2\n3.5,4\n", "warned")
     yield case("x.csv", "a number of 5,000 digits", f"a\n{'9' * 5000}\n2\n3\n")
     yield case("x.csv", "a number of 400 digits", f"a\n{'9' * 400}\n2\n3\n")

@@ -15,7 +15,7 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.data import contents, read, tables
-from tests.malformed import PARTS, X, npy, npz, outcome, wav
+from tests.malformed import PARTS, X, midi, npy, npz, outcome, wav
 
 LONGEST = 20  # seconds, of all files of a part
 
@@ -138,3 +138,6 @@ def test_a_time_of_a_piece_that_is_damaged_is_named(tmp_path: Path) -> None:
     for steps in (0.5, float("nan"), "4"):
         with pytest.raises(ValueError, match=r"steps_per_beat is .*; pass a whole number, at least 1"):
             sm.data.midi(tmp_path / "a.mid", steps_per_beat=steps)  # type: ignore[arg-type]
+    (tmp_path / "a.mid").write_bytes(midi(b"\x00\x90\x3c\x40\x90\x80\x00\x80\x3c\x00"))  # 2^18 beats
+    with pytest.raises(ValueError, match=r"a.mid says that a note sounds until beat 262,144 or later, but a piece has"):
+        read(tmp_path / "a.mid")
