@@ -106,6 +106,7 @@ BAD = [
     (f"{CHOOSE} --folds 1", "folds is 1; pass at least 2"),
     (f"{CHOOSE} --plot a.txt", "--plot is a.txt; its name should end in .png"),
     (f"{CHOOSE} --out a.csv --plot a.png --save a.png", "--save is a.png, but what is written is a model"),
+    (f"{CHOOSE} --out a --save a", "--save and --out are one file, a; pass two names"),
     (f"{COMPARE} --models ,", "--models is ',', which names none"),
     (f"{COMPARE} --models hmm,nothing", "there is no model 'nothing'; choose from"),
     (f"{COMPARE} --jobs 0", "--jobs is 0; pass how many fits at a time"),
