@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Item", "Kind", "Sequences", "as_sequences", "symbols_of_all"]
+MANY_COLUMNS = 100  # of a frame, from which on they are taken together
 MAX_ROWS_SHOWN, MAX_CHARACTERS_SHOWN = 10, 60  # of sequences in a notebook
 PAST_OF_TEST = 10_000  # steps before the tail of a single series that it keeps
 # The shapes of ``profile`` in words.
@@ -791,8 +792,8 @@ def _steps_of(group: pd.DataFrame, columns: Sequence[str] | str) -> np.ndarray:
     """The rows of one sequence as an item: what is missing in a column of numbers is NaN."""
     if isinstance(columns, str):
         return group[columns].to_numpy()
-    if all(dtype.kind in "iufb" for dtype in group.dtypes.loc[columns]):
-        return group[columns].to_numpy(dtype=np.float64)
+    if len(columns) >= MANY_COLUMNS and all(dtype.kind in "iufb" for dtype in group[list(columns)].dtypes):
+        return group[list(columns)].to_numpy(dtype=np.float64, na_value=np.nan)
     return np.stack([_numbers_of(group[column]) for column in columns], axis=1)
 
 

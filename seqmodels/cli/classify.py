@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,9 +77,9 @@ def classify(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        check_outputs(models={"--save": save}, texts={"--out": out}, pictures={"--plot": plot}, inputs=(model, *files))
-        if save is not None and save.suffix != SAVED:
+        if save is not None and not save.is_dir() and save.suffix != SAVED:
             raise ValueError(f"--save is {save}; its name should end in {SAVED}")
+        check_outputs(models={"--save": save}, texts={"--out": out}, pictures={"--plot": plot}, inputs=(model, *files))
         if folds == 1:
             raise ValueError("--folds is 1, which leaves nothing to fit to; pass at least 2, or 0 to hold out nothing")
         is_saved = Path(model).suffix == SAVED or Path(model).is_file()
@@ -137,7 +138,9 @@ def _labelled_data(path: str, options: ReadOptions) -> Dataset:
 
 
 def _read_labelled(path: str, data: Dataset) -> Sequences:
-    X, _ = data.read()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* sequences have no label")  # which is refused here
+        X, _ = data.read()
     if X.labels is None:
         raise ValueError(
             f"{path} has no labels; name their column with --label, or put the files of a label into a folder of its "

@@ -73,5 +73,8 @@ def _levels(quantiles: str) -> list[float]:
         levels = [float(level) for level in quantiles.split(",")]
     except ValueError:
         levels = []
-    if not levels or not all(0 < level < 1 for level in levels):
-        raise ValueError(f"--quantiles is {quantiles!r}; pass numbers with commas between, as 0.05,0.5,0.95") from None
+    if not levels or not all(0 < level < 1 for level in levels) or sorted(set(levels)) != levels:
+        raise ValueError(
+            f"--quantiles is {quantiles!r}; pass increasing numbers between 0 and 1, separated by commas: 0.05,0.5,0.95"
+        )
+    return levels

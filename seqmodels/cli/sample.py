@@ -97,9 +97,9 @@ def _check_out(
     saved: SavedModel[SequenceModel], out: Path | None, model: str, prefix: str | None, sample_rate: int | None
 ) -> None:
     """Raise ``ValueError`` for a file whose name says something else than what is drawn."""
-    space = saved.model.measure_.space
-    if sample_rate is not None and space != "vectors":
-        raise ValueError(f"--sample-rate is of sounds, but {model} is a model of {space}; leave it out")
+    unit = saved.model.measure_.unit
+    if sample_rate is not None and unit != "frame":
+        raise ValueError(f"--sample-rate is of sounds, but {model} is a model of {unit}s; leave it out")
     if out is None:
         return
     ending = out.suffix.lower()
@@ -107,8 +107,8 @@ def _check_out(
         if ending not in (SOUND, FRAMES):
             raise ValueError(f"--out is {out}; of sounds its name should end in {SOUND}, of their frames in {FRAMES}")
     elif ending in NO_TEXT:
-        what = {"text": "text", "symbols": "symbols, as a CSV"}.get(space, "vectors, as a CSV")
-        way_out = "; of cepstra pass --sample-rate too" if ending == SOUND and space == "vectors" else ""
+        what = "text" if unit == "byte" else f"{unit}s, as a CSV"
+        way_out = "; of cepstra pass --sample-rate too" if ending == SOUND and unit == "frame" else ""
         raise ValueError(f"--out is {out}, but what is drawn is {what}; pass another name{way_out}")
     is_sound = ending == SOUND
     check_outputs(

@@ -15,7 +15,7 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.data import contents, read, tables
-from tests.malformed import PARTS, X, npy, npz, outcome, wav
+from tests.malformed import PARTS, X, midi, npy, npz, outcome, wav
 
 LONGEST = 20  # seconds, of all files of a part
 
@@ -63,6 +63,9 @@ def test_what_unpacks_to_far_more_than_the_file_is_refused(tmp_path: Path, monke
     monkeypatch.setattr(contents, "UNPACKED_ANYHOW", 1 << 20)
     assert read(tmp_path / "a.txt.gz").n_units.tolist() == [1 << 19]
     assert read(tmp_path / "a.npz").n_units.tolist() == [1 << 16]
+    monkeypatch.setattr(contents, "UNPACKED_ANYHOW", 1)
+    monkeypatch.setattr(contents, "UNPACKED_RATIO", 2000)  # more than deflate has
+    assert read(tmp_path / "a.txt.gz").n_units.tolist() == [1 << 19]
 
 
 def test_what_is_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,3 +138,6 @@ def test_a_time_of_a_piece_that_is_damaged_is_named(tmp_path: Path) -> None:
     for steps in (0.5, float("nan"), "4"):
         with pytest.raises(ValueError, match=r"steps_per_beat is .*; pass a whole number, at least 1"):
             sm.data.midi(tmp_path / "a.mid", steps_per_beat=steps)  # type: ignore[arg-type]
+    (tmp_path / "a.mid").write_bytes(midi(b"\x00\x90\x3c\x40\x90\x80\x00\x80\x3c\x00"))  # 2^18 beats
+    with pytest.raises(ValueError, match=r"a.mid says that a note sounds until beat 262,144 or later, but a piece has"):
+        read(tmp_path / "a.mid")

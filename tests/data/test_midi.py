@@ -87,3 +87,8 @@ def test_without_mido_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "mido", None)
     with pytest.raises(ImportError, match=r"seqmodels\[music\]"):
         sm.data.midi(tmp_path / "a.mid")
+
+
+def test_a_time_halfway_between_two_steps_is_of_the_later(tmp_path: Path) -> None:
+    notes = [("note_on", 60, 64, TICKS // 8), ("note_off", 60, 0, TICKS // 4)]  # from step 0.5 to 1.5
+    assert sounding(sm.data.midi(write(tmp_path / "a.mid", notes))[0]) == [[], ["C4"]]
