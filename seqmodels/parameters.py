@@ -155,17 +155,26 @@ def _types_of_constructor(cls: Any) -> dict[str, Any]:
     return {} if "__dataclass_fields__" in vars(owner) else get_type_hints(owner.__init__)
 
 
-def check_argument(cls: type, name: str, value: Any, *, any_number: bool = False) -> None:
-    """Raise ``ValueError`` unless ``cls`` is constructed with an argument ``name`` whose annotation admits ``value``.
+def check_argument(cls: type, name: str, value: Any) -> None:
+    """Raise ``ValueError`` unless ``cls`` has an argument ``name`` of its constructor whose annotation admits it."""
+    _check_admitted(cls, name, [value])
 
-    ``any_number``: or the same number as another type, for what is called takes 1 or 2 for True and 3.0 for 3.
-    """
+
+def checked_argument(cls: type, name: str, value: Any) -> Any:
+    """The value, as ``check_argument``, or the same number as another type: what is called once took 1 for True."""
+    return _check_admitted(cls, name, [value, *_same_number(value)])
+
+
+def _check_admitted(cls: type, name: str, values: list[Any]) -> Any:
+    """The first of the values that the annotation admits."""
     known = argument_names(cls)
     if name not in known:
         raise ValueError(f"{cls.__name__} has no parameter {name!r}; it has {', '.join(known)}")
     hint = argument_types(cls).get(name, Any)
-    if not (admits(hint, value) or (any_number and any(admits(hint, number) for number in _same_number(value)))):
-        raise ValueError(f"{name} of {cls.__name__} is {_shortened(value)}; pass {in_words(hint)}")
+    for value in values:
+        if admits(hint, value):
+            return value
+    raise ValueError(f"{name} of {cls.__name__} is {_shortened(values[0])}; pass {in_words(hint)}")
 
 
 @dataclass(frozen=True)
@@ -195,6 +204,15 @@ def refuse_wrong_arguments(thing: Configurable) -> None:
     wrong = wrong_argument(thing)
     if wrong is not None:
         raise ValueError(str(wrong))
+
+
+def check_range(thing: Configurable, name: str, low: float, high: float, *, may_be_low: bool = True) -> None:
+    """Raise ``ValueError`` unless an argument is from ``low``, or above it, up to ``high``, and finite."""
+    value = getattr(thing, name)
+    if not ((low <= value if may_be_low else low < value) and value <= high and value < np.inf):
+        from_low = f"from {low:g} on" if may_be_low else f"above {low:g}"
+        to_high = "and finite" if high == np.inf else f"and at most {high:g}"
+        raise ValueError(f"{name} is {value}; pass a number {from_low}, {to_high}")
 
 
 def _wrong_arguments(thing: Configurable, of: str) -> Iterator[WrongArgument]:
