@@ -176,9 +176,9 @@ def _check_read(model: SequenceModel) -> None:
     said = model.measure_
     setting = Setting.from_fitted(model.encoding_, model.observation_, said.length, said.conditional)
     for name in ("space", "unit"):
-        expected, found = getattr(setting.measure, name), getattr(said, name)
-        if expected != found:
-            raise ValueError(f"its measure has the {name} {found!r}, but the model reads what has {expected!r}")
+        expected, stated = getattr(setting.measure, name), getattr(said, name)
+        if expected != stated:
+            raise ValueError(f"its measure has the {name} {stated!r}, but the model reads what has {expected!r}")
 
 
 def _of(kind: type, thing: Any) -> Any:

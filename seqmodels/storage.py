@@ -386,9 +386,9 @@ def part(name: str) -> Iterator[None]:
 def part_of(content: Any, name: str, kind: type | tuple[type, ...] = dict) -> Any:
     """What a file's content has under a name; ``MalformedPartError`` unless it is of this kind."""
     if not isinstance(content, dict) or not isinstance(content.get(name), kind):
-        found = f"{content[name]!r:.100}" if isinstance(content, dict) and name in content else "not there"
+        stated = f"{content[name]!r:.100}" if isinstance(content, dict) and name in content else "not there"
         words = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
-        raise MalformedPartError(name, f"it is {found}, and should be a {words}")
+        raise MalformedPartError(name, f"it is {stated}, and should be a {words}")
     return content[name]
 
 
