@@ -17,7 +17,7 @@ from seqmodels import distributed
 from seqmodels.encodings import Encoding
 from seqmodels.fingerprint import check_processes_agree
 from seqmodels.observations import Observation
-from seqmodels.parameters import shown, undone_on_failure, wrong_argument
+from seqmodels.parameters import in_one_line, undone_on_failure, wrong_argument
 from seqmodels.precision import check_device, check_device_is_here
 from seqmodels.preparation import Data, Example, Setting, Sources, TargetLengths, choose_sources, hold_out
 from seqmodels.tagging import check_aligned, check_choices, check_has_targets
@@ -118,12 +118,16 @@ def check_arguments(model: SequenceModel) -> None:
     """
     for name, choices in (("length", ("auto", "given", "stop")), ("dtype", model._dtypes)):
         if getattr(model, name) not in choices:
-            raise ValueError(f"{name} is {shown(getattr(model, name))}; pass one of {', '.join(map(repr, choices))}")
+            raise ValueError(
+                f"{name} is {in_one_line(getattr(model, name))}; pass one of {', '.join(map(repr, choices))}"
+            )
     check_device(model.device)
     check_device_is_here(model.device)
     seed = model.random_state
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**63:
-        raise ValueError(f"random_state is {shown(seed)}; pass an integer from 0 on, which seeds all that is random")
+        raise ValueError(
+            f"random_state is {in_one_line(seed)}; pass an integer from 0 on, which seeds all that is random"
+        )
     for name, kind, example in (
         ("encoding", Encoding, "Characters()"),
         ("source_encoding", Encoding, "Characters()"),
@@ -131,7 +135,7 @@ def check_arguments(model: SequenceModel) -> None:
     ):
         choice = getattr(model, name)
         if choice != "auto" and not isinstance(choice, kind):
-            raise ValueError(f"{name} is {shown(choice)}; pass 'auto' or an object such as {example}")
+            raise ValueError(f"{name} is {in_one_line(choice)}; pass 'auto' or an object such as {example}")
     if model._is_tagger:
         check_choices(type(model).__name__, model.length, model.ignore_source)
     wrong = wrong_argument(model)

@@ -35,6 +35,9 @@ from seqmodels.model import SequenceModel
 from seqmodels.neural import MaskedTransformer
 from seqmodels.observations import Observation
 from seqmodels.parameters import Configurable, check_argument
+from seqmodels.precision import DTYPES, check_device
+from seqmodels.preparation import Setting
+from seqmodels.storage import MALFORMED, part, part_of
 from seqmodels.training import callbacks
 
 # A class is known to ``load`` by being a public name of one of these, and in no other way.
@@ -57,9 +60,6 @@ PACKAGES = (
     ppm,
     training,
 )
-
-# What Python raises where content is not of the kind that a saved model has: a list for a dictionary, no such name, ...
-MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError)
 
 
 def _public_classes() -> dict[str, type]:
@@ -100,29 +100,85 @@ def errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def restored_model(content: dict[str, Any], known: Mapping[str, type]) -> Any:
-    """The model of this content, of classes that are known by name; raises ``ValueError`` or any of ``MALFORMED``."""
-    model = storage.build(content["model"], known)
+    """The model of this content, of classes that are known by name; ``ValueError``, naming the part, if malformed."""
+    model = _built(content, "model", known)
     if isinstance(model, GenerativeClassifier):
-        return model._load(content, [restored_model(part, known) for part in content["models"].values()])
+        models = list(_members(part_of(content, "models"), known, "models").values())
+        with part("classes, priors or temperature"):
+            return model._load(content, models)
     if not isinstance(model, SequenceModel | MaskedTransformer):
         raise ValueError(f"the file holds a {type(model).__name__}, which is no model")
-    encoding = _of(Encoding, storage.build(content["encoding"], known))
-    observation = _of(Observation, storage.build(content["observation"], known))
+    check_device(model.device)
+    if model.dtype not in DTYPES:
+        raise ValueError(f"its dtype is {model.dtype!r}; there are {', '.join(map(repr, DTYPES))}")
+    encoding = _of(Encoding, _built(content, "encoding", known))
+    part_of(content["encoding"], "state")
+    observation = _of(Observation, _built(content, "observation", known))
     _check_fit(content)
     if (observation.emits == "vectors") != (encoding.reads == "vectors"):
         raise ValueError(
             f"the observation {observation!r} emits {observation.emits}, but {encoding!r} reads {encoding.reads}"
         )
+    part_of(content, "state")
     if not isinstance(model, SequenceModel):
-        return model._load(content, encoding, observation)
-    for name, value in content["measure"].items():
+        with part("state"):
+            return model._load(content, encoding, observation)
+    _check_measure(part_of(content, "measure"))
+    has_sources = content.get("source_encoding") is not None
+    sources = _of(Encoding, _built(content, "source_encoding", known)) if has_sources else None
+    members = _members(part_of({"members": {}} | content, "members"), known, "members")
+    for name, member in members.items():
+        _of(SequenceModel, member)
+        _check_class(member, model, name)
+    with part("state"):
+        model._load(content, encoding, observation, sources, members)
+    _check_read(model)
+    return model
+
+
+def _built(content: Any, name: str, known: Mapping[str, type]) -> Any:
+    """What is described under this name."""
+    description = part_of(content, name)
+    with part(name):
+        return storage.build(description, known)
+
+
+def _members(contents: Mapping[str, Any], known: Mapping[str, type], name: str) -> dict[str, Any]:
+    members = {}
+    for key, content in contents.items():
+        with part(f"{name}/{key}"):
+            members[key] = restored_model(content, known)
+    return members
+
+
+def _check_class(member: SequenceModel, model: SequenceModel, name: str) -> None:
+    """Raise ``ValueError`` for a fitted member that is not of the class of the model that it was cloned from."""
+    params = model.get_params(deep=False)
+    several = params.get("models", [])
+    unfitted = several[int(name)] if name.isdigit() and int(name) < len(several) else params.get(name)
+    if isinstance(unfitted, SequenceModel) and type(unfitted) is not type(member):
+        raise ValueError(
+            f"its member {name!r} is a {type(member).__name__}, but the {type(model).__name__} is made of a "
+            f"{type(unfitted).__name__} there"
+        )
+
+
+def _check_measure(measure: dict[str, Any]) -> None:
+    for name, value in measure.items():
         check_argument(Measure, name, value)
-    sources = content.get("source_encoding")
-    sources = None if sources is None else _of(Encoding, storage.build(sources, known))
-    members = {
-        name: _of(SequenceModel, restored_model(part, known)) for name, part in content.get("members", {}).items()
-    }
-    return model._load(content, encoding, observation, sources, members)
+    with part("measure"):
+        Measure(**measure)
+
+
+def _check_read(model: SequenceModel) -> None:
+    """Raise ``ValueError`` for an observation that cannot be, and for a measure of other data than the model reads."""
+    model.observation_.check(model.encoding_.size)
+    said = model.measure_
+    setting = Setting.from_fitted(model.encoding_, model.observation_, said.length, said.conditional)
+    for name in ("space", "unit"):
+        expected, stated = getattr(setting.measure, name), getattr(said, name)
+        if expected != stated:
+            raise ValueError(f"its measure has the {name} {stated!r}, but the model reads what has {expected!r}")
 
 
 def _of(kind: type, thing: Any) -> Any:
@@ -133,6 +189,8 @@ def _of(kind: type, thing: Any) -> Any:
 
 def _check_fit(content: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` unless what is said of the fit is of the right types."""
+    for name, kind in (("history", dict), ("converged", bool), ("fit_seconds", (int, float))):
+        part_of(content, name, kind)
     history = content["history"]
     columns: list[Any] = list(history.values()) if isinstance(history, dict) else [None]
     if not all(isinstance(column, list) and all(type(x) in (int, float) for x in column) for column in columns):

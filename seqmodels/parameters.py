@@ -72,14 +72,14 @@ class Configurable:
             if field.default_factory is not MISSING:
                 defaults[field.name] = field.default_factory()
         params = self.get_params(deep=False).items()
-        changed = [f"{name}={shown(value)}" for name, value in params if not _same(value, defaults[name])]
+        changed = [f"{name}={in_one_line(value)}" for name, value in params if not _same(value, defaults[name])]
         return f"{type(self).__name__}({', '.join(changed)})"
 
 
-def shown(value: Any) -> str:
+def in_one_line(value: Any) -> str:
     """The ``repr`` of a value in one line; of one that takes many, such as a network's of all layers, only its class.
 
-    >>> print(shown(np.eye(2)), shown(np.zeros((50, 50))))
+    >>> print(in_one_line(np.eye(2)), in_one_line(np.zeros((50, 50))))
     array([[1., 0.], [0., 1.]]) ndarray(...)
     """
     text = repr(value)
@@ -155,17 +155,26 @@ def _types_of_constructor(cls: Any) -> dict[str, Any]:
     return {} if "__dataclass_fields__" in vars(owner) else get_type_hints(owner.__init__)
 
 
-def check_argument(cls: type, name: str, value: Any, *, any_number: bool = False) -> None:
-    """Raise ``ValueError`` unless ``cls`` is constructed with an argument ``name`` whose annotation admits ``value``.
+def check_argument(cls: type, name: str, value: Any) -> None:
+    """Raise ``ValueError`` unless ``cls`` has an argument ``name`` of its constructor whose annotation admits it."""
+    _check_admitted(cls, name, [value])
 
-    ``any_number``: or the same number as another type, for what is called takes 1 or 2 for True and 3.0 for 3.
-    """
+
+def checked_argument(cls: type, name: str, value: Any) -> Any:
+    """The value, as ``check_argument``, or the same number as another type: what is called once took 1 for True."""
+    return _check_admitted(cls, name, [value, *_same_number(value)])
+
+
+def _check_admitted(cls: type, name: str, values: list[Any]) -> Any:
+    """The first of the values that the annotation admits."""
     known = argument_names(cls)
     if name not in known:
         raise ValueError(f"{cls.__name__} has no parameter {name!r}; it has {', '.join(known)}")
     hint = argument_types(cls).get(name, Any)
-    if not (admits(hint, value) or (any_number and any(admits(hint, number) for number in _same_number(value)))):
-        raise ValueError(f"{name} of {cls.__name__} is {_shortened(value)}; pass {in_words(hint)}")
+    for value in values:
+        if admits(hint, value):
+            return value
+    raise ValueError(f"{name} of {cls.__name__} is {_shortened(values[0])}; pass {in_words(hint)}")
 
 
 @dataclass(frozen=True)
@@ -197,8 +206,17 @@ def refuse_wrong_arguments(thing: Configurable) -> None:
         raise ValueError(str(wrong))
 
 
+def check_range(thing: Configurable, name: str, low: float, high: float, *, may_be_low: bool = True) -> None:
+    """Raise ``ValueError`` unless an argument is from ``low``, or above it, up to ``high``, and finite."""
+    value = getattr(thing, name)
+    if not ((low <= value if may_be_low else low < value) and value <= high and value < np.inf):
+        from_low = f"from {low:g} on" if may_be_low else f"above {low:g}"
+        to_high = "and finite" if high == np.inf else f"and at most {high:g}"
+        raise ValueError(f"{name} is {value}; pass a number {from_low}, {to_high}")
+
+
 def _wrong_arguments(thing: Configurable, of: str) -> Iterator[WrongArgument]:
-    hints = _known_types(type(thing))
+    hints = _known_types(type(thing))  # type: ignore[arg-type]
     for name, value in thing.get_params(deep=False).items():
         if not admits(hints.get(name, Any), _plain(value)):
             yield WrongArgument(name, of, value, hints[name])
@@ -224,7 +242,7 @@ def check_options(function: Callable[..., Any], **options: Any) -> None:
     >>> repeat(2, "left")
     Traceback (most recent call last):
     ...
-    ValueError: how is 'left'; pass "up", "down"
+    ValueError: how is 'left'; pass "up" or "down"
     """
     hints = _option_types(function)
     for name, value in options.items():
@@ -260,7 +278,7 @@ def _same_number(value: Any) -> list[bool | int | float]:
 
 
 def _shortened(value: Any) -> str:
-    text = shown(value)
+    text = in_one_line(value)
     return text if len(text) < MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
@@ -305,7 +323,8 @@ def in_words(hint: Any) -> str:
     >>> in_words(int | Literal["auto"] | None)
     'an integer, "auto" or none'
     """
-    options = [_word(option) for option in (get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))]
+    hints = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    options = [word for option in hints for word in _words(option)]
     return options[0] if len(options) == 1 else f"{', '.join(options[:-1])} or {options[-1]}"
 
 
@@ -313,9 +332,13 @@ WORDS = {int: "an integer", float: "a number", str: "a word", bool: "true or fal
 PLURALS = {int: "integers", float: "numbers", str: "words"}
 
 
-def _word(hint: Any) -> str:
+def _words(hint: Any) -> list[str]:
     if get_origin(hint) is Literal:
-        return ", ".join("none" if choice is None else f'"{choice}"' for choice in get_args(hint))
+        return ["none" if choice is None else f'"{choice}"' for choice in get_args(hint)]
+    return [_word(hint)]
+
+
+def _word(hint: Any) -> str:
     if hint in WORDS:
         return WORDS[hint]
     kind = get_origin(hint) or hint

@@ -32,7 +32,7 @@ def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Any:
 def restored(content: dict[str, Any], path: str | os.PathLike[str], classes: Iterable[type] = ()) -> Any:
     """What ``storage.read`` found in a file; ``ValueError``, naming the file, where it is malformed."""
     with loading.errors_of(path):
-        has_threshold = content["model"]["class"] == "Anomalies"
+        has_threshold = storage.part_of(storage.part_of(content, "model"), "class", str) == "Anomalies"
     if not has_threshold:
         return loading.restored(content, path, classes)
     from seqmodels.anomalies import Anomalies  # which needs the evaluation, models do not

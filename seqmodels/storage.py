@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.files import replaced
-from seqmodels.parameters import Configurable, check_argument
+from seqmodels.parameters import Configurable, checked_argument
 from seqmodels.version import __version__
 
 FORMAT = 2
@@ -358,6 +358,40 @@ def given_classes(classes: Iterable[type]) -> dict[str, type]:
     return table
 
 
+# What Python raises where content is not of the kind that a saved model has: a list for a dictionary, no such name, ...
+MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError)
+
+
+class MalformedPartError(ValueError):
+    """Content of a file that is of another kind than what a saved model has in that place."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"its {place!r} is not what a saved model has there: {why}")
+        self.place, self.why = place, why
+
+
+@contextmanager
+def part(name: str) -> Iterator[None]:
+    """Context in which what is raised for malformed content says that it is that of this part, after outer ones."""
+    try:
+        yield
+    except MalformedPartError as error:
+        raise MalformedPartError(f"{name}/{error.place}", error.why) from error
+    except KeyError as error:
+        raise MalformedPartError(name, f"there is no {error}") from error
+    except MALFORMED as error:
+        raise MalformedPartError(name, f"{type(error).__name__}: {error}"[:300]) from error
+
+
+def part_of(content: Any, name: str, kind: type | tuple[type, ...] = dict) -> Any:
+    """What a file's content has under a name; ``MalformedPartError`` unless it is of this kind."""
+    if not isinstance(content, dict) or not isinstance(content.get(name), kind):
+        stated = f"{content[name]!r:.100}" if isinstance(content, dict) and name in content else "not there"
+        words = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
+        raise MalformedPartError(name, f"it is {stated}, and should be a {words}")
+    return content[name]
+
+
 def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     """The configurable that ``describe`` described, from a closed table of classes; nothing is imported by its name.
 
@@ -370,14 +404,17 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     Raises:
         ValueError: an unknown class or hyperparameter, or a value of another type than the hyperparameter's.
     """
-    cls = _class_named(description["class"], classes)
+    cls = _class_named(part_of(description, "class", str), classes)
     if not issubclass(cls, Configurable):
         raise ValueError(f"the file holds a {cls.__name__}, which has no hyperparameters")
-    kept = {k: v for k, v in description["params"].items() if k not in ARGUMENTS_OF_FIT}
-    params = {cls._renamed.get(k, k): _built(v, classes) for k, v in kept.items()}
-    for key, value in params.items():
-        check_argument(cls, key, value, any_number=True)
-    return cls(**params)
+    kept = {k: v for k, v in part_of(description, "params").items() if k not in ARGUMENTS_OF_FIT}
+    params = {}
+    for key, value in kept.items():
+        with part(key):
+            name = cls._renamed.get(key, key)
+            params[name] = checked_argument(cls, name, _built(value, classes))
+    with part("params"):
+        return cls(**params)
 
 
 def _class_named(name: str, classes: Mapping[str, type]) -> type:

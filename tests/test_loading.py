@@ -18,9 +18,11 @@ from seqmodels.loading import CLASSES, MODELS, PUBLIC
 from seqmodels.observations import Categorical
 from seqmodels.parameters import Configurable
 from seqmodels.training import AdamW
+from tests.faults import files_altered
 
 X = [np.array([0, 1, 2, 1]), np.array([2, 0]), np.array([1, 1, 0])]
 SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 2, "batch_size": 2}
+FIXTURES = Path(__file__).parent / "fixtures"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -172,3 +174,62 @@ def test_load_knows_every_class_that_a_model_is_made_of() -> None:
     made_of = {c for c in leaves if not c.__module__.startswith(elsewhere)}
     assert {c.__name__ for c in made_of - set(CLASSES.values())} == set()
     assert {sm.HMM, sm.NGram, sm.GRU, sm.MaskedTransformer} <= set(MODELS)
+
+
+def altered_file(folder: str, name: str, place: str, value: Any, path: Path) -> None:
+    content = storage.read(FIXTURES / folder / f"{name}.safetensors")
+    storage.write(path, files_altered.altered(content, tuple(place.split("/")), value))
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "place", "value", "message"),
+    [
+        ("0.1.0", "hmm-diag", "model/params/device", "x", "device is 'x'"),
+        ("0.1.0", "hmm-diag", "model/params/device", "meta", "device is 'meta'"),
+        ("0.1.0", "masked", "model/params/device", "x", "device is 'x'"),
+        ("0.1.0", "masked", "model/params/dtype", "x", "its dtype is 'x'"),
+        (
+            "0.1.0",
+            "ngram",
+            "measure/space",
+            "R^2",
+            "the space 'R\\^2', but the model reads what has 'text'",
+        ),
+        ("0.1.0", "ngram", "measure/unit", "frame", "its measure has the unit 'frame'"),
+        ("0.1.0", "hmm-diag", "observation/params/min_covariance", -1, "min_covariance is -1"),
+        ("0.1.0", "hmm-diag", "model/class", 5, "its 'class' is not what a saved model has there: it is 5"),
+        ("0.1.0", "hmm-diag", "observation/params", [], "its 'observation/params' is not what"),
+        ("0.1.0", "hmm-diag", "encoding/state", None, "its 'state' is not what"),
+        ("0.1.0", "hmm-diag", "state", {}, "an HMM has initial, table, transition, but the file has"),
+        ("0.1.0", "classifier-hmm", "temperature", [], "its 'classes, priors or temperature' is not what"),
+        ("0.1.0", "classifier-ngram", "models", [], "its 'models' is not what"),
+        ("next", "mixture-static", "members/1/state", 5, "its 'members/1/state' is not what"),
+        ("next", "mixture-static", "model/params/models", [], "a mixture of 0 models cannot have the members"),
+    ],
+)
+def test_one_altered_value_is_refused_with_its_place(folder, name, place, value, message, tmp_path):
+    path = tmp_path / "altered.safetensors"
+    altered_file(folder, name, place, value, path)
+    with pytest.raises(ValueError, match=message) as refused:
+        sm.load(path)
+    assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize(("whole", "key"), [("mixture-static", "0"), ("cached-counts", "model")])
+def test_a_member_of_another_class_is_refused(whole, key, tmp_path):
+    other = storage.read(FIXTURES / "next" / "ppm.safetensors")
+    altered_file("next", whole, f"members/{key}", other, tmp_path / "altered.safetensors")
+    with pytest.raises(ValueError, match=f"its member '{key}' is a PPM, but the .* is made of a"):
+        sm.load(tmp_path / "altered.safetensors")
+
+
+def test_what_was_called_true_once_is_the_same_number(tmp_path):
+    altered_file("0.1.0", "masked", "model/params/n_layers", 1.0, tmp_path / "altered.safetensors")
+    assert type(sm.load(tmp_path / "altered.safetensors").n_layers) is int
+
+
+def test_no_altered_value_is_met_with_foreign_words():
+    names = ("hmm-diag", "ngram", "lstm-vectors", "classifier-hmm", "mixture-switching", "ppm")
+    found = list(files_altered.sweep(23, lambda name: name in names))
+    assert len(found) > 50
+    assert [(what, came) for what, came in found if came] == []

@@ -12,7 +12,7 @@ from seqmodels.adapt.network import TorchModel
 from seqmodels.classification import GenerativeClassifier
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
-from seqmodels.parameters import Configurable, admits, check_argument, in_words
+from seqmodels.parameters import Configurable, admits, check_argument, checked_argument, in_words
 
 
 @dataclass(eq=False, repr=False)
@@ -85,7 +85,9 @@ def test_annotations_admit_what_they_say():
 
 def test_a_number_is_the_same_as_another_type_where_that_is_asked_for() -> None:
     for key, value in (("verbose", 1), ("verbose", 2), ("max_iter", 20.0), ("tol", 0), ("warm_start", 0)):
-        check_argument(HMM, key, value, any_number=True)
+        assert checked_argument(HMM, key, value) == value or key == "verbose"
+    assert type(checked_argument(HMM, "max_iter", 20.0)) is int
+    assert checked_argument(HMM, "verbose", 2) is True
     for key, value in (
         ("verbose", "2"),
         ("max_iter", 20.5),
@@ -94,7 +96,7 @@ def test_a_number_is_the_same_as_another_type_where_that_is_asked_for() -> None:
         ("max_iter", 1e300),
     ):
         with pytest.raises(ValueError, match=f"{key} of HMM is"):
-            check_argument(HMM, key, value, any_number=True)
+            checked_argument(HMM, key, value)
     with pytest.raises(ValueError, match="verbose of HMM is 1"):
         check_argument(HMM, "verbose", 1)
 

@@ -12,7 +12,7 @@ from seqmodels.adapt.logits import LogitsModel, LogitsReader, Tokens
 from seqmodels.adapt.tokenizer import PublishedTokens
 from seqmodels.encodings import Encoding, Symbols
 from seqmodels.measure import Length
-from seqmodels.parameters import shown
+from seqmodels.parameters import in_one_line
 
 Auto = Literal["auto"]
 
@@ -31,7 +31,7 @@ class HuggingFaceModel(LogitsModel):
     def _check_hyperparameters(self) -> None:
         if not isinstance(self.model, nn.Module) or not hasattr(self.model, "config"):
             raise ValueError(
-                f"model is {shown(self.model):.80}; pass a causal language model, such as "
+                f"model is {in_one_line(self.model):.80}; pass a causal language model, such as "
                 "AutoModelForCausalLM.from_pretrained(name)"
             )
 

@@ -14,10 +14,10 @@ from seqmodels.data import is_recordings, is_text
 from seqmodels.data.text import Unit
 from seqmodels.evaluation.datasets import DATASETS, Dataset, Files, Pair, Parallel, Recordings, TextFiles, hashed
 from seqmodels.evaluation.toml import from_table, to_table
-from seqmodels.loading import MALFORMED
 from seqmodels.model import SequenceModel
 from seqmodels.saved_files import restored
 from seqmodels.sequences import Kind, Sequences
+from seqmodels.storage import MALFORMED
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ import numpy as np
 from seqmodels.data.contents import check_file, check_text, read_bytes, unpacked_limit
 from seqmodels.data.kinds import check_kind, suffix_of
 from seqmodels.display import listed
-from seqmodels.items import in_words
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.times import TIME_NAMES, with_index_as_columns
 
@@ -87,7 +86,7 @@ def table(
     check_kind(kind)
     if not isinstance(source, str | os.PathLike | pd.DataFrame):
         way_out = "source.to_pandas()" if hasattr(source, "to_pandas") else "a path or a pandas DataFrame"
-        raise ValueError(f"source is {in_words(source)}, not a path or a pandas DataFrame; pass {way_out}")
+        raise ValueError(f"source is a {type(source).__name__}, not a path or a pandas DataFrame; pass {way_out}")
     where = "the frame" if isinstance(source, pd.DataFrame) else str(source)
     frame = source.copy() if isinstance(source, pd.DataFrame) else read_table(Path(source))
     frame.columns = [str(column) for column in frame.columns]

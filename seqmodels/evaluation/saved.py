@@ -25,11 +25,11 @@ import numpy as np
 
 from seqmodels import storage
 from seqmodels.files import locked_folder, new_folder, remove_folders, write_text
-from seqmodels.loading import MALFORMED, restored
+from seqmodels.loading import restored
 from seqmodels.measure import Measure
 from seqmodels.parameters import Configurable, check_argument
 from seqmodels.sequences import Sequences
-from seqmodels.storage import describe
+from seqmodels.storage import MALFORMED, describe
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -103,6 +103,9 @@ def check_training_options(options: TrainingOptions) -> None:
     for name in ("lr", "weight_decay"):
         if not 0 <= getattr(options, name) < math.inf:
             raise ValueError(f"{name} is {getattr(options, name)}; pass a finite number, 0 or more")
+    for part in (options.optimizer, options.schedule):
+        if part is not None:
+            part.check()
     if options.parallel not in ("auto", "replicate", "shard"):
         raise ValueError(f"parallel is {options.parallel!r}; pass 'auto', 'replicate' or 'shard'")
     if not 0 <= options.averaging < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import FullConditionals, Observation
+from seqmodels.parameters import check_range
 
 
 @dataclass(eq=False, repr=False)
@@ -46,6 +48,9 @@ class AutoregressiveGaussian(Observation):
     def check(self, size: int) -> None:
         if self.covariance_type not in ("diag", "full"):
             raise ValueError(f"covariance_type is {self.covariance_type!r}; pass 'diag' or 'full'")
+        check_range(self, "order", 1, math.inf)
+        check_range(self, "min_covariance", 0, math.inf, may_be_low=False)
+        check_range(self, "ridge", 0, math.inf)
         if not 0 <= self.unit_root < float("inf"):
             raise ValueError(f"unit_root is {self.unit_root}; pass a finite number, 0 or more")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from seqmodels.observations.base import Observation
+from seqmodels.parameters import check_range
 
 
 @dataclass(eq=False, repr=False)
@@ -24,6 +26,9 @@ class Categorical(Observation):
 
     pseudocount: float = 0.0
     emits = "symbols"
+
+    def check(self, size: int) -> None:
+        check_range(self, "pseudocount", 0, math.inf)
 
     def is_valid(self, table: Tensor, size: int) -> Tensor:
         return table.logsumexp(-1, keepdim=True).isfinite()  # so none is NaN or inf; -inf is a true zero

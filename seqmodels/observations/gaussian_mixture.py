@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from seqmodels.observations.base import (
     full_conditionals_of_mixture,
 )
 from seqmodels.observations.gaussian import CovarianceType, ShapeType
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, check_range
 
 SHAPE_TYPES: dict[str, ShapeType] = {
     "diag": "diag",
@@ -94,6 +95,8 @@ class GaussianMixture(Observation):
     emits = "vectors"
 
     def check(self, size: int) -> None:
+        check_range(self, "n_components", 1, np.inf)
+        check_range(self, "min_covariance", 0, np.inf, may_be_low=False)
         if not 0 <= self.background < 1:
             raise ValueError(f"background is {self.background}; pass a weight of 0 or more, and below 1")
         if self.background and self.covariance_type == "tied":

@@ -11,11 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, check_range
 
 
 class Optimizer(Configurable, ABC):
     """An optimiser. To add one, define ``build``; matrices decay, and biases, norms and single rows do not."""
+
+    def check(self) -> None:
+        """Raise ``ValueError`` for arguments that cannot be, before any work."""
 
     @abstractmethod
     def build(self, module: nn.Module, lr: float, weight_decay: float) -> list[torch.optim.Optimizer]:
@@ -33,6 +36,10 @@ class AdamW(Optimizer):
 
     betas: tuple[float, float] = (0.9, 0.99)
     eps: float = 1e-8
+
+    def check(self) -> None:
+        _check_betas(self.betas)
+        check_range(self, "eps", 0, math.inf)
 
     def build(self, module: nn.Module, lr: float, weight_decay: float) -> list[torch.optim.Optimizer]:
         groups = _groups(module.parameters(), weight_decay)
@@ -126,6 +133,10 @@ class Muon(Optimizer):
     momentum: float = 0.95
     betas: tuple[float, float] = (0.9, 0.99)
 
+    def check(self) -> None:
+        _check_betas(self.betas)
+        check_range(self, "momentum", 0, 1)
+
     def build(self, module: nn.Module, lr: float, weight_decay: float) -> list[torch.optim.Optimizer]:
         inner = _inner_matrices(module)
         others = _groups((p for p in module.parameters() if id(p) not in {id(q) for q in inner}), weight_decay)
@@ -143,6 +154,11 @@ def _inner_matrices(module: nn.Module) -> list[Tensor]:
     outer = {id(p) for m in module.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
     outer |= {id(p) for name, m in module.named_children() if name != "network" for p in m.parameters()}
     return [p for p in module.parameters() if p.ndim == 2 and min(p.shape) > 1 and id(p) not in outer]
+
+
+def _check_betas(betas: tuple[float, float]) -> None:
+    if not all(0 <= beta < 1 for beta in betas):
+        raise ValueError(f"betas is {betas}; pass two numbers from 0 up to 1")
 
 
 def _groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str, Any]]:

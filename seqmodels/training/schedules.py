@@ -6,11 +6,14 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, check_range
 
 
 class Schedule(Configurable, ABC):
     """A schedule of learning rates. To add one, define ``at``."""
+
+    def check(self) -> None:
+        """Raise ``ValueError`` for arguments that cannot be, before any work."""
 
     @abstractmethod
     def at(self, progress: float) -> float:
@@ -34,6 +37,10 @@ class Trapezoid(Schedule):
     until: float = 0.4
     final: float = 0.0
 
+    def check(self) -> None:
+        for name in ("warm_up", "until", "final"):
+            check_range(self, name, 0, 1)
+
     def at(self, progress: float) -> float:
         remaining = max(0.0, 1 - progress) / max(1e-12, 1 - self.until)
         decay = min(1.0, self.final + (1 - self.final) * remaining)
@@ -54,6 +61,10 @@ class Cosine(Schedule):
 
     warm_up: float = 0.03
     final: float = 0.1
+
+    def check(self) -> None:
+        for name in ("warm_up", "final"):
+            check_range(self, name, 0, 1)
 
     def at(self, progress: float) -> float:
         done = min(1.0, max(0.0, progress - self.warm_up) / max(1e-12, 1 - self.warm_up))

@@ -15,7 +15,7 @@ from seqmodels.parameters import argument_types, check_argument
 NESTED = [
     sm.HMM(3, observation=sm.GaussianMixture(8, "full"), topology=[[True, True], [False, True]], tied=[0, 0, 1]),
     sm.HMM(topology=sm.LeftToRight(), frozen=["emission"], pseudocount=0.5),
-    sm.HMM(observation=sm.Columns([(sm.GaussianMixture(2), [0, 1]), (sm.Poisson(), [2])])),
+    sm.HMM(observation=sm.Columns([(sm.GaussianMixture(2), 2), (sm.Poisson(), 1)])),
     sm.LSTM(optimizer=sm.Muon(), schedule=sm.Cosine(), max_steps=7, max_seconds=1.5),
     sm.LSTMSeq2Seq(attention=None, encoding=sm.BPE(50)),
     sm.GenerativeClassifier(sm.HMM(2)),

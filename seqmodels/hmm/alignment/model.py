@@ -108,7 +108,7 @@ class AlignmentHMM(SequenceModel):
             raise ValueError(f"window is {self.window}; pass an odd number of source symbols, 1 or more")
         for name, least in (("max_jump", 1), ("max_iter", 1), ("tol", 0)):
             if not least <= getattr(self, name) < np.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}; pass a finite number, at least {least}")
+                raise ValueError(f"{name} is {getattr(self, name)}; pass at least {least}")
         for name in ("pseudocount", "jump_pseudocount", "jump_prior_pseudocount"):
             value = getattr(self, name)
             if (name, value) != ("pseudocount", "auto") and (isinstance(value, str) or not 0 < value < np.inf):
