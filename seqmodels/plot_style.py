@@ -1,4 +1,8 @@
-"""The style of every plot: colours for the colour-blind, one width; matplotlib's global settings stay as they are."""
+"""The style of every plot: colours for the colour-blind, one width; matplotlib's global settings stay as they are.
+
+Every public plot draws on ``ax``, or on a new figure of pyplot, and returns the axes it drew on: an ``Axes``, or, of
+several panels, ``Panels``.
+"""
 
 from __future__ import annotations
 

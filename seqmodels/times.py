@@ -68,7 +68,7 @@ def with_index_as_columns(
     names = [name for name in of_rows if name is not None and name not in frame.columns]
     levels = [frame.index.get_level_values(i) for i in range(frame.index.nlevels)]
     columns: dict[str, Any] = {str(level.name): level for level in levels if level.name in names}
-    holding = [times for level in levels if level.name not in names and (times := times_of_index(level)) is not None]
+    holding = [each for level in levels if level.name not in names and (each := times_of_index(level)) is not None]
     name, unit = None, None
     if len(holding) == 1:
         times, unit = holding[0]

@@ -52,15 +52,15 @@ def plot_frames(
 
     from seqmodels.evaluation.plots import states as drawing
     from seqmodels.evaluation.plots.frames import Scale
-    from seqmodels.plot_style import axes_or_new, in_style
+    from seqmodels.plot_style import axes_or_new, edges_of, in_style, positions, time_label
 
     with in_style():
         axes = axes_or_new(ax, 1.6 + 0.12 * min(n_features, 24))
-        drawing.draw_image(
-            axes, drawing.edges_of(drawing.positions(axes, t)), Scale([frames])(frames[selected]), labels
-        )
-        if time is None:
-            axes.set_xlabel("frame")
+        drawing.draw_image(axes, edges_of(positions(axes, t)), Scale([frames])(frames[selected]), labels)
+        is_own = sequence.times is not None and time is sequence.times[0]
+        label = time_label(sequence.time_name, sequence.time_unit, t) if is_own else "frame" if time is None else ""
+        if label:
+            axes.set_xlabel(label)
     return axes
 
 
