@@ -45,7 +45,7 @@ README = ROOT / "README.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PAGES = [README, CONTRIBUTING, *sorted((ROOT / "docs").rglob("*.md"))]
 # Whose shell blocks can be run one after the other, in the folder of the Python above them.
-WITH_COMMANDS = sorted((ROOT / "docs/jobs").glob("*.md"))
+WITH_COMMANDS = [*sorted((ROOT / "docs/jobs").glob("*.md")), ROOT / "docs/guides/audit.md"]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 OPTIONS = re.compile(r"\s*(?:<!-- shown output: (.*?) -->\s*)?")  # between a block and what it prints
 BUDGET = re.compile(r"max_(seconds|steps)=\d+")

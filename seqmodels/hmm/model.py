@@ -257,7 +257,7 @@ class HMM(SequenceModel):
         """One step of stepwise EM on these sequences, after all that came before (Cappé and Moulines 2009).
 
         The first call learns the encoding and a start from them; after ``from_parameters`` or ``load`` it is one EM
-        step. It writes no checkpoints.
+        step. It writes no checkpoints. Arguments as of ``fit``.
         """
         import pandas as pd
 

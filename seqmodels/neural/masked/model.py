@@ -255,7 +255,10 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
         return np.array([len(v) * s.mean() for v, s in zip(values, steps, strict=True)])
 
     def pseudo_score(self, X: Any, *, n_samples: int | None = None, random_state: int | None = None) -> float:
-        """Pseudo-log-likelihood per byte of text or per symbol, nats: ``Σ pseudo_log_prob / Σ units``."""
+        """Pseudo-log-likelihood per byte of text or per symbol, nats: ``Σ pseudo_log_prob / Σ units``.
+
+        Arguments as of ``pseudo_log_prob``.
+        """
         sequences = self._readable(X)
         pseudo_log_prob = self.pseudo_log_prob(sequences, n_samples=n_samples, random_state=random_state).sum()
         return float(pseudo_log_prob / sequences.n_units.sum())
