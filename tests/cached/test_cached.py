@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
 from seqmodels.cached.caches import Cache, CountCache, HiddenStateCache
+from seqmodels.preparation import Data
 
 SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 20, "batch_size": 4}
 
@@ -150,3 +151,10 @@ def test_vectors_are_refused_and_what_is_not_tuned_says_so() -> None:
     model = sm.Cached.from_fitted(sm.NGram(2).fit(["to be or not"]))
     with pytest.raises(sm.NotFittedError, match="call tune"):
         model.score(["to be"])
+
+
+def test_no_more_steps_are_held_out_than_are_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqmodels.cached.model.MAX_HELD_OUT", 7)
+    model = sm.Cached(model=sm.NGram(2), weight=0.3, order=1).fit(sequences(6, 5), validation=None)
+    examples = model._setting().examples(Data.of(sequences(6, 5)))
+    assert [len(symbols) for _, symbols, _ in model._held_out([], examples)] == [5, 2]

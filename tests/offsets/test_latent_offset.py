@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 import seqmodels as sm
-from seqmodels.offsets.training import OffsetPrior
+from seqmodels.offsets.training import OffsetPrior, Posteriors, PriorOptions
 from tests.families import OFFSET, Row, rough, rows
 
 LENGTHS = (5, 1, 3, 6, 4, 4)
@@ -290,3 +290,12 @@ def test_what_it_cannot_wrap_is_refused() -> None:
             sm.LatentOffset(GAUSSIAN, **wrong).fit(sequences())  # type: ignore[arg-type]
     with pytest.raises(sm.NotFittedError, match="not fitted"):
         sm.LatentOffset(GAUSSIAN).enrol(sequences())
+
+
+def test_pseudo_clusters_pull_the_prior_to_their_variance() -> None:
+    """The mode of an inverse Wishart prior: as if that many clusters more had been seen."""
+    means, covariances = np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]]), np.tile(0.5 * np.eye(2), (3, 1, 1))
+    options = PriorOptions(is_diagonal=False, count=2.0, variance=4.0)
+    seen = Posteriors(means, covariances, np.zeros((3, 2)), np.zeros((2, 2)))
+    found = options.maximised(seen, options.start(2, has_within=False)).between
+    assert_allclose(found, (means.T @ means + 1.5 * np.eye(2) + 8 * np.eye(2)) / 5, rtol=1e-12)
