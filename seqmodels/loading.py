@@ -109,8 +109,9 @@ def restored_model(content: dict[str, Any], known: Mapping[str, type]) -> Any:
     if not isinstance(model, SequenceModel | MaskedTransformer):
         raise ValueError(f"the file holds a {type(model).__name__}, which is no model")
     check_device(model.device)
-    if model.dtype not in DTYPES:
-        raise ValueError(f"its dtype is {model.dtype!r}; there are {', '.join(map(repr, DTYPES))}")
+    dtypes = model._dtypes if isinstance(model, SequenceModel) else tuple(DTYPES)
+    if model.dtype not in dtypes:
+        raise ValueError(f"its dtype is {model.dtype!r}; there are {', '.join(map(repr, dtypes))}")
     encoding = _of(Encoding, _built(content, "encoding", known))
     part_of(content["encoding"], "state")
     observation = _of(Observation, _built(content, "observation", known))

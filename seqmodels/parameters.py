@@ -303,8 +303,13 @@ def admits(hint: Any, value: Any) -> bool:
     if not isinstance(kind, type):
         return True  # a Protocol or a name that says nothing of its values
     if kind in LISTS or (kind is not object and issubclass(list, kind)):
-        return isinstance(value, LISTS) and _admits_elements(get_args(hint), value)
+        return _is_list(value) and _admits_elements(get_args(hint), value)
     return isinstance(value, kind)
+
+
+def _is_list(value: Any) -> bool:
+    """Lists, and what is an array of one dimension to numpy, such as an index of pandas."""
+    return isinstance(value, LISTS) or (hasattr(value, "__array__") and np.ndim(value) == 1)
 
 
 def _admits_elements(hints: tuple[Any, ...], values: Any) -> bool:

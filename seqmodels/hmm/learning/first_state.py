@@ -21,7 +21,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from seqmodels.hmm.parameters import Parameters
@@ -41,6 +40,8 @@ def is_irreducible(topology: Topology, n_states: int) -> bool:
 
 
 def _leads_everywhere(mask: Tensor) -> bool:
+    from scipy.sparse.csgraph import connected_components
+
     n, _ = connected_components(mask.cpu().numpy(), directed=True, connection="strong")
     return int(n) == 1
 
