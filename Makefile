@@ -3,7 +3,8 @@ OTHER_PYTHON ?= python3.13
 PIP_FLAGS ?=
 BIN := .venv/bin
 QUICK ?=
-.PHONY: demo experiments docs check test pytest installable lowest other-python wheel release-check faults kernels gpu \
+.PHONY: demo experiments docs docs-check check test pytest installable lowest other-python wheel release-check faults \
+	kernels gpu \
 	simulated-gpu huggingface lint types format clean
 
 # The first command: from a clone to pages with tables and plots, the first table in less than a minute after the
@@ -21,6 +22,11 @@ docs: .venv/installed
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt --editable ".[docs]"
 	PYTHONPATH=. $(BIN)/zensical build --clean --strict
 	@echo "Open site/index.html"
+
+# The pages as programs, with the budgets that they have: what they show is what they print. Some 15 minutes; the tests run
+# all but the slow ones.
+docs-check: .venv/installed
+	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python -m tests.pages
 
 # The quick tier: the contract on one row of each model class, and the rules of the code.
 check: .venv/installed

@@ -351,4 +351,7 @@ def _word(hint: Any) -> str:
     if name not in ("Sequence", "list", "tuple", "ndarray"):
         return "a function" if name == "Callable" else f"a {name}"
     elements = get_args(hint)
-    return f"a list of {PLURALS[elements[0]]}" if elements and elements[0] in PLURALS else "a list"
+    if not elements or elements[0] is Any:
+        return "a list"
+    plural = PLURALS.get(elements[0]) or f"{getattr(elements[0], '__name__', '')} objects".strip()
+    return f"a list of {plural}"

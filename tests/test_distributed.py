@@ -467,7 +467,10 @@ def test_it_is_the_model_of_one_process(ran: Path, name: str) -> None:
     found = np.load(ran / "1.npz")
     tolerance = AS_ONE.get(name, 0.0)
     for path, alone in numbers(FITS[name]()).items():
-        assert_allclose(found[name + path], alone, rtol=tolerance, atol=tolerance, err_msg=path)
+        if alone.dtype.kind == "U":
+            assert found[name + path] == alone, path
+        else:
+            assert_allclose(found[name + path], alone, rtol=tolerance, atol=tolerance, err_msg=path)
 
 
 def test_a_masked_model_is_that_of_one_process(ran: Path) -> None:
@@ -550,7 +553,9 @@ def test_training_in_shards_does_not_warn(ran: Path) -> None:
 
 def test_an_error_in_all_processes_is_as_in_one(ran: Path) -> None:
     for rank in range(2):
-        assert told(ran, rank)["errors"]["alike_in_all"][:2] == ["ValueError", "n_states is 0; pass at least 1"]
+        kind, text = told(ran, rank)["errors"]["alike_in_all"][:2]
+        assert kind == "ValueError"
+        assert text.startswith("n_states is 0; pass at least 1")
 
 
 def test_a_signal_to_one_process_ends_training_in_all(ran: Path) -> None:

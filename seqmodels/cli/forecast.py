@@ -44,7 +44,8 @@ def forecast(
         check_outputs(texts={"--out": out}, pictures={"--plot": plot}, inputs=(model, file, target))
         if sequence is not None and plot is None:
             raise ValueError(f"--sequence is {sequence!r}, which is for the picture, but there is none; pass --plot")
-        check_value("--feature", feature)
+        if feature is not None:
+            check_value("--feature", feature)
         levels = _levels(quantiles)
         saved = SavedModel.read(model)
         X, y = saved.like(file, target).read()

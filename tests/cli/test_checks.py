@@ -94,7 +94,7 @@ BAD = [
     (f"{CLASSIFY} --set n_states=0", "n_states is 0; pass at least 1"),
     (f"{FIT} --set n_states={LONG}", "--set n_states has a value of 5,000 characters"),
     (f"{FIT} --set n_states={'[' * 2000}", "--set n_states has a value of 2,000 characters"),
-    (f"{FIT} --seconds nan", "seconds of the budget is nan"),
+    (f"{FIT} --seconds nan", "seconds is nan; pass a number"),
     (f"{FIT} --out model.wav", "--out is model.wav, but what is written is a model"),
     ("fit ngram book.txt --out book.txt", "--out is book.txt, but what is written is a model"),
     ("fit hmm pipe", "pipe is a pipe, not a file on disk"),

@@ -25,7 +25,22 @@ def series(call, tmp_path):
     )
     file, saved = tmp_path / "series.csv", tmp_path / "hmm.safetensors"
     frame.to_csv(file, index=False)
-    fitted = ["fit", "hmm", file, "--by", "who", "--set", "n_states=2", "--steps", 20, "--out", saved, "-q"]
+    fitted = [
+        "fit",
+        "hmm",
+        file,
+        "--by",
+        "who",
+        "--set",
+        "n_states=2",
+        "--set",
+        "start=free",
+        "--steps",
+        20,
+        "--out",
+        saved,
+        "-q",
+    ]
     assert call(*fitted).exit_code == 0
     return file, saved
 

@@ -110,7 +110,7 @@ def test_alignments_that_cannot_be():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"attention": "local"}, "attention is 'local'; pass one of"),
+        ({"attention": "local"}, "attention is 'local'; pass"),
         ({"n_heads": 2}, "n_heads is 2, but attention='additive' has one"),
         ({"attention": None, "coverage": True}, "coverage=True adds up attention weights"),
         ({"query": "next"}, "query is 'next'"),

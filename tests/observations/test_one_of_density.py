@@ -77,7 +77,7 @@ def test_densities_and_probabilities_do_not_mix() -> None:
 def test_what_are_no_observations_is_refused(wrong: Any) -> None:
     x = [np.random.default_rng(0).normal(size=(9, SIZE))]
     for model in (sm.HMM(2), sm.GRU(d_model=2, max_steps=1)):
-        with pytest.raises(ValueError, match=r"observations is .*; pass a list of observations such as"):
+        with pytest.raises(ValueError, match=r"observations .*is .*; pass a list of [Oo]bservation"):
             model.set_params(observation=sm.OneOf(wrong)).fit(x)
 
 
