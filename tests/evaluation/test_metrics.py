@@ -50,6 +50,7 @@ def test_bleu_and_chrf_are_sacrebleus() -> None:
     for order in (0, 2):
         expected = sacrebleu.corpus_chrf(hypotheses, streams, word_order=order).score
         assert chrf(references, hypotheses, word_order=order) == expected
+        assert (chrf(references, hypotheses) == expected) == (order == 0)
     assert bleu(references, hypotheses) < bleu(references, hypotheses, lowercase=True)
 
 
