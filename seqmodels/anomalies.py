@@ -181,8 +181,8 @@ class Anomalies(Configurable):
         where ``log_prob`` is -inf, why. Of vectors of several features also, if ``features``: ``log_prob_x0``, ... of
         each feature given the others of its step and all steps before it, raw units, NaN where it is missing; and
         ``feature``, of an anomaly the one whose ``log_prob`` (or mean of as many steps) is furthest below its mean over
-        held-out data. An observation that
-        cannot sum a feature out has no such columns. They are computed step by step; ``features=False`` is faster.
+        held-out data. An observation that cannot sum a feature out has no such columns. They are computed step by step;
+        ``features=False`` is faster.
 
         Of a sequence: ``n_units``, ``log_prob``, ``score`` (-log p a unit), ``p_value``, ``is_anomaly`` and
         ``worst_step``, where ``log_prob`` is lowest.

@@ -322,6 +322,11 @@ def largest_symbol(item: Any) -> int:
 # -- the past of items ---------------------------------------------------------------------------------------
 
 
+def n_units_of(item: Any) -> int:
+    """Frames or symbols of a sequence, or the UTF-8 bytes of a text."""
+    return len(item.encode()) if isinstance(item, str) else len(item)
+
+
 def checked_past(past: Any, kind: Kind, items: list[Any]) -> dict[int, Item]:
     """What came before each item that has a past, by its number; raises ``ValueError`` naming the sequence."""
     before = [past] if isinstance(past, str) or not isinstance(past, Iterable) else list(past)

@@ -407,7 +407,7 @@ class SequenceModel(Configurable, ABC):
         return log_prob_marginal(self, X, y, beam=beam, pruning=pruning, random_state=random_state)
 
     def _filtered(self, state: CursorState) -> np.ndarray:
-        """``Stream.filtered``."""
+        """``(K,)`` p(z_t | x_1 .. x_t) at a state of the cursor, for ``Stream.filtered``."""
         raise AttributeError(
             f"{type(self).__name__} has no hidden states with probabilities; an HMM's stream has filtered, "
             "p(z_t | x_1 .. x_t)"

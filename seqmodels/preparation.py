@@ -15,8 +15,7 @@ import numpy as np
 
 from seqmodels.display import listed
 from seqmodels.encodings import Bytes, Encoding, Features, Standardize, Symbols
-from seqmodels.encodings.text import Text
-from seqmodels.items import UNITS
+from seqmodels.items import UNITS, n_units_of
 from seqmodels.mapped import MappedArray, Summary, any_mapped, parts_of, write_steps
 from seqmodels.measure import Length, Measure, Values, space_of
 from seqmodels.observations import Observation
@@ -127,7 +126,7 @@ class OnDisk:
 
     @cached_property
     def summary(self) -> Summary:
-        """Of all raw values."""
+        """Extremes, moments and missing values of all raw steps, those of the past among them."""
         first, *rest = (part.summary if isinstance(part, MappedArray) else Summary.of(part) for part in self.parts)
         return first.with_(rest[0]) if rest else first
 
@@ -489,13 +488,13 @@ class Setting:
                 return steps
             n_units = len(item)
             return np.concatenate([steps[:n_units] + of_steps, steps[n_units:]])
-        n_units = _n_units(item)
+        n_units = n_units_of(item)
         if past is None:
             encoded = self.encoding.encode(item)
             last_unit = self.encoding.last_unit(encoded)
         else:
             encoded, n_past = _encoded_after(self.encoding, past, item)
-            last_unit = self.encoding.last_unit(encoded)[n_past:] - _n_units(past)
+            last_unit = self.encoding.last_unit(encoded)[n_past:] - n_units_of(past)
         n_steps = len(last_unit)
         raw = np.zeros(n_units + len(steps) - n_steps)
         # Added up, since of symbols that spell no byte several have one last unit.
@@ -504,15 +503,10 @@ class Setting:
         return raw
 
 
-def _n_units(item: Item) -> int:
-    return len(item.encode()) if isinstance(item, str) else len(item)
-
-
 def _encoded_after(encoding: Encoding, past: Item, item: Item) -> tuple[np.ndarray, int]:
     """A past and what follows it, encoded apart, and how many steps are of the past."""
     before = encoding.encode(past)
-    after = encoding.encode_after(item) if isinstance(encoding, Text) else encoding.encode(item)
-    return np.concatenate([before, after]), len(before)
+    return np.concatenate([before, encoding.encode_after(item)]), len(before)
 
 
 def _check_reads(name: str, encoding: Encoding, sequences: Sequences) -> None:

@@ -28,6 +28,7 @@ from seqmodels.items import (
     items_of,
     joined_steps,
     largest_symbol,
+    n_units_of,
     named_symbols,
     steps_before,
 )
@@ -498,14 +499,14 @@ class Sequences(Sequence[Item]):
         """``(n,)`` length of each sequence in units of the raw data."""
         if self.kind != "text":
             return np.fromiter(map(len, self.items), np.int64, len(self.items))
-        return np.array([len(x.encode()) if isinstance(x, str) else len(x) for x in self.items], dtype=np.int64)
+        return np.array([n_units_of(x) for x in self.items], dtype=np.int64)
 
     @property
     def n_units_of_past(self) -> np.ndarray:
         """``(n,)`` length of each sequence's past in units of the raw data; 0 where it has none."""
         if self.past is None:
             return np.zeros(len(self), dtype=np.int64)
-        return np.array([0 if x is None else len(x.encode()) if isinstance(x, str) else len(x) for x in self.past])
+        return np.array([0 if x is None else n_units_of(x) for x in self.past])
 
     @property
     def n_features(self) -> int:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import re
 import shlex
 import shutil
-import sys
 import warnings
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -32,6 +29,7 @@ from tests.pages import (
     run_page,
     unattached,
 )
+from tests.scripts import script
 
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -227,7 +225,7 @@ def test_paths_exist(page: Path) -> None:
 
 
 def test_the_picture_of_the_architecture_is_current() -> None:
-    drawing = module("architecture")
+    drawing = script("architecture")
     assert (ROOT / "docs/architecture.svg").read_text(encoding="utf-8") == drawing.svg()
     named = [path for box in drawing.BOXES for path in box.files.replace("|", " ").split()]
     assert [path for path in named if not (ROOT / "seqmodels" / path).exists()] == []
@@ -286,21 +284,10 @@ def test_nothing_is_fetched_by_the_site() -> None:
     assert not re.findall(r"https?://", config)
 
 
-def module(name: str) -> Any:
-    """A script of ``tools/``, by its path: tests need not run from the root."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    sys.modules[name] = script  # dataclasses look their module up
-    spec.loader.exec_module(script)
-    return script
-
-
 def test_doctests_become_code() -> None:
     markdown = pytest.importorskip("markdown")
     text = "Says:\n>>> a[0, 1][2]\n5\n\nand more"
-    html = markdown.markdown(text, extensions=[module("doctests").makeExtension(), "fenced_code"])
+    html = markdown.markdown(text, extensions=[script("doctests").makeExtension(), "fenced_code"])
     assert '<code class="language-pycon">&gt;&gt;&gt; a[0, 1][2]\n5\n</code>' in html
     assert "<p>and more</p>" in html
 
@@ -309,7 +296,7 @@ def test_equations_become_mathml() -> None:
     pytest.importorskip("latex2mathml")
     markdown = pytest.importorskip("markdown")
     text = "It is $x_{<t}$, `$x$`, 5 $ or 6 $.\n\n$$\n\\log p(x)\n$$\n"
-    html = markdown.markdown(text, extensions=[module("mathml").makeExtension()])
+    html = markdown.markdown(text, extensions=[script("mathml").makeExtension()])
     assert html.count("<math") == 2
     assert '<div class="equation"><math' in html
     assert "<code>$x$</code>" in html

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from tests.scripts import script
 
 ROOT = Path(__file__).parents[1]
 
 
-def tool(name: str) -> ModuleType:
-    """A script of ``tools/``, by its path: tests need not run from the root."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-installations, release_check = tool("installations"), tool("release_check")
+installations, release_check = script("installations"), script("release_check")
 
 
 def test_all_that_pages_name_is_tried() -> None:

@@ -15,8 +15,9 @@ from seqmodels.auditing.bounds import (
 )
 from seqmodels.auditing.findings import Finding, not_checked
 from seqmodels.auditing.invariance import Comparisons
-from seqmodels.auditing.subject import Case, MeanScorer, SequenceSampler, Streamer, Subject, n_units
+from seqmodels.auditing.subject import Case, MeanScorer, SequenceSampler, Streamer, Subject
 from seqmodels.auditing.totals import Effort, drawn_steps, frames_of, next_log_probs, prefixes
+from seqmodels.items import n_units_of
 
 CURSOR, SAMPLES, UNITS, FINITE = "cursor equals batch", "samples follow scores", "units", "finite"
 N_MOVES = 5  # of a Metropolis chain
@@ -32,7 +33,7 @@ def units(subject: Subject) -> Finding:
     cases, unit = subject.cases, subject.measure.unit
     steps = subject.score(cases)
     for case, each in zip(cases, steps, strict=True):
-        n = n_units(case.item)
+        n = n_units_of(case.item)
         if len(each) != n + subject.ends:
             ends = " and an end" if subject.ends else ""
             words = f"{case.name} has {n} {unit}s{ends}, but log_prob_steps has {len(each)} figures"
@@ -48,7 +49,7 @@ def units(subject: Subject) -> Finding:
             seen.add(totals[i : i + 1], sums[i : i + 1], f"{case.name}, all its steps", "in log_prob", "summed")
     if isinstance(subject.model, MeanScorer):
         scorer: Any = subject.model
-        items, n = [case.item for case in cases], sum(n_units(case.item) for case in cases)
+        items, n = [case.item for case in cases], sum(n_units_of(case.item) for case in cases)
         given = ([c.source for c in cases], items) if subject.measure.conditional else (items,)
         mean = np.array([sums.sum() / n])
         score = np.array([float(scorer.score(*given))])
@@ -93,7 +94,7 @@ def cursor_equals_batch(subject: Subject) -> Finding:
 def _first_units(item: Any, is_bound: bool) -> np.ndarray:
     """The number of the unit with which each update begins, and the end."""
     if is_bound:
-        return np.array([0, n_units(item)])
+        return np.array([0, n_units_of(item)])
     if isinstance(item, str):
         return np.cumsum([0, *(len(character.encode()) for character in item)])
     return np.arange(len(item) + 1)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from seqmodels.auditing.findings import Finding, not_checked
-from seqmodels.auditing.subject import Case, Subject, difference, figure_at, joined, n_units
+from seqmodels.auditing.subject import Case, Subject, difference, figure_at, joined
+from seqmodels.items import n_units_of
 from seqmodels.model import SequenceModel
 
 CAUSAL, BATCH, TEST, MEMORY = (
@@ -70,7 +71,7 @@ def causal(subject: Subject, rng: np.random.Generator, n_positions: int) -> Find
         (whole,) = subject.score([case])
         positions = {1, len(case) - 1, *rng.integers(1, len(case), n_positions).tolist()}
         for t in sorted(positions)[:n_positions]:
-            units = n_units(case.item[:t])
+            units = n_units_of(case.item[:t])
             for name, other in _other_futures(subject, case, t, rng):
                 (steps,) = subject.score([other])
                 seen.add(steps[:units], whole[:units], case.name, f"when what follows step {t - 1} is {name}")

@@ -14,6 +14,7 @@ import torch
 from seqmodels.encodings import OpenSymbols
 from seqmodels.encodings.text import Text
 from seqmodels.generation import encode_source, sample_steps
+from seqmodels.items import n_units_of
 from seqmodels.measure import Measure, Values, space_of
 from seqmodels.model import SequenceModel
 from seqmodels.preparation import Data, Example
@@ -91,11 +92,6 @@ class Case:
 def joined(*parts: Any) -> Any:
     """Parts of sequences of one kind, one after the other."""
     return "".join(parts) if isinstance(parts[0], str) else np.concatenate(parts)
-
-
-def n_units(item: Any) -> int:
-    """What figures are divided by: frames, symbols, or the bytes of a text."""
-    return len(item.encode()) if isinstance(item, str) else len(item)
 
 
 @dataclass
@@ -194,7 +190,7 @@ class Subject:
 
     def figures(self, case: Case, t: int, values: Sequence[Any], *, in_place: bool = False) -> np.ndarray:
         """``log p(x_t = value | x_<t)`` of each of the values; of text of the first byte."""
-        at = n_units(case.item[:t])
+        at = n_units_of(case.item[:t])
         size = max(1, MAX_STEPS_AT_ONCE // (len(case) if in_place or self.is_tagger else t + 1))
         parts = [values[i : i + size] for i in range(0, len(values), size)]
         scored = [self.score(self.with_step(case, t, part, in_place=in_place)) for part in parts]
@@ -340,7 +336,7 @@ def subject_of(
         tolerance=tolerance,
     )
     if claimed is None and all(
-        len(each) == n_units(c.item) + 1 for each, c in zip(subject.alone(cases), cases, strict=True)
+        len(each) == n_units_of(c.item) + 1 for each, c in zip(subject.alone(cases), cases, strict=True)
     ):
         subject.measure = _measure_of(data, "stop")
     subject.outcomes, subject.has_all = _outcomes(model, subject, data.scored, n_symbols)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
@@ -101,8 +100,7 @@ class GenerativeClassifier(Configurable):
             with propagate_errors():
                 return self._fit_to(as_sequences(X), y, validation, fits)
         finally:
-            for text, category in fits.joined():
-                warnings.warn(text, category, stacklevel=2)
+            fits.warn(stacklevel=3)
 
     def _fit_to(self, sequences: Sequences, y: Any, validation: Any, fits: FitWarnings) -> Self:
         self._check(validation)
@@ -259,8 +257,7 @@ class GenerativeClassifier(Configurable):
                     others._fit_to(sequences.take(~part), labels[~part], validation, fits)
                 predicted[part] = others.predict(sequences.take(part))
         finally:
-            for text, category in fits.joined():
-                warnings.warn(text, category, stacklevel=2)
+            fits.warn(stacklevel=3)
         return predicted
 
     def _fitted_log_joint(self, X: Any) -> np.ndarray:

@@ -37,6 +37,11 @@ class FitWarnings:
             finally:
                 self.given += [(label, each.category, str(each.message)) for each in given]
 
+    def warn(self, stacklevel: int = 2) -> None:
+        """Give the ``joined`` warnings; ``stacklevel`` counts from here."""
+        for text, category in self.joined():
+            warnings.warn(text, category, stacklevel=stacklevel)
+
     def joined(self) -> list[tuple[str, type[Warning]]]:
         """One warning for all that are alike, in the words of the first, with how many fits and which labels gave it.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -56,9 +56,10 @@ def forecast(
             names = {str(name): name for name in result.history.names}
             chosen: int | str | None = int(feature) if feature is not None and feature.isdecimal() else feature
             drawn = result.plot(sequence=None if sequence is None else names.get(sequence, sequence), feature=chosen)
+            figure: Any = drawn.figure  # of axes that may be in a part of one
             with replaced(plot) as partial:
-                drawn.figure.savefig(partial, format=plot.suffix.lstrip(".") or "png", dpi=150)  # type: ignore[union-attr]
-            pyplot.close(drawn.figure)  # type: ignore[arg-type]
+                figure.savefig(partial, format=plot.suffix.lstrip(".") or "png", dpi=150)
+            pyplot.close(figure)
         if out is not None:
             with replaced(out) as partial:
                 result.frame.to_csv(partial, index=False, float_format="%.8g")

@@ -30,14 +30,13 @@ class ContextMixing(SinglePassModel):
     """``p(x_t | x_<t)`` as the product of its binary decisions, each predicted by many contexts whose votes are mixed.
 
     A symbol of V is ``ceil(log2 V)`` decisions, those without an alternative left out, and the end one more below
-    symbol 0, so that the probabilities of all symbols and the end sum to one. Contexts are the last 0 to 6 symbols,
-    in text the last 8 too, strings with gaps, in text the word and the words before it and what stands above in the
-    last line, and the longest string that came before. Each keeps
-    adaptive probabilities and bit histories; logistic mixing, ``p = 1 / (1 + exp(-w · log(p_i / (1 - p_i))))``, has
-    weights that parts of the context select and that follow the gradient of ``log p``; a second mixer takes the sets
-    together, and tables of what was predicted and then came refine the result (Mahoney 2005, "Adaptive weighing of
-    context models for lossless data compression"; Knoll & de Freitas 2012, "A machine learning perspective on
-    predictive coding with PAQ8").
+    symbol 0, so that the probabilities of all symbols and the end sum to one. Contexts are the last 0 to 6 symbols, in
+    text the last 8 too, strings with gaps, in text the word and the words before it and what stands above in the last
+    line, and the longest string that came before. Each keeps adaptive probabilities and bit histories; logistic mixing,
+    ``p = 1 / (1 + exp(-w · log(p_i / (1 - p_i))))``, has weights that parts of the context select and that follow the
+    gradient of ``log p``; a second mixer takes the sets together, and tables of what was predicted and then came refine
+    the result (Mahoney 2005, "Adaptive weighing of context models for lossless data compression"; Knoll & de Freitas
+    2012, "A machine learning perspective on predictive coding with PAQ8").
 
     Args:
         adaptive: whether it goes on learning from each sequence that it reads, from the fitted model on; else it is

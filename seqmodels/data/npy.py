@@ -183,9 +183,9 @@ def _refused_by_name(where: str) -> Iterator[None]:
 
 
 def _why(error: Exception) -> str:
-    return "it is larger than memory" if isinstance(error, MemoryError) else in_one_line(error)
+    return "it is larger than memory" if isinstance(error, MemoryError) else reason(error)
 
 
-def in_one_line(error: Exception) -> str:
-    """What an error says; its type, where it says nothing."""
+def reason(error: Exception) -> str:
+    """What an error says, in one line; its type, where it says nothing."""
     return " ".join(str(error).split()) or type(error).__name__

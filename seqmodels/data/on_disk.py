@@ -14,7 +14,7 @@ import numpy as np
 
 from seqmodels.data.contents import NEVER_TEXT, check_file, files_in, is_file
 from seqmodels.data.kinds import check_kind
-from seqmodels.data.npy import DAMAGED, in_one_line
+from seqmodels.data.npy import DAMAGED, reason
 from seqmodels.display import listed
 from seqmodels.files import replaced
 from seqmodels.mapped import MappedArray
@@ -140,7 +140,7 @@ def _npy(file: Path, kind: Kind | None) -> MappedArray:
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except DAMAGED as error:
-        raise ValueError(f"{file} cannot be mapped as NumPy's file: {in_one_line(error)}") from None
+        raise ValueError(f"{file} cannot be mapped as NumPy's file: {reason(error)}") from None
     if not isinstance(array, np.memmap):
         raise ValueError(f"{file} is an archive of arrays, which is not mapped; save each as .npy")
     if array.ndim not in (1, 2) or not array.size:

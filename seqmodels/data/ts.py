@@ -176,7 +176,7 @@ def _dimension(where: str, text: str, has_times: bool) -> tuple[np.ndarray, np.n
 
 
 def _times(where: str, said: list[str]) -> np.ndarray:
-    """``(T,)`` numbers or dates."""
+    """``(T,)`` times of the steps: numbers where all are, else dates."""
     import pandas as pd
 
     try:
@@ -189,7 +189,7 @@ def _times(where: str, said: list[str]) -> np.ndarray:
 
 
 def _value(where: str, text: str) -> float:
-    """NaN: missing."""
+    """The number of a value; NaN of one that is said to be missing."""
     text = text.strip()
     if text.lower() in MISSING:
         return np.nan

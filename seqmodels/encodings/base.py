@@ -59,9 +59,17 @@ class Encoding(Configurable, ABC):
         """``encode`` of each; a subclass may encode very many short sequences at once."""
         return [self.encode(item) for item in items]
 
+    def encode_after(self, item: Item) -> np.ndarray:
+        """The steps of a part that goes on after another; a tokenizer may spell a first word in another way."""
+        return self.encode(item)
+
     @abstractmethod
     def decode(self, steps: np.ndarray) -> Item:
         """The raw sequence of encoded steps."""
+
+    def decode_after(self, steps: np.ndarray) -> Item:
+        """The raw part of steps that go on after others."""
+        return self.decode(steps)
 
     @abstractmethod
     def log_det(self, item: Item) -> np.ndarray | float:

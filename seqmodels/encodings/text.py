@@ -33,14 +33,6 @@ class Text(Encoding, ABC):
     def spelling(self) -> list[bytes]:
         """The bytes of each symbol; those of a text's symbols, joined, are the text."""
 
-    def encode_after(self, item: Item) -> np.ndarray:
-        """The symbols of a piece of text that goes on after another."""
-        return self.encode(item)
-
-    def decode_after(self, steps: np.ndarray) -> Item:
-        """The piece of text of symbols that go on after others."""
-        return self.decode(steps)
-
     def check(self, i: int, item: Item) -> None:
         """Nothing to refuse: any text has a spelling."""
 

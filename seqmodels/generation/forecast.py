@@ -220,5 +220,5 @@ def _raw_paths(paths: Paths, encoding: Encoding) -> Any:
         return np.where(paths.lasts[..., None], np.asarray(encoding.decode(paths.x)), np.nan)
     if encoding.reads == "symbols":
         return np.where(paths.lasts, encoding.decode(paths.x), AFTER_THE_END)
-    decode = encoding.decode_after if isinstance(encoding, Text) else encoding.decode
+    decode = encoding.decode_after
     return [decode(x[lasts]) for x, lasts in zip(paths.x, paths.lasts, strict=True)]

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
-from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
 from seqmodels.items import as_array
 from seqmodels.measure import Length, Measure
@@ -106,7 +105,7 @@ def encode_step(model: GenerativeModel, x: Any, *, is_first: bool = True) -> tup
     if not isinstance(item, str) and np.ma.is_masked(item):
         item = np.ma.filled(item.astype(np.float64), np.nan)
     steps = encode_prefix(model, item)
-    if not is_first and isinstance(item, str) and isinstance(model.encoding_, Text):
+    if not is_first and isinstance(item, str):
         steps = model.encoding_.encode_after(item)
     return steps, np.broadcast_to(model.encoding_.log_det(item), len(steps))
 

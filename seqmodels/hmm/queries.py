@@ -23,6 +23,7 @@ from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.inference.viterbi import best_paths, log_prob_of_paths
 from seqmodels.hmm.learning.constraints import Frozen
+from seqmodels.hmm.learning.first_state import invariant
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Arcs, as_topology
@@ -157,7 +158,7 @@ def stationary(initial: np.ndarray, transition: np.ndarray, final: np.ndarray | 
     visits = _visits(initial[transient], transition[np.ix_(transient, transient)])
     for states in classes:
         reached = initial[states].sum() + (visits @ transition[np.ix_(transient, states)]).sum()
-        result[states] = reached * _invariant(transition[np.ix_(states, states)])
+        result[states] = reached * invariant(transition[np.ix_(states, states)])
     if not result.any():  # every sequence ends
         result[transient] = visits
     shares: np.ndarray = result / result.sum()
@@ -178,14 +179,6 @@ def _closed_classes(transition: np.ndarray, final: np.ndarray | None) -> list[np
 def _visits(initial: np.ndarray, transition: np.ndarray) -> np.ndarray:
     """Expected visits of transient states, ``initial (I - A)^-1``."""
     return np.linalg.solve(np.eye(len(initial)) - transition.T, initial)
-
-
-def _invariant(transition: np.ndarray) -> np.ndarray:
-    """The one ``π = π A`` of an irreducible chain."""
-    k = len(transition)
-    balance = np.vstack([(np.eye(k) - transition).T, np.ones(k)])
-    solution: np.ndarray = np.linalg.lstsq(balance, np.append(np.zeros(k), 1.0), rcond=None)[0]
-    return solution.clip(min=0)
 
 
 # -- states in another order ---------------------------------------------------------------------------------

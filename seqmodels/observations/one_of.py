@@ -48,11 +48,6 @@ class OneOf(Observation):
         return self.observations[0].values(size)
 
     def check(self, size: int) -> None:
-        are = isinstance(self.observations, list | tuple) and all(isinstance(o, Observation) for o in self.observations)
-        if not are:
-            raise ValueError(
-                f"observations is {self.observations!r:.200}; pass a list of observations such as [GaussianMixture(2)]"
-            )
         if not self.observations:
             raise ValueError("observations is empty; pass a list of observations")
         for observation in self.observations:

@@ -77,6 +77,14 @@ def stationary_initial(transition: Tensor, final: Tensor | None) -> Tensor:
     return torch.as_tensor(initial, device=transition.device)
 
 
+def invariant(transition: np.ndarray) -> np.ndarray:
+    """``(K,)`` the one ``π = π A`` of an irreducible chain."""
+    k = len(transition)
+    solution = np.linalg.solve((np.eye(k) - transition + 1.0 / k).T, np.full(k, 1.0 / k)).clip(min=0.0)
+    shares: np.ndarray = solution / solution.sum()
+    return shares
+
+
 def differentiable_stationary(transition: Tensor) -> Tensor:
     """``(K,)`` the stationary distribution as a function that gradients go through; rows sum to one."""
     k = len(transition)
@@ -148,8 +156,7 @@ def _perron(transition: np.ndarray, *, has_final: bool) -> Perron:
     """``π (K,)``, ``ρ`` and ``v (K,)`` with ``π A = ρ π``, ``A v = ρ v``, ``Σ π = 1`` and ``π v = 1``."""
     k = len(transition)
     if not has_final:
-        initial = np.linalg.solve((np.eye(k) - transition + 1.0 / k).T, np.full(k, 1.0 / k)).clip(min=0.0)
-        return initial / initial.sum(), 1.0, np.ones(k)
+        return invariant(transition), 1.0, np.ones(k)
     values, right = np.linalg.eig(transition)
     largest = int(np.argmax(values.real))
     left_values, left = np.linalg.eig(transition.T)

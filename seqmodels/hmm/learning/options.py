@@ -11,7 +11,7 @@ import torch
 
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
-from seqmodels.hmm.learning.first_state import Start, is_irreducible
+from seqmodels.hmm.learning.first_state import STARTS, Start, is_irreducible
 from seqmodels.hmm.learning.priors import Pseudocounts, as_pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology, as_topology, breaks
@@ -65,7 +65,7 @@ class ChainOptions:
 
     def check_first_state(self, choice: StartChoice, algorithm: Algorithm, length: str) -> None:
         """Raise ``ValueError`` for a ``start`` that there is not, or that does not go with the other choices."""
-        if choice not in ("auto", "free", "stationary", "uniform"):
+        if choice not in ("auto", *STARTS):
             raise ValueError(f"start is {choice!r}; pass 'auto', 'free', 'stationary' or 'uniform'")
         if choice in ("stationary", "uniform") and self.constraints.frozen.initial:
             raise ValueError(
