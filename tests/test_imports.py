@@ -6,9 +6,11 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import seqmodels
+import seqmodels as sm
 
 LATER = (
     "jinja2",
@@ -33,6 +35,16 @@ def test_what_is_loaded_when() -> None:
     code += f"; print([name for name in {LATER} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["False", "True", "[]"]
+
+
+def test_a_saved_transformer_is_loaded_without_the_tracer_of_torch(tmp_path: Path) -> None:
+    """Which takes longer than all else that is loaded: by its positions, made of shapes alone before weights are read."""
+    code = "import sys, seqmodels as sm; [sm.load(path) for path in sys.argv[1:]]; print('sympy' in sys.modules)"
+    paths = [tmp_path / positions for positions in ("rotary", "sinusoidal")]
+    for path in paths:
+        sm.Transformer(d_model=4, n_layers=1, max_steps=1, context=4, positions=path.name).fit([np.arange(3)]).save(path)
+    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_public_names_are_what_type_checkers_read() -> None:

@@ -160,13 +160,20 @@ def _too_long(end: int, max_length: int, what: str) -> ValueError:
 
 def sinusoids(offset: int, length: int, d_model: int, *, like: Tensor) -> Tensor:
     """Sinusoidal positions (length, d_model) from ``offset`` on, with the type and device of ``like``."""
-    # Half precision represents whole numbers only up to a few hundred, so angles take single precision at least.
-    dtype = torch.promote_types(like.dtype, torch.float32)
-    time = torch.arange(offset, offset + length, device=like.device).to(dtype)
-    pairs = torch.arange(0, d_model, 2, device=like.device).to(dtype)
-    angles = time[:, None] * torch.exp(pairs * (-math.log(10000.0) / d_model))  # (T, ceil(d / 2))
+    if like.is_meta:  # to compute with shapes alone torch loads its tracer, which takes more than a second
+        return like.new_empty(length, d_model)
+    angles = _angles(offset, length, d_model, like=like)
     interleaved = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
     return interleaved[:, :d_model].to(like.dtype)
+
+
+def _angles(offset: int, length: int, d: int, *, like: Tensor) -> Tensor:
+    """``t / 10000^(2 i / d)`` (length, ceil(d / 2)) at positions t from ``offset`` on, in single precision at least."""
+    # Half precision represents whole numbers only up to a few hundred.
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    time = torch.arange(offset, offset + length, device=like.device).to(dtype)
+    pairs = torch.arange(0, d, 2, device=like.device).to(dtype)
+    return time[:, None] * torch.exp(pairs * (-math.log(10000.0) / d))
 
 
 # -- biases of attention scores --------------------------------------------------------------------------------
@@ -295,10 +302,9 @@ def rotation(offset: int, length: int, d_head: int, *, like: Tensor) -> Rotation
 
     Pair i turns by the angle ``t / 10000^(2 i / d_head)`` at position t; its entries are i and i + d_head / 2.
     """
-    dtype = torch.promote_types(like.dtype, torch.float32)  # as in sinusoids
-    time = torch.arange(offset, offset + length, device=like.device).to(dtype)
-    pairs = torch.arange(0, d_head, 2, device=like.device).to(dtype)
-    angles = time[:, None] * torch.exp(pairs * (-math.log(10000.0) / d_head))  # (T, d_head / 2)
+    if like.is_meta:  # as in sinusoids
+        return like.new_empty(length, d_head), like.new_empty(length, d_head)
+    angles = _angles(offset, length, d_head, like=like)
     return torch.cat([angles.cos()] * 2, -1).to(like.dtype), torch.cat([-angles.sin(), angles.sin()], -1).to(like.dtype)
 
 
