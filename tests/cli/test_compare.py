@@ -80,6 +80,7 @@ def test_a_run_is_had_again_to_the_last_digit(call, book, tmp_path):
     assert first["models"]["text-density"]["lstm"]["optimizer"]["class"] == "AdamW"
 
 
+@pytest.mark.usefixtures("_plain_pages")
 def test_recordings_tables_and_pairs(call, recordings, tmp_path):
     frame = pd.DataFrame({"who": np.repeat(np.arange(12), 9), "x": np.random.default_rng(0).normal(size=108)})
     frame.assign(y=frame["x"] ** 2).to_csv(tmp_path / "walks.csv", index=False)

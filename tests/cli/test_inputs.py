@@ -132,6 +132,7 @@ def test_what_reads_what(tmp_path, recordings):
         assert repr(dataset_of(str(path), None, options)) == repr(expected)
 
 
+@pytest.mark.usefixtures("_plain_pages")
 def test_any_data_are_compared(call, states, tmp_path):
     given = ["--by", "who", "--models", "ngram", "--quick", "--steps", 1, "--out", tmp_path / "out"]
     result = call("compare", "--data", states, *given)

@@ -258,8 +258,9 @@ def _fill_strip(ax: Axes, t: np.ndarray, path: np.ndarray, names: Sequence[str],
     _bars(ax, edges, path, (bottom, top - bottom), alpha=1.0, zorder=2, gid="strip")
     first_x, last_x = ax.get_xlim()
     points = 72 * figure_of(ax).get_figwidth() * ax.get_position().width / abs(last_x - first_x)
+    widths = {state: width_of(names[state], SIZE) for state in set(path.tolist())}
     for first, end, state in runs(path):
-        if width_of(names[state], SIZE) + 4 <= (edges[end] - edges[first]) * points:
+        if widths[state] + 4 <= (edges[end] - edges[first]) * points:
             ax.text(
                 (edges[first] + edges[end]) / 2, (bottom + top) / 2, names[state], ha="center", va="center_baseline",
                 color=ink_on(state), fontsize=SIZE, clip_on=True, gid="state",

@@ -5,7 +5,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from seqmodels.evaluation.plots.frames import Scale
-from seqmodels.evaluation.plots.states import MAX_SHAPES, draw_strip, edges_of, state_strip
+from seqmodels.evaluation.plots import states
+from seqmodels.evaluation.plots.states import draw_strip, edges_of, state_strip
 from seqmodels.plot_style import COLOURS, ink_on, state_colour
 
 FRAMES = np.random.default_rng(0).normal(3, 2, (50, 4))
@@ -28,8 +29,9 @@ def test_a_name_without_room_is_left_out():
     assert [text.get_position()[0] for text in ax.texts] == [29.5, 81.0]
 
 
-def test_many_runs_are_pixels_in_a_vector_file():
-    for n, rasterized in ((MAX_SHAPES, False), (MAX_SHAPES + 2, True)):
+def test_many_runs_are_pixels_in_a_vector_file(monkeypatch):
+    monkeypatch.setattr(states, "MAX_SHAPES", 6)
+    for n, rasterized in ((6, False), (8, True)):
         ax = Figure().add_subplot()
         draw_strip(ax, np.arange(float(n)), np.arange(n) % 2, ["a", "b"], (0, 1))
         assert [bool(collection.get_rasterized()) for collection in ax.collections] == [rasterized] * 2
