@@ -236,9 +236,9 @@ def test_targets_may_be_longer_where_sources_are() -> None:
 
 
 def test_by_default_a_target_may_be_as_long_as_those_of_the_fit_were(tmp_path: Path) -> None:
-    never = sm.HMM(1, random_state=0).fit([[0], [0, 0, 0]], [[0] * 500, [0] * 300])  # an end is hardly ever due
-    assert never.target_lengths_ == TargetLengths(500, 200)
-    expected = [500 + 200 * 1, 500 + 200 * 3]
+    never = sm.HMM(1, random_state=0).fit([[0], [0, 0, 0]], [[0] * 90, [0] * 70])  # an end is hardly ever due
+    assert never.target_lengths_ == TargetLengths(90, 40)
+    expected = [90 + 40 * 1, 90 + 40 * 3]
     assert [len(item) for item in never.predict([[0], [0] * 3])] == expected
     assert [len(item) for item in never.predict([[0], [0] * 3], prefix=[0, 0])] == [n + 2 for n in expected]
     assert len(never.n_best(1, source=[0], n_beams=1)[0].item) == expected[0]
