@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from seqmodels import forked
+from seqmodels.former_names import FORMER_NAMES
 from seqmodels.version import __version__
 
 if TYPE_CHECKING:
@@ -91,7 +92,6 @@ if TYPE_CHECKING:
     )
     from seqmodels.offsets import LatentOffset
     from seqmodels.online_em import OnlineEM
-    from seqmodels.ppm import PPM
     from seqmodels.saved_files import load
     from seqmodels.sequences import Sequences, as_sequences
     from seqmodels.training import AdamW, Cosine, Muon, Perturbation, TensorBoard, Trapezoid
@@ -111,7 +111,6 @@ _PACKAGES = (
     "ngram",
     "context_tree",
     "context_mixing",
-    "ppm",
     "hmm",
     "neural",
     "offsets",
@@ -136,6 +135,8 @@ def __getattr__(name: str) -> Any:
         if name in vars(module):
             value = globals()[name] = vars(module)[name]
             return value
+    if name in FORMER_NAMES:
+        raise AttributeError(f"{__name__}.{name} {FORMER_NAMES[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -148,7 +149,6 @@ __all__ = [
     "GRU",
     "HMM",
     "LSTM",
-    "PPM",
     "AdamW",
     "AlignmentHMM",
     "Anomalies",

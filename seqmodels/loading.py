@@ -24,7 +24,6 @@ from seqmodels import (
     observations,
     offsets,
     online_em,
-    ppm,
     storage,
     training,
 )
@@ -57,7 +56,6 @@ PACKAGES = (
     observations,
     offsets,
     online_em,
-    ppm,
     training,
 )
 

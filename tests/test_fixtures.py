@@ -26,7 +26,7 @@ ROUGH_SINUSOIDS = {("0.1.0", name) for name in ("transformer-tagger", "masked", 
 NOT_YET = {  # classes that a version had not
     "0.1.0": {
         *(sm.CausalModel, sm.EncoderDecoder, sm.Recurrent),
-        *(sm.Cached, sm.ContextMixing, sm.ContextTree, sm.Dynamic, sm.LatentOffset, sm.Mixture, sm.OnlineEM, sm.PPM),
+        *(sm.Cached, sm.ContextMixing, sm.ContextTree, sm.Dynamic, sm.LatentOffset, sm.Mixture, sm.OnlineEM),
         *(cls for cls in MODELS if cls.__module__.startswith("seqmodels.adapt.")),
     }
 }

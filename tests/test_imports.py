@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import seqmodels
+from seqmodels.former_names import FORMER_NAMES
 
 LATER = (
     "jinja2",
@@ -23,6 +24,8 @@ LATER = (
     "transformers",
     "typer",
 )
+
+NAMED_INSTEAD = {"PPM": "ContextMixing"}
 
 
 def test_what_is_loaded_when() -> None:
@@ -48,3 +51,10 @@ def test_public_names_are_what_type_checkers_read() -> None:
     assert names | {"__version__"} == set(seqmodels.__all__)
     with pytest.raises(AttributeError, match="no attribute 'turtle'"):
         _ = seqmodels.turtle
+
+
+@pytest.mark.parametrize("name", FORMER_NAMES)
+def test_a_name_that_was_removed_says_what_is_in_its_place(name: str) -> None:
+    assert name not in seqmodels.__all__
+    with pytest.raises(AttributeError, match=rf"seqmodels\.{name} was removed; .*{NAMED_INSTEAD[name]}"):
+        getattr(seqmodels, name)
