@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from seqmodels import adapt, data, distributed, presets
     from seqmodels.anomalies import Anomalies
     from seqmodels.auditing import Audit, audit
-    from seqmodels.cached import Cached
     from seqmodels.classification import GenerativeClassifier
     from seqmodels.context_mixing import ContextMixing
     from seqmodels.context_tree import ContextTree
@@ -117,7 +116,6 @@ _PACKAGES = (
     "mixture",
     "classification",
     "dynamic",
-    "cached",
     "online_em",
     "saved_files",
     "evaluation",
@@ -160,7 +158,6 @@ __all__ = [
     "Bernoulli",
     "Budget",
     "Bytes",
-    "Cached",
     "Categorical",
     "CausalModel",
     "Cell",

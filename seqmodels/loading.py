@@ -10,7 +10,6 @@ from typing import Any
 
 from seqmodels import (
     adapt,
-    cached,
     classification,
     context_mixing,
     context_tree,
@@ -42,7 +41,6 @@ from seqmodels.training import callbacks
 # A class is known to ``load`` by being a public name of one of these, and in no other way.
 PACKAGES = (
     adapt,
-    cached,
     classification,
     context_mixing,
     context_tree,

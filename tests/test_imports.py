@@ -25,7 +25,7 @@ LATER = (
     "typer",
 )
 
-NAMED_INSTEAD = {"PPM": "ContextMixing"}
+NAMED_INSTEAD = {"Cached": "Dynamic", "PPM": "ContextMixing"}
 
 
 def test_what_is_loaded_when() -> None:

@@ -215,7 +215,7 @@ def test_one_altered_value_is_refused_with_its_place(folder, name, place, value,
     assert str(path) in str(refused.value)
 
 
-@pytest.mark.parametrize(("whole", "key"), [("mixture-static", "0"), ("cached-counts", "model")])
+@pytest.mark.parametrize(("whole", "key"), [("mixture-static", "0"), ("dynamic-lstm", "model")])
 def test_a_member_of_another_class_is_refused(whole, key, tmp_path):
     other = storage.read(FIXTURES / "next" / "context-tree.safetensors")
     altered_file("next", whole, f"members/{key}", other, tmp_path / "altered.safetensors")
@@ -223,7 +223,7 @@ def test_a_member_of_another_class_is_refused(whole, key, tmp_path):
         sm.load(tmp_path / "altered.safetensors")
 
 
-@pytest.mark.parametrize(("name", "instead"), [("PPM", "ContextMixing")])
+@pytest.mark.parametrize(("name", "instead"), [("PPM", "ContextMixing"), ("Cached", "Dynamic")])
 def test_a_file_of_a_removed_class_is_refused_by_name(name, instead, tmp_path):
     path = FIXTURES / "removed" / f"{name.lower()}.safetensors"
     message = rf"{path.name} cannot be loaded: the file holds a {name}, which was removed; .*{instead}"
