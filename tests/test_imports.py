@@ -25,7 +25,11 @@ LATER = (
     "typer",
 )
 
-NAMED_INSTEAD = {"Cached": "Dynamic", "PPM": "ContextMixing"}
+NAMED_INSTEAD = {
+    "Cached": "Dynamic",
+    "PPM": "ContextMixing",
+    **dict.fromkeys(("PowerLaw", "fit_power_law", "plot_power_laws", "power_laws"), "numpy.polyfit"),
+}
 
 
 def test_what_is_loaded_when() -> None:
