@@ -1,10 +1,9 @@
 """What do counts gain by going on within a text? ``python -m experiments.adaptive_counts FOLDER [NAMES]``.
 
 ``FOLDER`` holds ``input.txt``. The split is nanoGPT's: the last 111,540 characters are held out. The order of n-grams
-and of PPM of bounded depth is chosen on as many characters before them (rows ``inside``), context trees have their
-default depth, and PPM of unbounded depth is order -1; all are then fitted on what is not held out. Nats a byte, and
-seconds of the processor in one thread, to fit and to score, go to ``experiments/results/adaptive_counts/text.csv``; the
-score by position in the held-out text to ``position.csv``.
+is chosen on as many characters before them (rows ``inside``), context trees have their default depth; all are then
+fitted on what is not held out. Nats a byte, and seconds of the processor in one thread, to fit and to score, go to
+``experiments/results/adaptive_counts/text.csv``; the score by position in the held-out text to ``position.csv``.
 
 ``NAMES`` is a file of names, one a line, which are short sequences: a tenth of them, drawn, is scored after the others,
 the end of each name being an event. Their figures go to ``names.csv``; given alone, as ``- NAMES``, only these.
@@ -20,12 +19,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from seqmodels import PPM, ContextTree, NGram, SequenceModel, data
+from seqmodels import ContextTree, NGram, SequenceModel, data
 from seqmodels.evaluation.provenance import stamped
 
 HELD_OUT = 111_540
 RESULTS = Path("experiments/results/adaptive_counts")
-UNBOUNDED = -1  # the order of PPM
 EDGES = [0, 1_000, 3_000, 10_000, 30_000, HELD_OUT]
 MODELS: dict[str, tuple[Callable[[int], SequenceModel], tuple[int, ...]]] = {
     "n-gram": (lambda n: NGram(n, length="given"), (6, 7)),
@@ -33,9 +31,6 @@ MODELS: dict[str, tuple[Callable[[int], SequenceModel], tuple[int, ...]]] = {
     "context tree, static": (lambda n: ContextTree(n, adaptive=False, length="given"), (7,)),
     "context tree, bayes": (lambda n: ContextTree(n, weighting="bayes", length="given"), (7,)),
     "context tree": (lambda n: ContextTree(n, length="given"), (7,)),
-    "PPM, static": (lambda n: PPM(adaptive=False, length="given"), (UNBOUNDED,)),
-    "PPM": (lambda n: PPM(length="given"), (UNBOUNDED,)),
-    "PPM of bounded depth": (lambda n: PPM(n, length="given"), (5, 6, 8)),
 }
 
 
@@ -85,8 +80,7 @@ def main() -> None:
         return
     text = str(data.text(Path(sys.argv[1]) / "input.txt")[0])
     first, test = text[:-HELD_OUT], text[-HELD_OUT:]
-    for compiled in (ContextTree(2), PPM()):  # before anything is timed
-        compiled.fit([first[:200]]).score([first[:200]])
+    ContextTree(2).fit([first[:200]]).score([first[:200]])  # compiled before anything is timed
     rows, positions = [], []
     for name, (make, orders) in MODELS.items():
         inside = []

@@ -69,7 +69,7 @@ def joined(recordings: Sequences, order: np.ndarray) -> list[np.ndarray]:
     return [np.concatenate([np.asarray(recordings.items[i]) for i in part]) for part in parts]
 
 
-def measured(name: str, model: HMM, segment: int, train: Sequences, test: Sequences) -> dict[str, float]:
+def measured(model: HMM, segment: int, train: Sequences, test: Sequences) -> dict[str, float]:
     """Scores of the HMM with and without online EM, and where in the sequences it gains."""
     began = process_time()
     online = OnlineEM(model, segment=segment).fit(train)
@@ -103,7 +103,7 @@ if __name__ == "__main__":
     rows = []
     for part, train, test in parts:
         for name, model in MODELS[arguments.data].items():
-            row = {"model": name, "part": part, **measured(name, model, SEGMENT[arguments.data], train, test)}
+            row = {"model": name, "part": part, **measured(model, SEGMENT[arguments.data], train, test)}
             rows.append({k: round(v, 4) if isinstance(v, float) and math.isfinite(v) else v for k, v in row.items()})
             print(rows[-1], flush=True)
     RESULTS.mkdir(parents=True, exist_ok=True)

@@ -5,13 +5,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from seqmodels import forked
+from seqmodels.former_names import FORMER_NAMES
 from seqmodels.version import __version__
 
 if TYPE_CHECKING:
     from seqmodels import adapt, data, distributed, presets
     from seqmodels.anomalies import Anomalies
     from seqmodels.auditing import Audit, audit
-    from seqmodels.cached import Cached
     from seqmodels.classification import GenerativeClassifier
     from seqmodels.context_mixing import ContextMixing
     from seqmodels.context_tree import ContextTree
@@ -23,20 +23,16 @@ if TYPE_CHECKING:
         CodeLengths,
         Comparison,
         ModelSelection,
-        PowerLaw,
         Search,
         choose,
         evaluate,
-        fit_power_law,
         plot_alignment,
         plot_confusion,
         plot_durations,
         plot_frames,
         plot_posterior,
-        plot_power_laws,
         plot_states,
         plot_transitions,
-        power_laws,
         window_loss,
     )
     from seqmodels.evaluation.backtest import Backtest, backtest
@@ -91,7 +87,6 @@ if TYPE_CHECKING:
     )
     from seqmodels.offsets import LatentOffset
     from seqmodels.online_em import OnlineEM
-    from seqmodels.ppm import PPM
     from seqmodels.saved_files import load
     from seqmodels.sequences import Sequences, as_sequences
     from seqmodels.training import AdamW, Cosine, Muon, Perturbation, TensorBoard, Trapezoid
@@ -111,14 +106,12 @@ _PACKAGES = (
     "ngram",
     "context_tree",
     "context_mixing",
-    "ppm",
     "hmm",
     "neural",
     "offsets",
     "mixture",
     "classification",
     "dynamic",
-    "cached",
     "online_em",
     "saved_files",
     "evaluation",
@@ -136,6 +129,8 @@ def __getattr__(name: str) -> Any:
         if name in vars(module):
             value = globals()[name] = vars(module)[name]
             return value
+    if name in FORMER_NAMES:
+        raise AttributeError(f"{__name__}.{name} {FORMER_NAMES[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -148,7 +143,6 @@ __all__ = [
     "GRU",
     "HMM",
     "LSTM",
-    "PPM",
     "AdamW",
     "AlignmentHMM",
     "Anomalies",
@@ -160,7 +154,6 @@ __all__ = [
     "Bernoulli",
     "Budget",
     "Bytes",
-    "Cached",
     "Categorical",
     "CausalModel",
     "Cell",
@@ -201,7 +194,6 @@ __all__ = [
     "OpenSymbols",
     "Perturbation",
     "Poisson",
-    "PowerLaw",
     "PseudoFrames",
     "Pseudocounts",
     "Recurrent",
@@ -227,7 +219,6 @@ __all__ = [
     "data",
     "distributed",
     "evaluate",
-    "fit_power_law",
     "from_huggingface",
     "from_module",
     "load",
@@ -237,10 +228,8 @@ __all__ = [
     "plot_forecast",
     "plot_frames",
     "plot_posterior",
-    "plot_power_laws",
     "plot_states",
     "plot_transitions",
-    "power_laws",
     "prequential",
     "prequential_code_lengths",
     "presets",

@@ -10,7 +10,6 @@ from typing import Any
 
 from seqmodels import (
     adapt,
-    cached,
     classification,
     context_mixing,
     context_tree,
@@ -24,7 +23,6 @@ from seqmodels import (
     observations,
     offsets,
     online_em,
-    ppm,
     storage,
     training,
 )
@@ -43,7 +41,6 @@ from seqmodels.training import callbacks
 # A class is known to ``load`` by being a public name of one of these, and in no other way.
 PACKAGES = (
     adapt,
-    cached,
     classification,
     context_mixing,
     context_tree,
@@ -57,7 +54,6 @@ PACKAGES = (
     observations,
     offsets,
     online_em,
-    ppm,
     training,
 )
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.files import replaced
+from seqmodels.former_names import FORMER_NAMES
 from seqmodels.parameters import Configurable, checked_argument
 from seqmodels.version import __version__
 
@@ -422,6 +423,8 @@ def _class_named(name: str, classes: Mapping[str, type]) -> type:
     known = classes.get(name, classes.get(f"{GIVEN}{bare}"))
     if known is None and bare != name:
         raise ValueError(f"the file holds a {name}, which is not one of seqmodels' classes; pass classes=[{bare}]")
+    if known is None and name in FORMER_NAMES:
+        raise ValueError(f"the file holds a {name}, which {FORMER_NAMES[name]}")
     if known is None:
         raise ValueError(f"the file holds a {name}, which this version of seqmodels does not know")
     return known

@@ -218,9 +218,6 @@ FAMILIES = (
     Family("context-tree-static", partial(sm.ContextTree, 3, adaptive=False), ("symbols", "text")),
     Family("context-tree-bayes", partial(sm.ContextTree, 3, weighting="bayes"), ("symbols",)),
     Family("context-tree-open", partial(sm.ContextTree, 2, encoding=OPEN), ("symbols",)),
-    Family("ppm", sm.PPM, ("symbols", "text")),
-    Family("ppm-static", partial(sm.PPM, depth=2, adaptive=False), ("symbols", "text")),
-    Family("ppm-open", partial(sm.PPM, encoding=OPEN), ("symbols",)),
     Family("context-mixing", partial(sm.ContextMixing, n_buckets=256), ("symbols", "text")),
     Family("context-mixing-static", partial(sm.ContextMixing, n_buckets=256, adaptive=False), ("symbols", "text")),
     Family("context-mixing-open", partial(sm.ContextMixing, n_buckets=2, encoding=OPEN), ("symbols",)),
@@ -379,8 +376,6 @@ FAMILIES = (
     _online("online-em-diag", sm.GaussianMixture(2), "vectors"),
     _online("online-em-ar", sm.AutoregressiveGaussian(2), "vectors"),
     _online("online-em", sm.Categorical(0.01), "symbols", "text"),
-    Family("cached-gru", partial(sm.Cached, sm.GRU(**SMALL), window=3, weight=0.3, theta=0.7), ("symbols",)),
-    Family("cached-ngram", partial(sm.Cached, sm.NGram(3), window=4, weight=0.3, order=2), ("symbols",)),
 )
 
 
@@ -518,7 +513,7 @@ def rough(row: Row) -> sm.SequenceModel:
     Near their initial values, models would differ too little for errors to show.
     """
     model = copy.deepcopy(fitted(row))
-    inner = model.model_ if isinstance(model, sm.Dynamic | sm.Cached) else model
+    inner = model.model_ if isinstance(model, sm.Dynamic) else model
     if isinstance(inner, NeuralModel):
         generator = torch.Generator().manual_seed(3)
         for parameter in inner.module_.parameters():
@@ -528,8 +523,6 @@ def rough(row: Row) -> sm.SequenceModel:
         model.tables_ = _shaken(model.tables_)
     if isinstance(model, sm.Mixture):
         model.weights_ = _without_preference(model.weights_)
-    if isinstance(inner, sm.NGram):
-        inner.tables_ = _shaken(inner.tables_)
     return model
 
 

@@ -26,7 +26,7 @@ ROUGH_SINUSOIDS = {("0.1.0", name) for name in ("transformer-tagger", "masked", 
 NOT_YET = {  # classes that a version had not
     "0.1.0": {
         *(sm.CausalModel, sm.EncoderDecoder, sm.Recurrent),
-        *(sm.Cached, sm.ContextMixing, sm.ContextTree, sm.Dynamic, sm.LatentOffset, sm.Mixture, sm.OnlineEM, sm.PPM),
+        *(sm.ContextMixing, sm.ContextTree, sm.Dynamic, sm.LatentOffset, sm.Mixture, sm.OnlineEM),
         *(cls for cls in MODELS if cls.__module__.startswith("seqmodels.adapt.")),
     }
 }
@@ -49,9 +49,7 @@ def test_a_saved_model_says_what_it_said(folder: Path, name: str) -> None:
         np.testing.assert_allclose(now, before, **tolerance)
 
 
-@pytest.mark.parametrize(
-    "name", ["context-tree", "context-tree-bayes", "context-tree-static", "cached-tree", "mixture"]
-)
+@pytest.mark.parametrize("name", ["context-tree", "context-tree-bayes", "context-tree-static", "mixture"])
 def test_a_context_tree_whose_contexts_shared_counts_is_refused(name: str) -> None:
     """Alone and as a member: what earlier code added up cannot be told apart."""
     with pytest.raises(ValueError, match=rf"{name}.safetensors cannot be loaded: this ContextTree was.*fit it again"):

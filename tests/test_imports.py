@@ -11,6 +11,7 @@ import pytest
 
 import seqmodels
 import seqmodels as sm
+from seqmodels.former_names import FORMER_NAMES
 
 LATER = (
     "jinja2",
@@ -26,6 +27,12 @@ LATER = (
     "typer",
 )
 
+NAMED_INSTEAD = {
+    "Cached": "Dynamic",
+    "PPM": "ContextMixing",
+    **dict.fromkeys(("PowerLaw", "fit_power_law", "plot_power_laws", "power_laws"), "numpy.polyfit"),
+}
+
 
 def test_what_is_loaded_when() -> None:
     """In one process: nothing by the package, torch by a public name, and no other package by all of them."""
@@ -38,11 +45,12 @@ def test_what_is_loaded_when() -> None:
 
 
 def test_a_saved_transformer_is_loaded_without_the_tracer_of_torch(tmp_path: Path) -> None:
-    """Which takes longer than all else that is loaded: by its positions, made of shapes alone before weights are read."""
+    """Which takes longer than all else: to make positions of shapes alone, before weights are read, would load it."""
     code = "import sys, seqmodels as sm; [sm.load(path) for path in sys.argv[1:]]; print('sympy' in sys.modules)"
     paths = [tmp_path / positions for positions in ("rotary", "sinusoidal")]
     for path in paths:
-        sm.Transformer(d_model=4, n_layers=1, max_steps=1, context=4, positions=path.name).fit([np.arange(3)]).save(path)
+        model = sm.Transformer(d_model=4, n_layers=1, max_steps=1, context=4, positions=path.name)
+        model.fit([np.arange(3)]).save(path)
     done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 
@@ -60,3 +68,10 @@ def test_public_names_are_what_type_checkers_read() -> None:
     assert names | {"__version__"} == set(seqmodels.__all__)
     with pytest.raises(AttributeError, match="no attribute 'turtle'"):
         _ = seqmodels.turtle
+
+
+@pytest.mark.parametrize("name", FORMER_NAMES)
+def test_a_name_that_was_removed_says_what_is_in_its_place(name: str) -> None:
+    assert name not in seqmodels.__all__
+    with pytest.raises(AttributeError, match=rf"seqmodels\.{name} was removed; .*{NAMED_INSTEAD[name]}"):
+        getattr(seqmodels, name)

@@ -215,11 +215,22 @@ def test_one_altered_value_is_refused_with_its_place(folder, name, place, value,
     assert str(path) in str(refused.value)
 
 
-@pytest.mark.parametrize(("whole", "key"), [("mixture-static", "0"), ("cached-counts", "model")])
+@pytest.mark.parametrize(("whole", "key"), [("mixture-static", "0"), ("dynamic-lstm", "model")])
 def test_a_member_of_another_class_is_refused(whole, key, tmp_path):
-    other = storage.read(FIXTURES / "next" / "ppm.safetensors")
+    other = storage.read(FIXTURES / "next" / "context-tree.safetensors")
     altered_file("next", whole, f"members/{key}", other, tmp_path / "altered.safetensors")
-    with pytest.raises(ValueError, match=f"its member '{key}' is a PPM, but the .* is made of a"):
+    with pytest.raises(ValueError, match=f"its member '{key}' is a ContextTree, but the .* is made of a"):
+        sm.load(tmp_path / "altered.safetensors")
+
+
+@pytest.mark.parametrize(("name", "instead"), [("PPM", "ContextMixing"), ("Cached", "Dynamic")])
+def test_a_file_of_a_removed_class_is_refused_by_name(name, instead, tmp_path):
+    path = FIXTURES / "removed" / f"{name.lower()}.safetensors"
+    message = rf"{path.name} cannot be loaded: the file holds a {name}, which was removed; .*{instead}"
+    with pytest.raises(ValueError, match=message):
+        sm.load(path)
+    altered_file("next", "mixture-static", "members/0", storage.read(path), tmp_path / "altered.safetensors")
+    with pytest.raises(ValueError, match=f"the file holds a {name}, which was removed; .*{instead}"):
         sm.load(tmp_path / "altered.safetensors")
 
 
@@ -229,7 +240,7 @@ def test_what_was_called_true_once_is_the_same_number(tmp_path):
 
 
 def test_no_altered_value_is_met_with_foreign_words():
-    names = ("hmm-diag", "ngram", "lstm-vectors", "classifier-hmm", "mixture-switching", "ppm")
+    names = ("hmm-diag", "ngram", "lstm-vectors", "classifier-hmm", "mixture-switching", "context-tree")
     found = list(files_altered.sweep(23, lambda name: name in names))
     assert len(found) > 50
     assert [(what, came) for what, came in found if came] == []

@@ -34,7 +34,6 @@ FAMILIES = {
     "hmm": "HMM",
     "ngram": "NGram",
     "context-tree": "ContextTree",
-    "ppm": "PPM",
     "elman": "ElmanRNN",
     "lstm": "LSTM",
     "gru": "GRU",

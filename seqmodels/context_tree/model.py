@@ -92,7 +92,7 @@ class ContextTree(SinglePassModel):
         if self.encoding_.size > MAX_SYMBOLS:
             raise ValueError(
                 f"the symbols are 0 to {self.encoding_.size - 1:,}, but ContextTree, which keeps a path of decisions "
-                f"for each, takes at most {MAX_SYMBOLS:,}; number those that occur from 0 on, or use NGram or PPM"
+                f"for each, takes at most {MAX_SYMBOLS:,}; number those that occur from 0 on, or use NGram"
             )
         rows = [self._row(example) for example in self._repeated(train)]
         self.tree_, log_prob = FittedTree.fit(

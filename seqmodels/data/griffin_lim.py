@@ -59,7 +59,7 @@ def griffin_lim(magnitudes: np.ndarray, width: int, hop: int, *, n_iter: int = 6
     """The ``(n,)`` signal, ``n = width + (T - 1) hop``, whose spectra have about these ``magnitudes (T, F)``.
 
     From random phases, in turn: the signal whose spectra are closest to magnitudes and phases in squares, and the
-    phases of its spectra. The error ``spectral_error`` never grows.
+    phases of its spectra. The error of the spectra's magnitudes never grows.
 
     Args:
         magnitudes: of ``F = n_fft // 2 + 1`` frequencies, ``n_fft`` at least ``width``.
@@ -86,14 +86,6 @@ def spectra(signal: np.ndarray, width: int, hop: int, n_fft: int) -> np.ndarray:
     """``(T, F)`` complex spectra of a signal ``(n,)``: frame t begins at sample ``t * hop``."""
     frames = np.lib.stride_tricks.sliding_window_view(signal, width)[::hop]
     return np.fft.rfft(frames * _hann(width), n_fft)
-
-
-def spectral_error(signal: np.ndarray, magnitudes: np.ndarray, width: int, hop: int) -> float:
-    """``|| |STFT(x)| - magnitudes || / || magnitudes ||``, over the whole spectrum."""
-    difference = np.abs(spectra(signal, width, hop, 2 * (magnitudes.shape[1] - 1))) - magnitudes
-    weights = np.full(magnitudes.shape[1], 2.0)
-    weights[[0, -1]] = 1.0  # negative frequencies mirror all but the first and the last
-    return float(np.sqrt((difference**2 @ weights).sum() / (magnitudes**2 @ weights).sum()))
 
 
 def _signal(target: np.ndarray, width: int, hop: int) -> np.ndarray:

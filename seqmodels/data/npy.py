@@ -121,7 +121,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
             return _members(path, file, n_bytes)
         file.seek(0)
         refuse_beyond_memory(str(path), n_bytes, "leave it on disk: seqmodels.data.on_disk")
-        return {path.stem: _array(str(path), file, n_bytes)}
+        return {path.stem: _array(file, n_bytes)}
 
 
 def _members(path: Path, file: BinaryIO, n_packed: int) -> dict[str, np.ndarray]:
@@ -145,11 +145,11 @@ def _members(path: Path, file: BinaryIO, n_packed: int) -> dict[str, np.ndarray]
                 if member.file_size > n_packed and member.compress_type == zipfile.ZIP_STORED:
                     raise ValueError(f"says that it has {member.file_size:,} bytes, more than the file")
                 raw = opened.read(member.file_size + 1)  # to the end, where its checksum is compared
-                arrays[name] = _array(f"{path}, {name}", io.BytesIO(raw), len(raw))
+                arrays[name] = _array(io.BytesIO(raw), len(raw))
     return arrays
 
 
-def _array(where: str, file: BinaryIO, n_bytes: int) -> np.ndarray:
+def _array(file: BinaryIO, n_bytes: int) -> np.ndarray:
     """One array, whose header says what there is."""
     version = np.lib.format.read_magic(file)
     if version not in HEADERS:

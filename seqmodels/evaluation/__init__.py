@@ -10,7 +10,6 @@ from seqmodels.evaluation.model_selection import ModelSelection, choose
 from seqmodels.evaluation.plots.alignment import plot_alignment
 from seqmodels.evaluation.plots.confusion import plot_confusion
 from seqmodels.evaluation.prequential import CodeLength, CodeLengths, prequential, prequential_code_lengths
-from seqmodels.evaluation.scaling import PowerLaw, fit_power_law, plot_power_laws, power_laws
 from seqmodels.evaluation.search import Search
 from seqmodels.evaluation.states import plot_durations, plot_posterior, plot_states, plot_transitions
 
@@ -21,7 +20,6 @@ __all__ = [
     "CodeLengths",
     "Comparison",
     "ModelSelection",
-    "PowerLaw",
     "Search",
     "backtest",
     "bleu",
@@ -31,16 +29,13 @@ __all__ = [
     "error_rate",
     "evaluate",
     "exact_match",
-    "fit_power_law",
     "plot_alignment",
     "plot_confusion",
     "plot_durations",
     "plot_frames",
     "plot_posterior",
-    "plot_power_laws",
     "plot_states",
     "plot_transitions",
-    "power_laws",
     "prequential",
     "prequential_code_lengths",
     "window_loss",

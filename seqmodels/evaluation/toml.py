@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels import storage
+from seqmodels.former_names import FORMER_NAMES
 from seqmodels.loading import CLASSES, PUBLIC
 from seqmodels.parameters import Configurable, check_argument
 
@@ -37,6 +38,8 @@ def from_table(table: Mapping[str, Any], classes: Mapping[str, type[Configurable
     if "class" not in table:
         raise ValueError(f'a table has no class: {dict(table)}; write for example class = "HMM"')
     name = table["class"]
+    if name in FORMER_NAMES and name not in classes:
+        raise ValueError(f"{name} {FORMER_NAMES[name]}")
     if name not in classes:
         raise ValueError(f"there is no class {name!r}; choose from {', '.join(sorted(classes))}")
     params = {k: _parsed_value(v, classes) for k, v in table.items() if k != "class"}

@@ -1,7 +1,7 @@
 """Observations: ``p(x_t | output_parameters, past)``, chosen independently of the dynamics."""
 
 from seqmodels.observations.autoregressive import AutoregressiveGaussian
-from seqmodels.observations.base import LinearOutputs, LinearPrediction, Observation, past_steps
+from seqmodels.observations.base import LinearOutputs, LinearPrediction, Observation
 from seqmodels.observations.categorical import Categorical
 from seqmodels.observations.chords import Chords
 from seqmodels.observations.columns import Columns
@@ -22,5 +22,4 @@ __all__ = [
     "OneOf",
     "Poisson",
     "PseudoFrames",
-    "past_steps",
 ]

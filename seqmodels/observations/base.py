@@ -284,11 +284,3 @@ def full_conditionals_of_mixture(log_weights: Tensor, components: FullConditiona
     others = torch.logsumexp(joint, -2)
     posterior = joint - others.unsqueeze(-2)
     return FullConditionals(torch.logsumexp(posterior + components.each, -2), others)
-
-
-def past_steps(values: Tensor, n_past: int) -> Tensor | None:
-    """The last ``n_past`` steps before each of ``values (B, T, D)``: ``(B, T, n_past, D)``, NaN before the start."""
-    if n_past == 0:
-        return None
-    padded = torch.nn.functional.pad(values, (0, 0, n_past, 0), value=float("nan"))
-    return padded.unfold(1, n_past, 1)[:, :-1].transpose(-1, -2)  # (B, T, n_past, D)

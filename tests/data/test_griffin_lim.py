@@ -9,7 +9,7 @@ from scipy.signal import stft
 
 from seqmodels.data import MFCC
 from seqmodels.data.formant_synthesis import Token, Voice, synthesise
-from seqmodels.data.griffin_lim import from_log_mel, from_mfcc, griffin_lim, spectra, spectral_error
+from seqmodels.data.griffin_lim import from_log_mel, from_mfcc, griffin_lim, spectra
 
 RATE = 8000
 HOW = MFCC(dither=0.0)
@@ -27,6 +27,14 @@ def envelope(wave: np.ndarray) -> np.ndarray:
     full = MFCC(40, dither=1.0)
     cepstra = full(wave, RATE)[10:-10]
     return idct(cepstra, type=2, norm="ortho", axis=1).mean(axis=0)
+
+
+def spectral_error(signal: np.ndarray, magnitudes: np.ndarray, width: int, hop: int) -> float:
+    """``|| |STFT(x)| - magnitudes || / || magnitudes ||``, over the whole spectrum."""
+    difference = np.abs(spectra(signal, width, hop, 2 * (magnitudes.shape[1] - 1))) - magnitudes
+    weights = np.full(magnitudes.shape[1], 2.0)
+    weights[[0, -1]] = 1.0  # negative frequencies mirror all but the first and the last
+    return float(np.sqrt((difference**2 @ weights).sum() / (magnitudes**2 @ weights).sum()))
 
 
 def test_spectra_are_scipys():

@@ -145,7 +145,6 @@ def test_histogram_by_hand():
 
 
 TEXTS = ["banana", "bandana", "an", "nab a cab", "cabana", "a"]
-SMALL = {"d_model": 8, "max_steps": 3, "validation": None}
 
 
 def forced_steps(model, X, y=None, n_steps=400):

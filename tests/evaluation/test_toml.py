@@ -57,6 +57,7 @@ def test_a_model_that_came_back_fits_alike():
     [
         ({"n_states": 3}, "has no class"),
         ({"class": "GPT"}, "there is no class 'GPT'"),
+        ({"class": "PPM"}, "PPM was removed; fit ContextMixing"),
         ({"class": "Recurrent", "cell": {"type": "os"}}, "there is no class 'os' in seqmodels"),
         ({"class": "HMM", "states": 3}, "HMM has no parameter 'states'"),
         ({"class": "HMM", "n_states": "3"}, "n_states of HMM is '3'; pass an integer"),

@@ -9,8 +9,9 @@ from scipy import stats
 from torch import Tensor
 
 import seqmodels as sm
-from seqmodels.observations import AutoregressiveGaussian, gaussian, past_steps
+from seqmodels.observations import AutoregressiveGaussian, gaussian
 from seqmodels.observations.gaussian import CovarianceType
+from tests.past_steps import past_steps
 
 TYPES: list[CovarianceType] = ["diag", "full"]
 P, D = 2, 2
@@ -122,17 +123,6 @@ def test_the_floor_bounds_the_density(kind: CovarianceType) -> None:
     highest = -0.5 * D * math.log(2 * math.pi * 1e-2)
     assert float(observation.log_prob(narrow, x, torch.zeros(1, D).double())) == pytest.approx(highest)
     assert observation.floor_hits(torch.stack([narrow, output_parameters]), D).tolist() == [True, False]
-
-
-def test_past_steps_are_oldest_first_and_nan_before_the_start() -> None:
-    values = torch.arange(1.0, 9.0).reshape(1, 4, 2)
-    past = past_steps(values, 2)
-    assert past is not None
-    nan = [math.nan, math.nan]
-    expected = [[nan, nan], [nan, [1, 2]], [[1, 2], [3, 4]], [[3, 4], [5, 6]]]
-    torch.testing.assert_close(past[0], torch.tensor(expected), equal_nan=True)
-    assert past_steps(values, 0) is None
-    assert past_steps(values[:, :1], 2).shape == (1, 1, 2, 2)  # type: ignore[union-attr]
 
 
 def test_a_unit_root_keeps_the_level_of_a_walk() -> None:

@@ -142,12 +142,12 @@ def _plot_of_vectors(models: Mapping[str, SequenceModel], X: Sequences, y: Seque
 
 
 def reliability_diagram(
-    tables: Mapping[str, pd.DataFrame], errors: Mapping[str, float], *, title: str = "", width: float = WIDTH
+    tables: Mapping[str, pd.DataFrame], errors: Mapping[str, float], *, width: float = WIDTH
 ) -> Figure:
-    """A titled figure of ``draw_reliability``, with a note on how to read it."""
+    """A figure of ``draw_reliability``, with a note on how to read it."""
     with in_style():
         below = 0.0 if width >= MIN_FULL_WIDTH else 0.3 + 0.2 * len(tables)  # of a legend that stands there
-        figure, axes = new_axes(max(4.2, 1.0 + 0.2 * len(tables)) + below, title, width)
+        figure, axes = new_axes(max(4.2, 1.0 + 0.2 * len(tables)) + below, "", width)
         note_below(figure, draw_reliability(axes, tables, errors))
     return figure
 
@@ -207,14 +207,13 @@ def _legend_of_errors(axes: Axes) -> None:
 
 
 def transform_histograms(
-    heights: Mapping[str, np.ndarray], errors: Mapping[str, float], *, title: str = "", width: float = WIDTH
+    heights: Mapping[str, np.ndarray], errors: Mapping[str, float], *, width: float = WIDTH
 ) -> Figure:
     """A histogram of each model's probability integral transforms; that of a calibrated model is flat.
 
     Args:
         heights: for each model densities of equal bins of 0..1, with mean 1 (``evaluation.calibration.histogram``).
         errors: for each model the share that would have to move to make it flat, in its title.
-        title: of the figure.
         width: inches.
     """
     columns = min(max(1, int(width / HISTOGRAM_WIDTH)), len(heights))
@@ -226,7 +225,6 @@ def transform_histograms(
             axes.set_visible(i < len(heights))
         for i, (name, height) in enumerate(heights.items()):
             _histogram(grid.flat[i], i, height, f"{short_in(figure, name)}  ({errors[name]:.3f})")
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold", color=INK)
         note_below(figure, f"P(X ≤ x | past); {TRANSFORMS_IN_WORDS}")
     return figure
 

@@ -46,7 +46,6 @@ def frame_differences(
     scale: Scale,
     better: str,
     worse: str,
-    title: str = "",
     width: float = WIDTH,
 ) -> Figure:
     """The features of one sequence over time, and below them the difference of two models on each frame.
@@ -56,11 +55,10 @@ def frame_differences(
         difference: (T,) nats, the one model's minus the other's; a step beyond T (the end) is left out.
         scale: of all test frames.
         better, worse: the models' names.
-        title: names the sequence.
         width: inches.
     """
     with in_style():
-        figure, (above, below) = two_rows(title, width)
+        figure, (above, below) = two_rows(width)
         image = image_of(above, frames, scale)
         figure.colorbar(image, ax=above, label="sd", pad=0.01, aspect=12)
         t = np.arange(len(frames))
@@ -75,13 +73,12 @@ def frame_differences(
     return figure
 
 
-def side_by_side(images: Mapping[str, np.ndarray], *, scale: Scale, title: str = "", width: float = WIDTH) -> Figure:
+def side_by_side(images: Mapping[str, np.ndarray], *, scale: Scale, width: float = WIDTH) -> Figure:
     """Sequences of vectors as images with one colour scale.
 
     Args:
         images: (T, D) by name.
         scale: of all test frames.
-        title: of the figure.
         width: inches.
     """
     columns = min(max(1, int(width / IMAGE_WIDTH)), len(images))
@@ -95,7 +92,6 @@ def side_by_side(images: Mapping[str, np.ndarray], *, scale: Scale, title: str =
         for axes, name in zip(grid.flat, images, strict=False):
             axes.set_title(short_in(figure, name), fontsize=8.5, fontweight="normal")
         figure.colorbar(drawn[0], ax=grid, label="sd from the mean", pad=0.01, aspect=30)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold", color=INK)
     return figure
 
 
@@ -109,11 +105,10 @@ def runs(path: np.ndarray) -> list[tuple[int, int, int]]:
     return [(a, b, int(path[a])) for a, b in pairwise(cuts)]
 
 
-def two_rows(title: str, width: float = WIDTH) -> tuple[Figure, tuple[Axes, Axes]]:
-    """A titled figure of two axes with one time axis, the upper one twice as high."""
+def two_rows(width: float) -> tuple[Figure, tuple[Axes, Axes]]:
+    """A figure of two axes with one time axis, the upper one twice as high."""
     figure = Figure(figsize=(width, 3.1), dpi=150, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-    above.set_title(title, wrap=True)
     below.tick_params(color=MUTED, labelcolor=INK, labelsize=8)
     return figure, (above, below)
 

@@ -213,18 +213,17 @@ def draw_image(ax: Axes, edges: np.ndarray, standardised: np.ndarray, labels: Se
     colour_bar(ax, mesh, "sd from the mean")
 
 
-def state_strip(frames: np.ndarray, path: np.ndarray, *, scale: Scale, title: str = "", width: float = WIDTH) -> Figure:
+def state_strip(frames: np.ndarray, path: np.ndarray, *, scale: Scale, width: float = WIDTH) -> Figure:
     """A figure of the features of one sequence over time, and below them the hidden state of each frame.
 
     Args:
         frames: (T, D).
         path: (T,) states.
         scale: of all test frames.
-        title: names the model and the sequence.
         width: inches.
     """
     with in_style():
-        figure, (above, below) = two_rows(title, width)
+        figure, (above, below) = two_rows(width)
         image = image_of(above, frames, scale)
         figure.colorbar(image, ax=above, label="sd", pad=0.01, aspect=12)
         names = [str(state) for state in range(int(path.max()) + 1)]

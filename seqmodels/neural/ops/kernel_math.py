@@ -21,7 +21,7 @@ PER_LOG_2, LOG_2 = np.float32(1.44269504), np.float32(0.693147182)
 # Of exp(x) = 1 + x + x² (c5 + x (c4 + ...)) for |x| <= log(2) / 2 (Cephes, expf).
 C0, C1, C2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
 C3, C4, C5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
-ONE, TWO, HALF = np.float32(1), np.float32(2), np.float32(0.5)
+ONE, TWO = np.float32(1), np.float32(2)
 
 
 def array(x: Tensor) -> np.ndarray:

@@ -4,8 +4,8 @@ import numpy as np
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from seqmodels.evaluation.plots.frames import Scale
 from seqmodels.evaluation.plots import states
+from seqmodels.evaluation.plots.frames import Scale
 from seqmodels.evaluation.plots.states import draw_strip, edges_of, state_strip
 from seqmodels.plot_style import COLOURS, ink_on, state_colour
 

@@ -15,7 +15,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 import seqmodels as sm
 from seqmodels import storage
 
-RNG = np.random.default_rng(0)
 N_SOURCE, N_TARGET, NULL = 4, 5, -1
 
 

@@ -12,7 +12,7 @@ from seqmodels import AutoregressiveGaussian
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.inference import segments
 from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.observations.base import past_steps
+from tests.past_steps import past_steps
 
 pytest.importorskip("numba", reason="without numba the loops are not compiled, and not used")
 

@@ -20,7 +20,7 @@ from seqmodels.hmm.emissions import Emission, emission_of, missing
 from seqmodels.observations.gaussian import CovarianceType
 from tests.hmm.inference.enumeration import enumerate_paths
 
-K, M, D, N = 3, 2, 3, 60
+K, M, D = 3, 2, 3
 F64 = torch.float64
 LENGTHS = (9, 1, 14, 6)
 KINDS: list[CovarianceType] = ["diag", "full", "tied", "spherical"]
@@ -37,7 +37,7 @@ def frames(seed: int, d: int = D, holes: float = 0.0) -> list[np.ndarray]:
 
 
 def case(kind: CovarianceType, holes: float = 0.0, m: int = M, floor: float = 1e-6) -> tuple[Emission, Tensor, Tensor]:
-    """An emission, a table that EM would reach from some data in a step, and N frames of them."""
+    """An emission, a table that EM would reach from some data in a step, and frames of them."""
     emission = emission_of(GaussianMixture(m, kind, floor), D)
     x = torch.as_tensor(np.concatenate(frames(1, holes=holes) + frames(2, holes=holes)))
     generator = torch.Generator().manual_seed(0)

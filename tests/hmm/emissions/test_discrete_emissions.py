@@ -23,8 +23,8 @@ from seqmodels.observations import (
     Observation,
     Poisson,
 )
-from seqmodels.observations.base import past_steps
 from tests.hmm.inference.enumeration import enumerate_paths
+from tests.past_steps import past_steps
 
 K, D, N = 3, 4, 40
 F64 = torch.float64

@@ -16,7 +16,7 @@ from seqmodels.hmm.emissions.base import SUMMED, add_sums
 from seqmodels.hmm.inference import products
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation, gaussian
-from seqmodels.observations.base import past_steps
+from tests.past_steps import past_steps
 
 K, D, V, N = 3, 2, 5, 40
 F64 = torch.float64
