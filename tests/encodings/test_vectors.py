@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,15 @@ def test_features_without_information_are_refused() -> None:
         x[:, 1] = value
         with pytest.raises(ValueError, match="feature 1 is constant over the training data"):
             Standardize().fit(Sequences([x]))
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e9])
+def test_a_constant_feature_on_disk_is_refused_as_one_in_memory_is(value: float, tmp_path: Path) -> None:
+    x = np.asarray(vectors(30)[0]).copy()
+    x[:, 1] = value
+    np.save(tmp_path / "x.npy", x)
+    with pytest.raises(ValueError, match="feature 1 is constant over the training data"):
+        Standardize().fit(sm.data.on_disk(tmp_path / "x.npy"))
 
 
 def test_repeated_frames_are_warned_of() -> None:
