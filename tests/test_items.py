@@ -26,6 +26,22 @@ def test_numbers_become_float64_and_int64() -> None:
     assert np.asarray(Sequences([torch.tensor([1, 0])])[0]).dtype == np.int64
 
 
+@pytest.mark.parametrize("of_type", [np.float32, np.float64, np.int32, np.int64])
+def test_many_sequences_are_read_as_few_are(of_type: type) -> None:
+    axes = (3, 2) if np.issubdtype(of_type, np.floating) else (3,)
+    raw = [np.full(axes, i, dtype=of_type) for i in range(40)]
+    many, few = Sequences(raw).items, [Sequences([item])[0] for item in raw]
+    for one, other in zip(many, few, strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        np.testing.assert_array_equal(one, other)
+    if of_type in (np.float64, np.int64):  # copied together, which is faster
+        assert len({id(item.base) for item in many}) == 1
+        assert not np.shares_memory(many[0], raw[0])
+    raw[35] = raw[35] + (np.inf if len(axes) == 2 else -99)
+    with pytest.raises(ValueError, match="sequence 35 "):
+        Sequences(raw)
+
+
 def test_missing_values_are_kept() -> None:
     x = np.ones((3, 2))
     x[1, 0] = np.nan
