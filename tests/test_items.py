@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -11,6 +12,8 @@ import pandas as pd
 import pytest
 import torch
 
+from seqmodels.data import on_disk
+from seqmodels.items import steps_before
 from seqmodels.sequences import Sequences
 
 
@@ -40,6 +43,12 @@ def test_many_sequences_are_read_as_few_are(of_type: type) -> None:
     raw[35] = raw[35] + (np.inf if len(axes) == 2 else -99)
     with pytest.raises(ValueError, match="sequence 35 "):
         Sequences(raw)
+
+
+def test_what_came_before_in_a_text_on_disk_begins_with_a_whole_character(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("a€b", encoding="utf-8")  # of 1, 3 and 1 bytes
+    text = on_disk(tmp_path / "x.txt")[0]
+    assert [bytes(np.asarray(steps_before(text, 5, n))).decode() for n in range(6)] == ["", "b", "b", "b", "€b", "a€b"]
 
 
 def test_missing_values_are_kept() -> None:

@@ -136,11 +136,11 @@ def test_long_sources_of_about_one_length_are_ordered_by_target() -> None:
         assert len({len(rows[steps.row].values) for steps in ranges}) == 1
 
 
-@pytest.mark.parametrize("length", [3, 8, 2000])
+@pytest.mark.parametrize("length", [3, 8, 12, 2000])
 def test_very_many_ranges_are_cut_into_blocks_of_all_steps(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqmodels.neural.batches.MAX_RANGES", 20)
     monkeypatch.setattr("seqmodels.neural.batches.STRETCHES", 4)
-    rows, batching = symbols(*[length] * (100 if length < 10 else 4)), Batching(4, 8, carries_state=False)
+    rows, batching = symbols(*[length] * (100 if length < 20 else 4)), Batching(4, 8, carries_state=False)
     n_ranges = len(rows) * -(-length // 8)
     blocks = list(batching._blocks(rows, np.random.default_rng(0)))
     assert len(blocks) == n_ranges // 20
