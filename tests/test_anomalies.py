@@ -190,6 +190,16 @@ def test_unknown_and_impossible_symbols_leave_the_others_their_probability(lengt
     detector.plot(item)[0].figure.savefig(io.BytesIO())
 
 
+def test_an_end_that_cannot_be_is_the_anomaly():
+    """After symbol 0 a sequence goes on."""
+    model = sm.HMM.from_parameters([0.5, 0.5], [[0.2, 0.8], [0.3, 0.2]], [0.0, 0.5], emission=[[1.0, 0.0], [0.0, 1.0]])
+    detector = sm.Anomalies(model, quantile=0.9).calibrate(model.sample(10, random_state=0))
+    frame = detector.predict([np.array([1, 1, 0])])
+    assert frame["reason"].tolist() == ["", "", "", "impossible"]
+    np.testing.assert_allclose(np.exp(frame["log_prob"]), [0.5, 0.2, 0.3, 0.0], rtol=1e-6)
+    assert frame["is_anomaly"].tolist()[-1]
+
+
 def test_words_are_scored_by_their_own_names():
     """Of words a new one has probability zero; with a class for unknown symbols the symbols of training do not."""
     words = [["sit", "walk", "sit", "run"] * 5] * 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -11,6 +12,8 @@ import pandas as pd
 import pytest
 import torch
 
+from seqmodels.data import on_disk
+from seqmodels.items import steps_before
 from seqmodels.sequences import Sequences
 
 
@@ -24,6 +27,28 @@ def test_numbers_become_float64_and_int64() -> None:
     assert np.asarray(Sequences([np.ones((2, 3), dtype=np.float32)])[0]).dtype == np.float64
     assert np.asarray(Sequences([np.array([1.0, 2.0])])[0]).dtype == np.int64  # whole floats are symbols
     assert np.asarray(Sequences([torch.tensor([1, 0])])[0]).dtype == np.int64
+
+
+@pytest.mark.parametrize("of_type", [np.float32, np.float64, np.int32, np.int64])
+def test_many_sequences_are_read_as_few_are(of_type: type) -> None:
+    axes = (3, 2) if np.issubdtype(of_type, np.floating) else (3,)
+    raw = [np.full(axes, i, dtype=of_type) for i in range(40)]
+    many, few = Sequences(raw).items, [Sequences([item])[0] for item in raw]
+    for one, other in zip(many, few, strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        np.testing.assert_array_equal(one, other)
+    if of_type in (np.float64, np.int64):  # copied together, which is faster
+        assert len({id(item.base) for item in many}) == 1
+        assert not np.shares_memory(many[0], raw[0])
+    raw[35] = raw[35] + (np.inf if len(axes) == 2 else -99)
+    with pytest.raises(ValueError, match="sequence 35 "):
+        Sequences(raw)
+
+
+def test_what_came_before_in_a_text_on_disk_begins_with_a_whole_character(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("a€b", encoding="utf-8")  # of 1, 3 and 1 bytes
+    text = on_disk(tmp_path / "x.txt")[0]
+    assert [bytes(np.asarray(steps_before(text, 5, n))).decode() for n in range(6)] == ["", "b", "b", "b", "€b", "a€b"]
 
 
 def test_missing_values_are_kept() -> None:

@@ -46,5 +46,7 @@ def test_a_column_in_figures() -> None:
 def test_the_step_of_a_grid() -> None:
     assert grid_step(np.array([1.0, 1.5, np.nan, 3.0])) == 0.5
     assert grid_step(np.array([0.3, 0.1 + 0.2, 0.5])) == pytest.approx(0.2)  # 5e-17 apart is no step
+    assert grid_step(np.array([-0.5, 0.3, 0.1 + 0.2, 0.5])) == pytest.approx(0.2)
+    assert grid_step(1e9 + np.array([0.0, 0.5, 1.0])) == 0.5  # what is noise depends on the range, not on the level
     assert grid_step(np.array([2.0, 2.0])) == 0.0
     assert grid_step(np.array([np.nan])) == 0.0

@@ -72,6 +72,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences([good, good], labels=[1, 1]).split(by="label"), "all sequences have the same 'label'"),
     (lambda: Sequences([[1]]).split(), "the one sequence is too short to split"),
     (lambda: Sequences(["abc"]).chunks(0), "length is 0; pass at least 1"),
+    (lambda: Sequences(["abc"]).continuation(0), "context is 0; pass at least 1"),
     (lambda: Sequences(["abc"]).continuation(3), "no sequence is longer than context=3"),
     (lambda: Sequences(["abc"]).dithered(), "only vectors are dithered, these are text"),
     (lambda: Sequences(["abc"]).profile(), "only vectors have a profile by feature, these are text"),
@@ -206,6 +207,8 @@ def test_chunks_join_to_the_whole_and_stay_clustered() -> None:
 def test_continuation_pairs_beginnings_with_their_rests() -> None:
     x, y = Sequences(["abcd", "ab", "xyz"], names=[1, 2, 3]).continuation(2)
     assert (list(x), list(y), x.names, y.names) == (["ab", "xy"], ["cd", "z"], [1, 3], [1, 3])
+    x, y = Sequences(["ab", "a"]).continuation(1)
+    assert (list(x), list(y)) == (["a"], ["b"])
 
 
 def test_dither_spreads_values_over_one_step_of_their_grid() -> None:

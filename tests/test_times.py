@@ -101,6 +101,10 @@ def test_numbers_go_on_by_their_step() -> None:
     ahead = times_ahead(np.arange(300) * 0.01, 2)
     assert ahead is not None
     np.testing.assert_allclose(ahead, [3.0, 3.01])
+    since_1970 = 1.7e9 + np.arange(300) * 0.01  # whose differences float64 rounds to 2.4e-7
+    ahead = times_ahead(since_1970[:-2], 2)
+    assert ahead is not None
+    np.testing.assert_allclose(ahead, since_1970[-2:], rtol=0, atol=1e-6)
     whole = times_ahead(np.array([3, 5, 7]), 2)
     assert whole is not None
     assert whole.tolist() == [9, 11]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,15 @@ def test_features_without_information_are_refused() -> None:
             Standardize().fit(Sequences([x]))
 
 
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e9])
+def test_a_constant_feature_on_disk_is_refused_as_one_in_memory_is(value: float, tmp_path: Path) -> None:
+    x = np.asarray(vectors(30)[0]).copy()
+    x[:, 1] = value
+    np.save(tmp_path / "x.npy", x)
+    with pytest.raises(ValueError, match="feature 1 is constant over the training data"):
+        Standardize().fit(sm.data.on_disk(tmp_path / "x.npy"))
+
+
 def test_repeated_frames_are_warned_of() -> None:
     x = np.asarray(vectors(100)[0])
     few, many = np.concatenate([x, x[:4]]), np.concatenate([x, x[:25]])
@@ -120,7 +130,9 @@ def test_one_warning_names_every_feature_whose_values_repeat() -> None:
     (said,) = [str(w.message) for w in caught]
     assert said.startswith("feature 3 is 0 in 96% of the frames; feature 1 lies on a grid of step 0.2: ")
     Standardize().fit(Sequences([frames[:, [0, 2]]]))  # steps of a thousandth of a deviation bind no variance
-    Standardize().fit(Sequences([frames[:60]]))  # of so few frames nothing is said
+    Standardize().fit(Sequences([frames[:99]]))  # of so few frames nothing is said
+    with pytest.warns(UserWarning, match="feature 3 is 0 in 96%"):
+        Standardize().fit(Sequences([frames[:100]]))
 
 
 def test_bits_and_counts_are_no_concern_of_a_density() -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import seqmodels as sm
 from seqmodels.generation import sample_steps
 from tests.generation.markov import CHAIN, FIRST, Markov, seeded
 
@@ -52,3 +55,15 @@ def test_draws_repeat_by_seed() -> None:
     first = np.stack(draw(Markov(), 5, length=20))
     np.testing.assert_array_equal(np.stack(draw(Markov(), 5, length=20)), first)
     assert not np.array_equal(np.stack(draw(Markov(), 5, length=20, generator=seeded(1))), first)
+
+
+def test_the_step_at_which_no_sequence_goes_on_is_counted_from_the_prefixs_beginning() -> None:
+    """State 0 goes to 1, and 1 to the end: after two steps there is nothing more."""
+    model = sm.HMM.from_parameters([1, 0], [[0, 1], [0, 0]], [0, 1], emission=[[1.0, 0], [0, 1.0]])
+    options: Any = {"length": 3, "prefix": np.array([0])}
+    with pytest.raises(ValueError, match="goes on after step 2 is possible"):
+        model.sample(1, **options)
+    pieces = model.generate(**options)
+    assert next(pieces) == 1
+    with pytest.raises(ValueError, match="goes on after step 2 is possible"):
+        next(pieces)

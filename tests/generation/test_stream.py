@@ -31,3 +31,18 @@ def test_where_lengths_are_given_a_stream_has_no_ends() -> None:
     assert stream.predict_next().p_end == 0
     with pytest.raises(ValueError, match="ends have no probability"):
         stream.log_end()
+
+
+@pytest.mark.parametrize("past", [[2], [0, 2]])
+def test_what_comes_after_a_past_is_encoded_as_no_first_step_is(past: list[int]) -> None:
+    """As tokenizers do that put a space, here the symbol 0, before a text."""
+    steps = Stream(
+        Markov(),
+        lambda x: (np.array([0, x]), np.zeros(2)),
+        IDENTITY,
+        None,
+        encode_after=lambda x: (np.array([x]), np.zeros(1)),
+        past=np.array(past),
+    )
+    assert steps.update(1) == pytest.approx(float(CHAIN[2, 1].log()))
+    assert steps.update(0) == pytest.approx(float(CHAIN[1, 0].log()))

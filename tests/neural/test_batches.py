@@ -136,6 +136,22 @@ def test_long_sources_of_about_one_length_are_ordered_by_target() -> None:
         assert len({len(rows[steps.row].values) for steps in ranges}) == 1
 
 
+@pytest.mark.parametrize("length", [3, 8, 12, 2000])
+def test_very_many_ranges_are_cut_into_blocks_of_all_steps(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqmodels.neural.batches.MAX_RANGES", 20)
+    monkeypatch.setattr("seqmodels.neural.batches.STRETCHES", 4)
+    rows, batching = symbols(*[length] * (100 if length < 20 else 4)), Batching(4, 8, carries_state=False)
+    n_ranges = len(rows) * -(-length // 8)
+    blocks = list(batching._blocks(rows, np.random.default_rng(0)))
+    assert len(blocks) == n_ranges // 20
+    assert all(15 <= sum(-(-(b - a) // 8) for _, a, b in block) <= 30 for block in blocks)
+    times = [np.zeros(length, dtype=int) for _ in rows]
+    for i, a, b in (each for block in blocks for each in block):
+        times[i][a:b] += 1
+    assert (np.array(times) == 1).all()
+    assert batching.n_batches(rows) == n_ranges // 4
+
+
 # -- padded batches
 # ----------------------------------------------------------------------------------------------------------
 

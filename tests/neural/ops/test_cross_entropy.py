@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from unittest.mock import MagicMock
+
 import numpy as np
 import pytest
 import torch
@@ -56,6 +58,16 @@ def test_the_form_for_a_gpu_gives_the_same(at_once: int, dtype: torch.dtype, mon
     for log_p, p in (found, compiled):
         torch.testing.assert_close(log_p, expected[0], rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(p, expected[1], rtol=8e-3 if dtype == torch.bfloat16 else 1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("n_rows", "kind", "is_kept"), [(20, "cuda", True), (21, "cuda", False), (21, "cpu", True)])
+def test_a_gpu_keeps_the_probabilities_of_so_many_rows_and_no_more(
+    n_rows: int, kind: str, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cross_entropy, "KEPT_ON_GPU", 20 * SYMBOLS)
+    hidden = MagicMock(device=torch.device(kind))
+    hidden.__len__.return_value = n_rows
+    assert cross_entropy._keeps_probabilities(hidden, SYMBOLS) is is_kept
 
 
 @pytest.mark.usefixtures("algorithm")

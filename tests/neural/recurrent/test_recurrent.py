@@ -5,9 +5,11 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.neural.network import Network, select
+from seqmodels.neural.ops.precision import autocast
 from seqmodels.neural.recurrent.elman import ElmanNetwork
 from seqmodels.neural.recurrent.gru import GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMNetwork
+from seqmodels.neural.recurrent.stack import RecurrentOptions
 
 B, T, D, L = 3, 7, 6, 2
 MAKERS: dict[str, Callable[..., Network]] = {
@@ -157,3 +159,16 @@ def test_with_the_sigmoid_it_starts_as_with_tanh() -> None:
 def test_an_unknown_nonlinearity_is_refused() -> None:
     with pytest.raises(ValueError, match="nonlinearity is 'gelu'"):
         ElmanNetwork(D, nonlinearity="gelu")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_an_lstm_in_bfloat16_is_one_in_float32_where_the_processor_has_no_kernel(
+    layer_norm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqmodels.neural.ops.precision.has_kernels_for_bfloat16", lambda: False)
+    network = seeded(lambda: LSTMNetwork(D, L, options=RecurrentOptions(layer_norm=layer_norm))).float()
+    inputs, state = draw(B, T, D).float(), (draw(B, L, D, seed=1).float(), draw(B, L, D, seed=2).float())
+    expected = network(inputs, state)
+    with autocast(inputs.device, torch.bfloat16):
+        found = network(inputs, state)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)

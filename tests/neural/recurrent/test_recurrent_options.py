@@ -138,15 +138,16 @@ def test_each_layer_is_normalised_and_adds_to_the_one_below(name: str) -> None:
     torch.testing.assert_close(run(network.eval()), below, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("drops", [*((drop,) for drop in DROPS), DROPS], ids="+".join)
 @networks
-def test_rows_of_a_table_are_dropped_as_inputs_are(name: str) -> None:
+def test_rows_of_a_table_are_dropped_as_inputs_are(name: str, drops: tuple[str, ...]) -> None:
     """By the same draws: each sequence, each step of it has its own."""
-    network = build(name, recurrent_dropout=0.3, embedding_dropout=0.3, weight_drop=0.3, layer_norm=True, residual=True)
+    network = build(name, **dict.fromkeys(drops, 0.3), layer_norm=True, residual=True)
     table, rows, start = draw(4, D), torch.arange(B * T).view(B, T) % 4, network.start(B)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         found, _ = network.forward_rows(table, rows, start)
-    assert torch.equal(found, run(network, table[rows]))
+    torch.testing.assert_close(found, run(network, table[rows]), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("sizes", [[1] * T, [4, 5]], ids=["one by one", "4 + 5"])
