@@ -39,7 +39,7 @@ from seqmodels.generation import (
 from seqmodels.mapped import any_mapped, totals
 from seqmodels.measure import Length, Measure, MemoryKind, Values
 from seqmodels.observations import Observation
-from seqmodels.parameters import Configurable, argument_names
+from seqmodels.parameters import Configurable, argument_names, checked
 from seqmodels.precision import DTYPES, checked_log_prob_steps, in_float64, squares_exceed_float32
 from seqmodels.preparation import Data, Example, Setting, TargetLengths, default_encoding, without_past
 from seqmodels.sequences import Item, Kind, Sequences
@@ -320,6 +320,7 @@ class SequenceModel(Configurable, ABC):
         check_arguments(self)
         return learn_setting(self, Data.of(X, y)).encoding
 
+    @checked
     def fit_encoded(self, encoding: Encoding, X: Any, y: Any = None, *, validation: Any = "auto") -> Self:
         """``fit`` in an ``encoding`` that is fitted already, so that several models share alphabet and units.
 
@@ -373,6 +374,7 @@ class SequenceModel(Configurable, ABC):
         data = Data.of(X, y)
         return float(self.log_prob(data.X, data.y).sum() / data.scored.n_units.sum())
 
+    @checked
     def log_prob_marginal(
         self,
         X: Any,
@@ -434,6 +436,7 @@ class SequenceModel(Configurable, ABC):
         """
         return Stream.of(self, source, past)
 
+    @checked
     def forecast(
         self,
         X: Any,
@@ -473,6 +476,7 @@ class SequenceModel(Configurable, ABC):
         data = checked_data(self, X, y)
         return forecast(self, data, k, quantiles=quantiles, n=n, top_k=top_k, random_state=random_state)
 
+    @checked
     def sample(
         self,
         n: int = 1,
@@ -510,6 +514,7 @@ class SequenceModel(Configurable, ABC):
         decoding = Decoding(temperature, top_k, top_p, min_p)
         return sample(self, n, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop))
 
+    @checked
     def generate(
         self,
         prefix: Any = None,
@@ -537,6 +542,7 @@ class SequenceModel(Configurable, ABC):
         decoding = Decoding(temperature, top_k, top_p, min_p)
         return generate(self, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop))
 
+    @checked
     def n_best(
         self,
         n: int = 5,
@@ -578,6 +584,7 @@ class SequenceModel(Configurable, ABC):
             alpha=alpha,
         )
 
+    @checked
     def predict(
         self,
         X: Any,
@@ -656,6 +663,7 @@ class SequenceModel(Configurable, ABC):
 
     # -- keeping -------------------------------------------------------------------------------------------
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it.
 

@@ -33,6 +33,7 @@ from seqmodels.items import (
     steps_before,
 )
 from seqmodels.mapped import MappedArray
+from seqmodels.parameters import checked
 from seqmodels.profile import N_PROFILED, Shape, grid_step, profile_of
 from seqmodels.times import time_in_words, times_of_frames, with_index_as_columns
 
@@ -139,6 +140,7 @@ class Sequences(Sequence[Item]):
     # -- other forms of data -------------------------------------------------------------------------------
 
     @classmethod
+    @checked
     def from_lengths(cls, X: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
         """Sequences laid end to end, as in hmmlearn: ``X (N, D)`` or ``(N,)``, and ``lengths`` that sum to N."""
         X, counts = _with_mask(X), checked_lengths(lengths)
@@ -149,6 +151,7 @@ class Sequences(Sequence[Item]):
         return cls(np.split(X, np.cumsum(counts)[:-1]), **metadata)
 
     @classmethod
+    @checked
     def from_padded(cls, array: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
         """A padded array of shape ``(n, T, D)`` or ``(n, T)`` and the real length of each row."""
         array, counts = _with_mask(array), checked_lengths(lengths)
@@ -164,6 +167,7 @@ class Sequences(Sequence[Item]):
         return cls([row[:n] for row, n in zip(array, counts, strict=True)], **metadata)
 
     @classmethod
+    @checked
     def from_frame(
         cls,
         frame: pd.DataFrame,
@@ -302,6 +306,7 @@ class Sequences(Sequence[Item]):
         return cls([item[0] if isinstance(item, tuple) else item for item in items], **metadata)
 
     @classmethod
+    @checked
     def joined(cls, parts: Iterable[Sequences]) -> Self:
         """The sequences of several containers in one, with their metadata, times and pasts.
 
@@ -393,6 +398,7 @@ class Sequences(Sequence[Item]):
         past = None if self.past is None else [self.past[i] for i in rows]
         return self._like([self.items[i] for i in rows], self.metadata.iloc[rows], times, past)
 
+    @checked
     def segments(self, cuts: Iterable[tuple[int, int, int]], *, past: int | None = 0) -> Sequences:
         """Parts of sequences, with metadata, names and times: steps ``start .. stop - 1`` of sequence ``i``.
 
@@ -422,6 +428,7 @@ class Sequences(Sequence[Item]):
             parts.insert(0, steps_before(before, len(before), n_before))
         return None if not parts else parts[0] if len(parts) == 1 else joined_steps(parts)
 
+    @checked
     def with_metadata(self, metadata: pd.DataFrame) -> Sequences:
         """The same sequences with another table of metadata, a row each."""
         return self._like(self.items, metadata, self.times, self.past)
@@ -430,6 +437,7 @@ class Sequences(Sequence[Item]):
         """The same sequences, of which nothing is known to have come before; themselves where nothing is."""
         return self if self.past is None else self._like(self.items, self.metadata, self.times, None)
 
+    @checked
     def with_past_of(self, n: int) -> Sequences:
         """The same sequences, each with at most the last ``n`` steps of its past; themselves where none has one."""
         return self if self.past is None else self.segments(((i, 0, len(x)) for i, x in enumerate(self)), past=n)
@@ -516,6 +524,7 @@ class Sequences(Sequence[Item]):
 
     # -- cutting -------------------------------------------------------------------------------------------
 
+    @checked
     def split(
         self,
         test: float = 0.2,
@@ -572,6 +581,7 @@ class Sequences(Sequence[Item]):
             raise ValueError("the one sequence is too short to split; it needs at least two steps")
         return self.segments([(0, 0, at)], past=past), self.segments([(0, at, len(item))], past=past)
 
+    @checked
     def chunks(self, length: int, *, past: int | None = 0) -> Sequences:
         """Consecutive pieces of ``length`` steps (characters of text).
 
@@ -593,6 +603,7 @@ class Sequences(Sequence[Item]):
             return pieces.with_metadata(pieces.metadata.assign(cluster=[names[i] for i, _, _ in cuts]))
         return pieces
 
+    @checked
     def continuation(self, context: int) -> tuple[Sequences, Sequences]:
         """``(X, y)``: the first ``context`` steps (characters of text) of each sequence, and the rest.
 
@@ -609,6 +620,7 @@ class Sequences(Sequence[Item]):
             self.segments((i, context, len(self.items[i])) for i in long_enough),
         )
 
+    @checked
     def dithered(self, random_state: int = 0, *, like: Sequences | None = None) -> Sequences:
         """Vectors with uniform noise of one step of their grid added, by seed: the same noise for every model.
 

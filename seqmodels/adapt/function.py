@@ -17,6 +17,7 @@ from seqmodels.encodings import Bytes, Encoding
 from seqmodels.generation import Prediction, Source, stacked_sources
 from seqmodels.measure import Length, Values
 from seqmodels.observations import Observation
+from seqmodels.parameters import checked
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
 
@@ -248,6 +249,7 @@ class CallableCursor:
         return CallableState(tuple(state.states[i] for i in index.tolist()), state.position)
 
 
+@checked
 def from_callable(
     next_log_probs: NextLogProbs | type | None = None,
     *,

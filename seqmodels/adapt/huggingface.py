@@ -12,7 +12,7 @@ from seqmodels.adapt.logits import LogitsModel, LogitsReader, Tokens
 from seqmodels.adapt.tokenizer import PublishedTokens
 from seqmodels.encodings import Encoding, Symbols
 from seqmodels.measure import Length
-from seqmodels.parameters import in_one_line
+from seqmodels.parameters import checked, in_one_line
 
 Auto = Literal["auto"]
 
@@ -129,6 +129,7 @@ class CachedReader(LogitsReader):
             self._logits = output.logits[:, -1]
 
 
+@checked
 def from_huggingface(
     model: Any,
     tokenizer: Any = None,

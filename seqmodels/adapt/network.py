@@ -13,6 +13,7 @@ from seqmodels.adapt.alphabet import known_encoding
 from seqmodels.adapt.logits import LogitsModel, Tokens
 from seqmodels.encodings import Encoding
 from seqmodels.measure import Length
+from seqmodels.parameters import checked
 from seqmodels.randomness import InitialDraws
 
 
@@ -53,6 +54,7 @@ class TorchModel(LogitsModel):
         return Tokens(self.start, self.end, self.context)
 
 
+@checked
 def from_torch(
     module: nn.Module | type,
     *,

@@ -20,6 +20,7 @@ from seqmodels.measure import MemoryKind
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.neural.cursor import NetworkCursor
 from seqmodels.neural.model import NeuralModel
+from seqmodels.parameters import checked
 from seqmodels.preparation import MAX_HELD_OUT, Example
 from seqmodels.wrapped import WrappedModel
 
@@ -186,6 +187,7 @@ class Cached(WrappedModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
+    @checked
     def cursor(self, n_steps: int | None = None) -> Cursor:
         self._check_tuned()
         model = self._inner()

@@ -11,6 +11,7 @@ import numpy as np
 from seqmodels.data.contents import check_file, files_in, is_file
 from seqmodels.data.mfcc import MFCC
 from seqmodels.data.riff import REPAIRED, WavHeader
+from seqmodels.parameters import checked
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ Features = Literal["mfcc", "waveform"]
 DEFAULT_PATTERN = r"(?:^|/)(?P<label>[^_/]+)_(?P<speaker>[^_/]+)_(?P<index>\d+)\.[^./]+$"
 
 
+@checked
 def audio(
     folder: str | Path, *, features: Features = "mfcc", pattern: str | None = None, mfcc: MFCC | None = None
 ) -> Sequences:

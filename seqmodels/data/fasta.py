@@ -7,6 +7,7 @@ from pathlib import Path
 
 from seqmodels.data.kinds import as_kind, check_kind
 from seqmodels.data.text import read_text
+from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 
 LINES_OF_A_READ = 4  # of FASTQ
@@ -15,6 +16,7 @@ NOT_RESIDUES = re.compile(r"[\s\d]")  # what is left out of the lines of FASTA
 QUALITIES = re.compile(r"[!-~]*")
 
 
+@checked
 def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
     """The records of a FASTA file (``.gz`` too), as symbols: a letter a residue, lower case made upper.
 
@@ -48,6 +50,7 @@ def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
     return _sequences([(header, "".join(lines)) for header, lines in records], kind, str(path))
 
 
+@checked
 def fastq(path: str | Path, *, kind: Kind | None = None) -> Sequences:
     """The reads of a FASTQ file (``.gz`` too), of four lines each, as ``fasta`` has them; qualities are left out.
 

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 from seqmodels.data.mfcc import MFCC, deltas
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, checked
 
 NOISE_FLOOR = 0.004  # of full scale
 
@@ -114,6 +114,7 @@ class SpeechFeatures(Configurable):
         cepstra = self.mfcc.clone().set_params(hop=self.mfcc.hop * self.tempo)
         return self.frames(cepstra(samples, round(self.sample_rate * self.speed)))
 
+    @checked
     def perturbed(
         self, *, speeds: Iterable[float] = (1.0,), tempos: Iterable[float] = (1.0,), warps: Iterable[float] = (1.0,)
     ) -> list[SpeechFeatures]:

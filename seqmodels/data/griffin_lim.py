@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from seqmodels.data.mfcc import FULL_SCALE, MFCC
+from seqmodels.parameters import checked
 
 MIN_WEIGHT = 1e-8  # a sum of squared windows below which a sample lies in no window
 
 
+@checked
 def from_mfcc(
     cepstra: np.ndarray, sample_rate: int, mfcc: MFCC | None = None, *, n_iter: int = 60, random_state: int = 0
 ) -> np.ndarray:
@@ -34,6 +36,7 @@ def from_mfcc(
     return from_log_mel(log_mel, sample_rate, how, n_iter=n_iter, random_state=random_state)
 
 
+@checked
 def from_log_mel(
     log_energies: np.ndarray, sample_rate: int, mfcc: MFCC | None = None, *, n_iter: int = 60, random_state: int = 0
 ) -> np.ndarray:
@@ -55,6 +58,7 @@ def from_log_mel(
     return samples
 
 
+@checked
 def griffin_lim(magnitudes: np.ndarray, width: int, hop: int, *, n_iter: int = 60, random_state: int = 0) -> np.ndarray:
     """The ``(n,)`` signal, ``n = width + (T - 1) hop``, whose spectra have about these ``magnitudes (T, F)``.
 

@@ -6,9 +6,11 @@ from collections.abc import Sized
 from typing import Any
 
 from seqmodels.data.kinds import as_kind, check_kind
+from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 
 
+@checked
 def from_rows(
     dataset: Any,
     column: str | None = None,

@@ -12,12 +12,14 @@ from seqmodels.data.kinds import as_kind, check_kind, suffix_of
 from seqmodels.data.strict_json import parsed
 from seqmodels.data.text import read_text
 from seqmodels.items import in_words
+from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 
 LINES = (".jsonl", ".ndjson")
 OF_SEQUENCES = ("name", "label", "cluster")  # keys that never hold the sequence
 
 
+@checked
 def jsonl(path: str | Path, *, columns: str | None = None, kind: Kind | None = None) -> Sequences:
     r"""Sequences of JSON: strings (text), lists of strings or integers (symbols), lists of lists of numbers (vectors).
 

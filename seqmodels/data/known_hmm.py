@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from seqmodels.parameters import checked
 from seqmodels.sequences import Sequences
 
 
@@ -30,6 +31,7 @@ class KnownHMM:
     states: list[np.ndarray]
 
 
+@checked
 def hmm_draws(
     n_sequences: int = 100,
     length: int = 50,

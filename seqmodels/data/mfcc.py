@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import torch
 
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, checked
 
 FULL_SCALE = 32768.0  # waveforms in [-1, 1] are analysed in units of the least significant bit of 16
 WARPED_PART = 0.6  # of half the sample rate: up to there a warp is a factor (4800 Hz at 16 kHz, as published)
@@ -70,6 +70,7 @@ class MFCC(Configurable):
         self.random_state = random_state
         self.warp = warp
 
+    @checked
     def __call__(self, waveform: np.ndarray, sample_rate: int) -> np.ndarray:
         """``waveform`` ``(n,)``: floats in [-1, 1] or int16, at ``sample_rate`` Hz."""
         from scipy.fft import dct
@@ -137,6 +138,7 @@ class MFCC(Configurable):
         )  # (F, T)
         return spectrum.abs().square().T.numpy()
 
+    @checked
     def filters(self, sample_rate: int) -> np.ndarray:
         """``(n_filters, F)`` triangles of height one, linear in Hz."""
         n_fft = self.n_fft(sample_rate)
@@ -170,6 +172,7 @@ def _warped(frequency: np.ndarray, warp: float, sample_rate: float) -> np.ndarra
     return np.where(frequency <= bound, warp * frequency, above)
 
 
+@checked
 def deltas(features: np.ndarray, width: int = 2) -> np.ndarray:
     """``(T, D)`` slopes of ``(T, D)`` features: ``sum_k k (c_{t+k} - c_{t-k}) / (2 sum_k k^2)``, k from 1 to ``width``.
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from seqmodels.data.contents import read_bytes
 from seqmodels.main_memory import refuse_beyond_memory
+from seqmodels.parameters import checked
 from seqmodels.sequences import Sequences
 
 LOWEST, N_KEYS = 21, 88  # of a piano: A0, the MIDI number 21, to C8
@@ -26,6 +27,7 @@ KEYS = tuple(f"{PITCH_CLASSES[n % 12]}{n // 12 - 1}" for n in range(LOWEST, LOWE
 Note = tuple[int, int, int]  # MIDI number, first tick, tick of the release
 
 
+@checked
 def midi(path: str | Path, *, steps_per_beat: int = 4) -> Sequences:
     """A MIDI file as one sequence ``(T, 88)`` of zeros and ones: which keys sound, for ``Bernoulli`` or ``Chords``.
 

@@ -21,6 +21,7 @@ from seqmodels.data.contents import check_file, unpacked_limit
 from seqmodels.data.kinds import as_kind, check_kind
 from seqmodels.display import listed
 from seqmodels.main_memory import refuse_beyond_memory
+from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 
 CONCATENATED = ("X", "lengths")  # the arrays of a file that holds sequences laid end to end
@@ -46,6 +47,7 @@ DAMAGED = (
 )
 
 
+@checked
 def npy(path: str | Path, *, kind: Kind | None = None) -> Sequences:
     """The sequences of a ``.npy`` or ``.npz`` file.
 

@@ -18,6 +18,7 @@ from seqmodels.data.npy import DAMAGED, reason
 from seqmodels.display import listed
 from seqmodels.files import replaced
 from seqmodels.mapped import MappedArray
+from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ MAX_NAME = 100  # characters of columns in the name of a copy
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
+@checked
 def on_disk(
     path: str | Path,
     *,

@@ -9,6 +9,7 @@ import numpy as np
 
 from seqmodels.data.formant_synthesis import PHONES, Token, Voice, synthesise
 from seqmodels.data.mfcc import MFCC
+from seqmodels.parameters import checked
 from seqmodels.sequences import Sequences
 
 VOWELS = ("iy", "ih", "eh", "ae", "aa", "ao", "uw", "er")
@@ -38,6 +39,7 @@ class Speech:
     sample_rate: int
 
 
+@checked
 def speech(
     n_utterances: int = 200,
     n_speakers: int = 8,

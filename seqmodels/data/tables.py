@@ -18,6 +18,7 @@ import numpy as np
 from seqmodels.data.contents import check_file, check_text, read_bytes, unpacked_limit
 from seqmodels.data.kinds import check_kind, suffix_of
 from seqmodels.display import listed
+from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.times import TIME_NAMES, with_index_as_columns
 
@@ -35,6 +36,7 @@ MAX_COLUMNS = 10_000  # a row a step; more are rows in place of columns, or vect
 MAX_DISTINCT = 0.5  # of the rows: a column of words with more, and with spaces, is texts
 
 
+@checked
 def table(
     source: str | Path | pd.DataFrame,
     *,

@@ -15,6 +15,7 @@ import numpy as np
 
 from seqmodels.data.contents import decoded, files_in, is_file, read_bytes
 from seqmodels.mapped import MappedArray
+from seqmodels.parameters import checked
 from seqmodels.sequences import Item, Sequences
 
 RECORD = re.compile(r">\s*\S.*")  # the header of a FASTA file
@@ -23,6 +24,7 @@ RESIDUES = re.compile(r"[A-Za-z*-]+\s*(\n|$)")
 Unit = Literal["whole", "line", "paragraph"]
 
 
+@checked
 def text(path: str | Path, by: Unit = "whole") -> Sequences:
     r"""A UTF-8 file, or every ``.txt`` of a folder and the folders in it, in the order of their names.
 
@@ -74,6 +76,7 @@ def builtin_text() -> Sequences:
     return Sequences([unicodedata.normalize("NFC", joined)], names=["pydoc_data.topics"])
 
 
+@checked
 def sha256(sequences: Sequences) -> str:
     """64 hexadecimal digits that identify all sequences in their order, and their past; metadata do not count.
 

@@ -15,6 +15,7 @@ import numpy as np
 from seqmodels.data.strict_json import parsed
 from seqmodels.data.text import read_text
 from seqmodels.files import write_text
+from seqmodels.parameters import checked
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,14 @@ class Vocabulary:
             raise ValueError(f"there is no symbol {wrong[0]}: the vocabulary has 0 to {len(self) - 1}")
         return [self.tokens[symbol] for symbol in numbers.tolist()]
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file, which ``load`` reads."""
         content = {"tokens": self.tokens, "unknown": self.unknown}
         write_text(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")
 
     @classmethod
+    @checked
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The vocabulary that ``save`` wrote; ``ValueError`` for another file."""
         try:

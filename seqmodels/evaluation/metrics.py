@@ -11,6 +11,7 @@ import numpy as np
 
 from seqmodels.evaluation.statistics import Difference, moving_block_difference, paired_difference
 from seqmodels.model import SequenceModel
+from seqmodels.parameters import checked
 from seqmodels.sequences import Sequences, as_sequences
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ Unit = Literal["character", "word"]
 MAX_CELLS = 1 << 20  # of the rows of all pairs whose edit distances are computed at once
 
 
+@checked
 def error_rate(references: Sequence[Any], hypotheses: Sequence[Any], *, unit: Unit = "character") -> float:
     """Edits (insertions, deletions, substitutions) of all hypotheses over the length of all references; may be above 1.
 
@@ -47,6 +49,7 @@ def error_rate(references: Sequence[Any], hypotheses: Sequence[Any], *, unit: Un
     return float(edits[closest].sum() / lengths[closest].sum())
 
 
+@checked
 def exact_match(references: Sequence[Any], hypotheses: Sequence[Any]) -> float:
     """The share of hypotheses that are their reference, or one of several (see ``error_rate``).
 
@@ -58,6 +61,7 @@ def exact_match(references: Sequence[Any], hypotheses: Sequence[Any]) -> float:
     return len(set(index[same].tolist())) / len(hypotheses)
 
 
+@checked
 def bleu(
     references: Sequence[Any], hypotheses: Sequence[str], *, lowercase: bool = False, tokenize: str = "13a"
 ) -> float:
@@ -73,12 +77,14 @@ def bleu(
     return float(result.score)
 
 
+@checked
 def chrf(references: Sequence[Any], hypotheses: Sequence[str], *, word_order: int = 0) -> float:
     """Corpus chrF of texts, 0 to 100 (Popović 2015), as ``sacrebleu`` computes it; ``word_order=2`` is chrF++."""
     references = _by_rank(references, hypotheses)
     return float(_sacrebleu().corpus_chrf(list(hypotheses), references, word_order=word_order).score)
 
 
+@checked
 def evaluate(
     model: SequenceModel,
     X: Any,
@@ -227,6 +233,7 @@ def _padded(sequences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 # -- the loss by a finite window ------------------------------------------------------------------------------
 
 
+@checked
 def window_loss(model: SequenceModel, X: Any, width: int, *, cluster: str | None = None) -> Difference:
     """Nats per unit by which windows lower the score of a fitted ``model`` of p(x): what it gains from longer context.
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.parameters import checked
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
@@ -41,6 +43,7 @@ class PowerLaw:
         return np.asarray(self.c + self.a * np.asarray(n, dtype=float) ** -self.b)
 
 
+@checked
 def fit_power_law(n: Any, score: Any, *, level: float = 0.95) -> PowerLaw:
     """Fit ``score = c + a n^-b`` by least squares (Hestness et al. 2017; Kaplan et al. 2020).
 
@@ -129,6 +132,7 @@ def _crossing(profile: _Profile, outside: float, within: float, bound: float) ->
     return float(brentq(lambda b: profile.error(b) - bound, outside, within))
 
 
+@checked
 def power_laws(
     frame: pd.DataFrame, *, x: str = "n", y: str = "score", by: str = "model", level: float = 0.95
 ) -> pd.DataFrame:
@@ -156,6 +160,7 @@ def power_laws(
     return pd.DataFrame(rows)
 
 
+@checked
 def plot_power_laws(
     frame: pd.DataFrame,
     *,

@@ -10,6 +10,7 @@ import numpy as np
 from seqmodels.encodings.text import encoded_steps
 from seqmodels.evaluation.frames import given_times, one_sequence, selected_steps, times_of
 from seqmodels.hmm import HMM
+from seqmodels.parameters import checked
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 600  # of a text that are drawn
 
 
+@checked
 def plot_states(
     model: HMM,
     x: Any,
@@ -99,6 +101,7 @@ def plot_states(
     return axes
 
 
+@checked
 def plot_posterior(
     model: HMM,
     x: Any,
@@ -139,6 +142,7 @@ def plot_posterior(
     return axes
 
 
+@checked
 def plot_transitions(
     model: HMM, *, ax: Axes | None = None, state_names: Sequence[str] | None = None, threshold: float = 0.1
 ) -> Axes:
@@ -178,6 +182,7 @@ def plot_transitions(
     return axes
 
 
+@checked
 def plot_durations(
     model: HMM,
     X: Any,

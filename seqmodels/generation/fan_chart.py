@@ -9,6 +9,7 @@ import numpy as np
 
 from seqmodels.display import listed
 from seqmodels.generation.feature_distributions import quantile_name
+from seqmodels.parameters import checked
 from seqmodels.times import time_in_words
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ MAX_SYMBOLS = 12
 MAX_PANELS = 12  # features that are drawn without being named
 
 
+@checked
 def plot_forecast(
     forecast: Forecast,
     ax: Axes | Sequence[Axes] | None = None,

@@ -17,7 +17,7 @@ from seqmodels.generation.ahead import Ahead, Paths, ahead_of
 from seqmodels.generation.fan_chart import plot_forecast
 from seqmodels.generation.feature_distributions import FeatureDistributions, quantile_name
 from seqmodels.generation.inputs import GenerativeModel
-from seqmodels.parameters import check_options
+from seqmodels.parameters import check_options, checked
 from seqmodels.preparation import Data
 from seqmodels.sequences import Sequences
 from seqmodels.times import time_column, times_ahead
@@ -74,6 +74,7 @@ class Forecast:
         """
         return [_raw_paths(draw(), self._encoding) for draw in self._draw_paths]
 
+    @checked
     def plot(self, ax: Axes | Sequence[Axes] | None = None, **options: Any) -> Axes | Panels:
         """A fan chart of one sequence: see ``seqmodels.plot_forecast``, whose arguments it takes."""
         return plot_forecast(self, ax, **options)

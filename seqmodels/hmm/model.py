@@ -80,7 +80,7 @@ from seqmodels.observations import (
     PseudoFrames,
 )
 from seqmodels.observations.gaussian import CovarianceType
-from seqmodels.parameters import undone_on_failure
+from seqmodels.parameters import checked, undone_on_failure
 from seqmodels.precision import DTYPES, in_float64
 from seqmodels.preparation import Data, Example, Setting, without_past
 from seqmodels.sequences import Kind
@@ -344,6 +344,7 @@ class HMM(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
+    @checked
     def cursor(self, n_steps: int | None = None) -> HMMCursor:
         setting, parameters = self._setting(), self.parameters_.to(self._device())
         make_filter = partial(_past_filter, self) if isinstance(setting.observation, AutoregressiveGaussian) else None
@@ -415,6 +416,7 @@ class HMM(SequenceModel):
         """
         return _run_on_each(self, X, y, batch_beliefs)
 
+    @checked
     def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: int | None = None) -> list[np.ndarray]:
         """``(n, T)`` paths of states of each sequence, drawn independently from p(z | x): exact, by forward filtering
         and backward sampling.
@@ -432,6 +434,7 @@ class HMM(SequenceModel):
         generator = torch.Generator(self._device()).manual_seed(seed)
         return [path.T for path in _run_on_each(self, X, y, partial(batch_draws, n=n, generator=generator))]
 
+    @checked
     def forecast_states(self, X: Any, k: int = 1, *, y: Any = None) -> list[StateForecast]:
         """What follows each sequence, 1 to ``k`` steps ahead: states, and observations in raw units.
 
@@ -446,6 +449,7 @@ class HMM(SequenceModel):
         affine = self.encoding_.affine()
         return state_forecasts(self.parameters_, self.observation_, log_beliefs, examples, k, affine, past_filter)
 
+    @checked
     def as_pyro(self, length: int, *, source: Any = None) -> Any:
         """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.pyro_distribution``)."""
         from seqmodels.pyro_distribution import SequenceDistribution  # lazily: Pyro is slow to import
@@ -464,6 +468,7 @@ class HMM(SequenceModel):
         p = self.parameters_
         return stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
 
+    @checked
     def reorder(self, order: Sequence[int] | np.ndarray | Literal["mean", "stationary"]) -> Self:
         """A copy whose state i is this model's state ``order[i]``: the same probabilities under other numbers.
 
@@ -530,6 +535,7 @@ class HMM(SequenceModel):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint_of_attribute(name)}")
 
     @classmethod
+    @checked
     def from_parameters(
         cls,
         initial: Any,

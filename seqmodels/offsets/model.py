@@ -30,6 +30,7 @@ from seqmodels.offsets.training import (
     thinned_out,
     with_draws,
 )
+from seqmodels.parameters import checked
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
 from seqmodels.wrapped import WrappedModel
@@ -131,6 +132,7 @@ class LatentOffset(WrappedModel):
         scale = self.encoding_.affine()[1]
         return np.asarray(self.prior_.within * scale[:, None] * scale)
 
+    @checked
     def enrol(self, X: Any, y: Any = None, *, steps: int = 0, lr: float = 1e-3) -> Self:
         """The model of this speaker: a fitted model whose prior is the posterior given these sequences.
 
@@ -299,6 +301,7 @@ class LatentOffset(WrappedModel):
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         return log_prob_steps(self.cursor(), examples, has_end=self.length_ == "stop")
 
+    @checked
     def cursor(self, n_steps: int | None = None) -> OffsetCursor:
         self._setting()
         device, prior = self._device(), self.prior_

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.parameters import checked
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -14,6 +16,7 @@ CELL_SIZE = 0.24  # inches
 MAX_LABELS = 48  # steps of a side; more are numbered instead of named
 
 
+@checked
 def plot_alignment(
     weights: np.ndarray,
     x: Sequence[Any] | None = None,
