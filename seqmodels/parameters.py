@@ -10,7 +10,7 @@ import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, fields
 from functools import cache, wraps
 from types import UnionType
 from typing import (
@@ -58,8 +58,10 @@ class Range:
         return "on" if self.may_be_low else "and finite"
 
 
-Seed = Annotated[int, Range(0)]
+NotNegative = Annotated[int, Range(0)]
+Seed = NotNegative
 PositiveInt = Annotated[int, Range(1)]
+PositiveFloat = Annotated[float, Range(0, may_be_low=False)]
 
 
 class Configurable:
@@ -187,13 +189,13 @@ def argument_names(cls: type) -> tuple[str, ...]:
 @cache
 def argument_types(cls: type) -> dict[str, Any]:
     """The annotations of the constructor's arguments."""
-    return {**get_type_hints(cls), **_types_of_constructor(cls)}
+    return {**get_type_hints(cls, include_extras=True), **_types_of_constructor(cls)}
 
 
 def _types_of_constructor(cls: Any) -> dict[str, Any]:
     """Of a constructor that is not a dataclass's: those cannot be resolved, but the annotations of their fields can."""
     owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
-    return {} if "__dataclass_fields__" in vars(owner) else get_type_hints(owner.__init__)
+    return {} if "__dataclass_fields__" in vars(owner) else get_type_hints(owner.__init__, include_extras=True)
 
 
 def check_argument(cls: type, name: str, value: Any) -> None:
@@ -245,6 +247,15 @@ def refuse_wrong_arguments(thing: Configurable) -> None:
     wrong = wrong_argument(thing)
     if wrong is not None:
         raise ValueError(str(wrong))
+
+
+def check_fields(thing: Any) -> None:
+    """Raise ``ValueError`` for a field of a dataclass that its annotation does not admit."""
+    hints = _known_types(type(thing))
+    for field in fields(thing):
+        value = getattr(thing, field.name) if field.init else None
+        if field.init and not admits(hints.get(field.name, Any), value):
+            raise ValueError(f"{field.name} is {_shortened(value)}; pass {in_words(hints[field.name])}")
 
 
 def check_range(thing: Configurable, name: str, low: float, high: float, *, may_be_low: bool = True) -> None:
@@ -423,7 +434,7 @@ def _admits_elements(hints: tuple[Any, ...], values: Any) -> bool:
     if not hints or hints[0] is Any:
         return True
     elements = values.tolist() if isinstance(values, np.ndarray) else list(values)
-    if not isinstance(elements, list):
+    if not isinstance(elements, list) or (hints[0] in (str, int) and set(map(type, elements)) == {hints[0]}):
         return True
     if len(hints) == 1 or hints[-1] is ...:
         return all(admits(hints[0], value) for value in elements)

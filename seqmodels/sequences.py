@@ -33,7 +33,7 @@ from seqmodels.items import (
     steps_before,
 )
 from seqmodels.mapped import MappedArray
-from seqmodels.parameters import checked
+from seqmodels.parameters import Seed, check_options, checked
 from seqmodels.profile import N_PROFILED, Shape, grid_step, profile_of
 from seqmodels.times import time_in_words, times_of_frames, with_index_as_columns
 
@@ -398,7 +398,6 @@ class Sequences(Sequence[Item]):
         past = None if self.past is None else [self.past[i] for i in rows]
         return self._like([self.items[i] for i in rows], self.metadata.iloc[rows], times, past)
 
-    @checked
     def segments(self, cuts: Iterable[tuple[int, int, int]], *, past: int | None = 0) -> Sequences:
         """Parts of sequences, with metadata, names and times: steps ``start .. stop - 1`` of sequence ``i``.
 
@@ -524,13 +523,12 @@ class Sequences(Sequence[Item]):
 
     # -- cutting -------------------------------------------------------------------------------------------
 
-    @checked
     def split(
         self,
         test: float = 0.2,
         *,
         by: str | None = None,
-        random_state: int = 0,
+        random_state: Seed = 0,
         past: int | None = PAST_OF_TEST,
     ) -> tuple[Sequences, Sequences]:
         """Train and test parts: whole sequences at random, or whole groups of the metadata column ``by``.
@@ -554,6 +552,7 @@ class Sequences(Sequence[Item]):
 
         if not (isinstance(test, int | float | np.floating) and 0 < test < 1):
             raise ValueError(f"test is {test}; pass the fraction to hold out, between 0 and 1")
+        check_options(Sequences.split, by=by, random_state=random_state)
         if len(self) == 1:
             check_n_past(past)
             return self._cut_tail(test, past)
@@ -581,7 +580,6 @@ class Sequences(Sequence[Item]):
             raise ValueError("the one sequence is too short to split; it needs at least two steps")
         return self.segments([(0, 0, at)], past=past), self.segments([(0, at, len(item))], past=past)
 
-    @checked
     def chunks(self, length: int, *, past: int | None = 0) -> Sequences:
         """Consecutive pieces of ``length`` steps (characters of text).
 
@@ -603,7 +601,6 @@ class Sequences(Sequence[Item]):
             return pieces.with_metadata(pieces.metadata.assign(cluster=[names[i] for i, _, _ in cuts]))
         return pieces
 
-    @checked
     def continuation(self, context: int) -> tuple[Sequences, Sequences]:
         """``(X, y)``: the first ``context`` steps (characters of text) of each sequence, and the rest.
 
@@ -621,7 +618,7 @@ class Sequences(Sequence[Item]):
         )
 
     @checked
-    def dithered(self, random_state: int = 0, *, like: Sequences | None = None) -> Sequences:
+    def dithered(self, random_state: Seed = 0, *, like: Sequences | None = None) -> Sequences:
         """Vectors with uniform noise of one step of their grid added, by seed: the same noise for every model.
 
         Values on a grid make a density unbounded. The step of a feature is the smallest gap between its values: dither

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -51,8 +51,6 @@ def audio(
     >>> digits = audio("digits")  # doctest: +SKIP
     >>> train, test = digits.split(test=0.2, by="speaker")  # doctest: +SKIP
     """
-    if features not in get_args(Features):
-        raise ValueError(f"features is {features!r}; pass one of {', '.join(map(repr, get_args(Features)))}")
     path = Path(folder)
     is_one = is_file(path)
     root = path.parent if is_one else path

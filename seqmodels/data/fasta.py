@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from seqmodels.data.kinds import as_kind, check_kind
+from seqmodels.data.kinds import as_kind
 from seqmodels.data.text import read_text
 from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
@@ -34,7 +34,6 @@ def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
         ValueError: a file that does not begin with a header; a record without residues, named; a line with what is no
             residue (a letter, ``*``, ``-`` or ``.``), by its number.
     """
-    check_kind(kind)
     records: list[tuple[str, list[str]]] = []
     for number, line in enumerate(read_text(Path(path)).split("\n"), start=1):
         if line.startswith(">"):
@@ -58,7 +57,6 @@ def fastq(path: str | Path, *, kind: Kind | None = None) -> Sequences:
         ValueError: a record that is not of four lines, ``@`` and ``+`` before the first and third, whose read and
             qualities differ in length, or that has other characters than theirs (Cock et al. 2010).
     """
-    check_kind(kind)
     lines = read_text(Path(path)).rstrip("\n").split("\n")
     records = []
     for start in range(0, len(lines), LINES_OF_A_READ):

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from seqmodels.data.kinds import as_kind, check_kind, suffix_of
+from seqmodels.data.kinds import as_kind, suffix_of
 from seqmodels.data.strict_json import parsed
 from seqmodels.data.text import read_text
 from seqmodels.items import in_words
@@ -42,7 +42,6 @@ def jsonl(path: str | Path, *, columns: str | None = None, kind: Kind | None = N
     """
     import pandas as pd
 
-    check_kind(kind)
     rows = _values(Path(path))
     if not rows:
         raise ValueError(f"{path} holds no values; there is nothing to model")

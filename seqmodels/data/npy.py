@@ -18,7 +18,7 @@ from typing import BinaryIO
 import numpy as np
 
 from seqmodels.data.contents import check_file, unpacked_limit
-from seqmodels.data.kinds import as_kind, check_kind
+from seqmodels.data.kinds import as_kind
 from seqmodels.display import listed
 from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.parameters import checked
@@ -66,7 +66,6 @@ def npy(path: str | Path, *, kind: Kind | None = None) -> Sequences:
 
     An array that is too large for memory stays on disk: ``data.on_disk(path)``.
     """
-    check_kind(kind)
     path = check_file(path)
     arrays = _arrays(path)
     if not arrays:

@@ -11,7 +11,7 @@ from seqmodels.data.audio import audio
 from seqmodels.data.contents import check_file, files_in, is_file
 from seqmodels.data.fasta import fasta, fastq
 from seqmodels.data.jsonl import jsonl
-from seqmodels.data.kinds import as_kind, check_kind, suffix_of
+from seqmodels.data.kinds import as_kind, suffix_of
 from seqmodels.data.midi import midi
 from seqmodels.data.npy import npy
 from seqmodels.data.tables import read_table, table
@@ -89,7 +89,6 @@ def read(
             refuses; an argument that this format does not have; a pipe or a device; a file whose ending says a format
             that is not read (``.xlsx``), unless ``kind`` says that it is text.
     """
-    check_kind(kind)
     if folders not in get_args(Folders):
         raise ValueError(f"folders is {folders!r}; pass one of {', '.join(map(repr, get_args(Folders)))}")
     options = Options(kind, by, columns, time, label, cluster, unit)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seqmodels.data.contents import check_file, check_text, read_bytes, unpacked_limit
-from seqmodels.data.kinds import check_kind, suffix_of
+from seqmodels.data.kinds import suffix_of
 from seqmodels.display import listed
 from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
@@ -85,7 +85,6 @@ def table(
     """
     import pandas as pd
 
-    check_kind(kind)
     if not isinstance(source, str | os.PathLike | pd.DataFrame):
         way_out = "source.to_pandas()" if hasattr(source, "to_pandas") else "a path or a pandas DataFrame"
         raise ValueError(f"source is a {type(source).__name__}, not a path or a pandas DataFrame; pass {way_out}")

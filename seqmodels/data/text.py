@@ -9,7 +9,7 @@ import unicodedata
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -47,8 +47,6 @@ def text(path: str | Path, by: Unit = "whole") -> Sequences:
     A file that looks like FASTA, JSON or a table of numbers, whose headers, brackets or digits would be modelled, is
     warned of.
     """
-    if by not in get_args(Unit):
-        raise ValueError(f"by is {by!r}; pass one of {', '.join(map(repr, get_args(Unit)))}")
     documents = {name: _pieces(_checked_text(file), by) for name, file in _files(Path(path)).items()}
     pieces = [(name, line, piece) for name, numbered in documents.items() for line, piece in numbered]
     if not pieces:
