@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,13 +21,13 @@ def numbers_of(name: str, values: Any, shape: str = "") -> np.ndarray:
         shape: the shape that it should have, such as ``"(T, D)"``, each axis of any length but 0; "": any.
     """
     try:
-        array = np.asarray(values)
+        array = np.asarray(values if values is not None else "none")
         numbers = array.astype(np.float64) if array.dtype.kind in "biufO" else None
     except (TypeError, ValueError):
         numbers = None
     if numbers is None:
         raise ValueError(f"{name} is {in_one_line(values):.80}; pass an array of numbers{' ' + shape if shape else ''}")
-    if shape and (numbers.ndim != len(shape.split(",")) or not numbers.size):
+    if shape and (numbers.ndim != len(re.findall(r"\w+", shape)) or not numbers.size):
         raise ValueError(f"{name} has shape {numbers.shape}; pass an array {shape}")
     return numbers
 

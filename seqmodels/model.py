@@ -39,7 +39,7 @@ from seqmodels.generation import (
 from seqmodels.mapped import any_mapped, totals
 from seqmodels.measure import Length, Measure, MemoryKind, Values
 from seqmodels.observations import Observation
-from seqmodels.parameters import Configurable, argument_names, checked
+from seqmodels.parameters import Configurable, Seed, argument_names, checked
 from seqmodels.precision import DTYPES, checked_log_prob_steps, in_float64, squares_exceed_float32
 from seqmodels.preparation import Data, Example, Setting, TargetLengths, default_encoding, without_past
 from seqmodels.sequences import Item, Kind, Sequences
@@ -93,6 +93,7 @@ class SequenceModel(Configurable, ABC):
 
     # What a subclass sets otherwise where it differs.
     _dtypes: ClassVar[tuple[str, ...]] = tuple(DTYPES)  # what dtype may be
+    _checks_itself: ClassVar[bool] = True
     _uses_validation: ClassVar[bool] = True  # whether validation="auto" takes sequences away from training
     _sums_out_missing: ClassVar[bool] = False  # whether frames may have missing values, where the observation allows it
     _has_encoder: ClassVar[bool] = False  # whether sources are read apart from targets, and so may be of another kind
@@ -382,7 +383,7 @@ class SequenceModel(Configurable, ABC):
         *,
         beam: int | None = 8,
         pruning: PruningName = "best",
-        random_state: int = 0,
+        random_state: Seed = 0,
     ) -> np.ndarray:
         """``(n,)`` nats of each text (of ``y`` given ``X``), summed over its tokenisations; at least ``log_prob``.
 
@@ -446,7 +447,7 @@ class SequenceModel(Configurable, ABC):
         quantiles: Sequence[float] = (0.05, 0.5, 0.95),
         n: int = 500,
         top_k: int | None = 5,
-        random_state: int | None = None,
+        random_state: Seed | None = None,
     ) -> Forecast:
         """What follows each sequence of ``X`` (of ``y``, given ``X``, for a model of p(y | x)), 1 to ``k`` steps ahead.
 
@@ -485,7 +486,7 @@ class SequenceModel(Configurable, ABC):
         prefix: Any = None,
         source: Any = None,
         max_length: int = 1000,
-        random_state: int | None = None,
+        random_state: Seed | None = None,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -522,7 +523,7 @@ class SequenceModel(Configurable, ABC):
         source: Any = None,
         length: int | None = None,
         max_length: int = 1000,
-        random_state: int | None = None,
+        random_state: Seed | None = None,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,

@@ -59,9 +59,10 @@ class Range:
 
 
 NotNegative = Annotated[int, Range(0)]
-Seed = NotNegative
+Seed = Annotated[int, Range(0, 2**63 - 1)]  # up to which torch takes them
 PositiveInt = Annotated[int, Range(1)]
 PositiveFloat = Annotated[float, Range(0, may_be_low=False)]
+NotNegativeFloat = Annotated[float, Range(0)]
 
 
 class Configurable:
@@ -71,6 +72,7 @@ class Configurable:
     encodings are all configurable, so ``observation__n_components`` is a parameter of a model.
     """
 
+    _checks_itself: ClassVar[bool] = False  # whether it refuses wrong arguments itself, also within another
     _renamed: ClassVar[Mapping[str, str]] = {}  # names that hyperparameters have in older files -> names they have now
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -273,7 +275,7 @@ def _wrong_arguments(thing: Configurable, of: str) -> Iterator[WrongArgument]:
         if not admits(hints.get(name, Any), _plain(value)):
             yield WrongArgument(name, of, value, hints[name])
         for _, nested in _nested(name, value):
-            if not hasattr(nested, "fit"):
+            if not nested._checks_itself:
                 yield from _wrong_arguments(nested, type(nested).__name__)
 
 
@@ -341,7 +343,7 @@ class _OfName(type):
     """A class that is not imported: instances of a class of this name are its own."""
 
     def __getattr__(cls, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
         return _OfName(name, (), {})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
@@ -33,7 +34,7 @@ from seqmodels.items import (
     steps_before,
 )
 from seqmodels.mapped import MappedArray
-from seqmodels.parameters import Seed, check_options, checked
+from seqmodels.parameters import Seed, check_options, checked, in_one_line
 from seqmodels.profile import N_PROFILED, Shape, grid_step, profile_of
 from seqmodels.times import time_in_words, times_of_frames, with_index_as_columns
 
@@ -209,6 +210,8 @@ class Sequences(Sequence[Item]):
         if columns is None:
             columns = _columns_left(frame, {by, time, label, cluster, *metadata})
         features = [columns] if isinstance(columns, str) else list(columns)
+        if not features:
+            raise ValueError("columns is empty; name one column or more, or leave columns out for all of numbers")
         of_sequences = {"label": label, "cluster": cluster, **{each: each for each in metadata}}
         chosen = [c for c in [by, time, *features, *of_sequences.values()] if c is not None]
         missing = [c for c in chosen if c not in frame.columns]
@@ -319,6 +322,8 @@ class Sequences(Sequence[Item]):
         import pandas as pd
 
         each = list(parts)
+        if not each:
+            raise ValueError("parts is empty; pass one Sequences or more")
         kinds, features = {part.kind for part in each}, {part.features for part in each} - {None}
         if len(kinds) > 1 or len(features) > 1 or len({part.grid for part in each}) > 1:
             what = "kinds" if len(kinds) > 1 else "features" if len(features) > 1 else "grids"
@@ -353,7 +358,13 @@ class Sequences(Sequence[Item]):
         """The sequence at a position or of a name; of a slice of positions ``Sequences``."""
         if isinstance(index, slice):
             return self.take(np.arange(len(self))[index])
-        return self.items[self._position(index) if isinstance(index, str) else index]
+        if isinstance(index, str):
+            return self.items[self._position(index)]
+        if not hasattr(index, "__index__"):
+            raise TypeError(
+                f"index is {in_one_line(index):.80}; pass a position, a name or a slice; take(...) has lists"
+            )
+        return self.items[index]
 
     def _position(self, name: str) -> int:
         """Of the sequence of this name; raises ``KeyError`` if there is none, or several."""
@@ -393,10 +404,23 @@ class Sequences(Sequence[Item]):
 
     def take(self, index: Any) -> Sequences:
         """The sequences at these positions (integers or a mask), with their metadata."""
-        rows = np.arange(len(self))[np.asarray(index)]
+        rows = self._rows(index)
         times = None if self.times is None else [self.times[i] for i in rows]
         past = None if self.past is None else [self.past[i] for i in rows]
         return self._like([self.items[i] for i in rows], self.metadata.iloc[rows], times, past)
+
+    def _rows(self, index: Any) -> np.ndarray:
+        """Positions, which are there."""
+        which = np.asarray(index)
+        if which.ndim != 1 or (which.dtype.kind not in "iub" and which.size):
+            raise ValueError(f"index is {in_one_line(index):.80}; pass a list of positions, or a mask")
+        if which.dtype.kind == "b" and len(which) != len(self):
+            raise ValueError(f"index is a mask of {len(which)} sequences, but there are {len(self)}")
+        if which.dtype.kind != "b" and which.size and not -len(self) <= which.min() <= which.max() < len(self):
+            raise IndexError(
+                f"index has {which.min()} to {which.max()}, but there are {len(self)} sequences, from 0 on"
+            )
+        return np.arange(len(self))[which if which.size else which.astype(np.int64)]
 
     def segments(self, cuts: Iterable[tuple[int, int, int]], *, past: int | None = 0) -> Sequences:
         """Parts of sequences, with metadata, names and times: steps ``start .. stop - 1`` of sequence ``i``.
@@ -411,7 +435,7 @@ class Sequences(Sequence[Item]):
             ValueError: a number of steps that cannot be.
         """
         check_n_past(past)
-        parts = list(cuts)
+        parts = _checked_cuts(cuts, len(self))
         times = None if self.times is None else [self.times[i][a:b] for i, a, b in parts]
         rows = self.metadata.iloc[[i for i, _, _ in parts]].reset_index(drop=True)
         before = None if past == 0 else [self._before(i, a, past) for i, a, _ in parts]
@@ -721,6 +745,19 @@ class Sequences(Sequence[Item]):
         return said + (f"; {missing:.1%} of the values missing" if missing else "")
 
 
+def _checked_cuts(cuts: Any, n: int) -> list[tuple[int, int, int]]:
+    """Parts ``(i, start, stop)`` of n sequences; raises ``ValueError`` for what is none."""
+    try:
+        parts = [(operator.index(i), operator.index(a), operator.index(b)) for i, a, b in cuts]
+    except (TypeError, ValueError):
+        said = in_one_line(cuts)
+        raise ValueError(f"cuts is {said:.80}; pass (i, start, stop) of each part, in whole numbers") from None
+    outside = [i for i, _, _ in parts if not -n <= i < n]
+    if outside:
+        raise ValueError(f"cuts has a part of sequence {outside[0]}, but there are {n}, from 0 on")
+    return parts
+
+
 def _beginning(item: Item) -> str:
     """Of a text or symbols, ``MAX_CHARACTERS_SHOWN`` characters at most."""
     if is_mapped_text(item):
@@ -849,11 +886,15 @@ def _checked_grid(grid: Sequence[float]) -> tuple[float, ...]:
 def _metadata(n: int, metadata: pd.DataFrame | None, columns: dict[str, Sequence[Any] | None]) -> pd.DataFrame:
     import pandas as pd
 
+    if not isinstance(metadata, pd.DataFrame | None):
+        raise ValueError(f"metadata is {in_words(metadata)}; pass a pandas DataFrame, a row for each sequence")
     table = pd.DataFrame(index=range(n)) if metadata is None else metadata.reset_index(drop=True).copy()
     if len(table) != n:
         raise ValueError(f"metadata has {len(table)} rows but there are {n} sequences; pass one row each")
     for name, values in columns.items():
         if values is not None:
+            if not (isinstance(values, Sized) and isinstance(values, Iterable)):
+                raise ValueError(f"{name}s is {in_words(values)}; pass a list, a {name} for each sequence")
             if len(values) != n:
                 raise ValueError(f"there are {len(values)} {name}s but {n} sequences; pass one each")
             table[name] = list(values)

@@ -89,6 +89,8 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
     """An ordinary file, to be read; ``ValueError`` for a folder, or a pipe, that would be waited for without end."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"there is no file {path}; pass the path of a model that was saved")
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(f"{path} is not a saved model: it is no ordinary file")
     with open(path, "rb") as file:

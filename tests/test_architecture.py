@@ -78,7 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "items": {"display", "mapped"},
     "times": set(),
     "sequences": {"profile", "display", "mapped", "times", "items", "parameters"},
-    "measure": set(),
+    "measure": {"parameters"},
     "parameters": set(),
     "main_memory": set(),
     "version": set(),

@@ -17,7 +17,7 @@ from seqmodels.encodings import Bytes, Encoding
 from seqmodels.generation import Prediction, Source, stacked_sources
 from seqmodels.measure import Length, Values
 from seqmodels.observations import Observation
-from seqmodels.parameters import checked
+from seqmodels.parameters import Seed, checked
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
 
@@ -201,6 +201,8 @@ class Predictor:
 
 def _as_rows(log_probs: Any) -> Tensor:
     values = log_probs.detach().cpu() if isinstance(log_probs, Tensor) else torch.as_tensor(np.asarray(log_probs))
+    if not values.ndim:
+        raise ValueError(f"the function returns {values.item()}; it should return the log-probability of each symbol")
     return values.double()
 
 
@@ -266,7 +268,7 @@ def from_callable(
     kinds: Values | list[Values] = "reals",
     context: int | None = None,
     n_parameters: int = 0,
-    random_state: int = 0,
+    random_state: Seed = 0,
 ) -> CallableModel | DensityModel:
     """A fitted model of a function that says what comes next.
 

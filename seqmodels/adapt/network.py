@@ -13,7 +13,7 @@ from seqmodels.adapt.alphabet import known_encoding
 from seqmodels.adapt.logits import LogitsModel, Tokens
 from seqmodels.encodings import Encoding
 from seqmodels.measure import Length
-from seqmodels.parameters import checked
+from seqmodels.parameters import Seed, checked
 from seqmodels.randomness import InitialDraws
 
 
@@ -70,7 +70,7 @@ def from_torch(
     stride: int | None = None,
     dtype: str = "float32",
     device: str = "auto",
-    random_state: int = 0,
+    random_state: Seed = 0,
 ) -> TorchModel:
     """A fitted model of a trained network that maps tokens ``(B, T)`` to logits ``(B, T, W)`` of the next.
 

@@ -22,7 +22,7 @@ from seqmodels.generation.forecast import check_arguments
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.observations import AutoregressiveGaussian
-from seqmodels.parameters import checked
+from seqmodels.parameters import Seed, checked
 from seqmodels.sequences import Sequences, as_sequences
 from seqmodels.times import time_column
 
@@ -106,7 +106,7 @@ def backtest(
     baselines: bool = True,
     quantiles: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95),
     n: int = 500,
-    random_state: int = 0,
+    random_state: Seed = 0,
 ) -> Backtest:
     """Forecast ``horizon`` steps from several origins of each sequence of vectors, given all before, and score them.
 

@@ -27,7 +27,7 @@ from seqmodels.html import element
 from seqmodels.mapped import totals
 from seqmodels.measure import Measure
 from seqmodels.model import SequenceModel
-from seqmodels.parameters import checked
+from seqmodels.parameters import PositiveFloat, checked
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -263,13 +263,13 @@ class Comparison:
         return axes
 
     @checked
-    def plot_forest(self, *, width: float = 7.0, title: str | None = None) -> Figure:
+    def plot_forest(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
         """``ranking_figure``, as it was called; every other plot returns axes, as ``plot_ranking`` does."""
         warnings.warn(OLD_NAME.format("plot_forest", "plot_ranking", "ranking_figure"), FutureWarning, stacklevel=2)
         return self.ranking_figure(width=width, title=title)
 
     @checked
-    def ranking_figure(self, *, width: float = 7.0, title: str | None = None) -> Figure:
+    def ranking_figure(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
         """A figure of ``plot_ranking``, so many inches wide, that pyplot does not know; titled as the comparison is."""
         from seqmodels.evaluation.plots.forest import forest
 
@@ -293,7 +293,7 @@ class Comparison:
         return axes
 
     @checked
-    def plot_learning_curves(self, *, width: float = 7.0, title: str | None = None) -> Figure:
+    def plot_learning_curves(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
         """``curves_figure``, as it was called; every other plot returns axes, as ``plot_curves`` does."""
         warnings.warn(
             OLD_NAME.format("plot_learning_curves", "plot_curves", "curves_figure"), FutureWarning, stacklevel=2
@@ -301,7 +301,7 @@ class Comparison:
         return self.curves_figure(width=width, title=title)
 
     @checked
-    def curves_figure(self, *, width: float = 7.0, title: str | None = None) -> Figure:
+    def curves_figure(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
         """A figure of ``plot_curves``, so many inches wide, that pyplot does not know; titled as the comparison is."""
         from seqmodels.evaluation.plots.curves import learning_curves
 

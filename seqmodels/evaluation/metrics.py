@@ -73,7 +73,10 @@ def bleu(
         tokenize: sacrebleu's name of a tokeniser: ``"13a"``, ``"intl"``, ``"char"``; ``"none"`` for tokenised texts.
     """
     references = _by_rank(references, hypotheses)
-    result = _sacrebleu().corpus_bleu(list(hypotheses), references, lowercase=lowercase, tokenize=tokenize)
+    try:
+        result = _sacrebleu().corpus_bleu(list(hypotheses), references, lowercase=lowercase, tokenize=tokenize)
+    except KeyError:  # of sacrebleu's tokenisers
+        raise ValueError(f"tokenize is {tokenize!r}; pass '13a', 'intl', 'char' or another of sacrebleu's") from None
     return float(result.score)
 
 
@@ -271,6 +274,8 @@ def window_loss(model: SequenceModel, X: Any, width: int, *, cluster: str | None
         return moving_block_difference(whole_steps[0], window_steps[0], n_units=float(units[0]))
     of_whole = np.array([steps.sum() for steps in whole_steps])
     of_windows = np.array([steps.sum() for steps in window_steps])
+    if cluster is not None and cluster not in whole.metadata:
+        raise ValueError(f"cluster is {cluster!r}, but X has {', '.join(map(str, whole.metadata)) or 'no metadata'}")
     clusters = whole.clusters if cluster is None else list(whole.metadata[cluster])
     return paired_difference(of_whole, of_windows, units, clusters)
 

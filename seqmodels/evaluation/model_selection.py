@@ -16,7 +16,7 @@ from seqmodels.evaluation import parallel
 from seqmodels.evaluation.search import FAILURES, FoldScore, cross_validation_folds, run_trial
 from seqmodels.fitting import check_arguments
 from seqmodels.model import SequenceModel
-from seqmodels.parameters import check_options, checked
+from seqmodels.parameters import Seed, check_options, checked
 from seqmodels.preparation import Data
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def choose(
     folds: int | None = 5,
     criterion: Criterion = "cv",
     rule: Rule = "one_se",
-    random_state: int = 0,
+    random_state: Seed = 0,
     validation: Any = "auto",
     n_jobs: parallel.Jobs = 1,
     progress: Callable[[str], None] | None = None,

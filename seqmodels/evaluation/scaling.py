@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.array_checks import numbers_of
 from seqmodels.parameters import checked
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class PowerLaw:
 
     def predict(self, n: Any) -> np.ndarray:
         """The scores at ``n`` (any shape)."""
-        return np.asarray(self.c + self.a * np.asarray(n, dtype=float) ** -self.b)
+        return np.asarray(self.c + self.a * numbers_of("n", n) ** -self.b)
 
 
 @checked
@@ -65,7 +66,7 @@ def fit_power_law(n: Any, score: Any, *, level: float = 0.95) -> PowerLaw:
     >>> round(law.b, 3), round(law.c, 3)
     (0.5, -1.5)
     """
-    x, y = (np.asarray(each, dtype=np.float64) for each in (n, score))
+    x, y = numbers_of("n", n), numbers_of("score", score)
     if x.ndim != 1 or x.shape != y.shape or len(x) < MIN_POINTS or len(np.unique(x)) < 3:
         raise ValueError(
             f"n and score have shapes {x.shape} and {y.shape}; pass {MIN_POINTS} points or more, of three different n"

@@ -9,8 +9,9 @@ import numpy as np
 
 from seqmodels.encodings.text import encoded_steps
 from seqmodels.evaluation.frames import given_times, one_sequence, selected_steps, times_of
+from seqmodels.fitting import checked_data
 from seqmodels.hmm import HMM
-from seqmodels.parameters import checked
+from seqmodels.parameters import Seed, checked
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def plot_states(
     >>> ax.get_ylabel(), [text.get_text() for text in ax.get_legend().get_texts()]
     ('speed (m/s)', ['rest', 'walk'])
     """
-    X, Y = _single(x, y)
+    X, Y = _single(model, x, y)
     scored = X if Y is None else Y
     names, labels = _names_of_states(model, state_names), _names_of_features(model, features)
     item, n_steps = scored.items[0], len(model.encoding_.encode(scored.items[0]))
@@ -121,7 +122,7 @@ def plot_posterior(
     >>> [text.get_text() for text in ax.get_yticklabels()]
     ['rest', 'walk']
     """
-    X, Y = _single(x, y)
+    X, Y = _single(model, x, y)
     names = _names_of_states(model, state_names)
     scored = X if Y is None else Y
     n_steps = len(model.encoding_.encode(scored.items[0]))
@@ -191,7 +192,7 @@ def plot_durations(
     ax: Axes | None = None,
     state_names: Sequence[str] | None = None,
     n_draws: int = 0,
-    random_state: int = 0,
+    random_state: Seed = 0,
 ) -> Axes:
     """How long the states last in sequences, and how long the chain says that they do, ``a_kk^(d - 1) (1 - a_kk)``.
 
@@ -267,8 +268,12 @@ def _time_label(scored: Sequences, time: Any) -> str:
     return time_label(scored.time_name, scored.time_unit, scored.times[0]) if is_own and scored.times else ""
 
 
-def _single(x: Any, y: Any) -> tuple[Sequences, Sequences | None]:
-    return one_sequence("x", x), None if y is None else one_sequence("y", y)
+def _single(model: HMM, x: Any, y: Any) -> tuple[Sequences, Sequences | None]:
+    """One sequence, and perhaps its target, that the model can read."""
+    X, Y = one_sequence("x", x), None if y is None else one_sequence("y", y)
+    _names_of_states(model, None)
+    checked_data(model, X, Y)
+    return X, Y
 
 
 def _names_of_states(model: HMM, names: Sequence[str] | None) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import torch
 
-from seqmodels.array_checks import array_of
+from seqmodels.array_checks import array_of, numbers_of
 from seqmodels.distributed import propagate_errors
 from seqmodels.encodings import Encoding, OpenSymbols
 from seqmodels.fingerprint import check_processes_agree
@@ -80,7 +80,7 @@ from seqmodels.observations import (
     PseudoFrames,
 )
 from seqmodels.observations.gaussian import CovarianceType
-from seqmodels.parameters import checked, undone_on_failure
+from seqmodels.parameters import Seed, checked, undone_on_failure
 from seqmodels.precision import DTYPES, in_float64
 from seqmodels.preparation import Data, Example, Setting, without_past
 from seqmodels.sequences import Kind
@@ -417,7 +417,7 @@ class HMM(SequenceModel):
         return _run_on_each(self, X, y, batch_beliefs)
 
     @checked
-    def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: int | None = None) -> list[np.ndarray]:
+    def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: Seed | None = None) -> list[np.ndarray]:
         """``(n, T)`` paths of states of each sequence, drawn independently from p(z | x): exact, by forward filtering
         and backward sampling.
 
@@ -578,7 +578,7 @@ class HMM(SequenceModel):
         """
         import pandas as pd
 
-        k = len(initial)
+        k = len(numbers_of("initial", initial, "(K,)"))
         encoding, observation, table = emission_table(
             k,
             emission=emission,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -154,7 +154,7 @@ class LatentOffset(WrappedModel):
         if steps and not isinstance(self.model_, NeuralModel):
             raise ValueError(f"steps is {steps}, but {type(self.model_).__name__} is no network; leave it at 0")
         enrolled = copy.copy(self)
-        if not isinstance(X, np.ndarray) and not len(X):
+        if isinstance(X, Sized) and not isinstance(X, np.ndarray) and not len(X):
             return enrolled
         examples = [replace(e, cluster=0) for e in self._setting().examples(checked_data(self, X, y).without_past())]
         start = np.tile(self.prior_.mean, (len(examples), 1))

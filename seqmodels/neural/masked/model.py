@@ -32,7 +32,7 @@ from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.stack import TransformerStack
 from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import Categorical, Observation
-from seqmodels.parameters import checked, refuse_wrong_arguments, undone_on_failure
+from seqmodels.parameters import Seed, checked, refuse_wrong_arguments, undone_on_failure
 from seqmodels.precision import DTYPES, check_device, check_device_is_here
 from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
 from seqmodels.randomness import InitialDraws, training_draws
@@ -235,7 +235,7 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
     # -- what it says of sequences -------------------------------------------------------------------------
 
     @checked
-    def pseudo_log_prob(self, X: Any, *, n_samples: int | None = None, random_state: int | None = None) -> np.ndarray:
+    def pseudo_log_prob(self, X: Any, *, n_samples: int | None = None, random_state: Seed | None = None) -> np.ndarray:
         """``(n,)`` pseudo-log-likelihoods ``Σ_t log p(x_t | x_\\t)`` in nats (Salazar et al. 2020).
 
         One forward pass a symbol. In a sequence longer than ``max_length`` each symbol is predicted from a window of
@@ -257,7 +257,7 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
         return np.array([len(v) * s.mean() for v, s in zip(values, steps, strict=True)])
 
     @checked
-    def pseudo_score(self, X: Any, *, n_samples: int | None = None, random_state: int | None = None) -> float:
+    def pseudo_score(self, X: Any, *, n_samples: int | None = None, random_state: Seed | None = None) -> float:
         """Pseudo-log-likelihood per byte of text or per symbol, nats: ``Σ pseudo_log_prob / Σ units``.
 
         Arguments as of ``pseudo_log_prob``.
