@@ -39,7 +39,7 @@ from seqmodels.generation import (
 from seqmodels.mapped import any_mapped, totals
 from seqmodels.measure import Length, Measure, MemoryKind, Values
 from seqmodels.observations import Observation
-from seqmodels.parameters import Configurable, Seed, argument_names, checked
+from seqmodels.parameters import Configurable, NotNegative, NotNegativeFloat, PositiveInt, Seed, argument_names, checked
 from seqmodels.precision import DTYPES, checked_log_prob_steps, in_float64, squares_exceed_float32
 from seqmodels.preparation import Data, Example, Setting, TargetLengths, default_encoding, without_past
 from seqmodels.sequences import Item, Kind, Sequences
@@ -550,9 +550,9 @@ class SequenceModel(Configurable, ABC):
         *,
         prefix: Any = None,
         source: Any = None,
-        n_beams: int | None = None,
+        n_beams: PositiveInt | None = None,
         length: int | None = None,
-        max_length: int | None = None,
+        max_length: NotNegative | None = None,
         alpha: float | Literal["mean"] = 0.0,
     ) -> list[Candidate]:
         """The ``n`` most probable whole sequences of symbols or text that begin with ``prefix``, given ``source``.
@@ -590,12 +590,12 @@ class SequenceModel(Configurable, ABC):
         self,
         X: Any,
         *,
-        n_beams: int | None = None,
+        n_beams: PositiveInt | None = None,
         n_best: int | None = None,
         prefix: Any = None,
         length: int | Sequence[int] | None = None,
-        max_length: int | None = None,
-        max_ratio: float = 0.0,
+        max_length: NotNegative | None = None,
+        max_ratio: NotNegativeFloat = 0.0,
         alpha: float | Literal["mean"] = 0.0,
         batch_size: int = 64,
     ) -> list[Any]:

@@ -113,6 +113,7 @@ class Sequences(Sequence[Item]):
         by: str = "sequence",
         past: Sequence[Any] | None = None,
     ) -> None:
+        check_options(Sequences.__init__, time_name=time_name, time_unit=time_unit, by=by)
         self.kind: Kind
         self.items: list[Item]
         raw = items_of(items)

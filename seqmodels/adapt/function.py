@@ -17,7 +17,7 @@ from seqmodels.encodings import Bytes, Encoding
 from seqmodels.generation import Prediction, Source, stacked_sources
 from seqmodels.measure import Length, Values
 from seqmodels.observations import Observation
-from seqmodels.parameters import Seed, checked
+from seqmodels.parameters import PositiveInt, Seed, checked
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
 
@@ -264,7 +264,7 @@ def from_callable(
     advance: Advance | type | None = None,
     batched: bool = False,
     log_density: NextDensity | type | None = None,
-    n_features: int | None = None,
+    n_features: PositiveInt | None = None,
     kinds: Values | list[Values] = "reals",
     context: int | None = None,
     n_parameters: int = 0,

@@ -90,7 +90,7 @@ class SpeechFeatures(Configurable):
     _: KW_ONLY
     mfcc: MFCC = field(default_factory=lambda: MFCC(dither=NOISE_FLOOR * 32768))
     frames: FrameFeatures = field(default_factory=FrameFeatures)
-    level: float | None = 0.25
+    level: PositiveFloat | None = 0.25
     speed: PositiveFloat = 1.0
     tempo: PositiveFloat = 1.0
 

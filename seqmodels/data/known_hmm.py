@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from seqmodels.parameters import Seed, checked
+from seqmodels.parameters import NotNegativeFloat, Seed, checked
 from seqmodels.sequences import Sequences
 
 
@@ -41,7 +41,7 @@ def hmm_draws(
     n_symbols: int | None = None,
     covariance_type: Literal["diag", "full"] = "diag",
     stay: float = 0.8,
-    separation: float = 2.0,
+    separation: NotNegativeFloat = 2.0,
     random_state: Seed = 0,
 ) -> tuple[Sequences, KnownHMM]:
     """Sequences of one known HMM, so that how far a fit is from the best possible can be computed.

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import zlib
+from typing import Annotated
 
 import numpy as np
 import torch
 
 from seqmodels.array_checks import numbers_of
-from seqmodels.parameters import Configurable, PositiveInt, Seed, checked, refuse_wrong_arguments
+from seqmodels.parameters import (
+    Configurable,
+    NotNegativeFloat,
+    PositiveInt,
+    Range,
+    Seed,
+    checked,
+    refuse_wrong_arguments,
+)
 
 FULL_SCALE = 32768.0  # waveforms in [-1, 1] are analysed in units of the least significant bit of 16
 WARPED_PART = 0.6  # of half the sample rate: up to there a warp is a factor (4800 Hz at 16 kHz, as published)
@@ -55,8 +64,8 @@ class MFCC(Configurable):
         hop: float = 0.010,
         low: float = 20.0,
         high: float | None = None,
-        pre_emphasis: float = 0.97,
-        dither: float = 1.0,
+        pre_emphasis: Annotated[float, Range(0, 1)] = 0.97,
+        dither: NotNegativeFloat = 1.0,
         random_state: Seed = 0,
         warp: float = 1.0,
     ) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from seqmodels.data.formant_synthesis import PHONES, Token, Voice, synthesise
 from seqmodels.data.mfcc import MFCC
-from seqmodels.parameters import Seed, checked
+from seqmodels.parameters import NotNegativeFloat, Seed, checked
 from seqmodels.sequences import Sequences
 
 VOWELS = ("iy", "ih", "eh", "ae", "aa", "ao", "uw", "er")
@@ -47,7 +47,7 @@ def speech(
     features: Literal["waveform", "mfcc"] = "waveform",
     mfcc: MFCC | None = None,
     syllables: tuple[int, int] = (2, 5),
-    token_variation: float = 0.12,
+    token_variation: NotNegativeFloat = 0.12,
     sample_rate: int = 8000,
     language: Seed = 0,
     random_state: Seed = 0,

@@ -11,7 +11,7 @@ import numpy as np
 
 from seqmodels.evaluation.statistics import Difference, moving_block_difference, paired_difference
 from seqmodels.model import SequenceModel
-from seqmodels.parameters import checked
+from seqmodels.parameters import NotNegative, PositiveInt, checked
 from seqmodels.sequences import Sequences, as_sequences
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def bleu(
 
 
 @checked
-def chrf(references: Sequence[Any], hypotheses: Sequence[str], *, word_order: int = 0) -> float:
+def chrf(references: Sequence[Any], hypotheses: Sequence[str], *, word_order: NotNegative = 0) -> float:
     """Corpus chrF of texts, 0 to 100 (Popović 2015), as ``sacrebleu`` computes it; ``word_order=2`` is chrF++."""
     references = _by_rank(references, hypotheses)
     return float(_sacrebleu().corpus_chrf(list(hypotheses), references, word_order=word_order).score)
@@ -94,7 +94,7 @@ def evaluate(
     y: Any,
     *,
     references: Sequence[Any] | None = None,
-    beam: int = 1,
+    beam: PositiveInt = 1,
     max_length: int | None = None,
     max_ratio: float = 0.0,
     alpha: float | Literal["mean"] = 0.0,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from seqmodels.array_checks import numbers_of
-from seqmodels.parameters import checked
+from seqmodels.parameters import Range, checked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 MIN_POINTS = 4  # three numbers are fitted
 EXPONENTS = np.geomspace(0.005, 8.0, 1500)  # that are looked at; an interval that reaches an end has no bound there
+
+
+Level = Annotated[float, Range(0, 1, may_be_low=False)]  # of an interval
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class PowerLaw:
 
 
 @checked
-def fit_power_law(n: Any, score: Any, *, level: float = 0.95) -> PowerLaw:
+def fit_power_law(n: Any, score: Any, *, level: Level = 0.95) -> PowerLaw:
     """Fit ``score = c + a n^-b`` by least squares (Hestness et al. 2017; Kaplan et al. 2020).
 
     For each exponent b, ``a`` and ``c`` are a linear regression; b is the one of least squared error ``S(b)``. The
@@ -135,7 +138,7 @@ def _crossing(profile: _Profile, outside: float, within: float, bound: float) ->
 
 @checked
 def power_laws(
-    frame: pd.DataFrame, *, x: str = "n", y: str = "score", by: str = "model", level: float = 0.95
+    frame: pd.DataFrame, *, x: str = "n", y: str = "score", by: str = "model", level: Level = 0.95
 ) -> pd.DataFrame:
     """A power law of each model: a row each, with the fields of ``PowerLaw``.
 

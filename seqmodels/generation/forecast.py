@@ -94,7 +94,6 @@ def forecast(
     import pandas as pd
 
     levels = check_arguments(model, k, quantiles, n)
-    check_options(forecast, top_k=top_k, random_state=random_state)
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k is {top_k}; pass at least 1, or None for every symbol")
     examples = model._setting().examples(data)

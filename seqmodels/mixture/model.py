@@ -27,7 +27,7 @@ from seqmodels.mixture.symbol_gate import LEADS, GatedDecisions, Layout, SymbolG
 from seqmodels.mixture.weights import FixedShare, Weights, fit_prior, fit_rate
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, Observation, OneOf
-from seqmodels.parameters import checked
+from seqmodels.parameters import PositiveInt, checked
 from seqmodels.precision import computing_in
 from seqmodels.preparation import Example, Setting, fitted_to
 from seqmodels.sequences import Kind, Sequences
@@ -264,7 +264,7 @@ class Mixture(SequenceModel):
 
     @classmethod
     @checked
-    def of_seeds(cls, model: SequenceModel, n: int, **options: Any) -> Self:
+    def of_seeds(cls, model: SequenceModel, n: PositiveInt, **options: Any) -> Self:
         """``n`` of one model, which differ in ``random_state``: it, and the numbers after it.
 
         ``options`` are arguments of the constructor.

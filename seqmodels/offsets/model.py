@@ -30,7 +30,7 @@ from seqmodels.offsets.training import (
     thinned_out,
     with_draws,
 )
-from seqmodels.parameters import checked
+from seqmodels.parameters import NotNegative, PositiveFloat, checked
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
 from seqmodels.wrapped import WrappedModel
@@ -133,7 +133,7 @@ class LatentOffset(WrappedModel):
         return np.asarray(self.prior_.within * scale[:, None] * scale)
 
     @checked
-    def enrol(self, X: Any, y: Any = None, *, steps: int = 0, lr: float = 1e-3) -> Self:
+    def enrol(self, X: Any, y: Any = None, *, steps: NotNegative = 0, lr: PositiveFloat = 1e-3) -> Self:
         """The model of this speaker: a fitted model whose prior is the posterior given these sequences.
 
         They are not scored. All are taken to be of one speaker, whatever clusters they name: the offset of recording i

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqmodels.parameters import checked
+from seqmodels.parameters import PositiveFloat, checked
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ def plot_alignment(
     y: Sequence[Any] | None = None,
     *,
     title: str = "",
-    full: float = 1.0,
+    full: PositiveFloat = 1.0,
     ax: Axes | None = None,
 ) -> Axes:
     """The weight of each source step (columns) for each target step (rows), white at 0.
