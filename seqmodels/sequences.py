@@ -142,7 +142,6 @@ class Sequences(Sequence[Item]):
     # -- other forms of data -------------------------------------------------------------------------------
 
     @classmethod
-    @checked
     def from_lengths(cls, X: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
         """Sequences laid end to end, as in hmmlearn: ``X (N, D)`` or ``(N,)``, and ``lengths`` that sum to N."""
         X, counts = _with_mask(X), checked_lengths(lengths)
@@ -153,7 +152,6 @@ class Sequences(Sequence[Item]):
         return cls(np.split(X, np.cumsum(counts)[:-1]), **metadata)
 
     @classmethod
-    @checked
     def from_padded(cls, array: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
         """A padded array of shape ``(n, T, D)`` or ``(n, T)`` and the real length of each row."""
         array, counts = _with_mask(array), checked_lengths(lengths)

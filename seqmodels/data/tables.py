@@ -453,19 +453,50 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def _check_rows(path: Path) -> None:
-    """Raise ``ValueError`` for a file that says it has far more cells than its bytes can hold."""
+    """Raise ``ValueError`` for a file that says it has far more in it than its bytes can hold.
+
+    A value, of lists too, takes 8 bytes at least; beside them pages are unpacked, and each string of a dictionary may
+    be in every row.
+    """
     try:
         import pyarrow.parquet as pq
     except ImportError:
         return  # another reader of pandas' has it, or none
     n_packed = path.stat().st_size
     said = pq.read_metadata(path)
-    n_bytes = 8 * said.num_rows * said.num_columns
-    if n_bytes > unpacked_limit(n_packed):
+    chunks = [
+        said.row_group(i).column(j) for i in range(said.num_row_groups) for j in range(said.row_group(i).num_columns)
+    ]
+    n_bytes = max(
+        8 * said.num_rows * said.num_columns, sum(8 * c.num_values + c.total_uncompressed_size for c in chunks)
+    )
+    limit = unpacked_limit(n_packed)
+    strings = {c.path_in_schema: 0 for c in chunks if c.physical_type == "BYTE_ARRAY"}
+    for c in chunks:
+        if c.path_in_schema in strings:
+            strings[c.path_in_schema] += c.num_values * c.total_uncompressed_size  # at most
+    if n_bytes <= limit < sum(strings.values()):
+        n_bytes += _bytes_of_strings(path, [name for name, most in strings.items() if most > limit // len(strings)])
+    if n_bytes > limit:
         raise ValueError(
             f"of {n_packed:,} bytes it unpacks to {n_bytes:,}, {said.num_rows:,} rows of {said.num_columns:,}, as "
             "files do that are made to fill the memory; if it is meant so, leave it on disk: seqmodels.data.on_disk"
         )
+
+
+def _bytes_of_strings(path: Path, columns: list[str]) -> int:
+    """Of all rows of columns, of which each different string is read once."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path, columns=columns, read_dictionary=columns)
+    n_bytes = 0
+    for column in table.columns:
+        for chunk in column.chunks if hasattr(column, "chunks") else []:
+            if hasattr(chunk, "dictionary"):  # not of strings in lists
+                lengths = pc.cast(pc.binary_length(chunk.dictionary), "int64")
+                n_bytes += pc.sum(lengths.take(chunk.indices)).as_py() or 0
+    return n_bytes
 
 
 def _read_csv(path: Path) -> pd.DataFrame:

@@ -79,7 +79,6 @@ from seqmodels.observations import (
     Observation,
     PseudoFrames,
 )
-from seqmodels.observations.gaussian import CovarianceType
 from seqmodels.parameters import Seed, checked, undone_on_failure
 from seqmodels.precision import DTYPES, in_float64
 from seqmodels.preparation import Data, Example, Setting, without_past
@@ -545,7 +544,7 @@ class HMM(SequenceModel):
         weights: Any = None,
         means: Any = None,
         covariances: Any = None,
-        covariance_type: CovarianceType = "diag",
+        covariance_type: Literal["diag", "spherical", "full", "tied"] = "diag",
         emission: Any = None,
         probabilities: Any = None,
         rates: Any = None,

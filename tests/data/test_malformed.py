@@ -37,9 +37,12 @@ def _ends() -> Iterator[None]:
 @pytest.mark.usefixtures("_ends")
 @pytest.mark.parametrize("part", PARTS, ids=[part.__name__ for part in PARTS])
 def test_malformed_files_are_refused_by_name(tmp_path: Path, part: Callable[[], Any]) -> None:
-    for package in {"recordings": ["soundfile"], "pieces": ["mido"], "special": ["soundfile", "mido"]}.get(
-        part.__name__, ()
-    ):
+    for package in {
+        "recordings": ["soundfile"],
+        "pieces": ["mido"],
+        "special": ["soundfile", "mido"],
+        "bombs": ["pyarrow"],
+    }.get(part.__name__, ()):
         pytest.importorskip(package)
     wrong = []
     for i, case in enumerate(each for each in part() if not each.is_large):
