@@ -363,6 +363,8 @@ class Sequences(Sequence[Item]):
             raise TypeError(
                 f"index is {in_one_line(index):.80}; pass a position, a name or a slice; take(...) has lists"
             )
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"there is no sequence {index}; there are {len(self)}, from 0 on")
         return self.items[index]
 
     def _position(self, name: str) -> int:

@@ -477,9 +477,10 @@ def tables() -> Iterator[Malformed]:
 
 def bombs() -> Iterator[Malformed]:
     """Parquet files of a few kilobytes that say they hold far more; made by pyarrow, which reads them."""
-    yield Malformed("a bomb of rows", "x.parquet", lambda path: _parquet(path, np.zeros(20_000_000)))
-    yield Malformed("a bomb of one list", "x.parquet", lambda path: _parquet(path, [np.zeros(20_000_000)]))
-    yield Malformed("a bomb of one string", "x.parquet", lambda path: _parquet(path, ["z" * 150_000_000]))
+    n = 20_000_000
+    yield Malformed("a bomb of rows", "x.parquet", lambda path: _parquet(path, np.zeros(n)), is_large=True)
+    yield Malformed("a bomb of one list", "x.parquet", lambda path: _parquet(path, [np.zeros(n)]), is_large=True)
+    yield Malformed("a bomb of one string", "x.parquet", lambda path: _parquet(path, ["z" * 8 * n]), is_large=True)
     yield Malformed("a bomb of one string in all rows", "x.parquet", _repeated_string)
 
 
