@@ -329,7 +329,7 @@ def warn_of_classes_to_give(*things: Any) -> None:
             f"what is saved holds {', '.join(map(name_of, to_give.values()))}, which seqmodels does not know: load it "
             f"with seqmodels.load(path, classes=[{names}]), and a comparison with Comparison.load(folder, "
             f"classes=[{names}])",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

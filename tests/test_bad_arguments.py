@@ -1,4 +1,4 @@
-"""One argument of a public function at a time is something bad: it is taken, or refused by an error of seqmodels' own."""
+"""One argument of a public function at a time is bad: it is taken, or refused by an error of seqmodels' own."""
 
 from __future__ import annotations
 

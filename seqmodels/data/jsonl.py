@@ -85,7 +85,7 @@ def _check_metadata(path: Path, places: list[str], metadata: list[dict[str, Any]
                 f"{path}: {len(without)} of {len(places)} have no {name!r}, the first is {places[without[0]]}; it is "
                 f"missing there: add it, or leave {name!r} out of all",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
 

@@ -92,7 +92,7 @@ def _laid_end_to_end(path: Path, arrays: dict[str, np.ndarray], kind: Kind | Non
     left_out = [name for name in arrays if name not in OF_CONCATENATED]
     if left_out:
         warnings.warn(
-            f"{path}: left out {listed(left_out)}; beside X and lengths there are labels", UserWarning, stacklevel=3
+            f"{path}: left out {listed(left_out)}; beside X and lengths there are labels", UserWarning, stacklevel=4
         )
     whole = as_kind(arrays["X"], _kind_of(arrays["X"], kind), f"{path}, X")
     labels = arrays.get("labels")

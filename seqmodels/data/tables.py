@@ -167,7 +167,7 @@ def warn_of_missing_labels(where: str, sequences: Sequences) -> None:
             f"{where}: {len(without)} of {len(sequences)} sequences have no label, the first is "
             f"{sequences.names[without[0]]!r}; a classifier is fitted to those that have one: x.take(mask)",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -309,7 +309,7 @@ class _Roles:
             warnings.warn(
                 f"{self.where}: left out {listed(said)}; name what is to be modelled with columns=",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return chosen
 

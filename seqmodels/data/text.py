@@ -157,7 +157,7 @@ def _checked_text(file: Path) -> str:
     warnings.warn(
         f"{file} looks like {looks_like} are modelled as text; for its sequences alone name it {ending}",
         UserWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
     return document
 

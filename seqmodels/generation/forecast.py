@@ -154,7 +154,7 @@ def _times_ahead(history: Sequences, k: int) -> list[np.ndarray] | None:
             f"the times of {len(irregular)} of {len(ahead)} sequences ({listed(irregular)}) have no one step, so the "
             "steps ahead have no times; bring them to one frequency, as frame.asfreq of pandas does",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     if len(irregular) == len(ahead):
         return None
