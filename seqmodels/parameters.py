@@ -253,7 +253,7 @@ def refuse_wrong_arguments(thing: Configurable) -> None:
 
 def check_fields(thing: Any) -> None:
     """Raise ``ValueError`` for a field of a dataclass that its annotation does not admit."""
-    hints = _known_types(type(thing))
+    hints = _known_types(type(thing))  # type: ignore[arg-type]
     for field in fields(thing):
         value = getattr(thing, field.name) if field.init else None
         if field.init and not admits(hints.get(field.name, Any), value):
@@ -302,17 +302,26 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     ...
     ValueError: n is 0; pass an integer from 1 on
     """
-    names = tuple(inspect.signature(function).parameters)
+    return checked_but()(function)
 
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        hints = _option_types(function)
-        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
-            if name in hints and not admits(hints[name], value):
-                raise ValueError(f"{name} is {_shortened(value)}; pass {in_words(hints[name])}")
-        return function(*args, **kwargs)
 
-    return call
+def checked_but(*others: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """As ``checked``, but for arguments of these names, of which the function itself says more."""
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        names = tuple(inspect.signature(function).parameters)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            hints = _option_types(function)
+            for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+                if name in hints and name not in others and not admits(hints[name], value):
+                    raise ValueError(f"{name} is {_shortened(value)}; pass {in_words(hints[name])}")
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorated
 
 
 def check_options(function: Callable[..., Any], **options: Any) -> None:
@@ -335,7 +344,7 @@ def check_options(function: Callable[..., Any], **options: Any) -> None:
 def _option_types(function: Callable[..., Any]) -> dict[str, Any]:
     """The annotations of a function's arguments; names that are imported for type checkers alone are classes."""
     known = _Names(function.__globals__)
-    hints = get_type_hints(function, globalns=known, localns=known, include_extras=True)  # type: ignore[arg-type]
+    hints = get_type_hints(function, globalns=known, localns=known, include_extras=True)
     return {name: hint for name, hint in hints.items() if hint is not Any}
 
 
@@ -457,7 +466,8 @@ def in_words(hint: Any) -> str:
     return options[0] if len(options) == 1 else f"{', '.join(options[:-1])} or {options[-1]}"
 
 
-WORDS = {int: "an integer", float: "a number", str: "a word", bool: "true or false", type(None): "none", None: "none"}
+WORDS: dict[Any, str] = {int: "an integer", float: "a number", str: "a word", bool: "true or false"}
+WORDS |= {type(None): "none", None: "none"}
 WORDS |= {Mapping: "a dictionary", dict: "a dictionary", np.ndarray: "an array", slice: "a slice"}
 PLURALS = {int: "integers", float: "numbers", str: "words"}
 

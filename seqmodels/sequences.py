@@ -421,7 +421,8 @@ class Sequences(Sequence[Item]):
             raise IndexError(
                 f"index has {which.min()} to {which.max()}, but there are {len(self)} sequences, from 0 on"
             )
-        return np.arange(len(self))[which if which.size else which.astype(np.int64)]
+        rows: np.ndarray = np.arange(len(self))[which if which.size else which.astype(np.int64)]
+        return rows
 
     def segments(self, cuts: Iterable[tuple[int, int, int]], *, past: int | None = 0) -> Sequences:
         """Parts of sequences, with metadata, names and times: steps ``start .. stop - 1`` of sequence ``i``.

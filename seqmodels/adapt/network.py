@@ -13,7 +13,7 @@ from seqmodels.adapt.alphabet import known_encoding
 from seqmodels.adapt.logits import LogitsModel, Tokens
 from seqmodels.encodings import Encoding
 from seqmodels.measure import Length
-from seqmodels.parameters import Seed, checked
+from seqmodels.parameters import Seed, checked_but
 from seqmodels.randomness import InitialDraws
 
 
@@ -54,7 +54,7 @@ class TorchModel(LogitsModel):
         return Tokens(self.start, self.end, self.context)
 
 
-@checked
+@checked_but("module")
 def from_torch(
     module: nn.Module | type,
     *,

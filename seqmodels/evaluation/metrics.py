@@ -63,7 +63,7 @@ def exact_match(references: Sequence[Any], hypotheses: Sequence[Any]) -> float:
 
 @checked
 def bleu(
-    references: Sequence[Any], hypotheses: Sequence[str], *, lowercase: bool = False, tokenize: str = "13a"
+    references: Sequence[Any], hypotheses: Sequence[Any], *, lowercase: bool = False, tokenize: str = "13a"
 ) -> float:
     """Corpus BLEU of texts, 0 to 100 (Papineni et al. 2002), as ``sacrebleu`` computes it (Post 2018).
 
@@ -81,7 +81,7 @@ def bleu(
 
 
 @checked
-def chrf(references: Sequence[Any], hypotheses: Sequence[str], *, word_order: NotNegative = 0) -> float:
+def chrf(references: Sequence[Any], hypotheses: Sequence[Any], *, word_order: NotNegative = 0) -> float:
     """Corpus chrF of texts, 0 to 100 (Popović 2015), as ``sacrebleu`` computes it; ``word_order=2`` is chrF++."""
     references = _by_rank(references, hypotheses)
     return float(_sacrebleu().corpus_chrf(list(hypotheses), references, word_order=word_order).score)

@@ -16,7 +16,7 @@ from seqmodels.evaluation import parallel
 from seqmodels.evaluation.search import FAILURES, FoldScore, cross_validation_folds, run_trial
 from seqmodels.fitting import check_arguments
 from seqmodels.model import SequenceModel
-from seqmodels.parameters import Seed, check_options, checked
+from seqmodels.parameters import Seed, check_options, checked, checked_but
 from seqmodels.preparation import Data
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class ModelSelection:
         return lines + [f"  {value!r} failed: {error}" for value, error in failed]
 
 
-@checked
+@checked_but("model")
 def choose(
     model: SequenceModel,
     X: Any,

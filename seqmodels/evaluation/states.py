@@ -11,7 +11,7 @@ from seqmodels.encodings.text import encoded_steps
 from seqmodels.evaluation.frames import given_times, one_sequence, selected_steps, times_of
 from seqmodels.fitting import checked_data
 from seqmodels.hmm import HMM
-from seqmodels.parameters import Seed, checked
+from seqmodels.parameters import Seed, checked_but
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 600  # of a text that are drawn
 
 
-@checked
+@checked_but("model")
 def plot_states(
     model: HMM,
     x: Any,
@@ -102,7 +102,7 @@ def plot_states(
     return axes
 
 
-@checked
+@checked_but("model")
 def plot_posterior(
     model: HMM,
     x: Any,
@@ -143,7 +143,7 @@ def plot_posterior(
     return axes
 
 
-@checked
+@checked_but("model")
 def plot_transitions(
     model: HMM, *, ax: Axes | None = None, state_names: Sequence[str] | None = None, threshold: float = 0.1
 ) -> Axes:
@@ -183,7 +183,7 @@ def plot_transitions(
     return axes
 
 
-@checked
+@checked_but("model")
 def plot_durations(
     model: HMM,
     X: Any,
