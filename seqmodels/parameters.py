@@ -420,6 +420,8 @@ def admits(hint: Any, value: Any) -> bool:
         if not isinstance(value, kind) or isinstance(value, str | bytes | Mapping):
             return False
         return not _is_list(value) or _admits_elements(get_args(hint), value)
+    if kind is Sequence and get_args(hint) == (Any,) and isinstance(value, str):
+        return True  # whose items are characters
     if kind in LISTS or (kind is not object and issubclass(list, kind)):
         return _is_list(value) and _admits_elements(get_args(hint), value)
     return isinstance(value, kind) or (kind is str and isinstance(value, os.PathLike))

@@ -110,7 +110,7 @@ CASES: dict[str, Callable[[], tuple[Callable[..., Any], dict[str, Any]]]] = {
     "from_huggingface": lambda: (sm.from_huggingface, {"model": None}),
     "to_huggingface": lambda: (sm.to_huggingface, {"model": None}),
     "plot_alignment": lambda: (sm.plot_alignment, {"weights": np.ones((2, 3)) / 3}),
-    "plot_confusion": lambda: (sm.plot_confusion, {"labels": "ab", "predicted": "ab"}),
+    "plot_confusion": lambda: (sm.plot_confusion, {"labels": ["a", "b"], "predicted": ["a", "b"]}),
     "plot_forecast": lambda: (sm.plot_forecast, {"forecast": models()["forecast"]}),
     "plot_frames": lambda: (sm.plot_frames, {"x": V[0]}),
     "plot_posterior": lambda: (sm.plot_posterior, {"model": models()["symbols"], "x": S[0]}),
