@@ -20,7 +20,7 @@ from seqmodels.evaluation.full_conditionals import feature_log_probs
 from seqmodels.generation import Prediction
 from seqmodels.generation.inputs import with_enough_precision
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.parameters import Configurable, refuse_wrong_arguments, undone_on_failure
+from seqmodels.parameters import Configurable, checked, refuse_wrong_arguments, undone_on_failure
 from seqmodels.preparation import Data, Example, cluster_numbers
 from seqmodels.sequences import Item, Sequences
 from seqmodels.times import time_column
@@ -172,6 +172,7 @@ class Anomalies(Configurable):
         scores = [0.0 - each for each in self._scores_of_each(data, self._steps(data))]
         return np.concatenate(scores) if self.per == "sequence" else scores
 
+    @checked
     def predict(self, X: Any, y: Any = None, *, features: bool = True) -> pd.DataFrame:
         """What is anomalous, a row a step (under ``per="sequence"`` a row a sequence).
 
@@ -212,6 +213,7 @@ class Anomalies(Configurable):
                 part.insert(2, "time", column.reindex(range(len(part))))  # an end has none
         return pd.concat(frames, ignore_index=True)
 
+    @checked
     def plot(self, sequence: Any, source: Any = None, *, title: str = "", ax: Sequence[Axes] | None = None) -> Panels:
         """One sequence, its ``log p`` below, and what is anomalous marked in both; of several sequences, two each.
 
@@ -285,6 +287,7 @@ class Anomalies(Configurable):
 
     # -- keeping -------------------------------------------------------------------------------------------
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model and the threshold to one safetensors file; ``seqmodels.load`` reads it.
 

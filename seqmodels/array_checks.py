@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from seqmodels.parameters import in_one_line
+
 ROUNDING = 1e-5  # by which a sum of probabilities may differ from one
+
+
+def numbers_of(name: str, values: Any, shape: str = "") -> np.ndarray:
+    """``values`` as an array of float64; raises ``ValueError`` for what is no array of real numbers.
+
+    Args:
+        name: of the argument.
+        shape: the shape that it should have, such as ``"(T, D)"``, each axis of any length but 0; "": any.
+    """
+    try:
+        array = np.asarray(values if values is not None else "none")
+        numbers = array.astype(np.float64) if array.dtype.kind in "biufO" else None
+    except (TypeError, ValueError):
+        numbers = None
+    if numbers is None:
+        raise ValueError(f"{name} is {in_one_line(values):.80}; pass an array of numbers{' ' + shape if shape else ''}")
+    if shape and (numbers.ndim != len(re.findall(r"\w+", shape)) or not numbers.size):
+        raise ValueError(f"{name} has shape {numbers.shape}; pass an array {shape}")
+    return numbers
 
 
 def array_of(state: Mapping[str, Any], name: str, dtype: type, shape: tuple[int | None, ...]) -> np.ndarray:

@@ -36,6 +36,8 @@ def locked_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         OSError: it cannot be created or written to.
     """
     root = Path(folder)
+    if root.exists() and not root.is_dir():
+        raise FileExistsError(f"{root} is a file, so nothing can be written into it; pass a folder")
     made = [each for each in (root, *root.parents) if not each.exists()]
     descriptor = _begin_lock(root)
     path = root / LOCK

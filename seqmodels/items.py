@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from collections.abc import Set as AnySet
 from itertools import pairwise
 from typing import Any, Literal
@@ -440,8 +440,8 @@ def _named(what: str, item: Item, symbols: np.ndarray, known: set[str]) -> np.nd
 
 def checked_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
     """Names of features or symbols; raises ``ValueError`` for what is no string, or there twice."""
-    if isinstance(names, str):
-        raise ValueError(f"{what} is one str; pass a list of names")
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ValueError(f"{what} is {'one str' if isinstance(names, str) else in_words(names)}; pass a list of names")
     checked = tuple(str(name) if isinstance(name, str) else name for name in names)
     for i, name in enumerate(checked):
         if not isinstance(name, str):
@@ -455,6 +455,8 @@ def checked_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
 
 def checked_times(times: Sequence[Any], lengths: Sequence[int]) -> list[np.ndarray]:
     """The times of sequences of these lengths, all dates or all numbers; raises ``ValueError`` naming the sequence."""
+    if not isinstance(times, Sized) or isinstance(times, str):
+        raise ValueError(f"times is {in_words(times)}; pass an array for each sequence")
     if len(times) != len(lengths):
         raise ValueError(f"there are times of {len(times)} sequences but {len(lengths)} sequences; pass an array each")
     checked = [_times_of(i, each, n) for i, (each, n) in enumerate(zip(times, lengths, strict=True))]

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Literal
 
+from seqmodels.parameters import check_fields
+
 Length = Literal["given", "stop"]
 Exactness = Literal["exact", "bound"]
 MemoryKind = Literal["static", "adaptive"]
@@ -45,6 +47,7 @@ class Measure:
     memory: MemoryKind = "static"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.grid is not None:  # JSON has lists only
             object.__setattr__(self, "grid", tuple(self.grid))
 

@@ -39,7 +39,7 @@ from seqmodels.generation import (
 from seqmodels.mapped import any_mapped, totals
 from seqmodels.measure import Length, Measure, MemoryKind, Values
 from seqmodels.observations import Observation
-from seqmodels.parameters import Configurable, argument_names
+from seqmodels.parameters import Configurable, NotNegative, NotNegativeFloat, PositiveInt, Seed, argument_names, checked
 from seqmodels.precision import DTYPES, checked_log_prob_steps, in_float64, squares_exceed_float32
 from seqmodels.preparation import Data, Example, Setting, TargetLengths, default_encoding, without_past
 from seqmodels.sequences import Item, Kind, Sequences
@@ -93,6 +93,7 @@ class SequenceModel(Configurable, ABC):
 
     # What a subclass sets otherwise where it differs.
     _dtypes: ClassVar[tuple[str, ...]] = tuple(DTYPES)  # what dtype may be
+    _checks_itself: ClassVar[bool] = True
     _uses_validation: ClassVar[bool] = True  # whether validation="auto" takes sequences away from training
     _sums_out_missing: ClassVar[bool] = False  # whether frames may have missing values, where the observation allows it
     _has_encoder: ClassVar[bool] = False  # whether sources are read apart from targets, and so may be of another kind
@@ -320,6 +321,7 @@ class SequenceModel(Configurable, ABC):
         check_arguments(self)
         return learn_setting(self, Data.of(X, y)).encoding
 
+    @checked
     def fit_encoded(self, encoding: Encoding, X: Any, y: Any = None, *, validation: Any = "auto") -> Self:
         """``fit`` in an ``encoding`` that is fitted already, so that several models share alphabet and units.
 
@@ -373,6 +375,7 @@ class SequenceModel(Configurable, ABC):
         data = Data.of(X, y)
         return float(self.log_prob(data.X, data.y).sum() / data.scored.n_units.sum())
 
+    @checked
     def log_prob_marginal(
         self,
         X: Any,
@@ -380,7 +383,7 @@ class SequenceModel(Configurable, ABC):
         *,
         beam: int | None = 8,
         pruning: PruningName = "best",
-        random_state: int = 0,
+        random_state: Seed = 0,
     ) -> np.ndarray:
         """``(n,)`` nats of each text (of ``y`` given ``X``), summed over its tokenisations; at least ``log_prob``.
 
@@ -434,6 +437,7 @@ class SequenceModel(Configurable, ABC):
         """
         return Stream.of(self, source, past)
 
+    @checked
     def forecast(
         self,
         X: Any,
@@ -443,7 +447,7 @@ class SequenceModel(Configurable, ABC):
         quantiles: Sequence[float] = (0.05, 0.5, 0.95),
         n: int = 500,
         top_k: int | None = 5,
-        random_state: int | None = None,
+        random_state: Seed | None = None,
     ) -> Forecast:
         """What follows each sequence of ``X`` (of ``y``, given ``X``, for a model of p(y | x)), 1 to ``k`` steps ahead.
 
@@ -473,6 +477,7 @@ class SequenceModel(Configurable, ABC):
         data = checked_data(self, X, y)
         return forecast(self, data, k, quantiles=quantiles, n=n, top_k=top_k, random_state=random_state)
 
+    @checked
     def sample(
         self,
         n: int = 1,
@@ -481,7 +486,7 @@ class SequenceModel(Configurable, ABC):
         prefix: Any = None,
         source: Any = None,
         max_length: int = 1000,
-        random_state: int | None = None,
+        random_state: Seed | None = None,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -510,6 +515,7 @@ class SequenceModel(Configurable, ABC):
         decoding = Decoding(temperature, top_k, top_p, min_p)
         return sample(self, n, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop))
 
+    @checked
     def generate(
         self,
         prefix: Any = None,
@@ -517,7 +523,7 @@ class SequenceModel(Configurable, ABC):
         source: Any = None,
         length: int | None = None,
         max_length: int = 1000,
-        random_state: int | None = None,
+        random_state: Seed | None = None,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -537,15 +543,16 @@ class SequenceModel(Configurable, ABC):
         decoding = Decoding(temperature, top_k, top_p, min_p)
         return generate(self, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop))
 
+    @checked
     def n_best(
         self,
         n: int = 5,
         *,
         prefix: Any = None,
         source: Any = None,
-        n_beams: int | None = None,
+        n_beams: PositiveInt | None = None,
         length: int | None = None,
-        max_length: int | None = None,
+        max_length: NotNegative | None = None,
         alpha: float | Literal["mean"] = 0.0,
     ) -> list[Candidate]:
         """The ``n`` most probable whole sequences of symbols or text that begin with ``prefix``, given ``source``.
@@ -578,16 +585,17 @@ class SequenceModel(Configurable, ABC):
             alpha=alpha,
         )
 
+    @checked
     def predict(
         self,
         X: Any,
         *,
-        n_beams: int | None = None,
+        n_beams: PositiveInt | None = None,
         n_best: int | None = None,
         prefix: Any = None,
         length: int | Sequence[int] | None = None,
-        max_length: int | None = None,
-        max_ratio: float = 0.0,
+        max_length: NotNegative | None = None,
+        max_ratio: NotNegativeFloat = 0.0,
         alpha: float | Literal["mean"] = 0.0,
         batch_size: int = 64,
     ) -> list[Any]:
@@ -656,6 +664,7 @@ class SequenceModel(Configurable, ABC):
 
     # -- keeping -------------------------------------------------------------------------------------------
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it.
 

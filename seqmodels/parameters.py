@@ -5,20 +5,64 @@ Values that come from a file or a command line are checked by the annotations of
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import MISSING, dataclass
-from functools import cache
-from types import SimpleNamespace, UnionType
-from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, fields
+from functools import cache, wraps
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 
+P = ParamSpec("P")
+R = TypeVar("R")
 LISTS = (list, tuple, np.ndarray)
 LARGEST_EXACT = 2**53  # integers up to which a float is one exactly
 MAX_SHOWN = 200  # characters of a value in an error
+
+
+@dataclass(frozen=True)
+class Range:
+    """Finite numbers from ``low``, or above it, up to ``high``; in an annotation, ``Annotated[int, Range(1)]``."""
+
+    low: float
+    high: float = np.inf
+    may_be_low: bool = True
+
+    def admits(self, number: Any) -> bool:
+        """Whether the number is one of them."""
+        above = self.low <= number if self.may_be_low else self.low < number
+        return bool(above and number <= self.high and number < np.inf)
+
+    def __str__(self) -> str:
+        return f"{'from' if self.may_be_low else 'above'} {self.low:g} {self._to_high()}"
+
+    def _to_high(self) -> str:
+        if self.high < np.inf:
+            return f"to {self.high:g}"
+        return "on" if self.may_be_low else "and finite"
+
+
+NotNegative = Annotated[int, Range(0)]
+Seed = Annotated[int, Range(0, 2**63 - 1)]  # up to which torch takes them
+PositiveInt = Annotated[int, Range(1)]
+PositiveFloat = Annotated[float, Range(0, may_be_low=False)]
+NotNegativeFloat = Annotated[float, Range(0)]
 
 
 class Configurable:
@@ -28,6 +72,7 @@ class Configurable:
     encodings are all configurable, so ``observation__n_components`` is a parameter of a model.
     """
 
+    _checks_itself: ClassVar[bool] = False  # whether it refuses wrong arguments itself, also within another
     _renamed: ClassVar[Mapping[str, str]] = {}  # names that hyperparameters have in older files -> names they have now
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -146,13 +191,13 @@ def argument_names(cls: type) -> tuple[str, ...]:
 @cache
 def argument_types(cls: type) -> dict[str, Any]:
     """The annotations of the constructor's arguments."""
-    return {**get_type_hints(cls), **_types_of_constructor(cls)}
+    return {**get_type_hints(cls, include_extras=True), **_types_of_constructor(cls)}
 
 
 def _types_of_constructor(cls: Any) -> dict[str, Any]:
     """Of a constructor that is not a dataclass's: those cannot be resolved, but the annotations of their fields can."""
     owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
-    return {} if "__dataclass_fields__" in vars(owner) else get_type_hints(owner.__init__)
+    return {} if "__dataclass_fields__" in vars(owner) else get_type_hints(owner.__init__, include_extras=True)
 
 
 def check_argument(cls: type, name: str, value: Any) -> None:
@@ -206,10 +251,19 @@ def refuse_wrong_arguments(thing: Configurable) -> None:
         raise ValueError(str(wrong))
 
 
+def check_fields(thing: Any) -> None:
+    """Raise ``ValueError`` for a field of a dataclass that its annotation does not admit."""
+    hints = _known_types(type(thing))  # type: ignore[arg-type]
+    for field in fields(thing):
+        value = getattr(thing, field.name) if field.init else None
+        if field.init and not admits(hints.get(field.name, Any), value):
+            raise ValueError(f"{field.name} is {_shortened(value)}; pass {in_words(hints[field.name])}")
+
+
 def check_range(thing: Configurable, name: str, low: float, high: float, *, may_be_low: bool = True) -> None:
     """Raise ``ValueError`` unless an argument is from ``low``, or above it, up to ``high``, and finite."""
     value = getattr(thing, name)
-    if not ((low <= value if may_be_low else low < value) and value <= high and value < np.inf):
+    if not Range(low, high, may_be_low).admits(value):
         from_low = f"from {low:g} on" if may_be_low else f"above {low:g}"
         to_high = "and finite" if high == np.inf else f"and at most {high:g}"
         raise ValueError(f"{name} is {value}; pass a number {from_low}, {to_high}")
@@ -221,7 +275,7 @@ def _wrong_arguments(thing: Configurable, of: str) -> Iterator[WrongArgument]:
         if not admits(hints.get(name, Any), _plain(value)):
             yield WrongArgument(name, of, value, hints[name])
         for _, nested in _nested(name, value):
-            if not hasattr(nested, "fit"):
+            if not nested._checks_itself:
                 yield from _wrong_arguments(nested, type(nested).__name__)
 
 
@@ -232,6 +286,42 @@ def _known_types(cls: type) -> dict[str, Any]:
         return argument_types(cls)
     except NameError:
         return {}
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which raises ``ValueError`` for an argument that its annotation does not admit, before any work.
+
+    >>> @checked
+    ... def repeat(path: str | os.PathLike[str], n: PositiveInt = 1) -> None: ...
+    >>> repeat(None)
+    Traceback (most recent call last):
+    ...
+    ValueError: path is None; pass a path
+    >>> repeat("a", n=0)
+    Traceback (most recent call last):
+    ...
+    ValueError: n is 0; pass an integer from 1 on
+    """
+    return checked_but()(function)
+
+
+def checked_but(*others: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """As ``checked``, but for arguments of these names, of which the function itself says more."""
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        names = tuple(inspect.signature(function).parameters)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            hints = _option_types(function)
+            for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+                if name in hints and name not in others and not admits(hints[name], value):
+                    raise ValueError(f"{name} is {_shortened(value)}; pass {in_words(hints[name])}")
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorated
 
 
 def check_options(function: Callable[..., Any], **options: Any) -> None:
@@ -246,19 +336,35 @@ def check_options(function: Callable[..., Any], **options: Any) -> None:
     """
     hints = _option_types(function)
     for name, value in options.items():
-        if not admits(hints.get(name, Any), _plain(value)):
+        if not admits(hints.get(name, Any), value):
             raise ValueError(f"{name} is {_shortened(value)}; pass {in_words(hints[name])}")
 
 
 @cache
 def _option_types(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function's arguments, but for those of names that are imported for type checkers alone."""
-    hints: dict[str, Any] = {}
-    for name, annotation in function.__annotations__.items():
-        one = SimpleNamespace(__annotations__={name: annotation})
-        with suppress(NameError):
-            hints |= get_type_hints(one, globalns=function.__globals__)
-    return hints
+    """The annotations of a function's arguments; names that are imported for type checkers alone are classes."""
+    known = _Names(function.__globals__)
+    hints = get_type_hints(function, globalns=known, localns=known, include_extras=True)
+    return {name: hint for name, hint in hints.items() if hint is not Any}
+
+
+class _OfName(type):
+    """A class that is not imported: instances of a class of this name are its own."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return _OfName(name, (), {})
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return any(base.__name__ == cls.__name__ for base in type(value).__mro__)
+
+
+class _Names(dict[str, Any]):
+    """Of a module; any other name is a class that is not imported."""
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, None) or _OfName(name, (), {})
 
 
 def _plain(value: Any) -> Any:
@@ -285,13 +391,17 @@ def _shortened(value: Any) -> str:
 def admits(hint: Any, value: Any) -> bool:
     """Whether an annotation admits a value; lists stand for tuples, sequences and arrays, integers for floats.
 
-    NaN is no number.
+    NaN is no number. What is iterated once, such as a generator, is not looked into.
     """
     origin = get_origin(hint)
     if hint is Any:
         return True
     if origin in (Union, UnionType):
         return any(admits(option, value) for option in get_args(hint))
+    if origin is Annotated:
+        kind, *limits = get_args(hint)
+        return admits(kind, value) and all(limit.admits(value) for limit in limits)
+    value = _item(value)
     if origin is Literal:
         return any(type(value) is type(choice) and value == choice for choice in get_args(hint))
     if hint is None or hint is type(None):
@@ -301,21 +411,43 @@ def admits(hint: Any, value: Any) -> bool:
         return is_number and value == value  # NaN is not itself
     kind = origin or hint
     if not isinstance(kind, type):
-        return True  # a Protocol or a name that says nothing of its values
+        return True  # a name that says nothing of its values
+    if getattr(kind, "_is_protocol", False):
+        return all(hasattr(value, name) for name in _members(kind))
+    if kind is np.ndarray:
+        return _is_list(value) or hasattr(value, "__array__")
+    if kind in (Iterable, Collection):
+        if not isinstance(value, kind) or isinstance(value, str | bytes | Mapping):
+            return False
+        return not _is_list(value) or _admits_elements(get_args(hint), value)
+    if kind is Sequence and get_args(hint) == (Any,) and isinstance(value, str):
+        return True  # whose items are characters
     if kind in LISTS or (kind is not object and issubclass(list, kind)):
         return _is_list(value) and _admits_elements(get_args(hint), value)
-    return isinstance(value, kind)
+    return isinstance(value, kind) or (kind is str and isinstance(value, os.PathLike))
+
+
+@cache
+def _members(protocol: type) -> frozenset[str]:
+    """The names of what instances of a ``Protocol`` have."""
+    bases = [base for base in protocol.__mro__ if getattr(base, "_is_protocol", False)]
+    names = {name for base in bases for name in (*vars(base), *vars(base).get("__annotations__", {}))}
+    return frozenset(name for name in names if not name.startswith("_"))
 
 
 def _is_list(value: Any) -> bool:
-    """Lists, and what is an array of one dimension to numpy, such as an index of pandas."""
-    return isinstance(value, LISTS) or (hasattr(value, "__array__") and np.ndim(value) == 1)
+    """Lists and other sequences, and what is an array of one dimension to numpy, such as an index of pandas."""
+    if isinstance(value, str | bytes):
+        return False
+    return isinstance(value, (*LISTS, Sequence)) or (hasattr(value, "__array__") and np.ndim(value) == 1)
 
 
 def _admits_elements(hints: tuple[Any, ...], values: Any) -> bool:
     """Of ``list[X]``, ``Sequence[X]`` and ``tuple[X, Y]``; whatever is in them where that is not said."""
-    elements = values.tolist() if isinstance(values, np.ndarray) else [_item(value) for value in values]
-    if not hints or not isinstance(elements, list):
+    if not hints or hints[0] is Any:
+        return True
+    elements = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    if not isinstance(elements, list) or (hints[0] in (str, int) and set(map(type, elements)) == {hints[0]}):
         return True
     if len(hints) == 1 or hints[-1] is ...:
         return all(admits(hints[0], value) for value in elements)
@@ -330,28 +462,40 @@ def in_words(hint: Any) -> str:
     """
     hints = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     options = [word for option in hints for word in _words(option)]
+    if "a path" in options:
+        options = [word for word in options if word != "a word"]
+    options = list(dict.fromkeys(options))
     return options[0] if len(options) == 1 else f"{', '.join(options[:-1])} or {options[-1]}"
 
 
-WORDS = {int: "an integer", float: "a number", str: "a word", bool: "true or false", type(None): "none", None: "none"}
+WORDS: dict[Any, str] = {int: "an integer", float: "a number", str: "a word", bool: "true or false"}
+WORDS |= {type(None): "none", None: "none"}
+WORDS |= {Mapping: "a dictionary", dict: "a dictionary", np.ndarray: "an array", slice: "a slice"}
 PLURALS = {int: "integers", float: "numbers", str: "words"}
 
 
 def _words(hint: Any) -> list[str]:
     if get_origin(hint) is Literal:
         return ["none" if choice is None else f'"{choice}"' for choice in get_args(hint)]
+    if get_origin(hint) is Annotated:
+        kind, *limits = get_args(hint)
+        return [" ".join([*_words(kind), *map(str, limits)])]
     return [_word(hint)]
 
 
 def _word(hint: Any) -> str:
-    if hint in WORDS:
-        return WORDS[hint]
     kind = get_origin(hint) or hint
+    if kind in WORDS:
+        return WORDS[kind]
+    if isinstance(kind, type) and issubclass(kind, os.PathLike):
+        return "a path"
     name = getattr(kind, "__name__", str(hint))
-    if name not in ("Sequence", "list", "tuple", "ndarray"):
-        return "a function" if name == "Callable" else f"a {name}"
+    if name not in ("Sequence", "Iterable", "Collection", "list", "tuple"):
+        return "a function" if name == "Callable" else f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
     elements = get_args(hint)
     if not elements or elements[0] is Any:
         return "a list"
+    if get_origin(elements[0]) in (tuple, list, Sequence, Iterable):
+        return "a list of lists"
     plural = PLURALS.get(elements[0]) or f"{getattr(elements[0], '__name__', '')} objects".strip()
     return f"a list of {plural}"

@@ -18,6 +18,7 @@ from seqmodels.hmm import HMM, LeftToRight
 from seqmodels.neural import ElmanRNN, EncoderDecoder, MaskedTransformer, Transformer, TransformerSeq2Seq
 from seqmodels.neural.seq2seq.textbook import BahdanauNetwork, LuongNetwork
 from seqmodels.observations import Categorical
+from seqmodels.parameters import checked
 from seqmodels.training import AdamW, Cosine
 
 VaswaniSize = Literal["base", "big"]
@@ -47,6 +48,7 @@ T5_SIZES: dict[T5Size, tuple[int, int, int]] = {"small": (512, 6, 8), "base": (7
 # -- the textbook ---------------------------------------------------------------------------------------------
 
 
+@checked
 def rabiner1989(n_states: int = 5, *, left_to_right: bool = False) -> HMM:
     """The discrete hidden Markov model ``λ = (A, B, π)`` of Rabiner (1989), *A tutorial on hidden Markov models*.
 
@@ -68,6 +70,7 @@ def rabiner1989(n_states: int = 5, *, left_to_right: bool = False) -> HMM:
     )
 
 
+@checked
 def elman1990(d_model: int = 150) -> ElmanRNN:
     """The simple recurrent network of Elman (1990), *Finding structure in time*.
 
@@ -80,6 +83,7 @@ def elman1990(d_model: int = 150) -> ElmanRNN:
     return ElmanRNN(d_model=d_model, n_layers=1, nonlinearity="sigmoid", bptt=1, dropout=0.0)
 
 
+@checked
 def bahdanau2015(d_model: int = 1000) -> EncoderDecoder:
     """RNNsearch (Bahdanau, Cho and Bengio 2015, *Neural machine translation by jointly learning to align ...*).
 
@@ -93,6 +97,7 @@ def bahdanau2015(d_model: int = 1000) -> EncoderDecoder:
     return EncoderDecoder(network=BahdanauNetwork, d_model=d_model, n_layers=1, dropout=0.0)
 
 
+@checked
 def luong2015(d_model: int = 1000, n_layers: int = 4) -> EncoderDecoder:
     """Global attention with input feeding (Luong, Pham and Manning 2015, *Effective approaches to attention ...*).
 
@@ -107,6 +112,7 @@ def luong2015(d_model: int = 1000, n_layers: int = 4) -> EncoderDecoder:
     return EncoderDecoder(network=LuongNetwork, d_model=d_model, n_layers=n_layers, dropout=0.2)
 
 
+@checked
 def vaswani2017(size: VaswaniSize = "base") -> TransformerSeq2Seq:
     """The Transformer (Vaswani et al. 2017, *Attention is all you need*).
 
@@ -138,6 +144,7 @@ def vaswani2017(size: VaswaniSize = "base") -> TransformerSeq2Seq:
 # -- sizes that are known by name -----------------------------------------------------------------------------
 
 
+@checked
 def gpt2(size: GPT2Size = "small") -> Transformer:
     """GPT-2 (Radford et al. 2019): 124 M, 355 M, 774 M or 1558 M parameters.
 
@@ -167,6 +174,7 @@ def gpt2(size: GPT2Size = "small") -> Transformer:
     )
 
 
+@checked
 def bert(size: BERTSize = "base") -> MaskedTransformer:
     """BERT, uncased (Devlin et al. 2019): 110 M or 335 M parameters.
 
@@ -196,6 +204,7 @@ def bert(size: BERTSize = "base") -> MaskedTransformer:
     )
 
 
+@checked
 def t5(size: T5Size = "small") -> TransformerSeq2Seq:
     """T5 (Raffel et al. 2020), first version: 60 M, 223 M or 738 M parameters.
 
@@ -225,6 +234,7 @@ def t5(size: T5Size = "small") -> TransformerSeq2Seq:
     )
 
 
+@checked
 def nanogpt(size: NanoGPTSize = "cpu") -> Transformer:
     """nanoGPT's configurations for the characters of Shakespeare (Karpathy 2022), and how they are trained.
 

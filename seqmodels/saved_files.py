@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from seqmodels import loading, storage
+from seqmodels.parameters import checked
 
 
+@checked
 def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Any:
     """What ``save`` wrote, by this version or an older one; fitted, and the same figures to the last bit.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
@@ -33,6 +34,7 @@ from seqmodels.items import (
     steps_before,
 )
 from seqmodels.mapped import MappedArray
+from seqmodels.parameters import Seed, check_options, checked, in_one_line
 from seqmodels.profile import N_PROFILED, Shape, grid_step, profile_of
 from seqmodels.times import time_in_words, times_of_frames, with_index_as_columns
 
@@ -111,6 +113,7 @@ class Sequences(Sequence[Item]):
         by: str = "sequence",
         past: Sequence[Any] | None = None,
     ) -> None:
+        check_options(Sequences.__init__, time_name=time_name, time_unit=time_unit, by=by)
         self.kind: Kind
         self.items: list[Item]
         raw = items_of(items)
@@ -164,6 +167,7 @@ class Sequences(Sequence[Item]):
         return cls([row[:n] for row, n in zip(array, counts, strict=True)], **metadata)
 
     @classmethod
+    @checked
     def from_frame(
         cls,
         frame: pd.DataFrame,
@@ -205,6 +209,8 @@ class Sequences(Sequence[Item]):
         if columns is None:
             columns = _columns_left(frame, {by, time, label, cluster, *metadata})
         features = [columns] if isinstance(columns, str) else list(columns)
+        if not features:
+            raise ValueError("columns is empty; name one column or more, or leave columns out for all of numbers")
         of_sequences = {"label": label, "cluster": cluster, **{each: each for each in metadata}}
         chosen = [c for c in [by, time, *features, *of_sequences.values()] if c is not None]
         missing = [c for c in chosen if c not in frame.columns]
@@ -302,6 +308,7 @@ class Sequences(Sequence[Item]):
         return cls([item[0] if isinstance(item, tuple) else item for item in items], **metadata)
 
     @classmethod
+    @checked
     def joined(cls, parts: Iterable[Sequences]) -> Self:
         """The sequences of several containers in one, with their metadata, times and pasts.
 
@@ -314,6 +321,8 @@ class Sequences(Sequence[Item]):
         import pandas as pd
 
         each = list(parts)
+        if not each:
+            raise ValueError("parts is empty; pass one Sequences or more")
         kinds, features = {part.kind for part in each}, {part.features for part in each} - {None}
         if len(kinds) > 1 or len(features) > 1 or len({part.grid for part in each}) > 1:
             what = "kinds" if len(kinds) > 1 else "features" if len(features) > 1 else "grids"
@@ -348,7 +357,15 @@ class Sequences(Sequence[Item]):
         """The sequence at a position or of a name; of a slice of positions ``Sequences``."""
         if isinstance(index, slice):
             return self.take(np.arange(len(self))[index])
-        return self.items[self._position(index) if isinstance(index, str) else index]
+        if isinstance(index, str):
+            return self.items[self._position(index)]
+        if not hasattr(index, "__index__"):
+            raise TypeError(
+                f"index is {in_one_line(index):.80}; pass a position, a name or a slice; take(...) has lists"
+            )
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"there is no sequence {index}; there are {len(self)}, from 0 on")
+        return self.items[index]
 
     def _position(self, name: str) -> int:
         """Of the sequence of this name; raises ``KeyError`` if there is none, or several."""
@@ -388,10 +405,24 @@ class Sequences(Sequence[Item]):
 
     def take(self, index: Any) -> Sequences:
         """The sequences at these positions (integers or a mask), with their metadata."""
-        rows = np.arange(len(self))[np.asarray(index)]
+        rows = self._rows(index)
         times = None if self.times is None else [self.times[i] for i in rows]
         past = None if self.past is None else [self.past[i] for i in rows]
         return self._like([self.items[i] for i in rows], self.metadata.iloc[rows], times, past)
+
+    def _rows(self, index: Any) -> np.ndarray:
+        """Positions, which are there."""
+        which = np.asarray(index)
+        if which.ndim != 1 or (which.dtype.kind not in "iub" and which.size):
+            raise ValueError(f"index is {in_one_line(index):.80}; pass a list of positions, or a mask")
+        if which.dtype.kind == "b" and len(which) != len(self):
+            raise ValueError(f"index is a mask of {len(which)} sequences, but there are {len(self)}")
+        if which.dtype.kind != "b" and which.size and not -len(self) <= which.min() <= which.max() < len(self):
+            raise IndexError(
+                f"index has {which.min()} to {which.max()}, but there are {len(self)} sequences, from 0 on"
+            )
+        rows: np.ndarray = np.arange(len(self))[which if which.size else which.astype(np.int64)]
+        return rows
 
     def segments(self, cuts: Iterable[tuple[int, int, int]], *, past: int | None = 0) -> Sequences:
         """Parts of sequences, with metadata, names and times: steps ``start .. stop - 1`` of sequence ``i``.
@@ -406,7 +437,7 @@ class Sequences(Sequence[Item]):
             ValueError: a number of steps that cannot be.
         """
         check_n_past(past)
-        parts = list(cuts)
+        parts = _checked_cuts(cuts, len(self))
         times = None if self.times is None else [self.times[i][a:b] for i, a, b in parts]
         rows = self.metadata.iloc[[i for i, _, _ in parts]].reset_index(drop=True)
         before = None if past == 0 else [self._before(i, a, past) for i, a, _ in parts]
@@ -422,6 +453,7 @@ class Sequences(Sequence[Item]):
             parts.insert(0, steps_before(before, len(before), n_before))
         return None if not parts else parts[0] if len(parts) == 1 else joined_steps(parts)
 
+    @checked
     def with_metadata(self, metadata: pd.DataFrame) -> Sequences:
         """The same sequences with another table of metadata, a row each."""
         return self._like(self.items, metadata, self.times, self.past)
@@ -430,6 +462,7 @@ class Sequences(Sequence[Item]):
         """The same sequences, of which nothing is known to have come before; themselves where nothing is."""
         return self if self.past is None else self._like(self.items, self.metadata, self.times, None)
 
+    @checked
     def with_past_of(self, n: int) -> Sequences:
         """The same sequences, each with at most the last ``n`` steps of its past; themselves where none has one."""
         return self if self.past is None else self.segments(((i, 0, len(x)) for i, x in enumerate(self)), past=n)
@@ -521,7 +554,7 @@ class Sequences(Sequence[Item]):
         test: float = 0.2,
         *,
         by: str | None = None,
-        random_state: int = 0,
+        random_state: Seed = 0,
         past: int | None = PAST_OF_TEST,
     ) -> tuple[Sequences, Sequences]:
         """Train and test parts: whole sequences at random, or whole groups of the metadata column ``by``.
@@ -545,6 +578,7 @@ class Sequences(Sequence[Item]):
 
         if not (isinstance(test, int | float | np.floating) and 0 < test < 1):
             raise ValueError(f"test is {test}; pass the fraction to hold out, between 0 and 1")
+        check_options(Sequences.split, by=by, random_state=random_state)
         if len(self) == 1:
             check_n_past(past)
             return self._cut_tail(test, past)
@@ -609,7 +643,8 @@ class Sequences(Sequence[Item]):
             self.segments((i, context, len(self.items[i])) for i in long_enough),
         )
 
-    def dithered(self, random_state: int = 0, *, like: Sequences | None = None) -> Sequences:
+    @checked
+    def dithered(self, random_state: Seed = 0, *, like: Sequences | None = None) -> Sequences:
         """Vectors with uniform noise of one step of their grid added, by seed: the same noise for every model.
 
         Values on a grid make a density unbounded. The step of a feature is the smallest gap between its values: dither
@@ -710,6 +745,19 @@ class Sequences(Sequence[Item]):
             said = ", features " + "; ".join(f"{listed(names)}: {kind}" for kind, names in kinds.items())
         missing = float(np.isnan(some).mean())
         return said + (f"; {missing:.1%} of the values missing" if missing else "")
+
+
+def _checked_cuts(cuts: Any, n: int) -> list[tuple[int, int, int]]:
+    """Parts ``(i, start, stop)`` of n sequences; raises ``ValueError`` for what is none."""
+    try:
+        parts = [(operator.index(i), operator.index(a), operator.index(b)) for i, a, b in cuts]
+    except (TypeError, ValueError):
+        said = in_one_line(cuts)
+        raise ValueError(f"cuts is {said:.80}; pass (i, start, stop) of each part, in whole numbers") from None
+    outside = [i for i, _, _ in parts if not -n <= i < n]
+    if outside:
+        raise ValueError(f"cuts has a part of sequence {outside[0]}, but there are {n}, from 0 on")
+    return parts
 
 
 def _beginning(item: Item) -> str:
@@ -840,11 +888,15 @@ def _checked_grid(grid: Sequence[float]) -> tuple[float, ...]:
 def _metadata(n: int, metadata: pd.DataFrame | None, columns: dict[str, Sequence[Any] | None]) -> pd.DataFrame:
     import pandas as pd
 
+    if not isinstance(metadata, pd.DataFrame | None):
+        raise ValueError(f"metadata is {in_words(metadata)}; pass a pandas DataFrame, a row for each sequence")
     table = pd.DataFrame(index=range(n)) if metadata is None else metadata.reset_index(drop=True).copy()
     if len(table) != n:
         raise ValueError(f"metadata has {len(table)} rows but there are {n} sequences; pass one row each")
     for name, values in columns.items():
         if values is not None:
+            if not (isinstance(values, Sized) and isinstance(values, Iterable)):
+                raise ValueError(f"{name}s is {in_words(values)}; pass a list, a {name} for each sequence")
             if len(values) != n:
                 raise ValueError(f"there are {len(values)} {name}s but {n} sequences; pass one each")
             table[name] = list(values)

@@ -90,6 +90,8 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
     """An ordinary file, to be read; ``ValueError`` for a folder, or a pipe, that would be waited for without end."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"there is no file {path}; pass the path of a model that was saved")
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(f"{path} is not a saved model: it is no ordinary file")
     with open(path, "rb") as file:
@@ -328,7 +330,7 @@ def warn_of_classes_to_give(*things: Any) -> None:
             f"what is saved holds {', '.join(map(name_of, to_give.values()))}, which seqmodels does not know: load it "
             f"with seqmodels.load(path, classes=[{names}]), and a comparison with Comparison.load(folder, "
             f"classes=[{names}])",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

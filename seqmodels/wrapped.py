@@ -13,6 +13,7 @@ from seqmodels.fitting import apply_setting, check_arguments, fit_member
 from seqmodels.measure import Length, Values
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Observation
+from seqmodels.parameters import checked
 from seqmodels.precision import computing_in
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
@@ -38,6 +39,7 @@ class WrappedModel(SequenceModel, ABC):
     _fits_in_parallel: ClassVar[bool] = True
 
     @classmethod
+    @checked
     def from_fitted(cls, model: SequenceModel, **options: Any) -> Self:
         """Wrap a fitted model as it stands; ``options`` are arguments of the constructor. Nothing is fitted.
 

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -474,6 +475,28 @@ def tables() -> Iterator[Malformed]:
     yield case("x.parquet", "a CSV", "a,b\n1,2\n")
 
 
+def bombs() -> Iterator[Malformed]:
+    """Parquet files of a few kilobytes that say they hold far more; made by pyarrow, which reads them."""
+    n = 20_000_000
+    yield Malformed("a bomb of rows", "x.parquet", lambda path: _parquet(path, np.zeros(n)), is_large=True)
+    yield Malformed("a bomb of one list", "x.parquet", lambda path: _parquet(path, [np.zeros(n)]), is_large=True)
+    yield Malformed("a bomb of one string", "x.parquet", lambda path: _parquet(path, ["z" * 8 * n]), is_large=True)
+    yield Malformed("a bomb of one string in all rows", "x.parquet", _repeated_string)
+
+
+def _parquet(path: Path, values: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"a": pa.array(values)}), path, compression="zstd")
+
+
+def _repeated_string(path: Path) -> None:
+    import pyarrow as pa
+
+    _parquet(path, pa.DictionaryArray.from_arrays(pa.array(np.zeros(50_000, np.int32)), pa.array(["x" * 20_000])))
+
+
 def texts() -> Iterator[Malformed]:
     workbook = npz(("[Content_Types].xml", b"<Types/>"), ("xl/workbook.xml", b"<workbook/>"))
     for reader in ("read", "as text"):
@@ -496,9 +519,10 @@ def texts() -> Iterator[Malformed]:
     yield case("x.tsv", "a side that is blank", "a\t\n", reader="pairs")
 
 
-PARTS = (special, arrays, recordings, pieces, series, residues, objects, tables, texts)
+PARTS = (special, arrays, recordings, pieces, series, residues, objects, tables, bombs, texts)
 
 
 def cases() -> list[Malformed]:
-    """All of them."""
-    return [each for part in PARTS for each in part()]
+    """All of them; Parquet bombs where pyarrow is installed."""
+    has_arrow = find_spec("pyarrow") is not None
+    return [each for part in PARTS if part is not bombs or has_arrow for each in part()]

@@ -104,11 +104,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "warm_up": (lambda: sm.GRU(schedule=sm.Cosine(warm_up=2)).fit(X), "warm_up is 2; pass a number from 0 on"),
     "tol": (lambda: sm.HMM(2, tol=math.inf).fit(X), "tol=inf must be finite"),
     "max_seconds": (lambda: sm.HMM(2, max_seconds=-1).fit(X), "max_seconds is -1"),
-    "n_components": (lambda: hmm(n_components=0).fit(V), "n_components is 0"),
-    "min_covariance": (lambda: hmm(min_covariance=0).fit(V), "min_covariance is 0; pass a number above 0"),
+    "n_components": (lambda: hmm(n_components=0).fit(V), "n_components of GaussianMixture is 0"),
+    "min_covariance": (
+        lambda: hmm(min_covariance=0).fit(V),
+        "min_covariance of .* is 0; pass a number above 0",
+    ),
     "of a nested one": (lambda: hmm(covariance_type="x").fit(V), "covariance_type"),
-    "order": (lambda: sm.HMM(1, observation=sm.AutoregressiveGaussian(0)).fit(V), "order is 0"),
-    "pseudocount": (lambda: sm.HMM(1, observation=sm.Categorical(-1)).fit(X), "pseudocount is -1"),
+    "order": (
+        lambda: sm.HMM(1, observation=sm.AutoregressiveGaussian(0)).fit(V),
+        "order of .* is 0",
+    ),
+    "pseudocount": (lambda: sm.HMM(1, observation=sm.Categorical(-1)).fit(X), "pseudocount of Categorical is -1"),
     "max_length": (lambda: sm.TransformerSeq2Seq(max_length=0).fit(X, X), "max_length is 0"),
 }
 ASKED = {

@@ -196,7 +196,7 @@ def altered_file(folder: str, name: str, place: str, value: Any, path: Path) -> 
             "the space 'R\\^2', but the model reads what has 'text'",
         ),
         ("0.1.0", "ngram", "measure/unit", "frame", "its measure has the unit 'frame'"),
-        ("0.1.0", "hmm-diag", "observation/params/min_covariance", -1, "min_covariance is -1"),
+        ("0.1.0", "hmm-diag", "observation/params/min_covariance", -1, "min_covariance of GaussianMixture is -1"),
         ("0.1.0", "hmm-diag", "model/class", 5, "its 'class' is not what a saved model has there: it is 5"),
         ("0.1.0", "hmm-diag", "observation/params", [], "its 'observation/params' is not what"),
         ("0.1.0", "hmm-diag", "encoding/state", None, "its 'state' is not what"),

@@ -56,7 +56,11 @@ class Alphabet(Text):
         return {}
 
     def restore(self, state: State) -> Self:
-        if not self.characters or len(set(self.characters)) < len(self.characters):
+        if (
+            not isinstance(self.characters, str)
+            or not self.characters
+            or len(set(self.characters)) < len(self.characters)
+        ):
             raise ValueError(f"the alphabet is {self.characters!r:.80}; pass a string of different characters")
         self._number = {character: i for i, character in enumerate(self.characters)}
         self._spelling = [character.encode() for character in self.characters]

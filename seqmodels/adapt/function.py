@@ -17,6 +17,7 @@ from seqmodels.encodings import Bytes, Encoding
 from seqmodels.generation import Prediction, Source, stacked_sources
 from seqmodels.measure import Length, Values
 from seqmodels.observations import Observation
+from seqmodels.parameters import PositiveInt, Seed, checked
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
 
@@ -200,6 +201,8 @@ class Predictor:
 
 def _as_rows(log_probs: Any) -> Tensor:
     values = log_probs.detach().cpu() if isinstance(log_probs, Tensor) else torch.as_tensor(np.asarray(log_probs))
+    if not values.ndim:
+        raise ValueError(f"the function returns {values.item()}; it should return the log-probability of each symbol")
     return values.double()
 
 
@@ -248,6 +251,7 @@ class CallableCursor:
         return CallableState(tuple(state.states[i] for i in index.tolist()), state.position)
 
 
+@checked
 def from_callable(
     next_log_probs: NextLogProbs | type | None = None,
     *,
@@ -260,11 +264,11 @@ def from_callable(
     advance: Advance | type | None = None,
     batched: bool = False,
     log_density: NextDensity | type | None = None,
-    n_features: int | None = None,
+    n_features: PositiveInt | None = None,
     kinds: Values | list[Values] = "reals",
     context: int | None = None,
     n_parameters: int = 0,
-    random_state: int = 0,
+    random_state: Seed = 0,
 ) -> CallableModel | DensityModel:
     """A fitted model of a function that says what comes next.
 

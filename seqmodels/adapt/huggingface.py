@@ -12,7 +12,7 @@ from seqmodels.adapt.logits import LogitsModel, LogitsReader, Tokens
 from seqmodels.adapt.tokenizer import PublishedTokens
 from seqmodels.encodings import Encoding, Symbols
 from seqmodels.measure import Length
-from seqmodels.parameters import in_one_line
+from seqmodels.parameters import Seed, checked, in_one_line
 
 Auto = Literal["auto"]
 
@@ -129,6 +129,7 @@ class CachedReader(LogitsReader):
             self._logits = output.logits[:, -1]
 
 
+@checked
 def from_huggingface(
     model: Any,
     tokenizer: Any = None,
@@ -140,7 +141,7 @@ def from_huggingface(
     stride: int | None = None,
     dtype: str = "float32",
     device: str = "auto",
-    random_state: int = 0,
+    random_state: Seed = 0,
 ) -> HuggingFaceModel:
     """A fitted model of a published causal language model, which is run as it is: Llama, Mamba, Qwen, ...
 

@@ -199,7 +199,13 @@ def check_logits(network: nn.Module, size: int, tokens: Tokens) -> None:
     x, other = (torch.randint(size, (2, length), generator=generator).to(parameter.device) for _ in range(2))
     if tokens.start is not None:
         x[:, 0] = tokens.start
-    logits = network(x)
+    try:
+        logits = network(x)
+    except IndexError as error:
+        raise ValueError(
+            f"the network does not take tokens up to {int(x.max())} ({error}); pass the n_symbols and the start that "
+            "it was made for"
+        ) from None
     if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != x.shape:
         what = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
         raise ValueError(f"the network maps tokens {tuple(x.shape)} to {what}; it should return logits (B, T, W)")

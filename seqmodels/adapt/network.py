@@ -13,6 +13,7 @@ from seqmodels.adapt.alphabet import known_encoding
 from seqmodels.adapt.logits import LogitsModel, Tokens
 from seqmodels.encodings import Encoding
 from seqmodels.measure import Length
+from seqmodels.parameters import Seed, checked_but
 from seqmodels.randomness import InitialDraws
 
 
@@ -53,6 +54,7 @@ class TorchModel(LogitsModel):
         return Tokens(self.start, self.end, self.context)
 
 
+@checked_but("module")
 def from_torch(
     module: nn.Module | type,
     *,
@@ -68,7 +70,7 @@ def from_torch(
     stride: int | None = None,
     dtype: str = "float32",
     device: str = "auto",
-    random_state: int = 0,
+    random_state: Seed = 0,
 ) -> TorchModel:
     """A fitted model of a trained network that maps tokens ``(B, T)`` to logits ``(B, T, W)`` of the next.
 

@@ -32,7 +32,7 @@ from seqmodels.auditing.totals import FIRST, SUMS, Effort, scores_first, sums_to
 from seqmodels.items import in_words
 from seqmodels.measure import Measure
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.parameters import check_options
+from seqmodels.parameters import PositiveInt, Seed, check_options
 from seqmodels.preparation import Data
 
 EffortName = Literal["quick", "normal", "thorough"]
@@ -51,12 +51,12 @@ def audit(
     y: Any = None,
     *,
     measure: Measure | None = None,
-    n_symbols: int | None = None,
+    n_symbols: PositiveInt | None = None,
     refit: Callable[[], StepScorer] | None = None,
     effort: EffortName = "normal",
     alpha: float = 1e-6,
     tolerance: float = 1e-4,
-    random_state: int = 0,
+    random_state: Seed = 0,
 ) -> Audit:
     """Whether ``log_prob_steps`` of a model is a log-probability that may stand in a table with others.
 

@@ -16,7 +16,7 @@ from seqmodels.classification.calibration import folds, learned_temperature, log
 from seqmodels.classification.repeated_warnings import FitWarnings
 from seqmodels.distributed import propagate_errors
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.parameters import Configurable, check_options, refuse_wrong_arguments, undone_on_failure
+from seqmodels.parameters import Configurable, check_options, checked, refuse_wrong_arguments, undone_on_failure
 from seqmodels.sequences import Sequences, as_sequences
 
 SMALLEST_POSITIVE = float(np.nextafter(0, 1))
@@ -217,6 +217,7 @@ class GenerativeClassifier(Configurable):
         sequences = as_sequences(X)
         return float((self.predict(sequences) == _labels(sequences, y)).mean())
 
+    @checked
     def cross_val_predict(self, X: Any, y: Any = None, *, n_folds: int = 5, validation: Any = "auto") -> np.ndarray:
         """``(n,)`` the label of each sequence under a classifier that was fitted to other parts of the data.
 
@@ -275,6 +276,7 @@ class GenerativeClassifier(Configurable):
 
     # -- keeping -------------------------------------------------------------------------------------------
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted classifier to one safetensors file; ``seqmodels.load`` reads it.
 

@@ -26,6 +26,7 @@ from seqmodels.cli.inputs import (
 )
 from seqmodels.evaluation.budget import within_budget
 from seqmodels.evaluation.toml import from_table
+from seqmodels.fitting import check_arguments
 from seqmodels.loading import MODELS
 from seqmodels.model import SequenceModel
 from seqmodels.parameters import Configurable, check_argument
@@ -150,6 +151,7 @@ def model_of(family: str, settings: Sequence[str], random_state: int) -> Any:
     model = from_table({"class": name, "random_state": random_state, **direct})
     for key in sorted(pairs.keys() - direct.keys()):
         _set_nested(model, key, pairs[key])
+    check_arguments(model)
     model._check_hyperparameters()
     return model
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from seqmodels.data.contents import check_file, files_in, is_file
 from seqmodels.data.mfcc import MFCC
 from seqmodels.data.riff import REPAIRED, WavHeader
+from seqmodels.parameters import checked
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ Features = Literal["mfcc", "waveform"]
 DEFAULT_PATTERN = r"(?:^|/)(?P<label>[^_/]+)_(?P<speaker>[^_/]+)_(?P<index>\d+)\.[^./]+$"
 
 
+@checked
 def audio(
     folder: str | Path, *, features: Features = "mfcc", pattern: str | None = None, mfcc: MFCC | None = None
 ) -> Sequences:
@@ -49,8 +51,6 @@ def audio(
     >>> digits = audio("digits")  # doctest: +SKIP
     >>> train, test = digits.split(test=0.2, by="speaker")  # doctest: +SKIP
     """
-    if features not in get_args(Features):
-        raise ValueError(f"features is {features!r}; pass one of {', '.join(map(repr, get_args(Features)))}")
     path = Path(folder)
     is_one = is_file(path)
     root = path.parent if is_one else path

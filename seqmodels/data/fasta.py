@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from seqmodels.data.kinds import as_kind, check_kind
+from seqmodels.data.kinds import as_kind
 from seqmodels.data.text import read_text
+from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 
 LINES_OF_A_READ = 4  # of FASTQ
@@ -15,6 +16,7 @@ NOT_RESIDUES = re.compile(r"[\s\d]")  # what is left out of the lines of FASTA
 QUALITIES = re.compile(r"[!-~]*")
 
 
+@checked
 def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
     """The records of a FASTA file (``.gz`` too), as symbols: a letter a residue, lower case made upper.
 
@@ -32,7 +34,6 @@ def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
         ValueError: a file that does not begin with a header; a record without residues, named; a line with what is no
             residue (a letter, ``*``, ``-`` or ``.``), by its number.
     """
-    check_kind(kind)
     records: list[tuple[str, list[str]]] = []
     for number, line in enumerate(read_text(Path(path)).split("\n"), start=1):
         if line.startswith(">"):
@@ -48,6 +49,7 @@ def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
     return _sequences([(header, "".join(lines)) for header, lines in records], kind, str(path))
 
 
+@checked
 def fastq(path: str | Path, *, kind: Kind | None = None) -> Sequences:
     """The reads of a FASTQ file (``.gz`` too), of four lines each, as ``fasta`` has them; qualities are left out.
 
@@ -55,7 +57,6 @@ def fastq(path: str | Path, *, kind: Kind | None = None) -> Sequences:
         ValueError: a record that is not of four lines, ``@`` and ``+`` before the first and third, whose read and
             qualities differ in length, or that has other characters than theirs (Cock et al. 2010).
     """
-    check_kind(kind)
     lines = read_text(Path(path)).rstrip("\n").split("\n")
     records = []
     for start in range(0, len(lines), LINES_OF_A_READ):

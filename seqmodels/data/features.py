@@ -8,8 +8,9 @@ from itertools import product
 
 import numpy as np
 
+from seqmodels.array_checks import numbers_of
 from seqmodels.data.mfcc import MFCC, deltas
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, NotNegative, PositiveFloat, PositiveInt, checked, refuse_wrong_arguments
 
 NOISE_FLOOR = 0.004  # of full scale
 
@@ -36,17 +37,16 @@ class FrameFeatures(Configurable):
     (3, 2)
     """
 
-    orders: int = 2
+    orders: NotNegative = 2
     _: KW_ONLY
     mean: bool = True
     variance: bool = True
-    width: int = 2
+    width: PositiveInt = 2
 
     def __call__(self, frames: np.ndarray) -> np.ndarray:
         """``(T, D)`` -> ``(T, (1 + orders) D)`` float64."""
-        if self.orders < 0:
-            raise ValueError(f"orders is {self.orders}; pass 0 or more")
-        columns = [np.asarray(frames, dtype=np.float64)]
+        refuse_wrong_arguments(self)
+        columns = [numbers_of("frames", frames, "(T, D)")]
         for _ in range(self.orders):
             columns.append(deltas(columns[-1], self.width))
         stacked = np.concatenate(columns, axis=1)
@@ -86,13 +86,13 @@ class SpeechFeatures(Configurable):
     (98, 39)
     """
 
-    sample_rate: int
+    sample_rate: PositiveInt
     _: KW_ONLY
     mfcc: MFCC = field(default_factory=lambda: MFCC(dither=NOISE_FLOOR * 32768))
     frames: FrameFeatures = field(default_factory=FrameFeatures)
-    level: float | None = 0.25
-    speed: float = 1.0
-    tempo: float = 1.0
+    level: PositiveFloat | None = 0.25
+    speed: PositiveFloat = 1.0
+    tempo: PositiveFloat = 1.0
 
     def __call__(self, waveform: np.ndarray) -> np.ndarray:
         """``(n,)`` or ``(n, 1)`` floats in [-1, 1] -> ``(T, D)``.
@@ -101,9 +101,8 @@ class SpeechFeatures(Configurable):
             ValueError: what ``MFCC`` and ``FrameFeatures`` refuse; a waveform of zeros under ``level``; a ``speed`` or
                 ``tempo`` that is not above 0.
         """
-        if not (0 < self.speed < np.inf and 0 < self.tempo < np.inf):
-            raise ValueError(f"speed is {self.speed} and tempo is {self.tempo}; pass factors above 0, 1 for none")
-        samples = np.asarray(waveform, dtype=np.float64)
+        refuse_wrong_arguments(self)
+        samples = numbers_of("waveform", waveform)
         if samples.ndim == 2 and samples.shape[1] == 1:
             samples = samples[:, 0]
         if self.level is not None:
@@ -114,6 +113,7 @@ class SpeechFeatures(Configurable):
         cepstra = self.mfcc.clone().set_params(hop=self.mfcc.hop * self.tempo)
         return self.frames(cepstra(samples, round(self.sample_rate * self.speed)))
 
+    @checked
     def perturbed(
         self, *, speeds: Iterable[float] = (1.0,), tempos: Iterable[float] = (1.0,), warps: Iterable[float] = (1.0,)
     ) -> list[SpeechFeatures]:

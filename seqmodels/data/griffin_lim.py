@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from seqmodels.array_checks import numbers_of
 from seqmodels.data.mfcc import FULL_SCALE, MFCC
+from seqmodels.parameters import NotNegative, PositiveInt, Seed, checked
 
 MIN_WEIGHT = 1e-8  # a sum of squared windows below which a sample lies in no window
 
 
+@checked
 def from_mfcc(
-    cepstra: np.ndarray, sample_rate: int, mfcc: MFCC | None = None, *, n_iter: int = 60, random_state: int = 0
+    cepstra: np.ndarray,
+    sample_rate: PositiveInt,
+    mfcc: MFCC | None = None,
+    *,
+    n_iter: NotNegative = 60,
+    random_state: Seed = 0,
 ) -> np.ndarray:
     """The ``(n,)`` waveform, in [-1, 1], of cepstra ``(T, n_coefficients)``, ``n = window + (T - 1) hop`` samples.
 
@@ -28,14 +36,20 @@ def from_mfcc(
     from scipy.fft import idct
 
     how = MFCC() if mfcc is None else mfcc
-    frames = _checked(cepstra, how.n_coefficients, "n_coefficients")
+    frames = _checked("cepstra", cepstra, how.n_coefficients, "n_coefficients")
     missing = np.zeros((len(frames), how.n_filters - how.n_coefficients))
     log_mel = idct(np.concatenate([frames, missing], axis=1), type=2, norm="ortho", axis=1)
     return from_log_mel(log_mel, sample_rate, how, n_iter=n_iter, random_state=random_state)
 
 
+@checked
 def from_log_mel(
-    log_energies: np.ndarray, sample_rate: int, mfcc: MFCC | None = None, *, n_iter: int = 60, random_state: int = 0
+    log_energies: np.ndarray,
+    sample_rate: PositiveInt,
+    mfcc: MFCC | None = None,
+    *,
+    n_iter: NotNegative = 60,
+    random_state: Seed = 0,
 ) -> np.ndarray:
     """The ``(n,)`` waveform of natural logarithms of mel energies ``(T, n_filters)``; the arguments of ``from_mfcc``.
 
@@ -45,7 +59,7 @@ def from_log_mel(
     from scipy.signal import lfilter  # lazily: slow to import, and few need it
 
     how = MFCC() if mfcc is None else mfcc
-    energies = np.exp(_checked(log_energies, how.n_filters, "n_filters"))
+    energies = np.exp(_checked("log_energies", log_energies, how.n_filters, "n_filters"))
     power = (energies @ np.linalg.pinv(how.filters(sample_rate)).T).clip(min=0)  # (T, F)
     width, hop = how.frame(sample_rate)
     emphasised = griffin_lim(np.sqrt(power), width, hop, n_iter=n_iter, random_state=random_state)
@@ -55,7 +69,15 @@ def from_log_mel(
     return samples
 
 
-def griffin_lim(magnitudes: np.ndarray, width: int, hop: int, *, n_iter: int = 60, random_state: int = 0) -> np.ndarray:
+@checked
+def griffin_lim(
+    magnitudes: np.ndarray,
+    width: PositiveInt,
+    hop: PositiveInt,
+    *,
+    n_iter: NotNegative = 60,
+    random_state: Seed = 0,
+) -> np.ndarray:
     """The ``(n,)`` signal, ``n = width + (T - 1) hop``, whose spectra have about these ``magnitudes (T, F)``.
 
     From random phases, in turn: the signal whose spectra are closest to magnitudes and phases in squares, and the
@@ -69,7 +91,8 @@ def griffin_lim(magnitudes: np.ndarray, width: int, hop: int, *, n_iter: int = 6
 
     Griffin and Lim (1984), Signal estimation from modified short-time Fourier transform.
     """
-    if not 0 < hop <= width // 2 or width > 2 * (magnitudes.shape[1] - 1):
+    magnitudes = numbers_of("magnitudes", magnitudes, "(T, F)")
+    if not hop <= width // 2 or width > 2 * (magnitudes.shape[1] - 1):
         raise ValueError(
             f"a hop of {hop} and a window of {width} samples do not fit {magnitudes.shape[1]} frequencies; the hop is "
             f"at most half the window, and the window at most {2 * (magnitudes.shape[1] - 1)}"
@@ -121,8 +144,8 @@ def _hann(width: int) -> np.ndarray:
     return 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(width) / width)
 
 
-def _checked(frames: np.ndarray, width: int, name: str) -> np.ndarray:
-    array = np.asarray(frames, dtype=np.float64)
+def _checked(what: str, frames: np.ndarray, width: int, name: str) -> np.ndarray:
+    array = numbers_of(what, frames)
     if array.ndim != 2 or array.shape[1] != width:
         raise ValueError(
             f"the frames have shape {array.shape}, but {name} is {width}; pass (T, {width}), or the MFCC they are of"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import Any
 
-from seqmodels.data.kinds import as_kind, check_kind
+from seqmodels.data.kinds import as_kind
+from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 
 
+@checked
 def from_rows(
     dataset: Any,
     column: str | None = None,
@@ -38,7 +40,6 @@ def from_rows(
     """
     import pandas as pd
 
-    check_kind(kind)
     if isinstance(dataset, dict):
         raise ValueError(f"the dataset has splits, {', '.join(map(str, dataset))}; pass one of them: dataset['train']")
     if not (isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")) or not len(dataset):

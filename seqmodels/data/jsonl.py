@@ -8,16 +8,18 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from seqmodels.data.kinds import as_kind, check_kind, suffix_of
+from seqmodels.data.kinds import as_kind, suffix_of
 from seqmodels.data.strict_json import parsed
 from seqmodels.data.text import read_text
 from seqmodels.items import in_words
+from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 
 LINES = (".jsonl", ".ndjson")
 OF_SEQUENCES = ("name", "label", "cluster")  # keys that never hold the sequence
 
 
+@checked
 def jsonl(path: str | Path, *, columns: str | None = None, kind: Kind | None = None) -> Sequences:
     r"""Sequences of JSON: strings (text), lists of strings or integers (symbols), lists of lists of numbers (vectors).
 
@@ -40,7 +42,6 @@ def jsonl(path: str | Path, *, columns: str | None = None, kind: Kind | None = N
     """
     import pandas as pd
 
-    check_kind(kind)
     rows = _values(Path(path))
     if not rows:
         raise ValueError(f"{path} holds no values; there is nothing to model")
@@ -84,7 +85,7 @@ def _check_metadata(path: Path, places: list[str], metadata: list[dict[str, Any]
                 f"{path}: {len(without)} of {len(places)} have no {name!r}, the first is {places[without[0]]}; it is "
                 f"missing there: add it, or leave {name!r} out of all",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
 

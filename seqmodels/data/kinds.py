@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +14,6 @@ def suffix_of(path: Path) -> str:
     """The ending of a file in lower case, without that of its compression: ``.csv`` of ``a.CSV.gz``."""
     name = path.name.lower().removesuffix(".gz")
     return Path(name).suffix
-
-
-def check_kind(kind: Any) -> None:
-    """Raise ``ValueError`` for what is no kind of sequence, or None."""
-    if kind is not None and kind not in get_args(Kind):
-        raise ValueError(f"kind is {kind!r}; pass one of {', '.join(map(repr, get_args(Kind)))}")
 
 
 def as_kind(item: Any, kind: Kind | None, where: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from seqmodels.parameters import NotNegativeFloat, Seed, checked
 from seqmodels.sequences import Sequences
 
 
@@ -30,6 +31,7 @@ class KnownHMM:
     states: list[np.ndarray]
 
 
+@checked
 def hmm_draws(
     n_sequences: int = 100,
     length: int = 50,
@@ -39,8 +41,8 @@ def hmm_draws(
     n_symbols: int | None = None,
     covariance_type: Literal["diag", "full"] = "diag",
     stay: float = 0.8,
-    separation: float = 2.0,
-    random_state: int = 0,
+    separation: NotNegativeFloat = 2.0,
+    random_state: Seed = 0,
 ) -> tuple[Sequences, KnownHMM]:
     """Sequences of one known HMM, so that how far a fit is from the best possible can be computed.
 
@@ -59,7 +61,7 @@ def hmm_draws(
     >>> x.kind, truth.emission.shape
     ('symbols', (3, 5))
     """
-    _check_hmm(n_sequences, length, n_states, n_features, n_symbols, covariance_type, stay)
+    _check_hmm(n_sequences, length, n_states, n_features, n_symbols, stay)
     rng = np.random.default_rng(random_state)
     initial = rng.dirichlet(np.full(n_states, 2.0))
     transition = _transition(n_states, stay, rng)
@@ -81,7 +83,6 @@ def _check_hmm(
     n_states: int,
     n_features: int | None,
     n_symbols: int | None,
-    covariance_type: str,
     stay: float,
 ) -> None:
     if (n_features is None) == (n_symbols is None):
@@ -95,8 +96,6 @@ def _check_hmm(
             f"n_sequences, length, n_states and the size of a step are {n_sequences}, {length}, {n_states}, {size}; "
             "all count from 1"
         )
-    if covariance_type not in ("diag", "full"):
-        raise ValueError(f"covariance_type is {covariance_type!r}; pass 'diag' or 'full'")
     if not 0 <= stay <= 1:
         raise ValueError(f"stay is {stay}; pass a probability")
 

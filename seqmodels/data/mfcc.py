@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import zlib
+from typing import Annotated
 
 import numpy as np
 import torch
 
-from seqmodels.parameters import Configurable
+from seqmodels.array_checks import numbers_of
+from seqmodels.parameters import (
+    Configurable,
+    NotNegativeFloat,
+    PositiveInt,
+    Range,
+    Seed,
+    checked,
+    refuse_wrong_arguments,
+)
 
 FULL_SCALE = 32768.0  # waveforms in [-1, 1] are analysed in units of the least significant bit of 16
 WARPED_PART = 0.6  # of half the sample rate: up to there a warp is a factor (4800 Hz at 16 kHz, as published)
@@ -54,9 +64,9 @@ class MFCC(Configurable):
         hop: float = 0.010,
         low: float = 20.0,
         high: float | None = None,
-        pre_emphasis: float = 0.97,
-        dither: float = 1.0,
-        random_state: int = 0,
+        pre_emphasis: Annotated[float, Range(0, 1)] = 0.97,
+        dither: NotNegativeFloat = 1.0,
+        random_state: Seed = 0,
         warp: float = 1.0,
     ) -> None:
         self.n_coefficients = n_coefficients
@@ -70,6 +80,7 @@ class MFCC(Configurable):
         self.random_state = random_state
         self.warp = warp
 
+    @checked
     def __call__(self, waveform: np.ndarray, sample_rate: int) -> np.ndarray:
         """``waveform`` ``(n,)``: floats in [-1, 1] or int16, at ``sample_rate`` Hz."""
         from scipy.fft import dct
@@ -103,6 +114,7 @@ class MFCC(Configurable):
         return 1 << (self.frame(sample_rate)[0] - 1).bit_length()
 
     def _check(self) -> None:
+        refuse_wrong_arguments(self)
         if not 1 <= self.n_coefficients <= self.n_filters:
             raise ValueError(
                 f"n_coefficients is {self.n_coefficients}; pass 1 to {self.n_filters}, the number of filters"
@@ -137,8 +149,10 @@ class MFCC(Configurable):
         )  # (F, T)
         return spectrum.abs().square().T.numpy()
 
+    @checked
     def filters(self, sample_rate: int) -> np.ndarray:
         """``(n_filters, F)`` triangles of height one, linear in Hz."""
+        self._check()
         n_fft = self.n_fft(sample_rate)
         high = sample_rate / 2 if self.high is None else self.high
         if not 0 <= self.low < high <= sample_rate / 2:
@@ -170,7 +184,8 @@ def _warped(frequency: np.ndarray, warp: float, sample_rate: float) -> np.ndarra
     return np.where(frequency <= bound, warp * frequency, above)
 
 
-def deltas(features: np.ndarray, width: int = 2) -> np.ndarray:
+@checked
+def deltas(features: np.ndarray, width: PositiveInt = 2) -> np.ndarray:
     """``(T, D)`` slopes of ``(T, D)`` features: ``sum_k k (c_{t+k} - c_{t-k}) / (2 sum_k k^2)``, k from 1 to ``width``.
 
     The first and last frames are repeated beyond the ends. Slopes of 13 cepstra, stacked on them, are no new data:
@@ -179,8 +194,7 @@ def deltas(features: np.ndarray, width: int = 2) -> np.ndarray:
     >>> deltas(np.arange(6.0)[:, None])[2:4, 0]
     array([1., 1.])
     """
-    if width < 1:
-        raise ValueError(f"width is {width}; pass at least 1 frame")
+    features = numbers_of("features", features, "(T, D)")
     n_frames = len(features)
     padded = np.pad(features, ((width, width), (0, 0)), mode="edge")
     weighted = np.zeros(features.shape)

@@ -13,6 +13,7 @@ import numpy as np
 
 from seqmodels.data.contents import read_bytes
 from seqmodels.main_memory import refuse_beyond_memory
+from seqmodels.parameters import PositiveInt, checked
 from seqmodels.sequences import Sequences
 
 LOWEST, N_KEYS = 21, 88  # of a piano: A0, the MIDI number 21, to C8
@@ -26,7 +27,8 @@ KEYS = tuple(f"{PITCH_CLASSES[n % 12]}{n // 12 - 1}" for n in range(LOWEST, LOWE
 Note = tuple[int, int, int]  # MIDI number, first tick, tick of the release
 
 
-def midi(path: str | Path, *, steps_per_beat: int = 4) -> Sequences:
+@checked
+def midi(path: str | Path, *, steps_per_beat: PositiveInt = 4) -> Sequences:
     """A MIDI file as one sequence ``(T, 88)`` of zeros and ones: which keys sound, for ``Bernoulli`` or ``Chords``.
 
     All tracks and channels together, without drums. A note sounds from the step nearest to its beginning to the step
@@ -45,8 +47,6 @@ def midi(path: str | Path, *, steps_per_beat: int = 4) -> Sequences:
         ValueError: no MIDI file, or a damaged one; one without notes, with notes that no piano has, whose tracks are
             pieces of their own (type 2), or that lasts more than ``MAX_BEATS``; a pipe or a device.
     """
-    if not isinstance(steps_per_beat, int | np.integer) or steps_per_beat < 1:
-        raise ValueError(f"steps_per_beat is {steps_per_beat!r}; pass a whole number, at least 1")
     path = Path(path)
     file = _read(path)
     if file.type == 2:

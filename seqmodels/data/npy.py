@@ -18,9 +18,10 @@ from typing import BinaryIO
 import numpy as np
 
 from seqmodels.data.contents import check_file, unpacked_limit
-from seqmodels.data.kinds import as_kind, check_kind
+from seqmodels.data.kinds import as_kind
 from seqmodels.display import listed
 from seqmodels.main_memory import refuse_beyond_memory
+from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 
 CONCATENATED = ("X", "lengths")  # the arrays of a file that holds sequences laid end to end
@@ -46,6 +47,7 @@ DAMAGED = (
 )
 
 
+@checked
 def npy(path: str | Path, *, kind: Kind | None = None) -> Sequences:
     """The sequences of a ``.npy`` or ``.npz`` file.
 
@@ -64,7 +66,6 @@ def npy(path: str | Path, *, kind: Kind | None = None) -> Sequences:
 
     An array that is too large for memory stays on disk: ``data.on_disk(path)``.
     """
-    check_kind(kind)
     path = check_file(path)
     arrays = _arrays(path)
     if not arrays:
@@ -91,7 +92,7 @@ def _laid_end_to_end(path: Path, arrays: dict[str, np.ndarray], kind: Kind | Non
     left_out = [name for name in arrays if name not in OF_CONCATENATED]
     if left_out:
         warnings.warn(
-            f"{path}: left out {listed(left_out)}; beside X and lengths there are labels", UserWarning, stacklevel=3
+            f"{path}: left out {listed(left_out)}; beside X and lengths there are labels", UserWarning, stacklevel=4
         )
     whole = as_kind(arrays["X"], _kind_of(arrays["X"], kind), f"{path}, X")
     labels = arrays.get("labels")

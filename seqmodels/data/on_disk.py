@@ -13,11 +13,11 @@ from urllib.parse import quote
 import numpy as np
 
 from seqmodels.data.contents import NEVER_TEXT, check_file, files_in, is_file
-from seqmodels.data.kinds import check_kind
 from seqmodels.data.npy import DAMAGED, reason
 from seqmodels.display import listed
 from seqmodels.files import replaced
 from seqmodels.mapped import MappedArray
+from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ MAX_NAME = 100  # characters of columns in the name of a copy
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
+@checked
 def on_disk(
     path: str | Path,
     *,
@@ -73,7 +74,6 @@ def on_disk(
     >>> on_disk(folder / "train.bin")
     Sequences(1 of symbols, 10 symbols)
     """
-    check_kind(kind)
     root = Path(path)
     files = [root] if is_file(root) else _files(root)
     _allow_open_files(len(files))

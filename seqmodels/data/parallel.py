@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from seqmodels.data.text import read_text
+from seqmodels.parameters import checked
 from seqmodels.sequences import Sequences
 
 
+@checked
 def pairs(
     source: str | Path, target: str | Path | None = None, *, columns: tuple[int, int] = (0, 1)
 ) -> tuple[Sequences, Sequences]:

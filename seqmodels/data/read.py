@@ -11,12 +11,13 @@ from seqmodels.data.audio import audio
 from seqmodels.data.contents import check_file, files_in, is_file
 from seqmodels.data.fasta import fasta, fastq
 from seqmodels.data.jsonl import jsonl
-from seqmodels.data.kinds import as_kind, check_kind, suffix_of
+from seqmodels.data.kinds import as_kind, suffix_of
 from seqmodels.data.midi import midi
 from seqmodels.data.npy import npy
 from seqmodels.data.tables import read_table, table
 from seqmodels.data.text import Unit, are_numbers, read_text, text
 from seqmodels.data.ts import ts
+from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ FILE = "file"  # the column of a folder's tables that names the file of a row
 Folders = Literal["label", "cluster"]
 
 
+@checked
 def read(
     path: str | Path,
     *,
@@ -87,7 +89,6 @@ def read(
             refuses; an argument that this format does not have; a pipe or a device; a file whose ending says a format
             that is not read (``.xlsx``), unless ``kind`` says that it is text.
     """
-    check_kind(kind)
     if folders not in get_args(Folders):
         raise ValueError(f"folders is {folders!r}; pass one of {', '.join(map(repr, get_args(Folders)))}")
     options = Options(kind, by, columns, time, label, cluster, unit)
@@ -160,16 +161,19 @@ def _read_file(file: Path, options: Options) -> Sequences:
     return Sequences([as_kind(item, options.kind, str(file)) for item in texts], metadata=texts.metadata)
 
 
+@checked
 def is_table(path: str | Path) -> bool:
     """Whether ``read`` takes it, or every file in it, for a table."""
     return _suffixes(Path(path)) - set(TABLES) == set() and not is_text(path)
 
 
+@checked
 def is_recordings(path: str | Path) -> bool:
     """Whether it is a recording, or a folder with one."""
     return bool(_suffixes(Path(path)) & set(RECORDINGS))
 
 
+@checked
 def is_text(path: str | Path) -> bool:
     """Whether ``read`` takes it for text, or it is a folder with no other files; also where there is nothing."""
     return _suffixes(Path(path)) <= set(TEXTS) and suffix_of(Path(path)) not in NOT_READ

@@ -94,7 +94,7 @@ class _Chunks:
                 f"{self.path} does not say how long it is, as what was written to a stream, so that nothing says "
                 f"whether it is whole; to be sure {REPAIRED}",
                 UserWarning,
-                stacklevel=6,
+                stacklevel=7,
             )
         elif size > left:
             raise ValueError(

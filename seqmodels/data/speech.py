@@ -9,6 +9,7 @@ import numpy as np
 
 from seqmodels.data.formant_synthesis import PHONES, Token, Voice, synthesise
 from seqmodels.data.mfcc import MFCC
+from seqmodels.parameters import NotNegativeFloat, Seed, checked
 from seqmodels.sequences import Sequences
 
 VOWELS = ("iy", "ih", "eh", "ae", "aa", "ao", "uw", "er")
@@ -38,6 +39,7 @@ class Speech:
     sample_rate: int
 
 
+@checked
 def speech(
     n_utterances: int = 200,
     n_speakers: int = 8,
@@ -45,10 +47,10 @@ def speech(
     features: Literal["waveform", "mfcc"] = "waveform",
     mfcc: MFCC | None = None,
     syllables: tuple[int, int] = (2, 5),
-    token_variation: float = 0.12,
+    token_variation: NotNegativeFloat = 0.12,
     sample_rate: int = 8000,
-    language: int = 0,
-    random_state: int = 0,
+    language: Seed = 0,
+    random_state: Seed = 0,
 ) -> Speech:
     """Utterances of about a second in a small artificial language, from a formant synthesiser.
 
@@ -72,7 +74,7 @@ def speech(
     >>> [said.phones[k] for k in said.labels[0][[0, -1]]]
     ['sil', 'sil']
     """
-    _check_speech(features, n_utterances, n_speakers, syllables, sample_rate)
+    _check_speech(n_utterances, n_speakers, syllables, sample_rate)
     grammar = _Language.draw(np.random.default_rng([language, 0]))
     voices = [_voice(np.random.default_rng([random_state, 0, s]), sample_rate) for s in range(n_speakers)]
     utterances = []
@@ -174,11 +176,7 @@ def _as_speech(
     return Speech(Sequences(items, metadata=metadata), inventory, labels, segments, sample_rate)
 
 
-def _check_speech(
-    features: str, n_utterances: int, n_speakers: int, syllables: tuple[int, int], sample_rate: int
-) -> None:
-    if features not in ("waveform", "mfcc"):
-        raise ValueError(f"features is {features!r}; pass 'waveform' or 'mfcc'")
+def _check_speech(n_utterances: int, n_speakers: int, syllables: tuple[int, int], sample_rate: int) -> None:
     if not 1 <= n_speakers <= n_utterances:
         raise ValueError(f"there are {n_speakers} speakers for {n_utterances} utterances; each must have one")
     if not 1 <= syllables[0] <= syllables[1]:

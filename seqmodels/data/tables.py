@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seqmodels.data.contents import check_file, check_text, read_bytes, unpacked_limit
-from seqmodels.data.kinds import check_kind, suffix_of
+from seqmodels.data.kinds import suffix_of
 from seqmodels.display import listed
+from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.times import TIME_NAMES, with_index_as_columns
 
@@ -35,6 +36,7 @@ MAX_COLUMNS = 10_000  # a row a step; more are rows in place of columns, or vect
 MAX_DISTINCT = 0.5  # of the rows: a column of words with more, and with spaces, is texts
 
 
+@checked
 def table(
     source: str | Path | pd.DataFrame,
     *,
@@ -83,7 +85,6 @@ def table(
     """
     import pandas as pd
 
-    check_kind(kind)
     if not isinstance(source, str | os.PathLike | pd.DataFrame):
         way_out = "source.to_pandas()" if hasattr(source, "to_pandas") else "a path or a pandas DataFrame"
         raise ValueError(f"source is a {type(source).__name__}, not a path or a pandas DataFrame; pass {way_out}")
@@ -166,7 +167,7 @@ def warn_of_missing_labels(where: str, sequences: Sequences) -> None:
             f"{where}: {len(without)} of {len(sequences)} sequences have no label, the first is "
             f"{sequences.names[without[0]]!r}; a classifier is fitted to those that have one: x.take(mask)",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -308,7 +309,7 @@ class _Roles:
             warnings.warn(
                 f"{self.where}: left out {listed(said)}; name what is to be modelled with columns=",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return chosen
 
@@ -452,19 +453,50 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def _check_rows(path: Path) -> None:
-    """Raise ``ValueError`` for a file that says it has far more cells than its bytes can hold."""
+    """Raise ``ValueError`` for a file that says it has far more in it than its bytes can hold.
+
+    A value, of lists too, takes 8 bytes at least; beside them pages are unpacked, and each string of a dictionary may
+    be in every row.
+    """
     try:
         import pyarrow.parquet as pq
     except ImportError:
         return  # another reader of pandas' has it, or none
     n_packed = path.stat().st_size
     said = pq.read_metadata(path)
-    n_bytes = 8 * said.num_rows * said.num_columns
-    if n_bytes > unpacked_limit(n_packed):
+    chunks = [
+        said.row_group(i).column(j) for i in range(said.num_row_groups) for j in range(said.row_group(i).num_columns)
+    ]
+    n_bytes = max(
+        8 * said.num_rows * said.num_columns, sum(8 * c.num_values + c.total_uncompressed_size for c in chunks)
+    )
+    limit = unpacked_limit(n_packed)
+    strings = {c.path_in_schema: 0 for c in chunks if c.physical_type == "BYTE_ARRAY"}
+    for c in chunks:
+        if c.path_in_schema in strings:
+            strings[c.path_in_schema] += c.num_values * c.total_uncompressed_size  # at most
+    if n_bytes <= limit < sum(strings.values()):
+        n_bytes += _bytes_of_strings(path, [name for name, most in strings.items() if most > limit // len(strings)])
+    if n_bytes > limit:
         raise ValueError(
             f"of {n_packed:,} bytes it unpacks to {n_bytes:,}, {said.num_rows:,} rows of {said.num_columns:,}, as "
             "files do that are made to fill the memory; if it is meant so, leave it on disk: seqmodels.data.on_disk"
         )
+
+
+def _bytes_of_strings(path: Path, columns: list[str]) -> int:
+    """Of all rows of columns, of which each different string is read once."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path, columns=columns, read_dictionary=columns)
+    n_bytes = 0
+    for column in table.columns:
+        for chunk in column.chunks if hasattr(column, "chunks") else []:
+            if hasattr(chunk, "dictionary"):  # not of strings in lists
+                lengths = pc.cast(pc.binary_length(chunk.dictionary), "int64")
+                n_bytes += pc.sum(lengths.take(chunk.indices)).as_py() or 0
+    return n_bytes
 
 
 def _read_csv(path: Path) -> pd.DataFrame:

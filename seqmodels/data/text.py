@@ -9,12 +9,13 @@ import unicodedata
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
 from seqmodels.data.contents import decoded, files_in, is_file, read_bytes
 from seqmodels.mapped import MappedArray
+from seqmodels.parameters import checked
 from seqmodels.sequences import Item, Sequences
 
 RECORD = re.compile(r">\s*\S.*")  # the header of a FASTA file
@@ -23,6 +24,7 @@ RESIDUES = re.compile(r"[A-Za-z*-]+\s*(\n|$)")
 Unit = Literal["whole", "line", "paragraph"]
 
 
+@checked
 def text(path: str | Path, by: Unit = "whole") -> Sequences:
     r"""A UTF-8 file, or every ``.txt`` of a folder and the folders in it, in the order of their names.
 
@@ -45,8 +47,6 @@ def text(path: str | Path, by: Unit = "whole") -> Sequences:
     A file that looks like FASTA, JSON or a table of numbers, whose headers, brackets or digits would be modelled, is
     warned of.
     """
-    if by not in get_args(Unit):
-        raise ValueError(f"by is {by!r}; pass one of {', '.join(map(repr, get_args(Unit)))}")
     documents = {name: _pieces(_checked_text(file), by) for name, file in _files(Path(path)).items()}
     pieces = [(name, line, piece) for name, numbered in documents.items() for line, piece in numbered]
     if not pieces:
@@ -74,6 +74,7 @@ def builtin_text() -> Sequences:
     return Sequences([unicodedata.normalize("NFC", joined)], names=["pydoc_data.topics"])
 
 
+@checked
 def sha256(sequences: Sequences) -> str:
     """64 hexadecimal digits that identify all sequences in their order, and their past; metadata do not count.
 
@@ -156,7 +157,7 @@ def _checked_text(file: Path) -> str:
     warnings.warn(
         f"{file} looks like {looks_like} are modelled as text; for its sequences alone name it {ending}",
         UserWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
     return document
 

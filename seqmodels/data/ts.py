@@ -11,6 +11,7 @@ import numpy as np
 
 from seqmodels.data.text import read_text
 from seqmodels.display import listed
+from seqmodels.parameters import checked
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ BETWEEN_PAIRS = re.compile(r"(?<=\)),(?=\s*\()")
 MISSING = ("?", "nan")
 
 
+@checked
 def ts(path: str | Path) -> Sequences:
     """The series of a ``.ts`` file (``.gz`` too), as vectors ``(T, D)``; their classes are labels, as strings.
 

@@ -8,13 +8,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
+from seqmodels.array_checks import numbers_of
 from seqmodels.data.strict_json import parsed
 from seqmodels.data.text import read_text
 from seqmodels.files import write_text
+from seqmodels.items import in_words
+from seqmodels.parameters import PositiveInt, check_fields, check_options, checked
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Vocabulary:
     _symbols: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         symbols = {token: i for i, token in enumerate(self.tokens)}
         if len(symbols) < len(self.tokens):
             twice = next(token for token, n in Counter(self.tokens).items() if n > 1)
@@ -57,9 +61,9 @@ class Vocabulary:
         cls,
         token_lists: Iterable[Iterable[str]],
         *,
-        min_count: int = 1,
+        min_count: PositiveInt = 1,
         unknown: str | None = "<unk>",
-        max_size: int | None = None,
+        max_size: PositiveInt | None = None,
     ) -> Self:
         """The tokens of ``token_lists``: ``unknown``, then by falling frequency, then by code points.
 
@@ -72,9 +76,14 @@ class Vocabulary:
         Raises:
             ValueError: one ``str`` for all of the lists, or nothing is left.
         """
+        check_options(Vocabulary.learn, min_count=min_count, unknown=unknown, max_size=max_size)
         if isinstance(token_lists, str):
             raise ValueError("token_lists is one str; pass a list of token lists, for one text [text.split()]")
-        counts = Counter(token for tokens in token_lists for token in tokens)
+        counts: Counter[str] = Counter()
+        for i, tokens in enumerate(_listed("token_lists", token_lists)):
+            counts.update(_listed(f"token list {i}", tokens))
+        if not all(isinstance(token, str) for token in counts):
+            raise ValueError(f"tokens are strings, but there is {next(t for t in counts if not isinstance(t, str))!r}")
         first = [] if unknown is None else [unknown]
         known = [t for t in sorted(counts, key=lambda t: (-counts[t], t)) if counts[t] >= min_count and t not in first]
         tokens = (first + known)[:max_size]
@@ -96,9 +105,13 @@ class Vocabulary:
     def encode(self, tokens: Iterable[str]) -> np.ndarray:
         """``(T,)`` int64 symbols of T tokens; ``ValueError`` for one that is not known, if ``unknown`` is None."""
         other = None if self.unknown is None else self._symbols[self.unknown]
-        return np.array([self._symbol(i, token, other) for i, token in enumerate(tokens)], dtype=np.int64)
+        return np.array(
+            [self._symbol(i, token, other) for i, token in enumerate(_listed("tokens", tokens))], dtype=np.int64
+        )
 
     def _symbol(self, i: int, token: str, other: int | None) -> int:
+        if not isinstance(token, str):
+            raise ValueError(f"the token at position {i} is {in_words(token)}; pass strings")
         symbol = self._symbols.get(token, other)
         if symbol is None:
             raise ValueError(
@@ -109,18 +122,22 @@ class Vocabulary:
 
     def decode(self, symbols: Sequence[int] | np.ndarray) -> list[str]:
         """The tokens of symbols; ``ValueError`` for a number that is none."""
-        numbers = np.asarray(symbols, dtype=np.int64)
-        wrong = numbers[(numbers < 0) | (numbers >= len(self))]
+        numbers = numbers_of("symbols", symbols)
+        if numbers.ndim != 1:
+            raise ValueError(f"symbols have shape {numbers.shape}; pass a list of integers")
+        wrong = numbers[~((numbers >= 0) & (numbers < len(self)) & (numbers == np.rint(numbers)))]
         if len(wrong):
-            raise ValueError(f"there is no symbol {wrong[0]}: the vocabulary has 0 to {len(self) - 1}")
-        return [self.tokens[symbol] for symbol in numbers.tolist()]
+            raise ValueError(f"there is no symbol {wrong[0]:.15g}: the vocabulary has 0 to {len(self) - 1}")
+        return [self.tokens[int(symbol)] for symbol in numbers.tolist()]
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file, which ``load`` reads."""
         content = {"tokens": self.tokens, "unknown": self.unknown}
         write_text(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")
 
     @classmethod
+    @checked
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The vocabulary that ``save`` wrote; ``ValueError`` for another file."""
         try:
@@ -139,3 +156,10 @@ class Vocabulary:
             return cls(tuple(content["tokens"]), content["unknown"])
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
+
+
+def _listed(name: str, values: Any) -> Iterable[Any]:
+    """The values, if they can be gone through; else raises ``ValueError``."""
+    if not isinstance(values, Iterable):
+        raise ValueError(f"{name} is {in_words(values)}; pass a list")
+    return values

@@ -24,6 +24,7 @@ from seqmodels.measure import MemoryKind
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.neural.batches import Row
 from seqmodels.neural.model import NeuralModel
+from seqmodels.parameters import checked
 from seqmodels.preparation import Example
 from seqmodels.wrapped import WrappedModel
 
@@ -207,6 +208,7 @@ class Dynamic(WrappedModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
+    @checked
     def cursor(self, n_steps: int | None = None) -> Cursor:
         self._check_tuned()
         if self.lr_ == 0:

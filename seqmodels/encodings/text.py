@@ -8,13 +8,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self, cast
+from typing import Annotated, Any, Self, cast
 
 import numpy as np
 
 from seqmodels.encodings.base import Encoding, State
 from seqmodels.items import text_of
+from seqmodels.parameters import Range
 from seqmodels.sequences import Item, Sequences
+
+N_BYTES = 256
 
 BYTE_LEVEL_PARTS = ("pre_tokenizer", "decoder")  # of a tokenizer, besides its model
 
@@ -138,12 +141,12 @@ class BPE(Text):
         n_symbols: number of pieces at most, at least 256; a short text may not have that many.
     """
 
-    n_symbols: int = 1024
+    n_symbols: Annotated[int, Range(N_BYTES)] = 1024
     exactness = "bound"
 
     def fit(self, sequences: Sequences) -> Self:
-        if self.n_symbols < 256:
-            raise ValueError(f"n_symbols is {self.n_symbols}; every byte needs a piece, so pass at least 256")
+        if self.n_symbols < N_BYTES:
+            raise ValueError(f"n_symbols is {self.n_symbols}; every byte needs a piece, so pass at least {N_BYTES}")
         tokenizers = _import_tokenizers()
         tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
         tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)

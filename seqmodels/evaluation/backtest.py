@@ -22,6 +22,7 @@ from seqmodels.generation.forecast import check_arguments
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.observations import AutoregressiveGaussian
+from seqmodels.parameters import Seed, checked
 from seqmodels.sequences import Sequences, as_sequences
 from seqmodels.times import time_column
 
@@ -82,6 +83,7 @@ class Backtest:
         lines += [f"{name} failed: {error}" for name, error in self.errors.items()]
         return "\n".join(lines)
 
+    @checked
     def plot(self, ax: Axes | None = None, *, score: str = "crps_scaled") -> Axes:
         """The mean of a score (a column of ``frame``) against the steps ahead, a line a model."""
         from seqmodels.evaluation.plots.backtest import plot_scores_by_step
@@ -89,6 +91,7 @@ class Backtest:
         return plot_scores_by_step(self.frame, score, ax)
 
 
+@checked
 def backtest(
     models: Mapping[str, SequenceModel],
     X: Any,
@@ -103,7 +106,7 @@ def backtest(
     baselines: bool = True,
     quantiles: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95),
     n: int = 500,
-    random_state: int = 0,
+    random_state: Seed = 0,
 ) -> Backtest:
     """Forecast ``horizon`` steps from several origins of each sequence of vectors, given all before, and score them.
 

@@ -24,7 +24,7 @@ from seqmodels.items import in_words
 from seqmodels.mapped import MappedArray, parts_of
 from seqmodels.measure import IncomparableError, check_comparable
 from seqmodels.model import SequenceModel
-from seqmodels.parameters import check_options
+from seqmodels.parameters import Seed, check_options
 from seqmodels.preparation import Data
 from seqmodels.sequences import Item, Sequences
 
@@ -44,7 +44,7 @@ def compare(
     iid: bool = True,
     prequential: bool | int = False,
     title: str = "",
-    random_state: int = 0,
+    random_state: Seed = 0,
     n_jobs: Jobs = 1,
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:

@@ -27,6 +27,7 @@ from seqmodels.html import element
 from seqmodels.mapped import totals
 from seqmodels.measure import Measure
 from seqmodels.model import SequenceModel
+from seqmodels.parameters import PositiveFloat, checked
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ class Comparison:
         steps = self.log_prob_steps[model]
         return (np.asanyarray(steps[0]) if len(steps) == 1 else totals(steps))[None]
 
+    @checked
     def difference(self, model: str, other: str) -> Difference:
         """The score of a model minus that of another, paired, with its interval and p-value as in the table.
 
@@ -180,6 +182,7 @@ class Comparison:
         log_probs = {name: self._by_seed(name) for name in self.ranked}
         return pairwise_frame(log_probs, self.test.n_units, self._clusters)
 
+    @checked
     def confidence_set(self, alpha: float = ALPHA) -> list[str]:
         """The models that may be the best: the model confidence set of level ``1 - alpha``, best score first.
 
@@ -200,6 +203,7 @@ class Comparison:
             raise ValueError("there are too few test clusters for a confidence set; test on five or more")
         return [name for name, p in zip(names, p_values, strict=True) if p >= alpha]
 
+    @checked
     def gain_by_position(self, model: str, other: str) -> pd.DataFrame:
         """Where in the sequences a model gains on another: mean difference of log p of a step, by octaves of position.
 
@@ -247,6 +251,7 @@ class Comparison:
 
     # Plots and the report import matplotlib, which takes a second, when they are made.
 
+    @checked
     def plot_ranking(self, ax: Axes | None = None) -> Axes:
         """Each model's difference to the baseline with its interval, best first, on ``ax`` or a new figure."""
         from seqmodels.evaluation.plots.forest import draw_forest, height_of
@@ -257,12 +262,14 @@ class Comparison:
             note_in_label(axes, draw_forest(axes, self._scored_rows))
         return axes
 
-    def plot_forest(self, *, width: float = 7.0, title: str | None = None) -> Figure:
+    @checked
+    def plot_forest(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
         """``ranking_figure``, as it was called; every other plot returns axes, as ``plot_ranking`` does."""
         warnings.warn(OLD_NAME.format("plot_forest", "plot_ranking", "ranking_figure"), FutureWarning, stacklevel=2)
         return self.ranking_figure(width=width, title=title)
 
-    def ranking_figure(self, *, width: float = 7.0, title: str | None = None) -> Figure:
+    @checked
+    def ranking_figure(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
         """A figure of ``plot_ranking``, so many inches wide, that pyplot does not know; titled as the comparison is."""
         from seqmodels.evaluation.plots.forest import forest
 
@@ -274,6 +281,7 @@ class Comparison:
         rows.attrs = dict(self.frame.attrs)
         return rows
 
+    @checked
     def plot_curves(self, ax: Axes | None = None) -> Axes:
         """Nats per unit against seconds of training, on ``ax`` or a new figure."""
         from seqmodels.evaluation.plots.curves import draw_learning_curves, height_of
@@ -284,14 +292,16 @@ class Comparison:
             note_in_label(axes, draw_learning_curves(axes, self._curves, unit=self.measure.unit))
         return axes
 
-    def plot_learning_curves(self, *, width: float = 7.0, title: str | None = None) -> Figure:
+    @checked
+    def plot_learning_curves(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
         """``curves_figure``, as it was called; every other plot returns axes, as ``plot_curves`` does."""
         warnings.warn(
             OLD_NAME.format("plot_learning_curves", "plot_curves", "curves_figure"), FutureWarning, stacklevel=2
         )
         return self.curves_figure(width=width, title=title)
 
-    def curves_figure(self, *, width: float = 7.0, title: str | None = None) -> Figure:
+    @checked
+    def curves_figure(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
         """A figure of ``plot_curves``, so many inches wide, that pyplot does not know; titled as the comparison is."""
         from seqmodels.evaluation.plots.curves import learning_curves
 
@@ -303,6 +313,7 @@ class Comparison:
         """A history of one row is no curve, but keeps its place, so that every plot has the same colours."""
         return {name: history.iloc[: len(history) * (len(history) > 1)] for name, history in self.histories.items()}
 
+    @checked
     def plot_by_position(self, ax: Axes | None = None) -> Axes:
         """Nats per unit against position in the sequence, on ``ax`` or a new figure."""
         from seqmodels.evaluation.plots.curves import draw_by_position, height_of
@@ -313,6 +324,7 @@ class Comparison:
             note_in_label(axes, draw_by_position(axes, self.log_prob_steps, unit=self.measure.unit))
         return axes
 
+    @checked
     def plot_pairwise(self, ax: Axes | None = None) -> Axes:
         """A matrix of the differences of all pairs, row minus column, on ``ax`` or a new figure.
 
@@ -326,6 +338,7 @@ class Comparison:
             note_in_label(axes, draw_pairwise(axes, self.pairwise(), self.ranked, unit=self.measure.unit))
         return axes
 
+    @checked
     def plot_gain_by_position(self, model: str, other: str, ax: Axes | None = None) -> Axes:
         """``gain_by_position`` as bars over octaves of position, on ``ax`` or a new figure."""
         from seqmodels.evaluation.plots.adaptation import draw_gain_by_position
@@ -337,6 +350,7 @@ class Comparison:
             draw_gain_by_position(axes, gains, {model: other}, unit=self.measure.unit)
         return axes
 
+    @checked
     def plot_code_lengths(self, ax: Axes | None = None) -> Axes:
         """Nats per unit of each block of the training part against the units before it, on ``ax`` or a new figure.
 
@@ -347,6 +361,7 @@ class Comparison:
             raise ValueError("there are no code lengths; pass prequential=True to compare")
         return self.code_lengths.plot(ax)
 
+    @checked
     def plot_calibration(self, ax: Axes | None = None) -> Axes:
         """A reliability diagram of symbols, or histograms of the probability integral transform of vectors.
 
@@ -362,6 +377,7 @@ class Comparison:
             raise ValueError("calibration is of symbols and of real vectors, and of pairs needs their sources")
         return axes
 
+    @checked
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write ``frame``, a row a model, as CSV; atomically. Raises ``OSError`` if it cannot be written."""
         with replaced(path) as partial:
@@ -373,6 +389,7 @@ class Comparison:
         lines = [list(table.columns), ["---"] * len(table.columns), *table.astype(str).to_numpy().tolist()]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{self.how_to_read()}\n"
 
+    @checked
     def to_latex(self, *, caption: str = "", label: str = "") -> str:
         """The table in LaTeX, with the rules of the package ``booktabs``; every text is escaped.
 
@@ -382,6 +399,7 @@ class Comparison:
         """
         return latex_table(self.table(), caption=caption, label=label)
 
+    @checked
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained page: a summary, the ranking, where models differ, samples, and the provenance.
 
@@ -391,6 +409,7 @@ class Comparison:
 
         write_text(path, html_report(self))
 
+    @checked
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the table, every step, the test data, provenance and the models into ``folder``, which is created.
 
@@ -423,6 +442,7 @@ class Comparison:
                 }
 
     @classmethod
+    @checked
     def load(cls, folder: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Comparison:
         """The inverse of ``save``, to the last bit; folders of unknown origin may be loaded (see ``seqmodels.load``).
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.parameters import checked
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@checked
 def plot_frames(
     x: Any,
     *,

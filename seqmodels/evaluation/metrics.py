@@ -11,6 +11,7 @@ import numpy as np
 
 from seqmodels.evaluation.statistics import Difference, moving_block_difference, paired_difference
 from seqmodels.model import SequenceModel
+from seqmodels.parameters import NotNegative, PositiveInt, checked
 from seqmodels.sequences import Sequences, as_sequences
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ Unit = Literal["character", "word"]
 MAX_CELLS = 1 << 20  # of the rows of all pairs whose edit distances are computed at once
 
 
+@checked
 def error_rate(references: Sequence[Any], hypotheses: Sequence[Any], *, unit: Unit = "character") -> float:
     """Edits (insertions, deletions, substitutions) of all hypotheses over the length of all references; may be above 1.
 
@@ -47,6 +49,7 @@ def error_rate(references: Sequence[Any], hypotheses: Sequence[Any], *, unit: Un
     return float(edits[closest].sum() / lengths[closest].sum())
 
 
+@checked
 def exact_match(references: Sequence[Any], hypotheses: Sequence[Any]) -> float:
     """The share of hypotheses that are their reference, or one of several (see ``error_rate``).
 
@@ -58,8 +61,9 @@ def exact_match(references: Sequence[Any], hypotheses: Sequence[Any]) -> float:
     return len(set(index[same].tolist())) / len(hypotheses)
 
 
+@checked
 def bleu(
-    references: Sequence[Any], hypotheses: Sequence[str], *, lowercase: bool = False, tokenize: str = "13a"
+    references: Sequence[Any], hypotheses: Sequence[Any], *, lowercase: bool = False, tokenize: str = "13a"
 ) -> float:
     """Corpus BLEU of texts, 0 to 100 (Papineni et al. 2002), as ``sacrebleu`` computes it (Post 2018).
 
@@ -69,23 +73,28 @@ def bleu(
         tokenize: sacrebleu's name of a tokeniser: ``"13a"``, ``"intl"``, ``"char"``; ``"none"`` for tokenised texts.
     """
     references = _by_rank(references, hypotheses)
-    result = _sacrebleu().corpus_bleu(list(hypotheses), references, lowercase=lowercase, tokenize=tokenize)
+    try:
+        result = _sacrebleu().corpus_bleu(list(hypotheses), references, lowercase=lowercase, tokenize=tokenize)
+    except KeyError:  # of sacrebleu's tokenisers
+        raise ValueError(f"tokenize is {tokenize!r}; pass '13a', 'intl', 'char' or another of sacrebleu's") from None
     return float(result.score)
 
 
-def chrf(references: Sequence[Any], hypotheses: Sequence[str], *, word_order: int = 0) -> float:
+@checked
+def chrf(references: Sequence[Any], hypotheses: Sequence[Any], *, word_order: NotNegative = 0) -> float:
     """Corpus chrF of texts, 0 to 100 (Popović 2015), as ``sacrebleu`` computes it; ``word_order=2`` is chrF++."""
     references = _by_rank(references, hypotheses)
     return float(_sacrebleu().corpus_chrf(list(hypotheses), references, word_order=word_order).score)
 
 
+@checked
 def evaluate(
     model: SequenceModel,
     X: Any,
     y: Any,
     *,
     references: Sequence[Any] | None = None,
-    beam: int = 1,
+    beam: PositiveInt = 1,
     max_length: int | None = None,
     max_ratio: float = 0.0,
     alpha: float | Literal["mean"] = 0.0,
@@ -227,6 +236,7 @@ def _padded(sequences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 # -- the loss by a finite window ------------------------------------------------------------------------------
 
 
+@checked
 def window_loss(model: SequenceModel, X: Any, width: int, *, cluster: str | None = None) -> Difference:
     """Nats per unit by which windows lower the score of a fitted ``model`` of p(x): what it gains from longer context.
 
@@ -264,6 +274,8 @@ def window_loss(model: SequenceModel, X: Any, width: int, *, cluster: str | None
         return moving_block_difference(whole_steps[0], window_steps[0], n_units=float(units[0]))
     of_whole = np.array([steps.sum() for steps in whole_steps])
     of_windows = np.array([steps.sum() for steps in window_steps])
+    if cluster is not None and cluster not in whole.metadata:
+        raise ValueError(f"cluster is {cluster!r}, but X has {', '.join(map(str, whole.metadata)) or 'no metadata'}")
     clusters = whole.clusters if cluster is None else list(whole.metadata[cluster])
     return paired_difference(of_whole, of_windows, units, clusters)
 

@@ -16,7 +16,7 @@ from seqmodels.evaluation import parallel
 from seqmodels.evaluation.search import FAILURES, FoldScore, cross_validation_folds, run_trial
 from seqmodels.fitting import check_arguments
 from seqmodels.model import SequenceModel
-from seqmodels.parameters import check_options
+from seqmodels.parameters import Seed, check_options, checked, checked_but
 from seqmodels.preparation import Data
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class ModelSelection:
         assert model is not None, "what failed is not chosen"
         return model
 
+    @checked
     def by(self, criterion: Criterion) -> Any:
         """The value of the best ``cv``, ``bic`` or ``aic``; None where it was not computed.
 
@@ -88,6 +89,7 @@ class ModelSelection:
         row = _best_row(self.frame, criterion)
         return None if row is None else self.values[row]
 
+    @checked
     def plot(self, ax: Axes | None = None) -> Axes:
         """Every criterion against the value, in nats per unit, higher is better; BIC and AIC as ``-BIC / 2n``.
 
@@ -134,6 +136,7 @@ class ModelSelection:
         return lines + [f"  {value!r} failed: {error}" for value, error in failed]
 
 
+@checked_but("model")
 def choose(
     model: SequenceModel,
     X: Any,
@@ -142,7 +145,7 @@ def choose(
     folds: int | None = 5,
     criterion: Criterion = "cv",
     rule: Rule = "one_se",
-    random_state: int = 0,
+    random_state: Seed = 0,
     validation: Any = "auto",
     n_jobs: parallel.Jobs = 1,
     progress: Callable[[str], None] | None = None,

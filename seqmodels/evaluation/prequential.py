@@ -18,6 +18,7 @@ from seqmodels.evaluation import parallel
 from seqmodels.evaluation.search import FAILURES
 from seqmodels.measure import Measure, check_comparable
 from seqmodels.model import SequenceModel
+from seqmodels.parameters import checked
 from seqmodels.preparation import Data, Setting
 from seqmodels.sequences import Item, Sequences
 
@@ -82,6 +83,7 @@ class CodeLengths:
     blocks: pd.DataFrame
     unit: str
 
+    @checked
     def plot(self, ax: Axes | None = None) -> Axes:
         """Nats per unit of each block against the units that came before it, on ``ax`` or a new figure."""
         from seqmodels.evaluation.plots.prequential import plot_code_lengths
@@ -92,6 +94,7 @@ class CodeLengths:
         return self.frame.to_string(index=False, float_format="%.6g")
 
 
+@checked
 def prequential(
     model: SequenceModel,
     X: Any,
@@ -146,6 +149,7 @@ def prequential(
     return code
 
 
+@checked
 def prequential_code_lengths(
     models: Mapping[str, SequenceModel],
     X: Any,

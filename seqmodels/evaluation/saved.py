@@ -388,7 +388,7 @@ def write_models(folder: Path, models: Mapping[str, Any]) -> dict[str, str]:
         except storage.NotSavableError as error:
             left_out[name] = str(error)
     for name, reason in left_out.items():
-        warnings.warn(f"the comparison is saved without the model {name!r}: {reason}", stacklevel=3)
+        warnings.warn(f"the comparison is saved without the model {name!r}: {reason}", stacklevel=4)
     return {name: file for name, file in files.items() if name not in left_out}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from seqmodels.distributed import LostProcessError
 from seqmodels.evaluation.budget import Budget
 from seqmodels.model import SequenceModel
-from seqmodels.parameters import check_options
+from seqmodels.parameters import Seed, check_options, checked
 from seqmodels.preparation import Data, cluster_numbers
 from seqmodels.sequences import PAST_OF_TEST, Sequences
 
@@ -60,7 +60,8 @@ class Search:
             if empty or not grid:
                 raise ValueError(f"the grid of {name!r} is empty{f' in {empty[0]!r}' if empty else ''}; give it values")
 
-    def settings(self, name: str, random_state: int = 0) -> list[dict[str, Any]]:
+    @checked
+    def settings(self, name: str, random_state: Seed = 0) -> list[dict[str, Any]]:
         """The settings to try for this model, in the grid's order; none where it has no grid.
 
         >>> Search({"a": {"lr": [1, 2], "d_model": [8, 16]}}, trials=2).settings("a")

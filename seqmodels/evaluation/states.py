@@ -9,7 +9,9 @@ import numpy as np
 
 from seqmodels.encodings.text import encoded_steps
 from seqmodels.evaluation.frames import given_times, one_sequence, selected_steps, times_of
+from seqmodels.fitting import checked_data
 from seqmodels.hmm import HMM
+from seqmodels.parameters import Seed, checked_but
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 600  # of a text that are drawn
 
 
+@checked_but("model")
 def plot_states(
     model: HMM,
     x: Any,
@@ -64,7 +67,7 @@ def plot_states(
     >>> ax.get_ylabel(), [text.get_text() for text in ax.get_legend().get_texts()]
     ('speed (m/s)', ['rest', 'walk'])
     """
-    X, Y = _single(x, y)
+    X, Y = _single(model, x, y)
     scored = X if Y is None else Y
     names, labels = _names_of_states(model, state_names), _names_of_features(model, features)
     item, n_steps = scored.items[0], len(model.encoding_.encode(scored.items[0]))
@@ -99,6 +102,7 @@ def plot_states(
     return axes
 
 
+@checked_but("model")
 def plot_posterior(
     model: HMM,
     x: Any,
@@ -118,7 +122,7 @@ def plot_posterior(
     >>> [text.get_text() for text in ax.get_yticklabels()]
     ['rest', 'walk']
     """
-    X, Y = _single(x, y)
+    X, Y = _single(model, x, y)
     names = _names_of_states(model, state_names)
     scored = X if Y is None else Y
     n_steps = len(model.encoding_.encode(scored.items[0]))
@@ -139,6 +143,7 @@ def plot_posterior(
     return axes
 
 
+@checked_but("model")
 def plot_transitions(
     model: HMM, *, ax: Axes | None = None, state_names: Sequence[str] | None = None, threshold: float = 0.1
 ) -> Axes:
@@ -178,6 +183,7 @@ def plot_transitions(
     return axes
 
 
+@checked_but("model")
 def plot_durations(
     model: HMM,
     X: Any,
@@ -186,7 +192,7 @@ def plot_durations(
     ax: Axes | None = None,
     state_names: Sequence[str] | None = None,
     n_draws: int = 0,
-    random_state: int = 0,
+    random_state: Seed = 0,
 ) -> Axes:
     """How long the states last in sequences, and how long the chain says that they do, ``a_kk^(d - 1) (1 - a_kk)``.
 
@@ -262,8 +268,12 @@ def _time_label(scored: Sequences, time: Any) -> str:
     return time_label(scored.time_name, scored.time_unit, scored.times[0]) if is_own and scored.times else ""
 
 
-def _single(x: Any, y: Any) -> tuple[Sequences, Sequences | None]:
-    return one_sequence("x", x), None if y is None else one_sequence("y", y)
+def _single(model: HMM, x: Any, y: Any) -> tuple[Sequences, Sequences | None]:
+    """One sequence, and perhaps its target, that the model can read."""
+    X, Y = one_sequence("x", x), None if y is None else one_sequence("y", y)
+    _names_of_states(model, None)
+    checked_data(model, X, Y)
+    return X, Y
 
 
 def _names_of_states(model: HMM, names: Sequence[str] | None) -> list[str]:

@@ -19,7 +19,6 @@ from seqmodels.generation.inputs import (
     n_new_steps,
     with_enough_precision,
 )
-from seqmodels.parameters import check_options
 from seqmodels.preparation import Data, Example
 from seqmodels.sequences import Item, Kind, Sequences
 
@@ -115,7 +114,6 @@ def n_best(
     alpha: float | Literal["mean"],
 ) -> list[Candidate]:
     """``SequenceModel.n_best``: the ``n`` most probable whole sequences, best first."""
-    check_options(n_best, n=n, n_beams=n_beams, max_length=max_length, alpha=alpha)
     if n < 1:
         raise ValueError(f"n is {n}; pass at least 1")
     steps, encoded_source = encode_prefix(model, prefix), encode_source(model, source)
@@ -143,9 +141,6 @@ def predict(
     batch_size: int,
 ) -> list[Any]:
     """``SequenceModel.predict``: for each source the most probable target, or its ``n_best`` candidates."""
-    check_options(
-        predict, n_beams=n_beams, n_best=n_best, max_length=max_length, max_ratio=max_ratio, batch_size=batch_size
-    )
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; pass at least 1")
     sources = Data.of(X).X

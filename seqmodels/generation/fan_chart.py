@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.array_checks import numbers_of
 from seqmodels.display import listed
 from seqmodels.generation.feature_distributions import quantile_name
+from seqmodels.parameters import NotNegative, checked
 from seqmodels.times import time_in_words
 
 if TYPE_CHECKING:
@@ -23,15 +25,16 @@ MAX_SYMBOLS = 12
 MAX_PANELS = 12  # features that are drawn without being named
 
 
+@checked
 def plot_forecast(
     forecast: Forecast,
     ax: Axes | Sequence[Axes] | None = None,
     *,
     sequence: Any = None,
     feature: int | str | Sequence[int | str] | None = None,
-    history: int | None = None,
+    history: NotNegative | None = None,
     truth: Any = None,
-    paths: int = 0,
+    paths: NotNegative = 0,
     unit: str = "",
 ) -> Axes | Panels:
     """Fan chart of one sequence: its last steps, then median and intervals of those that follow.
@@ -118,7 +121,7 @@ def _number_of_feature(features: Sequence[Any], feature: int | str) -> int:
 
 def _checked_truth(truth: Any, numbers: list[int], n_features: int) -> np.ndarray:
     """``(T, D)`` of all features; of one column the others are missing."""
-    came = np.asarray(truth, dtype=float)
+    came = numbers_of("truth", truth)
     if came.ndim == 1 and len(numbers) == 1:
         every = np.full((len(came), n_features), np.nan)
         every[:, numbers[0]] = came
@@ -138,7 +141,7 @@ def _draw_vectors(
     i: int,
     d: int,
     *,
-    history: int | None,
+    history: NotNegative | None,
     truth: np.ndarray | None,
     paths: int,
     unit: str,

@@ -17,7 +17,7 @@ from seqmodels.generation.ahead import Ahead, Paths, ahead_of
 from seqmodels.generation.fan_chart import plot_forecast
 from seqmodels.generation.feature_distributions import FeatureDistributions, quantile_name
 from seqmodels.generation.inputs import GenerativeModel
-from seqmodels.parameters import check_options
+from seqmodels.parameters import check_options, checked
 from seqmodels.preparation import Data
 from seqmodels.sequences import Sequences
 from seqmodels.times import time_column, times_ahead
@@ -74,6 +74,7 @@ class Forecast:
         """
         return [_raw_paths(draw(), self._encoding) for draw in self._draw_paths]
 
+    @checked
     def plot(self, ax: Axes | Sequence[Axes] | None = None, **options: Any) -> Axes | Panels:
         """A fan chart of one sequence: see ``seqmodels.plot_forecast``, whose arguments it takes."""
         return plot_forecast(self, ax, **options)
@@ -93,7 +94,6 @@ def forecast(
     import pandas as pd
 
     levels = check_arguments(model, k, quantiles, n)
-    check_options(forecast, top_k=top_k, random_state=random_state)
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k is {top_k}; pass at least 1, or None for every symbol")
     examples = model._setting().examples(data)
@@ -154,7 +154,7 @@ def _times_ahead(history: Sequences, k: int) -> list[np.ndarray] | None:
             f"the times of {len(irregular)} of {len(ahead)} sequences ({listed(irregular)}) have no one step, so the "
             "steps ahead have no times; bring them to one frequency, as frame.asfreq of pandas does",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     if len(irregular) == len(ahead):
         return None

@@ -18,7 +18,6 @@ import torch
 from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates, start_after
 from seqmodels.generation.inputs import GenerativeModel, with_enough_precision
-from seqmodels.parameters import check_options
 from seqmodels.preparation import Data
 
 # Merges histories, given their log-weights and states, where ``Σ_i w_i p(future | state_i)`` stays what it is.
@@ -30,7 +29,6 @@ def log_prob_marginal(
     model: GenerativeModel, X: Any, y: Any, *, beam: int | None, pruning: PruningName, random_state: int
 ) -> np.ndarray:
     """``SequenceModel.log_prob_marginal``: ``(n,)`` nats of each text, summed over its tokenisations."""
-    check_options(log_prob_marginal, beam=beam, pruning=pruning, random_state=random_state)
     _check_arguments(model, beam, pruning)
     canonical = model.log_prob(X, y)
     if model.measure_.kind == "exact":

@@ -24,7 +24,6 @@ from seqmodels.generation.inputs import (
     with_enough_precision,
 )
 from seqmodels.generation.text import StopStrings, decode_stream
-from seqmodels.parameters import check_options
 from seqmodels.sequences import Item
 
 CHECK_EVERY = 16  # steps between checks whether all sequences have ended: a check waits for the device
@@ -48,7 +47,6 @@ class SamplingOptions:
     stop: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        check_options(SamplingOptions.__init__, max_length=self.max_length, random_state=self.random_state)
         if self.max_length < 0:
             raise ValueError(f"max_length is {self.max_length}; pass a number of steps")
 

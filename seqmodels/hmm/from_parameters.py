@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.array_checks import numbers_of
 from seqmodels.encodings import Encoding, Features, Standardize, Symbols
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Bernoulli, Categorical, GaussianMixture, Observation, Poisson
@@ -22,8 +23,8 @@ MIN_VARIANCE = 1e-140  # of the data's, of which float64 holds the inverse times
 
 def chain_parameters(initial: Any, transition: Any, final: Any, table: Tensor) -> Parameters:
     """Checked ``initial (K,)``, ``transition (K, K)`` and ``final (K,)`` or None, with an emission table."""
-    pi, a = np.array(initial, dtype=np.float64), np.array(transition, dtype=np.float64)
-    f = None if final is None else np.array(final, dtype=np.float64)
+    pi, a = numbers_of("initial", initial), numbers_of("transition", transition)
+    f = None if final is None else numbers_of("final", final)
     k = len(table)
     _check_rows("initial", pi, (k,))
     if a.shape != (k, k) or (f is not None and f.shape != (k,)):
@@ -98,7 +99,7 @@ def _range(values: np.ndarray) -> str:
 
 def table_of_symbols(k: int, emission: Any, encoding: Encoding | None, observation: Observation | None) -> Table:
     """From ``emission (K, V)``."""
-    b = np.asarray(emission, dtype=np.float64)
+    b = numbers_of("emission", emission)
     _check_rows("emission", b, (k, b.shape[-1] if b.ndim else 0))
     encoding = Symbols(b.shape[1]).restore({"size": b.shape[1]}) if encoding is None else encoding
     if encoding.size != b.shape[1]:
@@ -162,12 +163,15 @@ def _mixture_arrays(
         raise ValueError("pass means and covariances (and weights), or emission")
     if covariance_type not in EM_TYPES:
         raise ValueError(f"covariance_type is {covariance_type!r}; pass one of {', '.join(map(repr, EM_TYPES))}")
-    mu, sigma = np.array(means, dtype=np.float64), np.array(covariances, dtype=np.float64)
+    mu, sigma = numbers_of("means", means), numbers_of("covariances", covariances)
+    for name, array in (("means", mu), ("covariances", sigma)):
+        if not array.ndim:
+            raise ValueError(f"{name} is {array}; pass an array, of which the first axis is states")
     if weights is None:
         w, mu = np.ones((k, 1)), mu[:, None]
         sigma = sigma if covariance_type == "tied" else sigma[:, None]
     else:
-        w = np.array(weights, dtype=np.float64)
+        w = numbers_of("weights", weights)
         _check_rows("weights", w, (k, w.shape[-1] if w.ndim else 0))
     shape = (k, w.shape[1], mu.shape[-1])
     allowed = _covariance_shapes(shape, covariance_type)

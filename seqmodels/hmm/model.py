@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import torch
 
-from seqmodels.array_checks import array_of
+from seqmodels.array_checks import array_of, numbers_of
 from seqmodels.distributed import propagate_errors
 from seqmodels.encodings import Encoding, OpenSymbols
 from seqmodels.fingerprint import check_processes_agree
@@ -79,8 +79,7 @@ from seqmodels.observations import (
     Observation,
     PseudoFrames,
 )
-from seqmodels.observations.gaussian import CovarianceType
-from seqmodels.parameters import undone_on_failure
+from seqmodels.parameters import Seed, checked, undone_on_failure
 from seqmodels.precision import DTYPES, in_float64
 from seqmodels.preparation import Data, Example, Setting, without_past
 from seqmodels.sequences import Kind
@@ -344,6 +343,7 @@ class HMM(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
+    @checked
     def cursor(self, n_steps: int | None = None) -> HMMCursor:
         setting, parameters = self._setting(), self.parameters_.to(self._device())
         make_filter = partial(_past_filter, self) if isinstance(setting.observation, AutoregressiveGaussian) else None
@@ -415,7 +415,8 @@ class HMM(SequenceModel):
         """
         return _run_on_each(self, X, y, batch_beliefs)
 
-    def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: int | None = None) -> list[np.ndarray]:
+    @checked
+    def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: Seed | None = None) -> list[np.ndarray]:
         """``(n, T)`` paths of states of each sequence, drawn independently from p(z | x): exact, by forward filtering
         and backward sampling.
 
@@ -432,6 +433,7 @@ class HMM(SequenceModel):
         generator = torch.Generator(self._device()).manual_seed(seed)
         return [path.T for path in _run_on_each(self, X, y, partial(batch_draws, n=n, generator=generator))]
 
+    @checked
     def forecast_states(self, X: Any, k: int = 1, *, y: Any = None) -> list[StateForecast]:
         """What follows each sequence, 1 to ``k`` steps ahead: states, and observations in raw units.
 
@@ -446,6 +448,7 @@ class HMM(SequenceModel):
         affine = self.encoding_.affine()
         return state_forecasts(self.parameters_, self.observation_, log_beliefs, examples, k, affine, past_filter)
 
+    @checked
     def as_pyro(self, length: int, *, source: Any = None) -> Any:
         """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.pyro_distribution``)."""
         from seqmodels.pyro_distribution import SequenceDistribution  # lazily: Pyro is slow to import
@@ -464,6 +467,7 @@ class HMM(SequenceModel):
         p = self.parameters_
         return stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
 
+    @checked
     def reorder(self, order: Sequence[int] | np.ndarray | Literal["mean", "stationary"]) -> Self:
         """A copy whose state i is this model's state ``order[i]``: the same probabilities under other numbers.
 
@@ -530,6 +534,7 @@ class HMM(SequenceModel):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint_of_attribute(name)}")
 
     @classmethod
+    @checked
     def from_parameters(
         cls,
         initial: Any,
@@ -539,7 +544,7 @@ class HMM(SequenceModel):
         weights: Any = None,
         means: Any = None,
         covariances: Any = None,
-        covariance_type: CovarianceType = "diag",
+        covariance_type: Literal["diag", "spherical", "full", "tied"] = "diag",
         emission: Any = None,
         probabilities: Any = None,
         rates: Any = None,
@@ -572,7 +577,7 @@ class HMM(SequenceModel):
         """
         import pandas as pd
 
-        k = len(initial)
+        k = len(numbers_of("initial", initial, "(K,)"))
         encoding, observation, table = emission_table(
             k,
             emission=emission,

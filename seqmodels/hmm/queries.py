@@ -5,7 +5,7 @@ A missing value (NaN) says nothing of its feature; a frame of which all is missi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from seqmodels.hmm.learning.first_state import invariant
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Arcs, as_topology
+from seqmodels.items import in_words
 from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 from seqmodels.precision import refuse_beyond_float64, squares_exceed_float32
@@ -105,6 +106,8 @@ def batch_draws(
 
 def checked_paths(paths: Any, n_steps: Sequence[int], n_states: int) -> list[Tensor]:
     """A path of states for each sequence; raises ``ValueError``, naming the sequence, for what is none."""
+    if not isinstance(paths, Iterable):
+        raise ValueError(f"paths is {in_words(paths)}; pass a path of states for each sequence, as decode does")
     each = [np.asarray(path) for path in paths]
     if len(each) != len(n_steps):
         raise ValueError(f"there are {len(n_steps)} sequences but {len(each)} paths; pass one each, as decode does")

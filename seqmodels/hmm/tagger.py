@@ -23,6 +23,7 @@ from seqmodels.hmm.model import HMM
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, GaussianMixture, Observation
+from seqmodels.parameters import checked
 from seqmodels.precision import DTYPES
 from seqmodels.preparation import Data, Example, Setting, default_encoding
 from seqmodels.sequences import Kind, Sequences
@@ -279,6 +280,7 @@ class HMMTagger(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
+    @checked
     def cursor(self, n_steps: int | None = None) -> TaggerCursor:
         self._setting()
         return TaggerCursor(self._parameters(), self._messages, self.observation_, self.n_states_per_label)

@@ -27,6 +27,7 @@ from seqmodels.mixture.symbol_gate import LEADS, GatedDecisions, Layout, SymbolG
 from seqmodels.mixture.weights import FixedShare, Weights, fit_prior, fit_rate
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, Observation, OneOf
+from seqmodels.parameters import PositiveInt, checked
 from seqmodels.precision import computing_in
 from seqmodels.preparation import Example, Setting, fitted_to
 from seqmodels.sequences import Kind, Sequences
@@ -197,6 +198,7 @@ class Mixture(SequenceModel):
     # -- made of fitted models -----------------------------------------------------------------------------
 
     @classmethod
+    @checked
     def from_fitted(
         cls,
         models: Sequence[SequenceModel],
@@ -261,7 +263,8 @@ class Mixture(SequenceModel):
         return mixture
 
     @classmethod
-    def of_seeds(cls, model: SequenceModel, n: int, **options: Any) -> Self:
+    @checked
+    def of_seeds(cls, model: SequenceModel, n: PositiveInt, **options: Any) -> Self:
         """``n`` of one model, which differ in ``random_state``: it, and the numbers after it.
 
         ``options`` are arguments of the constructor.
@@ -406,6 +409,7 @@ class Mixture(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
+    @checked
     def cursor(self, n_steps: int | None = None) -> Cursor:
         self._setting()
         if self.cuts_ is not None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network, Source
+from seqmodels.parameters import checked
 from seqmodels.randomness import Dropout, InitialDraws
 
 STEPS_CHECKED = 9  # length of the sequences by which a module is checked
@@ -75,6 +76,7 @@ class CausalModel(NeuralModel):
         return made
 
 
+@checked
 def from_module(module: nn.Module | Callable[[int], nn.Module], d_model: int, **hyperparameters: Any) -> CausalModel:
     """A model of a causal module, which is checked at once; the arguments are those of ``CausalModel``.
 

@@ -40,6 +40,7 @@ from seqmodels.neural.options import (
 from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_steps, log_prob_sums
 from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
+from seqmodels.parameters import checked
 from seqmodels.precision import DTYPES, squares_exceed_float32, where_largest
 from seqmodels.preparation import MAX_HELD_OUT, Example, OnDisk, no_garbage_collection
 from seqmodels.randomness import InitialDraws, fit_generator, training_draws
@@ -330,6 +331,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     # -- the cursor ----------------------------------------------------------------------------------------
 
+    @checked
     def cursor(self, n_steps: int | None = None) -> Cursor:
         self._setting()
         base = NetworkCursor(self._evaluation_module(), self.observation_, self._windowing())

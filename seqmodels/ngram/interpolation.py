@@ -41,6 +41,10 @@ class Components:
     trained: np.ndarray
     read: np.ndarray
 
+    def take(self, index: np.ndarray) -> Components:
+        """Of some events."""
+        return Components(self.trained_class[index], self.read_class[index], self.trained[index], self.read[index])
+
 
 def read_class(counts: ReadCounts) -> np.ndarray:
     """``(N,)`` by how often a context was read, and how many different events followed."""

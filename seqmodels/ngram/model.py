@@ -25,6 +25,7 @@ from seqmodels.ngram.stream_scoring import log_prob_of_training, write_stream_st
 from seqmodels.ngram.tables import Tables
 from seqmodels.precision import DTYPES
 from seqmodels.preparation import Example, OnDisk
+from seqmodels.sequences import PAST_OF_TEST
 from seqmodels.single_pass import SinglePassModel, n_weighted_units
 
 MIN_SEQUENCES_TO_HOLD_OUT = 10  # of fewer the last tenth of each is held out
@@ -140,7 +141,10 @@ class NGram(SinglePassModel):
             return before
         tables, _ = self._tables(kept)
         events = Events.from_examples(held_out, tables.size, tables.has_end)
-        return before.learn(_components(tables, events), tables.uniform, events.weight)
+        n_past = np.repeat([example.n_past for example in held_out], events.lengths)
+        is_scored = np.concatenate([np.arange(n) for n in events.lengths]) >= n_past
+        levels = [level.take(is_scored) for level in _components(tables, events)]
+        return before.learn(levels, tables.uniform, events.weight[is_scored])
 
     def _check_weights(self, examples: list[Example]) -> None:
         broken = [example.weight for example in examples if example.weight % 1]
@@ -255,12 +259,18 @@ def _hold_out(examples: list[Example], random_state: int) -> tuple[list[Example]
         short = [example for example in examples if len(example.values) < MIN_STEPS_TO_CUT]
         at = [len(e.values) - min(len(e.values) // 10, MAX_HELD_OUT // len(long)) for e in long]
         kept = [replace(e, values=np.asarray(e.values)[:t]) for e, t in zip(long, at, strict=True)]
-        return [*kept, *short], [replace(e, values=np.asarray(e.values)[t:]) for e, t in zip(long, at, strict=True)]
+        return [*kept, *short], [_tail(e, t) for e, t in zip(long, at, strict=True)]
     order = np.random.default_rng(random_state).permutation(len(examples))
     lengths = np.array([len(examples[i].values) for i in order])
     n_before = np.cumsum(lengths) - lengths
     is_held_out = n_before < min(lengths.sum() / 10, MAX_HELD_OUT)
     return [examples[i] for i in order[~is_held_out]], [examples[i] for i in order[is_held_out]]
+
+
+def _tail(example: Example, at: int) -> Example:
+    """The steps from ``at`` on, which are read after those before them: all after a source, else ``PAST_OF_TEST``."""
+    begin = max(0, at - PAST_OF_TEST) if example.source is None else 0
+    return replace(example, values=np.asarray(example.values)[begin:], n_past=at - begin)
 
 
 def _components(tables: Tables, events: Events) -> list[Components]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import FullConditionals, Observation
-from seqmodels.parameters import check_range
+from seqmodels.parameters import NotNegativeFloat, PositiveFloat, PositiveInt, refuse_wrong_arguments
 
 
 @dataclass(eq=False, repr=False)
@@ -38,21 +37,15 @@ class AutoregressiveGaussian(Observation):
     covariance ``A P Aᵀ + Σ``. An HMM computes both from what was observed before (``hmm.missing_past``).
     """
 
-    order: int = 1
+    order: PositiveInt = 1
     covariance_type: Literal["diag", "full"] = "full"
-    min_covariance: float = 1e-6
-    ridge: float = 1e-3
-    unit_root: float = 0.0
+    min_covariance: PositiveFloat = 1e-6
+    ridge: NotNegativeFloat = 1e-3
+    unit_root: NotNegativeFloat = 0.0
     emits = "vectors"
 
     def check(self, size: int) -> None:
-        if self.covariance_type not in ("diag", "full"):
-            raise ValueError(f"covariance_type is {self.covariance_type!r}; pass 'diag' or 'full'")
-        check_range(self, "order", 1, math.inf)
-        check_range(self, "min_covariance", 0, math.inf, may_be_low=False)
-        check_range(self, "ridge", 0, math.inf)
-        if not 0 <= self.unit_root < float("inf"):
-            raise ValueError(f"unit_root is {self.unit_root}; pass a finite number, 0 or more")
+        refuse_wrong_arguments(self)
 
     @property
     def n_past(self) -> int:

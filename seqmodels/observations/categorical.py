@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from seqmodels.observations.base import Observation
-from seqmodels.parameters import check_range
+from seqmodels.parameters import NotNegativeFloat, refuse_wrong_arguments
 
 
 @dataclass(eq=False, repr=False)
@@ -24,11 +23,11 @@ class Categorical(Observation):
             ``1 + pseudocount``), so that a symbol unseen in training is not impossible; networks do not need it.
     """
 
-    pseudocount: float = 0.0
+    pseudocount: NotNegativeFloat = 0.0
     emits = "symbols"
 
     def check(self, size: int) -> None:
-        check_range(self, "pseudocount", 0, math.inf)
+        refuse_wrong_arguments(self)
 
     def is_valid(self, table: Tensor, size: int) -> Tensor:
         return table.logsumexp(-1, keepdim=True).isfinite()  # so none is NaN or inf; -inf is a true zero

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from seqmodels.measure import Values
 from seqmodels.observations.base import Observation
+from seqmodels.parameters import PositiveInt, refuse_wrong_arguments
 from seqmodels.randomness import Dropout
 
 
@@ -54,7 +55,7 @@ class Chords(Observation):
     autoregressive distribution estimator*; Boulanger-Lewandowski et al. (2012) for its use after a recurrent network.
     """
 
-    n_hidden: int = 128
+    n_hidden: PositiveInt = 128
     order: Literal["descending", "ascending"] = "descending"
     dropout: float = 0.0
     emits = "vectors"
@@ -65,10 +66,7 @@ class Chords(Observation):
         return (bits,) * size
 
     def check(self, size: int) -> None:
-        if self.n_hidden < 1:
-            raise ValueError(f"n_hidden is {self.n_hidden}; pass at least 1")
-        if self.order not in ("descending", "ascending"):
-            raise ValueError(f"order is {self.order!r}; pass 'descending' or 'ascending'")
+        refuse_wrong_arguments(self)
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")
 

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from seqmodels.measure import Values
 from seqmodels.observations.base import FullConditionals, Observation, full_conditionals_of_independent
+from seqmodels.parameters import NotNegativeFloat, refuse_wrong_arguments
 
 
 class ExponentialFamily(Observation, ABC):
@@ -27,7 +28,7 @@ class ExponentialFamily(Observation, ABC):
     To add one, define ``kind``, ``parameter_name`` and the methods below; EM needs nothing else.
     """
 
-    pseudocount: float
+    pseudocount: NotNegativeFloat
     mean: float | list[float]
     emits = "vectors"
     kind: ClassVar[Values]
@@ -66,8 +67,7 @@ class ExponentialFamily(Observation, ABC):
         return (self.kind,) * size
 
     def check(self, size: int) -> None:
-        if not 0 <= self.pseudocount < np.inf:
-            raise ValueError(f"pseudocount is {self.pseudocount}; pass a number, 0 or more")
+        refuse_wrong_arguments(self)
         means = np.asarray(self.mean, dtype=np.float64)
         if means.shape not in ((), (size,)):
             raise ValueError(
@@ -120,7 +120,7 @@ class Bernoulli(ExponentialFamily):
     NaN marks a missing bit, which is summed out. In raw units: ``probabilities_ (K, D)``.
     """
 
-    pseudocount: float = 0.0
+    pseudocount: NotNegativeFloat = 0.0
     mean: float | list[float] = 0.5
     kind = "bits"
     parameter_name = "probabilities_"
@@ -174,7 +174,7 @@ class Poisson(ExponentialFamily):
     Zucchini, MacDonald and Langrock (2016), *Hidden Markov models for time series*.
     """
 
-    pseudocount: float = 0.0
+    pseudocount: NotNegativeFloat = 0.0
     mean: float | list[float] = 1.0
     kind = "counts"
     parameter_name = "rates_"

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +18,7 @@ from seqmodels.observations.base import (
     full_conditionals_of_mixture,
 )
 from seqmodels.observations.gaussian import CovarianceType, ShapeType
-from seqmodels.parameters import Configurable, check_range
+from seqmodels.parameters import Configurable, PositiveFloat, PositiveInt, refuse_wrong_arguments
 
 SHAPE_TYPES: dict[str, ShapeType] = {
     "diag": "diag",
@@ -86,17 +85,16 @@ class GaussianMixture(Observation):
     algorithm for mixtures of factor analyzers*.
     """
 
-    n_components: int = 4
+    n_components: PositiveInt = 4
     covariance_type: CovarianceType = "diag"
-    min_covariance: float = 1e-4
+    min_covariance: PositiveFloat = 1e-4
     prior: PseudoFrames | None = None
-    rank: int = 1
+    rank: PositiveInt = 1
     background: float = 0.0
     emits = "vectors"
 
     def check(self, size: int) -> None:
-        check_range(self, "n_components", 1, np.inf)
-        check_range(self, "min_covariance", 0, np.inf, may_be_low=False)
+        refuse_wrong_arguments(self)
         if not 0 <= self.background < 1:
             raise ValueError(f"background is {self.background}; pass a weight of 0 or more, and below 1")
         if self.background and self.covariance_type == "tied":
@@ -104,7 +102,7 @@ class GaussianMixture(Observation):
                 "covariance_type='tied' is one covariance for all components, and a background has another; pass "
                 "background=0, or another covariance_type"
             )
-        if self.covariance_type == "lowrank" and not 1 <= self.rank <= size:
+        if self.covariance_type == "lowrank" and self.rank > size:
             raise ValueError(f"rank is {self.rank}; pass at least 1, and at most {size}, the number of features")
 
     @property

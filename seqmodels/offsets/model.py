@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -30,6 +30,7 @@ from seqmodels.offsets.training import (
     thinned_out,
     with_draws,
 )
+from seqmodels.parameters import NotNegative, PositiveFloat, checked
 from seqmodels.preparation import Example
 from seqmodels.sequences import Kind
 from seqmodels.wrapped import WrappedModel
@@ -131,7 +132,8 @@ class LatentOffset(WrappedModel):
         scale = self.encoding_.affine()[1]
         return np.asarray(self.prior_.within * scale[:, None] * scale)
 
-    def enrol(self, X: Any, y: Any = None, *, steps: int = 0, lr: float = 1e-3) -> Self:
+    @checked
+    def enrol(self, X: Any, y: Any = None, *, steps: NotNegative = 0, lr: PositiveFloat = 1e-3) -> Self:
         """The model of this speaker: a fitted model whose prior is the posterior given these sequences.
 
         They are not scored. All are taken to be of one speaker, whatever clusters they name: the offset of recording i
@@ -152,7 +154,7 @@ class LatentOffset(WrappedModel):
         if steps and not isinstance(self.model_, NeuralModel):
             raise ValueError(f"steps is {steps}, but {type(self.model_).__name__} is no network; leave it at 0")
         enrolled = copy.copy(self)
-        if not isinstance(X, np.ndarray) and not len(X):
+        if isinstance(X, Sized) and not isinstance(X, np.ndarray) and not len(X):
             return enrolled
         examples = [replace(e, cluster=0) for e in self._setting().examples(checked_data(self, X, y).without_past())]
         start = np.tile(self.prior_.mean, (len(examples), 1))
@@ -299,6 +301,7 @@ class LatentOffset(WrappedModel):
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         return log_prob_steps(self.cursor(), examples, has_end=self.length_ == "stop")
 
+    @checked
     def cursor(self, n_steps: int | None = None) -> OffsetCursor:
         self._setting()
         device, prior = self._device(), self.prior_

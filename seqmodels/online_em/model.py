@@ -24,6 +24,7 @@ from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.observations import Observation
 from seqmodels.online_em.cursor import OnlineCursor
 from seqmodels.online_em.segments import LearningState, OnlineRule
+from seqmodels.parameters import checked
 from seqmodels.precision import DTYPES
 from seqmodels.preparation import Example
 from seqmodels.wrapped import WrappedModel
@@ -219,6 +220,7 @@ class OnlineEM(WrappedModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
+    @checked
     def cursor(self, n_steps: int | None = None) -> Cursor:
         self._check_tuned()
         hmm = self._hmm()

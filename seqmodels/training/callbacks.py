@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from seqmodels.parameters import Configurable
+from seqmodels.parameters import Configurable, refuse_wrong_arguments
 
 Callback = Callable[[dict[str, float]], None]
 
@@ -23,6 +23,7 @@ class TensorBoard(Configurable):
     folder: str
 
     def __call__(self, row: dict[str, float]) -> None:
+        refuse_wrong_arguments(self)
         writer = self._writer()
         for name, value in row.items():
             if name != "step" and not math.isnan(value):

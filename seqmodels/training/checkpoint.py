@@ -146,6 +146,12 @@ def check_checkpoint_arguments(model: Resumable) -> None:
         raise ValueError(
             "resume_from is 'auto', which goes on from checkpoint, but that is None; pass checkpoint='run.ckpt'"
         )
+    folder = os.path.dirname(model.checkpoint or "")
+    if folder and distributed.is_rank_zero() and not os.path.isdir(folder):
+        raise FileNotFoundError(f"checkpoint is {model.checkpoint}, but there is no folder {folder}; make it first")
+    source = None if model.resume_from == "auto" else model.resume_from
+    if source is not None and distributed.is_rank_zero() and not os.path.exists(source):
+        raise FileNotFoundError(f"resume_from is {source}, but there is no such file; pass a checkpoint")
     if not model.checkpoint_seconds >= 0:
         raise ValueError(
             f"checkpoint_seconds is {model.checkpoint_seconds!r}; pass a number of seconds, 0 for a checkpoint after "

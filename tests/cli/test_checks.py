@@ -91,6 +91,19 @@ BAD = [
     ),
     (f"{FIT} --set n_states=-1", "n_states is -1; pass at least 1"),
     ("fit ngram none.txt --set order=-1", "order is -1; pass at least 1"),
+    *(
+        (f"fit lstm none.txt --set {setting}", said)
+        for setting, said in (
+            ("lr=nan", "lr of LSTM is nan"),
+            ("lr=inf", "lr is inf"),
+            ("device=x", "device is 'x'; pass 'auto'"),
+            ("dtype=x", "dtype is 'x'; pass one of"),
+            ("observation__n_components=0", "n_components of GaussianMixture is 0"),
+            ("observation__rank=-1", "rank of GaussianMixture is -1"),
+            ("checkpoint=none/run.ckpt", "there is no folder none"),
+            ("resume_from=run.ckpt", "resume_from is run.ckpt, but there is no such file"),
+        )
+    ),
     (f"{CLASSIFY} --set n_states=0", "n_states is 0; pass at least 1"),
     (f"{FIT} --set n_states={LONG}", "--set n_states has a value of 5,000 characters"),
     (f"{FIT} --set n_states={'[' * 2000}", "--set n_states has a value of 2,000 characters"),

@@ -59,5 +59,5 @@ def test_draws_refuse_what_makes_no_sense() -> None:
         hmm_draws(5, 0, n_symbols=3)
     with pytest.raises(ValueError, match="stay is 2"):
         hmm_draws(5, 10, n_symbols=3, stay=2)
-    with pytest.raises(ValueError, match="'diag' or 'full'"):
+    with pytest.raises(ValueError, match='"diag" or "full"'):
         hmm_draws(5, 10, n_features=3, covariance_type="tied")  # type: ignore[arg-type]

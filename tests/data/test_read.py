@@ -160,7 +160,7 @@ def test_refusals(tmp_path: Path) -> None:
         read(text, by="subject")
     with pytest.raises(ValueError, match="is text, which cannot be read as vectors"):
         read(text, kind="vectors")
-    with pytest.raises(ValueError, match="kind is 'words'; pass one of 'vectors', 'text', 'symbols'"):
+    with pytest.raises(ValueError, match='kind is \'words\'; pass "vectors", "text", "symbols" or none'):
         read(text, kind="words")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="folders is 'names'"):
         read(tmp_path, folders="names")  # type: ignore[arg-type]

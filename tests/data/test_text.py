@@ -70,7 +70,7 @@ def test_nothing_to_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "blank.txt").write_text("\n \n")
     with pytest.raises(ValueError, match="only blank text"):
         text(tmp_path)
-    with pytest.raises(ValueError, match="'paragraph'"):
+    with pytest.raises(ValueError, match='"line" or "paragraph"'):
         text(tmp_path, by="word")  # type: ignore[arg-type]
 
 

@@ -38,7 +38,7 @@ def test_frames_are_in_deviations_of_the_whole_sequence():
     [
         ({"x": "a text"}, "x is text; an image is of vectors"),
         ({"x": [X, X]}, "x holds 2 sequences"),
-        ({"x": X, "features": "abcd"}, "features is 'abcd', but x has 4"),
+        ({"x": X, "features": "abcd"}, "features is 'abcd'; pass a list of words"),
         ({"x": X, "time": np.arange(3)}, "time has shape (3,)"),
         ({"x": X, "steps": slice(60, 70)}, "leaves none of the 50 steps"),
     ],

@@ -236,7 +236,7 @@ def test_matplotlibs_settings_stay_as_they_are():
         ({"x": sm.Sequences([X, X])}, "x holds 2 sequences"),
         ({"x": X[:, :1]}, "1 features"),
         ({"x": X, "features": ["a"]}, "features is ['a'], but the model has 2 features"),
-        ({"x": X, "state_names": "abc"}, "state_names is 'abc', but the model has 3 states"),
+        ({"x": X, "state_names": "abc"}, "state_names is 'abc'; pass a list of words"),
         ({"x": X, "time": np.arange(9)}, "time has shape (9,), but the sequence has 120 steps"),
         ({"x": X, "time": [1, *range(119)]}, "time falls at step 1: 0 comes after 1"),
         ({"x": X, "time": [np.nan] * 120}, "time falls at step 1: nan comes after nan"),

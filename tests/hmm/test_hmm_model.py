@@ -169,7 +169,7 @@ ONE_D: dict[str, Any] = {"means": [[0.0], [3.0]], "covariances": [[1.0], [2.0]]}
         ({"means": [[0.0], [np.nan]]}, "finite"),
         ({"means": [[0.0], [1.0], [2.0]]}, r"means have shape \(3, 1, 1\)"),
         ({"covariances": [[1.0], [0.0]]}, "positive definite"),
-        ({"covariance_type": "round"}, "one of 'diag', 'spherical', 'full', 'tied'"),
+        ({"covariance_type": "round"}, 'pass "diag", "spherical", "full" or "tied"'),
         ({"weights": [[0.5, 0.4]] * 2}, "weights .*sum to one"),
         ({"covariances": [[[1.0]], [[-1.0]]], "covariance_type": "full"}, "positive definite"),
         ({"observation": GaussianMixture(2)}, "observation is GaussianMixture"),

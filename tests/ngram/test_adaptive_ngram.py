@@ -113,6 +113,15 @@ def test_it_learns_within_a_sequence_and_forgets_at_its_end() -> None:
     assert (model.memory_, model.context_, static.memory_, static.context_) == ("adaptive", None, "static", 3)
 
 
+def test_weights_of_few_sequences_are_learned_on_tails_given_what_came_before() -> None:
+    x = np.arange(3000) % 60  # each symbol comes 45 times before the last tenth, and 5 times in it
+    model = sm.NGram(2, adaptive=True, encoding=sm.Symbols(60), length="given").fit([x])
+    prior = Interpolation.before_learning(2).weights[1]
+    has_learned = (np.abs(model.interpolation_.weights[1] - prior).max(-1) > 1e-3).any(0)  # by class of what was read
+    sizes = np.searchsorted(SIZE_EDGES, [5, 45, 50], side="right")
+    assert [bool(has_learned[1 + 3 * k]) for k in sizes] == [False, True, True]
+
+
 def test_what_was_fitted_static_is_not_made_adaptive_by_a_setting() -> None:
     model = sm.NGram(2).fit(X)
     with pytest.raises(ValueError, match="fitted with adaptive=False; fit it anew"):

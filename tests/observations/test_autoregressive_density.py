@@ -138,5 +138,5 @@ def test_a_unit_root_keeps_the_level_of_a_walk() -> None:
     far = np.full((5, 1), 200.0)  # a level that was not in the training data
     assert fixed.forecast([far], 20).frame["mean"].iloc[-1] == pytest.approx(200, abs=5)
     assert free.forecast([far], 20).frame["mean"].iloc[-1] < 190
-    with pytest.raises(ValueError, match="unit_root is -1"):
+    with pytest.raises(ValueError, match="unit_root of AutoregressiveGaussian is -1"):
         sm.HMM(1, observation=AutoregressiveGaussian(unit_root=-1.0)).fit(walk)

@@ -141,8 +141,8 @@ def test_hmms_refuse_it_and_missing_notes_are_refused() -> None:
 @pytest.mark.parametrize(
     ("chords", "message"),
     [
-        (Chords(0), "n_hidden is 0; pass at least 1"),
-        (Chords(order="random"), "order is 'random'; pass 'descending' or 'ascending'"),  # type: ignore[arg-type]
+        (Chords(0), "n_hidden is 0; pass an integer from 1 on"),
+        (Chords(order="random"), 'order is \'random\'; pass "descending" or "ascending"'),  # type: ignore[arg-type]
         (Chords(dropout=1.0), "dropout is 1.0; pass a fraction from 0 up to 1"),
     ],
 )

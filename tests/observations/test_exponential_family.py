@@ -98,7 +98,7 @@ def test_networks_start_at_the_mean() -> None:
 @pytest.mark.parametrize(
     ("family", "message"),
     [
-        (Bernoulli(-1.0), "pseudocount is -1.0; pass a number, 0 or more"),
+        (Bernoulli(-1.0), "pseudocount is -1.0; pass a number from 0 on"),
         (Poisson(np.nan), "pseudocount is nan"),
         (Bernoulli(mean=1.0), "mean is 1.0; pass numbers above 0 and below 1.0"),
         (Poisson(mean=0.0), "mean is 0.0; pass numbers above 0 and below inf"),

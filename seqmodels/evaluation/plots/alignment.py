@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.parameters import PositiveFloat, checked
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -14,13 +16,14 @@ CELL_SIZE = 0.24  # inches
 MAX_LABELS = 48  # steps of a side; more are numbered instead of named
 
 
+@checked
 def plot_alignment(
     weights: np.ndarray,
     x: Sequence[Any] | None = None,
     y: Sequence[Any] | None = None,
     *,
     title: str = "",
-    full: float = 1.0,
+    full: PositiveFloat = 1.0,
     ax: Axes | None = None,
 ) -> Axes:
     """The weight of each source step (columns) for each target step (rows), white at 0.

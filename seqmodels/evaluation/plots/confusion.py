@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.parameters import checked
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -14,6 +16,7 @@ CELL_SIZE = 0.42  # inches
 MAX_NUMBERED = 24  # labels; of more the counts are not written into the cells
 
 
+@checked
 def plot_confusion(
     labels: Sequence[Any],
     predicted: Sequence[Any],

@@ -18,6 +18,7 @@ from seqmodels.hmm.corpus import validation_score
 from seqmodels.hmm.learning.em import StopRule
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, Observation
+from seqmodels.parameters import checked
 from seqmodels.precision import DTYPES
 from seqmodels.preparation import Data, Example
 from seqmodels.sequences import Kind
@@ -214,6 +215,7 @@ class AlignmentHMM(SequenceModel):
 
     # -- one step at a time --------------------------------------------------------------------------------
 
+    @checked
     def cursor(self, n_steps: int | None = None) -> AlignmentCursor:
         self._setting()
         model = self.model_

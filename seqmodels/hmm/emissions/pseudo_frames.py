@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqmodels.array_checks import numbers_of
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 
 
@@ -69,12 +70,14 @@ def pseudo_frame_log_density(
 def check_pseudo_frames(prior: PseudoFrames) -> None:
     """Raise ``ValueError`` for counts below zero and covariances that are not positive."""
     for name, count in (("count", prior.count), ("mean_count", prior.mean_count)):
-        if count is not None and not bool((torch.as_tensor(count) >= 0).all()):
+        is_given = name == "count" or count is not None
+        if is_given and not (numbers_of(f"{name} of the pseudo-frames", count) >= 0).all():
             raise ValueError(f"{name} of the pseudo-frames is {count}; pass 0 or more")
+    numbers_of("mean of the pseudo-frames", prior.mean)
     if isinstance(prior.covariance, str):
         if prior.covariance != "auto":
             raise ValueError(f"covariance of the pseudo-frames is {prior.covariance!r}; pass variances, or 'auto'")
-    elif not bool((torch.as_tensor(prior.covariance) > 0).all()):
+    elif not (numbers_of("covariance of the pseudo-frames", prior.covariance) > 0).all():
         raise ValueError(f"covariance of the pseudo-frames is {prior.covariance}; pass variances above 0")
 
 

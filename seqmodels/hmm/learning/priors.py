@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.array_checks import numbers_of
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.parameters import Configurable
 
@@ -44,7 +45,7 @@ class Pseudocounts(Configurable):
         """Raise ``ValueError`` for counts below zero and shapes that do not fit K states."""
         k = n_states
         for name, shape in {"initial": (k,), "transition": (k, k), "sticky": (k,), "final": (k,)}.items():
-            values = np.asarray(getattr(self, name), dtype=np.float64)
+            values = numbers_of(f"{name} of the pseudocounts", getattr(self, name))
             if values.shape not in ((), shape):
                 raise ValueError(f"{name} of the pseudocounts has shape {values.shape}; pass a number or {shape}")
             if not (np.isfinite(values).all() and (values >= 0).all()):

@@ -14,6 +14,7 @@ from seqmodels.neural.huggingface.gpt2 import from_gpt2, to_gpt2
 from seqmodels.neural.huggingface.t5 import from_t5, to_t5
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.transformer.models import Transformer, TransformerSeq2Seq
+from seqmodels.parameters import checked
 from seqmodels.randomness import InitialDraws
 
 
@@ -27,6 +28,7 @@ class Published(Protocol):
         ...
 
 
+@checked
 def from_huggingface(
     model: Published, *, start: int | None = None, special_symbols: SpecialSymbols = ENGLISH_VOCABULARY
 ) -> Transformer | MaskedTransformer | TransformerSeq2Seq:
@@ -59,6 +61,7 @@ def from_huggingface(
     raise ValueError(f"model_type is {config.model_type!r}; pass a model of type 'gpt2', 'bert' or 't5'")
 
 
+@checked
 def to_huggingface(model: Transformer | MaskedTransformer | TransformerSeq2Seq) -> Any:
     """A ``GPT2LMHeadModel``, ``BertForMaskedLM`` or ``T5ForConditionalGeneration`` of the package ``transformers``.
 

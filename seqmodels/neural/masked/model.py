@@ -32,7 +32,7 @@ from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.stack import TransformerStack
 from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import Categorical, Observation
-from seqmodels.parameters import refuse_wrong_arguments, undone_on_failure
+from seqmodels.parameters import Seed, checked, refuse_wrong_arguments, undone_on_failure
 from seqmodels.precision import DTYPES, check_device, check_device_is_here
 from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
 from seqmodels.randomness import InitialDraws, training_draws
@@ -132,9 +132,9 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
             )
         encoding = default_encoding(data.X.kind) if self.encoding == "auto" else self.encoding
         setting = Setting.learn(part, encoding, Categorical(), "given")
-        for checked in (data, held_out):
-            if checked is not None:
-                setting.check(checked, missing_is_summed_out=False)
+        for each in (data, held_out):
+            if each is not None:
+                setting.check(each, missing_is_summed_out=False)
         began = time.perf_counter()
         with undone_on_failure(self):
             with interruption.interruptible() as interrupted:
@@ -196,6 +196,7 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
         """Number of free parameters."""
         return sum(p.numel() for p in self.module_.parameters())
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it.
 
@@ -233,7 +234,8 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
 
     # -- what it says of sequences -------------------------------------------------------------------------
 
-    def pseudo_log_prob(self, X: Any, *, n_samples: int | None = None, random_state: int | None = None) -> np.ndarray:
+    @checked
+    def pseudo_log_prob(self, X: Any, *, n_samples: int | None = None, random_state: Seed | None = None) -> np.ndarray:
         """``(n,)`` pseudo-log-likelihoods ``Σ_t log p(x_t | x_\\t)`` in nats (Salazar et al. 2020).
 
         One forward pass a symbol. In a sequence longer than ``max_length`` each symbol is predicted from a window of
@@ -254,7 +256,8 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
         steps = conditional_log_probs(self._evaluation_module(), values, positions, self.max_length)
         return np.array([len(v) * s.mean() for v, s in zip(values, steps, strict=True)])
 
-    def pseudo_score(self, X: Any, *, n_samples: int | None = None, random_state: int | None = None) -> float:
+    @checked
+    def pseudo_score(self, X: Any, *, n_samples: int | None = None, random_state: Seed | None = None) -> float:
         """Pseudo-log-likelihood per byte of text or per symbol, nats: ``Σ pseudo_log_prob / Σ units``.
 
         Arguments as of ``pseudo_log_prob``.
@@ -263,6 +266,7 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
         pseudo_log_prob = self.pseudo_log_prob(sequences, n_samples=n_samples, random_state=random_state).sum()
         return float(pseudo_log_prob / sequences.n_units.sum())
 
+    @checked
     def encode(self, X: Any, *, layer: int = -1, pooled: bool = False) -> Any:
         """Hidden states of the symbols: a list of ``(S, d_model)`` arrays, S encoded steps.
 

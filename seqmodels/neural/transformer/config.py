@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from seqmodels.neural.transformer.layers import NORM_EPSILON, Activation, NormPlacement, NormType, default_width
 from seqmodels.neural.transformer.positions import PositionKind
+from seqmodels.parameters import checked
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -84,6 +85,7 @@ class TransformerConfig:
         """Width of the hidden layer of the feed-forward: ``d_feedforward``, resolved."""
         return default_width(self.d_model, self.activation) if self.d_feedforward is None else self.d_feedforward
 
+    @checked
     def check_architecture(self, max_length: int | None = None) -> None:
         """Raise ``ValueError`` for values that cannot be, or not with sequences of at most ``max_length``."""
         _check_choice("norm", self.norm, NormPlacement)
