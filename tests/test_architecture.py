@@ -172,6 +172,7 @@ ORDER = {
         "topology",
         "from_parameters",
         "emissions",
+        "gap_filter",
         "missing_past",
         "corpus",
         "cursor",

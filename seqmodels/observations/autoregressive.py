@@ -75,6 +75,12 @@ class AutoregressiveGaussian(Observation):
         intercept, shape, first_mean, first_shape = rest
         return coefficients.unflatten(-1, (size, size * self.order)), intercept, shape, first_mean, first_shape
 
+    def regression(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """As ``unpack``, with covariances ``(..., D, D)`` in the place of shapes."""
+        coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
+        covariance, first_covariance = self._covariance(shape, size), self._covariance(first_shape, size)
+        return coefficients, intercept, covariance, first_mean, first_covariance
+
     def pack(self, coefficients: Tensor, *rest: Tensor) -> Tensor:
         """The inverse of ``unpack``."""
         return torch.cat([coefficients.flatten(-2), *rest], dim=-1)
