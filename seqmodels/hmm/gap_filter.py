@@ -152,8 +152,8 @@ class Gaps:
 
     def _rows(self, n_values: list[int]) -> Tensor:
         """The row of each of the values that rows of each step have so many of."""
-        n_rows = torch.tensor([step.rows.stop - step.rows.start for step in self.steps])
-        of_each = torch.tensor(n_values).repeat_interleave(n_rows)
+        n_rows = torch.tensor([len(step.places) for step in self.steps], dtype=torch.int64)
+        of_each = torch.tensor(n_values, dtype=torch.int64).repeat_interleave(n_rows)
         return torch.arange(len(self.values)).repeat_interleave(of_each)
 
 

@@ -35,9 +35,8 @@ MAX_FRAMES = 100_000  # that it is fitted to
 class Beliefs:
     """Where a sequence's past has missing values: ``steps (m,)``, and what is known there, ``past (m, p + p²D, D)``.
 
-    ``past`` is as ``AutoregressiveGaussian`` takes it, float64 on the CPU; of ``PastFilter.smoothed`` it has further
-    rows, what is known of past and frame given the whole sequence. Steps are in order, the last perhaps the one after
-    the sequence.
+    ``past`` is as ``AutoregressiveGaussian`` takes it, float64 on the CPU. Steps are in order, the last perhaps the one
+    after the sequence.
     """
 
     steps: np.ndarray
@@ -80,19 +79,6 @@ class PastFilter:
         gaps = Gaps.of(sequences, self.observation.order)
         past = self._wide_past(filtered(gaps, self.observation, self.row))
         return _by_sequence(len(sequences), gaps, past, ~gaps.is_first)
-
-    @torch.no_grad()
-    def smoothed(self, sequences: Sequence[np.ndarray]) -> list[Beliefs | None]:
-        """As ``beliefs``, with the ``smoothed_joint`` of the observation: what EM of one state needs.
-
-        It is of no use before the first p frames are over, whose Gaussian does not depend on the past.
-        """
-        gaps = Gaps.of(sequences, self.observation.order)
-        found = filtered(gaps, self.observation, self.row)
-        mean, covariance = gaps.dense(found.smoothed(), gaps.width)
-        size = gaps.is_observed.shape[1]
-        rows = torch.cat([mean, covariance.flatten(1)], 1).unflatten(1, (-1, size))
-        return _by_sequence(len(sequences), gaps, torch.cat([self._wide_past(found), rows], 1), ~gaps.is_to_come)
 
     def _wide_past(self, found: FilteredGaps) -> Tensor:
         """``(R, p + p²D, D)`` of all rows of the gaps."""
@@ -158,14 +144,12 @@ def has_missing(sequences: Sequence[np.ndarray]) -> bool:
 
 
 def with_beliefs(past: Tensor, parts: Sequence[tuple[Beliefs | None, int, int]]) -> Tensor:
-    """``past (N, p, D)`` of some steps, with what is known of missing values: ``(N, p + p²D, D)`` float64, or with
-    further rows where it was smoothed.
+    """``past (N, p, D)`` of some steps, with what is known of missing values: ``(N, p + p²D, D)`` float64.
 
     ``parts``: of each run of steps in turn the beliefs of its sequence, its first step and the one after its last.
     """
     n, p, size = past.shape
-    n_rows = max((b.past.shape[1] for b, *_ in parts if b is not None), default=p + p * p * size)
-    wide = torch.zeros(n, n_rows, size, dtype=torch.float64)
+    wide = torch.zeros(n, p + p * p * size, size, dtype=torch.float64)
     wide[:, :p] = past
     row = 0
     for beliefs, first, stop in parts:

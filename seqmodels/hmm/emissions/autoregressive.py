@@ -190,7 +190,8 @@ class AutoregressiveEmission(Emission):
     def _expected_statistics(self, table: Tensor, x: Tensor, past: Tensor, gamma: Tensor) -> Tensor:
         """``(K, F)``: expected quadratic features of ``(past, x)``, given the past and what x has of values.
 
-        Of one state, whose past has them: given the whole sequence.
+        Of their Gaussian in a state, ``gaussian.given_last(*observation.joint(...), x)``, only sums over frames are
+        formed: that of the past's covariance is most of it, and what x says of it are products of D by pD.
         """
         history, spread = self.observation.split_past(past.double())
         if spread is None:
@@ -198,15 +199,36 @@ class AutoregressiveEmission(Emission):
         has_past = ~torch.isnan(history).any(1)
         history, spread, x = history[has_past], spread[has_past], x[has_past].double()
         weights = gamma[has_past].double().T  # (K, n)
-        smoothed = self.observation.smoothed_joint(past[has_past].double())
-        if smoothed is None:
-            mean, covariance = self.observation.joint(table.unsqueeze(1), history, spread)  # (K, n, pD + D)
-            mean, covariance = gaussian.given_last(mean, covariance, x.expand(len(table), -1, -1))
-        else:
-            mean, covariance = (moment.unsqueeze(0) for moment in smoothed)
-        weighted = weights.unsqueeze(-1) * mean
-        products = weighted.mT @ mean + torch.einsum("kn,knij->kij", weights, covariance)
+        matrix, intercept, noise, *_ = self.observation.regression(table.double(), self.size)
+        observed = ~torch.isnan(x)
+        across = spread @ matrix.mT.unsqueeze(1)  # (K, n, pD, D)
+        covariance = matrix.unsqueeze(1) @ across + noise.unsqueeze(1)  # (K, n, D, D)
+        mean = intercept.unsqueeze(1) + history @ matrix.mT  # (K, n, D)
+        together = observed.unsqueeze(-1) & observed.unsqueeze(-2)
+        factor = torch.linalg.cholesky(torch.where(together, covariance, torch.eye(self.size).to(covariance)))
+        deviation = torch.where(observed, x - mean, 0.0).unsqueeze(-1)
+        with_x = torch.cat([across, covariance], 2).masked_fill(~observed.unsqueeze(1), 0.0)  # (K, n, pD + D, D)
+        solved = torch.linalg.solve_triangular(factor, torch.cat([with_x.mT, deviation], 3), upper=False)
+        gain, white = solved[..., :-1], solved[..., -1:]
+        joint = torch.cat([history.expand(len(table), -1, -1), mean], 2) + (gain.mT @ white).squeeze(-1)
+        q = self.n_regressors
+        joint[..., q:] = torch.where(observed, x, joint[..., q:])
+        # What is known has covariances of exactly zero.
+        gain[..., q:] = gain[..., q:].masked_fill(observed.unsqueeze(1), 0.0)
+        across = across.masked_fill(observed.unsqueeze(1), 0.0)
+        covariance = covariance.masked_fill(observed.unsqueeze(1) | observed.unsqueeze(2), 0.0)
+        of_past = (weights @ spread.flatten(1)).view(-1, q, q)
+        of_both = (weights.unsqueeze(1) @ across.flatten(2)).view(-1, q, self.size)
+        of_x = (weights.unsqueeze(1) @ covariance.flatten(2)).view(-1, self.size, self.size)
+        products = torch.cat([torch.cat([of_past, of_both], 2), torch.cat([of_both.mT, of_x], 2)], 1)
+        weighted = weights.unsqueeze(-1) * joint
+        products = products + weighted.mT @ joint
+        products = products - (weights[..., None, None] * gain).flatten(1, 2).mT @ gain.flatten(1, 2)
         return quadratic.sums_of_moments(products, weighted.sum(1), weights.sum(1))
+
+    def log_prob_of_sums(self, table: Tensor, sums: Tensor) -> Tensor:
+        """``(K,)``: log-densities of complete frames after the first p, by their ``statistics (K, F)``, summed."""
+        return (self._coefficients(table) * sums).sum(1)
 
     def _whitening(self, table: Tensor) -> tuple[Tensor, Tensor]:
         """log N(x; A past + c, Σ) = const - ½ ‖Lᵀ (I, -A, -c) (x, past, 1)‖², with ``Σ⁻¹ = L Lᵀ``: the matrices
