@@ -3,8 +3,11 @@
 Once p complete frames have passed all of the past is known. A *gap* is what lies between: from a frame with a missing
 value to the first frame whose past is known again. There the filter holds mean and covariance of the missing values
 among the last p frames and of nothing else, however far the autoregression looks back (Durbin and Koopman 2012, *Time
-series analysis by state space methods*, chapter 4). Gaps are filtered side by side: the k-th step has the k-th frames
-of all that have so many.
+series analysis by state space methods*, chapter 4).
+
+No value is added to them by complete frames. A *run* is some of these and the frame with missing values, if there is
+one, that ends it; its frames are one regression on the same values, so that one factor of their covariance has what is
+known after each of them. Gaps are filtered side by side, run by run.
 
 Which values are missing depends on the data alone (``Gaps``), what is known of them on the regression (``filtered``).
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -23,31 +26,36 @@ from torch import Tensor
 
 from seqmodels.observations import AutoregressiveGaussian
 
+VALUES_IN_RUN = 64  # whose covariance is factored at once, at most, unless a frame has more
+
 
 class Step(NamedTuple):
-    """The k-th frames of n gaps, of whose past up to m values are missing, and of themselves up to u.
+    """The k-th runs of n gaps, of up to l frames, of whose past m values are missing and u of their last frame.
+
+    ``(p + 1) D``, a place that no value has, stands for those that a run does not have.
 
     Attributes:
-        rows: which rows of ``Gaps`` they are.
-        places: ``(n, m + u)`` which of the ``(p + 1) D`` values of past and frame are missing, in order, first the m of
-            the past; ``(p + 1) D`` stands for none, where a gap has fewer.
-        regressors: ``(n, m)`` those of the past, none of the first p frames, which do not depend on it.
-        frame: ``(n, u, D)`` float64, 1 in row i at the i-th missing feature of the frame; None: frames are complete.
-        kept: ``(n', m')`` which of the m + u are missing of the past of the n' gaps' next frame; None: the first m'.
+        rows: ``(n, l)`` which rows of ``Gaps`` they are; R, no row, after the end of a run.
+        places: ``(n, l, m + u)`` where they stand among the ``(p + 1) D`` values of past and frame, first the m.
+        regressors: ``(n, l, m)`` the same, no place in the first p frames, which do not depend on their past.
+        is_observed: ``(n, l D)`` of the frames; None: all is.
+        missing: ``(n, u, l D)`` float64, 1 in row i at the i-th missing value of the last frame; None: u is 0.
+        kept: ``(n', m')`` which of the m + u are missing of the past of the n' gaps' next run; None: the first m'.
         is_kept: ``(n', m')`` float64, 0 where a gap has fewer; None: all have m'.
     """
 
-    rows: slice
+    rows: Tensor
     places: Tensor
     regressors: Tensor
-    frame: Tensor | None
+    is_observed: Tensor | None
+    missing: Tensor | None
     kept: Tensor | None
     is_kept: Tensor | None
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Gaussians of missing values: of each step means ``(n, m)`` and covariances ``(n, m, m)``, zero for none."""
+    """Gaussians of missing values, of each step: means ``(n, l, m)`` and covariances ``(n, l, m, m)``."""
 
     means: list[Tensor]
     covariances: list[Tensor]
@@ -55,7 +63,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Gaps:
-    """All gaps of some sequences, the longest first; their frames are rows, step by step.
+    """All gaps of some sequences; their frames are rows, gap after gap.
 
     A gap that does not end before its sequence has one frame more, the one to come, of which all is missing.
 
@@ -66,7 +74,7 @@ class Gaps:
         is_to_come: ``(R,)`` whether it is the one after the end of its sequence.
         is_early: ``(R,)`` whether it is one of the first p frames, which do not depend on the past.
         values: ``(R, (p + 1) D)`` float64, past and frame, zero where a value is missing or before the start.
-        is_observed: ``(R, D)`` of the frame.
+        n_features: D.
     """
 
     steps: list[Step]
@@ -76,32 +84,32 @@ class Gaps:
     is_to_come: np.ndarray
     is_early: Tensor
     values: Tensor
-    is_observed: Tensor
+    n_features: int
 
     @classmethod
     def of(cls, sequences: Sequence[np.ndarray], order: int) -> Gaps:
         """Those of encoded sequences ``(T, D)``, NaN where values are missing, for an autoregression of ``order`` p."""
-        bounds = [(stop - first, i, first) for i, x in enumerate(sequences) for first, stop in gaps_of(x, order)]
-        bounds.sort(reverse=True)
-        n_frames, which, first = np.array(bounds, dtype=np.int64).reshape(-1, 3).T
-        n_frames, size = n_frames + 1, sequences[0].shape[1]
-        sizes = [int((n_frames > k).sum()) for k in range(int(n_frames.max(initial=0)))]
-        frames = [_frames(sequences[i], t - order, t + n) for n, i, t in zip(n_frames, which, first, strict=True)]
+        bounds = [(i, first, stop + 1) for i, x in enumerate(sequences) for first, stop in gaps_of(x, order)]
+        which, first, stop = np.array(bounds, dtype=np.int64).reshape(-1, 3).T
+        n_frames, size = stop - first, sequences[0].shape[1]
+        frames = [_frames(sequences[i], a - order, b) for i, a, b in bounds]
         joined = np.concatenate([np.empty((0, size)), *frames])
-        gap, k = np.concatenate([np.arange(0), *map(np.arange, sizes)]), np.repeat(np.arange(len(sizes)), sizes)
-        time, start = first[gap] + k, (np.cumsum(n_frames + order) - n_frames - order)[gap] + k
-        places = np.arange(order + 1)
-        windows = joined[start[:, None] + places]  # (R, p + 1, D)
-        is_missing = np.isnan(windows) & (time[:, None] + places >= order)[:, :, None]
+        gap = np.repeat(np.arange(len(bounds)), n_frames)
+        row, lags = np.arange(len(gap)), np.arange(order + 1)
+        is_first = row == (np.cumsum(n_frames) - n_frames)[gap]
+        time = first[gap] + row - row[is_first][gap]
+        windows = joined[(row + gap * order)[:, None] + lags]  # (R, p + 1, D)
+        is_missing = np.isnan(windows) & (time[:, None] + lags >= order)[:, :, None]
+        width = (order + 1) * size
         return cls(
-            _steps(is_missing.reshape(len(k), (order + 1) * size), time < order, size, sizes),
+            _steps(is_missing.reshape(-1, width), is_first, time < order, size),
             which[gap],
             time,
-            k == 0,
+            is_first,
             time == np.array([len(x) for x in sequences])[which[gap]],
             torch.from_numpy(time < order),
-            torch.from_numpy(np.nan_to_num(windows).reshape(len(k), (order + 1) * size)),
-            torch.from_numpy(~is_missing[:, -1]),
+            torch.from_numpy(np.nan_to_num(windows).reshape(-1, width)),
+            size,
         )
 
     @property
@@ -111,50 +119,50 @@ class Gaps:
 
     def dense(self, moments: Moments, width: int) -> tuple[Tensor, Tensor]:
         """Means ``(R, width)`` and covariances ``(R, width, width)`` of the first values of past and frame."""
-        means = self._filled(moments)[:, :width]
-        covariances = means.new_zeros(len(means), width, width)
-        row, i, j = self._pairs(moments)
-        is_some = (i < width) & (j < width)
-        covariances[row[is_some], i[is_some], j[is_some]] = _flat(moments.covariances)[is_some]
-        return means, covariances
+        covariances = self.values.new_zeros(len(self.values), width, width)
+        row, i, j = self._pairs([mean.shape[2] for mean in moments.means])
+        is_value = (row < len(self.values)) & (i < width) & (j < width)
+        covariances[row[is_value], i[is_value], j[is_value]] = _joined(moments.covariances)[is_value]
+        return self._filled(moments)[:, :width], covariances
 
-    def sums(self, moments: Moments, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """``Σ E[w wᵀ]``, ``Σ E[w]`` and ``Σ 1`` of past and frame w, over rows of ``weights (R,)``.
+    def sums(self, joint: Moments) -> tuple[Tensor, Tensor, Tensor]:
+        """``Σ E[w wᵀ]``, ``Σ E[w]`` and ``Σ 1`` of past and frame w, of which ``joint`` has all missing values.
 
         Frames that do not depend on their past, and those to come, do not count.
         """
-        counts = weights.masked_fill(self.is_early | torch.from_numpy(self.is_to_come), 0.0)
-        means, width = self._filled(moments), self.width + 1
-        weighted = counts.unsqueeze(1) * means
-        row, i, j = self._pairs(moments)
-        covariances = torch.bincount(i * width + j, counts[row] * _flat(moments.covariances), width * width)
-        products = weighted.T @ means + covariances.view(width, width)[:-1, :-1]
-        return products, weighted.sum(0), counts.sum()
+        means, width = self._filled(joint), self.width + 1
+        is_used = ~self.is_early & torch.from_numpy(~self.is_to_come)
+        cell, place = self._used_pairs
+        of_place = torch.bincount(place, _joined(joint.covariances)[cell], width * width).view(width, width)
+        means = means[is_used]
+        return means.T @ means + of_place[:-1, :-1], means.sum(0), is_used.sum().double()
+
+    @cached_property
+    def _used_pairs(self) -> tuple[Tensor, Tensor]:
+        """Which of the covariances ``sums`` adds up, and where."""
+        row, i, j = self._pairs([step.places.shape[2] for step in self.steps])
+        is_used = torch.nn.functional.pad(~self.is_early & torch.from_numpy(~self.is_to_come), (0, 1))
+        cell = (is_used[row] & (i < self.width) & (j < self.width)).nonzero().squeeze(1)
+        return cell, i[cell] * (self.width + 1) + j[cell]
 
     def _filled(self, moments: Moments) -> Tensor:
         """``(R, (p + 1) D)`` values of past and frame, means in the place of missing ones."""
-        row, place = self._places(moments)
-        filled = torch.nn.functional.pad(self.values, (0, 1))
-        filled[row, place] = _flat(moments.means)
-        return filled[:, :-1]
+        row = _joined([step.rows.unsqueeze(2).expand_as(m) for step, m in zip(self.steps, moments.means, strict=True)])
+        place = _joined([s.places[..., : m.shape[2]] for s, m in zip(self.steps, moments.means, strict=True)])
+        filled = torch.nn.functional.pad(self.values, (0, 1, 0, 1))
+        filled[row.long(), place.long()] = _joined(moments.means)
+        return filled[:-1, :-1]
 
-    def _places(self, moments: Moments) -> tuple[Tensor, Tensor]:
-        """Row and place of each of the means."""
-        places = [step.places[:, : m.shape[1]] for step, m in zip(self.steps, moments.means, strict=True)]
-        return self._rows([each.shape[1] for each in places]), _flat(places, torch.int64)
-
-    def _pairs(self, moments: Moments) -> tuple[Tensor, Tensor, Tensor]:
-        """Row and both places of each of the covariances."""
-        places = [step.places[:, : m.shape[1]] for step, m in zip(self.steps, moments.means, strict=True)]
-        i = _flat([each.unsqueeze(2).expand(-1, -1, each.shape[1]) for each in places], torch.int64)
-        j = _flat([each.unsqueeze(1).expand(-1, each.shape[1], -1) for each in places], torch.int64)
-        return self._rows([each.shape[1] ** 2 for each in places]), i, j
-
-    def _rows(self, n_values: list[int]) -> Tensor:
-        """The row of each of the values that rows of each step have so many of."""
-        n_rows = torch.tensor([len(step.places) for step in self.steps], dtype=torch.int64)
-        of_each = torch.tensor(n_values, dtype=torch.int64).repeat_interleave(n_rows)
-        return torch.arange(len(self.values)).repeat_interleave(of_each)
+    def _pairs(self, n_values: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Row and both places of each covariance of the first so many values of each step."""
+        rows, firsts, seconds = [], [], []
+        for step, m in zip(self.steps, n_values, strict=True):
+            places = step.places[..., :m]
+            shape = (*places.shape, m)
+            rows.append(step.rows[..., None, None].expand(shape))
+            firsts.append(places.unsqueeze(3).expand(shape))
+            seconds.append(places.unsqueeze(2).expand(shape))
+        return _joined(rows).long(), _joined(firsts).long(), _joined(seconds).long()
 
 
 def gaps_of(x: np.ndarray, order: int) -> list[tuple[int, int]]:
@@ -170,36 +178,70 @@ def gaps_of(x: np.ndarray, order: int) -> list[tuple[int, int]]:
 
 def _frames(x: np.ndarray, start: int, stop: int) -> np.ndarray:
     """``[start, stop)`` float64, NaN before the first and after the last frame."""
-    inside = np.asarray(x[max(0, start) : stop], dtype=np.float64)
-    return np.pad(inside, ((max(0, -start), max(0, stop - len(x))), (0, 0)), constant_values=np.nan)
+    there = np.asarray(x[max(0, start) : stop], dtype=np.float64)
+    return np.pad(there, ((max(0, -start), max(0, stop - len(x))), (0, 0)), constant_values=np.nan)
 
 
-def _steps(is_missing: np.ndarray, is_early: np.ndarray, size: int, sizes: list[int]) -> list[Step]:
-    """Of ``is_missing (R, (p + 1) D)``, past and frame of each row, of ``sizes`` rows a step and D = ``size``."""
-    width = is_missing.shape[1]
-    n_oldest, n_past, n_frame = (is_missing[:, part].sum(1) for part in (slice(size), slice(-size), slice(-size, None)))
-    past, frame = _left_aligned(is_missing[:, :-size], width), _left_aligned(is_missing[:, -size:], size)
-    regressors = np.where(is_early[:, None], width, past)
-    of_frame = np.where(frame < size, frame + width - size, width)
-    edges = np.cumsum([0, *sizes]).tolist()
-    rows = [slice(a, b) for a, b in pairwise(edges)]
-    m, u = ([int(n[each].max()) for each in rows] for n in (n_past, n_frame))
+def _steps(is_missing: np.ndarray, is_first: np.ndarray, is_early: np.ndarray, size: int) -> list[Step]:
+    """Of ``is_missing (R, (p + 1) D)``, past and frame of each row; D is ``size``."""
+    n_rows, width = is_missing.shape
+    of_past, of_frame = is_missing[:, :-size], is_missing[:, -size:]
+    past, frame = _left_aligned(of_past, width), _left_aligned(of_frame, size)
+    n_past, n_frame = of_past.sum(1), of_frame.sum(1)
+    # Runs: from the first frame of a gap or after one with missing values, cut where they are too long.
+    starts_anew = is_first | np.concatenate([[True], n_frame[:-1] > 0])[:n_rows]
+    row = np.arange(n_rows)
+    place_in_run = row - np.maximum.accumulate(np.where(starts_anew, row, 0))
+    starts = np.flatnonzero(place_in_run % max(1, VALUES_IN_RUN // size) == 0)
+    lengths = np.diff(np.append(starts, n_rows))
+    # The k-th runs of all gaps, those of the most runs first.
+    of_gap = np.flatnonzero(is_first[starts])
+    n_runs = np.diff(np.append(of_gap, len(starts)))
+    order = np.argsort(-n_runs, kind="stable")
+    of_gap, n_runs = of_gap[order], n_runs[order]
     steps = []
-    for k, each in enumerate(rows):
-        places = torch.from_numpy(np.concatenate([past[each, : m[k]], of_frame[each, : u[k]]], 1))
-        one_hot = torch.from_numpy(np.eye(size + 1)[frame[each, : u[k]], :size]) if u[k] else None
-        step = Step(each, places, torch.from_numpy(regressors[each, : m[k]]), one_hot, None, None)
-        if k + 1 < len(rows):
-            following = rows[k + 1]
-            here = slice(each.start, each.start + sizes[k + 1])
-            if u[k] or n_oldest[here].any():
-                # What is missing of the past but for its oldest frame, then of the frame.
-                j = np.arange(m[k + 1]) + n_oldest[here, None]
-                j = np.where(j < n_past[here, None], j, j - n_past[here, None] + m[k])
-                is_some = np.arange(m[k + 1]) < n_past[following, None]
-                is_kept = None if is_some.all() else torch.from_numpy(is_some.astype(np.float64))
-                step = step._replace(kept=torch.from_numpy(np.where(is_some, j, 0)), is_kept=is_kept)
-        steps.append(step)
+    for k in range(n_runs.max(initial=0)):
+        n = int((n_runs > k).sum())
+        start, length = starts[of_gap[:n] + k], lengths[of_gap[:n] + k]
+        last = start + length - 1
+        m, u, j = int(n_past[start].max()), int(n_frame[last].max()), np.arange(length.max())
+        is_frame = j < length[:, None]  # (n, l)
+        rows = np.where(is_frame, start[:, None] + j, n_rows)
+        places = past[start, None, :m] - j[:, None] * size  # (n, l, m)
+        is_value = (past[start, None, :m] < width) & (places >= 0) & is_frame[:, :, None]
+        places = np.where(is_value, places, width)
+        is_last = (rows == last[:, None])[:, :, None]
+        new = np.where(is_last & (frame[last, None, :u] < size), frame[last, None, :u] + width - size, width)
+        first_rows = np.append(is_early, False)[rows]
+        is_observed = (~np.concatenate([of_frame, np.ones((1, size), dtype=bool)])[rows]).reshape(n, -1)
+        missing = None
+        if u:
+            missing = np.zeros((n, u, len(j), size + 1))
+            missing[np.arange(n)[:, None], np.arange(u), length[:, None] - 1, frame[last, :u]] = 1.0
+            missing = missing[..., :size].reshape(n, u, -1)
+        kept = is_kept = None
+        n_next = int((n_runs > k + 1).sum())
+        if n_next:
+            # What is missing of the past but for its oldest frames, then of the last frame.
+            n_dropped = (past[start[:n_next], :m] < length[:n_next, None] * size).sum(1)
+            n_left = n_past[starts[of_gap[:n_next] + k + 1]]
+            if u or n_dropped.any():
+                kept = np.arange(n_left.max()) + n_dropped[:, None]
+                n_before = n_past[start[:n_next], None]
+                kept = np.where(kept < n_before, kept, kept - n_before + m)
+                is_kept = np.arange(n_left.max()) < n_left[:, None]
+                kept = np.where(is_kept, kept, 0)
+        steps.append(
+            Step(
+                torch.from_numpy(rows),
+                torch.from_numpy(np.concatenate([places, new], 2)),
+                torch.from_numpy(np.where(first_rows[:, :, None], width, places)),
+                None if is_observed.all() else torch.from_numpy(is_observed),
+                None if missing is None else torch.from_numpy(missing),
+                None if kept is None else torch.from_numpy(kept),
+                None if is_kept is None or is_kept.all() else torch.from_numpy(is_kept.astype(np.float64)),
+            )
+        )
     return steps
 
 
@@ -212,8 +254,11 @@ def _left_aligned(mask: np.ndarray, none: int) -> np.ndarray:
     return result
 
 
-def _flat(tensors: Sequence[Tensor], dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.cat([torch.zeros(0, dtype=dtype), *(each.flatten() for each in tensors)])
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    """All values one after the other."""
+    return torch.cat(
+        [torch.zeros(0, dtype=tensors[0].dtype if tensors else torch.float64), *map(torch.flatten, tensors)]
+    )
 
 
 @dataclass(frozen=True)
@@ -221,108 +266,124 @@ class FilteredGaps:
     """What is known of the missing values of ``gaps``.
 
     Attributes:
-        past: of those of the past, given all that was observed before the frame.
-        joint: of those of past and frame, given the frame too.
-        log_prob: ``(R,)`` of what the frame has of values, given all before it.
+        before: of each step, means ``(n, m)`` and covariances of those of the past, given all before the run.
+        joint: of those of past and last frame, given all up to each frame of the run.
+        log_prob: nats of all observed values of the gaps, each given what was observed before.
     """
 
     gaps: Gaps
-    past: Moments
+    before: list[tuple[Tensor, Tensor]]
     joint: Moments
     log_prob: Tensor
 
+    @property
+    def past(self) -> Moments:
+        """Of those of the past, given all that was observed before the frame."""
+        means, covariances = [], []
+        for (mean, covariance), mean_after, covariance_after in zip(
+            self.before, self.joint.means, self.joint.covariances, strict=True
+        ):
+            m = mean.shape[1]
+            means.append(torch.cat([mean.unsqueeze(1), mean_after[:, :-1, :m]], 1))
+            covariances.append(torch.cat([covariance.unsqueeze(1), covariance_after[:, :-1, :m, :m]], 1))
+        return Moments(means, covariances)
+
     @torch.no_grad()
     def smoothed(self) -> Moments:
-        """As ``joint``, given the whole sequence: the smoother of Rauch, Tung and Striebel (1965).
+        """As ``joint``, given the whole sequence: the smoother of Rauch, Tung and Striebel (1965), run by run.
 
-        Nothing after a gap says more of it.
+        All frames of a run have the same values, of which as much is known. Nothing after a gap says more of it.
         """
-        means, covariances = list(self.joint.means), list(self.joint.covariances)
-        for k in reversed(range(len(means) - 1)):
-            step, mean, covariance = self.gaps.steps[k], means[k], covariances[k]
-            mean_next, covariance_next = self.past.means[k + 1], self.past.covariances[k + 1]
-            n, m = mean_next.shape
-            mean_after, covariance_after = means[k + 1][:, :m], covariances[k + 1][:, :m, :m]
-            if step.kept is not None or m < mean.shape[1]:  # else they are the same values
-                # What stands for no value has a variance of zero.
-                is_none = torch.diag_embed((covariance_next.diagonal(dim1=-2, dim2=-1) == 0).double())
-                gain = torch.linalg.solve(covariance_next + is_none, _kept(covariance[:n], step, m)).mT  # (n, m + u, m)
-                mean_after = mean[:n] + (gain @ (mean_after - mean_next).unsqueeze(-1)).squeeze(-1)
-                covariance_after = covariance[:n] + gain @ (covariance_after - covariance_next) @ gain.mT
-            # Of gaps that have ended what was filtered is all that there is to know.
-            means[k] = torch.cat([mean_after, mean[n:]])
-            covariances[k] = torch.cat([0.5 * (covariance_after + covariance_after.mT), covariance[n:]])
-        return Moments(means, covariances)
+        results: list[tuple[Tensor, Tensor]] = []  # of the last step first
+        for k in reversed(range(len(self.gaps.steps))):
+            step = self.gaps.steps[k]
+            mean, covariance = self.joint.means[k][:, -1], self.joint.covariances[k][:, -1]
+            if results:
+                mean_next, covariance_next = self.before[k + 1]
+                n, m = mean_next.shape
+                mean_after, covariance_after = results[-1][0][:, :m], results[-1][1][:, :m, :m]
+                if step.kept is not None or m < mean.shape[1]:  # else they are the same values
+                    # What stands for no value has a variance of zero.
+                    is_none = torch.diag_embed((covariance_next.diagonal(dim1=-2, dim2=-1) == 0).double())
+                    gain = torch.linalg.solve(covariance_next + is_none, _kept(covariance[:n], step, m)).mT
+                    mean_after = mean[:n] + (gain @ (mean_after - mean_next).unsqueeze(-1)).squeeze(-1)
+                    covariance_after = covariance[:n] + gain @ (covariance_after - covariance_next) @ gain.mT
+                    covariance_after = 0.5 * (covariance_after + covariance_after.mT)
+                # Of gaps that have ended what was filtered is all that there is to know.
+                mean, covariance = torch.cat([mean_after, mean[n:]]), torch.cat([covariance_after, covariance[n:]])
+            results.append((mean, covariance))
+        results.reverse()
+        n_frames = [step.rows.shape[1] for step in self.gaps.steps]
+        return Moments(
+            [mean.unsqueeze(1).expand(-1, n, -1) for (mean, _), n in zip(results, n_frames, strict=True)],
+            [
+                covariance.unsqueeze(1).expand(-1, n, -1, -1)
+                for (_, covariance), n in zip(results, n_frames, strict=True)
+            ],
+        )
 
 
 def _kept(values: Tensor, step: Step, m: int) -> Tensor:
-    """``(n', m + u, ...)`` -> ``(n', m', ...)``: the rows of what is missing of the next frame's past."""
+    """``(n', m + u, ...)`` -> ``(n', m', ...)``: the rows of what is missing of the next run's past."""
     if step.kept is None:
         return values[:, :m]
-    shape = (-1, -1, *[1] * (values.dim() - 2))
-    rows = values.gather(1, step.kept.view(*step.kept.shape, *shape[2:]).expand(-1, -1, *values.shape[2:]))
-    return rows if step.is_kept is None else rows * step.is_kept.view(*step.is_kept.shape, *shape[2:])
+    ones = [1] * (values.dim() - 2)
+    rows = values.gather(1, step.kept.view(*step.kept.shape, *ones).expand(-1, -1, *values.shape[2:]))
+    return rows if step.is_kept is None else rows * step.is_kept.view(*step.is_kept.shape, *ones)
 
 
 @torch.no_grad()
 def filtered(gaps: Gaps, observation: AutoregressiveGaussian, output_parameters: Tensor) -> FilteredGaps:
     """The filter of the regression with ``output_parameters (P,)`` of ``observation``, float64 on the CPU.
 
-    With ``u ~ N(m, P)`` the missing values of the past and o the others, ``x = A_u u + A_o o + c + e`` is Gaussian with
-    mean ``A_u m + A_o o + c`` and covariance ``A_u P A_uᵀ + Σ``, and ``Cov(u, x) = P A_uᵀ``. What x has of values is
-    conditioned on.
+    With ``v ~ N(m, P)`` the missing values of the past and o the others, ``x = A_v v + A_o o + c + e``: the frames of a
+    run are jointly Gaussian with v. Of ``L Lᵀ``, the covariance of what is observed of them, in order, and the
+    whitened deviations ``w = L⁻¹ (x - E[x])``, all of the first t frames are what L has of these: v given them has mean
+    ``m + Gᵀ w`` and covariance ``P - Gᵀ G``, summed over t frames, with ``G = L⁻¹ Cov(x, v)``.
     """
-    size = gaps.is_observed.shape[1]
-    width = gaps.width - size
-    matrix, intercept, noise, first_mean, first = observation.regression(output_parameters.double().cpu(), size)
-    noises = torch.where(gaps.is_early[:, None, None], first, noise)
-    predicted = torch.where(gaps.is_early[:, None], first_mean, intercept + gaps.values[:, :width] @ matrix.mT)
+    size = gaps.n_features
+    q = gaps.width - size
+    matrix, intercept, noise, first_mean, first_noise = observation.regression(output_parameters.double().cpu(), size)
+    is_early = torch.nn.functional.pad(gaps.is_early, (0, 1))
+    values = torch.nn.functional.pad(gaps.values, (0, 0, 0, 1))
+    predicted = torch.where(is_early.unsqueeze(1), first_mean, intercept + values[:, :q] @ matrix.mT)
+    deviations = values[:, q:] - predicted  # (R + 1, D), as if what is missing were 0
     coefficients = torch.cat([matrix.mT, matrix.new_zeros(size + 1, size)])  # of each place
-    past, joint, factors, whitened = Moments([], []), Moments([], []), [], []
-    n = len(gaps.steps[0].places) if gaps.steps else 0
-    mean, covariance = predicted.new_zeros(n, 0), predicted.new_zeros(n, 0, 0)
-    for step in gaps.steps:
-        n, m = step.regressors.shape
-        if joint.means:
-            last = gaps.steps[len(joint.means) - 1]
-            mean = _kept(mean[:n], last, m)
-            covariance = _kept(_kept(covariance[:n], last, m).mT, last, m)
-        past.means.append(mean)
-        past.covariances.append(covariance)
-        a = coefficients[step.regressors]  # (n, m, D)
-        across = covariance @ a  # Cov(u, x), (n, m, D)
-        mean_x, spread = predicted[step.rows] + (mean.unsqueeze(1) @ a).squeeze(1), a.mT @ across + noises[step.rows]
-        deviation = gaps.values[step.rows, width:] - mean_x
-        if step.frame is not None:
-            mean, covariance, across = _with_frame(mean, covariance, mean_x, across, spread, step.frame)
-            observed = gaps.is_observed[step.rows]
-            together = observed.unsqueeze(-1) & observed.unsqueeze(-2)
-            spread = torch.where(together, spread, torch.eye(size, dtype=torch.float64))
-            across, deviation = across * observed.unsqueeze(1), deviation * observed
+    found = FilteredGaps(gaps, [], Moments([], []), matrix.new_zeros(()))
+    n = len(gaps.steps[0].rows) if gaps.steps else 0
+    mean, covariance, log_prob = matrix.new_zeros(n, 0), matrix.new_zeros(n, 0, 0), matrix.new_zeros(())
+    for k, step in enumerate(gaps.steps):
+        n, length, m = step.regressors.shape
+        if k:
+            mean = _kept(mean[:n], gaps.steps[k - 1], m)
+            covariance = _kept(_kept(covariance[:n], gaps.steps[k - 1], m).mT, gaps.steps[k - 1], m)
+        found.before.append((mean, covariance))
+        a = coefficients[step.regressors].transpose(1, 2).flatten(2)  # (n, m, l D)
+        across = covariance @ a  # Cov(v, x)
+        spread = a.mT @ across
+        blocks = spread.view(n, length, size, length, size).diagonal(dim1=1, dim2=3)  # (n, D, D, l)
+        blocks += torch.where(is_early[step.rows][:, None, None], first_noise[..., None], noise[..., None])
+        deviation = deviations[step.rows].flatten(1) - (mean.unsqueeze(1) @ a).squeeze(1)
+        if step.missing is not None:
+            of_frame, corner = step.missing @ spread, across @ step.missing.mT
+            top, bottom = torch.cat([covariance, corner], 2), torch.cat([corner.mT, of_frame @ step.missing.mT], 2)
+            covariance, across = torch.cat([top, bottom], 1), torch.cat([across, of_frame], 1)
+            # A missing value is 0 in ``values``.
+            mean = torch.cat([mean, -(step.missing @ deviation.unsqueeze(-1)).squeeze(-1)], 1)
+        n_observed = deviation.numel()
+        if step.is_observed is not None:
+            together = step.is_observed.unsqueeze(2) & step.is_observed.unsqueeze(1)
+            spread = torch.where(together, spread, torch.eye(length * size, dtype=torch.float64))
+            across, deviation = across * step.is_observed.unsqueeze(1), deviation * step.is_observed
+            n_observed = int(step.is_observed.sum())
         factor = torch.linalg.cholesky(spread)
         solved = torch.linalg.solve_triangular(factor, torch.cat([across.mT, deviation.unsqueeze(-1)], 2), upper=False)
-        gain, white = solved[..., :-1], solved[..., -1:]  # (n, D, m + u), (n, D, 1)
-        mean, covariance = mean + (gain.mT @ white).squeeze(-1), covariance - gain.mT @ gain
-        joint.means.append(mean)
-        joint.covariances.append(covariance)
-        factors.append(factor.diagonal(dim1=-2, dim2=-1))
-        whitened.append(white.squeeze(-1))
-    if not gaps.steps:
-        return FilteredGaps(gaps, past, joint, predicted.new_zeros(0))
-    log_det, squares = torch.cat(factors).log().sum(1), torch.cat(whitened).square().sum(1)
-    log_prob = -log_det - 0.5 * (squares + math.log(2 * math.pi) * gaps.is_observed.sum(1, dtype=torch.float64))
-    return FilteredGaps(gaps, past, joint, log_prob)
-
-
-def _with_frame(
-    mean: Tensor, covariance: Tensor, mean_x: Tensor, across: Tensor, spread: Tensor, frame: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and covariance of missing values of the past ``(n, m)`` and of the frame, and their covariance with x."""
-    of_frame = frame @ spread  # (n, u, D)
-    corner = across @ frame.mT
-    covariance = torch.cat([torch.cat([covariance, corner], 2), torch.cat([corner.mT, of_frame @ frame.mT], 2)], 1)
-    return (
-        torch.cat([mean, (frame @ mean_x.unsqueeze(-1)).squeeze(-1)], 1),
-        covariance,
-        torch.cat([across, of_frame], 1),
-    )
+        gain, white = solved[..., :-1].unflatten(1, (length, size)), solved[..., -1].unflatten(1, (length, size))
+        means = mean.unsqueeze(1) + (white.unsqueeze(2) @ gain).squeeze(2).cumsum(1)  # (n, l, m + u)
+        covariances = covariance.unsqueeze(1) - (gain.mT @ gain).cumsum(1)
+        found.joint.means.append(means)
+        found.joint.covariances.append(covariances)
+        mean, covariance = means[:, -1], covariances[:, -1]
+        log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum()
+        log_prob = log_prob - log_det - 0.5 * (white.square().sum() + math.log(2 * math.pi) * n_observed)
+    return FilteredGaps(gaps, found.before, found.joint, log_prob)

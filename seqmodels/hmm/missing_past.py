@@ -83,9 +83,8 @@ class PastFilter:
     def _wide_past(self, found: FilteredGaps) -> Tensor:
         """``(R, p + p²D, D)`` of all rows of the gaps."""
         gaps, p = found.gaps, self.observation.order
-        size = gaps.is_observed.shape[1]
-        history, spread = gaps.dense(found.past, p * size)
-        is_before = torch.arange(p).repeat_interleave(size) < torch.from_numpy(p - gaps.time).unsqueeze(1)
+        history, spread = gaps.dense(found.past, gaps.width - gaps.n_features)
+        is_before = torch.arange(p).repeat_interleave(gaps.n_features) < torch.from_numpy(p - gaps.time).unsqueeze(1)
         return self.observation.join_past(history.masked_fill(is_before, torch.nan), spread)
 
 
@@ -119,8 +118,7 @@ def fitted_filter(emission: AutoregressiveEmission, sequences: Sequence[np.ndarr
     past = torch.as_tensor(np.concatenate([_windows(each, order) for each in used]))[is_complete]
     (of_complete,) = emission.statistics(table, x[is_complete], past, torch.ones(len(past), 1, dtype=torch.float64))
     for _ in range(MAX_ROUNDS):
-        joint = filtered(gaps, observation, table[0]).joint
-        of_gaps = quadratic.sums_of_moments(*gaps.sums(joint, torch.ones(len(gaps.time), dtype=torch.float64)))
+        of_gaps = quadratic.sums_of_moments(*gaps.sums(filtered(gaps, observation, table[0]).joint))
         updated = emission.maximise((of_complete + of_gaps,), table)
         change = float((updated - table).abs().max())
         table = updated
