@@ -178,8 +178,9 @@ def gaps_of(x: np.ndarray, order: int) -> list[tuple[int, int]]:
 
 def _frames(x: np.ndarray, start: int, stop: int) -> np.ndarray:
     """``[start, stop)`` float64, NaN before the first and after the last frame."""
-    there = np.asarray(x[max(0, start) : stop], dtype=np.float64)
-    return np.pad(there, ((max(0, -start), max(0, stop - len(x))), (0, 0)), constant_values=np.nan)
+    frames = np.full((stop - start, x.shape[1]), np.nan)
+    frames[max(0, -start) : len(x) - start] = x[max(0, start) : stop]
+    return frames
 
 
 def _steps(is_missing: np.ndarray, is_first: np.ndarray, is_early: np.ndarray, size: int) -> list[Step]:
@@ -256,9 +257,7 @@ def _left_aligned(mask: np.ndarray, none: int) -> np.ndarray:
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
     """All values one after the other."""
-    return torch.cat(
-        [torch.zeros(0, dtype=tensors[0].dtype if tensors else torch.float64), *map(torch.flatten, tensors)]
-    )
+    return torch.cat([each.flatten() for each in tensors]) if tensors else torch.zeros(0, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -268,13 +267,24 @@ class FilteredGaps:
     Attributes:
         before: of each step, means ``(n, m)`` and covariances of those of the past, given all before the run.
         joint: of those of past and last frame, given all up to each frame of the run.
-        log_prob: nats of all observed values of the gaps, each given what was observed before.
+        whitened: of each step ``(n, l D)``, what was observed, with a standard normal distribution given all before it.
+        scales: of each step ``(n, l D)``, their standard deviations given all before, 1 where nothing was observed.
     """
 
     gaps: Gaps
     before: list[tuple[Tensor, Tensor]]
     joint: Moments
-    log_prob: Tensor
+    whitened: list[Tensor]
+    scales: list[Tensor]
+
+    @property
+    def log_prob(self) -> float:
+        """Nats of all observed values of the gaps, each given what was observed before."""
+        n_missing = sum(int((~step.is_observed).sum()) for step in self.gaps.steps if step.is_observed is not None)
+        white, scale = _joined(self.whitened), _joined(self.scales)
+        return float(
+            -scale.log().sum() - 0.5 * (white.square().sum() + math.log(2 * math.pi) * (len(white) - n_missing))
+        )
 
     @property
     def past(self) -> Moments:
@@ -314,12 +324,9 @@ class FilteredGaps:
             results.append((mean, covariance))
         results.reverse()
         n_frames = [step.rows.shape[1] for step in self.gaps.steps]
+        means = [mean.unsqueeze(1).expand(-1, n, -1) for (mean, _), n in zip(results, n_frames, strict=True)]
         return Moments(
-            [mean.unsqueeze(1).expand(-1, n, -1) for (mean, _), n in zip(results, n_frames, strict=True)],
-            [
-                covariance.unsqueeze(1).expand(-1, n, -1, -1)
-                for (_, covariance), n in zip(results, n_frames, strict=True)
-            ],
+            means, [each.unsqueeze(1).expand(-1, n, -1, -1) for (_, each), n in zip(results, n_frames, strict=True)]
         )
 
 
@@ -349,9 +356,10 @@ def filtered(gaps: Gaps, observation: AutoregressiveGaussian, output_parameters:
     predicted = torch.where(is_early.unsqueeze(1), first_mean, intercept + values[:, :q] @ matrix.mT)
     deviations = values[:, q:] - predicted  # (R + 1, D), as if what is missing were 0
     coefficients = torch.cat([matrix.mT, matrix.new_zeros(size + 1, size)])  # of each place
-    found = FilteredGaps(gaps, [], Moments([], []), matrix.new_zeros(()))
+    found = FilteredGaps(gaps, [], Moments([], []), [], [])
     n = len(gaps.steps[0].rows) if gaps.steps else 0
-    mean, covariance, log_prob = matrix.new_zeros(n, 0), matrix.new_zeros(n, 0, 0), matrix.new_zeros(())
+    mean, covariance = matrix.new_zeros(n, 0), matrix.new_zeros(n, 0, 0)
+    ones = torch.eye(max(VALUES_IN_RUN, size), dtype=torch.float64)
     for k, step in enumerate(gaps.steps):
         n, length, m = step.regressors.shape
         if k:
@@ -370,12 +378,10 @@ def filtered(gaps: Gaps, observation: AutoregressiveGaussian, output_parameters:
             covariance, across = torch.cat([top, bottom], 1), torch.cat([across, of_frame], 1)
             # A missing value is 0 in ``values``.
             mean = torch.cat([mean, -(step.missing @ deviation.unsqueeze(-1)).squeeze(-1)], 1)
-        n_observed = deviation.numel()
         if step.is_observed is not None:
             together = step.is_observed.unsqueeze(2) & step.is_observed.unsqueeze(1)
-            spread = torch.where(together, spread, torch.eye(length * size, dtype=torch.float64))
+            spread = torch.where(together, spread, ones[: length * size, : length * size])
             across, deviation = across * step.is_observed.unsqueeze(1), deviation * step.is_observed
-            n_observed = int(step.is_observed.sum())
         factor = torch.linalg.cholesky(spread)
         solved = torch.linalg.solve_triangular(factor, torch.cat([across.mT, deviation.unsqueeze(-1)], 2), upper=False)
         gain, white = solved[..., :-1].unflatten(1, (length, size)), solved[..., -1].unflatten(1, (length, size))
@@ -384,6 +390,6 @@ def filtered(gaps: Gaps, observation: AutoregressiveGaussian, output_parameters:
         found.joint.means.append(means)
         found.joint.covariances.append(covariances)
         mean, covariance = means[:, -1], covariances[:, -1]
-        log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum()
-        log_prob = log_prob - log_det - 0.5 * (white.square().sum() + math.log(2 * math.pi) * n_observed)
-    return FilteredGaps(gaps, found.before, found.joint, log_prob)
+        found.whitened.append(solved[..., -1])
+        found.scales.append(factor.diagonal(dim1=-2, dim2=-1))
+    return found

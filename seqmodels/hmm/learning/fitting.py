@@ -26,7 +26,7 @@ from seqmodels.hmm.learning.em import (
 from seqmodels.hmm.learning.first_state import with_start
 from seqmodels.hmm.learning.gradient import gradient_ascent
 from seqmodels.hmm.learning.initialise import starts
-from seqmodels.hmm.learning.one_regression import regression_batches, smoothed_e_step
+from seqmodels.hmm.learning.one_regression import regression_batches, regression_start, smoothed_e_step
 from seqmodels.hmm.learning.options import Algorithm
 from seqmodels.hmm.learning.restarts import in_groups
 from seqmodels.hmm.learning.stepwise import BatchUpdate, e_step_of_batch, stepwise_em
@@ -63,7 +63,7 @@ class Fitting:
         ``generator`` deals the data out to the batches of stepwise EM.
         """
         if self.algorithm == "em":
-            is_smoothed = corpus.beliefs is not None and corpus.n_states == 1
+            is_smoothed = self._is_smoothed(corpus)
             return partial(
                 baum_welch,
                 objective=self.objective,
@@ -89,8 +89,11 @@ class Fitting:
 
         return run
 
+    def _is_smoothed(self, corpus: Corpus) -> bool:
+        """Whether EM is of an autoregression of one state that filters and smooths missing values itself."""
+        return self.algorithm == "em" and corpus.past_filter is not None and corpus.n_states == 1
+
     def _smoothed_e_step(self, corpus: Corpus) -> Callable[[Parameters], Expectations]:
-        """That of an autoregression of one state, which is its own filter of missing values."""
         emission = self.objective.emission
         assert isinstance(emission, AutoregressiveEmission), "no other has a past that may miss values"
         return partial(smoothed_e_step, regression_batches(corpus, emission), emission)
@@ -130,7 +133,11 @@ class Fitting:
 
     def starts(self, corpus: Corpus) -> Iterator[Parameters]:
         """First guesses, of all that is in memory; of data read in batches, of the first batch."""
-        batches = corpus.batches if self.algorithm != "stepwise" else self._first_batches(corpus)
+        table = None
+        if self._is_smoothed(corpus):
+            batches, table = regression_start(corpus, self.objective.emission)
+        else:
+            batches = corpus.batches if self.algorithm != "stepwise" else self._first_batches(corpus)
         guesses = starts(
             self.objective.emission,
             batches,
@@ -139,6 +146,7 @@ class Fitting:
             generators=[torch.Generator().manual_seed(self.random_state + i) for i in range(self.n_init)],
             topology=self.topology,
             tying=self.objective.constraints.tying,
+            table=table,
         )
         return (with_start(guess, self.objective.start, self.topology) for guess in guesses)
 
