@@ -217,9 +217,9 @@ def _steps(is_missing: np.ndarray, is_first: np.ndarray, is_early: np.ndarray, s
         is_observed = (~np.concatenate([of_frame, np.ones((1, size), dtype=bool)])[rows]).reshape(n, -1)
         missing = None
         if u:
-            missing = np.zeros((n, u, len(j), size + 1))
-            missing[np.arange(n)[:, None], np.arange(u), length[:, None] - 1, frame[last, :u]] = 1.0
-            missing = missing[..., :size].reshape(n, u, -1)
+            one_hot = np.zeros((n, u, len(j), size + 1))
+            one_hot[np.arange(n)[:, None], np.arange(u), length[:, None] - 1, frame[last, :u]] = 1.0
+            missing = one_hot[..., :size].reshape(n, u, -1)
         kept = is_kept = None
         n_next = int((n_runs > k + 1).sum())
         if n_next:

@@ -26,7 +26,7 @@ from seqmodels.hmm.learning.em import (
 from seqmodels.hmm.learning.first_state import with_start
 from seqmodels.hmm.learning.gradient import gradient_ascent
 from seqmodels.hmm.learning.initialise import starts
-from seqmodels.hmm.learning.one_regression import regression_batches, regression_start, smoothed_e_step
+from seqmodels.hmm.learning.one_regression import regression_batches, smoothed_e_step
 from seqmodels.hmm.learning.options import Algorithm
 from seqmodels.hmm.learning.restarts import in_groups
 from seqmodels.hmm.learning.stepwise import BatchUpdate, e_step_of_batch, stepwise_em
@@ -133,11 +133,7 @@ class Fitting:
 
     def starts(self, corpus: Corpus) -> Iterator[Parameters]:
         """First guesses, of all that is in memory; of data read in batches, of the first batch."""
-        table = None
-        if self._is_smoothed(corpus):
-            batches, table = regression_start(corpus, self.objective.emission)
-        else:
-            batches = corpus.batches if self.algorithm != "stepwise" else self._first_batches(corpus)
+        batches = corpus.batches if self.algorithm != "stepwise" else self._first_batches(corpus)
         guesses = starts(
             self.objective.emission,
             batches,
@@ -146,7 +142,6 @@ class Fitting:
             generators=[torch.Generator().manual_seed(self.random_state + i) for i in range(self.n_init)],
             topology=self.topology,
             tying=self.objective.constraints.tying,
-            table=table,
         )
         return (with_start(guess, self.objective.start, self.topology) for guess in guesses)
 

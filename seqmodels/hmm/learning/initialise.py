@@ -28,17 +28,16 @@ def starts(
     generators: Sequence[torch.Generator],
     topology: Topology | None = None,
     tying: Tying | None = None,
-    table: Tensor | None = None,
 ) -> Iterator[Parameters]:
     """A first guess from each generator; every sequence counts once, whatever its weight.
 
-    Tied states begin with one emission; all with that of ``table (K, P)``, where it is given.
+    Tied states begin with one emission.
     """
     frames = _Frames.from_batches(batches)
     topology = topology or Banded()
     tying = tying or Tying.from_argument(None, n_states)
     for generator in generators:
-        yield _start(emission, frames, topology, tying, generator, table, has_final=has_final)
+        yield _start(emission, frames, topology, tying, generator, has_final=has_final)
 
 
 def _start(
@@ -47,15 +46,13 @@ def _start(
     topology: Topology,
     tying: Tying,
     generator: torch.Generator,
-    table: Tensor | None,
     *,
     has_final: bool,
 ) -> Parameters:
     n_states = len(tying.group)
     labels = _labels(emission, frames, topology, tying, generator)
     group = tying.group.to(labels.device)
-    if table is None:
-        table = tying.spread(emission.from_labels(frames.x, frames.past, group[labels], tying.n_groups, generator))
+    table = tying.spread(emission.from_labels(frames.x, frames.past, group[labels], tying.n_groups, generator))
     initial_counts, transition_counts = _counts(labels, frames.lengths, n_states)
     # No two states start alike, even if their emissions do.
     strong = emission.observation.emits == "symbols" and n_states >= MANY_STATES

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.corpus import Corpus, PackedBatch, refuse
-from seqmodels.hmm.emissions import Emission, quadratic
+from seqmodels.hmm.emissions import quadratic
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.gap_filter import Gaps, filtered
 from seqmodels.hmm.learning.em import Expectations
@@ -77,19 +77,6 @@ def regression_batches(corpus: Corpus, emission: AutoregressiveEmission) -> list
     """What this process has of the data."""
     batches = replace(corpus, past_filter=None).own_batches()
     return [RegressionBatch.of(batch, corpus, emission) for batch in batches]
-
-
-def regression_start(corpus: Corpus, emission: Emission) -> tuple[list[PackedBatch], Tensor]:
-    """The data, and ``(1, P)`` where EM starts: the regression that filters them, and their first frames' Gaussian."""
-    assert isinstance(emission, AutoregressiveEmission), "no other has a past that may miss values"
-    assert corpus.past_filter is not None, "values are missing"
-    batches = replace(corpus, past_filter=None).batches
-    x = torch.cat([batch.x for batch in batches])
-    is_early = torch.cat([batch.segments.time for batch in batches]) < emission.observation.order
-    row = corpus.past_filter.row.unsqueeze(0).to(x.device)
-    regression = emission.observation.unpack(row, emission.size)[:3]
-    first = emission.observation.unpack(emission.white_noise(x, is_early, 1), emission.size)[3:]
-    return batches, emission.observation.pack(*regression, *first)
 
 
 @torch.no_grad()
