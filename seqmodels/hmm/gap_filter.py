@@ -356,7 +356,7 @@ def filtered(gaps: Gaps, observation: AutoregressiveGaussian, output_parameters:
     predicted = torch.where(is_early.unsqueeze(1), first_mean, intercept + values[:, :q] @ matrix.mT)
     deviations = values[:, q:] - predicted  # (R + 1, D), as if what is missing were 0
     coefficients = torch.cat([matrix.mT, matrix.new_zeros(size + 1, size)])  # of each place
-    found = FilteredGaps(gaps, [], Moments([], []), [], [])
+    result = FilteredGaps(gaps, [], Moments([], []), [], [])
     n = len(gaps.steps[0].rows) if gaps.steps else 0
     mean, covariance = matrix.new_zeros(n, 0), matrix.new_zeros(n, 0, 0)
     ones = torch.eye(max(VALUES_IN_RUN, size), dtype=torch.float64)
@@ -365,7 +365,7 @@ def filtered(gaps: Gaps, observation: AutoregressiveGaussian, output_parameters:
         if k:
             mean = _kept(mean[:n], gaps.steps[k - 1], m)
             covariance = _kept(_kept(covariance[:n], gaps.steps[k - 1], m).mT, gaps.steps[k - 1], m)
-        found.before.append((mean, covariance))
+        result.before.append((mean, covariance))
         a = coefficients[step.regressors].transpose(1, 2).flatten(2)  # (n, m, l D)
         across = covariance @ a  # Cov(v, x)
         spread = a.mT @ across
@@ -387,9 +387,9 @@ def filtered(gaps: Gaps, observation: AutoregressiveGaussian, output_parameters:
         gain, white = solved[..., :-1].unflatten(1, (length, size)), solved[..., -1].unflatten(1, (length, size))
         means = mean.unsqueeze(1) + (white.unsqueeze(2) @ gain).squeeze(2).cumsum(1)  # (n, l, m + u)
         covariances = covariance.unsqueeze(1) - (gain.mT @ gain).cumsum(1)
-        found.joint.means.append(means)
-        found.joint.covariances.append(covariances)
+        result.joint.means.append(means)
+        result.joint.covariances.append(covariances)
         mean, covariance = means[:, -1], covariances[:, -1]
-        found.whitened.append(solved[..., -1])
-        found.scales.append(factor.diagonal(dim1=-2, dim2=-1))
-    return found
+        result.whitened.append(solved[..., -1])
+        result.scales.append(factor.diagonal(dim1=-2, dim2=-1))
+    return result

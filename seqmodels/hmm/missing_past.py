@@ -80,10 +80,10 @@ class PastFilter:
         past = self._wide_past(filtered(gaps, self.observation, self.row))
         return _by_sequence(len(sequences), gaps, past, ~gaps.is_first)
 
-    def _wide_past(self, found: FilteredGaps) -> Tensor:
+    def _wide_past(self, known: FilteredGaps) -> Tensor:
         """``(R, p + p²D, D)`` of all rows of the gaps."""
-        gaps, p = found.gaps, self.observation.order
-        history, spread = gaps.dense(found.past, gaps.width - gaps.n_features)
+        gaps, p = known.gaps, self.observation.order
+        history, spread = gaps.dense(known.past, gaps.width - gaps.n_features)
         is_before = torch.arange(p).repeat_interleave(gaps.n_features) < torch.from_numpy(p - gaps.time).unsqueeze(1)
         return self.observation.join_past(history.masked_fill(is_before, torch.nan), spread)
 

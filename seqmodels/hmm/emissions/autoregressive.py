@@ -368,9 +368,7 @@ class AutoregressiveEmission(Emission):
             # Expected statistics need a regression to begin with: that of all frames as one state.
             table, design = self.white_noise(x, is_early, 1), self._design(x, past)
             frames, ones = list(self._incomplete_frames(design, x, past, 1)), torch.ones_like(gamma[:, :1])
-            of_complete = self._sums_of_complete(
-                design, ones if design.incomplete is None else ones[~design.incomplete]
-            )
+            of_complete = self._sums_of_complete(design, ones[: design.columns.shape[1]])
             for _ in range(START_ROUNDS):
                 sums = sum((self._expected_statistics(table, each, ones) for each in frames), of_complete)
                 table = self.maximise((sums,), table)

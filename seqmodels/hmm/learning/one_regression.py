@@ -56,10 +56,10 @@ class RegressionBatch:
     def expectations(self, parameters: Parameters, emission: AutoregressiveEmission) -> Expectations:
         """As an E-step of an HMM of one state has them."""
         table, device = parameters.table, self.batch.x.device
-        found = filtered(self.gaps, emission.observation, table[0])
-        of_gaps = quadratic.sums_of_moments(*self.gaps.sums(found.smoothed())).to(device)
+        known = filtered(self.gaps, emission.observation, table[0])
+        of_gaps = quadratic.sums_of_moments(*self.gaps.sums(known.smoothed())).to(device)
         n_frames, n = float(len(self.batch.x)), float(self.batch.segments.n_sequences)
-        log_prob = float(found.log_prob + emission.log_prob_of_sums(table, self.of_complete).sum())
+        log_prob = float(known.log_prob + emission.log_prob_of_sums(table, self.of_complete).sum())
         log_prob += float(emission.observation.log_prob(table, self.early, self.before_early).sum())
         # Of the chain, whose only state is the first.
         if n_frames > n:
