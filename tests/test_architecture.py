@@ -169,6 +169,7 @@ ORDER = {
         "topology",
         "from_parameters",
         "emissions",
+        "gap_filter",
         "missing_past",
         "corpus",
         "cursor",

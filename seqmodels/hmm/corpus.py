@@ -170,7 +170,7 @@ class Corpus:
         n_densities: of a frame, over all states and components.
         device, dtype: of the computation.
         scratch: memory to compute in.
-        beliefs: of each sequence what is known of missing values of the past; None: none are missing.
+        past_filter: what tells what is known of missing values of the past; None: none are missing.
     """
 
     sequences: Sequence[np.ndarray]
@@ -182,7 +182,12 @@ class Corpus:
     device: torch.device
     dtype: torch.dtype
     scratch: Scratch = field(default_factory=Scratch)
-    beliefs: Sequence[Beliefs | None] | None = None
+    past_filter: PastFilter | None = None
+
+    @cached_property
+    def beliefs(self) -> Sequence[Beliefs | None] | None:
+        """Of each sequence what is known of missing values of the past; None: none are missing."""
+        return None if self.past_filter is None else self.past_filter.beliefs(self.sequences)
 
     # -- whole sequences -------------------------------------------------------------------------------------
 
@@ -398,9 +403,7 @@ def corpus_of(
     """
     n_past, n_densities = emission.observation.n_past, emission.n_densities(n_states)
     joined = joined_values(examples)
-    beliefs = None
     if past_filter is not None:
-        beliefs = past_filter.beliefs(joined)
         n_densities = max(n_densities, (n_past + n_past**2 * emission.size) * emission.size)
     states = None
     if any(e.states is not None for e in examples):
@@ -408,7 +411,7 @@ def corpus_of(
         if any(known.ndim == 2 for known in states):
             states = [possible_states(torch.from_numpy(known), n_states).numpy() for known in states]
     weights = [e.weight for e in examples]
-    return Corpus(joined, weights, states, n_past, n_states, n_densities, device, dtype, beliefs=beliefs)
+    return Corpus(joined, weights, states, n_past, n_states, n_densities, device, dtype, past_filter=past_filter)
 
 
 def joined_values(examples: Sequence[Example]) -> list[np.ndarray]:

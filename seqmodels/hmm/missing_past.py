@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.emissions import quadratic
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
+from seqmodels.hmm.gap_filter import FilteredGaps, Gaps, filtered
 from seqmodels.observations import AutoregressiveGaussian, gaussian
 from seqmodels.preparation import OnDisk
 
@@ -32,9 +35,8 @@ MAX_FRAMES = 100_000  # that it is fitted to
 class Beliefs:
     """Where a sequence's past has missing values: ``steps (m,)``, and what is known there, ``past (m, p + p²D, D)``.
 
-    ``past`` is as ``AutoregressiveGaussian`` takes it, float64 on the CPU; of ``PastFilter.smoothed`` it has further
-    rows, what is known of past and frame given the whole sequence. Steps are in order, the last perhaps the one after
-    the sequence.
+    ``past`` is as ``AutoregressiveGaussian`` takes it, float64 on the CPU. Steps are in order, the last perhaps the one
+    after the sequence.
     """
 
     steps: np.ndarray
@@ -73,93 +75,26 @@ class PastFilter:
 
     @torch.no_grad()
     def beliefs(self, sequences: Sequence[np.ndarray]) -> list[Beliefs | None]:
-        """Of each encoded sequence ``(T, D)``; None of one without missing values.
+        """Of each encoded sequence ``(T, D)``; None of one without missing values."""
+        gaps = Gaps.of(sequences, self.observation.order)
+        past = self._wide_past(filtered(gaps, self.observation, self.row))
+        return _by_sequence(len(sequences), gaps, past, ~gaps.is_first)
 
-        Only gaps, which begin with a missing value and end with p complete frames, are filtered, side by side.
-        """
-        gaps = [(i, *bounds) for i, x in enumerate(sequences) for bounds in _gaps(x, self.observation.order)]
-        gaps.sort(key=lambda s: s[1] - s[2])  # the longest first
-        pasts, _ = self._filtered(sequences, gaps)
-        return _by_sequence(len(sequences), [(i, first + 1, stop + 1) for i, first, stop in gaps], pasts[1:])
-
-    @torch.no_grad()
-    def smoothed(self, sequences: Sequence[np.ndarray]) -> list[Beliefs | None]:
-        """As ``beliefs``, with the ``smoothed_joint`` of the observation: what EM of one state needs.
-
-        It is of no use before the first p frames are over, whose Gaussian does not depend on the past.
-        """
-        p = self.observation.order
-        # With the first frame after which the past is known again: what is known before it is smoothed too.
-        gaps = [(i, first, min(stop + 1, len(x))) for i, x in enumerate(sequences) for first, stop in _gaps(x, p)]
-        gaps.sort(key=lambda s: s[1] - s[2])
-        pasts, joints = self._filtered(sequences, gaps)
-        size = p * sequences[0].shape[1]
-        for k in reversed(range(len(joints) - 1)):
-            n = len(joints[k + 1][0])  # gaps that go on; of the others what was filtered is all that there is to know
-            (mean, covariance), (mean_after, covariance_after) = joints[k], joints[k + 1]
-            smoothed = _smoothed(mean[:n], covariance[:n], mean_after[:, :size], covariance_after[:, :size, :size])
-            joints[k] = torch.cat([smoothed[0], mean[n:]]), torch.cat([smoothed[1], covariance[n:]])
-        pasts = [
-            torch.cat(
-                [past[: len(mean)], _rows(mean, p + 1), _rows(covariance.flatten(-2), (p + 1) ** 2 * size // p)], 1
-            )
-            for past, (mean, covariance) in zip(pasts, joints, strict=False)
-        ]
-        return _by_sequence(len(sequences), gaps, pasts)
-
-    def _filtered(
-        self, sequences: Sequence[np.ndarray], gaps: Sequence[tuple[int, int, int]]
-    ) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
-        """What is known of the past before each step of the gaps, the longest first, and at the end of them; and mean
-        and covariance of past and frame after each frame. The k-th of the latter are of the gaps of more than k steps.
-        """
-        if not gaps:
-            return [], []
-        past = torch.stack([torch.as_tensor(_window(sequences[i], t, self.observation.order)) for i, t, _ in gaps])
-        lengths = np.array([stop - first for _, first, stop in gaps])
-        pasts, joints = [self.widened(past)], []
-        for k in range(int(lengths.max())):
-            n = int((lengths > k).sum())
-            x = torch.as_tensor(np.stack([sequences[i][first + k] for i, first, _ in gaps[:n]]))
-            joints.append(self._joint_after(pasts[-1][:n], x))
-            pasts.append(self._past_of(*joints[-1]))
-        return pasts, joints
+    def _wide_past(self, known: FilteredGaps) -> Tensor:
+        """``(R, p + p²D, D)`` of all rows of the gaps."""
+        gaps, p = known.gaps, self.observation.order
+        history, spread = gaps.dense(known.past, gaps.width - gaps.n_features)
+        is_before = torch.arange(p).repeat_interleave(gaps.n_features) < torch.from_numpy(p - gaps.time).unsqueeze(1)
+        return self.observation.join_past(history.masked_fill(is_before, torch.nan), spread)
 
 
-def _smoothed(mean: Tensor, covariance: Tensor, mean_after: Tensor, covariance_after: Tensor) -> tuple[Tensor, Tensor]:
-    """One step of the smoother of Rauch, Tung and Striebel (1965).
-
-    ``mean (n, (p + 1) D)`` and ``covariance`` are of past and frame given what came so far, those ``after`` of all but
-    the oldest frame, ``(n, pD)``, given the whole sequence.
-    """
-    drop = mean.shape[-1] - mean_after.shape[-1]
-    filtered = covariance[:, drop:, drop:]
-    # What is known has variances of exactly zero.
-    is_known = torch.diag_embed((filtered.diagonal(dim1=-2, dim2=-1) == 0).to(mean.dtype))
-    gain = torch.linalg.solve(filtered + is_known, covariance[:, drop:]).mT  # (n, (p + 1) D, pD)
-    mean = mean + (gain @ (mean_after - mean[:, drop:]).unsqueeze(-1)).squeeze(-1)
-    covariance = covariance + gain @ (covariance_after - filtered) @ gain.mT
-    return mean, 0.5 * (covariance + covariance.mT)
-
-
-def _rows(values: Tensor, n: int) -> Tensor:
-    """``(m, n D)`` -> ``(m, n, D)``."""
-    rows: Tensor = values.unflatten(-1, (n, -1))
-    return rows
-
-
-def _by_sequence(
-    n_sequences: int, gaps: Sequence[tuple[int, int, int]], pasts: Sequence[Tensor]
-) -> list[Beliefs | None]:
-    """Beliefs of each sequence, from ``(sequence, first, stop)`` of each gap and the k-th step of all that have it."""
-    parts: list[list[tuple[np.ndarray, Tensor]]] = [[] for _ in range(n_sequences)]
-    for row, (i, first, stop) in sorted(enumerate(gaps), key=lambda item: item[1]):
-        of_gap = torch.stack([past[row] for past in pasts[: stop - first]])
-        parts[i].append((np.arange(first, stop), of_gap))
-    return [
-        Beliefs(np.concatenate([s for s, _ in each]), torch.cat([b for _, b in each])) if each else None
-        for each in parts
-    ]
+def _by_sequence(n_sequences: int, gaps: Gaps, past: Tensor, is_used: np.ndarray) -> list[Beliefs | None]:
+    """Beliefs of each sequence, of the rows of its gaps that are used."""
+    rows = np.lexsort((gaps.time, gaps.sequence))
+    rows = rows[is_used[rows]]
+    edges = np.searchsorted(gaps.sequence[rows], np.arange(n_sequences + 1))
+    times, past = gaps.time[rows], past[torch.from_numpy(rows)]
+    return [Beliefs(times[a:b], past[a:b]) if b > a else None for a, b in pairwise(edges.tolist())]
 
 
 def fitted_filter(emission: AutoregressiveEmission, sequences: Sequence[np.ndarray]) -> PastFilter:
@@ -173,15 +108,18 @@ def fitted_filter(emission: AutoregressiveEmission, sequences: Sequence[np.ndarr
     used = [np.asarray(x, dtype=np.float64) for x, few in zip(sequences, within, strict=True) if few]
     if not used:
         used = [np.asarray(sequences[0][:MAX_FRAMES], dtype=np.float64)]
+    order, gaps = observation.order, Gaps.of(used, observation.order)
     x = torch.as_tensor(np.concatenate(used))
-    gamma = torch.ones(len(x), 1, dtype=torch.float64)
-    windows = torch.as_tensor(np.concatenate([_windows(each, observation.order) for each in used]))
-    table = emission.white_noise(x, torch.cat([torch.arange(len(each)) < observation.order for each in used]), 1)
+    table = emission.white_noise(x, torch.cat([torch.arange(len(each)) < order for each in used]), 1)
+    # Of frames outside of gaps all is known, so that their sums stay as they are.
+    starts = np.cumsum([0, *map(len, used)])
+    is_complete = torch.ones(len(x), dtype=torch.bool)
+    is_complete[torch.from_numpy((starts[gaps.sequence] + gaps.time)[~gaps.is_to_come])] = False
+    past = torch.as_tensor(np.concatenate([_windows(each, order) for each in used]))[is_complete]
+    (of_complete,) = emission.statistics(table, x[is_complete], past, torch.ones(len(past), 1, dtype=torch.float64))
     for _ in range(MAX_ROUNDS):
-        beliefs = PastFilter(observation, table[0]).beliefs(used)
-        parts = [(each, 0, len(values)) for each, values in zip(beliefs, used, strict=True)]
-        past = with_beliefs(windows, parts)
-        updated = emission.maximise(emission.statistics(table, x, past, gamma), table)
+        of_gaps = quadratic.sums_of_moments(*gaps.sums(filtered(gaps, observation, table[0]).joint))
+        updated = emission.maximise((of_complete + of_gaps,), table)
         change = float((updated - table).abs().max())
         table = updated
         if change < TOLERANCE:
@@ -204,14 +142,12 @@ def has_missing(sequences: Sequence[np.ndarray]) -> bool:
 
 
 def with_beliefs(past: Tensor, parts: Sequence[tuple[Beliefs | None, int, int]]) -> Tensor:
-    """``past (N, p, D)`` of some steps, with what is known of missing values: ``(N, p + p²D, D)`` float64, or with
-    further rows where it was smoothed.
+    """``past (N, p, D)`` of some steps, with what is known of missing values: ``(N, p + p²D, D)`` float64.
 
     ``parts``: of each run of steps in turn the beliefs of its sequence, its first step and the one after its last.
     """
     n, p, size = past.shape
-    n_rows = max((b.past.shape[1] for b, *_ in parts if b is not None), default=p + p * p * size)
-    wide = torch.zeros(n, n_rows, size, dtype=torch.float64)
+    wide = torch.zeros(n, p + p * p * size, size, dtype=torch.float64)
     wide[:, :p] = past
     row = 0
     for beliefs, first, stop in parts:
@@ -222,24 +158,7 @@ def with_beliefs(past: Tensor, parts: Sequence[tuple[Beliefs | None, int, int]])
     return wide
 
 
-def _gaps(x: np.ndarray, p: int) -> list[tuple[int, int]]:
-    """``[first, stop)``: from a frame with a missing value until p complete frames have passed."""
-    missing = np.isnan(np.asarray(x)).any(axis=1)
-    if not missing.any():
-        return []
-    # After frame t the past is uncertain if one of its last p frames misses a value.
-    uncertain = np.convolve(missing, np.ones(p))[: len(x)] > 0
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], uncertain, [False]]).astype(np.int8)))
-    return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
-
-
 def _windows(x: np.ndarray, p: int) -> np.ndarray:
     """``(T, p, D)``: the frames before each, NaN before the first."""
     padded = np.concatenate([np.full((p, x.shape[1]), np.nan), x])
     return np.stack([padded[i : i + len(x)] for i in range(p)], axis=1)
-
-
-def _window(x: np.ndarray, t: int, p: int) -> np.ndarray:
-    """``(p, D)`` float64: the frames before frame t, NaN before the first."""
-    early = np.full((max(0, p - t), x.shape[1]), np.nan)
-    return np.concatenate([early, np.asarray(x[max(0, t - p) : t], dtype=np.float64)])

@@ -68,6 +68,12 @@ class AutoregressiveGaussian(Observation):
         intercept, shape, first_mean, first_shape = rest
         return coefficients.unflatten(-1, (size, size * self.order)), intercept, shape, first_mean, first_shape
 
+    def regression(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """As ``unpack``, with covariances ``(..., D, D)`` in the place of shapes."""
+        coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
+        covariance, first_covariance = self._covariance(shape, size), self._covariance(first_shape, size)
+        return coefficients, intercept, covariance, first_mean, first_covariance
+
     def pack(self, coefficients: Tensor, *rest: Tensor) -> Tensor:
         """The inverse of ``unpack``."""
         return torch.cat([coefficients.flatten(-2), *rest], dim=-1)
@@ -90,9 +96,8 @@ class AutoregressiveGaussian(Observation):
         assert past is not None, "an autoregressive observation is always given its past"
         history, spread = self.split_past(past)
         if spread is not None:
-            mean, covariance = self.joint(output_parameters, history, spread)
-            covariance = covariance[..., -size:, -size:]
-            return mean[..., -size:], gaussian.shape_of_covariance(covariance), "full"
+            mean, _, covariance = self._predicted(output_parameters, history.double(), spread.double())
+            return mean, gaussian.shape_of_covariance(0.5 * (covariance + covariance.mT)), "full"
         coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
         has_past = ~torch.isnan(history).any(-1, keepdim=True)
         predicted = intercept + torch.einsum("...ij,...j->...i", coefficients, torch.where(has_past, history, 0.0))
@@ -119,26 +124,12 @@ class AutoregressiveGaussian(Observation):
         """``(..., p, D)`` -> ``(..., pD)`` values of the past; of ``(..., p + p²D, D)`` their covariance too.
 
         The covariance is ``(..., pD, pD)``, None where all values are known. Both are NaN and 0 before the start.
-        Further rows, which EM of one state has (``smoothed_joint``), are not read.
         """
         history = past[..., : self.order, :].flatten(-2)
         if past.shape[-2] == self.order:
             return history, None
         width = history.shape[-1]
-        return history, past[..., self.order : self.order * (1 + width), :].flatten(-2).unflatten(-1, (width, width))
-
-    def smoothed_joint(self, past: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Mean ``(..., (p + 1) D)`` and covariance of past and x given the whole sequence, where ``past`` has both.
-
-        They are the ``(p + 1) + (p + 1)² D`` rows after those of ``split_past``.
-        """
-        size, n = past.shape[-1], self.order + 1
-        start = self.order * (1 + self.order * size)
-        if past.shape[-2] <= start:
-            return None
-        mean = past[..., start : start + n, :].flatten(-2)
-        covariance = past[..., start + n :, :].flatten(-2).unflatten(-1, (n * size, n * size))
-        return mean, covariance
+        return history, past[..., self.order :, :].flatten(-2).unflatten(-1, (width, width))
 
     def join_past(self, history: Tensor, spread: Tensor) -> Tensor:
         """The inverse of ``split_past``."""
@@ -151,15 +142,8 @@ class AutoregressiveGaussian(Observation):
 
         Before the first p steps are over, x has a Gaussian of its own and does not depend on the past.
         """
-        history, spread, output_parameters = history.double(), spread.double(), output_parameters.double()
-        size = history.shape[-1] // self.order
-        matrix, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
-        has_past = ~torch.isnan(history).any(-1, keepdim=True)  # (..., 1)
-        predicted = intercept + torch.einsum("...ij,...j->...i", matrix, torch.where(has_past, history, 0.0))
-        mean = torch.where(has_past, predicted, first_mean)
-        cross = torch.where(has_past.unsqueeze(-1), matrix @ spread, 0.0)  # (..., D, pD)
-        noise = torch.where(has_past.unsqueeze(-1), self._covariance(shape, size), self._covariance(first_shape, size))
-        covariance = cross @ matrix.mT + noise
+        history, spread = history.double(), spread.double()
+        mean, cross, covariance = self._predicted(output_parameters, history, spread)
         lead = torch.broadcast_shapes(mean.shape[:-1], history.shape[:-1])
         spread = spread.expand(*lead, *spread.shape[-2:])
         top = torch.cat([spread, cross.mT.expand(*lead, *cross.mT.shape[-2:])], dim=-1)
@@ -167,6 +151,16 @@ class AutoregressiveGaussian(Observation):
         joint = torch.cat([top, bottom.expand(*lead, *bottom.shape[-2:])], dim=-2)
         mean = torch.cat([history.expand(*lead, -1), mean.expand(*lead, -1)], dim=-1)
         return mean, 0.5 * (joint + joint.mT)
+
+    def _predicted(self, output_parameters: Tensor, history: Tensor, spread: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean of x, its covariance ``(..., D, pD)`` with the past, and its own, float64."""
+        size = history.shape[-1] // self.order
+        matrix, intercept, noise, first_mean, first_noise = self.regression(output_parameters.double(), size)
+        has_past = ~torch.isnan(history).any(-1, keepdim=True)  # (..., 1)
+        predicted = intercept + torch.einsum("...ij,...j->...i", matrix, torch.where(has_past, history, 0.0))
+        mean = torch.where(has_past, predicted, first_mean)
+        cross = torch.where(has_past.unsqueeze(-1), matrix @ spread, 0.0)
+        return mean, cross, cross @ matrix.mT + torch.where(has_past.unsqueeze(-1), noise, first_noise)
 
     def mean_parameters(self, table: Tensor, share: Tensor) -> Tensor:
         """``(P,)``: regressions and covariances of ``table (K, P)`` averaged with weights ``share (K,)``."""

@@ -70,6 +70,22 @@ class RegressionDesign:
             yield rows, features
 
 
+@dataclass(frozen=True)
+class IncompleteFrames:
+    """Some frames after the first p with missing values, of themselves or of their past; all is float64.
+
+    Attributes:
+        rows: ``(n,)`` which of the batch they are.
+        x: ``(n, D)``.
+        history, spread: mean ``(n, pD)`` and covariance ``(n, pD, pD)`` of their past.
+    """
+
+    rows: Tensor
+    x: Tensor
+    history: Tensor
+    spread: Tensor
+
+
 @emission_of.register(AutoregressiveGaussian)
 class AutoregressiveEmission(Emission):
     """Regressions on the last p frames, one a state."""
@@ -143,10 +159,22 @@ class AutoregressiveEmission(Emission):
         design: RegressionDesign = self._design(x, past) if memo is None else memo
         of_complete = gamma if design.incomplete is None else gamma[~design.incomplete]
         sums = self._sums_of_complete(design, of_complete)
-        if design.incomplete is not None:
-            for rows in design.incomplete.nonzero().squeeze(1).split(self._rows_at_once(len(table), x.device)):
-                sums += self._expected_statistics(table, x[rows], past[rows], gamma[rows])
+        for frames in self._incomplete_frames(design, x, past, len(table)):
+            sums += self._expected_statistics(table, frames, gamma)
         return (sums,)
+
+    def _incomplete_frames(
+        self, design: RegressionDesign, x: Tensor, past: Tensor, n_states: int
+    ) -> Iterator[IncompleteFrames]:
+        """Those that have a past, as many at a time as caches hold of their covariances in all states."""
+        if design.incomplete is None:
+            return
+        is_used = design.incomplete & ~torch.isnan(past[:, : self.observation.order]).flatten(1).any(1)
+        for rows in is_used.nonzero().squeeze(1).split(self._rows_at_once(n_states, x.device)):
+            history, spread = self.observation.split_past(past[rows].double())
+            if spread is None:
+                spread = history.new_zeros(*history.shape, history.shape[-1])
+            yield IncompleteFrames(rows, x[rows].double(), history, spread)
 
     def _sums_of_complete(self, design: RegressionDesign, gamma: Tensor) -> Tensor:
         """``(K, F)`` of frames without missing values."""
@@ -187,26 +215,44 @@ class AutoregressiveEmission(Emission):
         width = self.n_regressors + self.size
         return max(1, (IN_CACHE if device.type == "cpu" else ON_GPU) // (n_states * width * width))
 
-    def _expected_statistics(self, table: Tensor, x: Tensor, past: Tensor, gamma: Tensor) -> Tensor:
+    def _expected_statistics(self, table: Tensor, frames: IncompleteFrames, gamma: Tensor) -> Tensor:
         """``(K, F)``: expected quadratic features of ``(past, x)``, given the past and what x has of values.
 
-        Of one state, whose past has them: given the whole sequence.
+        Of their Gaussian in a state, ``gaussian.given_last(*observation.joint(...), x)``, only sums over frames are
+        formed: that of the past's covariance is most of it, and what x says of it are products of D by pD.
         """
-        history, spread = self.observation.split_past(past.double())
-        if spread is None:
-            spread = history.new_zeros(*history.shape, history.shape[-1])
-        has_past = ~torch.isnan(history).any(1)
-        history, spread, x = history[has_past], spread[has_past], x[has_past].double()
-        weights = gamma[has_past].double().T  # (K, n)
-        smoothed = self.observation.smoothed_joint(past[has_past].double())
-        if smoothed is None:
-            mean, covariance = self.observation.joint(table.unsqueeze(1), history, spread)  # (K, n, pD + D)
-            mean, covariance = gaussian.given_last(mean, covariance, x.expand(len(table), -1, -1))
-        else:
-            mean, covariance = (moment.unsqueeze(0) for moment in smoothed)
-        weighted = weights.unsqueeze(-1) * mean
-        products = weighted.mT @ mean + torch.einsum("kn,knij->kij", weights, covariance)
+        x, history, spread = frames.x, frames.history, frames.spread
+        weights = gamma[frames.rows].double().T  # (K, n)
+        matrix, intercept, noise, *_ = self.observation.regression(table.double(), self.size)
+        observed = ~torch.isnan(x)
+        across = spread @ matrix.mT.unsqueeze(1)  # (K, n, pD, D)
+        covariance = matrix.unsqueeze(1) @ across + noise.unsqueeze(1)  # (K, n, D, D)
+        mean = intercept.unsqueeze(1) + history @ matrix.mT  # (K, n, D)
+        together = observed.unsqueeze(-1) & observed.unsqueeze(-2)
+        factor = torch.linalg.cholesky(torch.where(together, covariance, torch.eye(self.size).to(covariance)))
+        deviation = torch.where(observed, x - mean, 0.0).unsqueeze(-1)
+        with_x = torch.cat([across, covariance], 2).masked_fill(~observed.unsqueeze(1), 0.0)  # (K, n, pD + D, D)
+        solved = torch.linalg.solve_triangular(factor, torch.cat([with_x.mT, deviation], 3), upper=False)
+        gain, white = solved[..., :-1], solved[..., -1:]
+        joint = torch.cat([history.expand(len(table), -1, -1), mean], 2) + (gain.mT @ white).squeeze(-1)
+        q = self.n_regressors
+        joint[..., q:] = torch.where(observed, x, joint[..., q:])
+        # What is known has covariances of exactly zero.
+        gain[..., q:] = gain[..., q:].masked_fill(observed.unsqueeze(1), 0.0)
+        across = across.masked_fill(observed.unsqueeze(1), 0.0)
+        covariance = covariance.masked_fill(observed.unsqueeze(1) | observed.unsqueeze(2), 0.0)
+        of_past = (weights @ spread.flatten(1)).view(-1, q, q)
+        of_both = (weights.unsqueeze(1) @ across.flatten(2)).view(-1, q, self.size)
+        of_x = (weights.unsqueeze(1) @ covariance.flatten(2)).view(-1, self.size, self.size)
+        products = torch.cat([torch.cat([of_past, of_both], 2), torch.cat([of_both.mT, of_x], 2)], 1)
+        weighted = weights.unsqueeze(-1) * joint
+        products = products + weighted.mT @ joint
+        products = products - (weights[..., None, None] * gain).flatten(1, 2).mT @ gain.flatten(1, 2)
         return quadratic.sums_of_moments(products, weighted.sum(1), weights.sum(1))
+
+    def log_prob_of_sums(self, table: Tensor, sums: Tensor) -> Tensor:
+        """``(K,)``: log-densities of complete frames after the first p, by their ``statistics (K, F)``, summed."""
+        return (self._coefficients(table) * sums).sum(1)
 
     def _whitening(self, table: Tensor) -> tuple[Tensor, Tensor]:
         """log N(x; A past + c, Σ) = const - ½ ‖Lᵀ (I, -A, -c) (x, past, 1)‖², with ``Σ⁻¹ = L Lᵀ``: the matrices
@@ -320,9 +366,12 @@ class AutoregressiveEmission(Emission):
         is_early = torch.isnan(past).flatten(1).any(1)
         if torch.isnan(x).any():
             # Expected statistics need a regression to begin with: that of all frames as one state.
-            table = self.white_noise(x, is_early, 1)
+            table, design = self.white_noise(x, is_early, 1), self._design(x, past)
+            frames, ones = list(self._incomplete_frames(design, x, past, 1)), torch.ones_like(gamma[:, :1])
+            of_complete = self._sums_of_complete(design, ones[: design.columns.shape[1]])
             for _ in range(START_ROUNDS):
-                table = self.maximise(self.statistics(table, x, past, torch.ones_like(gamma[:, :1])), table)
+                sums = sum((self._expected_statistics(table, each, ones) for each in frames), of_complete)
+                table = self.maximise((sums,), table)
             table = table.expand(n_states, -1)
         else:
             table = self.white_noise(x, is_early, n_states)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, float]
 Callback = Callable[[Row], None]  # called with each row of a history
-Reread = Callable[[Parameters], Sequence[PackedBatch]]  # the data, given the parameters of an E-step
 
 # -- what is maximised, and when to stop ---------------------------------------------------------------------
 
@@ -444,7 +443,7 @@ def baum_welch(
     *,
     callback: Callback,
     checkpoints: Checkpoints | None = None,
-    reread: Reread | None = None,
+    e_step_of_one: Callable[[Parameters], Expectations] | None = None,
 ) -> list[FitResult]:
     """EM from each start, side by side, until it converges.
 
@@ -460,11 +459,11 @@ def baum_welch(
         stop: when each start stops.
         callback: is called with the best row of every step.
         checkpoints: where to write how far it came, and what to resume from.
-        reread: the data anew for each E-step, where what is known of missing values depends on the parameters; starts
-            are then run one at a time.
+        e_step_of_one: what takes the place of ``e_step`` and ``batches``, where what is known of missing values depends
+            on the parameters; starts are then run one at a time.
     """
     checkpoints = checkpoints or Checkpoints()
-    assert reread is None or len(starts) == 1, "the data are of one chain"
+    assert e_step_of_one is None or len(starts) == 1, "it is of one chain"
     stop = replace(stop, max_seconds=stop.max_seconds and stop.max_seconds * len(starts))
     runs, seconds = [EMRun(start) for start in starts], 0.0
     if checkpoints.state is not None:
@@ -480,9 +479,10 @@ def baum_welch(
     with interruptible() as interruption:
         active = [run for run in runs if run.statistics is None]
         while active:
-            if reread is not None:
-                batches = reread(active[0].parameters)
-            e_steps = e_step([run.parameters for run in active], objective.emission, batches, dtype, interruption)
+            if e_step_of_one is None:
+                e_steps = e_step([run.parameters for run in active], objective.emission, batches, dtype, interruption)
+            else:
+                e_steps = [e_step_of_one(active[0].parameters)]
             if e_steps is None:
                 break
             priors = [objective.log_prior(run.parameters) for run in active]

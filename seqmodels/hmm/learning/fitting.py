@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 
 from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, PackedBatch
+from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.hmm.learning.em import (
     Callback,
+    Expectations,
     FitResult,
     MAPObjective,
     Row,
@@ -24,20 +26,17 @@ from seqmodels.hmm.learning.em import (
 from seqmodels.hmm.learning.first_state import with_start
 from seqmodels.hmm.learning.gradient import gradient_ascent
 from seqmodels.hmm.learning.initialise import starts
+from seqmodels.hmm.learning.one_regression import regression_batches, smoothed_e_step
 from seqmodels.hmm.learning.options import Algorithm
 from seqmodels.hmm.learning.restarts import in_groups
 from seqmodels.hmm.learning.stepwise import BatchUpdate, e_step_of_batch, stepwise_em
-from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
-from seqmodels.observations import AutoregressiveGaussian
 from seqmodels.training import Checkpoints
 
 STARTS_AT_ONCE = 1 << 22  # densities of all starts that EM runs side by side: bounds memory; more of them gain nothing
 START_GROUPS_FROM_DISK = 2  # from which a start is guessed, if data are on disk
 START_FRAMES = 1 << 26  # densities of the frames that a start is guessed from, if data are read in batches
-
-SMOOTHED = 5  # times as many numbers, at most, that frames have with what is known given the whole sequence
 
 
 @dataclass(frozen=True)
@@ -64,14 +63,14 @@ class Fitting:
         ``generator`` deals the data out to the batches of stepwise EM.
         """
         if self.algorithm == "em":
-            is_reread = corpus.beliefs is not None and corpus.n_states == 1
+            is_smoothed = self._is_smoothed(corpus)
             return partial(
                 baum_welch,
                 objective=self.objective,
-                batches=[] if is_reread else corpus.own_batches(),
+                batches=[] if is_smoothed else corpus.own_batches(),
                 dtype=corpus.dtype,
                 stop=self.stop,
-                reread=partial(self._smoothed_batches, corpus) if is_reread else None,
+                e_step_of_one=self._smoothed_e_step(corpus) if is_smoothed else None,
             )
         fit_one: Callable[..., FitResult | None] = partial(self._stepwise, corpus=corpus, generator=generator)
         if self.algorithm == "gradient":
@@ -90,12 +89,14 @@ class Fitting:
 
         return run
 
-    def _smoothed_batches(self, corpus: Corpus, parameters: Parameters) -> list[PackedBatch]:
-        """The data as an autoregression of one state has them, which is its own filter of missing values."""
-        observation = self.objective.emission.observation
-        assert isinstance(observation, AutoregressiveGaussian), "no other has a past that may miss values"
-        beliefs = PastFilter(observation, parameters.table[0].cpu()).smoothed(corpus.sequences)
-        return replace(corpus, beliefs=beliefs, n_densities=SMOOTHED * corpus.n_densities).own_batches()
+    def _is_smoothed(self, corpus: Corpus) -> bool:
+        """Whether EM is of an autoregression of one state that filters and smooths missing values itself."""
+        return self.algorithm == "em" and corpus.past_filter is not None and corpus.n_states == 1
+
+    def _smoothed_e_step(self, corpus: Corpus) -> Callable[[Parameters], Expectations]:
+        emission = self.objective.emission
+        assert isinstance(emission, AutoregressiveEmission), "no other has a past that may miss values"
+        return partial(smoothed_e_step, regression_batches(corpus, emission), emission)
 
     def _stepwise(
         self,
