@@ -100,8 +100,6 @@ CASES: dict[str, Callable[[], tuple[Callable[..., Any], dict[str, Any]]]] = {
     "exact_match": lambda: (evaluation.exact_match, {"references": TEXTS, "hypotheses": TEXTS}),
     "evaluate": lambda: (sm.evaluate, {"model": models()["symbols"], "X": S, "y": S}),
     "window_loss": lambda: (sm.window_loss, {"model": models()["symbols"], "X": S, "width": 3}),
-    "fit_power_law": lambda: (sm.fit_power_law, {"n": FRAME["n"], "score": FRAME["score"]}),
-    "power_laws": lambda: (sm.power_laws, {"frame": FRAME}),
     "prequential": lambda: (sm.prequential, {"model": sm.NGram(1), "X": S, "blocks": 2}),
     "code lengths": lambda: (sm.prequential_code_lengths, {"models": {"a": sm.NGram(1)}, "X": S, "blocks": 2}),
     "choose": lambda: (sm.choose, {"model": sm.NGram(), "X": S, "order": [1, 2], "folds": 2}),

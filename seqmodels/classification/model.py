@@ -16,7 +16,7 @@ from seqmodels.classification.calibration import folds, learned_temperature, log
 from seqmodels.classification.repeated_warnings import FitWarnings
 from seqmodels.distributed import propagate_errors
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.parameters import Configurable, check_options, checked, refuse_wrong_arguments, undone_on_failure
+from seqmodels.parameters import Configurable, checked, refuse_wrong_arguments, undone_on_failure
 from seqmodels.sequences import Sequences, as_sequences
 
 SMALLEST_POSITIVE = float(np.nextafter(0, 1))
@@ -235,7 +235,6 @@ class GenerativeClassifier(Configurable):
             ValueError: a label that is not in two parts, so that none of its sequences can be held out; what ``fit``
                 raises.
         """
-        check_options(GenerativeClassifier.cross_val_predict, n_folds=n_folds)
         if n_folds < 2:
             raise ValueError(f"n_folds is {n_folds}; pass at least 2")
         sequences = as_sequences(X)
@@ -258,7 +257,7 @@ class GenerativeClassifier(Configurable):
                     others._fit_to(sequences.take(~part), labels[~part], validation, fits)
                 predicted[part] = others.predict(sequences.take(part))
         finally:
-            fits.warn(stacklevel=3)
+            fits.warn(stacklevel=4)
         return predicted
 
     def _fitted_log_joint(self, X: Any) -> np.ndarray:

@@ -18,7 +18,7 @@ import numpy as np
 from seqmodels.data.contents import check_file, check_text, read_bytes, unpacked_limit
 from seqmodels.data.kinds import suffix_of
 from seqmodels.display import listed
-from seqmodels.parameters import checked
+from seqmodels.parameters import checked_but
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.times import TIME_NAMES, with_index_as_columns
 
@@ -36,7 +36,7 @@ MAX_COLUMNS = 10_000  # a row a step; more are rows in place of columns, or vect
 MAX_DISTINCT = 0.5  # of the rows: a column of words with more, and with spaces, is texts
 
 
-@checked
+@checked_but("source")
 def table(
     source: str | Path | pd.DataFrame,
     *,

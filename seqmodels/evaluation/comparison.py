@@ -262,7 +262,6 @@ class Comparison:
             note_in_label(axes, draw_forest(axes, self._scored_rows))
         return axes
 
-    @checked
     def plot_forest(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
         """``ranking_figure``, as it was called; every other plot returns axes, as ``plot_ranking`` does."""
         warnings.warn(OLD_NAME.format("plot_forest", "plot_ranking", "ranking_figure"), FutureWarning, stacklevel=2)
@@ -292,7 +291,6 @@ class Comparison:
             note_in_label(axes, draw_learning_curves(axes, self._curves, unit=self.measure.unit))
         return axes
 
-    @checked
     def plot_learning_curves(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
         """``curves_figure``, as it was called; every other plot returns axes, as ``plot_curves`` does."""
         warnings.warn(

@@ -150,7 +150,7 @@ def check_checkpoint_arguments(model: Resumable) -> None:
     if folder and distributed.is_rank_zero() and not os.path.isdir(folder):
         raise FileNotFoundError(f"checkpoint is {model.checkpoint}, but there is no folder {folder}; make it first")
     source = None if model.resume_from == "auto" else model.resume_from
-    if source is not None and distributed.is_rank_zero() and not os.path.exists(source):
+    if isinstance(source, str | os.PathLike) and distributed.is_rank_zero() and not os.path.exists(source):
         raise FileNotFoundError(f"resume_from is {source}, but there is no such file; pass a checkpoint")
     if not model.checkpoint_seconds >= 0:
         raise ValueError(

@@ -17,7 +17,7 @@ NESTED = [
     sm.HMM(topology=sm.LeftToRight(), frozen=["emission"], pseudocount=0.5),
     sm.HMM(observation=sm.Columns([(sm.GaussianMixture(2), 2), (sm.Poisson(), 1)])),
     sm.LSTM(optimizer=sm.Muon(), schedule=sm.Cosine(), max_steps=7, max_seconds=1.5),
-    sm.LSTMSeq2Seq(attention=None, encoding=sm.BPE(50)),
+    sm.LSTMSeq2Seq(attention=None, encoding=sm.BPE(300)),
     sm.GenerativeClassifier(sm.HMM(2)),
     sm.neural.Recurrent(d_model=8),
 ]
