@@ -113,7 +113,8 @@ class Sequences(Sequence[Item]):
         by: str = "sequence",
         past: Sequence[Any] | None = None,
     ) -> None:
-        check_options(Sequences.__init__, time_name=time_name, time_unit=time_unit, by=by)
+        if (time_name, time_unit, by) != ("time", None, "sequence"):  # a stream makes one of each step
+            check_options(Sequences.__init__, time_name=time_name, time_unit=time_unit, by=by)
         self.kind: Kind
         self.items: list[Item]
         raw = items_of(items)
