@@ -137,6 +137,10 @@ class WrappedModel(SequenceModel, ABC):
         if set(members) != {"model"}:
             raise ValueError(f"a {type(self).__name__} is made of one model, but the file holds {sorted(members)}")
         self.model_ = members["model"]
+        if repr(self.observation_) != repr(self.model_.observation_):
+            raise ValueError(
+                f"its observation is {self.observation_!r}, but that of the model in it {self.model_.observation_!r}"
+            )
 
     @property
     @abstractmethod

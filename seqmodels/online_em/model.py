@@ -272,6 +272,8 @@ class OnlineEM(WrappedModel):
         for name, value in (("prior_steps", prior_steps), ("n_steps", state["n_steps"])):
             if type(value) not in (int, float) or not value > 0:
                 raise ValueError(f"{name} is {value!r} in the file; it should be a number above 0")
+        if not math.isfinite(state["n_steps"]):
+            raise ValueError(f"n_steps is {state['n_steps']} in the file; it should be a number of steps")
         if type(state["decay"]) not in (int, float) or not 0 <= state["decay"] <= 1:
             raise ValueError(f"decay is {state['decay']!r} in the file; it should be from 0 to 1")
         _check_statistics(self.model_, state["train"])
@@ -345,7 +347,9 @@ def _read(fitted: HMMCursor, rule: OnlineRule, example: Example, segment: int) -
 
 def _check_statistics(hmm: HMM, arrays: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` for statistics of training that are not those of this HMM."""
-    k = len(hmm.parameters_.initial)
+    k, log_prob = len(hmm.parameters_.initial), arrays["log_prob"]
+    if type(log_prob) not in (int, float) or not math.isfinite(log_prob):
+        raise ValueError(f"log_prob is {log_prob!r}; it should be a finite number")
     for name, shape in (("initial", (k,)), ("xi", (k, k)), ("final", (k,))):
         if not (np.isfinite(array_of(arrays, name, np.float64, shape)).all() and (arrays[name] >= 0).all()):
             raise ValueError(f"{name} should be finite numbers, none negative")
