@@ -11,7 +11,7 @@ everywhere here, but for the two configurations of nanoGPT, which are published 
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Literal
 
 from seqmodels.encodings import Symbols
 from seqmodels.hmm import HMM, LeftToRight
@@ -26,8 +26,6 @@ GPT2Size = Literal["small", "medium", "large", "xl"]
 BERTSize = Literal["base", "large"]
 T5Size = Literal["small", "base", "large"]
 NanoGPTSize = Literal["cpu", "gpu"]
-Size = TypeVar("Size", bound=str)
-Shape = TypeVar("Shape")
 
 # d_model, n_layers, n_heads, d_feedforward, dropout
 VASWANI_SIZES: dict[VaswaniSize, tuple[int, int, int, int, float]] = {
@@ -123,7 +121,7 @@ def vaswani2017(size: VaswaniSize = "base") -> TransformerSeq2Seq:
     Raises:
         ValueError: for a size that does not exist.
     """
-    d_model, n_layers, n_heads, d_feedforward, dropout = _size("the Transformer", size, VASWANI_SIZES)
+    d_model, n_layers, n_heads, d_feedforward, dropout = VASWANI_SIZES[size]
     return TransformerSeq2Seq(
         d_model=d_model,
         n_layers=n_layers,
@@ -154,7 +152,7 @@ def gpt2(size: GPT2Size = "small") -> Transformer:
     Raises:
         ValueError: for a size that does not exist.
     """
-    d_model, n_layers, n_heads = _size("GPT-2", size, GPT2_SIZES)
+    d_model, n_layers, n_heads = GPT2_SIZES[size]
     return Transformer(
         d_model=d_model,
         n_layers=n_layers,
@@ -185,7 +183,7 @@ def bert(size: BERTSize = "base") -> MaskedTransformer:
     Raises:
         ValueError: for a size that does not exist.
     """
-    d_model, n_layers, n_heads = _size("BERT", size, BERT_SIZES)
+    d_model, n_layers, n_heads = BERT_SIZES[size]
     return MaskedTransformer(
         d_model=d_model,
         n_layers=n_layers,
@@ -214,7 +212,7 @@ def t5(size: T5Size = "small") -> TransformerSeq2Seq:
     Raises:
         ValueError: for a size that does not exist.
     """
-    d_model, n_layers, n_heads = _size("T5", size, T5_SIZES)
+    d_model, n_layers, n_heads = T5_SIZES[size]
     return TransformerSeq2Seq(
         d_model=d_model,
         n_layers=n_layers,
@@ -245,7 +243,7 @@ def nanogpt(size: NanoGPTSize = "cpu") -> Transformer:
     Raises:
         ValueError: for a size that does not exist.
     """
-    small = _size("nanoGPT", size, {"cpu": True, "gpu": False})
+    small = size == "cpu"
     return Transformer(
         d_model=128 if small else 384,
         n_layers=4 if small else 6,
@@ -268,9 +266,3 @@ def nanogpt(size: NanoGPTSize = "cpu") -> Transformer:
         optimizer=AdamW(betas=(0.9, 0.99)),
         schedule=Cosine(warm_up=0.05 if small else 0.02, final=0.1),
     )
-
-
-def _size(name: str, size: Size, sizes: dict[Size, Shape]) -> Shape:
-    if size not in sizes:
-        raise ValueError(f"{name} has no size {size!r}; pass one of {', '.join(map(repr, sizes))}")
-    return sizes[size]

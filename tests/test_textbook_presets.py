@@ -179,5 +179,5 @@ def test_vaswani2017() -> None:
     model = presets.vaswani2017("base")
     assert (model.d_model, model.n_layers, model.n_heads, model.d_feedforward, model.dropout) == (512, 6, 8, 2048, 0.1)
     check(trained(model.set_params(d_model=8, n_layers=2, n_heads=2, d_feedforward=16), X, Y), hidden)
-    with pytest.raises(ValueError, match="the Transformer has no size 'huge'"):
+    with pytest.raises(ValueError, match='size is \'huge\'; pass "base" or "big"'):
         presets.vaswani2017("huge")  # type: ignore[arg-type]
