@@ -25,12 +25,13 @@ STEPS = {
 
 
 def last_words(log: str) -> str:
-    """The last line that says something.
+    """The last line that says something, and is not of make.
 
-    >>> last_words("collected\\n== 12 passed in 3 s ==\\n\\n")
+    >>> last_words("collected\\n== 12 passed in 3 s ==\\n\\nmake[1]: Leaving directory 'clone'\\n")
     '== 12 passed in 3 s =='
     """
-    return next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "no output")
+    lines = [line.strip() for line in log.splitlines()]
+    return next((line for line in reversed(lines) if line and not line.startswith(("make:", "make["))), "no output")
 
 
 def run(step: str, variables: list[str]) -> tuple[bool, float, str]:
