@@ -155,6 +155,12 @@ class LinearGaussianModel(AdaptedModel):
             raise ValueError(f"a LinearGaussianModel is of vectors, but the sequences are {kind}")
         return GaussianMixture(1, "full", min_covariance=SMALLEST_VARIANCE)
 
+    def _restore(self, state: dict[str, Any]) -> None:
+        shape = getattr(self.observation_, "n_components", 0), getattr(self.observation_, "covariance_type", "")
+        if shape != (1, "full"):
+            raise ValueError(f"its observation is {self.observation_!r}, but a LinearGaussianModel has one Gaussian")
+        super()._restore(state)
+
     def _prepare(self) -> None:
         k, d = np.shape(self.observation_matrix)
         arrays = (
