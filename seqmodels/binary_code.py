@@ -30,12 +30,12 @@ class BinaryCode:
 
     @property
     def n_bits(self) -> int:
-        """D."""
+        """D, the binary digits of the largest symbol: how many decisions a symbol takes, but for that of the end."""
         return max(0, int(self.size - 1).bit_length())
 
     @property
     def n_nodes(self) -> int:
-        """Of all decisions, with that of the end."""
+        """How many different decisions there are, with that of the end."""
         return 1 << self.n_bits
 
     def is_open(self, nodes: np.ndarray, depth: int) -> np.ndarray:

@@ -253,11 +253,8 @@ def refuse_wrong_arguments(thing: Configurable) -> None:
 
 def check_fields(thing: Any) -> None:
     """Raise ``ValueError`` for a field of a dataclass that its annotation does not admit."""
-    hints = _known_types(type(thing))  # type: ignore[arg-type]
-    for field in fields(thing):
-        value = getattr(thing, field.name) if field.init else None
-        if field.init and not admits(hints.get(field.name, Any), value):
-            raise ValueError(f"{field.name} is {_shortened(value)}; pass {in_words(hints[field.name])}")
+    values = {field.name: getattr(thing, field.name) for field in fields(thing) if field.init}
+    _check_admitted_all(_known_types(type(thing)), values.items())  # type: ignore[arg-type]
 
 
 def check_range(thing: Configurable, name: str, low: float, high: float, *, may_be_low: bool = True) -> None:
@@ -313,10 +310,8 @@ def checked_but(*others: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            hints = _option_types(function)
-            for name, value in (*zip(names, args, strict=False), *kwargs.items()):
-                if name in hints and name not in others and not admits(hints[name], value):
-                    raise ValueError(f"{name} is {_shortened(value)}; pass {in_words(hints[name])}")
+            given = (*zip(names, args, strict=False), *kwargs.items())
+            _check_admitted_all(_option_types(function), (each for each in given if each[0] not in others))
             return function(*args, **kwargs)
 
         return call
@@ -334,9 +329,13 @@ def check_options(function: Callable[..., Any], **options: Any) -> None:
     ...
     ValueError: how is 'left'; pass "up" or "down"
     """
-    hints = _option_types(function)
-    for name, value in options.items():
-        if not admits(hints.get(name, Any), value):
+    _check_admitted_all(_option_types(function), options.items())
+
+
+def _check_admitted_all(hints: Mapping[str, Any], values: Iterable[tuple[str, Any]]) -> None:
+    """Raise ``ValueError`` for the first of the named values that its annotation does not admit."""
+    for name, value in values:
+        if name in hints and not admits(hints[name], value):
             raise ValueError(f"{name} is {_shortened(value)}; pass {in_words(hints[name])}")
 
 

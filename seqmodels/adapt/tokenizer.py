@@ -26,7 +26,7 @@ class PublishedTokenizer(Protocol):
     eos_token_id: int | None
 
     def __len__(self) -> int:
-        """Number of tokens."""
+        """How many tokens it knows, the added ones among them."""
         ...
 
     def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:

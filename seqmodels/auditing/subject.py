@@ -271,7 +271,7 @@ class EncodedModel:
         max_length: int = 1000,
         random_state: int = 0,
     ) -> list[np.ndarray]:
-        """Encoded sequences."""
+        """``n`` encoded sequences drawn from the cursor; ``prefix`` is encoded, ``source`` raw."""
         return sample_steps(
             self._model.cursor(),
             n,

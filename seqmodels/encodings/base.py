@@ -43,7 +43,7 @@ class Encoding(Configurable, ABC):
         """Raise ``ValueError``, naming sequence ``i``, if it cannot be encoded."""
 
     def check_all(self, sequences: Sequences) -> None:
-        """``check`` of each."""
+        """Raise ``ValueError`` for the first sequence that cannot be encoded."""
         for i, item in enumerate(sequences):
             self.check(i, item)
 

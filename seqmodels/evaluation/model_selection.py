@@ -16,7 +16,7 @@ from seqmodels.evaluation import parallel
 from seqmodels.evaluation.search import FAILURES, FoldScore, cross_validation_folds, run_trial
 from seqmodels.fitting import check_arguments
 from seqmodels.model import SequenceModel
-from seqmodels.parameters import Seed, check_options, checked, checked_but
+from seqmodels.parameters import Seed, checked, checked_but
 from seqmodels.preparation import Data
 
 if TYPE_CHECKING:
@@ -195,7 +195,6 @@ def choose(
     1
     """
     parameter, tried = _swept(values)
-    check_options(choose, random_state=random_state, progress=progress)
     check(model, parameter, tried, folds, criterion, rule, validation)
     data = Data.of(X, y)
     parts = None if folds is None else cross_validation_folds(data, folds, random_state)

@@ -99,7 +99,7 @@ class GatedCursor:
         return [cursor.distribution(s) for cursor, s in zip(self.members, state.members, strict=True)]
 
     def _log_odds(self, predictions: list[Prediction]) -> np.ndarray:
-        """``(n, n_nodes, K)``."""
+        """``(n, n_nodes, K)`` log-odds of every decision under each of the K models."""
         each = [log_odds_of_all(self.gate.layout.code, p.log_probs().cpu().numpy()) for p in predictions]
         return np.stack(each, axis=-1)
 

@@ -81,7 +81,7 @@ class Layout:
 
     @property
     def n_rows(self) -> int:
-        """Of all sets."""
+        """How many rows of weights all sets have together."""
         return self.leads_at + (1 + self.n_leads * self.n_models) * (self.code.n_bits + 1)
 
     @property

@@ -42,7 +42,7 @@ class Components:
     read: np.ndarray
 
     def take(self, index: np.ndarray) -> Components:
-        """Of some events."""
+        """The components of the events at ``index``."""
         return Components(self.trained_class[index], self.read_class[index], self.trained[index], self.read[index])
 
 

@@ -125,7 +125,7 @@ class Tables:
         return p
 
     def to_state(self) -> dict[str, Any]:
-        """Arrays, by order."""
+        """The arrays of each level under its number, as ``from_state`` takes them."""
         return {str(i): vars(level) for i, level in enumerate(self.levels)}
 
     @classmethod

@@ -393,7 +393,7 @@ def forward(
 
 
 def warm_start(transition: Tensor, b: Tensor, packing: Packing, *, size: int, margin: int, flush: float) -> Tensor:
-    """As ``scaled.warm_start``."""
+    """What ``scaled.warm_start`` returns, ``(..., m, K)`` predictions after segments, by a compiled loop."""
     if transition.dim() > 2:
         each = zip(transition, b, strict=True)
         return torch.stack([warm_start(a_r, b_r, packing, size=size, margin=margin, flush=flush) for a_r, b_r in each])
@@ -449,7 +449,7 @@ def backward(
 
 
 def warm_end(transition: Tensor, b: Tensor, packing: Packing, *, ends: Tensor, margin: int) -> Tensor:
-    """As ``scaled.warm_end``."""
+    """What ``scaled.warm_end`` returns, ``(..., w, K)`` beta before segments, by a compiled loop."""
     if transition.dim() > 2:
         each = zip(transition, b, ends, strict=True)
         return torch.stack([warm_end(a_r, b_r, packing, ends=end, margin=margin) for a_r, b_r, end in each])

@@ -147,7 +147,11 @@ def test_rows_of_a_table_are_dropped_as_inputs_are(name: str, drops: tuple[str, 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         found, _ = network.forward_rows(table, rows, start)
-    torch.testing.assert_close(found, run(network, table[rows]), rtol=0, atol=1e-12)
+    expected = run(network, table[rows])
+    if drops == ("weight_drop",):  # the one case in which the rows are projected before they are looked up
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    else:
+        assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("sizes", [[1] * T, [4, 5]], ids=["one by one", "4 + 5"])
