@@ -15,7 +15,7 @@ import numpy as np
 from seqmodels.distributed import LostProcessError
 from seqmodels.evaluation.budget import Budget
 from seqmodels.model import SequenceModel
-from seqmodels.parameters import Seed, check_options, checked
+from seqmodels.parameters import Seed, check_fields, checked
 from seqmodels.preparation import Data, cluster_numbers
 from seqmodels.sequences import PAST_OF_TEST, Sequences
 
@@ -46,7 +46,7 @@ class Search:
     folds: int = 3
 
     def __post_init__(self) -> None:
-        check_options(Search.__init__, grids=self.grids, trials=self.trials, folds=self.folds)
+        check_fields(self)
         for name, grid in self.grids.items():
             if not isinstance(grid, Mapping):
                 raise ValueError(f"the grid of {name!r} is {grid!r}; pass a dictionary, such as {{'lr': [1e-3, 3e-3]}}")

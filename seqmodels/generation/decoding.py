@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation.cursor import Prediction
-from seqmodels.parameters import check_options
+from seqmodels.parameters import check_fields
 
 BELOW_ONE = 1 - 2.0**-52  # a uniform number times this, times a total, is below the total
 
@@ -42,7 +42,7 @@ class Decoding:
     min_p: float | None = None
 
     def __post_init__(self) -> None:
-        check_options(Decoding.__init__, **vars(self))
+        check_fields(self)
         if not 0 <= self.temperature < math.inf:
             raise ValueError(
                 f"temperature is {self.temperature}; pass a finite number, 0 (greedy) or more; 1 draws as the model "

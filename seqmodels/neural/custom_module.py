@@ -122,7 +122,6 @@ class CausalNetwork(Network[Tensor]):
         return like.new_zeros(n, 0, self.d_model)
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """See ``Network``."""
         history = torch.cat([state, inputs.to(state.dtype)], 1) if state.shape[1] else inputs
         outputs: Tensor = self.module(history)
         return outputs[:, -inputs.shape[1] :], history

@@ -106,7 +106,6 @@ class Replicas(Processes):
                 self._finish()
 
     def close(self) -> None:
-        """See ``Processes``."""
         for hook in self._hooks:
             hook.remove()
 

@@ -71,17 +71,14 @@ class Shards(Processes):
             loss.backward()
 
     def norm(self, gradients: list[Tensor]) -> Tensor:
-        """See ``Processes``."""
         norm = norm_of_all(gradients)
         assert isinstance(norm, DTensor), "gradients are sharded as weights are"
         return norm.full_tensor()
 
     def is_sharded(self, tensor: Tensor) -> bool:
-        """See ``Processes``."""
         return isinstance(tensor, DTensor)
 
     def placed(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """See ``Processes``."""
         moved = super().placed(tensor, like)
         if not isinstance(like, DTensor):
             return moved

@@ -53,7 +53,6 @@ class ElmanCell(Cell[Tensor]):
         return self.weight_hh.new_zeros(n, self.weight_hh.shape[1])
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """See ``Cell``."""
         h = self.activation(inputs @ self.weight_ih.t() + self.bias_ih + state @ self.weight_hh.t() + self.bias_hh)
         return h, h
 
@@ -94,7 +93,6 @@ class ElmanNetwork(ScannedNetwork):
             from_tanh_to_sigmoid(rnn)
 
     def is_fused(self, device: torch.device) -> bool:
-        """See ``KernelNetwork``."""
         return device.type != "cpu" and self.nonlinearity in KERNELS
 
     def project(self, inputs: Tensor, weights: Weights) -> Tensor:
@@ -103,11 +101,9 @@ class ElmanNetwork(ScannedNetwork):
         return F.linear(inputs, u, b + b_recurrent)
 
     def scan(self, projected: Tensor, state: Tensor, weights: Weights) -> Tensor:
-        """See ``ScannedNetwork``."""
         return elman_scan(projected, state, weights[1].to(projected.dtype), self.nonlinearity)
 
     def stepper(self, table: Tensor) -> Stepper[States, States] | None:
-        """See ``Network``."""
         if self.options.is_active(training=False):
             return None
         return ElmanStepper(self.rnn, ACTIVATIONS[self.nonlinearity], table)
@@ -129,7 +125,6 @@ class ElmanStepper(Stepper[States, States]):
         return state[0].unbind(1)
 
     def step(self, row_ids: Tensor, state: States) -> tuple[Tensor, States]:
-        """See ``Stepper``."""
         new_states: list[Tensor] = []
         for layer, h in zip(self.layers, state, strict=True):
             projected = layer.project(new_states[-1]) if new_states else layer.project_rows(row_ids)

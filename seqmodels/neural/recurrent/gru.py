@@ -44,7 +44,6 @@ class GRUCell(Cell[Tensor]):
         return self.weight_hh.new_zeros(n, self.weight_hh.shape[1])
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """See ``Cell``."""
         projected = (inputs @ self.weight_ih.t() + self.bias_ih).chunk(3, -1)
         recurrent = (state @ self.weight_hh.t() + self.bias_hh).chunk(3, -1)
         r = torch.sigmoid(projected[0] + recurrent[0])
@@ -70,7 +69,6 @@ class GRUNetwork(ScannedNetwork):
         super().__init__(rnn, dropout, options)
 
     def is_fused(self, device: torch.device) -> bool:
-        """See ``KernelNetwork``."""
         return device.type != "cpu"
 
     def project(self, inputs: Tensor, weights: Weights) -> Tensor:
@@ -81,12 +79,10 @@ class GRUNetwork(ScannedNetwork):
         return F.linear(inputs, u, b + ungated)
 
     def scan(self, projected: Tensor, state: Tensor, weights: Weights) -> Tensor:
-        """See ``ScannedNetwork``."""
         gated = weights[3][2 * self.d_model :]
         return gru_scan(projected, state, weights[1].to(projected.dtype), gated.to(projected.dtype))
 
     def stepper(self, table: Tensor) -> Stepper[States, States] | None:
-        """See ``Network``."""
         return None if self.options.is_active(training=False) else GRUStepper(self.rnn, table)
 
 
@@ -107,7 +103,6 @@ class GRUStepper(Stepper[States, States]):
         return state[0].unbind(1)
 
     def step(self, row_ids: Tensor, state: States) -> tuple[Tensor, States]:
-        """See ``Stepper``."""
         split = self.gate_width
         new_states: list[Tensor] = []
         for layer, bias, h in zip(self.layers, self.biases, state, strict=True):

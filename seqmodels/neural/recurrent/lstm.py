@@ -49,7 +49,6 @@ class LSTMCell(Cell[HiddenAndCell]):
         return zero, zero
 
     def forward(self, inputs: Tensor, state: HiddenAndCell) -> tuple[Tensor, HiddenAndCell]:
-        """See ``Cell``."""
         h, c = state
         gates = inputs @ self.weight_ih.t() + self.bias_ih + h @ self.weight_hh.t() + self.bias_hh  # (n, 4 d)
         i, f, g, o = gates.chunk(4, -1)
@@ -77,21 +76,17 @@ class LSTMNetwork(KernelNetwork):
         open_forget_gates(rnn)
 
     def is_fused(self, device: torch.device) -> bool:
-        """See ``KernelNetwork``."""
         return True
 
     def all_layers(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
-        """See ``KernelNetwork``."""
         assert isinstance(self.rnn, nn.LSTM)
         return lstm(self.rnn, inputs, states)
 
     def one_layer(self, inputs: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
-        """See ``KernelNetwork``."""
         hidden, h, c = lstm_layer(inputs, (states[0], states[1]), weights, training=self.training)
         return hidden, (h, c)
 
     def stepper(self, table: Tensor) -> Stepper[States, tuple[HiddenAndCell, ...]] | None:
-        """See ``Network``."""
         return None if self.options.is_active(training=False) else LSTMStepper(self.rnn, table)
 
 
@@ -112,7 +107,6 @@ class LSTMStepper(Stepper[States, tuple[HiddenAndCell, ...]]):
         return tuple(zip(state[0].unbind(1), state[1].unbind(1), strict=True))
 
     def step(self, row_ids: Tensor, state: tuple[HiddenAndCell, ...]) -> tuple[Tensor, tuple[HiddenAndCell, ...]]:
-        """See ``Stepper``."""
         new_states: list[HiddenAndCell] = []
         for layer, (h, c) in zip(self.layers, state, strict=True):
             projected = layer.project(new_states[-1][0]) if new_states else layer.project_rows(row_ids)

@@ -170,12 +170,10 @@ class CellStack(RecurrentNetwork[tuple[CellState, ...], CellState]):
         return tuple(layer.cell.initial_state(n) for layer in self._unrolled_cells())
 
     def forward(self, inputs: Tensor, state: tuple[CellState, ...]) -> tuple[Tensor, tuple[CellState, ...]]:
-        """See ``Network``."""
         hidden, states = self.run_layers(self.layers(), self.drop_inputs(inputs), state)
         return apply_dropout(hidden, self.dropout, self.training), tuple(states)
 
     def layers(self) -> Iterator[Layer[CellState]]:
-        """See ``RecurrentNetwork``."""
         drops = self.training and (self.options.recurrent_dropout or self.options.weight_drop)
         for layer in self._unrolled_cells():
             if not drops:
@@ -264,7 +262,6 @@ class KernelNetwork(RecurrentNetwork[States, States], ABC):
         return tuple(zeros(n, self.rnn) for _ in range(self.n_states))
 
     def forward(self, inputs: Tensor, state: States) -> tuple[Tensor, States]:
-        """See ``Network``."""
         states = tuple(map(layers_first, state))
         if self.is_fused(inputs.device) and not self.options.is_active(self.training):
             hidden, states = self.all_layers(inputs, states)
@@ -300,7 +297,6 @@ class ScannedNetwork(KernelNetwork, ABC):
         """``projected`` (T, B, m) and the state before (B, d) -> states (T, B, d)."""
 
     def one_layer(self, inputs: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
-        """See ``KernelNetwork``."""
         return self._scan_projected(self.project(inputs, weights).transpose(0, 1), states, weights=weights)
 
     def forward_rows(self, table: Tensor, row_ids: Tensor, state: States) -> tuple[Tensor, States]:

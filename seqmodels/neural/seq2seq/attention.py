@@ -132,7 +132,6 @@ class AdditiveAttention(Attention):
         return additive_score(doubled, key[:, None, :, :], self.energy.weight[0])[:, None]
 
     def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[QueryMap, AttendedSource] | None:
-        """See ``Attention``."""
         if self.earlier_weights is not None:
             return None
         query = QueryMap(2.0 * self.query.weight, 2.0 * self.query.bias)
@@ -175,7 +174,6 @@ class MultiplicativeAttention(Attention):
         return _with_coverage(scores, self.cover, earlier)
 
     def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[QueryMap, AttendedSource] | None:
-        """See ``Attention``."""
         if self.earlier_weights is not None:
             return None
         query = QueryMap(None, None)
@@ -209,7 +207,6 @@ class GeneralAttention(Attention):
         return _with_coverage(dot_score(query, key)[:, None], self.cover, earlier)
 
     def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[QueryMap, AttendedSource] | None:
-        """See ``Attention``."""
         if self.earlier_weights is not None:
             return None
         return QueryMap(None, None), AttendedSource(key, value, mask_bias(mask, key), None)

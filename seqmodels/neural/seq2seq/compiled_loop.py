@@ -332,7 +332,6 @@ class CompiledLoop(Loop):
         self.doubled_energy = None if energy is None else 2.0 * energy
 
     def forward(self, trace: Trace, from_state: Product, from_context: Product, query_bias: Tensor) -> None:
-        """See ``Loop``."""
         gate_width, n_groups = trace.gates.shape[2], len(self.key)
         gates, cells, tanh_cells, states = map(array, (trace.gates, trace.cells, trace.tanh_cells, trace.states))
         key, value, mask_bias, weights = map(array, (self.key, self.value, self.mask_bias, trace.weights))
@@ -355,7 +354,6 @@ class CompiledLoop(Loop):
     def backward(
         self, trace: Trace, from_gates: Product, from_query: Product | None, received: tuple[Tensor, Tensor, Tensor]
     ) -> LoopGradients:
-        """See ``Loop``."""
         (n_steps, n_rows, gate_width), d = trace.gates.shape, trace.cells.shape[2]
         d_products = trace.states.new_empty(n_steps, n_rows, gate_width + trace.queries.shape[2])
         d_contexts = torch.empty_like(trace.tanh_cells).copy_(received[1])
@@ -395,7 +393,6 @@ class CompiledLoop(Loop):
         return LoopGradients(d_products, d_contexts, d_scores, d_h, d_c)
 
     def key_gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor | None]:
-        """See ``Loop``."""
         if self.doubled_energy is None:
             return torch.bmm(d_scores.permute(1, 2, 0), queries.transpose(0, 1)) * self.scale, None
         return self.d_key * self.doubled_energy, 2.0 * self.d_energy

@@ -85,18 +85,15 @@ class DotScoring(Scoring):
         self.transposed = self.key.transpose(1, 2)
 
     def score(self, query: Tensor, t: int) -> Tensor:
-        """See ``Scoring``."""
         return torch.bmm(query[:, None], self.transposed)[:, 0]
 
     def begin_backward(self) -> None:
         """Nothing has to be done."""
 
     def query_gradient(self, d_score: Tensor, t: int) -> Tensor:
-        """See ``Scoring``."""
         return torch.bmm(d_score[:, None], self.key)[:, 0]
 
     def gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, None]:
-        """See ``Scoring``."""
         return torch.bmm(d_scores.permute(1, 2, 0), queries.transpose(0, 1)) * self.scale, None
 
 
@@ -116,7 +113,6 @@ class AdditiveScoring(Scoring):
         self.sigmoids = key.new_empty(n_steps, *key.shape, dtype=dtype)
 
     def score(self, query: Tensor, t: int) -> Tensor:
-        """See ``Scoring``."""
         sigmoid = (query[:, None] + self.key).sigmoid_()
         if len(self.sigmoids):
             self.sigmoids[t] = sigmoid
@@ -129,7 +125,6 @@ class AdditiveScoring(Scoring):
         self.d_doubled_energy = torch.zeros_like(self.doubled_energy, dtype=sum_dtype)
 
     def query_gradient(self, d_score: Tensor, t: int) -> Tensor:
-        """See ``Scoring``."""
         sigmoid = self.sigmoids[t].to(self.key.dtype)
         self.d_doubled_energy += (d_score.view(1, -1) @ sigmoid.flatten(0, 1))[0]
         d_sum: Tensor = torch.ops.aten.sigmoid_backward(
@@ -139,7 +134,6 @@ class AdditiveScoring(Scoring):
         return d_sum.sum(1) * self.doubled_energy
 
     def gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """See ``Scoring``."""
         d_key, d_energy = self.d_key * self.doubled_energy, 2.0 * self.d_doubled_energy
         return d_key.to(self.key.dtype), d_energy.to(self.key.dtype)
 
@@ -289,7 +283,6 @@ class TorchLoop(Loop):
         self.scoring, self.value, self.mask_bias = scoring, value, mask_bias
 
     def forward(self, trace: Trace, from_state: Product, from_context: Product, query_bias: Tensor) -> None:
-        """See ``Loop``."""
         value, mask_bias, gate_width = self.value, self.mask_bias, trace.gates.shape[2]
         for t, (state, gates, context, weights) in enumerate(trace.steps()):
             products = from_state(state)
@@ -304,7 +297,6 @@ class TorchLoop(Loop):
     def backward(
         self, trace: Trace, from_gates: Product, from_query: Product | None, received: tuple[Tensor, Tensor, Tensor]
     ) -> LoopGradients:
-        """See ``Loop``."""
         d_states, received_d_contexts, d_last_cell = received
         value, scoring = self.value, self.scoring
         scoring.begin_backward()
@@ -335,7 +327,6 @@ class TorchLoop(Loop):
         return LoopGradients(d_all_products, d_contexts, d_scores, d_states_before[0], d_c)
 
     def key_gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor | None]:
-        """See ``Loop``."""
         return self.scoring.gradients(d_scores, queries)
 
 

@@ -88,7 +88,6 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork[AttendingState | SummaryState]):
     def forward(
         self, inputs: Tensor, state: AttendingState | SummaryState
     ) -> tuple[Tensor, AttendingState | SummaryState]:
-        """See ``Network``."""
         if self.attention is None:
             states, contexts, state = self._decode_from_summary(inputs, state)
         else:

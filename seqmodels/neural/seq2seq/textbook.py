@@ -46,7 +46,6 @@ class GatedUnit(Cell[Tensor]):
         return self.candidate.weight.new_zeros(n, self.candidate.in_features)
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """See ``Cell``."""
         z, r, candidate = self.drive(inputs).chunk(3, -1)
         z_state, r_state = self.gates(state).chunk(2, -1)
         z, r = torch.sigmoid(z + z_state), torch.sigmoid(r + r_state)
@@ -65,12 +64,10 @@ class StepwiseDecoder(AttentiveNetwork[State], ABC):
         """As ``forward``, with the attention weights (B, T, S) between the hidden states and the state."""
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """See ``Network``."""
         outputs, _, state = self.decode(inputs, state)
         return outputs, state
 
     def attention_weights(self, inputs: Tensor, state: State) -> Tensor:
-        """See ``AttentiveNetwork``."""
         return self.decode(inputs, state)[1]
 
 
@@ -118,7 +115,6 @@ class BahdanauNetwork(StepwiseDecoder[BahdanauState]):
         return torch.tanh(self.first_state(backward[:, 0])), annotations, self.attention_key(annotations), source.mask
 
     def decode(self, inputs: Tensor, state: BahdanauState) -> tuple[Tensor, Tensor, BahdanauState]:
-        """See ``StepwiseDecoder``."""
         s, annotations, keys, mask = state
         outputs, attention = [], []
         for y in inputs.unbind(1):
@@ -176,7 +172,6 @@ class LuongNetwork(StepwiseDecoder[LuongState]):
         return states, zero, encoded, self.attention_key(encoded), mask
 
     def decode(self, inputs: Tensor, state: LuongState) -> tuple[Tensor, Tensor, LuongState]:
-        """See ``StepwiseDecoder``."""
         states, a, encoded, keys, mask = state
         outputs, attention = [], []
         for y in inputs.unbind(1):

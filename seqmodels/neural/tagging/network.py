@@ -48,7 +48,6 @@ class TaggerNetwork(Network[tuple[Tensor, int, State | None]], Generic[State]):
         self.project = None if decoder is None else nn.Linear(encoder.d_model, decoder.d_model)
 
     def start(self, n: int, source: Source | None = None) -> tuple[Tensor, int, State | None]:
-        """See ``Network``."""
         assert source is not None, "a tagger needs a source"
         return self.encoder(source.values, source.mask), 0, None if self.decoder is None else self.decoder.start(n)
 
@@ -97,7 +96,6 @@ class CausalEncoder(SourceEncoder):
         self.d_model, self.network = network.d_model, network
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """See ``SourceEncoder``."""
         states: Tensor = self.network(values, self.network.start(len(values)))[0]
         return states
 
@@ -122,7 +120,6 @@ class BidirectionalEncoder(SourceEncoder):
         self.combine = nn.ModuleList(nn.Linear(2 * d, d) for _ in range(n_layers))
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """See ``SourceEncoder``."""
         reverse = reverse_padded(mask)
         for forward, backward, combine in zip(self.forwards, self.backwards, self.combine, strict=True):
             left_to_right = _run(forward, values)
@@ -148,7 +145,6 @@ class TransformerEncoder(SourceEncoder):
         self.stack = TransformerStack(config, max_length=max_length, causal=causal)
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """See ``SourceEncoder``."""
         values = values.masked_fill(~mask[..., None], 0.0)
         inputs = self.positions(values)
         states: Tensor = self.stack(inputs, mask=None if self.causal else mask)[0]  # causal: padding is later

@@ -57,14 +57,12 @@ class CompiledStepper(FasterStepper):
         return cls(plain, _block_weights(plain, stack), _block_constants(plain))
 
     def step(self, row_ids: Tensor, state: StepState) -> tuple[Tensor, StepState]:
-        """See ``Stepper``."""
         if not self._takes(state):
             return self.plain.step(row_ids, state)
         hidden, after, _ = self._step(row_ids, state, None)
         return hidden, after
 
     def begin_ahead(self, n: int) -> StepState | None:
-        """See ``Stepper``."""
         if n > MAX_ROWS:
             return None
         convolution = self.plain.convolution
@@ -72,14 +70,12 @@ class CompiledStepper(FasterStepper):
         return StepState(self.plain.empty_cache(n, 0), 0, pending)
 
     def step_ahead(self, row_ids: Tensor, state: StepState, ahead: StepState) -> tuple[Tensor, StepState, StepState]:
-        """See ``Stepper``."""
         if not self._takes(state):
             hidden, state = self.plain.step(row_ids, state)
             return hidden, state, self.plain.step(row_ids, ahead)[1]
         return self._step(row_ids, state, ahead)
 
     def n_drawn_at_once(self, state: StepState) -> int:
-        """See ``Stepper``."""
         if not self.plain.convolution.precomputed or state.pending.shape[0] > MAX_ROWS:
             return 0
         return max(0, len(self.weights.position) - state.length)
@@ -87,7 +83,6 @@ class CompiledStepper(FasterStepper):
     def draw(
         self, row_ids: Tensor, state: StepState, ahead: StepState | None, head: SymbolHead, uniform: Tensor
     ) -> DrawnSteps[StepState]:
-        """See ``Stepper``."""
         (n_steps, n), max_length = uniform.shape, self.plain.max_length
         cache = state.claimed_cache(max_length, n_steps)
         cache_ahead = cache if ahead is None else ahead.claimed_cache(max_length, n_steps)

@@ -170,7 +170,6 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         return StepState(StepCache(cached, length, self.layout), length, self.convolution.pending_after(recent))
 
     def step(self, row_ids: Tensor, state: StepState) -> tuple[Tensor, StepState]:
-        """See ``Stepper``."""
         t = state.length
         cache = state.claimed_cache(self.max_length)
         buffers = cache.buffers
@@ -205,7 +204,6 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         return self.final_norm(x), StepState(cache, length, pending)
 
     def select(self, state: StepState, index: Tensor) -> StepState:
-        """See ``Stepper``."""
         return state.select(index)
 
     def project(self, block: PackedBlock, x: Tensor, rotation: Tensor | None, buffers: StepBuffers) -> None:
@@ -263,15 +261,12 @@ class FasterStepper(Stepper[TransformerState, StepState]):
     plain: TransformerStepper
 
     def converted(self, state: TransformerState) -> StepState:
-        """See ``Stepper``."""
         return self.plain.converted(state)
 
     def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
-        """See ``Stepper``."""
         return self.plain.prefill(inputs)
 
     def select(self, state: StepState, index: Tensor) -> StepState:
-        """See ``Stepper``."""
         return self.plain.select(state, index)
 
 

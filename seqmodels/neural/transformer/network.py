@@ -57,14 +57,12 @@ class TransformerNetwork(Network[TransformerState]):
         return self.decoder.empty_cache(n), self.previous.start(n)
 
     def forward(self, inputs: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
-        """See ``Network``."""
         cache, recent = state
         x, recent = self.previous(inputs, recent)
         hidden, cache = self.decoder(self.positions(x, cached_length(cache)), cache)
         return hidden, (cache, recent)
 
     def stepper(self, table: Tensor) -> Stepper[TransformerState, StepState] | None:
-        """See ``Network``."""
         if not can_step(self.decoder.config):
             return None
         plain = TransformerStepper(self.decoder, self.positions, IncrementalConvolution(table, self.previous))
@@ -119,7 +117,6 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
         return self.decoder.empty_cache(n), self.previous.start(n), prepared, source.mask
 
     def forward(self, inputs: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
-        """See ``Network``."""
         cache, recent, prepared, source_mask = state
         x, recent = self.previous(inputs, recent)
         x = self.positions(x, cached_length(cache))

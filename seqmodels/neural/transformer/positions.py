@@ -204,7 +204,6 @@ class AlibiBias(ScoreBias):
         self.register_buffer("slopes", torch.tensor(alibi_slopes(n_heads), dtype=torch.float32), persistent=False)
 
     def forward(self, distance: Tensor) -> Tensor:
-        """See ``ScoreBias``."""
         return -self.slopes[:, None, None] * distance.abs()
 
 
@@ -229,7 +228,6 @@ class T5Bias(ScoreBias):
         self.table = nn.Parameter(torch.zeros(n_buckets, n_heads))
 
     def forward(self, distance: Tensor) -> Tensor:
-        """See ``ScoreBias``."""
         buckets = t5_buckets(distance, len(self.table), self.max_distance, causal=self.causal)
         return self.table[buckets].permute(2, 0, 1)  # (T, S, H) -> (H, T, S)
 

@@ -123,7 +123,6 @@ class GraphedStepper(FasterStepper):
         self.free: dict[int, list[tuple[StaticStep, Replay]]] = {}
 
     def step(self, row_ids: Tensor, state: StepState) -> tuple[Tensor, StepState]:
-        """See ``Stepper``."""
         t, cache = state.length, state.cache
         if not self.captures or t >= (self.plain.max_length or 0) or len(row_ids) > MAX_ROWS:
             return self.plain.step(row_ids, state)
