@@ -36,8 +36,6 @@ def locked_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         OSError: it cannot be created or written to.
     """
     root = Path(folder)
-    if root.exists() and not root.is_dir():
-        raise FileExistsError(f"{root} is a file, so nothing can be written into it; pass a folder")
     made = [each for each in (root, *root.parents) if not each.exists()]
     descriptor = _begin_lock(root)
     path = root / LOCK
@@ -65,8 +63,10 @@ def _begin_lock(root: Path) -> int:
         try:
             root.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except FileNotFoundError:  # whoever had made the folder found it empty at the end, and removed it
-            continue
+        except (FileNotFoundError, FileExistsError):  # the second also where a folder goes between pathlib's two looks
+            if _is_file(root):
+                raise FileExistsError(f"{root} is a file, so nothing can be written into it; pass a folder") from None
+            continue  # whoever had made the folder found it empty at the end, and removed it
         if (_lock(descriptor) if fcntl else _lock_byte(descriptor)) is False:
             holder = os.read(descriptor, 200).decode(errors="replace")
             os.close(descriptor)
@@ -74,9 +74,18 @@ def _begin_lock(root: Path) -> int:
                 f"{root} is being written to by another run{f' ({holder})' * bool(holder)}, with whose files these "
                 "would be mixed; wait until it ends, or pass another folder"
             )
-        if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
-            return descriptor
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
         os.close(descriptor)  # whoever had the lock has removed the file meanwhile
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it is something else than a folder, a link to nothing too; by one look, as others may remove it."""
+    try:
+        return not stat.S_ISDIR(path.stat().st_mode)
+    except FileNotFoundError:
+        return path.is_symlink()
 
 
 def _lock_byte(descriptor: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from seqmodels import files
 def test_what_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     files.write_text(path, "old")
-    with pytest.raises(ZeroDivisionError), files.replaced(path) as partial:  # noqa: PT012 (it fails after writing)
-        partial.write_text("half")
+    with pytest.raises(ZeroDivisionError), files.replaced(path) as half:  # noqa: PT012 (it fails after writing)
+        half.write_text("half")
         raise ZeroDivisionError
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
@@ -84,7 +85,9 @@ def test_a_folder_is_locked_for_one_process_and_free_again_when_that_is_killed(t
     assert [each.name for each in folder.iterdir()] == ["page.html"]
 
 
-def test_of_many_threads_one_has_the_folder_at_a_time(tmp_path: Path) -> None:
+def test_of_many_threads_one_has_the_folder_at_a_time(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(1e-6)  # so that a thread is interrupted between any two looks at the folder
     folder, inside, most, refused = tmp_path / "a", [], [0], []
 
     def work() -> None:
@@ -97,14 +100,20 @@ def test_of_many_threads_one_has_the_folder_at_a_time(tmp_path: Path) -> None:
             except ValueError as error:
                 refused.append(str(error))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert most == [1]
-    assert len(refused) < 160
+    assert len(refused) < 8 * 40
     assert all("is being written to by another run" in each for each in refused)
+
+
+def test_a_link_to_nothing_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    with pytest.raises(FileExistsError, match="pass a folder"), files.locked_folder(tmp_path / "a"):
+        pass
 
 
 def test_a_folder_in_which_nothing_was_written_is_removed_again(tmp_path: Path) -> None:
