@@ -53,8 +53,8 @@ lowest:
 	.venv-lowest/bin/python -m pip install --quiet $(PIP_FLAGS) $$($(PYTHON) tools/lowest.py text audio translation) \
 		"setuptools>=77" pytest pytest-timeout pytest-xdist hypothesis scikit-learn hmmlearn safetensors
 	.venv-lowest/bin/python -m pip install --quiet $(PIP_FLAGS) --no-deps --no-build-isolation --editable .
-	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n 2 --one-row tests/test_contract.py tests/test_sequences.py \
-		tests/test_items.py tests/test_storage.py tests/test_preparation.py tests/encodings tests/observations
+	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n 2 --one-row tests/test_contract.py tests/sequences/test_sequences.py \
+		tests/sequences/test_items.py tests/common/test_storage.py tests/encodings/test_preparation.py tests/encodings tests/observations
 
 # All tests under another Python.
 other-python:
@@ -102,7 +102,7 @@ gpu:
 # Conversions against the package `transformers`, which is too large to be installed for every test run.
 huggingface: .venv/installed
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "transformers"
-	$(BIN)/python -m pytest tests/neural/huggingface tests/adapt/test_huggingface.py
+	$(BIN)/python -m pytest tests/neural/huggingface tests/wrappers/adapt/test_huggingface.py
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -45,7 +45,7 @@ from seqmodels import (
     TransformerSeq2Seq,
     presets,
 )
-from seqmodels.evaluation.provenance import provenance
+from seqmodels.evaluation.comparison.provenance import provenance
 from seqmodels.generation.sampling import sample_steps
 from seqmodels.neural.untrained import untrained
 

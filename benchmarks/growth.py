@@ -36,9 +36,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 import seqmodels as sm
-from seqmodels.evaluation.fitting import peak_memory
-from seqmodels.evaluation.provenance import stamped
-from seqmodels.plot_style import GRID, MUTED, STYLE, colour_of
+from seqmodels.evaluation.comparison.fit_and_score import peak_memory
+from seqmodels.evaluation.comparison.provenance import stamped
+from seqmodels.plot.style import GRID, MUTED, STYLE, colour_of
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PICTURE_OF_DOCS = RESULTS.parent.parent / "docs/growth.png"

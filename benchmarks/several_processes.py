@@ -27,7 +27,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
-from seqmodels import LSTM, Transformer, data, distributed
+from seqmodels import LSTM, Transformer, data
+from seqmodels.common import distributed
 from seqmodels.neural.model import NeuralModel
 
 BATCH, CONTEXT = 16, 128

@@ -27,7 +27,7 @@ from process import ONE_THREAD
 from results import write
 
 from seqmodels import GRU, LSTM, ElmanRNN, Transformer
-from seqmodels.fitting import checked_data
+from seqmodels.model.fitting import checked_data
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.scoring import log_prob_steps

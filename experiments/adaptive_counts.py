@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 
 from seqmodels import ContextTree, NGram, SequenceModel, data
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 
 HELD_OUT = 111_540
 RESULTS = Path("experiments/results/adaptive_counts")

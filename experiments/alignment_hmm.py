@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 
 from seqmodels import AlignmentHMM, Symbols
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 
 RESULTS = Path("experiments/results/alignment_hmm")
 Words = dict[str, list[np.ndarray]]  # variants of each word

@@ -1,7 +1,7 @@
 """Are planted cheats caught, and the families of the library left alone? ``python -m experiments.audit cheats``.
 
-``cheats``: each model of ``tests/auditing/cheats.py`` is fitted and audited for every seed (other data, other draws);
-it is caught if the rule that it breaks is among the broken ones. ``families``: the models of ``tests/families.py``,
+``cheats``: each model of ``tests/evaluation/auditing/cheats.py`` is fitted and audited for every seed (other data,
+other draws); it is caught if the rule that it breaks is among the broken ones. ``families``: the models of ``tests/families.py``,
 briefly fitted in float32 to data of that seed, and audited on data of another; any broken rule is a false accusation.
 ``every``: one seed of every row of that table. ``table``: the counts of all runs so far, as CSV and Markdown.
 
@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 
 import seqmodels as sm
-from tests.auditing.cheats import CHEATS, Autoregression, Bigram, Cheat, V, audit_of, symbols, vectors
+from tests.evaluation.auditing.cheats import CHEATS, Autoregression, Bigram, Cheat, V, audit_of, symbols, vectors
 from tests.families import LENGTHS, SOURCE_LENGTHS, SOURCES, TEXTS, Row, make_data, rows
 
 OUT = Path("experiments/results/audit")

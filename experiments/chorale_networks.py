@@ -18,7 +18,7 @@ from chorales import fit as fit_hmm
 from chorales import piano_rolls
 
 from seqmodels import GRU, LSTM, Bernoulli, Chords, ElmanRNN, Sequences, Transformer
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 from seqmodels.neural.model import NeuralModel
 
 RESULTS = "experiments/results/chorales/networks.csv"

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from seqmodels import HMM, Bernoulli, Sequences
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 
 RESULTS = "experiments/results/chorales/chorales.csv"
 LOWEST, N_KEYS = 21, 88  # MIDI

@@ -29,7 +29,7 @@ from seqmodels import (
     data,
 )
 from seqmodels.data import deltas
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 
 OUT = Path("experiments/results/classify")
 Parts = tuple[Sequences, Sequences]

@@ -3,8 +3,8 @@
 import sys
 
 from seqmodels import data
-from seqmodels.evaluation.run import run
-from seqmodels.evaluation.suites import speech_tasks
+from seqmodels.evaluation.runs.run import run
+from seqmodels.evaluation.runs.suites import speech_tasks
 
 if __name__ == "__main__":
     frames = data.audio(sys.argv[1]) if len(sys.argv) > 1 else None

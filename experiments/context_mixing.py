@@ -22,7 +22,7 @@ from pathlib import Path
 import pandas as pd
 
 from seqmodels import ContextMixing, NGram, SequenceModel
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 
 RESULTS = Path("experiments/results/context_mixing")
 NANOGPT = {1_115_394: 111_540}  # bytes of a file -> of its held-out part

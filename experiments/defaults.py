@@ -28,7 +28,7 @@ import pandas as pd
 from scipy.optimize import linear_sum_assignment
 
 from seqmodels import HMM, GaussianMixture
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 
 Frames = list[np.ndarray]

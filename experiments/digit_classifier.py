@@ -20,7 +20,7 @@ import torch
 
 from seqmodels import HMM, GaussianMixture, GenerativeClassifier
 from seqmodels.data import MFCC, deltas
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 
 RESULTS = Path("experiments/results/digits/classifier.csv")
 SPEEDS = (

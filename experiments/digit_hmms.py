@@ -8,8 +8,8 @@ import sys
 import torch
 
 from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, Sequences, data
-from seqmodels.evaluation.run import run
-from seqmodels.evaluation.suites import Task
+from seqmodels.evaluation.runs.run import run
+from seqmodels.evaluation.runs.suites import Task
 
 MODELS = {
     "gaussian": HMM(1, observation=GaussianMixture(1, "full")),

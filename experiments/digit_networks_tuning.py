@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from seqmodels import LSTM, GaussianMixture, Sequences, data
-from seqmodels.evaluation.suites import speech_tasks
+from seqmodels.evaluation.runs.suites import speech_tasks
 
 OUT = Path("experiments/results/digits/tuning.csv")
 FULL = {m: GaussianMixture(m, "full") for m in (1, 2, 4, 8)}

@@ -22,8 +22,8 @@ from seqmodels import (
     TransformerSeq2Seq,
     data,
 )
-from seqmodels.evaluation.run import run
-from seqmodels.evaluation.suites import Task
+from seqmodels.evaluation.runs.run import run
+from seqmodels.evaluation.runs.suites import Task
 
 CONTEXT = 12
 

@@ -19,8 +19,8 @@ import pandas as pd
 import torch
 
 from seqmodels import LSTM, Dynamic, SequenceModel, Transformer, data, load
-from seqmodels.evaluation.provenance import stamped
-from seqmodels.preparation import MAX_HELD_OUT
+from seqmodels.encodings.preparation import MAX_HELD_OUT
+from seqmodels.evaluation.comparison.provenance import stamped
 
 TEST = 111_540
 PARTS = 10

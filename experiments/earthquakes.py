@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from seqmodels import HMM, Poisson
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 
 RESULTS = "experiments/results/earthquakes/earthquakes.csv"
 

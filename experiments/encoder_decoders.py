@@ -12,8 +12,8 @@ import pandas as pd
 
 from seqmodels import AlignmentHMM, LSTMSeq2Seq, SequenceModel, Sequences, Transformer, TransformerSeq2Seq, compare
 from seqmodels.evaluation import error_rate, exact_match
-from seqmodels.evaluation.provenance import stamped
-from seqmodels.plot_style import COLOURS, GRID, WIDTH
+from seqmodels.evaluation.comparison.provenance import stamped
+from seqmodels.plot.style import COLOURS, GRID, WIDTH
 
 ATTENTIONS = {"fixed": None, "additive": "additive", "multiplicative": "multiplicative"}
 NAMES = (*ATTENTIONS, "transformer", "decoder-only", "alignment")

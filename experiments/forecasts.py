@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 import seqmodels as sm
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 
 OUT = Path("experiments/results/forecasts")
 COVERED = "covered 90%"

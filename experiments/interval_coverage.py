@@ -46,9 +46,9 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from seqmodels import HMM
-from seqmodels.evaluation.confidence_set import confidence_set_p_values
-from seqmodels.evaluation.provenance import stamped
-from seqmodels.evaluation.statistics import holm, moving_block_difference, paired_difference
+from seqmodels.evaluation.comparison.provenance import stamped
+from seqmodels.evaluation.statistics.confidence_set import confidence_set_p_values
+from seqmodels.evaluation.statistics.paired import holm, moving_block_difference, paired_difference
 
 K, V = 3, 6
 CLUSTERS, CONCENTRATION = (5, 10, 40, 200), 4.0

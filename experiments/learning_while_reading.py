@@ -24,9 +24,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import seqmodels as sm
-from seqmodels.evaluation.provenance import stamped
-from seqmodels.mixture.model import WeightsName
-from seqmodels.plot_style import GRID, INK, MUTED, STYLE, colour_of, logarithmic
+from seqmodels.evaluation.comparison.provenance import stamped
+from seqmodels.plot.style import GRID, INK, MUTED, STYLE, colour_of, logarithmic
+from seqmodels.wrappers.mixture.model import WeightsName
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "experiments/results/learning_while_reading"

@@ -15,9 +15,9 @@ import pandas as pd
 import torch
 
 from seqmodels import BPE, LSTM, Characters, Mixture, SequenceModel, Transformer, data
-from seqmodels.evaluation.provenance import stamped
-from seqmodels.mixture.model import WeightsName
-from seqmodels.mixture.weights import FixedShare
+from seqmodels.evaluation.comparison.provenance import stamped
+from seqmodels.wrappers.mixture.model import WeightsName
+from seqmodels.wrappers.mixture.weights import FixedShare
 
 RESULTS = Path("experiments/results/mixtures")
 HELD_OUT, FOR_WEIGHTS = 111_540, 50_000

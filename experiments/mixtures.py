@@ -35,8 +35,8 @@ from seqmodels import (
     Sequences,
     data,
 )
-from seqmodels.evaluation.provenance import stamped
-from seqmodels.mixture.model import WeightsName
+from seqmodels.evaluation.comparison.provenance import stamped
+from seqmodels.wrappers.mixture.model import WeightsName
 
 RESULTS = Path("experiments/results/mixtures")
 WEIGHTS: tuple[WeightsName, ...] = ("static", "posterior", "switching", "gated")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from seqmodels import NGram, data
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 
 HELD_OUT = 111_540
 RESULTS = Path("experiments/results/ngram_text")

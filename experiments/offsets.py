@@ -32,7 +32,7 @@ from seqmodels import (
     Sequences,
     data,
 )
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 
 RESULTS = Path("experiments/results/offsets")
 N_ENROLLED = 5

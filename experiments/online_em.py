@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 
 from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, OnlineEM, Sequences, data
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 
 RESULTS = Path("experiments/results/online_em")
 TOGETHER = 10  # recordings in a sequence

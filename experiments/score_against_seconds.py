@@ -24,9 +24,9 @@ from matplotlib.figure import Figure
 
 import seqmodels as sm
 from seqmodels.data import builtin_text, speech
-from seqmodels.evaluation.plots.curves import labels_at_right
-from seqmodels.evaluation.provenance import stamped
-from seqmodels.plot_style import GRID, INK, MUTED, STYLE, colour_of, logarithmic
+from seqmodels.evaluation.comparison.provenance import stamped
+from seqmodels.plot.curves import labels_at_right
+from seqmodels.plot.style import GRID, INK, MUTED, STYLE, colour_of, logarithmic
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "experiments/results/score_against_seconds"

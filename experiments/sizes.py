@@ -24,7 +24,7 @@ import pandas as pd
 import torch
 
 import seqmodels as sm
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 
 OUT = Path("experiments/results/sizes")
 Parts = tuple[sm.Sequences, sm.Sequences]

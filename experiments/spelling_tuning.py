@@ -17,7 +17,7 @@ from spelling import Words
 
 from seqmodels import LSTMSeq2Seq, TransformerSeq2Seq
 from seqmodels.data import Vocabulary
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 from seqmodels.neural.model import NeuralModel
 
 MEASURED = 2_000

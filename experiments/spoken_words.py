@@ -25,7 +25,7 @@ from seqmodels import (
     data,
 )
 from seqmodels.evaluation import exact_match
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 RESULTS = Path("experiments/results/digits")

@@ -23,7 +23,7 @@ from seqmodels import (
     compare,
     data,
 )
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 
 RESULTS = Path("experiments/results/tagging")
 DIGITS = 5  # a sequence

@@ -9,8 +9,8 @@ import sys
 import time
 
 from seqmodels import GRU, HMM, LSTM, Categorical, ElmanRNN, NGram, Sequences, Transformer, data
-from seqmodels.evaluation.run import run
-from seqmodels.evaluation.suites import Task
+from seqmodels.evaluation.runs.run import run
+from seqmodels.evaluation.runs.suites import Task
 
 HELD_OUT = 111_540
 

@@ -26,7 +26,7 @@ from encoder_decoders import Pairs, budget, draw_by_length, models, parser, tabl
 from seqmodels import BPE, Bytes, Encoding, SequenceModel, Sequences, Symbols
 from seqmodels.data import Vocabulary, pairs
 from seqmodels.evaluation import bleu
-from seqmodels.evaluation.plots.curves import learning_curves
+from seqmodels.plot.curves import learning_curves
 
 PARTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 TOKEN = re.compile(r"\w+|[^\w\s]")

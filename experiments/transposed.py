@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from seqmodels import Observation
+from seqmodels.encodings.preparation import Example
 from seqmodels.generation import Cursor, CursorState, Prediction, Source
-from seqmodels.measure import MemoryKind, Values
-from seqmodels.preparation import Example
-from seqmodels.wrapped import WrappedModel
+from seqmodels.model.wrapped import WrappedModel
+from seqmodels.sequences.measure import MemoryKind, Values
 
 
 @dataclass(eq=False, repr=False)

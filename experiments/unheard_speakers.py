@@ -32,7 +32,7 @@ from seqmodels import (
     data,
 )
 from seqmodels.data import MFCC, FrameFeatures, SpeechFeatures
-from seqmodels.evaluation.provenance import stamped
+from seqmodels.evaluation.comparison.provenance import stamped
 
 RESULTS = Path("experiments/results/unheard_speakers")
 SAMPLE_RATE = 8000

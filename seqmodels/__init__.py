@@ -4,18 +4,16 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from seqmodels import forked
-from seqmodels.former_names import FORMER_NAMES
-from seqmodels.version import __version__
+from seqmodels.common import forked
+from seqmodels.common.former_names import FORMER_NAMES
+from seqmodels.common.version import __version__
 
 if TYPE_CHECKING:
-    from seqmodels import adapt, data, distributed, presets
-    from seqmodels.anomalies import Anomalies
-    from seqmodels.auditing import Audit, audit
-    from seqmodels.classification import GenerativeClassifier
-    from seqmodels.context_mixing import ContextMixing
-    from seqmodels.context_tree import ContextTree
-    from seqmodels.dynamic import Dynamic
+    from seqmodels import data, presets
+    from seqmodels.common import distributed
+    from seqmodels.counts.context_mixing import ContextMixing
+    from seqmodels.counts.context_tree import ContextTree
+    from seqmodels.counts.ngram import NGram
     from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, OpenSymbols, Standardize, Symbols
     from seqmodels.evaluation import (
         Budget,
@@ -35,8 +33,9 @@ if TYPE_CHECKING:
         plot_transitions,
         window_loss,
     )
+    from seqmodels.evaluation.auditing import Audit, audit
     from seqmodels.evaluation.backtest import Backtest, backtest
-    from seqmodels.evaluation.compare import compare
+    from seqmodels.evaluation.comparison.compare import compare
     from seqmodels.evaluation.prequential import prequential, prequential_code_lengths
     from seqmodels.generation import Forecast, plot_forecast
     from seqmodels.hmm import (
@@ -51,8 +50,7 @@ if TYPE_CHECKING:
         Series,
         Topology,
     )
-    from seqmodels.measure import IncomparableError, Measure
-    from seqmodels.mixture import Mixture
+    from seqmodels.loading import load
     from seqmodels.model import NotFittedError, SequenceModel
     from seqmodels.neural import (
         GRU,
@@ -72,7 +70,6 @@ if TYPE_CHECKING:
         from_module,
         to_huggingface,
     )
-    from seqmodels.ngram import NGram
     from seqmodels.observations import (
         AutoregressiveGaussian,
         Bernoulli,
@@ -85,43 +82,43 @@ if TYPE_CHECKING:
         Poisson,
         PseudoFrames,
     )
-    from seqmodels.offsets import LatentOffset
-    from seqmodels.online_em import OnlineEM
-    from seqmodels.saved_files import load
     from seqmodels.sequences import Sequences, as_sequences
+    from seqmodels.sequences.measure import IncomparableError, Measure
     from seqmodels.training import AdamW, Cosine, Muon, Perturbation, TensorBoard, Trapezoid
+    from seqmodels.wrappers import adapt
+    from seqmodels.wrappers.anomalies.detector import Anomalies
+    from seqmodels.wrappers.classification import GenerativeClassifier
+    from seqmodels.wrappers.dynamic import Dynamic
+    from seqmodels.wrappers.mixture import Mixture
+    from seqmodels.wrappers.offsets import LatentOffset
+    from seqmodels.wrappers.online_em import OnlineEM
 
 forked.compute_on_one_thread_in_forks()
 
 # Where public names are looked for, in this order, when they are first used: torch, which takes seconds of a
 # processor's time to load, is loaded then, and not for `seqmodels --help`.
 _PACKAGES = (
-    "measure",
     "sequences",
     "encodings",
     "observations",
     "training",
     "model",
     "generation",
-    "ngram",
-    "context_tree",
-    "context_mixing",
+    "counts",
     "hmm",
     "neural",
-    "offsets",
-    "mixture",
-    "classification",
-    "dynamic",
-    "online_em",
-    "saved_files",
+    "wrappers",
+    "loading",
     "evaluation",
-    "anomalies",
-    "auditing",
+    "evaluation.auditing",
 )
+_MODULES = {"adapt": "wrappers.adapt", "distributed": "common.distributed"}  # public ones that stand in a package
 
 
 def __getattr__(name: str) -> Any:
     """A module of the package, or a public name from the module that defines it."""
+    if name in _MODULES:
+        return import_module(f"{__name__}.{_MODULES[name]}")
     if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
         return import_module(f"{__name__}.{name}")
     for package in _PACKAGES if name in __all__ else ():

@@ -1,4 +1,4 @@
-"""A model from the content of its file, of whichever class it was; ``saved_files.load`` reads the file."""
+"""``load``: what ``save`` wrote, a model, a classifier or anomalies with their threshold: only the file knows."""
 
 from __future__ import annotations
 
@@ -8,39 +8,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from seqmodels import (
-    adapt,
-    classification,
-    context_mixing,
-    context_tree,
-    data,
-    dynamic,
-    encodings,
-    hmm,
-    mixture,
-    neural,
-    ngram,
-    observations,
-    offsets,
-    online_em,
-    storage,
-    training,
-)
-from seqmodels.classification import GenerativeClassifier
+from seqmodels import data, encodings, hmm, neural, observations, training
+from seqmodels.common import storage
+from seqmodels.common.parameters import Configurable, check_argument, checked
+from seqmodels.common.storage import MALFORMED, part, part_of
+from seqmodels.counts import context_mixing, context_tree, ngram
 from seqmodels.encodings import Encoding
-from seqmodels.measure import Measure
+from seqmodels.encodings.precision import DTYPES, check_device
+from seqmodels.encodings.preparation import Setting
 from seqmodels.model import SequenceModel
 from seqmodels.neural import MaskedTransformer
 from seqmodels.observations import Observation
-from seqmodels.parameters import Configurable, check_argument
-from seqmodels.precision import DTYPES, check_device
-from seqmodels.preparation import Setting
-from seqmodels.storage import MALFORMED, part, part_of
+from seqmodels.sequences.measure import Measure
 from seqmodels.training import callbacks
+from seqmodels.wrappers import adapt, anomalies, classification, dynamic, mixture, offsets, online_em
+from seqmodels.wrappers.classification import GenerativeClassifier
 
 # A class is known to ``load`` by being a public name of one of these, and in no other way.
 PACKAGES = (
     adapt,
+    anomalies,
     classification,
     context_mixing,
     context_tree,
@@ -75,10 +62,34 @@ CLASSES: dict[str, type[Configurable]] = {
 MODELS = tuple(cls for cls in CLASSES.values() if issubclass(cls, SequenceModel | MaskedTransformer))
 
 
+@checked
+def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Any:
+    """What ``save`` wrote, by this version or an older one; fitted, and the same figures to the last bit.
+
+    A ``SequenceModel``, or a ``MaskedTransformer``, a ``GenerativeClassifier`` or ``Anomalies``, which are none: only
+    the file knows. Files from strangers may be loaded: nothing in one can run code, take much more memory than it has
+    bytes, or say where the next ``fit`` writes; ``checkpoint``, ``resume_from`` and ``callbacks`` are at their
+    defaults.
+
+    Args:
+        path: of the file.
+        classes: classes of one's own that the file holds: a model, an observation, an encoding, an optimizer, ... A
+            file names them; they are found here and nowhere else.
+
+    Raises:
+        ValueError: another file, a damaged one, one of a newer version, one that holds a class which is not known, or
+            one whose numbers no fit could have found.
+    """
+    return restored(storage.read(path), path, classes)
+
+
 def restored(content: dict[str, Any], path: str | os.PathLike[str], classes: Iterable[type] = ()) -> Any:
-    """The model of what ``storage.read`` found in a file; ``ValueError``, naming it, where there is none."""
+    """What ``storage.read`` found in a file; ``ValueError``, naming the file, where it is malformed."""
     known = {**PUBLIC, **storage.given_classes(classes)}
     with errors_of(path):
+        if part_of(part_of(content, "model"), "class", str) == "Anomalies":
+            detector = _built(content, "model", known)
+            return detector._load(content, restored_model(part_of(content, "fitted"), known))
         return restored_model(content, known)
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+from seqmodels.common.parameters import checked
 from seqmodels.encodings import Symbols
 from seqmodels.hmm import HMM, LeftToRight
 from seqmodels.neural import ElmanRNN, EncoderDecoder, MaskedTransformer, Transformer, TransformerSeq2Seq
 from seqmodels.neural.seq2seq.textbook import BahdanauNetwork, LuongNetwork
 from seqmodels.observations import Categorical
-from seqmodels.parameters import checked
 from seqmodels.training import AdamW, Cosine
 
 VaswaniSize = Literal["base", "big"]

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 import seqmodels as sm
-from seqmodels.adapt import CallableModel, LinearGaussianModel, TorchModel
-from seqmodels.measure import Length
-from seqmodels.mixture.density_gate import DensityGate
-from seqmodels.mixture.weights import FixedShare
+from seqmodels.counts.ngram.tables import Tables
 from seqmodels.neural import BahdanauNetwork, CausalModel, GatedUnit, LuongNetwork
 from seqmodels.neural.model import NeuralModel
-from seqmodels.ngram.tables import Tables
 from seqmodels.sequences import Kind
+from seqmodels.sequences.measure import Length
+from seqmodels.wrappers.adapt import CallableModel, LinearGaussianModel, TorchModel
+from seqmodels.wrappers.mixture.density_gate import DensityGate
+from seqmodels.wrappers.mixture.weights import FixedShare
 
 N_SYMBOLS = 3
 LENGTHS = (11, 1, 6, 9, 2, 7, 4, 10)

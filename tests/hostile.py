@@ -17,9 +17,9 @@ from typing import Any, Literal
 import numpy as np
 
 import seqmodels as sm
-from seqmodels import storage
-from seqmodels.evaluation import saved
-from seqmodels.evaluation.run_config import RunConfig
+from seqmodels.common import storage
+from seqmodels.evaluation.comparison import saved
+from seqmodels.evaluation.runs.run_config import RunConfig
 from seqmodels.training import checkpoint
 
 FIXTURES = Path(__file__).parent / "fixtures" / "0.1.0"

@@ -207,7 +207,7 @@ def run_commands(block: Block) -> str:
         saved = words[0] == "classify" and Path(words[1]).suffix  # the name of a file, not of a family to be fitted
         if words[0] in ("fit", "compare", "choose", "classify") and not saved:  # of an option twice the last one counts
             words = [w.replace("--seconds", "--steps") for w in words] + ["--steps", "2"]
-        with mock.patch("seqmodels.evaluation.run.draw"):  # which takes seconds, and has tests of its own
+        with mock.patch("seqmodels.evaluation.runs.run.draw"):  # which takes seconds, and has tests of its own
             result = CliRunner().invoke(app, words)
         if result.exit_code:
             raise RuntimeError(f"{block.place}: {line}\nended with {result.exit_code}: {result.output}")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.parameters import admits, argument_names, argument_types
+from seqmodels.common.parameters import admits, argument_names, argument_types
 from tests.families import Row, rows
 
 X = [np.arange(20) % 3 for _ in range(6)]

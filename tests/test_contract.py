@@ -17,14 +17,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.interpolate import CubicSpline
 
 import seqmodels as sm
+from seqmodels.encodings.preparation import Data
 from seqmodels.generation import CursorState, encode_source
 from seqmodels.hmm import corpus
-from seqmodels.measure import check_comparable
 from seqmodels.neural import scoring
 from seqmodels.neural.batches import Batching
 from seqmodels.neural.model import NeuralModel, _Objective, _steps_to_units
-from seqmodels.preparation import Data
 from seqmodels.sequences import Kind
+from seqmodels.sequences.measure import check_comparable
 from tests.families import (
     DISCRETE,
     LENGTHS,

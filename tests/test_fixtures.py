@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels import storage
 from seqmodels.cli.inputs import SavedModel
-from seqmodels.evaluation.datasets import TextFiles
+from seqmodels.common import storage
+from seqmodels.evaluation.runs.datasets import TextFiles
 from seqmodels.loading import MODELS
 from seqmodels.training import checkpoint
 from tests.fixtures.make import figures, symbols
@@ -27,7 +27,7 @@ NOT_YET = {  # classes that a version had not
     "0.1.0": {
         *(sm.CausalModel, sm.EncoderDecoder, sm.Recurrent),
         *(sm.ContextMixing, sm.ContextTree, sm.Dynamic, sm.LatentOffset, sm.Mixture, sm.OnlineEM),
-        *(cls for cls in MODELS if cls.__module__.startswith("seqmodels.adapt.")),
+        *(cls for cls in MODELS if cls.__module__.startswith("seqmodels.wrappers.adapt.")),
     }
 }
 EACH = [(folder, name) for folder in FOLDERS for name in EXPECTED[folder]["models"]]
@@ -74,7 +74,11 @@ def test_there_are_three_of_each_class_that_learns_while_it_reads() -> None:
     content = EXPECTED[FOLDERS[-1]]
     assert FOLDERS[-1].name == "next"
     classes = [model["class"] for model in content["models"].values()]
-    new = {cls for cls in NOT_YET["0.1.0"] if not cls.__module__.startswith(("seqmodels.adapt.", "seqmodels.neural."))}
+    new = {
+        cls
+        for cls in NOT_YET["0.1.0"]
+        if not cls.__module__.startswith(("seqmodels.wrappers.adapt.", "seqmodels.neural."))
+    }
     assert all(classes.count(cls.__name__) >= 3 for cls in {*new, sm.NGram})
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import seqmodels
 import seqmodels as sm
-from seqmodels.former_names import FORMER_NAMES
+from seqmodels.common.former_names import FORMER_NAMES
 
 LATER = (
     "jinja2",

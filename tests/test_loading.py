@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import seqmodels as sm
-from seqmodels import storage
+from seqmodels.common import storage
+from seqmodels.common.parameters import Configurable
 from seqmodels.encodings import Symbols
 from seqmodels.loading import CLASSES, MODELS, PUBLIC
 from seqmodels.observations import Categorical
-from seqmodels.parameters import Configurable
 from seqmodels.training import AdamW
 from tests.faults import files_altered
 

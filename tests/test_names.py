@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels import storage
+from seqmodels.common import storage
 from seqmodels.sequences import Sequences
 
 rng = np.random.default_rng(0)

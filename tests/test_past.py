@@ -13,14 +13,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
-from seqmodels.adapt.tokenizer import PublishedTokens
 from seqmodels.data import sha256
-from seqmodels.evaluation.full_conditionals import feature_log_probs
-from seqmodels.evaluation.search import cross_validation_folds
+from seqmodels.encodings.preparation import Data, Example, Setting, hold_out
+from seqmodels.evaluation.tuning.search import cross_validation_folds
 from seqmodels.hmm import corpus
 from seqmodels.neural.model import VALIDATION_STEPS, _limit
-from seqmodels.preparation import Data, Example, Setting, hold_out
-from seqmodels.sequences import PAST_OF_TEST
+from seqmodels.sequences.sequences import PAST_OF_TEST
+from seqmodels.wrappers.adapt.tokenizer import PublishedTokens
+from seqmodels.wrappers.anomalies.full_conditionals import feature_log_probs
 
 WORDS = ["né to be", "or not", "to bé € be", "that is", "the question", "tobacco"] * 3
 SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "batch_size": 4, "dtype": "float64"}

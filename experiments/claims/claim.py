@@ -17,8 +17,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from verdict import Part
 
-from seqmodels.evaluation.provenance import provenance, stamped
-from seqmodels.files import replaced, write_text
+from seqmodels.common.files import replaced, write_text
+from seqmodels.evaluation.comparison.provenance import provenance, stamped
 
 
 @dataclass(frozen=True)

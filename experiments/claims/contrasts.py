@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from seqmodels.evaluation import Comparison
-from seqmodels.evaluation.statistics import Difference, moving_block_difference, paired_difference
+from seqmodels.evaluation.statistics.paired import Difference, moving_block_difference, paired_difference
 from seqmodels.sequences import Sequences
 
 Steps = Sequence[np.ndarray]

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from seqmodels.plot_style import COLOURS, GRID, MUTED, WIDTH
+from seqmodels.plot.style import COLOURS, GRID, MUTED, WIDTH
 
 MARKERS = "osD^vPX"
 FEW = 9  # values of x that are all marked

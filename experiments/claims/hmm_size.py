@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from verdict import Part, Verdict, of_interval, signed
 
 import seqmodels as sm
-from seqmodels.evaluation.statistics import Difference
+from seqmodels.evaluation.statistics.paired import Difference
 
 CLAIM = (
     "More states and components always explain the training data better, and past some size the held-out data worse "

@@ -26,7 +26,7 @@ from verdict import Part, of_interval
 
 import seqmodels as sm
 from seqmodels.data.mfcc import MFCC
-from seqmodels.plot_style import INK
+from seqmodels.plot.style import INK
 
 CLAIM = (
     "Most of a network's lead over an HMM on frames of speech of 25 ms every 10 ms is the overlap of the windows, "

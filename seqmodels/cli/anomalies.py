@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 import typer
 
-from seqmodels.anomalies import Anomalies
 from seqmodels.cli.checks import check_outputs, check_value
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
-from seqmodels.files import replaced
+from seqmodels.common.files import replaced
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
+from seqmodels.wrappers.anomalies.detector import Anomalies
 
 MAX_LISTED = 10  # anomalies that are printed
 

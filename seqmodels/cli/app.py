@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from seqmodels.cli.console import CODES
-from seqmodels.version import __version__
+from seqmodels.common.version import __version__
 
 # The commands, each the function of that name in the module of that name, and the first sentence of its help.
 COMMANDS = {

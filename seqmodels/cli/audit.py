@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from seqmodels.auditing import Audit
-from seqmodels.auditing import audit as audit_model
 from seqmodels.cli.checks import check_outputs
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel, Seed, Target
-from seqmodels.files import replaced
+from seqmodels.common.files import replaced
+from seqmodels.evaluation.auditing import Audit
+from seqmodels.evaluation.auditing import audit as audit_model
 
 
 def audit(

@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 from seqmodels.data.read import ARRAYS, FASTA, FASTQ, JSON, MUSIC, NOT_READ, RECORDINGS, SERIES, TABLES, TEXTS
-from seqmodels.evaluation.budget import Budget
+from seqmodels.evaluation.tuning.budget import Budget
 
 PICTURES = (".png", ".pdf", ".svg")
 SAVED = ".safetensors"

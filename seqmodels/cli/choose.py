@@ -25,9 +25,9 @@ from seqmodels.cli.inputs import (
     dataset_of,
     understood,
 )
-from seqmodels.evaluation import model_selection
-from seqmodels.evaluation.budget import within_budget
-from seqmodels.files import replaced
+from seqmodels.common.files import replaced
+from seqmodels.evaluation.tuning import model_selection
+from seqmodels.evaluation.tuning.budget import within_budget
 
 MAX_VALUES = 1000  # that are tried, each of which is fitted
 RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")

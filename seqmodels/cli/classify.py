@@ -10,18 +10,18 @@ import numpy as np
 import pandas as pd
 import typer
 
-from seqmodels.classification import GenerativeClassifier
 from seqmodels.cli.checks import SAVED, check_outputs
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.fit import complete_family, model_of
 from seqmodels.cli.inputs import By, Columns, Cut, Kinds, ReadOptions, SavedModel, Seed, Time, dataset_of, understood
+from seqmodels.common.files import replaced
 from seqmodels.data import is_table, is_text
 from seqmodels.data.tables import read_table
-from seqmodels.evaluation.budget import within_budget
-from seqmodels.evaluation.datasets import Dataset, Files
-from seqmodels.evaluation.plots.confusion import plot_confusion
-from seqmodels.files import replaced
+from seqmodels.evaluation.runs.datasets import Dataset, Files
+from seqmodels.evaluation.tuning.budget import within_budget
+from seqmodels.plot.confusion_matrix import plot_confusion
 from seqmodels.sequences import Sequences
+from seqmodels.wrappers.classification import GenerativeClassifier
 
 MAX_SHOWN = 12  # labels of a confusion matrix that is printed
 

@@ -10,8 +10,9 @@ import typer
 from seqmodels.cli.checks import check_budget, check_folder, check_jobs
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import By, Columns, Jobs, Kinds, ReadOptions, Seed, Time, dataset_of, understood
+from seqmodels.common.files import locked_folder
 from seqmodels.evaluation import Comparison
-from seqmodels.evaluation.datasets import (
+from seqmodels.evaluation.runs.datasets import (
     BuiltinSpeech,
     BuiltinText,
     Dataset,
@@ -21,10 +22,9 @@ from seqmodels.evaluation.datasets import (
     TextFiles,
     hashed,
 )
-from seqmodels.evaluation.run import run
-from seqmodels.evaluation.run_config import RunConfig
-from seqmodels.evaluation.suites import Choice, Task, check_names
-from seqmodels.files import locked_folder
+from seqmodels.evaluation.runs.run import run
+from seqmodels.evaluation.runs.run_config import RunConfig
+from seqmodels.evaluation.runs.suites import Choice, Task, check_names
 
 
 def compare(

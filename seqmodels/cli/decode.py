@@ -11,12 +11,12 @@ import typer
 from seqmodels.cli.checks import check_outputs
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
+from seqmodels.common.files import replaced
 from seqmodels.encodings.text import encoded_steps
-from seqmodels.evaluation.datasets import Pair
-from seqmodels.evaluation.states import plot_states
-from seqmodels.files import replaced
+from seqmodels.evaluation.runs.datasets import Pair
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
+from seqmodels.plot.hidden_states import plot_states
 
 
 def decode(
@@ -118,7 +118,7 @@ def _plot(model: HMM, pairs: dict[str, Pair], sequence: str | None, names: list[
 
 
 def _facts(table: pd.DataFrame, names: list[str], outputs: tuple[Path | None, ...]) -> dict[str, Any]:
-    from seqmodels.evaluation.report.inspection import visits  # which imports matplotlib
+    from seqmodels.evaluation.comparison.report.inspection import visits  # which imports matplotlib
 
     states = visits([part["state"].to_numpy() for _, part in table.groupby(["file", "sequence"], sort=False)])
     states["state"] = [names[state] for state in states["state"]]

@@ -24,12 +24,12 @@ from seqmodels.cli.inputs import (
     dataset_of,
     understood,
 )
-from seqmodels.evaluation.budget import within_budget
-from seqmodels.evaluation.toml import from_table
-from seqmodels.fitting import check_arguments
+from seqmodels.common.parameters import Configurable, check_argument
+from seqmodels.evaluation.runs.toml import from_table
+from seqmodels.evaluation.tuning.budget import within_budget
 from seqmodels.loading import MODELS
 from seqmodels.model import SequenceModel
-from seqmodels.parameters import Configurable, check_argument
+from seqmodels.model.fitting import check_arguments
 
 FAMILIES = {
     "hmm": "HMM",

@@ -11,7 +11,7 @@ import typer
 from seqmodels.cli.checks import check_outputs, check_value
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel, Seed
-from seqmodels.files import replaced
+from seqmodels.common.files import replaced
 
 
 def forecast(

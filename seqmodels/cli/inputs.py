@@ -9,15 +9,15 @@ from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 import typer
 
-from seqmodels import storage
+from seqmodels.common import storage
+from seqmodels.common.storage import MALFORMED
 from seqmodels.data import is_recordings, is_text
 from seqmodels.data.text import Unit
-from seqmodels.evaluation.datasets import DATASETS, Dataset, Files, Pair, Parallel, Recordings, TextFiles, hashed
-from seqmodels.evaluation.toml import from_table, to_table
+from seqmodels.evaluation.runs.datasets import DATASETS, Dataset, Files, Pair, Parallel, Recordings, TextFiles, hashed
+from seqmodels.evaluation.runs.toml import from_table, to_table
+from seqmodels.loading import restored
 from seqmodels.model import SequenceModel
-from seqmodels.saved_files import restored
 from seqmodels.sequences import Kind, Sequences
-from seqmodels.storage import MALFORMED
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.text import Text
-from seqmodels.evaluation import toml
-from seqmodels.evaluation.toml import to_table
+from seqmodels.evaluation.runs import toml
+from seqmodels.evaluation.runs.toml import to_table
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, GaussianMixture

@@ -10,9 +10,9 @@ import typer
 
 from seqmodels.cli.checks import check_folder
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
+from seqmodels.common.files import locked_folder
 from seqmodels.evaluation import Comparison
-from seqmodels.evaluation.saved import MAIN
-from seqmodels.files import locked_folder
+from seqmodels.evaluation.comparison.saved import MAIN
 
 
 def report(

@@ -14,9 +14,9 @@ from scipy.io import wavfile
 from seqmodels.cli.checks import NO_TEXT, check_outputs
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel, Seed
+from seqmodels.common.files import replaced, write_text
 from seqmodels.data import from_mfcc
-from seqmodels.evaluation.datasets import Files, Recordings
-from seqmodels.files import replaced, write_text
+from seqmodels.evaluation.runs.datasets import Files, Recordings
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Item
 

@@ -12,8 +12,8 @@ import typer
 from seqmodels.cli.checks import check_outputs
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
-from seqmodels.evaluation.datasets import Pair
-from seqmodels.files import replaced
+from seqmodels.common.files import replaced
+from seqmodels.evaluation.runs.datasets import Pair
 from seqmodels.model import SequenceModel
 
 

@@ -8,7 +8,7 @@ import stat
 import zlib
 from pathlib import Path
 
-from seqmodels.main_memory import refuse_beyond_memory
+from seqmodels.common.main_memory import refuse_beyond_memory
 
 # What a packed file may unpack to: so many bytes whatever its size, and beyond that so many times its size. Data repeat
 # themselves a thousandfold in short files only; a long file that does so was made to fill the memory.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from seqmodels.common.parameters import checked
 from seqmodels.data.kinds import as_kind
 from seqmodels.data.text import read_text
-from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 
 LINES_OF_A_READ = 4  # of FASTQ

@@ -8,9 +8,16 @@ from itertools import product
 
 import numpy as np
 
-from seqmodels.array_checks import numbers_of
+from seqmodels.common.array_checks import numbers_of
+from seqmodels.common.parameters import (
+    Configurable,
+    NotNegative,
+    PositiveFloat,
+    PositiveInt,
+    checked,
+    refuse_wrong_arguments,
+)
 from seqmodels.data.mfcc import MFCC, deltas
-from seqmodels.parameters import Configurable, NotNegative, PositiveFloat, PositiveInt, checked, refuse_wrong_arguments
 
 NOISE_FLOOR = 0.004  # of full scale
 

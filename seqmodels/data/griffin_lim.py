@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqmodels.array_checks import numbers_of
+from seqmodels.common.array_checks import numbers_of
+from seqmodels.common.parameters import NotNegative, PositiveInt, Seed, checked
 from seqmodels.data.mfcc import FULL_SCALE, MFCC
-from seqmodels.parameters import NotNegative, PositiveInt, Seed, checked
 
 MIN_WEIGHT = 1e-8  # a sum of squared windows below which a sample lies in no window
 

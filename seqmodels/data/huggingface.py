@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import Any
 
+from seqmodels.common.parameters import checked
 from seqmodels.data.kinds import as_kind
-from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 
 

@@ -8,12 +8,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from seqmodels.common.parameters import checked
 from seqmodels.data.kinds import as_kind, suffix_of
 from seqmodels.data.strict_json import parsed
 from seqmodels.data.text import read_text
-from seqmodels.items import in_words
-from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
+from seqmodels.sequences.items import in_words
 
 LINES = (".jsonl", ".ndjson")
 OF_SEQUENCES = ("name", "label", "cluster")  # keys that never hold the sequence

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from seqmodels.parameters import NotNegativeFloat, Seed, checked
+from seqmodels.common.parameters import NotNegativeFloat, Seed, checked
 from seqmodels.sequences import Sequences
 
 

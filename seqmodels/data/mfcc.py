@@ -8,8 +8,8 @@ from typing import Annotated
 import numpy as np
 import torch
 
-from seqmodels.array_checks import numbers_of
-from seqmodels.parameters import (
+from seqmodels.common.array_checks import numbers_of
+from seqmodels.common.parameters import (
     Configurable,
     NotNegativeFloat,
     PositiveInt,

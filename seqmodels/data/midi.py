@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from seqmodels.common.main_memory import refuse_beyond_memory
+from seqmodels.common.parameters import PositiveInt, checked
 from seqmodels.data.contents import read_bytes
-from seqmodels.main_memory import refuse_beyond_memory
-from seqmodels.parameters import PositiveInt, checked
 from seqmodels.sequences import Sequences
 
 LOWEST, N_KEYS = 21, 88  # of a piano: A0, the MIDI number 21, to C8

@@ -17,11 +17,11 @@ from typing import BinaryIO
 
 import numpy as np
 
+from seqmodels.common.display import listed
+from seqmodels.common.main_memory import refuse_beyond_memory
+from seqmodels.common.parameters import checked
 from seqmodels.data.contents import check_file, unpacked_limit
 from seqmodels.data.kinds import as_kind
-from seqmodels.display import listed
-from seqmodels.main_memory import refuse_beyond_memory
-from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 
 CONCATENATED = ("X", "lengths")  # the arrays of a file that holds sequences laid end to end

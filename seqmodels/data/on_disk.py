@@ -12,13 +12,13 @@ from urllib.parse import quote
 
 import numpy as np
 
+from seqmodels.common.display import listed
+from seqmodels.common.files import replaced
+from seqmodels.common.parameters import checked
 from seqmodels.data.contents import NEVER_TEXT, check_file, files_in, is_file
 from seqmodels.data.npy import DAMAGED, reason
-from seqmodels.display import listed
-from seqmodels.files import replaced
-from seqmodels.mapped import MappedArray
-from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
+from seqmodels.sequences.mapped import MappedArray
 
 if TYPE_CHECKING:
     import pyarrow

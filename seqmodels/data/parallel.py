@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from seqmodels.common.parameters import checked
 from seqmodels.data.text import read_text
-from seqmodels.parameters import checked
 from seqmodels.sequences import Sequences
 
 

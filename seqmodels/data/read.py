@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from seqmodels.common.parameters import checked
 from seqmodels.data.audio import audio
 from seqmodels.data.contents import check_file, files_in, is_file
 from seqmodels.data.fasta import fasta, fastq
@@ -17,7 +18,6 @@ from seqmodels.data.npy import npy
 from seqmodels.data.tables import read_table, table
 from seqmodels.data.text import Unit, are_numbers, read_text, text
 from seqmodels.data.ts import ts
-from seqmodels.parameters import checked
 from seqmodels.sequences import Kind, Sequences
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Literal
 
 import numpy as np
 
+from seqmodels.common.parameters import NotNegativeFloat, Seed, checked
 from seqmodels.data.formant_synthesis import PHONES, Token, Voice, synthesise
 from seqmodels.data.mfcc import MFCC
-from seqmodels.parameters import NotNegativeFloat, Seed, checked
 from seqmodels.sequences import Sequences
 
 VOWELS = ("iy", "ih", "eh", "ae", "aa", "ao", "uw", "er")

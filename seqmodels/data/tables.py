@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from seqmodels.common.display import listed
+from seqmodels.common.parameters import checked_but
 from seqmodels.data.contents import check_file, check_text, read_bytes, unpacked_limit
 from seqmodels.data.kinds import suffix_of
-from seqmodels.display import listed
-from seqmodels.parameters import checked_but
 from seqmodels.sequences import Kind, Sequences
-from seqmodels.times import TIME_NAMES, with_index_as_columns
+from seqmodels.sequences.times import TIME_NAMES, with_index_as_columns
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from seqmodels.common.parameters import checked
 from seqmodels.data.contents import decoded, files_in, is_file, read_bytes
-from seqmodels.mapped import MappedArray
-from seqmodels.parameters import checked
 from seqmodels.sequences import Item, Sequences
+from seqmodels.sequences.mapped import MappedArray
 
 RECORD = re.compile(r">\s*\S.*")  # the header of a FASTA file
 OF_NUMBERS, DIGIT = re.compile(r"[\d\s.,;eE+-]+"), re.compile(r"\d")

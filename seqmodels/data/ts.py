@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from seqmodels.common.display import listed
+from seqmodels.common.parameters import checked
 from seqmodels.data.text import read_text
-from seqmodels.display import listed
-from seqmodels.parameters import checked
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from seqmodels.array_checks import numbers_of
+from seqmodels.common.array_checks import numbers_of
+from seqmodels.common.files import write_text
+from seqmodels.common.parameters import PositiveInt, check_fields, check_options, checked
 from seqmodels.data.strict_json import parsed
 from seqmodels.data.text import read_text
-from seqmodels.files import write_text
-from seqmodels.items import in_words
-from seqmodels.parameters import PositiveInt, check_fields, check_options, checked
+from seqmodels.sequences.items import in_words
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from seqmodels.measure import Exactness, Values
-from seqmodels.parameters import Configurable
+from seqmodels.common.parameters import Configurable
 from seqmodels.sequences import Item, Kind, Sequences
+from seqmodels.sequences.measure import Exactness, Values
 
 State = dict[str, Any]  # numpy arrays and plain JSON values
 

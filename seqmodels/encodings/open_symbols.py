@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.array_checks import array_of
+from seqmodels.common.array_checks import array_of
 from seqmodels.encodings.base import Encoding, State
 from seqmodels.encodings.symbols import symbol_counts
 from seqmodels.sequences import Item, Sequences

@@ -8,11 +8,11 @@ from typing import Self, cast
 
 import numpy as np
 
-from seqmodels.display import listed
+from seqmodels.common.display import listed
 from seqmodels.encodings.base import Encoding, State, names_of_state, names_to_state
-from seqmodels.items import MANY, largest_symbol
-from seqmodels.mapped import MappedArray, any_mapped, parts_of
 from seqmodels.sequences import Item, Sequences
+from seqmodels.sequences.items import MANY, largest_symbol
+from seqmodels.sequences.mapped import MappedArray, any_mapped, parts_of
 
 MAX_SYMBOLS = 1 << 28  # unless the user asks for more: a table of as many floats is a gigabyte
 

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Self, cast
 
 import numpy as np
 
+from seqmodels.common.parameters import Range
 from seqmodels.encodings.base import Encoding, State
-from seqmodels.items import text_of
-from seqmodels.parameters import Range
 from seqmodels.sequences import Item, Sequences
+from seqmodels.sequences.items import text_of
 
 N_BYTES = 256
 

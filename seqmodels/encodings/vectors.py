@@ -10,12 +10,12 @@ from typing import Self
 
 import numpy as np
 
-from seqmodels.array_checks import array_of, check_between
+from seqmodels.common.array_checks import array_of, check_between
 from seqmodels.encodings.base import Encoding, State, names_of_state, names_to_state
-from seqmodels.mapped import MappedArray, Summary, parts_of
-from seqmodels.measure import Values
-from seqmodels.profile import N_PROFILED, warn_of_repeats
 from seqmodels.sequences import Item, Sequences
+from seqmodels.sequences.mapped import MappedArray, Summary, parts_of
+from seqmodels.sequences.measure import Values
+from seqmodels.sequences.profile import N_PROFILED, warn_of_repeats
 
 SMALLEST_SCALE = float(np.nextafter(0, 1))
 LARGEST_VALUE = 1e290  # whose sum over much data float64 holds

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.common.display import quantile_name
+from seqmodels.common.parameters import Seed, checked
 from seqmodels.evaluation.baselines import SeasonalNaive
-from seqmodels.fitting import checked_data
 from seqmodels.generation.ahead import Ahead, ahead_of
 from seqmodels.generation.feature_distributions import (
     FeatureDistributions,
     GaussianFeatures,
     crps_of_draws,
-    quantile_name,
 )
 from seqmodels.generation.forecast import check_arguments
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
+from seqmodels.model.fitting import checked_data
 from seqmodels.observations import AutoregressiveGaussian
-from seqmodels.parameters import Seed, checked
 from seqmodels.sequences import Sequences, as_sequences
-from seqmodels.times import time_column
+from seqmodels.sequences.times import time_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ class Backtest:
     @checked
     def plot(self, ax: Axes | None = None, *, score: str = "crps_scaled") -> Axes:
         """The mean of a score (a column of ``frame``) against the steps ahead, a line a model."""
-        from seqmodels.evaluation.plots.backtest import plot_scores_by_step
+        from seqmodels.plot.backtest import plot_scores_by_step
 
         return plot_scores_by_step(self.frame, score, ax)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from seqmodels.evaluation.statistics import Difference, moving_block_difference, paired_difference
+from seqmodels.common.parameters import NotNegative, PositiveInt, checked
+from seqmodels.evaluation.statistics.paired import Difference, moving_block_difference, paired_difference
 from seqmodels.model import SequenceModel
-from seqmodels.parameters import NotNegative, PositiveInt, checked
 from seqmodels.sequences import Sequences, as_sequences
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqmodels.distributed import LostProcessError
+from seqmodels.common.distributed import LostProcessError
+from seqmodels.common.parameters import checked
 from seqmodels.encodings import Encoding, Symbols
-from seqmodels.evaluation import parallel
-from seqmodels.evaluation.search import FAILURES
-from seqmodels.measure import Measure, check_comparable
+from seqmodels.encodings.preparation import Data, Setting
+from seqmodels.evaluation import parallel_fits
+from seqmodels.evaluation.tuning.search import FAILURES
 from seqmodels.model import SequenceModel
-from seqmodels.parameters import checked
-from seqmodels.preparation import Data, Setting
 from seqmodels.sequences import Item, Sequences
+from seqmodels.sequences.measure import Measure, check_comparable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ class CodeLengths:
     @checked
     def plot(self, ax: Axes | None = None) -> Axes:
         """Nats per unit of each block against the units that came before it, on ``ax`` or a new figure."""
-        from seqmodels.evaluation.plots.prequential import plot_code_lengths
+        from seqmodels.plot.prequential import plot_code_lengths
 
         return plot_code_lengths(self, ax)
 
@@ -103,7 +103,7 @@ def prequential(
     blocks: int = 8,
     validation: Any = "auto",
     reference: Moments | None = None,
-    n_jobs: parallel.Jobs = 1,
+    n_jobs: parallel_fits.Jobs = 1,
 ) -> CodeLength:
     """Code length of all of ``X``, in its order, by a model that is fitted again and again to what came before.
 
@@ -142,7 +142,7 @@ def prequential(
     >>> code.nats < 0.3 * 400 * math.log(256)
     True
     """
-    jobs = parallel.checked_jobs(n_jobs, has_seconds=False)
+    jobs = parallel_fits.checked_jobs(n_jobs, has_seconds=False)
     ((_, code),) = codes_of_each({"": model}, _of(X, y), blocks, validation, reference, jobs)
     if isinstance(code, ValueError):
         raise code
@@ -158,7 +158,7 @@ def prequential_code_lengths(
     blocks: int = 8,
     validation: Any = "auto",
     reference: Moments | None = None,
-    n_jobs: parallel.Jobs = 1,
+    n_jobs: parallel_fits.Jobs = 1,
     progress: Callable[[str], None] | None = None,
 ) -> CodeLengths:
     """``prequential`` of each of several models, on the same blocks: the shortest code first.
@@ -179,7 +179,7 @@ def prequential_code_lengths(
     """
     if not models:
         raise ValueError("there are no models; pass a dictionary {name: model}")
-    jobs = parallel.checked_jobs(n_jobs, has_seconds=False)
+    jobs = parallel_fits.checked_jobs(n_jobs, has_seconds=False)
     codes: dict[str, CodeLength] = {}
     for name, code in codes_of_each(models, _of(X, y), blocks, validation, reference, jobs):
         if isinstance(code, ValueError):
@@ -196,7 +196,7 @@ def codes_of_each(
     blocks: int,
     validation: Any,
     reference: Moments | None,
-    jobs: parallel.Jobs,
+    jobs: parallel_fits.Jobs,
 ) -> Iterator[tuple[str, CodeLength | ValueError]]:
     """``prequential`` of each model, or why there is none, as they are done; all fits side by side as ``jobs`` says.
 
@@ -220,8 +220,8 @@ def codes_of_each(
     if jobs != 1:
         tasks.sort(key=lambda task: -task[0][1])  # the longest first
     coded: dict[str, dict[int, tuple[_Coded, Setting | None]]] = {name: {} for name in models}
-    for (name, k), outcome in parallel.run(tasks, jobs):
-        if isinstance(outcome, parallel.LostWorker):
+    for (name, k), outcome in parallel_fits.run(tasks, jobs):
+        if isinstance(outcome, parallel_fits.LostWorker):
             coded[name][k] = _Coded(later[k], math.nan, math.nan, outcome.error), None
         else:
             coded[name][k] = outcome
@@ -341,7 +341,7 @@ def _coded(model: SequenceModel, data: Data, block: _Block, validation: Any) -> 
     began = time.perf_counter()
     clone = model.clone()
     try:
-        with parallel.without_warnings():  # of few data, in every fit
+        with parallel_fits.without_warnings():  # of few data, in every fit
             if block.of_one:
                 before = data.X.segments([(0, 0, block.start)])
                 clone.fit(before, validation=validation)

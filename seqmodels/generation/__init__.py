@@ -21,12 +21,12 @@ from seqmodels.generation.cursor import (
 )
 from seqmodels.generation.decoding import Decoding
 from seqmodels.generation.events import event_log_probs
-from seqmodels.generation.fan_chart import plot_forecast
 from seqmodels.generation.forecast import Forecast, forecast
 from seqmodels.generation.inputs import GenerativeModel, encode_source
 from seqmodels.generation.marginal import PruningName, log_prob_marginal
 from seqmodels.generation.sampling import SamplingOptions, generate, sample, sample_steps
 from seqmodels.generation.stream import Stream, predict_next
+from seqmodels.plot.fan_chart import plot_forecast
 
 __all__ = [
     "BeamSearch",

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.preparation import Example
 from seqmodels.generation.cursor import ClosedFormCursor, Cursor, CursorState, Prediction, read_steps
 from seqmodels.generation.decoding import ANCESTRAL, draw
 from seqmodels.generation.feature_distributions import (
@@ -23,7 +24,6 @@ from seqmodels.generation.feature_distributions import (
     feature_distributions,
 )
 from seqmodels.generation.inputs import GenerativeModel, with_enough_precision
-from seqmodels.preparation import Example
 
 ROWS_AT_ONCE = 4096  # paths that are drawn together
 SEQUENCES_AT_ONCE = 64  # that are read together

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.preparation import Data, Example
 from seqmodels.generation.cursor import Cursor, CursorState
 from seqmodels.generation.inputs import (
     GenerativeModel,
@@ -19,7 +20,6 @@ from seqmodels.generation.inputs import (
     n_new_steps,
     with_enough_precision,
 )
-from seqmodels.preparation import Data, Example
 from seqmodels.sequences import Item, Kind, Sequences
 
 

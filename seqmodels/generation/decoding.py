@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from seqmodels.common.parameters import check_fields
 from seqmodels.generation.cursor import Prediction
-from seqmodels.parameters import check_fields
 
 BELOW_ONE = 1 - 2.0**-52  # a uniform number times this, times a total, is below the total
 

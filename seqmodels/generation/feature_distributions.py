@@ -221,15 +221,6 @@ def crps_of_draws(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.asarray(np.abs(draws - y).mean(0) - pairs / (n * (n - 1)))
 
 
-def quantile_name(level: float) -> str:
-    """The column of a quantile.
-
-    >>> quantile_name(0.05), quantile_name(0.975)
-    ('5%', '97.5%')
-    """
-    return f"{100 * level:.10g}%"
-
-
 # -- from predictions -----------------------------------------------------------------------------------------
 
 

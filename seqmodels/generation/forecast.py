@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqmodels.display import listed
+from seqmodels.common.display import listed, quantile_name
+from seqmodels.common.parameters import check_options, checked
 from seqmodels.encodings import Encoding
+from seqmodels.encodings.preparation import Data
 from seqmodels.encodings.text import Text
 from seqmodels.generation.ahead import Ahead, Paths, ahead_of
-from seqmodels.generation.fan_chart import plot_forecast
-from seqmodels.generation.feature_distributions import FeatureDistributions, quantile_name
+from seqmodels.generation.feature_distributions import FeatureDistributions
 from seqmodels.generation.inputs import GenerativeModel
-from seqmodels.parameters import check_options, checked
-from seqmodels.preparation import Data
+from seqmodels.plot.fan_chart import plot_forecast
 from seqmodels.sequences import Sequences
-from seqmodels.times import time_column, times_ahead
+from seqmodels.sequences.times import time_column, times_ahead
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from seqmodels.plot_style import Panels
+    from seqmodels.plot.style import Panels
 
 AFTER_THE_END = -1  # in a path of symbols
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
+from seqmodels.encodings.aligned_targets import n_steps_left
+from seqmodels.encodings.precision import in_float64, refuse_beyond_float64, squares_exceed_float32
+from seqmodels.encodings.preparation import Data, Example, Setting, TargetLengths
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
-from seqmodels.items import as_array
-from seqmodels.measure import Length, Measure
-from seqmodels.precision import in_float64, refuse_beyond_float64, squares_exceed_float32
-from seqmodels.preparation import Data, Example, Setting, TargetLengths
 from seqmodels.sequences import Sequences
-from seqmodels.tagging import n_steps_left
+from seqmodels.sequences.items import as_array
+from seqmodels.sequences.measure import Length, Measure
 
 DEFAULT_MAX_LENGTH = 1000  # steps, where nothing says how long targets are
 

@@ -15,10 +15,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from seqmodels.encodings.preparation import Data
 from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates, start_after
 from seqmodels.generation.inputs import GenerativeModel, with_enough_precision
-from seqmodels.preparation import Data
 
 # Merges histories, given their log-weights and states, where ``Σ_i w_i p(future | state_i)`` stays what it is.
 MergeStates = Callable[[list[float], list[CursorState]], MergedStates]

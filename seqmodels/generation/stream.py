@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding, OpenSymbols
+from seqmodels.encodings.precision import refuse_beyond_float64, squares_exceed_float32
 from seqmodels.generation.cursor import Cursor, CursorState, Prediction, start_after
 from seqmodels.generation.inputs import (
     GenerativeModel,
@@ -21,7 +22,6 @@ from seqmodels.generation.inputs import (
     encode_step,
     with_enough_precision,
 )
-from seqmodels.precision import refuse_beyond_float64, squares_exceed_float32
 
 # Nats below which a step is checked for lost precision: encoded values that float32 holds well have more.
 LOWEST_UNCHECKED = -1e29

@@ -17,8 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.distributed import is_distributed, shard
+from seqmodels.common.distributed import is_distributed, shard
+from seqmodels.common.main_memory import memory_of_process
 from seqmodels.encodings import Encoding
+from seqmodels.encodings.preparation import Example, OnDisk
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.densities import Densities, clamped, possible_states
 from seqmodels.hmm.inference.scratch import Scratch
@@ -27,8 +29,6 @@ from seqmodels.hmm.inference.threads import WORTH_A_RECURSION
 from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.missing_past import Beliefs, PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.main_memory import memory_of_process
-from seqmodels.preparation import Example, OnDisk
 
 ELEMENTS_AT_ONCE = {"cpu": 1 << 25}  # of a batch, frames times densities of each: bounds memory
 # Of a GPU's memory for each of them in float32. Few large batches keep it busy; in logarithms, which are float64, one

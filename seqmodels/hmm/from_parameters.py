@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.array_checks import numbers_of
+from seqmodels.common.array_checks import numbers_of
 from seqmodels.encodings import Encoding, Features, Standardize, Symbols
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Bernoulli, Categorical, GaussianMixture, Observation, Poisson

@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.preparation import OnDisk
 from seqmodels.hmm.emissions import quadratic
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.gap_filter import FilteredGaps, Gaps, filtered
 from seqmodels.observations import AutoregressiveGaussian, gaussian
-from seqmodels.preparation import OnDisk
 
 MAX_ROUNDS = 40  # of fitting the autoregression,
 TOLERANCE = 1e-5  # or until no coefficient moves by more, in standardised units

@@ -12,11 +12,12 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import torch
 
-from seqmodels.array_checks import array_of, numbers_of
-from seqmodels.distributed import propagate_errors
+from seqmodels.common.array_checks import array_of, numbers_of
+from seqmodels.common.distributed import propagate_errors
+from seqmodels.common.parameters import Seed, checked, undone_on_failure
 from seqmodels.encodings import Encoding, OpenSymbols
-from seqmodels.fingerprint import check_processes_agree
-from seqmodels.fitting import apply_setting, check_arguments, checked_data, fit_model, learn_setting, resolved_choices
+from seqmodels.encodings.precision import DTYPES, in_float64
+from seqmodels.encodings.preparation import Data, Example, Setting, without_past
 from seqmodels.generation import CursorState, MergedStates
 from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values, raw_size, validation_score
 from seqmodels.hmm.cursor import HMMCursor, HMMState, merged_states
@@ -70,8 +71,15 @@ from seqmodels.hmm.queries import (
 )
 from seqmodels.hmm.scoring import score_steps, score_sums
 from seqmodels.hmm.state_forecast import StateForecast, state_forecasts
-from seqmodels.measure import Length
 from seqmodels.model import NotFittedError, SequenceModel
+from seqmodels.model.fitting import (
+    apply_setting,
+    check_arguments,
+    checked_data,
+    fit_model,
+    learn_setting,
+    resolved_choices,
+)
 from seqmodels.observations import (
     AutoregressiveGaussian,
     Categorical,
@@ -79,11 +87,10 @@ from seqmodels.observations import (
     Observation,
     PseudoFrames,
 )
-from seqmodels.parameters import Seed, checked, undone_on_failure
-from seqmodels.precision import DTYPES, in_float64
-from seqmodels.preparation import Data, Example, Setting, without_past
 from seqmodels.sequences import Kind
+from seqmodels.sequences.measure import Length
 from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training.fingerprint import check_processes_agree
 
 # The default observation of vectors: chosen by experiments/defaults.py.
 PSEUDO_FRAMES = 10.0
@@ -450,8 +457,8 @@ class HMM(SequenceModel):
 
     @checked
     def as_pyro(self, length: int, *, source: Any = None) -> Any:
-        """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.pyro_distribution``)."""
-        from seqmodels.pyro_distribution import SequenceDistribution  # lazily: Pyro is slow to import
+        """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.model.pyro_distribution``)."""
+        from seqmodels.model.pyro_distribution import SequenceDistribution  # lazily: Pyro is slow to import
 
         return SequenceDistribution(self, length, source)
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.array_checks import array_of, check_between, check_sums
-from seqmodels.distributed import broadcast_tensors, is_distributed
+from seqmodels.common.array_checks import array_of, check_between, check_sums
+from seqmodels.common.distributed import broadcast_tensors, is_distributed
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.precision import refuse_beyond_float64, squares_exceed_float32
+from seqmodels.encodings.preparation import Example
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference import scaled
@@ -27,11 +29,9 @@ from seqmodels.hmm.learning.first_state import invariant
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Arcs, as_topology
-from seqmodels.items import in_words
 from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.gaussian_mixture import PseudoFrames
-from seqmodels.precision import refuse_beyond_float64, squares_exceed_float32
-from seqmodels.preparation import Example
+from seqmodels.sequences.items import in_words
 
 StateAlgorithm = Callable[[Parameters, Densities, PackedBatch], list[Tensor]]  # a result for each sequence
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.preparation import OnDisk
 from seqmodels.hmm.corpus import Corpus, PackedBatch, cut
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference import scaled
@@ -24,8 +25,7 @@ from seqmodels.hmm.inference.log_space import LogProduct, log_alpha_and_steps
 from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.hmm.inference.trellis import Filtered, Trellis
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.mapped import Steps, StepsSum, steps_arrays, total, write_steps
-from seqmodels.preparation import OnDisk
+from seqmodels.sequences.mapped import Steps, StepsSum, steps_arrays, total, write_steps
 
 LOG_SHARE = 4  # a part that is scored in logarithms, which are float64, has a batch's frames divided by this
 STEPS_AT_ONCE = 1 << 20  # of log-probabilities that are set

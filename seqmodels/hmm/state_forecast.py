@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.preparation import Example
 from seqmodels.hmm.corpus import joined_values
 from seqmodels.hmm.inference.log_space import LogProduct
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, Observation
-from seqmodels.preparation import Example
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.parameters import checked
 from seqmodels.encodings import Encoding
-from seqmodels.fitting import apply_setting
+from seqmodels.encodings.aligned_targets import past_the_source
+from seqmodels.encodings.precision import DTYPES
+from seqmodels.encodings.preparation import Data, Example, Setting, default_encoding
 from seqmodels.generation import Prediction, Source, select_rows
 from seqmodels.hmm.corpus import corpus_of, validation_score
 from seqmodels.hmm.emissions import emission_of
@@ -22,12 +25,9 @@ from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.model import HMM
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.model import SequenceModel
+from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import Categorical, GaussianMixture, Observation
-from seqmodels.parameters import checked
-from seqmodels.precision import DTYPES
-from seqmodels.preparation import Data, Example, Setting, default_encoding
 from seqmodels.sequences import Kind, Sequences
-from seqmodels.tagging import past_the_source
 from seqmodels.training import check_checkpoint_arguments
 
 

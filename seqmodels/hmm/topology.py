@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.parameters import Configurable
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.parameters import Configurable
 
 
 class Topology(Configurable, ABC):

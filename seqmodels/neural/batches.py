@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.preparation import Example, OnDisk, no_garbage_collection
 from seqmodels.neural.ops.padding import pad_right, to_device
-from seqmodels.preparation import Example, OnDisk, no_garbage_collection
 
 FRAMES_LOOKED_BACK = 1 << 10  # at once, for a value that is not missing
 STRETCHES = 64  # of consecutive steps, of which a block is made

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqmodels.encodings.aligned_targets import past_the_source
 from seqmodels.generation import Prediction, Source, source_of_each, stacked_sources
 from seqmodels.neural.batches import Windowing, pad_sources
 from seqmodels.neural.evaluation_copy import MadeOfModules
 from seqmodels.neural.io_module import SequenceModule, split_end
 from seqmodels.neural.network import State, Stepper, StepperState, SymbolHead, select
 from seqmodels.observations import Observation
-from seqmodels.tagging import past_the_source
 
 KEPT_UP_TO = 10_000_000  # parameters of a module, up to which what is computed of it for single steps is kept with it
 

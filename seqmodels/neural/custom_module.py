@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from seqmodels.common.parameters import checked
+from seqmodels.common.randomness import Dropout, InitialDraws
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network, Source
-from seqmodels.parameters import checked
-from seqmodels.randomness import Dropout, InitialDraws
 
 STEPS_CHECKED = 9  # length of the sequences by which a module is checked
 TOLERANCE = 1e-8  # of float64 outputs of order one

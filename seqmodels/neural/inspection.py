@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.fitting import checked_data
+from seqmodels.encodings.preparation import Example
+from seqmodels.model.fitting import checked_data
 from seqmodels.neural.batches import PaddedBatch, StepRange, assemble
 from seqmodels.neural.io_module import SequenceModule
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.scoring import batch_log_prob
-from seqmodels.preparation import Example
 
 if TYPE_CHECKING:
     import pandas as pd

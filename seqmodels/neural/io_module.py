@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.measure import Values
 from seqmodels.neural.network import Network, Source, State
 from seqmodels.neural.ops.tied_linear import TiedLinear
 from seqmodels.observations import LinearOutputs, Observation
+from seqmodels.sequences.measure import Values
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels import distributed
+from seqmodels.common import distributed
+from seqmodels.common.main_memory import refuse_beyond_memory
+from seqmodels.common.parameters import checked
+from seqmodels.common.randomness import InitialDraws, fit_generator, training_draws
 from seqmodels.encodings import Encoding
-from seqmodels.fitting import resolved_choices
+from seqmodels.encodings.precision import DTYPES, squares_exceed_float32, where_largest
+from seqmodels.encodings.preparation import MAX_HELD_OUT, Example, OnDisk, no_garbage_collection
 from seqmodels.generation import Cursor
-from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.model import SequenceModel
+from seqmodels.model.fitting import resolved_choices
 from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble, weight_of
 from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
 from seqmodels.neural.evaluation_copy import evaluation_copy
@@ -40,10 +44,6 @@ from seqmodels.neural.options import (
 from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_steps, log_prob_sums
 from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
-from seqmodels.parameters import checked
-from seqmodels.precision import DTYPES, squares_exceed_float32, where_largest
-from seqmodels.preparation import MAX_HELD_OUT, Example, OnDisk, no_garbage_collection
-from seqmodels.randomness import InitialDraws, fit_generator, training_draws
 from seqmodels.sequences import Kind
 from seqmodels.training import BatchResult, Perturbation, Transformation, checkpoints_of_fit, train, whole_weights
 

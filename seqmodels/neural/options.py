@@ -13,9 +13,9 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 import torch
 
-from seqmodels import distributed
-from seqmodels.main_memory import memory_of_process
-from seqmodels.parameters import Configurable
+from seqmodels.common import distributed
+from seqmodels.common.main_memory import memory_of_process
+from seqmodels.common.parameters import Configurable
 from seqmodels.training import (
     AdamW,
     Callback,

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodels import distributed
-from seqmodels.mapped import Steps, StepsSum, steps_arrays, total, write_steps
+from seqmodels.common import distributed
+from seqmodels.encodings.preparation import OnDisk, no_garbage_collection
 from seqmodels.neural.batches import PaddedBatch, Row, StepRange, Windowing, assemble, cut
 from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.io_module import SequenceModule, split_end
@@ -24,7 +24,7 @@ from seqmodels.neural.ops.cross_entropy import linear_log_prob
 from seqmodels.neural.ops.precision import autocast
 from seqmodels.neural.ops.tied_linear import TiedLinear
 from seqmodels.observations import Categorical, Observation
-from seqmodels.preparation import OnDisk, no_garbage_collection
+from seqmodels.sequences.mapped import Steps, StepsSum, steps_arrays, total, write_steps
 
 LARGE_VOCABULARY = 1_024  # symbols, from which on the output layer and its softmax are computed together, in blocks
 MAX_STEPS_PER_BATCH = 16_384  # bounds memory, changes nothing

@@ -8,12 +8,12 @@ from typing import TypeVar
 import torch
 
 from seqmodels.encodings import Symbols
-from seqmodels.fitting import apply_setting, learn_setting
-from seqmodels.measure import Length
+from seqmodels.encodings.preparation import Data, Setting
+from seqmodels.model.fitting import apply_setting, learn_setting
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.model import NeuralModel
 from seqmodels.observations import Categorical
-from seqmodels.preparation import Data, Setting
+from seqmodels.sequences.measure import Length
 
 AnyNeural = TypeVar("AnyNeural", bound=NeuralModel)
 

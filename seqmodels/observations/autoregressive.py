@@ -8,9 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from seqmodels.common.parameters import NotNegativeFloat, PositiveFloat, PositiveInt, refuse_wrong_arguments
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import FullConditionals, Observation
-from seqmodels.parameters import NotNegativeFloat, PositiveFloat, PositiveInt, refuse_wrong_arguments
 
 
 @dataclass(eq=False, repr=False)

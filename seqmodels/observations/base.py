@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from seqmodels.measure import Values
-from seqmodels.parameters import Configurable
+from seqmodels.common.parameters import Configurable
+from seqmodels.sequences.measure import Values
 
 
 class FullConditionals(NamedTuple):

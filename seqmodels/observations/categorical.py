@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from seqmodels.common.parameters import NotNegativeFloat, refuse_wrong_arguments
 from seqmodels.observations.base import Observation
-from seqmodels.parameters import NotNegativeFloat, refuse_wrong_arguments
 
 
 @dataclass(eq=False, repr=False)

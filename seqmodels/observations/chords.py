@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels.measure import Values
+from seqmodels.common.parameters import PositiveInt, refuse_wrong_arguments
+from seqmodels.common.randomness import Dropout
 from seqmodels.observations.base import Observation
-from seqmodels.parameters import PositiveInt, refuse_wrong_arguments
-from seqmodels.randomness import Dropout
+from seqmodels.sequences.measure import Values
 
 
 class ChordWeights(nn.Module):

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqmodels.measure import Values
 from seqmodels.observations.base import FullConditionals, Observation
+from seqmodels.sequences.measure import Values
 
 
 @dataclass(frozen=True)

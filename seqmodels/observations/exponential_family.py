@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodels.measure import Values
+from seqmodels.common.parameters import NotNegativeFloat, refuse_wrong_arguments
 from seqmodels.observations.base import FullConditionals, Observation, full_conditionals_of_independent
-from seqmodels.parameters import NotNegativeFloat, refuse_wrong_arguments
+from seqmodels.sequences.measure import Values
 
 
 class ExponentialFamily(Observation, ABC):

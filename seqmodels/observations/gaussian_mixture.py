@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqmodels.common.parameters import Configurable, PositiveFloat, PositiveInt, refuse_wrong_arguments
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import (
     FullConditionals,
@@ -18,7 +19,6 @@ from seqmodels.observations.base import (
     full_conditionals_of_mixture,
 )
 from seqmodels.observations.gaussian import CovarianceType, ShapeType
-from seqmodels.parameters import Configurable, PositiveFloat, PositiveInt, refuse_wrong_arguments
 
 SHAPE_TYPES: dict[str, ShapeType] = {
     "diag": "diag",

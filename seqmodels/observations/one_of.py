@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.measure import Values
 from seqmodels.observations.base import FullConditionals, Observation
+from seqmodels.sequences.measure import Values
 
 HEADER = 2  # output parameters that say whose row it is
 

@@ -5,15 +5,19 @@ Apart from the other modules, since Pyro is slow to import.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-if TYPE_CHECKING:
-    from seqmodels.observations.base import Observation
+
+class Density(Protocol):
+    """What is needed of an ``Observation``."""
+
+    def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor: ...
+    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor: ...
 
 
 class MixtureOfObservations(TorchDistribution):
@@ -34,7 +38,7 @@ class MixtureOfObservations(TorchDistribution):
 
     def __init__(
         self,
-        observation: Observation,
+        observation: Density,
         output_parameters: Tensor,
         *,
         log_weights: Tensor,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from seqmodels.parameters import Configurable, refuse_wrong_arguments
+from seqmodels.common.parameters import Configurable, refuse_wrong_arguments
 
 Callback = Callable[[dict[str, float]], None]
 

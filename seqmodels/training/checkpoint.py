@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqmodels import distributed, storage
-from seqmodels.fingerprint import hash_of
-from seqmodels.preparation import Example
-from seqmodels.version import __version__
+from seqmodels.common import distributed, storage
+from seqmodels.common.version import __version__
+from seqmodels.encodings.preparation import Example
+from seqmodels.training.fingerprint import hash_of
 
 Path = str | os.PathLike[str]
 SHARDS = ".shards"  # after the path of a checkpoint: the folder of what several processes hold in shards

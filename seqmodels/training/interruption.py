@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from seqmodels import distributed
+from seqmodels.common import distributed
 
 if TYPE_CHECKING:
     import pandas as pd

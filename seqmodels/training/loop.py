@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from seqmodels import distributed
-from seqmodels.main_memory import keep_freed_memory
+from seqmodels.common import distributed
+from seqmodels.common.main_memory import keep_freed_memory
 from seqmodels.training import checkpoint
 from seqmodels.training.averaging import WeightAverage
 from seqmodels.training.callbacks import Callback

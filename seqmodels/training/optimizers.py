@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqmodels.parameters import Configurable, check_range
+from seqmodels.common.parameters import Configurable, check_range
 
 
 class Optimizer(Configurable, ABC):

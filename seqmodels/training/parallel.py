@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from seqmodels import distributed
+from seqmodels.common import distributed
 from seqmodels.training.optimizers import norm_of_all
 
 Parallel = Literal["replicate", "shard"]

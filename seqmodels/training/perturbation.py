@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqmodels.parameters import Configurable
+from seqmodels.common.parameters import Configurable
 
 
 class Transformation(NamedTuple):

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from seqmodels.parameters import Configurable, check_range
+from seqmodels.common.parameters import Configurable, check_range
 
 
 class Schedule(Configurable, ABC):

@@ -24,7 +24,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from seqmodels import distributed
+from seqmodels.common import distributed
 from seqmodels.training.optimizers import norm_of_all
 from seqmodels.training.parallel import Processes
 

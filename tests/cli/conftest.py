@@ -28,7 +28,7 @@ def call() -> Call:
 @pytest.fixture
 def _plain_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without their pictures, which take a second each, where a test is of something else."""
-    monkeypatch.setattr("seqmodels.evaluation.report.page.html_report", lambda comparison: "<!doctype html>")
+    monkeypatch.setattr("seqmodels.evaluation.comparison.report.page.html_report", lambda comparison: "<!doctype html>")
 
 
 @pytest.fixture

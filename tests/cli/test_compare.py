@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from seqmodels import data
-from seqmodels.evaluation import run
+from seqmodels.evaluation.runs import run
 
 
 def test_help_names_the_commands_and_teaches(call):

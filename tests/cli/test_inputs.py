@@ -11,7 +11,7 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.cli.inputs import ReadOptions, dataset_of
-from seqmodels.evaluation.datasets import Files, Recordings, TextFiles
+from seqmodels.evaluation.runs.datasets import Files, Recordings, TextFiles
 
 
 @pytest.fixture

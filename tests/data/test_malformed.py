@@ -74,7 +74,7 @@ def test_what_unpacks_to_far_more_than_the_file_is_refused(tmp_path: Path, monke
 def test_what_is_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("to be " * 9)
     np.save(tmp_path / "a.npy", X)
-    monkeypatch.setattr("seqmodels.main_memory.main_memory", lambda: 50.0)
+    monkeypatch.setattr("seqmodels.common.main_memory.main_memory", lambda: 50.0)
     for name in ("a.txt", "a.npy"):
         with pytest.raises(ValueError, match=rf"{name} would take .* bytes of memory, .*data.on_disk"):
             read(tmp_path / name)

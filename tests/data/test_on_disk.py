@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose
 import seqmodels as sm
 from seqmodels.data import on_disk
 from seqmodels.hmm.learning.stepwise import e_step_of_batch
-from seqmodels.mapped import MappedArray
+from seqmodels.sequences.mapped import MappedArray
 
 
 def frames(n: int = 400) -> np.ndarray:
@@ -50,7 +50,7 @@ def test_a_folder_is_a_sequence_a_file(tmp_path: Path) -> None:
 def test_the_hash_of_what_is_on_disk_is_that_of_what_is_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 48)
+    monkeypatch.setattr("seqmodels.sequences.mapped.BLOCK_BYTES", 48)
     x = frames().astype(np.float32)
     x[3] = np.nan
     np.save(tmp_path / "x.npy", x)
@@ -68,7 +68,7 @@ def test_models_are_compared_on_data_on_disk(tmp_path: Path, monkeypatch: pytest
     options: dict[str, Any] = {"algorithm": "stepwise", "max_iter": 2}
     models = [{"one": sm.HMM(1, **options), "two": sm.HMM(2, **options)} for _ in range(2)]
     whole = sm.compare(models[0], [x[:300]], test=[x[300:]])
-    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 50 * 16)
+    monkeypatch.setattr("seqmodels.sequences.mapped.BLOCK_BYTES", 50 * 16)
     result = sm.compare(models[1], on_disk(tmp_path / "train.npy"), test=on_disk(tmp_path / "test.npy"))
     assert result.frame["model"].tolist() == whole.frame["model"].tolist()
     assert_allclose(result.frame["score"], whole.frame["score"], rtol=1e-4)
@@ -149,7 +149,7 @@ def test_a_folder_of_more_files_than_may_be_open(tmp_path: Path, monkeypatch: py
 
 
 def test_values_that_are_refused_are_named_by_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 64)
+    monkeypatch.setattr("seqmodels.sequences.mapped.BLOCK_BYTES", 64)
     x = frames()
     x[333, 1] = np.inf
     np.save(tmp_path / "x.npy", x)
@@ -294,7 +294,7 @@ SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "dropout": 0.0}
 def test_however_vectors_are_stored_they_score_as_in_memory(
     stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 700)
+    monkeypatch.setattr("seqmodels.sequences.mapped.BLOCK_BYTES", 700)
     x = frames()
     steps = {"[::2]": slice(None, None, 2), "[::-1]": slice(None, None, -1)}.get(stored, slice(None))
     if stored == "fortran":
@@ -332,7 +332,7 @@ def stored_symbols(folder: Path, stored: str, x: np.ndarray) -> sm.Sequences:
 def test_however_symbols_are_stored_they_score_as_in_memory(
     stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 90)
+    monkeypatch.setattr("seqmodels.sequences.mapped.BLOCK_BYTES", 90)
     x = np.cumsum(np.random.default_rng(0).random(400) < 0.3) % 2
     stays = stored_symbols(tmp_path, stored, x)
     assert isinstance(stays[0], MappedArray)
@@ -361,8 +361,8 @@ def test_vectors_on_disk_give_the_figures_of_vectors_in_memory(
         x[50:60, 0] = x[200, 1] = x[0, 1] = np.nan
     np.save(tmp_path / "x.npy", x)
     expected = model.clone().fit([x])
-    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 30 * 16)
-    monkeypatch.setattr("seqmodels.mapped.MAX_STEPS_IN_MEMORY", 100)
+    monkeypatch.setattr("seqmodels.sequences.mapped.BLOCK_BYTES", 30 * 16)
+    monkeypatch.setattr("seqmodels.sequences.mapped.MAX_STEPS_IN_MEMORY", 100)
     monkeypatch.setattr("seqmodels.hmm.corpus.ELEMENTS_READ", 14)  # seven frames
     fitted = model.clone().fit(on_disk(tmp_path / "x.npy"))
     for column in ("log_prob", "validation"):
@@ -392,8 +392,8 @@ def test_texts_on_disk_give_the_figures_of_texts_in_memory(
     text = "to be or not to be, that is the question: \u20ac5 " * 12
     (tmp_path / "x.txt").write_text(text, encoding="utf-8")
     expected = model.clone().fit([text])
-    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 50)
-    monkeypatch.setattr("seqmodels.mapped.MAX_STEPS_IN_MEMORY", 100)
+    monkeypatch.setattr("seqmodels.sequences.mapped.BLOCK_BYTES", 50)
+    monkeypatch.setattr("seqmodels.sequences.mapped.MAX_STEPS_IN_MEMORY", 100)
     fitted = model.clone().fit(on_disk(tmp_path / "x.txt"))
     assert fitted.measure_ == expected.measure_
     assert_allclose(fitted.history_["log_prob"], expected.history_["log_prob"], rtol=1e-6)

@@ -20,8 +20,8 @@ from seqmodels import (
     Sequences,
     Standardize,
 )
-from seqmodels.measure import check_comparable
-from seqmodels.preparation import default_encoding
+from seqmodels.encodings.preparation import default_encoding
+from seqmodels.sequences.measure import check_comparable
 
 SHIFT, SCALE = np.array([100.0, -2.0, 0.0]), np.array([20.0, 0.01, 3.0])
 MIXED = np.array([[1.0, 10.0, 0.0, 3.0], [3.0, np.nan, 1.0, 0.0], [2.0, 30.0, np.nan, 7.0]])

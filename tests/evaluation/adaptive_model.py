@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from seqmodels.encodings.preparation import Example
 from seqmodels.generation import Cursor
-from seqmodels.measure import MemoryKind
-from seqmodels.preparation import Example
-from seqmodels.wrapped import WrappedModel
+from seqmodels.model.wrapped import WrappedModel
+from seqmodels.sequences.measure import MemoryKind
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -7,7 +7,7 @@ import pytest
 from matplotlib import pyplot
 
 import seqmodels as sm
-from seqmodels.evaluation.report import curves
+from seqmodels.evaluation.comparison.report import curves
 
 LOG_2 = math.log(2)
 

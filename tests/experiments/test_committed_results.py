@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from seqmodels.evaluation.statistics import METHOD, METHOD_WITH_SEEDS, MIN_BLOCKS, USUAL_BLOCKS
+from seqmodels.evaluation.statistics.paired import METHOD, METHOD_WITH_SEEDS, MIN_BLOCKS, USUAL_BLOCKS
 
 RESULTS = Path(__file__).resolve().parents[2] / "experiments/results"
 BLOCKS = re.compile(r"moving blocks of (\d+) steps")

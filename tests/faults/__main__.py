@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from seqmodels import files
+from seqmodels.common import files
 
 FOLDER = Path(__file__).parent
 NOT_SCRIPTS = {"__init__", "__main__", "promise", "test_faults"}

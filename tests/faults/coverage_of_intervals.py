@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from seqmodels.evaluation.statistics import Difference, paired_difference
+from seqmodels.evaluation.statistics.paired import Difference, paired_difference
 from tests.faults.promise import Promise, main
 
 SIZES = (5, 8, 12, 20, 50)

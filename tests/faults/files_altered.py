@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from seqmodels import storage
-from seqmodels.saved_files import restored
+from seqmodels.common import storage
+from seqmodels.loading import restored
 from tests.faults.promise import Promise, main
 from tests.fixtures.make import figures
 

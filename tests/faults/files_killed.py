@@ -19,8 +19,8 @@ import torch
 from PIL import Image
 
 import seqmodels as sm
-from seqmodels import files
-from seqmodels.evaluation import saved
+from seqmodels.common import files
+from seqmodels.evaluation.comparison import saved
 from seqmodels.training import checkpoint
 from tests.faults.promise import Promise, main
 

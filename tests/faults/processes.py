@@ -24,8 +24,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from seqmodels import HMM, LSTM, SequenceModel, storage
-from seqmodels.distributed import join
+from seqmodels import HMM, LSTM, SequenceModel
+from seqmodels.common import storage
+from seqmodels.common.distributed import join
 from seqmodels.hmm.learning import em, stepwise
 from tests.faults.promise import Promise, main
 

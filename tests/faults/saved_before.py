@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import seqmodels as sm
-from seqmodels import storage
+from seqmodels.common import storage
 from tests.faults.promise import Promise, main
 from tests.fixtures.make import figures
 from tests.test_fixtures import EACH, EXPECTED, ROUGH_SINUSOIDS, items

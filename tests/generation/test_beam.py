@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import seqmodels as sm
+from seqmodels.encodings.preparation import TargetLengths
 from seqmodels.generation import BeamSearch, Decoding, Hypothesis, beam_search, beam_searches, sample_steps
 from seqmodels.generation.beam import Beam, Request, _is_over, batches
-from seqmodels.measure import Length
-from seqmodels.preparation import TargetLengths
+from seqmodels.sequences.measure import Length
 from tests.generation.markov import CHAIN, FIRST, Markov, seeded
 
 EMPTY = np.zeros(0, dtype=np.int64)

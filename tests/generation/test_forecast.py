@@ -15,9 +15,9 @@ from scipy import stats
 
 import seqmodels as sm
 from seqmodels.encodings import OpenSymbols
+from seqmodels.encodings.preparation import Data
 from seqmodels.generation.cursor import ClosedFormCursor, ReadingCursor, read_steps
-from seqmodels.plot_style import WIDTH
-from seqmodels.preparation import Data
+from seqmodels.plot.style import WIDTH
 from tests.families import Row, fitted, rough, rows
 
 mpl.use("agg")

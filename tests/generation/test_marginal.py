@@ -10,6 +10,7 @@ import pytest
 from scipy.special import logsumexp
 
 import seqmodels as sm
+from seqmodels.encodings.preparation import Example
 from seqmodels.generation import MergedStates
 from seqmodels.generation.marginal import (
     KeepBest,
@@ -18,7 +19,6 @@ from seqmodels.generation.marginal import (
     UnbiasedResampling,
     log_prob_over_tokenisations,
 )
-from seqmodels.preparation import Example
 from tests.generation.markov import CHAIN, FIRST, Markov
 
 TRAINING = ["the cat sat on the mat, the cat and the hat"] * 3 + ["at the heath the naïve cat"] * 2

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
 
 import seqmodels as sm
-from seqmodels.evaluation.full_conditionals import feature_log_probs
+from seqmodels.wrappers.anomalies.full_conditionals import feature_log_probs
 
 A = np.array([[0.7, 0.2], [-0.3, 0.5]])
 NOISE = np.array([[1.0, 0.4], [0.4, 0.6]])

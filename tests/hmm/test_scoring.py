@@ -84,7 +84,7 @@ def test_no_more_than_a_block_is_read_from_disk_at_once(
     model = HMM(K, observation=GaussianMixture(1), max_iter=2).fit([x])
     steps, paths = model.log_prob_steps([x])[0], model.decode([x])[0]
     made = small_blocks(monkeypatch, 300)
-    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 500 * x[0].nbytes)
+    monkeypatch.setattr("seqmodels.sequences.mapped.BLOCK_BYTES", 500 * x[0].nbytes)
     read: list[int] = []
     for name in ("encode", "log_det"):
         method = getattr(Standardize, name)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from seqmodels.encodings.preparation import Example
 from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble
-from seqmodels.preparation import Example
 
 CPU = torch.device("cpu")
 

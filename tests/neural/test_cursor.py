@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from seqmodels.encodings.preparation import Example
 from seqmodels.generation import Cursor
 from seqmodels.neural.batches import Row, Windowing
 from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
@@ -16,7 +17,6 @@ from seqmodels.neural.recurrent.gru import GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMNetwork
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.observations import Categorical, Observation
-from seqmodels.preparation import Example
 
 Build = Callable[..., tuple[SequenceModule, Observation]]
 NETWORKS = [

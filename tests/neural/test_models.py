@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
+from seqmodels.encodings.preparation import Example
 from seqmodels.neural.model import VALIDATION_STEPS, _limit
 from seqmodels.neural.options import sequences_per_batch
-from seqmodels.preparation import Example
 
 RNG = np.random.default_rng(0)
 SYMBOLS = [RNG.integers(0, 4, size=n) for n in (12, 9, 15, 11, 8, 14)]

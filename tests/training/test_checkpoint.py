@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels import storage
-from seqmodels.fingerprint import hash_of
-from seqmodels.preparation import Example
+from seqmodels.common import storage
+from seqmodels.encodings.preparation import Example
 from seqmodels.training import checkpoint
 from seqmodels.training.checkpoint import Checkpoints, hashes
+from seqmodels.training.fingerprint import hash_of
 
 TEXT = ["to be or not to be", "that is the question"] * 3
 X = [np.random.default_rng(i).normal(size=(30, 2)) for i in range(6)]

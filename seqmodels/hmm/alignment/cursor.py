@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.generation import Prediction, Source, select_rows
 from seqmodels.hmm.alignment.inference import Alphabets
 from seqmodels.hmm.alignment.jumps import JumpPrior, Jumps
 from seqmodels.hmm.alignment.lexicon import BackoffLexicon, SummedLexicon
 from seqmodels.hmm.inference.log_space import LogProduct
-from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.observations import Observation
 
 

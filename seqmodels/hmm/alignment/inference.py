@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.preparation import Example
 from seqmodels.hmm.alignment.jumps import Chain, Jumps
 from seqmodels.hmm.inference.densities import LogDensities
 from seqmodels.hmm.inference.forward_backward import forward_backward_pass, forward_pass
@@ -25,7 +26,6 @@ from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.inference.viterbi import best_paths
-from seqmodels.preparation import Example
 
 CELLS_AT_ONCE = 1 << 20  # a cell is a step of a target at a position of its source
 

@@ -17,7 +17,7 @@ from typing import Self
 
 import numpy as np
 
-from seqmodels.array_checks import array_of, check_between, check_codes
+from seqmodels.common.array_checks import array_of, check_between, check_codes
 from seqmodels.hmm.alignment.lexicon import UNKNOWN, ContextOrder, find
 
 

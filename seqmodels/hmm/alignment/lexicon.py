@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 
-from seqmodels.array_checks import ROUNDING, array_of, check_between, check_codes
+from seqmodels.common.array_checks import ROUNDING, array_of, check_between, check_codes
 
 UNKNOWN = -1  # the id of a context, or of a pair, that stands in no table
 DENSE = 4  # a table of all codes may be as many times as large as what is looked up

@@ -8,7 +8,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from seqmodels.fitting import checked_data, resolved_choices
+from seqmodels.common.parameters import checked
+from seqmodels.encodings.precision import DTYPES
+from seqmodels.encodings.preparation import Data, Example
 from seqmodels.hmm.alignment.cursor import AlignmentCursor, check_memory
 from seqmodels.hmm.alignment.inference import AlignmentTrellis, Alphabets, PairBlock, blocks_of
 from seqmodels.hmm.alignment.jumps import JumpPrior, Jumps
@@ -17,10 +19,8 @@ from seqmodels.hmm.alignment.training import AlignmentEM, AlignmentParameters, A
 from seqmodels.hmm.corpus import validation_score
 from seqmodels.hmm.learning.em import StopRule
 from seqmodels.model import SequenceModel
+from seqmodels.model.fitting import checked_data, resolved_choices
 from seqmodels.observations import Categorical, Observation
-from seqmodels.parameters import checked
-from seqmodels.precision import DTYPES
-from seqmodels.preparation import Data, Example
 from seqmodels.sequences import Kind
 from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 

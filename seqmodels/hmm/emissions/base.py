@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.onednn import linear
 from seqmodels.hmm.emissions.kmeans import in_comparable_units, kmeans_labels, with_neighbour_means
 from seqmodels.hmm.inference.densities import Densities, LogDensities
 from seqmodels.hmm.inference.products import is_worth_onednn
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import Observation
-from seqmodels.onednn import linear
 
 Statistics = tuple[Tensor, ...]  # float64 sums over frames: statistics of two batches add
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.compiled import compiled
+from seqmodels.common.compiled import compiled
 from seqmodels.hmm.inference.compiled_powers import power
 from seqmodels.hmm.inference.densities import LOG2E, LogDensities
 from seqmodels.hmm.inference.scratch import Scratch

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.compiled import compiled
+from seqmodels.common.compiled import compiled
 from seqmodels.hmm.inference.threads import Part, run_parts
 
 PART = 1 << 15  # frames of a part, which one thread takes and whose sums are added up by themselves

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.onednn import linear
 from seqmodels.hmm.emissions import missing, quadratic
 from seqmodels.hmm.emissions.base import (
     MOST_ROWS,
@@ -42,7 +43,6 @@ from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import loops_are_worth_compiling
 from seqmodels.observations import GaussianMixture, gaussian
 from seqmodels.observations.gaussian_mixture import PseudoFrames
-from seqmodels.onednn import linear
 
 if TYPE_CHECKING:
     from seqmodels.hmm.emissions.compiled_mixtures import CompiledMixtures

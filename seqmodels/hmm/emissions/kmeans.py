@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from seqmodels.measure import Values
+from seqmodels.sequences.measure import Values
 
 SAMPLE = 20_000  # frames that centres are learned from, over all groups,
 PER_CLUSTER = 128  # or as many for each cluster;

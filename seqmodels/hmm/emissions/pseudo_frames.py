@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.array_checks import numbers_of
+from seqmodels.common.array_checks import numbers_of
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.compiled import compiled
+from seqmodels.common.compiled import compiled
 
 
 @compiled

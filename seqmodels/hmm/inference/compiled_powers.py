@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from seqmodels.compiled import compiled
+from seqmodels.common.compiled import compiled
 
 # Coefficients of the series, for |r| <= 1/2: the first term left out is below half a unit of the last digit.
 A1, A2, A3, A4, A5, A6, A7, A8, A9, A10, A11, A12, A13 = (math.log(2) ** n / math.factorial(n) for n in range(1, 14))

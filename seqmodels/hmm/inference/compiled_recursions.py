@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.compiled import compiled
+from seqmodels.common.compiled import compiled
 from seqmodels.hmm.inference.packing import Packing
 from seqmodels.hmm.inference.threads import run_parts
 

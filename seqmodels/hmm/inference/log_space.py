@@ -16,7 +16,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from seqmodels.compiled import is_compiling
+from seqmodels.common.compiled import is_compiling
 from seqmodels.hmm.inference.packing import Packing
 from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from seqmodels.onednn import linear, multiplies
+from seqmodels.common.onednn import linear, multiplies
 
 Product = Callable[[Tensor, Tensor], Tensor]
 

@@ -20,13 +20,13 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from seqmodels.common.onednn import linear
 from seqmodels.hmm.inference.packing import Packing, any_of
 from seqmodels.hmm.inference.products import is_worth_onednn, product_with
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import MARGIN, TOLERANCE, runs_compiled
 from seqmodels.hmm.inference.threads import one_thread_if_small
 from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
-from seqmodels.onednn import linear
 
 WIDER_MARGIN = 16  # times the usual margins, for a chain that is slow to forget
 ROWS_AT_ONCE = 1 << 16  # rows looked at at once

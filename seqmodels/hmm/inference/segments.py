@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.compiled import is_compiling
+from seqmodels.common.compiled import is_compiling
 from seqmodels.hmm.inference.packing import Packing, any_of
 
 MARGIN = {torch.float32: 128, torch.float64: 192}  # frames of warm-up

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqmodels.common.parameters import Configurable
 from seqmodels.hmm.emissions import Statistics
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.parameters import Configurable
 
 TABLES = ("initial", "transition", "emission")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from seqmodels.distributed import all_reduce_sum, is_distributed
+from seqmodels.common.distributed import all_reduce_sum, is_distributed
 from seqmodels.hmm.corpus import PackedBatch, refuse
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.inference.forward_backward import forward_backward_pass

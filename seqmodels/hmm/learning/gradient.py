@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from seqmodels.distributed import all_reduce_sum, is_rank_zero
+from seqmodels.common.distributed import all_reduce_sum, is_rank_zero
 from seqmodels.hmm.corpus import Portion
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.autograd import log_prob_of_segments

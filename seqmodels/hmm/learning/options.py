@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
 from seqmodels.hmm.learning.first_state import STARTS, Start, is_irreducible
 from seqmodels.hmm.learning.priors import Pseudocounts, as_pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology, as_topology, breaks
-from seqmodels.main_memory import refuse_beyond_memory
 from seqmodels.observations import GaussianMixture, Observation
 
 Algorithm = Literal["em", "stepwise", "gradient"]

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.array_checks import numbers_of
+from seqmodels.common.array_checks import numbers_of
+from seqmodels.common.parameters import Configurable
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.parameters import Configurable
 
 
 @dataclass(eq=False, repr=False)

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from seqmodels.array_checks import array_of
-from seqmodels.distributed import is_rank_zero
+from seqmodels.common.array_checks import array_of
+from seqmodels.common.distributed import is_rank_zero
 from seqmodels.hmm.corpus import Corpus
 from seqmodels.hmm.learning.em import FitResult, Row
 from seqmodels.hmm.learning.options import Algorithm

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.distributed import shard
+from seqmodels.common.distributed import shard
 from seqmodels.hmm.corpus import Corpus, MiniBatch, Subsequence
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.densities import Densities

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqmodels.common.parameters import Configurable
 from seqmodels.neural.transformer.layers import Activation
-from seqmodels.parameters import Configurable
 
 Weights = dict[str, Tensor]
 

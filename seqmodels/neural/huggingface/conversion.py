@@ -8,14 +8,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from seqmodels.common.parameters import checked
+from seqmodels.common.randomness import InitialDraws
 from seqmodels.encodings import OpenSymbols
 from seqmodels.neural.huggingface.bert import ENGLISH_VOCABULARY, SpecialSymbols, from_bert, to_bert
 from seqmodels.neural.huggingface.gpt2 import from_gpt2, to_gpt2
 from seqmodels.neural.huggingface.t5 import from_t5, to_t5
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.transformer.models import Transformer, TransformerSeq2Seq
-from seqmodels.parameters import checked
-from seqmodels.randomness import InitialDraws
 
 
 class Published(Protocol):

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 import numpy as np
 import torch
 
-from seqmodels import distributed, storage
+from seqmodels.common import distributed, storage
+from seqmodels.common.parameters import Seed, checked, refuse_wrong_arguments, undone_on_failure
+from seqmodels.common.randomness import InitialDraws, training_draws
 from seqmodels.encodings import Encoding
-from seqmodels.fingerprint import check_processes_agree
+from seqmodels.encodings.precision import DTYPES, check_device, check_device_is_here
+from seqmodels.encodings.preparation import Data, Example, Setting, default_encoding, hold_out
 from seqmodels.model import NotFittedError
 from seqmodels.neural.batches import Batching
 from seqmodels.neural.evaluation_copy import evaluation_copy
@@ -32,12 +35,9 @@ from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.stack import TransformerStack
 from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import Categorical, Observation
-from seqmodels.parameters import Seed, checked, refuse_wrong_arguments, undone_on_failure
-from seqmodels.precision import DTYPES, check_device, check_device_is_here
-from seqmodels.preparation import Data, Example, Setting, default_encoding, hold_out
-from seqmodels.randomness import InitialDraws, training_draws
 from seqmodels.sequences import Item, Sequences
 from seqmodels.training import checkpoints_of_fit, interruption, whole_weights
+from seqmodels.training.fingerprint import check_processes_agree
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels import distributed
+from seqmodels.common import distributed
+from seqmodels.encodings.preparation import MAX_HELD_OUT
 from seqmodels.neural.batches import Batching, Row
 from seqmodels.neural.masked.inference import MAX_BATCH_STEPS, batches_by_length
 from seqmodels.neural.masked.network import MASK, BidirectionalNetwork, log_prob_of
 from seqmodels.neural.ops.padding import pad_right
-from seqmodels.preparation import MAX_HELD_OUT
 from seqmodels.training import BatchResult, Checkpoints, Parallel, TrainConfig, train
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.compiled import compiled
+from seqmodels.common.compiled import compiled
 from seqmodels.neural.ops.kernel_math import array, exponential, narrowed, widened
 
 LANES = 64  # partial maxima, in vector registers

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from seqmodels.compiled import is_compiling
+from seqmodels.common.compiled import is_compiling
 from seqmodels.neural.ops.precision import compute_dtype
 
 CHUNKED_FROM = 8_192  # symbols

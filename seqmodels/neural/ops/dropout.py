@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqmodels.randomness import fit_generator, torch_dropout
+from seqmodels.common.randomness import fit_generator, torch_dropout
 
 LEVELS = 1 << 16  # probabilities are whole multiples of 1 / LEVELS
 

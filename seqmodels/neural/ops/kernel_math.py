@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import overload
 from torch import Tensor
 
-from seqmodels.compiled import compiled
+from seqmodels.common.compiled import compiled
 
 LOWEST, HIGHEST = np.float32(-87.0), np.float32(88.0)  # about 1e-38 and 1e38 of exp
 PER_LOG_2, LOG_2 = np.float32(1.44269504), np.float32(0.693147182)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodels import onednn
+from seqmodels.common import onednn
 from seqmodels.neural.ops.precision import has_kernels_for_bfloat16
 
 ROWS = 32  # from which on oneDNN is faster: it takes longer to start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from seqmodels.common.randomness import fit_generator, torch_dropout
 from seqmodels.neural.network import Stepper
 from seqmodels.neural.ops.precision import lacks_lstm, lstm_layer, without_tf32
 from seqmodels.neural.recurrent.cell import Cell
@@ -17,7 +18,6 @@ from seqmodels.neural.recurrent.stack import (
     Weights,
     dropout_between,
 )
-from seqmodels.randomness import fit_generator, torch_dropout
 
 HiddenAndCell = tuple[Tensor, Tensor]  # (h, c), (n, d) each
 

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from seqmodels.common.randomness import torch_dropout
 from seqmodels.neural.network import Network, Source, State
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.ops.precision import without_tf32
 from seqmodels.neural.recurrent.cell import Cell, CellState
-from seqmodels.randomness import torch_dropout
 
 States = tuple[Tensor, ...]  # (h,) or (h, c)
 Weights = tuple[Tensor, ...]  # of one layer: U of inputs, V of states, and the two biases

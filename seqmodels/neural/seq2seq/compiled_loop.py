@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.compiled import compiled
+from seqmodels.common.compiled import compiled
 from seqmodels.neural.ops.kernel_math import ONE, TWO, array, exponential, narrowed, sigmoid, widened
 from seqmodels.neural.seq2seq.loop_trace import Loop, LoopGradients, Product, Trace
 

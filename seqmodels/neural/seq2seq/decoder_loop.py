@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from seqmodels.compiled import is_compiling
+from seqmodels.common.compiled import is_compiling
 from seqmodels.neural.ops.linear import repeated_linear
 from seqmodels.neural.seq2seq.loop_trace import Loop, LoopGradients, Product, Trace
 

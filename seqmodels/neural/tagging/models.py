@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
+from seqmodels.encodings.preparation import Example
 from seqmodels.neural.batches import StepRange, Windowing, assemble
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
@@ -28,7 +29,6 @@ from seqmodels.neural.tagging.network import (
 )
 from seqmodels.neural.transformer.config import TransformerConfig, config_of
 from seqmodels.neural.transformer.network import TransformerNetwork
-from seqmodels.preparation import Example
 
 SOURCES_AT_ONCE = 64  # of like lengths, labelled in one batch
 CellName = Literal["lstm", "gru", "elman"]

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
+from seqmodels.common.parameters import checked
 from seqmodels.neural.transformer.layers import NORM_EPSILON, Activation, NormPlacement, NormType, default_width
 from seqmodels.neural.transformer.positions import PositionKind
-from seqmodels.parameters import checked
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

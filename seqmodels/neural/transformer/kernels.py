@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqmodels.compiled import compiled
+from seqmodels.common.compiled import compiled
 
 BELOW_ONE = 1 - 2.0**-52  # as of ``seqmodels.generation.decoding``
 RELU, SQUARED_RELU, GELU, TANH_GELU, SWIGLU = range(5)

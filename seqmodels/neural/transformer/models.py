@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from seqmodels.compiled import is_compiling
+from seqmodels.common.compiled import is_compiling
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.inspection import source_attention
 from seqmodels.neural.model import NeuralModel

@@ -13,7 +13,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
-from seqmodels import storage
+from seqmodels.common import storage
 
 N_SOURCE, N_TARGET, NULL = 4, 5, -1
 

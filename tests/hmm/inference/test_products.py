@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqmodels import onednn
+from seqmodels.common import onednn
 from seqmodels.hmm.inference import products, scaled
 from seqmodels.hmm.inference.densities import LogDensities
 from seqmodels.hmm.inference.forward_backward import forward_backward_pass

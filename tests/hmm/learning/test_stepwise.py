@@ -224,7 +224,7 @@ def test_a_memory_mapped_array_is_read_a_piece_at_a_time(
     mapped = np.memmap(tmp_path / "frames", dtype=dtype, mode="r", shape=frames.shape)
     options: dict[str, Any] = {"observation": GaussianMixture(1), "algorithm": "stepwise", "max_iter": 2}
     whole = HMM(K, **options).fit([frames])
-    monkeypatch.setattr("seqmodels.mapped.BLOCK_BYTES", 1000 * frames[0].nbytes)
+    monkeypatch.setattr("seqmodels.sequences.mapped.BLOCK_BYTES", 1000 * frames[0].nbytes)
     read: list[int] = []
     encode = Standardize.encode
 

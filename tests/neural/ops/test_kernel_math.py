@@ -6,7 +6,7 @@ import torch
 
 pytest.importorskip("numba", reason="without numba nothing is compiled")
 
-from seqmodels.compiled import compiled
+from seqmodels.common.compiled import compiled
 from seqmodels.neural.ops.kernel_math import array, exponential, narrowed, sigmoid, widened
 
 

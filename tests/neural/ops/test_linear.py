@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from seqmodels import onednn
+from seqmodels.common import onednn
 from seqmodels.neural.ops import linear as module
 from seqmodels.neural.ops.linear import REPEATS, ROWS, apply_linear, linear, repeated_linear
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import seqmodels as sm
+from seqmodels.encodings.preparation import Example
 from seqmodels.neural.model import NeuralModel, _limit
 from seqmodels.neural.network import Source
 from seqmodels.neural.recurrent.gru import GRUNetwork
@@ -22,7 +23,6 @@ from seqmodels.neural.tagging.network import (
     TransformerEncoder,
 )
 from seqmodels.neural.transformer.config import TransformerConfig
-from seqmodels.preparation import Example
 
 B, S, D = 3, 6, 8
 LENGTHS = torch.tensor([6, 2, 5])

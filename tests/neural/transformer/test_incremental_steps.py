@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.preparation import Example
 from seqmodels.generation import Cursor
 from seqmodels.neural.batches import Row, Windowing
 from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
@@ -17,7 +18,6 @@ from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.network import TransformerNetwork
 from seqmodels.observations import Categorical
-from seqmodels.preparation import Example
 
 V, N = 5, 3
 DEFAULT = {"positions": "rotary", "activation": "relu2", "bias": False, "convolution_lags": 4}

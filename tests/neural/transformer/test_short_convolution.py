@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import seqmodels as sm
-from seqmodels import storage
+from seqmodels.common import storage
 from seqmodels.neural.network import Source, select
 from seqmodels.neural.transformer import short_convolution
 from seqmodels.neural.transformer.config import TransformerConfig

@@ -1,5 +1,0 @@
-"""Classification of sequences: a model for each label, and Bayes' rule."""
-
-from seqmodels.classification.model import GenerativeClassifier
-
-__all__ = ["GenerativeClassifier"]

@@ -1,0 +1,76 @@
+"""Checks of arrays from a file: their dtype and shape, and that a fit could have found their numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from seqmodels.common.parameters import in_one_line
+
+ROUNDING = 1e-5  # by which a sum of probabilities may differ from one
+
+
+def numbers_of(name: str, values: Any, shape: str = "") -> np.ndarray:
+    """``values`` as an array of float64; raises ``ValueError`` for what is no array of real numbers.
+
+    Args:
+        name: of the argument.
+        shape: the shape that it should have, such as ``"(T, D)"``, each axis of any length but 0; "": any.
+    """
+    try:
+        array = np.asarray(values if values is not None else "none")
+        numbers = array.astype(np.float64) if array.dtype.kind in "biufO" else None
+    except (TypeError, ValueError):
+        numbers = None
+    if numbers is None:
+        raise ValueError(f"{name} is {in_one_line(values):.80}; pass an array of numbers{' ' + shape if shape else ''}")
+    if shape and (numbers.ndim != len(re.findall(r"\w+", shape)) or not numbers.size):
+        raise ValueError(f"{name} has shape {numbers.shape}; pass an array {shape}")
+    return numbers
+
+
+def array_of(state: Mapping[str, Any], name: str, dtype: type, shape: tuple[int | None, ...]) -> np.ndarray:
+    """``state[name]``; None in ``shape`` is any length. Raises ``ValueError`` for anything else than such an array."""
+    array = state.get(name) if isinstance(state, Mapping) else None
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"the file has no array {name!r}")
+    has_shape = len(shape) == array.ndim and all(n is None or n == m for n, m in zip(shape, array.shape, strict=True))
+    if array.dtype != dtype or not has_shape:
+        expected = tuple("any" if n is None else n for n in shape)
+        raise ValueError(
+            f"{name!r} is an array of {array.dtype}, shape {array.shape}, and should be of {np.dtype(dtype)}, "
+            f"shape {expected}"
+        )
+    return array
+
+
+def check_between(name: str, array: np.ndarray, low: float, high: float = np.inf) -> np.ndarray:
+    """Raise ``ValueError`` for a number that is not finite, below ``low`` or above ``high``."""
+    wrong = ~(np.isfinite(array) & (array >= low) & (array <= high))
+    if wrong.any():
+        index = [int(i) for i in np.argwhere(wrong)[0]]
+        raise ValueError(f"{name!r} has {array[tuple(index)]} at {index}, which should be from {low:g} to {high:g}")
+    return array
+
+
+def check_sums(name: str, sums: np.ndarray) -> None:
+    """Raise ``ValueError`` unless all are one."""
+    wrong = ~(np.abs(sums - 1) <= ROUNDING)
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ValueError(
+            f"{name!r} are probabilities that should sum to one, but those of row {i} sum to {sums.flat[i]:g}"
+        )
+
+
+def check_codes(name: str, codes: np.ndarray, n_contexts: int, n_symbols: int) -> np.ndarray:
+    """Raise ``ValueError`` unless ``codes (n,)`` rise, from 0 on.
+
+    A code is ``context * n_symbols + symbol``, with context ids below ``n_contexts``.
+    """
+    if not len(codes) or codes[0] < 0 or (np.diff(codes) <= 0).any() or int(codes[-1]) // n_symbols >= n_contexts:
+        raise ValueError(f"{name!r} should be codes that rise, from 0 to {n_contexts * n_symbols - 1}")
+    return codes

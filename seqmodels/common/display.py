@@ -1,0 +1,88 @@
+"""HTML for notebooks, and descriptions in words: tables, and lists of names and values; every text is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isnan
+from typing import TYPE_CHECKING, Any
+
+from seqmodels.common.html import render
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from markupsafe import Markup
+
+MAX_LISTED = 8  # names in an error or a description
+NOTEBOOK_STYLE = "text-align:left;white-space:nowrap;padding:0.15em 0.8em 0.15em 0"
+
+
+def html_table(frame: pd.DataFrame, caption: str = "", *, label: str = "", cell_style: str = NOTEBOOK_STYLE) -> Markup:
+    """The frame's rows as a ``<table>`` that scrolls where it is wider than the page, its first column as headings.
+
+    Args:
+        frame: its cells are shown as ``str``.
+        caption: stands above it.
+        label: describes it to screen readers; the caption does where there is one.
+        cell_style: CSS of each cell, for a page without a style sheet.
+
+    >>> import pandas as pd
+    >>> html_table(pd.DataFrame({"a<b": ["&"]})).count("&lt;"), "&amp;" in html_table(pd.DataFrame({"a": ["&"]}))
+    (1, True)
+    """
+    rows = frame.astype(str).to_numpy().tolist()
+    return render("table.html", frame=frame, rows=rows, caption=caption, label=label or caption, cell=cell_style)
+
+
+def html_facts(title: str, facts: Mapping[str, Any]) -> Markup:
+    """A two-column ``<table>`` of names and values, under a title.
+
+    >>> html_facts("HMM", {"states": "<3>"}).count("&lt;3&gt;")
+    1
+    """
+    return render("facts.html", title=title, facts=facts, cell=NOTEBOOK_STYLE)
+
+
+def text_facts(title: str, facts: Mapping[str, Any]) -> str:
+    """A title, and a line for each name and value.
+
+    >>> print(text_facts("HMM", {"states": 3, "parameters": 89}))
+    HMM
+      states      3
+      parameters  89
+    """
+    width = max(map(len, facts), default=0)
+    return "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in facts.items())])
+
+
+def sizes_in_words(sizes: Sequence[int], unit: str) -> str:
+    """The lengths of sequences: how many, their range, and their sum.
+
+    >>> sizes_in_words([3, 2], "frame")
+    '2 sequences of 2 to 3 frames, 5 in all'
+    """
+    low, high = min(sizes), max(sizes)
+    lengths = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    return f"{len(sizes):,} sequence{'s' * (len(sizes) != 1)} of {lengths} {unit}s, {sum(sizes):,} in all"
+
+
+def listed(names: Sequence[Any]) -> str:
+    """Names in a sentence, the first few of many."""
+    return ", ".join(map(str, names[:MAX_LISTED])) + f", ... ({len(names)} in all)" * (len(names) > MAX_LISTED)
+
+
+def quantile_name(level: float) -> str:
+    """The column of a quantile.
+
+    >>> quantile_name(0.05), quantile_name(0.975)
+    ('5%', '97.5%')
+    """
+    return f"{100 * level:.10g}%"
+
+
+def format_context(steps: float) -> str:
+    """How many steps back a model sees, as tables and plots show it; NaN: all.
+
+    >>> format_context(128.0), format_context(float("nan"))
+    ('128', 'all')
+    """
+    return "all" if isnan(steps) else str(int(steps))

@@ -1,0 +1,444 @@
+"""Models and their hyperparameters as one safetensors file, which cannot run code.
+
+A saved model is a safetensors file: arrays are tensors and the rest is JSON in its header, beside a SHA-256 of every
+tensor and of the header itself, so that no bit of it can change unnoticed. Hashes tell of damage, not of who wrote the
+file: whoever changes it on purpose can compute them anew, so what is read is checked as well, by ``seqmodels.loading``
+and by each class.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import stat
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from seqmodels.common.files import replaced
+from seqmodels.common.former_names import FORMER_NAMES
+from seqmodels.common.parameters import Configurable, checked_argument
+from seqmodels.common.version import __version__
+
+FORMAT = 2
+OLDEST = 1  # had no hashes
+NAME = "seqmodels-"  # the format is this and a number
+DTYPES = {
+    **{"F64": np.float64, "F32": np.float32, "F16": np.float16, "BOOL": np.bool_},
+    **{"I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8},
+    **{"U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8},
+}
+DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
+LONGEST_HEADER = 100_000_000  # bytes, as in safetensors
+BLANK = b"0" * 64
+# In a string a quotation mark has a backslash, so that this matches once.
+DIGEST = re.compile(rb'"sha256":"([0-9a-f]{64})"')
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# A file says what a model is, not what fit reads, writes and calls.
+ARGUMENTS_OF_FIT = ("checkpoint", "resume_from", "callbacks")
+
+# -- models ---------------------------------------------------------------------------------------------------
+
+
+def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
+    """Write nested dictionaries of arrays and JSON values, atomically: the file is there whole or not at all."""
+    arrays: dict[str, np.ndarray] = {}
+    text = json.dumps(_split(dict(content), "", arrays))
+    # The widest first, so that each begins at a multiple of its width.
+    order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    begins = np.cumsum([0, *(arrays[name].nbytes for name in order)]).tolist()
+    tensors = {
+        name: {"dtype": _dtype_name(name, arrays[name]), "shape": list(arrays[name].shape), "data_offsets": [a, b]}
+        for name, a, b in zip(order, begins, begins[1:], strict=False)
+    }
+    hashes = json.dumps({name: _hashed(arrays[name]) for name in order})
+    said = {"format": f"{NAME}{FORMAT}", "version": __version__, "content": text, "hashes": hashes}
+    head = {"__metadata__": {"sha256": BLANK.decode(), **said}, **tensors}
+    header = _signed(json.dumps(head, separators=(",", ":")).encode())
+    with replaced(path) as partial, open(partial, "wb") as file:
+        file.write(header)
+        for name in order:
+            file.write(arrays[name].reshape(-1).data)
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what ``write`` wrote, of this version or an older one.
+
+    Raises:
+        ValueError: any other file, a damaged one (naming what is), one of a newer version.
+    """
+    with opened(path) as file:
+        header, arrays = _read_tensors(file, path)
+    said = header["__metadata__"]
+    try:
+        content = _join(parse_json(said["content"], path), "", arrays)
+    except RecursionError as error:
+        raise ValueError(f"{path} is not a saved model: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is not a saved model: its content is no dictionary")
+    return content
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
+    """An ordinary file, to be read; ``ValueError`` for a folder, or a pipe, that would be waited for without end."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"there is no file {path}; pass the path of a model that was saved")
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError(f"{path} is not a saved model: it is no ordinary file")
+    with open(path, "rb") as file:
+        yield file
+
+
+def parse_json(text: str | bytes, path: str | os.PathLike[str], *, spare: int = 16_000_000) -> Any:
+    """JSON that is not much larger in memory than as text: ``ValueError`` for anything else.
+
+    ``spare``: bytes that its objects may take beyond twice the length of the text.
+    """
+    try:
+        raw = text if isinstance(text, bytes) else text.encode()
+        if _room(raw) > spare + 2 * len(raw):  # else it is in bounds even if all of it were outside of strings
+            needed = _room(STRING.sub(b'"', raw))
+            if needed > spare + 2 * len(raw):
+                raise ValueError(f"its JSON would take {needed / 1e6:.0f} MB")
+        return json.loads(raw.decode(), object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not a saved model: {error}") from None
+
+
+def _room(text: bytes) -> int:
+    """Bytes that the objects of a JSON text may take at most, where every string is a single quotation mark."""
+    return 200 * text.count(b"{") + 72 * text.count(b"[") + 60 * text.count(b'"') + 32 * text.count(b",")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
+        raise ValueError("a name stands there twice")
+    return unique
+
+
+def _read_tensors(file: BufferedReader, path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The header and all tensors, whose hashes are what the header says; of the oldest format there are none."""
+    size = os.fstat(file.fileno()).st_size
+    length = file.read(8)
+    n = int.from_bytes(length, "little")
+    if len(length) < 8 or not 2 <= n <= min(size - 8, LONGEST_HEADER):
+        raise ValueError(f"{path} is not a saved model: its beginning says how long the header is, which cannot be")
+    raw = file.read(n)
+    header = parse_json(raw, path)
+    said = header.get("__metadata__") if isinstance(header, dict) else None
+    if not isinstance(said, dict) or not all(isinstance(value, str) for value in said.values()):
+        said = {}
+    number = _format(said, path)
+    if "content" not in said:
+        raise ValueError(f"{path} is damaged: its header has lost its content; copy it again, or save it again")
+    hashes = None if number < 2 else _checked_hashes(length, raw, said, path)
+    arrays, end = {}, 0
+    for name, tensor in sorted(_tensors(header, path).items(), key=lambda item: item[1]["data_offsets"]):
+        array, end = _read_tensor(file, name, tensor, end, size - 8 - n, path)
+        if hashes is not None and hashes.get(name) != _hashed(array):
+            raise ValueError(f"{path} is damaged: the tensor {name!r} is not what was written; copy or save it again")
+        arrays[name] = array
+    if end != size - 8 - n or (hashes is not None and len(hashes) != len(arrays)):
+        raise ValueError(f"{path} is not a saved model: its tensors do not fill it")
+    return header, arrays
+
+
+def _format(said: Mapping[str, str], path: str | os.PathLike[str]) -> int:
+    match = re.fullmatch(rf"{NAME}([1-9][0-9]{{0,5}})", said.get("format", ""))
+    if match is None:
+        raise ValueError(f"{path} is a safetensors file, but not one that seqmodels wrote")
+    number = int(match[1])
+    if number > FORMAT:
+        raise ValueError(
+            f"{path} was written by a newer version of seqmodels ({said.get('version', 'unknown')}), in format "
+            f"{number}; this one reads formats {OLDEST} to {FORMAT}: upgrade with pip install -U seqmodels"
+        )
+    return number
+
+
+def _tensors(header: dict[str, Any], path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Of the header, checked: dtype, shape and place of each tensor."""
+    tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
+    for name, tensor in tensors.items():
+        if not (
+            isinstance(tensor, dict)
+            and tensor.keys() == {"dtype", "shape", "data_offsets"}
+            and all(isinstance(tensor[key], list) for key in ("shape", "data_offsets"))
+            and all(type(n) is int and 0 <= n < 2**63 for key in ("shape", "data_offsets") for n in tensor[key])
+            and len(tensor["data_offsets"]) == 2
+            and len(tensor["shape"]) <= 32
+        ):
+            raise ValueError(f"{path} is not a saved model: it does not say what the tensor {name[:80]!r} is")
+        if tensor["dtype"] not in DTYPES:
+            raise ValueError(f"{path} is not a saved model: the tensor {name!r} is of {tensor['dtype']!r:.80}")
+    return tensors
+
+
+def _read_tensor(
+    file: BufferedReader, name: str, tensor: Mapping[str, Any], end: int, n_bytes: int, path: str | os.PathLike[str]
+) -> tuple[np.ndarray, int]:
+    """The tensor that begins where the last one ends, and where it ends."""
+    begin, stop = tensor["data_offsets"]
+    dtype, shape = np.dtype(DTYPES[tensor["dtype"]]), tensor["shape"]
+    if begin != end or not begin <= stop <= n_bytes or math.prod(shape) * dtype.itemsize != stop - begin:
+        raise ValueError(
+            f"{path} is not a saved model: the tensor {name!r} of shape {shape} does not fit in its place; if it was "
+            "one, the file is damaged or cut off: copy it again"
+        )
+    flat = np.empty(stop - begin, np.uint8)
+    if file.readinto(flat.data) != len(flat):
+        raise ValueError(f"{path} is not a saved model: it was cut off while it was read")
+    if dtype == np.bool_ and flat.max(initial=0) > 1:
+        raise ValueError(f"{path} is damaged: the tensor {name!r} holds booleans that are neither true nor false")
+    return flat.view(dtype).reshape(shape), stop
+
+
+def _dtype_name(name: str, array: np.ndarray) -> str:
+    if array.dtype not in DTYPE_NAMES:
+        raise TypeError(
+            f"{name} is an array of {array.dtype}, which a safetensors file cannot hold; make it of numbers"
+        )
+    return DTYPE_NAMES[array.dtype]
+
+
+def _hashed(array: np.ndarray) -> str:
+    return hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()
+
+
+def _signed(header: bytes) -> bytes:
+    """The length of the header and the header, with the hash of both, itself blank, in its place."""
+    header += b" " * (-len(header) % 8)
+    unsigned = len(header).to_bytes(8, "little") + header
+    begin = unsigned.index(BLANK)
+    return unsigned[:begin] + hashlib.sha256(unsigned).hexdigest().encode() + unsigned[begin + len(BLANK) :]
+
+
+def _checked_hashes(length: bytes, raw: bytes, said: Mapping[str, str], path: str | os.PathLike[str]) -> dict[str, str]:
+    """Those of the tensors, from a header that is what was written."""
+    places = list(DIGEST.finditer(raw))
+    begin = places[0].start(1) if len(places) == 1 else 0
+    unsigned = hashlib.sha256(length)
+    for part in (memoryview(raw)[:begin], BLANK, memoryview(raw)[begin + len(BLANK) :]):
+        unsigned.update(part)
+    if len(places) != 1 or places[0][1] != unsigned.hexdigest().encode():
+        raise ValueError(f"{path} is damaged: its header is not what was written; copy it again, or save it again")
+    hashes = parse_json(said.get("hashes", ""), path)
+    if not isinstance(hashes, dict):
+        raise ValueError(f"{path} is not a saved model: it has no hashes")
+    return hashes
+
+
+def _split(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, np.ndarray):
+        arrays[path] = np.asarray(value, order="C")  # ascontiguousarray would give a scalar an axis
+        return {"__array__": True}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: _split(inner, f"{path}/{key}", arrays) for key, inner in value.items()}
+    return value
+
+
+def _join(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, dict):
+        if "__array__" in value:
+            if path not in arrays:
+                raise ValueError(f"the file has lost its tensor {path!r}; save it again")
+            return arrays[path]
+        return {key: _join(inner, f"{path}/{key}", arrays) for key, inner in value.items()}
+    return value
+
+
+# -- configurables --------------------------------------------------------------------------------------------
+
+GIVEN = "*."  # before the name of a class that the caller of ``load`` gives
+
+
+def name_of(thing: Any) -> str:
+    """How a file names a class: seqmodels' own by its bare name, any other with its module, which is never imported.
+
+    >>> import collections
+    >>> name_of(Configurable), name_of(collections.Counter)
+    ('Configurable', 'collections.Counter')
+    """
+    is_own = thing.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return str(thing.__name__ if is_own else f"{thing.__module__}.{thing.__qualname__}")
+
+
+class NotSavableError(ValueError):
+    """A model has a hyperparameter, such as a function, that a file cannot hold."""
+
+
+def describe(thing: Configurable, *, by_name: bool = False) -> dict[str, Any]:
+    """A configurable as JSON: its class's name and its hyperparameters, nested; but for ``ARGUMENTS_OF_FIT``.
+
+    ``by_name``: of a function or an object that a file cannot hold there is the name, from which nothing is made again;
+    without it ``NotSavableError`` is raised.
+    """
+    params = thing.get_params(deep=False).items()
+    described = {k: _described(v, by_name=by_name) for k, v in params if k not in ARGUMENTS_OF_FIT}
+    return {"class": name_of(type(thing)), "params": described}
+
+
+def _described(value: Any, *, by_name: bool) -> Any:
+    """As JSON, which has no tuples; functions in a list are left out, for a file holds no code."""
+    if isinstance(value, Configurable):
+        return describe(value, by_name=by_name)
+    if isinstance(value, dict):
+        return {"dict": {key: _described(v, by_name=by_name) for key, v in value.items()}}
+    if isinstance(value, type):
+        return {"type": name_of(value)}
+    if callable(value) and by_name:
+        return f"<{name_of(value if isinstance(value, FunctionType) else type(value))}>"
+    if callable(value):
+        raise NotSavableError(
+            f"a hyperparameter is {value!r:.80}, and a file cannot hold how to make one; pass a class in its place, "
+            "and save"
+        )
+    if not isinstance(value, list | tuple):
+        return value
+    kept = [_described(v, by_name=by_name) for v in value if isinstance(v, Configurable) or not callable(v)]
+    return {"tuple": kept} if isinstance(value, tuple) else kept
+
+
+def warn_of_classes_to_give(*things: Any) -> None:
+    """Warn, before they are saved, of classes in these things that are not seqmodels' own: ``load`` must be given them.
+
+    Raises:
+        ValueError: two classes of one name, which ``load`` could not tell apart.
+    """
+    to_give: dict[str, type] = {}
+    for cls in (cls for thing in things for cls in _classes_in(thing) if "." in name_of(cls)):
+        if to_give.setdefault(cls.__name__, cls) is not cls:
+            raise ValueError(
+                f"{name_of(cls)} and {name_of(to_give[cls.__name__])} have one name, so that a file with both could "
+                "not be loaded; rename one"
+            )
+    if to_give:
+        names = ", ".join(to_give)
+        warnings.warn(
+            f"what is saved holds {', '.join(map(name_of, to_give.values()))}, which seqmodels does not know: load it "
+            f"with seqmodels.load(path, classes=[{names}]), and a comparison with Comparison.load(folder, "
+            f"classes=[{names}])",
+            stacklevel=4,
+        )
+
+
+def _classes_in(value: Any) -> Iterator[type]:
+    """Of a value and all hyperparameters in it that are kept."""
+    if isinstance(value, type):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _classes_in(item)
+    elif isinstance(value, dict):
+        yield from _classes_in(list(value.values()))
+    elif isinstance(value, Configurable):
+        yield type(value)
+        for name, inner in value.get_params(deep=False).items():
+            if name not in ARGUMENTS_OF_FIT:
+                yield from _classes_in(inner)
+
+
+def given_classes(classes: Iterable[type]) -> dict[str, type]:
+    """The table, for ``build``, of classes that are not seqmodels' own; ``ValueError`` for two of one name."""
+    table: dict[str, type] = {}
+    for cls in classes:
+        if not isinstance(cls, type):
+            raise ValueError(f"classes has {cls!r:.100}, which is no class; pass a list such as [MyModel]")
+        if table.setdefault(f"{GIVEN}{cls.__name__}", cls) is not cls:
+            raise ValueError(f"classes has two of the name {cls.__name__!r}; rename one")
+    return table
+
+
+# What Python raises where content is not of the kind that a saved model has: a list for a dictionary, no such name, ...
+MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError)
+
+
+class MalformedPartError(ValueError):
+    """Content of a file that is of another kind than what a saved model has in that place."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"its {place!r} is not what a saved model has there: {why}")
+        self.place, self.why = place, why
+
+
+@contextmanager
+def part(name: str) -> Iterator[None]:
+    """Context in which what is raised for malformed content says that it is that of this part, after outer ones."""
+    try:
+        yield
+    except MalformedPartError as error:
+        raise MalformedPartError(f"{name}/{error.place}", error.why) from error
+    except KeyError as error:
+        raise MalformedPartError(name, f"there is no {error}") from error
+    except MALFORMED as error:
+        raise MalformedPartError(name, f"{type(error).__name__}: {error}"[:300]) from error
+
+
+def part_of(content: Any, name: str, kind: type | tuple[type, ...] = dict) -> Any:
+    """What a file's content has under a name; ``MalformedPartError`` unless it is of this kind."""
+    if not isinstance(content, dict) or not isinstance(content.get(name), kind):
+        stated = f"{content[name]!r:.100}" if isinstance(content, dict) and name in content else "not there"
+        words = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
+        raise MalformedPartError(name, f"it is {stated}, and should be a {words}")
+    return content[name]
+
+
+def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
+    """The configurable that ``describe`` described, from a closed table of classes; nothing is imported by its name.
+
+    ``ARGUMENTS_OF_FIT``, which older versions described, are left at their defaults: a file does not say where the next
+    ``fit`` writes. Hyperparameters that older versions named otherwise are read by either name.
+
+    Args:
+        classes: seqmodels' own by name, and those of ``given_classes``.
+
+    Raises:
+        ValueError: an unknown class or hyperparameter, or a value of another type than the hyperparameter's.
+    """
+    cls = _class_named(part_of(description, "class", str), classes)
+    if not issubclass(cls, Configurable):
+        raise ValueError(f"the file holds a {cls.__name__}, which has no hyperparameters")
+    kept = {k: v for k, v in part_of(description, "params").items() if k not in ARGUMENTS_OF_FIT}
+    params = {}
+    for key, value in kept.items():
+        with part(key):
+            name = cls._renamed.get(key, key)
+            params[name] = checked_argument(cls, name, _built(value, classes))
+    with part("params"):
+        return cls(**params)
+
+
+def _class_named(name: str, classes: Mapping[str, type]) -> type:
+    bare = name.rpartition(".")[2]
+    known = classes.get(name, classes.get(f"{GIVEN}{bare}"))
+    if known is None and bare != name:
+        raise ValueError(f"the file holds a {name}, which is not one of seqmodels' classes; pass classes=[{bare}]")
+    if known is None and name in FORMER_NAMES:
+        raise ValueError(f"the file holds a {name}, which {FORMER_NAMES[name]}")
+    if known is None:
+        raise ValueError(f"the file holds a {name}, which this version of seqmodels does not know")
+    return known
+
+
+def _built(value: Any, classes: Mapping[str, type]) -> Any:
+    if isinstance(value, list):
+        return [_built(v, classes) for v in value]
+    if not isinstance(value, dict):
+        return value
+    if "tuple" in value:
+        return tuple(_built(v, classes) for v in value["tuple"])
+    if "dict" in value:
+        return {key: _built(v, classes) for key, v in value["dict"].items()}
+    return _class_named(value["type"], classes) if "type" in value else build(value, classes)

@@ -1,5 +1,0 @@
-"""Context-tree weighting: a mixture over Markov models of every variable order, which learns while it reads."""
-
-from seqmodels.context_tree.model import ContextTree
-
-__all__ = ["ContextTree"]

@@ -1,0 +1,654 @@
+"""Prediction of binary decisions by many contexts at once, and what is learned from each symbol.
+
+Each context i gives ``stretch(p) = log(p / (1 - p))`` of its counter's probability, and of the probability that its bit
+history has come to mean; a mixer sums them, ``logistic(w · x)``, with weights ``w`` that a part of the context selects
+and that follow the gradient of ``log p``. Several such sums are mixed once more, and refined by tables of what was
+predicted and then came (Mahoney 2005; Knoll & de Freitas 2012).
+
+All decisions of a symbol are predicted from what was known before it; then it is learned from. So the probabilities of
+all symbols can be had without learning from any.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from seqmodels.common.compiled import compiled
+from seqmodels.counts.context_mixing import tables as tables_
+from seqmodels.counts.context_mixing.contexts import (
+    CLASS,
+    INDIRECT_ROW_1,
+    INDIRECT_ROW_2,
+    LAST_CLASS,
+    MATCH,
+    N_LEARNED,
+    POSITION,
+    RECENT,
+    WORD_LENGTH,
+    combined,
+    context_hashes,
+    find_matches,
+    match_slot,
+    push,
+    symbol_at,
+)
+from seqmodels.counts.context_mixing.histories import N_HISTORIES
+from seqmodels.counts.context_mixing.tables import (
+    BITS_PER_BUCKET,
+    BUCKET,
+    INPUTS_PER_CONTEXT,
+    INPUTS_PER_MATCH,
+    LARGEST_LOGIT,
+    N_MATCH_LENGTHS,
+    N_REFINEMENTS,
+    N_STRETCH,
+    NEW_COUNTER,
+    NODE_DEPTHS,
+    REFINEMENT_POINTS,
+    SYMBOL_ROWS,
+    MixingTables,
+)
+from seqmodels.counts.context_mixing.undo import UndoLog, begin_step, keep_bucket, keep_floats, keep_integer
+
+BIAS = 0.3  # the input that is always there
+CONFIDENCE_SCALE = 4.0
+SYMBOLS_IN_INDIRECT = 1 << 16
+
+
+class Decisions(NamedTuple):
+    """The binary decisions of one symbol, at most ``n_bits + 1``: what they were predicted from."""
+
+    hashes: np.ndarray  # (N,)
+    buckets: np.ndarray  # (groups, N), -1 where the context is new
+    inputs: np.ndarray  # (D, M)
+    rows: np.ndarray  # (D, K) weight vectors
+    logits: np.ndarray  # (D, K)
+    node: np.ndarray  # (D,)
+    expected: np.ndarray  # (D, Q) the bit that each match expects, or -1
+    mixed: np.ndarray  # (D,) probability before it is refined
+    refined_at: np.ndarray  # (D, N_REFINEMENTS) entries of ``floats``
+    above: np.ndarray  # (D,) the share of the entry after each
+    p: np.ndarray  # (D,) probability of bit 1
+
+
+def new_decisions(tables: MixingTables) -> Decisions:
+    """Room for those of one symbol."""
+    depth = tables.n_bits + 1
+    n_contexts, n_selectors, n_matches = len(tables.contexts), len(tables.selectors), len(tables.match_lengths)
+    return Decisions(
+        np.zeros(n_contexts, dtype=np.int64),
+        np.zeros((depth // BITS_PER_BUCKET + 1, n_contexts), dtype=np.int64),
+        np.zeros((depth, tables.n_inputs)),
+        np.zeros((depth, n_selectors), dtype=np.int64),
+        np.zeros((depth, n_selectors)),
+        np.zeros(depth, dtype=np.int64),
+        np.zeros((depth, n_matches), dtype=np.int64),
+        np.zeros(depth),
+        np.zeros((depth, N_REFINEMENTS), dtype=np.int64),
+        np.zeros(depth),
+        np.zeros(depth),
+    )
+
+
+@compiled
+def logistic(x: float) -> float:
+    """``1 / (1 + exp(-x))``."""
+    return 1.0 / (1.0 + math.exp(-x))
+
+
+@compiled
+def clipped(x: float) -> float:
+    """Within what a mixed prediction may be."""
+    return max(-LARGEST_LOGIT, min(LARGEST_LOGIT, x))
+
+
+@compiled
+def is_decided(tables: MixingTables, node: int, bit: int) -> bool:
+    """Whether no symbol is below the right branch of a node, so that bit 0 is certain."""
+    return (2 * node + 1) << (tables.n_bits - bit - 1) >= tables.n_symbols + (1 << tables.n_bits)
+
+
+# -- counters ----------------------------------------------------------------------------------------------
+
+
+@compiled
+def find_bucket(tables: MixingTables, i: int, key: int) -> int:
+    """The bucket of context i that has this key, -1 where there is none."""
+    for j in range(2):
+        bucket = tables.first_bucket[i] + ((key & tables.bucket_mask[i]) ^ j)
+        if tables.counters[bucket * BUCKET] == key + 1:
+            return int(bucket)
+    return -1
+
+
+@compiled
+def bucket_to_replace(tables: MixingTables, i: int, key: int) -> int:
+    """Of two buckets the one that is empty, or has seen less."""
+    chosen, least = -1, 1 << 40
+    for j in range(2):
+        bucket = tables.first_bucket[i] + ((key & tables.bucket_mask[i]) ^ j)
+        level = 0
+        if tables.counters[bucket * BUCKET] != 0:
+            level = 1 + ((int(tables.counters[bucket * BUCKET + 1]) >> 9) & 63)
+        if level < least:
+            chosen, least = bucket, level
+    return chosen
+
+
+@compiled
+def find_buckets(tables: MixingTables, hashes: np.ndarray, node: int, buckets: np.ndarray) -> None:
+    """Set ``buckets (N,)`` to those of the decisions from ``node`` on."""
+    for i in range(len(tables.contexts)):
+        buckets[i] = find_bucket(tables, i, combined(hashes[i], node))
+
+
+# -- prediction --------------------------------------------------------------------------------------------
+
+
+@compiled
+def expected_bits(
+    tables: MixingTables, registers: np.ndarray, recent: np.ndarray, node: int, bit: int, expected: np.ndarray
+) -> None:
+    """Set ``expected (Q,)`` to the bits that come next where the strings that agree go on so; else -1."""
+    for q in range(len(tables.match_lengths)):
+        expected[q] = -1
+        if registers[MATCH + 2 * q + 1] > 0:
+            symbol = symbol_at(tables, recent, registers[MATCH + 2 * q])
+            # The end is below symbol 0.
+            is_end = symbol == tables.n_symbols
+            leaf = (1 << tables.n_bits) + (0 if is_end else symbol)
+            if bit < tables.n_bits:
+                if leaf >> (tables.n_bits - bit) == node:
+                    expected[q] = (leaf >> (tables.n_bits - bit - 1)) & 1
+            elif leaf == node:
+                expected[q] = 1 if is_end else 0
+
+
+@compiled
+def selected_row(registers: np.ndarray, selector: int, node: int, bit: int, n_hits: int, match: int) -> int:
+    """The number of the weight vector that a selector takes."""
+    depth = min(bit, NODE_DEPTHS - 1)
+    if selector == tables_.BY_NODE:
+        return node if node < tables_.NODE_ROWS else tables_.NODE_ROWS - 1 - bit
+    if selector == tables_.BY_SYMBOL:
+        return int(registers[RECENT]) % SYMBOL_ROWS * NODE_DEPTHS + depth
+    if selector == tables_.BY_MATCH:
+        return min(n_hits, tables_.MAX_HITS) * tables_.N_MATCH_STATES + match
+    if selector == tables_.BY_SECOND_SYMBOL:
+        return int(registers[RECENT + 1]) % SYMBOL_ROWS * NODE_DEPTHS + depth
+    if selector == tables_.BY_WORD:
+        length = min(registers[WORD_LENGTH], tables_.N_WORD_LENGTHS - 1)
+        return int((length * tables_.N_CLASSES + registers[LAST_CLASS]) * tables_.N_CLASSES + registers[CLASS])
+    if selector == tables_.BY_CLASS:
+        return int(registers[CLASS]) * NODE_DEPTHS + depth
+    return 0
+
+
+@compiled
+def mixed_logit(
+    tables: MixingTables,
+    registers: np.ndarray,
+    buckets: np.ndarray,
+    node: int,
+    bit: int,
+    expected: np.ndarray,
+    inputs: np.ndarray,
+    rows: np.ndarray,
+    logits: np.ndarray,
+) -> float:
+    """``log(p / (1 - p))`` of bit 1 at a node, before refinement; sets ``inputs``, ``rows`` and ``logits``."""
+    n_contexts = len(tables.contexts)
+    # Within its bucket a node is numbered as if the first of the bucket were the root.
+    depth = bit % BITS_PER_BUCKET
+    entry = (1 << depth) | (node & ((1 << depth) - 1))
+    n_hits = 0
+    chained = 0.0
+    for i in range(n_contexts):
+        counter = NEW_COUNTER
+        if buckets[i] >= 0:
+            counter = int(tables.counters[buckets[i] * BUCKET + entry])
+        history = counter & (N_HISTORIES - 1)
+        at = INPUTS_PER_CONTEXT * i
+        if history == 0:
+            inputs[at] = 0.0
+            inputs[at + 1] = 0.0
+            inputs[at + 2] = 0.0
+            inputs[at + 3] = chained
+        else:
+            p = tables.floats[i * N_HISTORIES + history]
+            inputs[at] = tables.stretch[int(p * (N_STRETCH - 1))]
+            inputs[at + 1] = tables.stretch[counter >> 19]
+            inputs[at + 2] = (p - 0.5) * CONFIDENCE_SCALE
+            pair = tables.chain_at + 2 * (i * N_HISTORIES + history)
+            chained = clipped(tables.floats[pair] * chained + tables.floats[pair + 1])
+            inputs[at + 3] = chained
+            if tables.contexts[i] < 10:
+                n_hits += 1
+    at = INPUTS_PER_CONTEXT * n_contexts
+    match = 0
+    for q in range(len(tables.match_lengths)):
+        inputs[at] = 0.0
+        inputs[at + 1] = 0.0
+        if expected[q] >= 0:
+            length = min(registers[MATCH + 2 * q + 1], N_MATCH_LENGTHS - 1)
+            p = tables.floats[tables.match_maps_at + q * N_MATCH_LENGTHS + length]
+            sign = 1.0 if expected[q] == 1 else -1.0
+            inputs[at] = sign * tables.stretch[int(p * (N_STRETCH - 1))]
+            inputs[at + 1] = sign * (p - 0.5) * CONFIDENCE_SCALE
+            if match == 0:
+                match = 2 * (1 + (8 if length > 24 else min(length, 15) // 2)) + expected[q]
+        at += INPUTS_PER_MATCH
+    inputs[at] = BIAS
+
+    result = 0.0
+    n_selectors = len(tables.selectors)
+    final = tables.final_weights_at + selected_row(registers, tables_.BY_NODE, node, bit, 0, 0) * n_selectors
+    for k in range(n_selectors):
+        row = tables.first_row[k] + selected_row(registers, tables.selectors[k], node, bit, n_hits, match)
+        rows[k] = row
+        start = tables.weights_at + row * tables.n_inputs
+        sum_0, sum_1, sum_2, sum_3 = 0.0, 0.0, 0.0, 0.0  # four, so that a processor adds them side by side
+        for j in range(0, tables.n_inputs, 4):
+            sum_0 += tables.floats[start + j] * inputs[j]
+            sum_1 += tables.floats[start + j + 1] * inputs[j + 1]
+            sum_2 += tables.floats[start + j + 2] * inputs[j + 2]
+            sum_3 += tables.floats[start + j + 3] * inputs[j + 3]
+        logits[k] = clipped((sum_0 + sum_1) + (sum_2 + sum_3))
+        result += tables.floats[final + k] * logits[k]
+    return clipped(result)
+
+
+@compiled
+def refined(
+    tables: MixingTables,
+    registers: np.ndarray,
+    node: int,
+    logit: float,
+    refined_at: np.ndarray,
+    above: np.ndarray,
+    bit: int,
+) -> float:
+    """The mean of a probability and what came of such ones after the same symbols; sets the last two arrays."""
+    place = (logit + LARGEST_LOGIT) * ((REFINEMENT_POINTS - 1) / (2 * LARGEST_LOGIT))
+    point = min(int(place), REFINEMENT_POINTS - 2)
+    above[bit] = place - point
+    h = 7
+    total = 2.0 * logistic(logit)
+    for a in range(N_REFINEMENTS):
+        row = combined(h, node) & tables.refinement_mask
+        at = tables.refinements_at + (a * (tables.refinement_mask + 1) + row) * REFINEMENT_POINTS + point
+        refined_at[a] = at
+        total += tables.floats[at] * (1 - above[bit]) + tables.floats[at + 1] * above[bit]
+        h = combined(h, registers[RECENT + a])
+    return total / (2.0 + N_REFINEMENTS)
+
+
+@compiled
+def log_prob_of_symbol(
+    tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int, end: int, decisions: Decisions
+) -> float:
+    """``log p(symbol)``, the sum over its decisions, which are set.
+
+    Args:
+        tables, registers, recent: what is known.
+        symbol: V is the end.
+        end: 1 where the end is an event, 0 where it is not, or cannot come yet.
+        decisions: is written; ``node`` is 0 for a decision that was certain or not needed.
+    """
+    n_bits = tables.n_bits
+    context_hashes(tables, registers, decisions.hashes)
+    leaf = (1 << n_bits) + (0 if symbol == tables.n_symbols else symbol)
+    log_prob = 0.0
+    for bit in range(n_bits + 1):
+        decisions.node[bit] = 0
+        node = leaf >> (n_bits - bit)
+        if bit == n_bits:
+            if end == 0 or node != 1 << n_bits:
+                continue
+            y = 1 if symbol == tables.n_symbols else 0
+        else:
+            y = (leaf >> (n_bits - bit - 1)) & 1
+        group = bit // BITS_PER_BUCKET
+        if bit % BITS_PER_BUCKET == 0:
+            find_buckets(tables, decisions.hashes, node, decisions.buckets[group])
+        if bit < n_bits and is_decided(tables, node, bit):
+            continue
+        decisions.node[bit] = node
+        p = probability(tables, registers, recent, decisions.buckets[group], node, bit, decisions)
+        log_prob += math.log(p if y == 1 else 1.0 - p)
+    return log_prob
+
+
+@compiled
+def probability(
+    tables: MixingTables,
+    registers: np.ndarray,
+    recent: np.ndarray,
+    buckets: np.ndarray,
+    node: int,
+    bit: int,
+    decisions: Decisions,
+) -> float:
+    """p(bit 1) at a node; sets what it comes from in ``decisions``."""
+    expected_bits(tables, registers, recent, node, bit, decisions.expected[bit])
+    logit = mixed_logit(
+        tables,
+        registers,
+        buckets,
+        node,
+        bit,
+        decisions.expected[bit],
+        decisions.inputs[bit],
+        decisions.rows[bit],
+        decisions.logits[bit],
+    )
+    decisions.mixed[bit] = logistic(logit)
+    p = refined(tables, registers, node, logit, decisions.refined_at[bit], decisions.above, bit)
+    decisions.p[bit] = p
+    return p
+
+
+@compiled
+def log_odds_of_decisions(
+    tables: MixingTables,
+    registers: np.ndarray,
+    recent: np.ndarray,
+    symbol: int,
+    end: int,
+    decisions: Decisions,
+    log_odds: np.ndarray,
+) -> None:
+    """Set ``log_odds (n_bits + 1,)`` to those of the end and of each bit of a symbol, given that it is no end.
+
+    The decision on the end is below symbol 0 here, so what leads to symbol 0 is looked at for its sake; ``log_odds`` is
+    0 for a decision that was certain or not needed.
+    """
+    n_bits = tables.n_bits
+    for bit in range(n_bits + 1):
+        log_odds[bit] = 0.0
+    if end == 1:
+        log_prob_of_symbol(tables, registers, recent, tables.n_symbols, 1, decisions)
+        log_end = math.log(decisions.p[n_bits])
+        log_symbols = math.log(1.0 - decisions.p[n_bits])  # of those below a node that leads to symbol 0
+        for bit in range(n_bits - 1, -1, -1):
+            if decisions.node[bit] == 0:
+                continue
+            log_zero, log_one = math.log(1.0 - decisions.p[bit]), math.log(decisions.p[bit])
+            log_end += log_zero
+            log_odds[bit + 1] = log_one - (log_zero + log_symbols)
+            high, low = max(log_one, log_zero + log_symbols), min(log_one, log_zero + log_symbols)
+            log_symbols = high + math.log1p(math.exp(low - high))
+        log_odds[0] = log_end - log_symbols
+    log_prob_of_symbol(tables, registers, recent, symbol, end, decisions)
+    for bit in range(n_bits):
+        if symbol == tables.n_symbols or decisions.node[bit] == 0:
+            log_odds[bit + 1] = 0.0
+        elif end == 0 or decisions.node[bit] != 1 << bit:
+            log_odds[bit + 1] = math.log(decisions.p[bit]) - math.log(1.0 - decisions.p[bit])
+
+
+@compiled
+def log_probs_of_all(
+    tables: MixingTables,
+    registers: np.ndarray,
+    recent: np.ndarray,
+    end: int,
+    decisions: Decisions,
+    log_probs: np.ndarray,
+) -> None:
+    """Set ``log_probs (V + 1,)`` to those of every symbol and the end, -inf where ``end`` is 0."""
+    n_bits, n_symbols = tables.n_bits, tables.n_symbols
+    context_hashes(tables, registers, decisions.hashes)
+    at_node = np.full(2 << n_bits, -np.inf)
+    at_node[1] = 0.0
+    for first_bit in range(0, n_bits, BITS_PER_BUCKET):
+        for first in range(1 << first_bit, 2 << first_bit):
+            if at_node[first] == -np.inf:
+                continue
+            group = first_bit // BITS_PER_BUCKET
+            find_buckets(tables, decisions.hashes, first, decisions.buckets[group])
+            for bit in range(first_bit, min(first_bit + BITS_PER_BUCKET, n_bits)):
+                depth = bit - first_bit
+                for node in range(first << depth, (first + 1) << depth):
+                    if at_node[node] == -np.inf:
+                        continue
+                    if is_decided(tables, node, bit):
+                        at_node[2 * node] = at_node[node]
+                        continue
+                    p = probability(tables, registers, recent, decisions.buckets[group], node, bit, decisions)
+                    at_node[2 * node] = at_node[node] + math.log(1.0 - p)
+                    at_node[2 * node + 1] = at_node[node] + math.log(p)
+    for symbol in range(n_symbols):
+        log_probs[symbol] = at_node[(1 << n_bits) + symbol]
+    log_probs[n_symbols] = -np.inf
+    if end == 1:
+        group = n_bits // BITS_PER_BUCKET
+        node = 1 << n_bits
+        first = node >> (n_bits % BITS_PER_BUCKET)
+        find_buckets(tables, decisions.hashes, first, decisions.buckets[group])
+        p = probability(tables, registers, recent, decisions.buckets[group], node, n_bits, decisions)
+        log_probs[n_symbols] = log_probs[0] + math.log(p)
+        log_probs[0] += math.log(1.0 - p)
+
+
+# -- learning ----------------------------------------------------------------------------------------------
+
+
+@compiled
+def learn(
+    tables: MixingTables, registers: np.ndarray, symbol: int, decisions: Decisions, log: UndoLog, is_logged: bool
+) -> None:
+    """Learn from a symbol whose decisions are set."""
+    n_bits = tables.n_bits
+    leaf = (1 << n_bits) + (0 if symbol == tables.n_symbols else symbol)
+    registers[N_LEARNED] += 1
+    decay = 1.0 + registers[N_LEARNED] * tables.options[tables_.LR_DECAY]
+    lr = max(tables.options[tables_.LAST_LR], tables.options[tables_.LR] / decay)
+    final_lr = max(tables.options[tables_.LAST_FINAL_LR], tables.options[tables_.FINAL_LR] / decay)
+    prepared = -1
+    for bit in range(n_bits + 1):
+        node = decisions.node[bit]
+        if node == 0:
+            continue
+        y = (leaf >> (n_bits - bit - 1)) & 1 if bit < n_bits else (1 if symbol == tables.n_symbols else 0)
+        group = bit // BITS_PER_BUCKET
+        if group != prepared:
+            prepared = group
+            first = node >> (bit % BITS_PER_BUCKET)
+            prepare_buckets(tables, decisions.hashes, first, decisions.buckets[group], log, is_logged)
+        learn_counters(tables, decisions.buckets[group], node, bit, y, decisions, log, is_logged)
+        for q in range(len(tables.match_lengths)):
+            if decisions.expected[bit, q] >= 0:
+                length = min(registers[MATCH + 2 * q + 1], N_MATCH_LENGTHS - 1)
+                at = tables.match_maps_at + q * N_MATCH_LENGTHS + length
+                if is_logged:
+                    keep_floats(log, tables, at, 1)
+                target = 1.0 if decisions.expected[bit, q] == y else 0.0
+                tables.floats[at] += (target - tables.floats[at]) * tables.options[tables_.MATCH_RATE]
+        learn_weights(tables, registers, node, bit, y, lr, final_lr, decisions, log, is_logged)
+        for a in range(N_REFINEMENTS):
+            at, above = decisions.refined_at[bit, a], decisions.above[bit]
+            rate = tables.options[tables_.REFINEMENT_RATE]
+            if is_logged:
+                keep_floats(log, tables, at, 2)
+            tables.floats[at] += (y - tables.floats[at]) * rate * (1 - above)
+            tables.floats[at + 1] += (y - tables.floats[at + 1]) * rate * above
+
+
+@compiled
+def prepare_buckets(
+    tables: MixingTables, hashes: np.ndarray, first: int, buckets: np.ndarray, log: UndoLog, is_logged: bool
+) -> None:
+    """Give each context that has no bucket from node ``first`` on an empty one."""
+    for i in range(len(tables.contexts)):
+        is_new = buckets[i] < 0
+        if is_new:
+            buckets[i] = bucket_to_replace(tables, i, combined(hashes[i], first))
+        if is_logged:
+            keep_bucket(log, tables, buckets[i])
+        if is_new:
+            tables.counters[buckets[i] * BUCKET] = combined(hashes[i], first) + 1
+            for j in range(1, BUCKET):
+                tables.counters[buckets[i] * BUCKET + j] = NEW_COUNTER
+
+
+@compiled
+def learn_counters(
+    tables: MixingTables,
+    buckets: np.ndarray,
+    node: int,
+    bit: int,
+    y: int,
+    decisions: Decisions,
+    log: UndoLog,
+    is_logged: bool,
+) -> None:
+    """Every context's counter at a node, and what its bit history means."""
+    depth = bit % BITS_PER_BUCKET
+    entry = (1 << depth) | (node & ((1 << depth) - 1))
+    for i in range(len(tables.contexts)):
+        at = buckets[i] * BUCKET + entry
+        counter = int(tables.counters[at])
+        history, level, p = counter & (N_HISTORIES - 1), (counter >> 9) & 63, counter >> 15
+        if history > 0:
+            meaning = i * N_HISTORIES + history
+            count = tables.floats[tables.map_counts_at + meaning]
+            if is_logged:
+                keep_floats(log, tables, meaning, 1)
+                keep_floats(log, tables, tables.map_counts_at + meaning, 1)
+            tables.floats[meaning] += (y - tables.floats[meaning]) / (count + 1.5)
+            pair = tables.chain_at + 2 * (i * N_HISTORIES + history)
+            if is_logged:
+                keep_floats(log, tables, pair, 2)
+            error = (y - logistic(decisions.inputs[bit, INPUTS_PER_CONTEXT * i + 3])) * tables.options[tables_.CHAIN_LR]
+            if i > 0:
+                tables.floats[pair] += error * decisions.inputs[bit, INPUTS_PER_CONTEXT * i - 1]
+            tables.floats[pair + 1] += error
+            if count < tables.options[tables_.MAP_LIMIT]:
+                tables.floats[tables.map_counts_at + meaning] = count + 1.0
+        if y == 1:
+            p = min(65_535, p + max(1, int((65_535 - p) * tables.rates[level])))
+        else:
+            p = max(0, p - max(1, int(p * tables.rates[level])))
+        # One in so many observations raises the level; the low bits of p say which, as good as drawn.
+        if level < tables_.N_LEVELS - 1 and ((p * 40_503) >> 3) % tables.level_steps[level] == 0:
+            level += 1
+        tables.counters[at] = (p << 15) | (level << 9) | tables.history_after[history, y]
+
+
+@compiled
+def learn_weights(
+    tables: MixingTables,
+    registers: np.ndarray,
+    node: int,
+    bit: int,
+    y: int,
+    lr: float,
+    final_lr: float,
+    decisions: Decisions,
+    log: UndoLog,
+    is_logged: bool,
+) -> None:
+    """A step along the gradient of ``log p`` for each weight vector that took part."""
+    n_selectors, n_inputs = len(tables.selectors), tables.n_inputs
+    final = tables.final_weights_at + selected_row(registers, tables_.BY_NODE, node, bit, 0, 0) * n_selectors
+    final_error = (y - decisions.mixed[bit]) * final_lr
+    if is_logged:
+        keep_floats(log, tables, final, n_selectors)
+    for k in range(n_selectors):
+        logit = decisions.logits[bit, k]
+        tables.floats[final + k] += final_error * logit
+        start = tables.weights_at + decisions.rows[bit, k] * n_inputs
+        if is_logged:
+            keep_floats(log, tables, start, n_inputs)
+        error = (y - logistic(logit)) * lr
+        for j in range(n_inputs):
+            tables.floats[start + j] += error * decisions.inputs[bit, j]
+
+
+def changes_per_step(tables: MixingTables) -> tuple[int, int, int, int]:
+    """The most buckets, ranges of floats, floats and integers that learning from one step may change."""
+    depth, n_contexts = tables.n_bits + 1, len(tables.contexts)
+    n_selectors, n_matches = len(tables.selectors), len(tables.match_lengths)
+    ranges = depth * (3 * n_contexts + n_matches + 1 + n_selectors + N_REFINEMENTS)
+    per_decision = 4 * n_contexts + n_matches + n_selectors * (1 + tables.n_inputs) + 2 * N_REFINEMENTS
+    n_groups = depth // BITS_PER_BUCKET + 1
+    return n_groups * n_contexts, ranges, depth * per_decision, n_matches + 2
+
+
+# -- sequences ---------------------------------------------------------------------------------------------
+
+
+@compiled
+def advance(
+    tables: MixingTables,
+    registers: np.ndarray,
+    recent: np.ndarray,
+    symbol: int,
+    is_learned: bool,
+    log: UndoLog,
+    is_logged: bool,
+) -> None:
+    """Set registers, and if ``is_learned`` what followed which symbols, to what is known after a symbol."""
+    if is_learned:
+        for order in range(2):
+            row = registers[INDIRECT_ROW_1] if order == 0 else registers[INDIRECT_ROW_2]
+            at = tables.indirect_at + order * (tables.indirect_mask + 1) + row
+            if is_logged:
+                keep_integer(log, tables, at)
+            tables.integers[at] = (tables.integers[at] * 256 + symbol + 1) % SYMBOLS_IN_INDIRECT
+    push(tables, registers, recent, symbol)
+    find_matches(tables, registers, recent)
+    if is_learned:
+        for q in range(len(tables.match_lengths)):
+            slot = match_slot(tables, registers, recent, q)
+            if slot >= 0:
+                if is_logged:
+                    keep_integer(log, tables, slot)
+                tables.integers[slot] = registers[POSITION]
+
+
+@compiled
+def read(
+    tables: MixingTables,
+    registers: np.ndarray,
+    recent: np.ndarray,
+    symbols: np.ndarray,
+    first_end: int,
+    is_learned: bool,
+    decisions: Decisions,
+    log: UndoLog,
+    is_logged: bool,
+    log_prob: np.ndarray,
+    all_log_probs: np.ndarray,
+    log_odds: np.ndarray,
+) -> None:
+    """Read the symbols of one sequence, or a part of it: the log-probability of each, then what is learned from it.
+
+    Args:
+        tables, registers, recent, decisions, log: are written.
+        symbols: the last may be V, the end.
+        first_end: the step from which on the end is an event.
+        is_learned: whether tables follow what is read.
+        is_logged: whether changes are kept in the log, as long as there is room.
+        log_prob: ``(T,)`` is set; of no length: nothing is predicted, and nothing learned but what followed what.
+        all_log_probs: ``(T, V + 1)`` is set to those of all symbols; or of no rows.
+        log_odds: ``(T, n_bits + 1)`` is set to those of the decisions, see ``log_odds_of_decisions``; or of no rows.
+    """
+    for t in range(len(symbols)):
+        symbol = int(symbols[t])
+        end = 1 if t >= first_end else 0
+        is_kept = is_logged and begin_step(log, registers)
+        if len(all_log_probs) > 0:
+            log_probs_of_all(tables, registers, recent, end, decisions, all_log_probs[t])
+        if len(log_odds) > 0:
+            log_odds_of_decisions(tables, registers, recent, symbol, end, decisions, log_odds[t])
+        if len(log_prob) > 0:
+            log_prob[t] = log_prob_of_symbol(tables, registers, recent, symbol, end, decisions)
+            if is_learned:
+                learn(tables, registers, symbol, decisions, log, is_kept)
+        if symbol < tables.n_symbols:
+            advance(tables, registers, recent, symbol, is_learned, log, is_kept)

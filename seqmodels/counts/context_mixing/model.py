@@ -1,0 +1,198 @@
+"""``ContextMixing``: mixed predictions of many contexts as a ``SequenceModel``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from seqmodels.common.compiled import warn_if_slow
+from seqmodels.counts.context_mixing import tables
+from seqmodels.counts.context_mixing.tables import BUCKET, NEW_COUNTER, MixingTables
+from seqmodels.encodings.binary_code import BinaryCode, limited
+from seqmodels.encodings.precision import DTYPES
+from seqmodels.encodings.preparation import Example, without_past
+from seqmodels.encodings.text import Text
+from seqmodels.model.fitting import checked_data
+from seqmodels.model.single_pass import SinglePassModel, n_weighted_units
+from seqmodels.sequences.measure import MemoryKind
+
+if TYPE_CHECKING:
+    from seqmodels.counts.context_mixing.cursor import ContextMixingCursor
+    from seqmodels.counts.context_mixing.reader import Readers
+
+MIN_BUCKETS, MAX_BUCKETS = 2**6, 2**19  # of a context, where the size of the data says how many
+
+
+@dataclass(eq=False, repr=False)
+class ContextMixing(SinglePassModel):
+    """``p(x_t | x_<t)`` as the product of its binary decisions, each predicted by many contexts whose votes are mixed.
+
+    A symbol of V is ``ceil(log2 V)`` decisions, those without an alternative left out, and the end one more below
+    symbol 0, so that the probabilities of all symbols and the end sum to one. Contexts are the last 0 to 6 symbols, in
+    text the last 8 too, strings with gaps, in text the word and the words before it and what stands above in the last
+    line, and the longest string that came before. Each keeps adaptive probabilities and bit histories; logistic mixing,
+    ``p = 1 / (1 + exp(-w · log(p_i / (1 - p_i))))``, has weights that parts of the context select and that follow the
+    gradient of ``log p``; a second mixer takes the sets together, and tables of what was predicted and then came refine
+    the result (Mahoney 2005, "Adaptive weighing of context models for lossless data compression"; Knoll & de Freitas
+    2012, "A machine learning perspective on predictive coding with PAQ8").
+
+    Args:
+        adaptive: whether it goes on learning from each sequence that it reads, from the fitted model on; else it is
+            frozen after ``fit``. Read by ``fit``.
+        n_buckets: room of each context, for 3 decisions after a string each, 32 bytes; strings replace others when it
+            is filled. ``"auto"``: four for each step of the training data, at most 524,288 (16 MiB a context).
+
+    The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is learned is y, in
+    contexts that reach back into x. ``fit`` reads the sequences once, in their order; ``sample_weight`` repeats them,
+    so it takes whole numbers, and ``warm_start`` is refused. Computed in float64 on the CPU whatever ``dtype`` and
+    ``device`` are, by compiled loops with numba installed (the extra ``adaptive``), far more slowly without.
+    ``n_parameters_`` is the number of counters, weights and map entries that training has changed.
+
+    >>> model = ContextMixing(length="given").fit([np.tile([0, 1, 2], 10)])
+    >>> [round(float(p), 1) for p in model.predict_next(np.array([0, 1])).probs]
+    [0.0, 0.0, 1.0]
+    """
+
+    adaptive: bool = True
+    n_buckets: int | Literal["auto"] = "auto"
+
+    @property
+    def memory_(self) -> MemoryKind:
+        return "adaptive" if self.adaptive else "static"
+
+    @property
+    def context_(self) -> int | None:
+        return None
+
+    @property
+    def n_parameters_(self) -> int:
+        self._setting()
+        start = self._empty(self.tables_.symbols)
+        return sum(
+            int(np.count_nonzero(getattr(self.tables_, name) != getattr(start, name)))
+            for name in ("counters", "floats", "integers")
+        )
+
+    def _check_options(self) -> None:
+        if type(self.adaptive) is not bool:
+            raise ValueError(f"adaptive is {self.adaptive!r}; pass True or False")
+        if self.n_buckets != "auto" and not 2 <= self.n_buckets <= 2**25:
+            raise ValueError(f"n_buckets is {self.n_buckets}; pass from 2 to {2**25:,}, or 'auto'")
+
+    def _learn(self, train: list[Example]) -> float:
+        from seqmodels.counts.context_mixing.fit import learn_from, n_positions
+
+        rows = [_row(example) for example in self._repeated(train)]
+        self.n_steps_ = sum(len(values) for _, values in rows)
+        warn_if_slow("ContextMixing", self.n_steps_)
+        self.places_ = tables.PLACES
+        learned = self._empty(np.zeros(n_positions(rows), dtype=np.int64))
+        self.n_learned_, total = learn_from(learned, rows, self.length_ == "stop")
+        self._set_tables(learned)
+        return total / n_weighted_units(train)
+
+    def _empty(self, symbols: np.ndarray) -> MixingTables:
+        """Tables of the sizes of the fitted model, before anything was read."""
+        automatic = min(max(4 * self.n_steps_, MIN_BUCKETS), MAX_BUCKETS)
+        n_buckets = tables.power_of_two(automatic if self.n_buckets == "auto" else self.n_buckets)
+        spelling = self.encoding_.spelling() if isinstance(self.encoding_, Text) else None
+        if spelling is not None and any(len(text.decode(errors="replace")) > 1 for text in spelling):
+            spelling = None  # pieces of words
+        return tables.empty(self.encoding_.size, self.n_steps_, n_buckets, symbols, spelling, self.places_)
+
+    def _set_tables(self, learned: MixingTables) -> None:
+        from seqmodels.counts.context_mixing.reader import Readers
+
+        self.tables_ = learned
+        self._readers: Readers = Readers(learned, self.n_learned_, self.measure_.memory == "adaptive")
+
+    # -- many sequences at once ----------------------------------------------------------------------------
+
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        has_end, result = self.length_ == "stop", []
+        warn_if_slow("ContextMixing", sum(len(example.values) for example in examples))
+        for example in examples:
+            source, values = _row(example)
+            events = np.append(values, self.encoding_.size) if has_end else values
+            with self._readers.reader() as reader:
+                reader.read_source(source)
+                result.append(reader.read(events, 1 if has_end else len(events)))
+        return result
+
+    def all_log_prob_steps(self, X: Any, y: Any = None) -> list[np.ndarray]:
+        """For each sequence ``(T, V)`` nats, the log-probability of every encoded symbol at each step.
+
+        Under ``length="stop"`` ``(T + 1, V + 1)``, the end last. What a cursor's ``distribution`` says, many steps at
+        once; for 256 symbols about ten times as long as ``log_prob_steps``.
+        """
+        examples = self._setting().examples(checked_data(self, X, y))
+        return without_past(examples, self._event_log_probs(examples))
+
+    def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
+        has_end, result = self.length_ == "stop", []
+        for example in examples:
+            source, values = _row(example)
+            events = np.append(values, self.encoding_.size) if has_end else values
+            with self._readers.reader() as reader:
+                reader.read_source(source)
+                log_probs = reader.read_all(events, 1 if has_end else len(events))
+            result.append(log_probs if has_end else log_probs[:, :-1])
+        return result
+
+    def _decision_log_odds(self, code: BinaryCode, examples: list[Example]) -> list[np.ndarray]:
+        has_end, result = self.length_ == "stop", []
+        for example in examples:
+            source, values = _row(example)
+            events = np.append(values, self.encoding_.size) if has_end else values
+            with self._readers.reader() as reader:
+                reader.read_source(source)
+                result.append(limited(reader.read_decisions(events, 1 if has_end else len(events))))
+        return result
+
+    # -- one step at a time --------------------------------------------------------------------------------
+
+    def cursor(self, n_steps: int | None = None) -> ContextMixingCursor:
+        from seqmodels.counts.context_mixing.cursor import ContextMixingCursor
+
+        self._setting()
+        return ContextMixingCursor(
+            self._readers, self.length_ == "stop", self.observation_, self._device(), DTYPES[self.dtype]
+        )
+
+    # -- keeping -------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Any]:
+        buckets = self.tables_.counters.reshape(-1, BUCKET)
+        used = np.flatnonzero(buckets[:, 0])
+        return {
+            "n_steps": self.n_steps_,
+            "n_learned": self.n_learned_,
+            "places": self.places_,
+            "used": used,
+            "buckets": buckets[used],
+            "floats": self.tables_.floats,
+            "integers": self.tables_.integers,
+            "symbols": self.tables_.symbols,
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.n_steps_, self.n_learned_ = int(state["n_steps"]), int(state["n_learned"])
+        self.places_ = int(state.get("places", tables.EARLIER_PLACES))
+        if self.places_ not in (tables.EARLIER_PLACES, tables.PLACES):
+            raise ValueError(f"places is {self.places_}, and should be {tables.EARLIER_PLACES} or {tables.PLACES}")
+        learned = self._empty(np.asarray(state["symbols"], dtype=np.int64))
+        for name in ("floats", "integers"):
+            if np.shape(state[name]) != getattr(learned, name).shape:
+                raise ValueError(f"{name} of shape {np.shape(state[name])} do not belong to the model's sizes")
+            getattr(learned, name)[:] = state[name]
+        buckets = learned.counters.reshape(-1, BUCKET)
+        buckets[:, 1:] = NEW_COUNTER
+        buckets[np.asarray(state["used"])] = state["buckets"]
+        self._set_tables(learned)
+
+
+def _row(example: Example) -> tuple[np.ndarray, np.ndarray]:
+    source = np.zeros(0, np.int64) if example.source is None else np.asarray(example.source)
+    return source.astype(np.int64), np.asarray(example.values).astype(np.int64)

@@ -1,0 +1,280 @@
+"""What a context-mixing model has learned, as flat arrays: counters, probability maps, weights, positions.
+
+The arrays are given to compiled functions together, as one ``MixingTables``. A symbol of an alphabet of V is read as
+``n_bits = ceil(log2 V)`` binary decisions, from the highest bit, and one more below symbol 0 where the end of a
+sequence is an event: symbol 0 or the end. A node of this binary tree is 1 at the root, and ``2 n`` and ``2 n + 1``
+below node n.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from seqmodels.counts.context_mixing.histories import N_HISTORIES, transitions
+
+BITS_PER_BUCKET = 3  # decisions whose counters lie side by side
+BUCKET = 2**BITS_PER_BUCKET  # entries of a bucket: a check, and a counter for each of its nodes
+# A counter: p(bit 1) in 16 bits, the level of its confidence in 6, its bit history in 9.
+NEW_COUNTER = 32_768 << 15
+N_LEVELS = 64
+EXACT_LEVELS = 24  # levels below it are numbers of observations
+GROWTH = 1.09  # of the number of observations from a level to the next above them
+RATE_LIMIT = 255  # observations after which a counter's rate of adaptation is constant
+INPUTS_PER_CONTEXT = 4
+INPUTS_PER_MATCH = 2
+N_MATCH_LENGTHS = 32
+PLACES = 16  # buckets of a context for each string that it can have, where these are few; of two places it takes one
+FEW_BUCKETS = 2**16  # above them a context has two for each string that it can have
+EARLIER_PLACES = 2  # of files that do not say how many
+N_STRETCH = 4096  # entries of the table of log(p / (1 - p))
+LARGEST_LOGIT = 12.0  # of a mixed prediction
+REFINEMENT_POINTS = 33
+N_REFINEMENTS = 3
+SYMBOL_ROWS = 1024  # weight vectors selected by a symbol: of larger alphabets some symbols share one
+NODE_ROWS = 4096
+NODE_DEPTHS = 8  # depths that weight vectors tell apart
+
+# Contexts, by number; orders 0 to 9 stand for themselves.
+WORD, TWO_WORDS, THREE_WORDS, WORD_SKIP, LAST_WORD, WORD_LINE, WORD_PUNCTUATION = 20, 21, 22, 23, 24, 25, 26
+SKIP_FIRST, SKIP_FIRST_3, SKIP_FIRST_4, SKIP_SECOND, SKIP_THIRD = 30, 31, 32, 33, 34
+ABOVE, COLUMN, LINE, INDIRECT_1, INDIRECT_2, INDIRECT_BOTH = 40, 41, 42, 43, 44, 45
+
+# Classes of the symbols of text; 0: none yet.
+LETTER, CAPITAL, NEWLINE, SPACE, OTHER = 1, 2, 3, 4, 5
+
+# What selects weight vectors, by number.
+BY_NODE, BY_SYMBOL, BY_MATCH, BY_SECOND_SYMBOL, BY_WORD, BY_CLASS, BY_NOTHING = range(7)
+N_WORD_LENGTHS, N_CLASSES = 16, 8
+N_MATCH_STATES = 2 + 2 * 9
+MAX_HITS = 12  # contexts of an order that have been seen before, of those that are counted
+
+TEXT_CONTEXTS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    8,
+    WORD,
+    TWO_WORDS,
+    WORD_SKIP,
+    LAST_WORD,
+    SKIP_FIRST_3,
+    SKIP_SECOND,
+    ABOVE,
+    INDIRECT_2,
+)
+SYMBOL_CONTEXTS = (0, 1, 2, 3, 4, 5, 6, SKIP_FIRST, SKIP_FIRST_3, SKIP_SECOND, INDIRECT_2)
+TEXT_SELECTORS = (BY_NODE, BY_SYMBOL, BY_MATCH, BY_SECOND_SYMBOL, BY_WORD, BY_NOTHING)
+SYMBOL_SELECTORS = (BY_NODE, BY_SYMBOL, BY_MATCH, BY_SECOND_SYMBOL, BY_NOTHING)
+TEXT_MATCHES = (12, 5)
+SYMBOL_MATCHES = (6,)
+
+
+class MixingTables(NamedTuple):
+    """Arrays that are read and written by compiled functions, and where in them things begin."""
+
+    counters: np.ndarray  # int32, in buckets of 8
+    floats: np.ndarray  # float64: maps, weights, refinements
+    integers: np.ndarray  # int64: positions of strings, what followed symbols
+    symbols: np.ndarray  # int64, all that was trained on, each sequence followed by V
+    # -- constant --
+    contexts: np.ndarray  # (N,) what each context is
+    first_bucket: np.ndarray  # (N,)
+    bucket_mask: np.ndarray  # (N,) number of buckets less one
+    selectors: np.ndarray  # (K,) what selects each weight vector
+    first_row: np.ndarray  # (K,) its first weight vector
+    match_lengths: np.ndarray  # (Q,) symbols that must agree
+    letters: np.ndarray  # (V + 1,) a letter's number, alike for capitals; 0 of what is no letter
+    classes: np.ndarray  # (V + 1,) LETTER, CAPITAL, ...
+    history_after: np.ndarray  # (S, 2)
+    stretch: np.ndarray  # (N_STRETCH,)
+    rates: np.ndarray  # (N_LEVELS,) of adaptation
+    level_steps: np.ndarray  # (N_LEVELS,) observations to the next level
+    options: np.ndarray  # learning rates and the like, see OPTIONS
+    n_symbols: int
+    n_bits: int
+    n_inputs: int  # of a mixer, a multiple of four
+    map_counts_at: int  # where things begin in ``floats``; probability maps are at 0
+    chain_at: int
+    match_maps_at: int
+    weights_at: int
+    final_weights_at: int
+    refinements_at: int
+    refinement_mask: int
+    indirect_at: int  # where things begin in ``integers``; the slots of matches are at 0
+    indirect_mask: int
+    match_mask: int
+
+
+# Entries of ``MixingTables.options``.
+LR, LAST_LR, LR_DECAY, FINAL_LR, LAST_FINAL_LR, MAP_LIMIT, MATCH_RATE, REFINEMENT_RATE, CHAIN_LR = range(9)
+OPTIONS = (0.02, 0.0008, 5e-5, 0.005, 0.001, 255.0, 0.005, 0.02, 0.001)
+CHAIN_START, CHAIN_BIAS_START = 0.7, 0.5
+
+
+def power_of_two(n: float) -> int:
+    """The least that is not below n."""
+    return 1 << max(0, math.ceil(math.log2(max(n, 1))))
+
+
+def bits_of(n_symbols: int) -> int:
+    """Binary decisions that tell so many symbols apart.
+
+    >>> [bits_of(n) for n in (1, 2, 3, 256, 257)]
+    [0, 1, 2, 8, 9]
+    """
+    return (n_symbols - 1).bit_length()
+
+
+def empty(
+    n_symbols: int,
+    n_steps: int,
+    n_buckets: int,
+    symbols: np.ndarray,
+    spelling: Sequence[bytes] | None,
+    places: int = PLACES,
+) -> MixingTables:
+    """Tables before anything was read.
+
+    Args:
+        n_symbols: V.
+        n_steps: of all training sequences, by which the sizes are chosen.
+        n_buckets: of each context, at most.
+        symbols: room for what is trained on.
+        spelling: of text the bytes of each symbol, one character or a part of it; None: the contexts of text are left
+            out.
+        places: see ``PLACES``.
+    """
+    is_text = spelling is not None
+    letters, classes = letters_and_classes(n_symbols, spelling)
+    contexts = TEXT_CONTEXTS if is_text else SYMBOL_CONTEXTS
+    selectors = TEXT_SELECTORS if is_text else SYMBOL_SELECTORS
+    matches = TEXT_MATCHES if is_text else SYMBOL_MATCHES
+    n_bits = bits_of(n_symbols)
+    n_contexts, n_selectors, n_matches = len(contexts), len(selectors), len(matches)
+    sizes = [_buckets(context, n_symbols, n_bits, n_buckets, places) for context in contexts]
+    rows = [_rows(selector, n_symbols, n_bits) for selector in selectors]
+    n_inputs = 4 * math.ceil((n_contexts * INPUTS_PER_CONTEXT + n_matches * INPUTS_PER_MATCH + 1) / 4)
+
+    counters = np.full(sum(sizes) * BUCKET, NEW_COUNTER, dtype=np.int32)
+    counters[::BUCKET] = 0
+    after, probability = transitions()
+    maps = np.full((n_contexts, N_HISTORIES), 0.5)
+    maps[:, : len(probability)] = probability
+    weights = np.zeros((sum(rows), n_inputs))
+    weights[:, : n_contexts * INPUTS_PER_CONTEXT] = np.tile([0.15, 0.05, 0.0, 0.0], n_contexts)
+    weights[:, (n_contexts - 1) * INPUTS_PER_CONTEXT + 3] = 0.4
+    chain = np.zeros((n_contexts, N_HISTORIES, 2))
+    chain[:, :, 0] = CHAIN_START
+    chain[:, :, 1] = np.log(maps / (1 - maps)) * CHAIN_BIAS_START
+    n_refinement_rows = power_of_two(min(max(n_steps / 4, 256), 2**16))
+    grid = np.linspace(-LARGEST_LOGIT, LARGEST_LOGIT, REFINEMENT_POINTS)
+    final_weights = np.full((_rows(BY_NODE, n_symbols, n_bits), n_selectors), 1 / n_selectors)
+    floats = [
+        maps,
+        np.full_like(maps, 4.0),
+        chain,
+        np.full((n_matches, N_MATCH_LENGTHS), 0.8),
+        weights,
+        final_weights,
+        np.tile(1 / (1 + np.exp(-grid)), (N_REFINEMENTS, n_refinement_rows, 1)),
+    ]
+    float_at = np.cumsum([0, *(part.size for part in floats)])
+    n_match_slots = power_of_two(min(max(n_steps, 256), 2**22))
+    n_indirect = power_of_two(min(max(n_steps, 256), 2**16))
+    observations = np.where(
+        np.arange(N_LEVELS + 1) < EXACT_LEVELS,
+        np.arange(N_LEVELS + 1),
+        EXACT_LEVELS * GROWTH ** (np.arange(N_LEVELS + 1) - EXACT_LEVELS),
+    )
+    p = (np.arange(N_STRETCH) + 0.5) / N_STRETCH
+    return MixingTables(
+        counters=counters,
+        floats=np.concatenate([part.ravel() for part in floats]),
+        integers=np.zeros(n_matches * n_match_slots + 2 * n_indirect, dtype=np.int64),
+        symbols=symbols,
+        contexts=np.array(contexts, dtype=np.int64),
+        first_bucket=np.cumsum([0, *sizes[:-1]]).astype(np.int64),
+        bucket_mask=np.array(sizes, dtype=np.int64) - 1,
+        selectors=np.array(selectors, dtype=np.int64),
+        first_row=np.cumsum([0, *rows[:-1]]).astype(np.int64),
+        match_lengths=np.array(matches, dtype=np.int64),
+        letters=letters,
+        classes=classes,
+        history_after=after,
+        stretch=np.log(p / (1 - p)),
+        rates=1 / (np.minimum(observations[:-1], RATE_LIMIT) + 1.5),
+        level_steps=np.maximum(1, np.rint(np.diff(observations))).astype(np.int64),
+        options=np.array(OPTIONS),
+        n_symbols=n_symbols,
+        n_bits=n_bits,
+        n_inputs=n_inputs,
+        map_counts_at=int(float_at[1]),
+        chain_at=int(float_at[2]),
+        match_maps_at=int(float_at[3]),
+        weights_at=int(float_at[4]),
+        final_weights_at=int(float_at[5]),
+        refinements_at=int(float_at[6]),
+        refinement_mask=n_refinement_rows - 1,
+        indirect_at=n_matches * n_match_slots,
+        indirect_mask=n_indirect - 1,
+        match_mask=n_match_slots - 1,
+    )
+
+
+def _buckets(context: int, n_symbols: int, n_bits: int, most: int, places: int) -> int:
+    """Buckets of one context: no more than it can use where it has few values.
+
+    A string has two buckets to choose from, by its hash: where there are few for all strings, three may have the same
+    two, and take them from each other over and over.
+    """
+    per_symbol = sum(2 ** min(depth, n_bits) for depth in range(0, n_bits + 1, BITS_PER_BUCKET))
+    values = {0: 1.0, 1: n_symbols + 1.0, SKIP_FIRST: n_symbols + 1.0, 2: (n_symbols + 1.0) ** 2}.get(context)
+    if values is None:
+        return most
+    n_strings = values * per_symbol
+    return min(most, max(power_of_two(2 * n_strings), min(power_of_two(places * n_strings), FEW_BUCKETS)))
+
+
+def _rows(selector: int, n_symbols: int, n_bits: int) -> int:
+    by_symbol = min(n_symbols + 1, SYMBOL_ROWS) * NODE_DEPTHS
+    rows: Sequence[int] = (
+        min(2 ** (n_bits + 1), NODE_ROWS),
+        by_symbol,
+        (MAX_HITS + 1) * N_MATCH_STATES,
+        by_symbol,
+        N_WORD_LENGTHS * N_CLASSES**2,
+        N_CLASSES * NODE_DEPTHS,
+        1,
+    )
+    return rows[selector]
+
+
+def letters_and_classes(n_symbols: int, spelling: Sequence[bytes] | None) -> tuple[np.ndarray, np.ndarray]:
+    """``(V + 1,)`` each: the number of a letter, alike for capitals, 0 of what is none; and the class of a symbol.
+
+    Bytes of characters beyond ASCII count as letters, and so does the apostrophe.
+
+    >>> letters, classes = letters_and_classes(4, [b"b", b"B", b" ", b"."])
+    >>> letters.tolist(), classes.tolist()
+    ([1, 1, 0, 0, 0], [1, 2, 4, 5, 5])
+    """
+    letters = np.zeros(n_symbols + 1, dtype=np.int64)
+    classes = np.full(n_symbols + 1, OTHER)
+    symbol_of = {} if spelling is None else {text: symbol for symbol, text in enumerate(spelling)}
+    for text, symbol in symbol_of.items():
+        character = text.decode(errors="replace")
+        small = symbol_of.get(character.lower().encode(), symbol)
+        if character.isalpha() or character == "'" or text[0] >= 128:
+            letters[symbol] = small + 1
+            classes[symbol] = LETTER if small == symbol else CAPITAL
+        elif character in "\n ":
+            classes[symbol] = NEWLINE if character == "\n" else SPACE
+    return letters, classes

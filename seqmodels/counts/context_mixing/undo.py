@@ -1,0 +1,114 @@
+"""What tables held before a sequence changed them, so that they can be made as they were at any of its steps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from seqmodels.common.compiled import compiled
+from seqmodels.counts.context_mixing.contexts import N_REGISTERS
+from seqmodels.counts.context_mixing.tables import BUCKET, MixingTables
+
+# Entries of ``UndoLog.used``: how many of each are kept, and whether something was changed that is not.
+STEPS, BUCKETS, RANGES, FLOATS, INTEGERS, IS_INCOMPLETE = range(6)
+N_USED = 6
+
+
+class UndoLog(NamedTuple):
+    """The values before each change, in the order of the changes, and how many there were before each step."""
+
+    used: np.ndarray  # (6,)
+    marks: np.ndarray  # (steps, 5) ``used`` before each step
+    registers: np.ndarray  # (steps, N_REGISTERS) before each step
+    bucket: np.ndarray
+    bucket_values: np.ndarray  # (., 8)
+    range_start: np.ndarray
+    range_length: np.ndarray
+    floats: np.ndarray
+    integer_at: np.ndarray
+    integer_values: np.ndarray
+
+
+def new_log(n_steps: int, per_step: tuple[int, int, int, int]) -> UndoLog:
+    """Room for so many steps, in each of which so many buckets, ranges of floats, floats and integers may change."""
+    n_buckets, n_ranges, n_floats, n_integers = (n_steps * n for n in per_step)
+    return UndoLog(
+        np.zeros(N_USED, dtype=np.int64),
+        np.empty((n_steps, N_USED - 1), dtype=np.int64),
+        np.empty((n_steps, N_REGISTERS), dtype=np.int64),
+        np.empty(n_buckets, dtype=np.int64),
+        np.empty((n_buckets, BUCKET), dtype=np.int32),
+        np.empty(n_ranges, dtype=np.int64),
+        np.empty(n_ranges, dtype=np.int64),
+        np.empty(n_floats),
+        np.empty(n_integers, dtype=np.int64),
+        np.empty(n_integers, dtype=np.int64),
+    )
+
+
+@compiled
+def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
+    """Note where a step begins; False where there is no room for it: from then on nothing is kept."""
+    step = log.used[STEPS]
+    if log.used[IS_INCOMPLETE] > 0 or step == len(log.marks):
+        log.used[IS_INCOMPLETE] = 1
+        return False
+    for j in range(N_USED - 1):
+        log.marks[step, j] = log.used[j]
+    for j in range(len(registers)):
+        log.registers[step, j] = registers[j]
+    log.used[STEPS] = step + 1
+    return True
+
+
+@compiled
+def keep_bucket(log: UndoLog, tables: MixingTables, bucket: int) -> None:
+    """Note a bucket's counters, which are about to change."""
+    n = log.used[BUCKETS]
+    log.bucket[n] = bucket
+    for j in range(BUCKET):
+        log.bucket_values[n, j] = tables.counters[bucket * BUCKET + j]
+    log.used[BUCKETS] = n + 1
+
+
+@compiled
+def keep_floats(log: UndoLog, tables: MixingTables, start: int, length: int) -> None:
+    """Note numbers of ``tables.floats`` that are about to change."""
+    n, m = log.used[RANGES], log.used[FLOATS]
+    log.range_start[n] = start
+    log.range_length[n] = length
+    for j in range(length):
+        log.floats[m + j] = tables.floats[start + j]
+    log.used[RANGES] = n + 1
+    log.used[FLOATS] = m + length
+
+
+@compiled
+def keep_integer(log: UndoLog, tables: MixingTables, at: int) -> None:
+    """Note a number of ``tables.integers`` that is about to change."""
+    n = log.used[INTEGERS]
+    log.integer_at[n] = at
+    log.integer_values[n] = tables.integers[at]
+    log.used[INTEGERS] = n + 1
+
+
+@compiled
+def roll_back(log: UndoLog, tables: MixingTables, registers: np.ndarray, step: int) -> None:
+    """Make tables and registers what they were before ``step``, which the log has."""
+    if step == log.used[STEPS]:
+        return
+    for n in range(log.used[BUCKETS] - 1, log.marks[step, BUCKETS] - 1, -1):
+        for j in range(BUCKET):
+            tables.counters[log.bucket[n] * BUCKET + j] = log.bucket_values[n, j]
+    m = log.used[FLOATS]
+    for n in range(log.used[RANGES] - 1, log.marks[step, RANGES] - 1, -1):
+        m -= log.range_length[n]
+        for j in range(log.range_length[n]):
+            tables.floats[log.range_start[n] + j] = log.floats[m + j]
+    for n in range(log.used[INTEGERS] - 1, log.marks[step, INTEGERS] - 1, -1):
+        tables.integers[log.integer_at[n]] = log.integer_values[n]
+    for j in range(len(registers)):
+        registers[j] = log.registers[step, j]
+    for j in range(N_USED - 1):
+        log.used[j] = log.marks[step, j]

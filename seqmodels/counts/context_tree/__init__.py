@@ -1,0 +1,5 @@
+"""Context-tree weighting: a mixture over Markov models of every variable order, which learns while it reads."""
+
+from seqmodels.counts.context_tree.model import ContextTree
+
+__all__ = ["ContextTree"]

@@ -1,0 +1,100 @@
+"""A symbol as binary decisions: the path from the root of a Huffman tree to its leaf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from seqmodels.common.array_checks import array_of
+from seqmodels.counts.context_tree.contexts import mixed
+
+
+class DecisionPaths(NamedTuple):
+    """The decisions of outcome i are ``first[i]`` to ``first[i + 1]`` of ``nodes`` and ``bits``, from the root on."""
+
+    first: np.ndarray
+    nodes: np.ndarray
+    bits: np.ndarray
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """A binary tree with one leaf for each outcome: the symbols and, where ends are events, the end, the last.
+
+    Every leaf is an outcome, so that the probabilities of all outcomes sum to one. Willems & Tjalkens 1997, *Complexity
+    reduction of the context-tree weighting algorithm*; by Huffman's codes, frequent symbols take few decisions.
+
+    Args:
+        children: ``(N, 2)`` of the N inner nodes, parents before children, the root 0: a node, or ``-1 - outcome``.
+        n_outcomes: N + 1.
+    """
+
+    children: np.ndarray
+    n_outcomes: int
+
+    @classmethod
+    def of_counts(cls, counts: np.ndarray) -> Self:
+        """Huffman's tree of how often each outcome came; one that never came counts as half a time."""
+        n = len(counts)
+        order = np.argsort(counts, kind="stable")
+        weights, leaves = (np.asarray(counts)[order] + 0.5).tolist(), order.tolist()
+        merged: list[float] = []  # weights of nodes n, n + 1, ..; they rise, as those of the leaves
+        pairs: list[tuple[int, int]] = []  # their children
+        i = j = 0  # the first leaf, and the first node, that is nobody's child yet
+        for k in range(n - 1):
+            weight, pair = 0.0, []
+            for _ in range(2):
+                if i < n and (j == k or weights[i] <= merged[j]):
+                    weight += weights[i]
+                    pair.append(leaves[i])
+                    i += 1
+                else:
+                    weight += merged[j]
+                    pair.append(n + j)
+                    j += 1
+            merged.append(weight)
+            pairs.append((pair[0], pair[1]))
+        root = n + len(pairs) - 1
+        children = np.array(pairs[::-1], np.int64).reshape(-1, 2)
+        return cls(np.where(children < n, -1 - children, root - children), n)
+
+    @cached_property
+    def paths(self) -> DecisionPaths:
+        """The decisions of every outcome, from the root of the tree to its leaf."""
+        n_nodes, n = len(self.children), self.n_outcomes
+        flat, is_leaf = self.children.ravel(), self.children.ravel() < 0
+        above, bit_above = np.full((2, n_nodes + n), -1)  # of every node, then of every outcome
+        index = np.where(is_leaf, n_nodes - 1 - flat, flat)
+        above[index], bit_above[index] = np.arange(2 * n_nodes) // 2, np.arange(2 * n_nodes) % 2
+        ways = [(above[n_nodes:], bit_above[n_nodes:])]  # the last decision of each outcome, the last but one, ...
+        while (ways[-1][0] > 0).any():  # the root is 0
+            node = ways[-1][0]
+            ways.append((np.where(node > 0, above[node], -1), np.where(node > 0, bit_above[node], -1)))
+        depths = np.sum([node >= 0 for node, _ in ways], axis=0)
+        first = np.concatenate([[0], np.cumsum(depths)])
+        nodes, bits = np.empty((2, first[-1]), np.int64)
+        for k, (node, bit) in enumerate(ways):
+            has = node >= 0
+            at = first[1:][has] - 1 - k
+            nodes[at], bits[at] = node[has], bit[has]
+        return DecisionPaths(first, nodes, bits)
+
+    def node_hashes(self) -> np.ndarray:
+        """``(N,)`` int64, from 0 on: what tells the nodes apart in the keys of records."""
+        return mixed(np.arange(1, len(self.children) + 1, dtype=np.uint64))
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], n_outcomes: int) -> Self:
+        """From a file; ``ValueError`` for what is no such tree."""
+        children = array_of(state, "children", np.int64, (n_outcomes - 1, 2))
+        expected = [*range(-n_outcomes, 0), *range(1, n_outcomes - 1)] if n_outcomes > 1 else []
+        parents = np.repeat(np.arange(len(children)), 2)
+        if (
+            sorted(children.ravel().tolist()) != expected
+            or ((children.ravel() >= 0) & (children.ravel() <= parents)).any()
+        ):
+            raise ValueError(f"'children' should be a binary tree of {n_outcomes} leaves, parents before children")
+        return cls(children, n_outcomes)

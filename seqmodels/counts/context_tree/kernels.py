@@ -1,0 +1,306 @@
+"""The loops of context-tree weighting, for one binary decision after the other.
+
+A record is what one context has seen of one decision: counts of both bits, and the logarithm of the odds ``P_e / P_w``
+of predicting by its counts to predicting by the context one symbol longer. Records are in open-addressing hash tables:
+those of the fit, which are never written to when sequences are scored, and those of the sequence that is read.
+
+Estimate of the context of d symbols, for a bit of 1 with counts ``c_0, c_1`` and ``n = c_0 + c_1``::
+
+    e_d = (c_1 + inherited e_{d-1} + pseudocount) / (n + inherited + 2 pseudocount)
+
+Mixture, from the longest context to the shortest, where ``g`` is the gate of both contexts' confidence::
+
+    p_D = e_D,    p_d = b_d e_d + (1 - b_d) p_{d+1},    b_d = sigmoid(log_odds_d + g)
+
+and after the bit ``log_odds_d += weight_rate log(e_d(bit) / p_{d+1}(bit))``. With ``inherited`` and ``g`` 0, a rate of
+1 and a pseudocount of 1/2 that is context-tree weighting exactly (Willems, Shtarkov & Tjalkens 1995).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from seqmodels.common.compiled import compiled
+
+EMPTY = -1  # no record at this place of a table
+N_CLASSES = 25  # of a record by its counts: none; 12 sizes where one bit came only; 12 where both did
+MAX_LOAD = 0.7  # of a table
+
+
+# What compiled functions take: plain tuples of the fields of the classes below. The machine code that is kept on disk
+# would refer to the classes by name, and could not be read by a version of this module that calls them otherwise.
+Arrays = tuple[np.ndarray, ...]
+Numbers = tuple[float, ...]
+
+
+class Records(NamedTuple):
+    """``keys (S,)`` int64, S a power of two; ``values (S, 3)`` float32: two counts, log-odds; ``n_used (1,)``."""
+
+    keys: np.ndarray
+    values: np.ndarray
+    n_used: np.ndarray
+
+
+class Rule(NamedTuple):
+    """The constants of estimates and updates."""
+
+    root_pseudocount: float  # of each bit, in the empty context
+    pseudocount: float  # in longer ones
+    inherited: float  # pseudo-observations that are predicted by the context one shorter
+    max_count: float  # of a record: with more, both of its counts are halved
+    weight_rate: float
+    max_log_odds: float
+    gate_rate: float  # of gradient steps of the gates during the fit
+
+
+class Steps(NamedTuple):
+    """Events ``outcomes (T,)`` and the ``hashes (T, D + 1)`` of their contexts, of which there are ``n_contexts``."""
+
+    outcomes: np.ndarray
+    hashes: np.ndarray
+    n_contexts: np.ndarray
+
+
+class Buffers(NamedTuple):
+    """Of the decision at hand, for each depth: record, class, estimate, mixture and its weight, of a bit of 1."""
+
+    records: np.ndarray  # (D + 1, 3)
+    classes: np.ndarray  # (D + 1,)
+    estimates: np.ndarray
+    mixtures: np.ndarray
+    weights: np.ndarray
+
+
+class Undo(NamedTuple):
+    """What records of the sequence were before the last step: ``n (1,)`` of ``keys (L,)`` and ``values (L, 3)``."""
+
+    keys: np.ndarray
+    values: np.ndarray
+    n: np.ndarray
+
+
+@compiled
+def place(keys: np.ndarray, key: int) -> int:
+    """Where a key is in a table, or would be."""
+    mask = len(keys) - 1
+    i = key & mask
+    while keys[i] != EMPTY and keys[i] != key:
+        i = (i + 1) & mask
+    return i
+
+
+@compiled
+def confidence(zeros: float, ones: float) -> int:
+    """The class of a record, by its counts."""
+    n = zeros + ones
+    if n == 0.0:
+        return 0
+    size = min(int(math.log2(n + 1e-9) * 2.0 + 1e-6), 11)
+    if size < 0:
+        size = 0
+    if zeros > 0.0 and ones > 0.0:
+        return 13 + size
+    return 1 + size
+
+
+@compiled
+def predict(
+    hashes: np.ndarray,
+    n_contexts: int,
+    node_hash: int,
+    fitted: Arrays,
+    read: Arrays,
+    gates: np.ndarray,
+    rule: Numbers,
+    buffers: Arrays,
+) -> float:
+    """The probability that the bit at a node is 1; ``buffers`` hold how it came about."""
+    read_keys, read_values, _ = read
+    fitted_keys, fitted_values, _ = fitted
+    root_pseudocount, pseudocount, inherited, _, _, _, _ = rule
+    records, classes, estimates, mixtures, weights = buffers
+    for d in range(n_contexts):
+        key = hashes[d] ^ node_hash
+        i = place(read_keys, key)
+        if read_keys[i] != EMPTY:
+            for k in range(3):
+                records[d, k] = read_values[i, k]
+        else:
+            i = place(fitted_keys, key)
+            is_there = fitted_keys[i] != EMPTY
+            for k in range(3):
+                records[d, k] = fitted_values[i, k] if is_there else 0.0
+        zeros = records[d, 0]
+        ones = records[d, 1]
+        classes[d] = confidence(zeros, ones)
+        if d == 0:
+            estimates[d] = (ones + root_pseudocount) / (zeros + ones + 2.0 * root_pseudocount)
+        else:
+            estimates[d] = (ones + inherited * estimates[d - 1] + pseudocount) / (
+                zeros + ones + inherited + 2.0 * pseudocount
+            )
+    last = n_contexts - 1
+    mixtures[last] = estimates[last]
+    for d in range(last - 1, -1, -1):
+        log_odds = records[d, 2] + gates[d, classes[d], classes[d + 1]]
+        weight = 1.0 / (1.0 + math.exp(-log_odds))
+        weights[d] = weight
+        mixtures[d] = weight * estimates[d] + (1.0 - weight) * mixtures[d + 1]
+    return float(mixtures[0])
+
+
+@compiled
+def update(
+    bit: int,
+    hashes: np.ndarray,
+    n_contexts: int,
+    node_hash: int,
+    read: Arrays,
+    gates: np.ndarray,
+    rule: Numbers,
+    buffers: Arrays,
+    undo: Arrays,
+) -> None:
+    """Learn from the bit that was predicted last; ``read`` gets the records, the gates a step if they have a rate."""
+    keys, values, n_used = read
+    undo_keys, undo_values, n_undo = undo
+    _, _, _, max_count, weight_rate, max_log_odds, gate_rate = rule
+    records, classes, estimates, mixtures, weights = buffers
+    sign = 1.0 if bit == 1 else -1.0
+    p = mixtures[0] if bit == 1 else 1.0 - mixtures[0]
+    reached = 1.0  # the weight with which the contexts from here on are mixed
+    for d in range(n_contexts):
+        key = hashes[d] ^ node_hash
+        i = place(keys, key)
+        if undo_keys.shape[0] > 0:
+            undo_keys[n_undo[0]] = key
+            for k in range(3):
+                undo_values[n_undo[0], k] = records[d, k]
+            n_undo[0] += 1
+        if keys[i] == EMPTY:
+            keys[i] = key
+            n_used[0] += 1
+        if d < n_contexts - 1:
+            estimate = estimates[d] if bit == 1 else 1.0 - estimates[d]
+            longer = mixtures[d + 1] if bit == 1 else 1.0 - mixtures[d + 1]
+            if gate_rate > 0.0:
+                weight = weights[d]
+                difference = sign * (estimates[d] - mixtures[d + 1])
+                slope = reached * weight * (1.0 - weight) * difference / p
+                gates[d, classes[d], classes[d + 1]] += gate_rate * slope
+                reached *= 1.0 - weight
+            log_odds = records[d, 2] + weight_rate * math.log(estimate / longer)
+            values[i, 2] = min(max(log_odds, -max_log_odds), max_log_odds)
+        zeros = records[d, 0] + (1.0 - bit)
+        ones = records[d, 1] + bit
+        if zeros + ones > max_count:
+            zeros *= 0.5
+            ones *= 0.5
+        values[i, 0] = zeros
+        values[i, 1] = ones
+
+
+@compiled
+def read_steps(
+    begin: int,
+    steps: Arrays,
+    is_adaptive: bool,
+    end: int,
+    paths: Arrays,
+    node_hashes: np.ndarray,
+    fitted: Arrays,
+    read: Arrays,
+    gates: np.ndarray,
+    rule: Numbers,
+    buffers: Arrays,
+    undo: Arrays,
+    log_probs: np.ndarray,
+) -> int:
+    """Predict each event from ``begin`` on, and learn from it; ``log_probs (T,)`` are written to.
+
+    ``end`` is the outcome that cannot be the first event, or -1.
+
+    Returns:
+        The number of the next event: less than T where ``read`` may be too small for it.
+    """
+    outcomes, all_hashes, all_n_contexts = steps
+    path_starts, nodes, bits = paths
+    read_keys, _, n_used = read
+    room = MAX_LOAD * len(read_keys)
+    n_depths = all_hashes.shape[1]
+    for t in range(begin, len(outcomes)):
+        outcome = outcomes[t]
+        first, last = path_starts[outcome], path_starts[outcome + 1]
+        if is_adaptive and n_used[0] + (last - first) * n_depths > room:
+            return t
+        hashes = all_hashes[t]
+        n_contexts = all_n_contexts[t]
+        log_prob = 0.0
+        if t == 0 and end >= 0:
+            log_end = 0.0
+            for j in range(path_starts[end], path_starts[end + 1]):
+                p = predict(hashes, n_contexts, node_hashes[nodes[j]], fitted, read, gates, rule, buffers)
+                log_end += math.log(p if bits[j] == 1 else 1.0 - p)
+            log_prob = -math.log(-math.expm1(log_end))
+        for j in range(first, last):
+            node_hash = node_hashes[nodes[j]]
+            bit = bits[j]
+            p = predict(hashes, n_contexts, node_hash, fitted, read, gates, rule, buffers)
+            log_prob += math.log(p if bit == 1 else 1.0 - p)
+            if is_adaptive:
+                update(bit, hashes, n_contexts, node_hash, read, gates, rule, buffers, undo)
+        log_probs[t] = log_prob
+    return len(outcomes)
+
+
+@compiled
+def outcome_log_probs(
+    hashes: np.ndarray,
+    n_contexts: int,
+    children: np.ndarray,
+    node_hashes: np.ndarray,
+    fitted: Arrays,
+    read: Arrays,
+    gates: np.ndarray,
+    rule: Numbers,
+    buffers: Arrays,
+    log_probs: np.ndarray,
+) -> None:
+    """The log-probability of every outcome, ``(V,)`` or ``(V + 1,)``."""
+    reached = np.zeros(len(children))
+    for node in range(len(children)):
+        p = predict(hashes, n_contexts, node_hashes[node], fitted, read, gates, rule, buffers)
+        for bit in range(2):
+            log_prob = reached[node] + math.log(p if bit == 1 else 1.0 - p)
+            child = children[node, bit]
+            if child >= 0:
+                reached[child] = log_prob
+            else:
+                log_probs[-1 - child] = log_prob
+
+
+@compiled
+def insert_all(keys: np.ndarray, values: np.ndarray, table: Arrays) -> None:
+    """Put records into a table that has none of them; ``EMPTY`` keys are left out."""
+    new_keys, new_values, n_used = table
+    for j in range(len(keys)):
+        if keys[j] != EMPTY:
+            i = place(new_keys, keys[j])
+            new_keys[i] = keys[j]
+            for k in range(3):
+                new_values[i, k] = values[j, k]
+            n_used[0] += 1
+
+
+@compiled
+def take_back(undo: Arrays, read: Arrays) -> None:
+    """Undo a step: records are what they were before it."""
+    undo_keys, undo_values, n_undo = undo
+    keys, values, _ = read
+    for j in range(n_undo[0] - 1, -1, -1):
+        i = place(keys, undo_keys[j])
+        for k in range(3):
+            values[i, k] = undo_values[j, k]

@@ -1,0 +1,156 @@
+"""``ContextTree``: context-tree weighting as a ``SequenceModel``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from seqmodels.encodings.precision import DTYPES
+from seqmodels.encodings.preparation import Example
+from seqmodels.generation import CursorState, MergedStates
+from seqmodels.model.single_pass import SinglePassModel, n_weighted_units
+from seqmodels.sequences.measure import MemoryKind
+
+if TYPE_CHECKING:  # numba, which takes a while to load, is loaded when a tree is fitted or read
+    from seqmodels.counts.context_tree.cursor import ContextTreeCursor
+    from seqmodels.counts.context_tree.kernels import Rule
+
+Weighting = Literal["gated", "bayes"]
+MAX_SYMBOLS = 2**20
+
+
+@dataclass(eq=False, repr=False)
+class ContextTree(SinglePassModel):
+    """A mixture over all Markov models whose order may differ from context to context, up to ``depth``.
+
+    A symbol is a path of binary decisions (a Huffman tree of the training counts, with one leaf for each symbol and,
+    under ``length="stop"``, one for the end). For each decision every context ``s`` of 0 to ``depth`` symbols has
+    counts of both bits, and by context-tree weighting (Willems, Shtarkov & Tjalkens 1995)
+
+        P_w(s) = 1/2 P_e(s) + 1/2 Π_a P_w(a s),    P_w(s) = P_e(s) at the longest contexts
+
+    where ``P_e`` is the probability of the bits seen after ``s`` by their counts, and ``a s`` the contexts one symbol
+    longer. Sequences come after a start symbol that contexts may reach back to.
+
+    Args:
+        depth: symbols of the longest context.
+        adaptive: go on learning within a sequence; at the start of each it is the fitted model again. False: the
+            model of the fit all along.
+        weighting: ``"bayes"``: exactly the above, with the estimator of Krichevsky & Trofimov (1981), ``(c + 1/2) /
+            (n + 1)``, a Bayesian mixture over all trees of contexts. ``"gated"``: an estimate starts from that of the
+            context one shorter (its prediction counts as one observation), counts are halved above ``max_count``, and
+            the odds of stopping at a context start from log-odds that ``fit`` learns by gradient, for each depth and
+            each confidence (size of the counts, whether one bit was seen only) of the context and the one longer. On
+            text that is better by some hundredths of a nat.
+        max_count: of a decision in a context, under ``"gated"``: the smaller, the sooner the past is forgotten.
+
+    The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is learned is y, in
+    contexts that reach back into x. ``fit`` reads the sequences in their order, each once; ``sample_weight`` says how
+    often, in whole numbers. ``history_`` has the log-probability of the training sequences as they were read, each step
+    before it was learned from. ``n_parameters_`` is the number of pairs of a context and a decision that were seen; of
+    each 20 bytes are kept. Compiled by numba where it is installed (the extra ``adaptive``), else slow.
+
+    Raises:
+        ValueError: of ``fit``, for an alphabet of more than 1,048,576 symbols; one so large takes seconds and 1 GB.
+
+    >>> model = ContextTree(2, weighting="bayes", length="given").fit([np.array([0, 1, 0, 1, 0, 1])])
+    >>> [round(float(p), 3) for p in model.predict_next(np.array([0])).probs]
+    [0.197, 0.803]
+    """
+
+    depth: int = 7
+    adaptive: bool = True
+    weighting: Weighting = "gated"
+    max_count: float = 255.0
+
+    @property
+    def memory_(self) -> MemoryKind:
+        return "adaptive" if self.adaptive else "static"
+
+    @property
+    def context_(self) -> int | None:
+        return None if self.adaptive else self.depth
+
+    @property
+    def n_parameters_(self) -> int:
+        self._setting()
+        return self.tree_.n_records
+
+    def _check_options(self) -> None:
+        if self.depth < 0:
+            raise ValueError(f"depth is {self.depth}; pass at least 0")
+        if self.weighting not in get_args(Weighting):
+            raise ValueError(f"weighting is {self.weighting!r}; pass 'gated' or 'bayes'")
+        if not self.max_count >= 2:
+            raise ValueError(f"max_count is {self.max_count}; pass at least 2")
+
+    def _learn(self, train: list[Example]) -> float:
+        from seqmodels.counts.context_tree.tables import FittedTree
+
+        if self.encoding_.size > MAX_SYMBOLS:
+            raise ValueError(
+                f"the symbols are 0 to {self.encoding_.size - 1:,}, but ContextTree, which keeps a path of decisions "
+                f"for each, takes at most {MAX_SYMBOLS:,}; number those that occur from 0 on, or use NGram"
+            )
+        rows = [self._row(example) for example in self._repeated(train)]
+        self.tree_, log_prob = FittedTree.fit(
+            rows, self.encoding_.size, self.length_ == "stop", self.depth, self._rule()
+        )
+        return float(log_prob.sum()) / n_weighted_units(train)
+
+    def _rule(self) -> Rule:
+        from seqmodels.counts.context_tree.kernels import Rule
+
+        if self.weighting == "bayes":
+            return Rule(0.5, 0.5, 0.0, np.inf, 1.0, 700.0, 0.0)
+        return Rule(0.5, 0.02, 1.0, float(self.max_count), 0.3, 8.0, 0.1)
+
+    def _row(self, example: Example) -> tuple[np.ndarray, int, np.ndarray]:
+        """The start symbol, the source and the values; where the values begin; what is predicted."""
+        size = self.encoding_.size
+        source = np.zeros(0, np.int64) if example.source is None else example.source
+        values = np.asarray(example.values).astype(np.int64)
+        outcomes = np.append(values, size) if self.length_ == "stop" else values
+        return np.concatenate([[size], source, values]).astype(np.int64), 1 + len(source), outcomes
+
+    # -- many sequences ------------------------------------------------------------------------------------
+
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        from seqmodels.common.compiled import warn_if_slow
+
+        tree = self.tree_
+        warn_if_slow("ContextTree", sum(len(example.values) for example in examples))
+        end = tree.size if tree.has_end else -1
+        return [tree.reader().read_row(*self._row(example), end, is_adaptive=self.adaptive) for example in examples]
+
+    def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
+        from seqmodels.common.compiled import warn_if_slow
+
+        warn_if_slow("ContextTree", self.encoding_.size * sum(len(example.values) for example in examples))
+        return [self.tree_.reader().read_all(*self._row(example), is_adaptive=self.adaptive) for example in examples]
+
+    # -- one step at a time --------------------------------------------------------------------------------
+
+    def cursor(self, n_steps: int | None = None) -> ContextTreeCursor:
+        from seqmodels.counts.context_tree.cursor import ContextTreeCursor
+
+        self._setting()
+        return ContextTreeCursor(self.tree_, self.adaptive, self.observation_, self._device(), DTYPES[self.dtype])
+
+    def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
+        from seqmodels.counts.context_tree.cursor import merged_states
+
+        return merged_states(states, is_adaptive=self.adaptive)
+
+    # -- keeping -------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Any]:
+        return self.tree_.to_state()
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        from seqmodels.counts.context_tree.tables import FittedTree
+
+        rule = self._rule()._replace(gate_rate=0.0)
+        self.tree_ = FittedTree.from_state(state, self.encoding_.size, self.length_ == "stop", self.depth, rule)

@@ -1,0 +1,5 @@
+"""n-grams, by counting: the baseline for every other model of symbols."""
+
+from seqmodels.counts.ngram.model import NGram
+
+__all__ = ["NGram"]

@@ -1,0 +1,98 @@
+"""Encoded sequences -> events: the symbol (or the end) at every step, and the symbols before it, oldest last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from seqmodels.encodings.preparation import Example
+
+NONE = -1  # there is no symbol so far back
+
+
+@dataclass(frozen=True)
+class Events:
+    """N events of rows that are laid end to end, each row after a start symbol of its own.
+
+    ``stream`` holds all symbols; event i comes after ``stream[at[i]]``, the ``depth[i]``-th symbol of its row, and is
+    ``event[i]``. The start (as context) and the end (as event) share the code V: neither is ever in the other's place.
+    """
+
+    stream: np.ndarray
+    at: np.ndarray
+    depth: np.ndarray
+    event: np.ndarray
+    weight: np.ndarray
+    is_first: np.ndarray  # bool: the first scored step of its row, which cannot be the end
+    lengths: list[int]  # events of each row
+
+    @classmethod
+    def from_examples(cls, examples: list[Example], size: int, has_end: bool) -> Events:
+        """Of the values, and their ends under ``has_end``; what is before the values, a source, is context only."""
+        if all(example.source is None for example in examples):
+            return cls._without_sources(examples, size, has_end)
+        rows = [_Row.from_example(example, size, has_end) for example in examples]
+        row_starts = np.cumsum([0, *(len(row.stream) for row in rows[:-1])])
+        depth = np.concatenate([row.depth for row in rows])
+        lengths = [len(row.event) for row in rows]
+        return cls(
+            np.concatenate([row.stream for row in rows]),
+            np.repeat(row_starts, lengths) + depth - 1,
+            depth,
+            np.concatenate([row.event for row in rows]),
+            np.repeat([example.weight for example in examples], lengths),
+            np.concatenate([row.depth == row.depth[0] for row in rows]),
+            lengths,
+        )
+
+    @classmethod
+    def _without_sources(cls, examples: list[Example], size: int, has_end: bool) -> Events:
+        """All rows at once: the start, the values and, as event, perhaps the end."""
+        values = np.concatenate([np.asarray(example.values) for example in examples]).astype(np.int64)
+        n_values = np.array([len(example.values) for example in examples])
+        stops = np.cumsum(n_values)
+        lengths = n_values + int(has_end)
+        event = np.insert(values, stops, size) if has_end else values
+        first_event = np.cumsum(lengths) - lengths
+        depth = 1 + np.arange(len(event)) - np.repeat(first_event, lengths)
+        row_starts = stops - n_values + np.arange(len(examples))
+        weight = np.repeat(np.array([example.weight for example in examples]), lengths)
+        return cls(
+            np.insert(values, stops - n_values, size),
+            np.repeat(row_starts, lengths) + depth - 1,
+            depth,
+            event,
+            weight,
+            depth == 1,
+            lengths.tolist(),
+        )
+
+    def contexts(self) -> Iterator[np.ndarray]:
+        """The symbol before each event, the one before that, and so on without end; ``NONE`` before the row."""
+        back = 0
+        while True:
+            yield np.where(back < self.depth, self.stream[np.maximum(self.at - back, 0)], NONE)
+            back += 1
+
+    def split(self, values: np.ndarray) -> list[np.ndarray]:
+        """What belongs to each row of ``values (N,)``."""
+        return [values[a:b] for a, b in pairwise(np.cumsum([0, *self.lengths]).tolist())]
+
+
+@dataclass(frozen=True)
+class _Row:
+    stream: np.ndarray
+    depth: np.ndarray
+    event: np.ndarray
+
+    @classmethod
+    def from_example(cls, example: Example, size: int, has_end: bool) -> _Row:
+        source = np.zeros(0, np.int64) if example.source is None else example.source
+        values = np.asarray(example.values)
+        end = [size] if has_end else []
+        event = np.concatenate([values, end]).astype(np.int64)
+        depth = 1 + len(source) + np.arange(len(event))  # the start symbol counts
+        return cls(np.concatenate([[size], source, values]).astype(np.int64), depth, event)

@@ -1,0 +1,140 @@
+"""Trained counts and those of the sequence so far, interpolated by weights that are learned on held-out sequences.
+
+For the context ``h`` of k symbols, ``h'`` the same without its oldest, ``c`` the counts of the sequence so far and
+``f`` the trained shares without what they leave to shorter contexts::
+
+    p_k(w | h) = a c(h w) / c(h) + b f(w | h) + (1 - a - b) p_{k-1}(w | h')
+
+where ``a`` and ``b`` depend on k, on how much the trained context leaves to shorter ones, and on how often ``h`` was
+read and how many different events followed. Jelinek & Mercer 1980, *Interpolated estimation of Markov source parameters
+from sparse data*; Kuhn & De Mori 1990, *A cache-based natural language model*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from seqmodels.common.array_checks import ROUNDING, array_of, check_between, check_sums
+from seqmodels.counts.ngram.events import NONE
+from seqmodels.counts.ngram.read_counts import ReadCounts
+from seqmodels.counts.ngram.tables import Tables
+
+BACKOFF_EDGES = np.array([0.003, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.45, 0.6])  # of what is left to shorter contexts
+N_TRAINED = len(BACKOFF_EDGES) + 2  # classes of trained contexts; 0: never seen
+SIZE_EDGES = np.array([2, 3, 5, 9, 17, 65])  # of how often a context was read
+N_SPREADS = 3  # one event followed; up to half as many as times; more
+N_READ = 1 + (len(SIZE_EDGES) + 1) * N_SPREADS  # classes of contexts that were read; 0: never
+N_ITERATIONS = 12
+PRIOR_STEPS = 5.0  # held-out steps that the weights before learning count as, in each class
+
+
+@dataclass(frozen=True)
+class Components:
+    """Of one length of context, for N events: classes, ``(N,)``; shares of an event or of all, ``(N, ...)``."""
+
+    trained_class: np.ndarray
+    read_class: np.ndarray
+    trained: np.ndarray
+    read: np.ndarray
+
+    def take(self, index: np.ndarray) -> Components:
+        """The components of the events at ``index``."""
+        return Components(self.trained_class[index], self.read_class[index], self.trained[index], self.read[index])
+
+
+def read_class(counts: ReadCounts) -> np.ndarray:
+    """``(N,)`` by how often a context was read, and how many different events followed."""
+    size = np.searchsorted(SIZE_EDGES, counts.total, side="right")
+    spread = np.where(counts.types <= 1, 0, np.where(2 * counts.types <= counts.total, 1, 2))
+    return np.where(counts.total > 0, 1 + size * N_SPREADS + spread, 0)
+
+
+def components(
+    tables: Tables, context_ids: list[np.ndarray], event: np.ndarray, counts: Iterable[ReadCounts]
+) -> list[Components]:
+    """For each length of context; ``event (N,)``, or of all events ``(1, V + 1)``."""
+    levels = []
+    for level, ids, read in zip(tables.levels, context_ids, counts, strict=False):
+        backoff = np.where(ids == NONE, 1.0, level.backoff[ids])
+        is_seen = backoff < 1
+        shape = (-1, *[1] * (event.ndim - 1))
+        kept = np.where(is_seen, 1 - backoff, 1.0).reshape(shape)
+        share = tables.share(level, np.where(is_seen, ids, NONE).reshape(shape), event) / kept
+        classes = np.where(is_seen, 1 + np.searchsorted(BACKOFF_EDGES, backoff), 0)
+        ratio = read.of_event / np.maximum(read.total, 1).reshape(shape)
+        levels.append(Components(classes, read_class(read), share, ratio))
+    return levels
+
+
+@dataclass(frozen=True)
+class Interpolation:
+    """``weights (order, N_TRAINED, N_READ, 3)``: of what was read, of what was trained, and of shorter contexts."""
+
+    weights: np.ndarray
+
+    @classmethod
+    def before_learning(cls, order: int) -> Self:
+        """Trained shares as they are, and of contexts that were read a little, more the more often."""
+        left = np.append(BACKOFF_EDGES, 0.8)
+        left = np.concatenate([[1.0], left])  # of the trained context, by class
+        size = np.concatenate([[0.0], np.repeat(np.append(SIZE_EDGES, 100) - 1.0, N_SPREADS)])
+        read = 0.2 * size / (size + 5.0)
+        weights = np.empty((order, N_TRAINED, N_READ, 3))
+        weights[..., 0] = read
+        weights[..., 1] = (1 - read) * (1 - left[:, None])
+        weights[..., 2] = (1 - read) * left[:, None]
+        return cls(weights)
+
+    def learn(self, levels: list[Components], uniform: float, event_weights: np.ndarray) -> Interpolation:
+        """EM on held-out events: the expected number of times that each class takes each of its three parts.
+
+        The weights stand for ``PRIOR_STEPS`` events of each class, so that a class that never comes keeps them.
+        """
+        learned = self
+        for _ in range(N_ITERATIONS):
+            learned = learned._em_step(levels, uniform, event_weights, prior=self.weights)
+        return learned
+
+    def _em_step(
+        self, levels: list[Components], uniform: float, event_weights: np.ndarray, prior: np.ndarray
+    ) -> Interpolation:
+        shorter, parts = np.full(len(event_weights), uniform), []
+        for k, level in enumerate(levels):
+            w = self.weights[k, level.trained_class, level.read_class]  # (N, 3)
+            part = w * np.stack([level.read, level.trained, shorter], axis=-1)
+            shorter = part.sum(-1)
+            parts.append(part / shorter[:, None])
+        weights, reached = self.weights.copy(), event_weights
+        for k in range(len(levels) - 1, -1, -1):
+            index = levels[k].trained_class * N_READ + levels[k].read_class
+            expected = np.stack(
+                [np.bincount(index, reached * parts[k][:, i], N_TRAINED * N_READ) for i in range(3)], axis=-1
+            ).reshape(N_TRAINED, N_READ, 3)
+            expected += PRIOR_STEPS * prior[k]
+            weights[k] = expected / expected.sum(-1, keepdims=True)
+            reached = reached * parts[k][:, 2]
+        return Interpolation(weights)
+
+    def probability(self, levels: list[Components], uniform: float) -> np.ndarray:
+        """Of the events of the components, in their shape."""
+        p = np.full(levels[0].read.shape, uniform)
+        for k, level in enumerate(levels):
+            w = self.weights[k, level.trained_class, level.read_class]
+            a, b, rest = (w[:, i].reshape(-1, *[1] * (p.ndim - 1)) for i in range(3))
+            p = a * level.read + b * level.trained + rest * p
+        return p
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], order: int) -> Self:
+        """From a file; ``ValueError`` for what are no weights."""
+        weights = check_between(
+            "weights", array_of(state, "weights", np.float64, (order, N_TRAINED, N_READ, 3)), 0, 1 + ROUNDING
+        )
+        check_sums("weights", weights.sum(-1).ravel())
+        if weights[:, 0, :, 1].any() or weights[:, :, 0, 0].any():
+            raise ValueError("'weights' should give nothing to contexts that were never seen")
+        return cls(weights)

@@ -1,0 +1,107 @@
+"""What a sequence has taught of each context so far: counts before each event, in batches and one step at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from seqmodels.counts.ngram.events import NONE, Events
+from seqmodels.generation.histories import ReadHistory
+
+
+@dataclass(frozen=True)
+class ReadCounts:
+    """Of one length of context, before each of N events, in its own sequence.
+
+    Args:
+        total: ``(N,)`` how often its context came.
+        types: ``(N,)`` how many different events followed.
+        of_event: how often the events asked for followed: ``(N,)``, or of all events ``(N, V + 1)``.
+    """
+
+    total: np.ndarray
+    types: np.ndarray
+    of_event: np.ndarray
+
+
+def read_counts(events: Events, order: int, base: int) -> Iterator[ReadCounts]:
+    """For contexts of 0, 1, .. ``order - 1`` symbols the counts before each event; ``base`` is V + 1."""
+    contexts = np.repeat(np.arange(len(events.lengths)), events.lengths)  # the empty one of each sequence
+    for k, symbols in enumerate(islice(events.contexts(), order)):
+        is_context = contexts != NONE
+        total, of_event = (np.zeros(len(contexts), np.int64) for _ in range(2))
+        types = np.zeros(len(contexts), np.int64)
+        rows = np.flatnonzero(is_context)
+        of_event[rows] = _n_before(contexts[rows] * base + events.event[rows])
+        total[rows], types[rows] = _n_and_sum_before(contexts[rows], of_event[rows] == 0)
+        yield ReadCounts(total, types, of_event)
+        if k == order - 1:
+            return
+        codes = np.where(is_context & (symbols != NONE), contexts * base + symbols, NONE)
+        _, contexts = np.unique(codes, return_inverse=True)
+        contexts = np.where(codes == NONE, NONE, contexts)
+
+
+def _n_before(codes: np.ndarray) -> np.ndarray:
+    """``(N,)`` how often each code came before."""
+    return _n_and_sum_before(codes, np.zeros(len(codes), np.bool_))[0]
+
+
+def _n_and_sum_before(codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``(N,)`` how often each code came before, and the sum of the values that came with it."""
+    order = np.argsort(codes, kind="stable")
+    ordered, sums = codes[order], np.cumsum(values[order]) - values[order]
+    is_first = np.append(True, ordered[1:] != ordered[:-1])[: len(codes)]
+    first = np.flatnonzero(is_first)
+    group = np.cumsum(is_first) - 1
+    n, total = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
+    n[order] = np.arange(len(codes)) - first[group]
+    total[order] = sums - sums[first][group]
+    return n, total
+
+
+Key = tuple[int, ...]  # a context, the last symbol first
+
+
+@dataclass
+class CountLearner:
+    """The counts of one sequence: how often each event followed each context of up to ``order - 1`` symbols."""
+
+    order: int
+    counts: dict[Key, dict[int, int]] = field(default_factory=dict)
+
+    def learn(self, before: ReadHistory, event: int) -> tuple[list[Key], int]:
+        """Count an event in all of its contexts."""
+        keys = self._contexts(before)
+        for key in keys:
+            after = self.counts.setdefault(key, {})
+            after[event] = after.get(event, 0) + 1
+        return keys, event
+
+    def undo(self, step: tuple[list[Key], int]) -> None:
+        """Take an event back."""
+        keys, event = step
+        for key in keys:
+            after = self.counts[key]
+            after[event] -= 1
+            if not after[event]:
+                del after[event]
+
+    def copy(self) -> CountLearner:
+        """With dictionaries of its own."""
+        return CountLearner(self.order, {key: {**after} for key, after in self.counts.items()})
+
+    def after(self, history: ReadHistory, base: int) -> np.ndarray:
+        """``(order, V + 1)`` how often each event followed the contexts of the event after ``history``."""
+        table = np.zeros((self.order, base))
+        for k, key in enumerate(self._contexts(history)):
+            for event, count in self.counts.get(key, {}).items():
+                table[k, event] = count
+        return table
+
+    def _contexts(self, history: ReadHistory) -> list[Key]:
+        symbols = history.recent[::-1].tolist()
+        return [tuple(symbols[:k]) for k in range(min(self.order, len(symbols) + 1))]

@@ -1,0 +1,189 @@
+"""Counts of sequences that are read from disk a block at a time: sorted runs of n-grams, merged.
+
+Where an n-gram of the highest order fits into 63 bits (bytes: up to order 7) it is one number,
+``((s_1 B + s_2) B + ...) B + event`` with B = V + 1 and s_1 the symbol just before the event: a block is packed and
+sorted, its runs are merged into one sorted table of different n-grams, and all lower orders follow from that table.
+Longer ones are counted in parts (``counts_in_parts``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqmodels.counts.ngram.counts import Counts
+from seqmodels.counts.ngram.events import NONE
+from seqmodels.encodings.preparation import Example
+
+EVENTS_AT_ONCE = 1 << 20  # packed and sorted together
+LARGEST_CODE = 2**63
+
+
+@dataclass(frozen=True)
+class EventStream:
+    """The events of one encoded sequence, from its first to its end if that is one, read a part at a time.
+
+    Event i comes after the symbols at i - 1, i - 2, ..; the start stands at -1, and nothing before it.
+    """
+
+    example: Example
+    size: int
+    has_end: bool
+
+    def __len__(self) -> int:
+        return len(self.example.values) + self.has_end
+
+    def symbols(self, first: int, stop: int) -> np.ndarray:
+        """``(stop - first,)`` int64 symbols, of the start, the sequence and its end; ``first >= -1``."""
+        n = len(self.example.values)
+        parts = [np.asarray(self.example.values[max(first, 0) : min(stop, n)]).astype(np.int64)]
+        if first < 0:
+            parts.insert(0, np.array([self.size]))
+        if stop > n:
+            parts.append(np.array([self.size]))
+        return np.concatenate(parts)
+
+    def contexts(self, first: int, stop: int, n: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """For events ``first .. stop - 1`` the last symbol, the one before it and so on, ``n`` in all; and the events.
+
+        ``NONE`` before the start.
+        """
+        low = max(-1, first - n)
+        known = self.symbols(low, stop)
+        padded = np.concatenate([np.full(low - (first - n), NONE), known])  # from first - n on
+        return [padded[n - k : len(padded) - k] for k in range(1, n + 1)], padded[n:]
+
+
+def packs(order: int, size: int) -> bool:
+    """Whether an n-gram is one number of 63 bits."""
+    return bool((size + 1) ** order < LARGEST_CODE)
+
+
+def in_blocks(stream: EventStream, first: int, at_once: int) -> Iterator[tuple[int, int]]:
+    """Events from ``first`` on, ``at_once`` of them at most."""
+    return ((a, min(a + at_once, len(stream))) for a in range(first, len(stream), at_once))
+
+
+# -- sorted tables of different codes ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Run:
+    """Sorted different ``codes (G,)`` and how often each came, ``counts (G,)``."""
+
+    codes: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, codes: np.ndarray, weight: float = 1.0) -> Run:
+        """Of codes in any order, which are sorted in place."""
+        codes.sort()
+        first = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))[: len(codes)]
+        return cls(codes[first], np.diff(first, append=len(codes)) * weight)
+
+    def merged(self, other: Run) -> Run:
+        """The counts of both, added up where a code is in both."""
+        large, small = (self, other) if len(self.codes) >= len(other.codes) else (other, self)
+        at = np.searchsorted(large.codes, small.codes)
+        known = large.codes[np.minimum(at, len(large.codes) - 1)] == small.codes if len(large.codes) else at < 0
+        counts = large.counts.copy()
+        counts[at[known]] += small.counts[known]
+        new = ~known
+        return Run(np.insert(large.codes, at[new], small.codes[new]), np.insert(counts, at[new], small.counts[new]))
+
+
+class Runs:
+    """Runs that are merged with others of about their size, so that each code is moved few times."""
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []  # each less than half as long as the one before
+
+    def add(self, run: Run) -> None:
+        while self._runs and len(self._runs[-1].codes) < 2 * len(run.codes):
+            run = self._runs.pop().merged(run)
+        self._runs.append(run)
+
+    def total(self) -> Run:
+        """All of them in one."""
+        merged = Run(np.empty(0, np.int64), np.empty(0))
+        while self._runs:
+            merged = self._runs.pop().merged(merged)
+        return merged
+
+
+# -- n-grams that are one number -----------------------------------------------------------------------------------
+
+
+def packed(contexts: Sequence[np.ndarray], event: np.ndarray, base: int) -> np.ndarray:
+    """``(N,)`` the number of each n-gram, ordered as its symbols, the last one before the event first."""
+    codes = np.zeros(len(event), np.int64)
+    for symbols in contexts:
+        codes += symbols
+        codes *= base
+    codes += event
+    return codes
+
+
+def unpacked(codes: np.ndarray, n: int, base: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """The ``n`` symbols of each context, the last one first, and the event."""
+    rest, event = np.divmod(codes, base)
+    symbols: list[np.ndarray] = []
+    for _ in range(n):
+        rest, symbol = np.divmod(rest, base)
+        symbols.insert(0, symbol)
+    return symbols, event
+
+
+def packed_run(streams: Sequence[EventStream], n: int) -> Run:
+    """All n-grams of contexts of ``n`` symbols: of the events that have so many before them."""
+    runs = Runs()
+    for stream in streams:
+        base, weight = stream.size + 1, stream.example.weight
+        for a, b in in_blocks(stream, max(0, n - 1), EVENTS_AT_ONCE):
+            contexts, event = stream.contexts(a, b, n)
+            runs.add(Run.of(packed(contexts, event, base), weight))
+    return runs.total()
+
+
+def packed_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
+    """Tables for contexts of 0, 1, .. ``longest`` symbols: those of ``counts.count``, to the last digit."""
+    base = streams[0].size + 1
+    runs = [packed_run(streams, longest)]  # of contexts of 0, 1, .. longest symbols
+    n_older: list[np.ndarray] = []
+    for n in range(longest - 1, -1, -1):
+        codes = runs[0].codes // base**2 * base + runs[0].codes % base  # without the oldest symbol
+        order = np.argsort(codes, kind="stable")
+        codes, counts = codes[order], runs[0].counts[order]
+        first = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+        from_longer = Run(codes[first], np.add.reduceat(counts, first))
+        n_longer = Run(codes[first], np.diff(first, append=len(codes)).astype(np.float64))
+        run = from_longer.merged(_first_events(streams, n)) if n else from_longer
+        at = np.searchsorted(run.codes, n_longer.codes)
+        n_older.insert(0, np.bincount(at, n_longer.counts, len(run.codes)))
+        runs.insert(0, run)
+    tables: list[Counts] = []
+    keys = np.zeros(1, np.int64)  # of the contexts one shorter, packed
+    for n, run in enumerate(runs):
+        context = run.codes // base
+        contexts = context[np.concatenate([[True], context[1:] != context[:-1]])]
+        codes = np.searchsorted(keys, contexts // base) * base + contexts % base if n else np.zeros(1, np.int64)
+        grams = np.searchsorted(contexts, context) * base + run.codes % base
+        continuation_counts = run.counts
+        if n < longest:
+            starts = (context % base == base - 1) & (n > 0)
+            continuation_counts = np.where(starts, run.counts, n_older[n])
+        tables.append(Counts(codes, grams, run.counts, continuation_counts))
+        keys = contexts
+    return tables
+
+
+def _first_events(streams: Sequence[EventStream], n: int) -> Run:
+    """The n-grams whose contexts are the start and the ``n - 1`` symbols after it: one of each sequence."""
+    runs = Runs()
+    for stream in streams:
+        if len(stream) >= n:
+            contexts, event = stream.contexts(n - 1, n, n)
+            runs.add(Run.of(packed(contexts, event, stream.size + 1), stream.example.weight))
+    return runs.total()

@@ -1,0 +1,156 @@
+"""The fitted tables: contexts are looked up in them, and all orders interpolated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from seqmodels.common.array_checks import ROUNDING, array_of, check_between, check_codes, check_sums
+from seqmodels.counts.ngram.counts import Counts
+from seqmodels.counts.ngram.events import NONE
+from seqmodels.counts.ngram.smoothing import Smoothing, smooth
+
+
+@dataclass(frozen=True)
+class Level:
+    """Contexts of one length, coded as in ``Counts``, with ``backoff (C,)``; grams with ``share (G,)``."""
+
+    contexts: np.ndarray
+    grams: np.ndarray
+    backoff: np.ndarray
+    share: np.ndarray
+
+    def pruned(self, is_kept: np.ndarray, new_parents: np.ndarray, base: int) -> tuple[Level, np.ndarray]:
+        """The grams ``is_kept (G,)`` and the contexts that have one; what the others had goes to shorter contexts.
+
+        A gram that came often enough did so without its oldest symbol too, so the parents of contexts that are left are
+        left themselves; ``new_parents`` are their new ids.
+
+        Returns:
+            The level, and ``(C,)`` the new id of each context, ``NONE`` of those without a gram.
+        """
+        context = self.grams // base
+        left_over = np.bincount(context[~is_kept], self.share[~is_kept], len(self.contexts))
+        has_gram = np.bincount(context[is_kept], minlength=len(self.contexts)) > 0
+        new_ids = np.where(has_gram, np.cumsum(has_gram) - 1, NONE)
+        contexts, grams = self.contexts[has_gram], self.grams[is_kept]
+        level = Level(
+            new_parents[contexts // base] * base + contexts % base,
+            new_ids[grams // base] * base + grams % base,
+            (self.backoff + left_over)[has_gram],
+            self.share[is_kept],
+        )
+        return level, new_ids
+
+
+@dataclass(frozen=True)
+class Tables:
+    """``p(event | symbols before)``: V symbols and, under ``has_end``, the end, whose code is V."""
+
+    levels: list[Level]
+    size: int
+    has_end: bool
+
+    @classmethod
+    def from_counts(
+        cls, counts: list[Counts], size: int, has_end: bool, smoothing: Smoothing, min_count: float = 1
+    ) -> Self:
+        """Smooth the counts of every order, and leave out n-grams of two symbols or more that came too rarely."""
+        levels: list[Level] = []
+        new_ids = np.zeros(1, np.int64)  # of the contexts one shorter, among those that are left
+        for n, counts_of_order in enumerate(counts):
+            share, backoff = smooth(counts_of_order, size + 1, smoothing)
+            level = Level(counts_of_order.contexts, counts_of_order.grams, backoff, share)
+            if n and min_count > 1 and counts_of_order.totals is None:
+                level, new_ids = level.pruned(counts_of_order.counts >= min_count, new_ids, size + 1)
+            if n and not len(level.grams):
+                break
+            levels.append(level)
+        return cls(levels, size, has_end)
+
+    @property
+    def n_grams(self) -> int:
+        """Different n-grams of all orders."""
+        return sum(len(level.grams) for level in self.levels)
+
+    @property
+    def uniform(self) -> float:
+        """The probability of each event below the first order."""
+        return 1 / (self.size + self.has_end)
+
+    def context_ids(self, contexts: Iterable[np.ndarray]) -> list[np.ndarray]:
+        """For each length the id of each context of that length; ``NONE`` where it was never seen.
+
+        ``contexts`` gives the last symbols, the ones before them, and so on; ``NONE`` where there are none.
+        """
+        ids: list[np.ndarray] = []
+        for level, symbols in zip(self.levels[1:], contexts, strict=False):
+            parent = ids[-1] if ids else np.zeros(len(symbols), np.int64)
+            has_parent = (parent != NONE) & (symbols != NONE)
+            ids.append(_find(level.contexts, np.where(has_parent, parent * (self.size + 1) + symbols, NONE)))
+        n_histories = len(ids[0]) if ids else len(next(iter(contexts)))
+        return [np.zeros(n_histories, np.int64), *ids]
+
+    def probability(self, context_ids: list[np.ndarray], event: np.ndarray) -> np.ndarray:
+        """Of ``event``, of a shape to which that of each of ``context_ids`` can be broadcast."""
+        p = np.full(event.shape, 1 / (self.size + self.has_end))  # below the first order: uniform
+        for level, context_id in zip(self.levels, context_ids, strict=False):
+            seen = context_id != NONE
+            gram = _find(level.grams, np.where(seen, context_id * (self.size + 1) + event, NONE))
+            p = np.where(gram == NONE, 0.0, level.share[gram]) + np.where(seen, level.backoff[context_id], 1.0) * p
+        return p
+
+    def share(self, level: Level, context_ids: np.ndarray, event: np.ndarray) -> np.ndarray:
+        """Of ``event`` in contexts of one length, without what is left to shorter ones; 0 in contexts never seen."""
+        code = np.where(context_ids == NONE, NONE, context_ids * (self.size + 1) + event)
+        gram = _find(level.grams, code)
+        return np.where(gram == NONE, 0.0, level.share[gram])
+
+    def probability_of_all(self, context_ids: list[np.ndarray]) -> np.ndarray:
+        """``(N, V)``, or ``(N, V + 1)`` with the end: of every event after each of N contexts."""
+        n, size = len(context_ids[0]), self.size + self.has_end
+        p = np.full((n, size), 1 / size)
+        for level, context_id in zip(self.levels, context_ids, strict=False):
+            seen = np.flatnonzero(context_id != NONE)
+            ids = context_id[seen]
+            p[seen] *= level.backoff[ids, None]
+            first, stop = (np.searchsorted(level.grams, (ids + end) * (self.size + 1)) for end in (0, 1))
+            n_grams = stop - first
+            row = np.repeat(seen, n_grams)
+            gram = np.arange(len(row)) - np.repeat(np.cumsum(n_grams) - n_grams - first, n_grams)
+            p[row, level.grams[gram] % (self.size + 1)] += level.share[gram]  # each event once in a context
+        return p
+
+    def to_state(self) -> dict[str, Any]:
+        """The arrays of each level under its number, as ``from_state`` takes them."""
+        return {str(i): vars(level) for i, level in enumerate(self.levels)}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], size: int, has_end: bool) -> Self:
+        """What ``to_state`` gave; ``ValueError`` for what are no probabilities."""
+        levels: list[Level] = []
+        for i in range(len(state)):
+            n_before = len(levels[-1].contexts) if levels else 1
+            levels.append(_checked(state[str(i)], n_before, size + 1))
+        if not levels:
+            raise ValueError("the file has no n-grams")
+        return cls(levels, size, has_end)
+
+
+def _checked(state: dict[str, Any], n_before: int, base: int) -> Level:
+    """A level from a file, whose contexts have ``n_before`` parents; ``base`` is V + 1."""
+    contexts = check_codes("contexts", array_of(state, "contexts", np.int64, (None,)), n_before, base)
+    grams = check_codes("grams", array_of(state, "grams", np.int64, (None,)), len(contexts), base)
+    backoff = check_between("backoff", array_of(state, "backoff", np.float64, contexts.shape), 0, 1 + ROUNDING)
+    share = check_between("share", array_of(state, "share", np.float64, grams.shape), 0, 1 + ROUNDING)
+    check_sums("share", np.bincount(grams // base, share, len(contexts)) + backoff)
+    return Level(contexts, grams, backoff, share)
+
+
+def _find(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """The row of each code in a sorted table, ``NONE`` where it is not there."""
+    row = np.minimum(np.searchsorted(table, codes), len(table) - 1)
+    return np.where(table[row] == codes, row, NONE)

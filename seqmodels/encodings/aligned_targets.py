@@ -1,0 +1,90 @@
+"""Taggers, whose targets are as long as their sources, ``y_t`` beside ``x_t``: checks that all of them share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqmodels.encodings import Encoding
+from seqmodels.encodings.preparation import Data, Setting
+from seqmodels.sequences import Item
+
+WAY_OUT = "pass targets with a step for each of their source's, or take an encoder-decoder such as LSTMSeq2Seq"
+
+
+def check_choices(name: str, length: str, ignore_source: bool) -> None:
+    """Raise ``ValueError`` for choices that a tagger does not have."""
+    if length == "stop":
+        raise ValueError(
+            f"length is 'stop', but the targets of {name} are as long as their sources, so that their end is no event; "
+            "pass length='given', or leave it out"
+        )
+    if ignore_source:
+        raise ValueError(
+            f"{name} without sources has nothing to tell the length of its targets; leave ignore_source out, or for "
+            "p(y) as a baseline take LSTM(ignore_source=True, length='given')"
+        )
+
+
+def check_has_targets(name: str, data: Data) -> None:
+    """Raise ``ValueError`` where there are no targets."""
+    if data.y is None:
+        raise ValueError(f"{name} is p(y | x); pass y, with a step for each of X's")
+
+
+def check_aligned(setting: Setting, data: Data) -> None:
+    """Raise ``ValueError``, naming the sequence, unless every target has as many encoded steps as its source."""
+    assert data.y is not None, "a tagger is p(y | x)"
+    assert setting.source_encoding is not None, "a tagger reads its sources"
+    if data.has_past:
+        _check_aligned_past(setting, data)
+    for i, (x, y) in enumerate(zip(data.X, data.y, strict=True)):
+        n_source, n_target = _n_steps(setting.source_encoding, x), _n_steps(setting.encoding, y)
+        if n_source != n_target:
+            raise ValueError(f"sequence {i} has {n_source} steps in X but {n_target} in y; {WAY_OUT}")
+
+
+def _check_aligned_past(setting: Setting, data: Data) -> None:
+    assert data.y is not None, "a tagger is p(y | x)"
+    assert setting.source_encoding is not None, "a tagger reads its sources"
+    n = len(data.X)
+    pasts = zip(data.X.past or [None] * n, data.y.past or [None] * n, strict=True)
+    for i, (x, y) in enumerate(pasts):
+        n_source = 0 if x is None else _n_steps(setting.source_encoding, x)
+        n_target = 0 if y is None else _n_steps(setting.encoding, y)
+        if n_source != n_target:
+            raise ValueError(
+                f"the past of sequence {i} has {n_source} steps in X but {n_target} in y; keep as many of both "
+                "(split(past=)), or pass them without_past()"
+            )
+
+
+def n_steps_left(source: np.ndarray, n_prefix: int, length: int | None) -> int:
+    """The steps that a target has after its prefix, given its encoded source.
+
+    Raises:
+        ValueError: a prefix longer than the source, or another ``length``.
+    """
+    n_left = len(source) - n_prefix
+    if n_left < 0:
+        raise ValueError(
+            f"the prefix has {n_prefix} steps, but the source has {len(source)} and its target as many; pass a prefix "
+            "that is no longer"
+        )
+    if length is not None and length != n_left:
+        after = f", of which {n_left} follow the prefix" if n_prefix else ""
+        raise ValueError(
+            f"length is {length}, but the source has {len(source)} steps and its target as many{after}; leave length "
+            f"out, or {WAY_OUT}"
+        )
+    return n_left
+
+
+def past_the_source(n_steps: int) -> ValueError:
+    """The error for a step after the last one."""
+    return ValueError(
+        f"the source has {n_steps} steps and so has its target: there is no step {n_steps}, nothing comes next"
+    )
+
+
+def _n_steps(encoding: Encoding, item: Item) -> int:
+    return len(encoding.encode(item)) if isinstance(item, str) else len(item)

@@ -1,0 +1,196 @@
+"""Rules of what must not change a figure: what comes after, who else is scored, what was scored before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from seqmodels.evaluation.auditing.findings import Finding, not_checked
+from seqmodels.evaluation.auditing.subject import Case, Subject, difference, figure_at, joined
+from seqmodels.model import SequenceModel
+from seqmodels.sequences.items import n_units_of
+
+CAUSAL, BATCH, TEST, MEMORY = (
+    "causal",
+    "same in any batch",
+    "no look at the test part",
+    "declared memory",
+)
+
+
+@dataclass
+class Comparisons:
+    """The largest difference of figures that should be the same.
+
+    Attributes:
+        tolerance: what is still rounding, as in ``difference``.
+        largest: the largest difference so far.
+        counter_example: the first that is larger than rounding.
+        n: how many sequences were compared.
+    """
+
+    tolerance: float
+    largest: float = 0.0
+    counter_example: str = ""
+    n: int = 0
+
+    def add(self, steps: np.ndarray, expected: np.ndarray, name: str, by: str, first: str = "") -> None:
+        """Compare; ``by`` says what was done, ``first`` what the expected are of."""
+        apart, t = difference(steps, expected)
+        self.n += 1
+        self.largest = max(self.largest, apart)
+        if apart > self.tolerance and not self.counter_example:
+            self.counter_example = (
+                f"{name}, step {t}: log p = {figure_at(expected, t)}{f' {first}' if first else ''}, "
+                f"but {figure_at(steps, t)} {by}"
+            )
+
+    def finding(self, rule: str, what: str) -> Finding:
+        """The outcome for a rule: broken if any two figures differed, with the first that did."""
+        verdict: Any = "broken" if self.counter_example else "held"
+        meaning = f"largest difference of a figure, relative to the sequence's largest, {what} ({self.n} comparisons)"
+        return Finding(rule, verdict, self.largest, meaning, self.counter_example)
+
+
+# -- causal ----------------------------------------------------------------------------------------------------------
+
+
+def causal(subject: Subject, rng: np.random.Generator, n_positions: int) -> Finding:
+    """What comes after step t is replaced, permuted, lengthened and cut off: the figures up to t stay."""
+    if subject.measure.kind == "bound":
+        return not_checked(
+            CAUSAL, "how a text is cut into pieces depends on what follows; a bound's steps are not causal"
+        )
+    seen = Comparisons(subject.tolerance)
+    for case in subject.cases:
+        if len(case) < 2:
+            continue
+        (whole,) = subject.score([case])
+        positions = {1, len(case) - 1, *rng.integers(1, len(case), n_positions).tolist()}
+        for t in sorted(positions)[:n_positions]:
+            units = n_units_of(case.item[:t])
+            for name, other in _other_futures(subject, case, t, rng):
+                (steps,) = subject.score([other])
+                seen.add(steps[:units], whole[:units], case.name, f"when what follows step {t - 1} is {name}")
+    if not seen.n:
+        return not_checked(CAUSAL, "no sequence has two steps")
+    return seen.finding(CAUSAL, "when its future changes")
+
+
+def _other_futures(subject: Subject, case: Case, t: int, rng: np.random.Generator) -> list[tuple[str, Case]]:
+    item = case.item
+    others = joined(*[c.item for c in subject.cases])
+    start = int(rng.integers(max(1, len(others) - len(item))))
+    rest = others[start : start + len(item) - t]
+    replaced = joined(item[:t], rest, item[t + len(rest) :])
+    if subject.outcomes is not None:
+        changed = [subject.outcomes[i] for i in rng.integers(len(subject.outcomes), size=len(item) - t)]
+        replaced = item[:t] + "".join(changed) if isinstance(item, str) else joined(item[:t], np.array(changed))
+    order = rng.permutation(len(item) - t)
+    tail = item[t:]
+    permuted = joined(item[:t], "".join(tail[i] for i in order) if isinstance(tail, str) else tail[order])
+    futures = [("replaced", replaced), ("permuted", permuted)]
+    if not subject.is_tagger:
+        futures += [("longer", joined(item, others[: len(item) + 3])), ("cut off", item[:t])]
+    return [(name, replace(case, item=other)) for name, other in futures]
+
+
+# -- batches, and scoring again --------------------------------------------------------------------------------------
+
+
+def same_in_any_batch(subject: Subject, rng: np.random.Generator) -> Finding:
+    """Alone, together, in other orders, with copies of itself, and beside longer and stranger sequences."""
+    cases = subject.cases
+    first = subject.alone(cases)
+    seen = Comparisons(subject.tolerance)
+    longest = max(cases, key=len)
+    strange = longest
+    if not subject.is_tagger:
+        strange = replace(longest, item=_shuffled(joined(longest.item, longest.item, longest.item), rng))
+    batches: dict[str, list[int]] = {
+        "together with others": list(range(len(cases))),
+        "in the other order": list(range(len(cases)))[::-1],
+        "beside copies": [*rng.permutation(len(cases)).tolist(), *range(len(cases))],
+        "beside a longer sequence": [-1, *range(len(cases)), -1],
+        "as one of two": [0, -1],
+    }
+    for by, rows in batches.items():
+        batch = [strange if i < 0 else cases[i] for i in rows]
+        steps, totals = subject.score(batch), subject.log_prob(batch)
+        for row, i in enumerate(rows):
+            if i >= 0:
+                seen.add(steps[row], first[i], cases[i].name, by, "alone")
+                if totals is not None:
+                    total = np.array([first[i].sum()])
+                    seen.add(totals[row : row + 1], total, f"{cases[i].name}, all its steps", f"in log_prob {by}")
+    return seen.finding(BATCH, "in another batch")
+
+
+def _shuffled(item: Any, rng: np.random.Generator) -> Any:
+    order = rng.permutation(len(item))
+    return "".join(item[i] for i in order) if isinstance(item, str) else item[order]
+
+
+def no_look_at_the_test_part(subject: Subject, before: list[np.ndarray], refit: Callable[[], Any] | None) -> Finding:
+    """The figures are those of before all that the audit scored; and those of a model that was fitted anew.
+
+    ``before`` are the figures of each case alone, the first that the model was asked for.
+    """
+    seen = Comparisons(subject.tolerance)
+    for case, steps, expected in zip(subject.cases, subject.alone(subject.cases), before, strict=True):
+        seen.add(steps, expected, case.name, "after other sequences were scored", "at first")
+    again = subject.alone(subject.cases[:1])[0]
+    seen.add(again, subject.alone(subject.cases[:1])[0], subject.cases[0].name, "when scored at once again")
+    what = "after other sequences were scored"
+    if refit is not None:
+        other = replace(subject, model=refit())
+        for case, steps, expected in zip(subject.cases, other.alone(subject.cases), before, strict=True):
+            seen.add(steps, expected, case.name, "by a model that was fitted anew without it", "by this one")
+        what += ", and of a model fitted anew"
+    return seen.finding(TEST, what)
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def declared_memory(subject: Subject, rng: np.random.Generator) -> Finding:
+    """A sequence is scored as if none had come before it; what is further back than ``context_`` changes nothing.
+
+    A model of unbounded context that is declared static may depend on all of what came before in the sequence, so that
+    static and adaptive cannot be told apart by its figures; a bounded context can.
+    """
+    seen = Comparisons(subject.tolerance)
+    for case in subject.cases[:3]:
+        (alone,) = subject.score([case])
+        for copies in (1, 4):
+            steps = subject.score([case] * copies + [case])[-1]
+            seen.add(steps, alone, case.name, f"after {copies} copies of it in the same call", "alone")
+    context = subject.model.context_ if isinstance(subject.model, SequenceModel) else None
+    n_before = seen.n
+    if context is not None and subject.measure.kind == "exact" and subject.measure.memory == "static":
+        for case in subject.cases:
+            _look_back(subject, case, context, rng, seen)
+    what = f"after other sequences ({subject.measure.memory})"
+    if context is not None:
+        what += f", or when steps over {context} back change" if seen.n > n_before else ""
+    return seen.finding(MEMORY, what)
+
+
+def _look_back(subject: Subject, case: Case, context: int, rng: np.random.Generator, seen: Comparisons) -> None:
+    """Steps more than ``context`` before the last one are replaced by others of the sequences."""
+    n_old = len(case) - 1 - context
+    if n_old < 1 or isinstance(case.item, str):
+        return
+    others = joined(*[c.item for c in subject.cases])
+    old = others[rng.integers(len(others), size=n_old)]
+    changed = replace(case, item=joined(old, case.item[n_old:]))
+    (expected,), (steps,) = subject.score([case]), subject.score([changed])
+    last = len(case) - 1
+    by = f"when the first {n_old} steps are others, all more than {context} back"
+    apart, _ = difference(steps[last : last + 1], expected[last : last + 1])
+    if apart > seen.tolerance and not seen.counter_example:
+        seen.counter_example = f"{case.name}, step {last}: log p = {expected[last]:.6g}, but {steps[last]:.6g} {by}"
+    seen.largest, seen.n = max(seen.largest, apart), seen.n + 1

@@ -1,0 +1,338 @@
+"""Rules "sums to one" and "scores before it learns": what all next steps are given together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqmodels.evaluation.auditing.bounds import half_width, share_between
+from seqmodels.evaluation.auditing.findings import Finding, not_checked
+from seqmodels.evaluation.auditing.proposals import BroadProposal
+from seqmodels.evaluation.auditing.subject import Case, Subject
+
+SUMS, FIRST = "sums to one", "scores before it learns"
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(4)
+WIDEST = np.arcsinh(1e6)  # of the grid: a million deviations to both sides
+N_CELLS, N_BREAKS, MAX_CELLS, MAX_ROUNDS = 64, 16, 4096, 24
+NEAR = 0.01  # of a deviation, to both sides of a value of the data: there a narrow density would be
+TOLERATED, MAX_ERROR = 1e-7, 0.01  # error of a cell, and of an integral that says anything
+MIN_POINTS = 8_000  # of a quadrature, whatever they cost
+POINTS_A_SEQUENCE = 6  # steps that a sequence costs, at least: few sequences are scored where they are short
+MOST_WEIGHT = 2.5  # of a point: what has more is counted by draws from the model
+MOST_WEIGHT_ALONE = 10.0  # where there are none, and it is left out
+MIN_SHARE_SEEN = 0.3  # of a density, that points must see: else nothing was shown
+
+
+@dataclass(frozen=True)
+class Total:
+    """The sum, or integral, of one prediction.
+
+    Attributes:
+        low, high: an interval that it lies in.
+        high_is_known: whether there certainly is no more than ``high``.
+        estimate: the figure to show.
+    """
+
+    low: float
+    high: float
+    high_is_known: bool
+    estimate: float
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much an audit does.
+
+    Attributes:
+        n_sequences: that are looked at.
+        max_steps: to which they are cut.
+        n_prefixes: after which predictions are summed, or drawn from.
+        n_points: steps that may be scored for the sum of one prediction.
+        n_draws: from the model, after each prefix.
+    """
+
+    n_sequences: int
+    max_steps: int
+    n_prefixes: int
+    n_points: int
+    n_draws: int
+
+
+def sums_to_one(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
+    """After several prefixes, the first of them empty, the probabilities of all next steps, and the end, sum to one."""
+    return _check_totals(SUMS, subject, effort, alpha, rng, prefixes(subject, effort.n_prefixes, rng), in_place=False)
+
+
+def scores_first(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
+    """All values of a step within whole sequences, late in them, sum to no more than one.
+
+    A model that learns from a step before it scores it gives each value more than it had predicted.
+    """
+    late = [(case, len(case) - 1 - int(rng.integers(1 + len(case) // 4))) for case in subject.cases]
+    chosen = [late[i] for i in rng.permutation(len(late))[: max(2, effort.n_prefixes // 2)]]
+    return _check_totals(FIRST, subject, effort, alpha, rng, chosen, in_place=True)
+
+
+def prefixes(subject: Subject, n: int, rng: np.random.Generator) -> list[tuple[Case, int]]:
+    """``(case, t)``: the empty prefix, one step, the longest, and others of any length."""
+    cases = subject.cases
+    last = [len(case) - subject.is_tagger for case in cases]
+    longest = int(np.argmax(last))
+    chosen = [(0, 0), (len(cases) - 1, min(1, last[-1])), (longest, last[longest])]
+    while len(chosen) < n:
+        i = int(rng.integers(len(cases)))
+        chosen.append((i, int(rng.integers(last[i] + 1))))
+    return [(cases[i], t) for i, t in chosen[: max(n, 2)]]
+
+
+def _check_totals(
+    rule: str,
+    subject: Subject,
+    effort: Effort,
+    alpha: float,
+    rng: np.random.Generator,
+    chosen: list[tuple[Case, int]],
+    *,
+    in_place: bool,
+) -> Finding:
+    if subject.measure.kind == "bound":
+        return not_checked(rule, "of a text that has several spellings only one is scored, so there is no sum to check")
+    totals = []
+    for case, t in chosen:
+        if np.isneginf(subject.score([case])[0][:t]).any():
+            continue  # after what is impossible there is no prediction
+        total = _total(subject, case, t, effort, alpha / len(chosen), rng, in_place=in_place)
+        if total is not None:
+            totals.append((case, t, total))
+    if not totals:
+        return not_checked(rule, "there is no way to list or to draw all values of a step")
+    return _judged(rule, subject, totals, in_place=in_place)
+
+
+def _judged(rule: str, subject: Subject, totals: list[tuple[Case, int, Total]], *, in_place: bool) -> Finding:
+    n_values = 1 if subject.outcomes is None else len(subject.outcomes)
+    slack = subject.tolerance * (1 + np.log(n_values))  # a relative error of p is one of log p, which is up to log V
+    worst, words, is_broken, is_lacking = 0.0, "", False, ""
+    for case, t, total in totals:
+        is_low = total.high_is_known and not in_place and total.high < 1 - slack
+        if not total.low <= 1 + slack or is_low:  # NaN too
+            is_broken = True
+            if not words or abs(total.estimate - 1) > abs(worst):
+                what = "value, the rest left as it is," if in_place else "next step"
+                ends = ", the end with them," if subject.ends and t else ""
+                words = (
+                    f"{case.name}, step {t}: the probabilities of every {what}{ends} sum to {total.estimate:.6g}, not 1"
+                )
+        elif not total.high_is_known and not in_place and total.high < 1 - max(slack, 0.05):
+            is_lacking = (
+                f"after {t} steps of {case.name} only {total.estimate:.3g} was found, the rest may be elsewhere"
+            )
+        if abs(total.estimate - 1) > abs(worst):
+            worst = total.estimate - 1
+    resolution = max(total.high - total.low for _, _, total in totals)
+    at_most = in_place or not all(total.high_is_known for _, _, total in totals)
+    meaning = f"sum less one, the largest of {len(totals)}" + (", which may not be above 0" if at_most else "")
+    if resolution > slack:
+        meaning += f", known to {resolution / 2:.2g}"
+    if is_broken:
+        return Finding(rule, "broken", worst, meaning, words)
+    if is_lacking and subject.outcomes is None:
+        return not_checked(rule, f"{is_lacking}; give the model a sample method")
+    return Finding(rule, "held", worst, meaning)
+
+
+def _total(
+    subject: Subject, case: Case, t: int, effort: Effort, delta: float, rng: np.random.Generator, *, in_place: bool
+) -> Total | None:
+    p_end = float(np.exp(subject.log_end(case, t)))
+    length = len(case) if in_place or subject.is_tagger else t + 1
+    outcomes = subject.outcomes
+    if outcomes is not None and len(outcomes) * length <= max(effort.n_points, 4 * len(outcomes)):
+        figures = subject.figures(case, t, outcomes, in_place=in_place)
+        total = float(np.sum(np.exp(figures))) + p_end
+        is_all = subject.has_all and (t > 0 or not subject.ends or subject.never_empty)
+        return Total(total, total, is_all, total)
+    values = subject.values
+    if values == ("reals",):
+        return _integral(subject, case, t, p_end, effort.n_points // length, in_place=in_place)
+    n = min(effort.n_points // length, effort.n_points // POINTS_A_SEQUENCE)
+    if n < 500:
+        return None
+    if values:
+        return _estimated(subject, case, t, p_end, n, effort, delta, rng, in_place=in_place)
+    return None if outcomes is None else _of_many(subject, case, t, p_end, n, delta, rng, in_place=in_place)
+
+
+# -- one real feature: adaptive quadrature ---------------------------------------------------------------------------
+
+
+def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int, *, in_place: bool) -> Total | None:
+    values = np.concatenate([np.asarray(c.item)[:, 0] for c in subject.cases])
+    values = values[~np.isnan(values)]
+    centre, scale = float(np.median(values)), float(values.std()) or 1.0
+
+    def density(u: np.ndarray) -> np.ndarray:
+        x = centre + scale * np.sinh(u)
+        figures = subject.figures(case, t, list(x[:, None]), in_place=in_place)
+        return np.asarray(np.exp(figures) * scale * np.cosh(u))
+
+    u = np.arcsinh((values - centre) / scale)
+    breaks = np.unique(np.round(u, 6))[:: max(1, len(u) // N_BREAKS)]
+    integral, error = integrate(density, breaks, max(n_points, MIN_POINTS))
+    total = integral + p_end
+    if error > MAX_ERROR:
+        return None
+    return Total(total - error, total + error, True, total)
+
+
+def integrate(density: Callable[[np.ndarray], np.ndarray], breaks: np.ndarray, n_points: int) -> tuple[float, float]:
+    """The integral over ``[-WIDEST, WIDEST]``, and its error, infinite where ``n_points`` were too few.
+
+    Cells are halved where halving changes their part, and where they are wide beside narrow ones that have a part: of
+    a peak at their edge their nodes may see nothing. ``breaks`` lie in narrow cells.
+    """
+    near = [breaks - NEAR / np.cosh(breaks), breaks + NEAR / np.cosh(breaks)]
+    edges = np.unique(np.concatenate([np.linspace(-WIDEST, WIDEST, N_CELLS + 1), *near]))
+    low, high = edges[:-1], edges[1:]
+    coarse, n_scored = _of_cells(density, low, high), 4 * len(low)
+    halves = _of_halves(density, low, high)
+    n_scored += 8 * len(low)
+    for _ in range(MAX_ROUNDS):
+        wrong = np.abs(halves.sum(0) - coarse)
+        again = (wrong > TOLERATED) | _is_wide_beside_mass(halves.sum(0), high - low)
+        if not again.any():
+            break
+        if n_scored > n_points or again.sum() > MAX_CELLS:
+            return float(halves.sum()), np.inf
+        middle = (low[again] + high[again]) / 2
+        new_low, new_high = np.concatenate([low[again], middle]), np.concatenate([middle, high[again]])
+        n_scored += 8 * len(new_low)
+        order = np.argsort(np.concatenate([low[~again], new_low]))
+        coarse = np.concatenate([coarse[~again], *halves[:, again]])[order]
+        halves = np.concatenate([halves[:, ~again], _of_halves(density, new_low, new_high)], axis=1)[:, order]
+        low, high = np.concatenate([low[~again], new_low])[order], np.concatenate([high[~again], new_high])[order]
+    wrong = np.abs(halves.sum(0) - coarse)
+    return float(halves.sum()), float(wrong.sum())
+
+
+def _is_wide_beside_mass(parts: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    """``(n,)`` whether a cell is over twice as wide as one beside it that has a part of the integral."""
+    has_mass = parts > TOLERATED
+    wide = np.zeros(len(parts), dtype=bool)
+    wide[1:] |= has_mass[:-1] & (widths[1:] > 2.1 * widths[:-1])
+    wide[:-1] |= has_mass[1:] & (widths[:-1] > 2.1 * widths[1:])
+    return wide
+
+
+def _of_halves(density: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """``(2, n)`` of the left and the right half of each cell."""
+    middle = (low + high) / 2
+    parts = _of_cells(density, np.concatenate([low, middle]), np.concatenate([middle, high]))
+    return parts.reshape(2, -1)
+
+
+def _of_cells(density: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    half = (high - low)[:, None] / 2
+    u = (low + high)[:, None] / 2 + half * NODES
+    return np.asarray((density(u.ravel()).reshape(u.shape) * WEIGHTS * half).sum(1))
+
+
+# -- importance sampling ---------------------------------------------------------------------------------------------
+
+
+def drawn_steps(subject: Subject, case: Case, t: int, n: int, seed: int) -> np.ndarray | None:
+    """``(m, D)`` the step t of sequences drawn to go on after the first t steps; None where none can be drawn."""
+    drawn = subject.draw(n, case, t, seed)
+    if drawn is None:
+        return None
+    steps = [np.asarray(each)[t] for each in drawn if len(each) > t]
+    return np.array(steps) if len(steps) >= 100 else None
+
+
+def frames_of(subject: Subject) -> np.ndarray:
+    """``(n, D)`` all complete frames of the sequences."""
+    frames = np.concatenate([np.asarray(case.item) for case in subject.cases])
+    return np.asarray(frames[~np.isnan(frames).any(1)])
+
+
+def _estimated(
+    subject: Subject,
+    case: Case,
+    t: int,
+    p_end: float,
+    n: int,
+    effort: Effort,
+    delta: float,
+    rng: np.random.Generator,
+    *,
+    in_place: bool,
+) -> Total | None:
+    """``∫ p = E_q[w; w <= c] + P_p(w > c)``, with ``w = p / q``: both are means of bounded values.
+
+    q covers half of the draws from the model; the other half counts what q leaves out. Where the model cannot be drawn
+    from only the first part is known, and the integral is not bounded from above.
+    """
+    drawn = drawn_steps(subject, case, t, effort.n_draws, int(rng.integers(1 << 30)))
+    near = frames_of(subject) if drawn is None else drawn[::2]
+    if len(near) < 2:
+        return None
+    proposal = BroadProposal.around(near, subject.values, rng)
+    points = proposal.draw(n, rng)
+    log_w = subject.figures(case, t, list(points), in_place=in_place) - proposal.log_prob(points)
+    most = MOST_WEIGHT_ALONE if drawn is None else MOST_WEIGHT
+    w = np.where(log_w <= np.log(most), np.exp(np.minimum(log_w, most)), 0.0)
+    seen, width = float(w.mean()), half_width(w, most, delta / 2)
+    if drawn is None:
+        return Total(seen - width + p_end, seen + width + p_end, False, seen + p_end)
+    others = drawn[1::2]
+    heavy = subject.figures(case, t, list(others), in_place=in_place) - proposal.log_prob(others) > np.log(most)
+    below, above = share_between(int(heavy.sum()), len(heavy), delta / 2)
+    goes_on_p = 1 - p_end
+    low, high = seen - width + below * goes_on_p + p_end, seen + width + above * goes_on_p + p_end
+    if seen < MIN_SHARE_SEEN and low <= 1 <= high:
+        return None  # the points are not where the model's draws are, and show nothing
+    return Total(low, high, True, seen + float(heavy.mean()) * goes_on_p + p_end)
+
+
+def _of_many(
+    subject: Subject,
+    case: Case,
+    t: int,
+    p_end: float,
+    n: int,
+    delta: float,
+    rng: np.random.Generator,
+    *,
+    in_place: bool,
+) -> Total:
+    """Of too many symbols to score all: those that are in the data exactly, and of the others some, drawn evenly.
+
+    From these the sum is bounded from below: what was not drawn may have all the rest.
+    """
+    outcomes = subject.outcomes
+    assert outcomes is not None
+    index = {_key(value): i for i, value in enumerate(outcomes)}
+    seen = sorted({index[_key(v)] for c in subject.cases for v in np.asarray(c.item) if _key(v) in index})[: n // 2]
+    others = np.setdiff1d(np.arange(len(outcomes)), seen)
+    drawn = rng.choice(others, min(len(others), n - len(seen)), replace=False)
+    p_seen = np.exp(subject.figures(case, t, [outcomes[i] for i in seen], in_place=in_place))
+    p_drawn = np.exp(subject.figures(case, t, [outcomes[i] for i in drawn], in_place=in_place))
+    low = float(p_seen.sum() + p_drawn.sum()) + p_end
+    rest = (len(others) - len(drawn)) * p_drawn
+    most = 1.0 * len(others) / len(drawn)  # of a term cut at 1 / n_drawn
+    cut = np.minimum(p_drawn * len(others), most)
+    bounded = float(p_seen.sum()) + float(cut.mean()) - half_width(cut, most, delta) + p_end
+    return Total(max(low, bounded), np.inf, False, low + float(rest.mean()))
+
+
+def _key(value: object) -> str:
+    return str(value)
+
+
+def next_log_probs(subject: Subject, case: Case, t: int) -> np.ndarray:
+    """``(V,)`` of every listed value after the first t steps; under ``length="stop"`` ``(V + 1,)``, the end last."""
+    outcomes: Sequence[object] = subject.outcomes or []
+    figures = subject.figures(case, t, outcomes)
+    return np.append(figures, subject.log_end(case, t)) if subject.ends else figures

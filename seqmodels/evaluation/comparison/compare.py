@@ -1,0 +1,334 @@
+"""``compare``: fit models, score the same held-out sequences, and say which explains them best."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from seqmodels.common.parameters import Seed, check_options
+from seqmodels.encodings.preparation import Data
+from seqmodels.evaluation.comparison.comparison import Comparison
+from seqmodels.evaluation.comparison.fit_and_score import DataParts, FitPlan, ModelResult, fit_and_score
+from seqmodels.evaluation.comparison.near_duplicates import near_duplicates
+from seqmodels.evaluation.comparison.provenance import comparison_provenance
+from seqmodels.evaluation.comparison.reference import Reference, fit_reference
+from seqmodels.evaluation.comparison.table import comparison_frame
+from seqmodels.evaluation.comparison.unseen import n_unseen, open_alphabets
+from seqmodels.evaluation.parallel_fits import Jobs, checked_jobs
+from seqmodels.evaluation.prequential import CodeLength, CodeLengths, codes_of_each, joined_codes
+from seqmodels.evaluation.tuning.budget import Budget
+from seqmodels.evaluation.tuning.search import Grid, Search, trials_frame
+from seqmodels.model import SequenceModel
+from seqmodels.sequences import Item, Sequences
+from seqmodels.sequences.items import in_words
+from seqmodels.sequences.mapped import MappedArray, parts_of
+from seqmodels.sequences.measure import IncomparableError, check_comparable
+
+
+def compare(
+    models: Mapping[str, SequenceModel],
+    X: Any,
+    y: Any = None,
+    *,
+    baseline: str | None = None,
+    test: Any = None,
+    cluster: str | None = None,
+    seeds: int = 1,
+    budget: Budget | None = None,
+    validation: Any = "auto",
+    search: Search | Mapping[str, Grid] | None = None,
+    iid: bool = True,
+    prequential: bool | int = False,
+    title: str = "",
+    random_state: Seed = 0,
+    n_jobs: Jobs = 1,
+    progress: Callable[[str], None] | None = None,
+) -> Comparison:
+    """Fit ``models`` to ``X`` (and ``y``) in place, score ``test`` once, and compare each of them to ``baseline``.
+
+    Args:
+        models: by name. Without ``test`` they must be fitted, and ``X`` is scored as it is.
+        X, y: training sequences as of ``fit`` (``(T, D)`` arrays, ``(T,)`` integers, texts), and targets for p(y | x).
+        baseline: the model that differences are taken to; the first one by default.
+        test: held-out sequences, or a pair if there are targets. Those that have a past (``split`` of a single series
+            keeps it) are scored given it, by every model and the row ``iid``.
+        cluster: a metadata column of the test sequences: those that share a value are not independent. By default their
+            ``cluster``, if they have one.
+        seeds: how often each model is fitted. Scores and differences are of the mean over seeds; intervals and p-values
+            hold the spread of seeds and of test clusters together.
+        budget: what each fit may spend, see ``Budget``; it is set on the models themselves. None leaves every model its
+            own settings.
+        validation: as in ``fit``: ``"auto"``, None, or held-out sequences (a pair if there are targets) for early
+            stopping.
+        search: tuning before the comparison, a ``Search`` or its grids, ``{"lstm": {"lr": [1e-3, 3e-3]}}``: every
+            setting tried is scored on folds of the training part, each fit within the budget; the best is set on the
+            model and fitted to all of it.
+        iid: add the row ``iid``, independent and identically distributed steps: one Gaussian, or the frequencies of the
+            symbols, fitted to the training part (of p(y | x): to y alone). A model below it has learned nothing of the
+            order. It is a reference: it has no interval and no p-value and does not count in their correction. A model
+            of yours called ``iid`` takes its place and is tested as any other.
+        prequential: add the column ``code_length``: what the training part costs when it is coded from nothing by the
+            model, which learns as it goes (``prequential``), in nats per unit, lower is better; ``code_lengths`` has
+            the blocks, and the page their picture. A number is that of the blocks, True is 8, each but the first a fit
+            more for every model, with the settings that the comparison left it with.
+        title: of the table and the plots.
+        random_state: seed of the search.
+        n_jobs: fits at a time, each in a process of its own with its share of the cores as threads, by joblib and the
+            backend that ``joblib.parallel_config`` names; -1: one a core. Or an ``Executor`` of
+            ``concurrent.futures``, for a cluster: ``dask.distributed.Client(...).get_executor()``. Figures are those of
+            one at a time, on as many threads. If a process is killed, its model alone is lost.
+        progress: called with a line of text as each model, and each trial of a search, is done.
+
+    Returns:
+        ``Comparison``: ``print`` it, or use ``.frame``, ``.steps``, ``.save(folder)``, ``.to_html(path)``,
+        ``.plot_ranking()``. With budgets in steps, or none, it repeats to the last digit, apart from the times.
+
+    Raises:
+        IncomparableError: two models measure different things (named), for example one scores ends and another does
+            not; or one has no likelihood at all, such as a ``MaskedTransformer``.
+        ValueError: no model could be fitted; an unknown ``baseline`` or ``cluster``; ``seeds``, ``budget`` or
+            ``search`` that are invalid, or given without ``test``, as ``prequential``; parts dithered over different
+            grids. A model that fails has a row with its ``error``, and does not lose the others.
+        KeyboardInterrupt: Ctrl-C or SIGTERM came; models fitted by then stay so, and the one that was being fitted
+            keeps the best it had found (``interrupted_``).
+
+    Where a variance stands on its floor, the score is computed again with the floor doubled and halved. If it moves by
+    more than a tenth of the difference to the baseline, or by 0.05 nats per unit, the floor made the figure: the row
+    has no rank, no interval and no p-value.
+
+    Where the test part has integer symbols that training never had, models that take their alphabet from the data get
+    an open one, ``OpenSymbols``, which gives what is new a probability by one rule for all; it is set on the models
+    themselves. The column ``n_unseen`` counts such symbols.
+
+    A model whose budget ended before its first step of training is its random start: it has no rank, no interval and no
+    p-value either. The notes under the table count test sequences that are in the training part, exactly or with more
+    than half of their windows of some steps.
+
+    Warns of: rows that a floor made, models of no step, a model that failed, a baseline that did, sequences that stand
+    in two parts of the data, too few independent sequences or clusters for an interval, sequences that are impossible
+    under a model, and tuning that was not the same for all.
+    """
+    base_name = _check_models(models, baseline)
+    check_options(
+        compare,
+        cluster=cluster,
+        seeds=seeds,
+        search=search,
+        iid=iid,
+        prequential=prequential,
+        title=title,
+        random_state=random_state,
+        progress=progress,
+    )
+    parts = DataParts.from_arguments(X, y, test, validation)
+    _refuse_missing("test", parts.test)
+    _refuse_missing("validation", parts.held_out)
+    clusters = _clusters_of(parts.test.scored, cluster)
+    plan = FitPlan(seeds, budget, Search(search) if isinstance(search, Mapping) else search, random_state)
+    plan.check(models, has_train=parts.train is not None)
+    jobs = checked_jobs(n_jobs, has_seconds=budget is not None and budget.seconds is not None)
+    _check_prequential(prequential, parts)
+    n_duplicates = _check_parts(parts)
+    opened = open_alphabets(models, parts)
+    on_progress = progress if progress is not None else lambda line: None
+    results: dict[str, ModelResult] = {}
+    for result in fit_and_score(models, parts, plan, on_progress, jobs):
+        if result.error:
+            warnings.warn(f"{result.name} failed: {result.error.partition(': ')[2]}", stacklevel=2)
+        results[result.name] = result
+        on_progress(result.progress_line(parts.test.scored.unit))
+    results = {name: results[name] for name in models}
+    scored = {name: result for name, result in results.items() if not result.error}
+    if not scored:
+        raise ValueError("no model could be fitted: " + "; ".join(f"{n}: {r.error}" for n, r in results.items()))
+    check_comparable({name: result.model.measure_ for name, result in scored.items()})
+    if base_name not in scored:
+        warnings.warn(
+            f"the baseline {base_name!r} failed, so differences are taken to {next(iter(scored))!r}", stacklevel=2
+        )
+        base_name = next(iter(scored))
+    base = scored[base_name]
+    measure = base.model.measure_
+    reference = fit_reference(models, base.model, parts) if iid else Reference()
+    if reference.result is not None:
+        scored[reference.name] = results[reference.name] = reference.result
+    frame = comparison_frame(list(results.values()), base, parts.test, clusters)
+    frame["n_unseen"] = n_unseen(parts)
+    codes = None
+    if prequential and parts.train is not None:
+        blocks = DEFAULT_BLOCKS if prequential is True else int(prequential)
+        codes = _code_lengths(scored, parts.train, blocks, validation, jobs, on_progress)
+        per_unit = {} if codes is None else dict(zip(codes.frame["model"], codes.frame["nats_per_unit"], strict=True))
+        frame["code_length"] = frame["model"].map(per_unit).astype(float)
+    near = near_duplicates(parts.test, parts.train)
+    frame.attrs = {
+        "baseline": base_name,
+        "unit": measure.unit,
+        "title": title,
+        "level": 0.95,
+        "cluster": cluster,
+        "seeds": seeds,
+        "n_duplicates": n_duplicates,
+        "n_near_duplicates": max(0, near.n - n_duplicates),
+        "shingle": near.window,
+        "shingle_of_inputs": near.input_window,
+        "no_step": frame.attrs["no_step"],
+        "iid": reference.name,
+        "iid_words": reference.description,
+        "iid_note": reference.note,
+        "iid_added": reference.result is not None,
+        "opened": [name for name in opened if name in scored],
+    }
+    return Comparison(
+        frame,
+        measure,
+        {name: result.steps for name, result in scored.items()},
+        {name: result.model.history_ for name, result in scored.items()},
+        {name: result.model for name, result in scored.items()},
+        parts.test.scored,
+        source=None if parts.test.y is None else parts.test.X,
+        provenance=comparison_provenance(models, parts, plan),
+        search=trials_frame({name: result.trials for name, result in results.items()}),
+        log_prob_by_seed={name: result.log_prob_by_seed for name, result in scored.items()} if seeds > 1 else {},
+        code_lengths=codes,
+    )
+
+
+def _code_lengths(
+    scored: Mapping[str, ModelResult],
+    train: Data,
+    blocks: int,
+    validation: Any,
+    jobs: Jobs,
+    progress: Callable[[str], None],
+) -> CodeLengths | None:
+    """What the training part costs under each model; a model that cannot be fitted to a part of it is warned of."""
+    rule = "auto" if validation is not None else None  # held-out sequences would be a help that the code must not have
+    models = {name: result.model for name, result in scored.items()}
+    codes: dict[str, CodeLength] = {}
+    try:
+        for name, code in codes_of_each(models, train, blocks, rule, None, jobs):
+            if isinstance(code, ValueError):
+                warnings.warn(f"{name} has no code length: {code}", stacklevel=3)
+                continue
+            codes[name] = code
+            progress(f"{name}, coded from nothing: {code!r}")
+    except ValueError as error:
+        warnings.warn(f"there are no code lengths: {error}", stacklevel=3)
+    return joined_codes({name: codes[name] for name in models if name in codes}) if codes else None
+
+
+DEFAULT_BLOCKS = 8
+
+# -- checks before any model is fitted ------------------------------------------------------------------------
+
+
+def _check_models(models: Mapping[str, SequenceModel], baseline: str | None) -> str:
+    """The name of the baseline."""
+    if not isinstance(models, Mapping):
+        raise ValueError(
+            f"models is {in_words(models)}; pass a dictionary of them by name, such as compare({{'hmm': HMM()}}, ...)"
+        )
+    if not models:
+        raise ValueError("there are no models to compare; pass a dictionary of them by name")
+    for name, model in models.items():
+        if not isinstance(model, SequenceModel):
+            raise IncomparableError(
+                f"{name!r} is a {type(model).__name__}, which is no SequenceModel and has no likelihood to compare (a "
+                "pseudo-log-likelihood is none); leave it out of the table"
+            )
+    check_options(compare, baseline=baseline)
+    base_name = baseline if baseline is not None else next(iter(models))
+    if base_name not in models:
+        raise ValueError(f"baseline {base_name!r} is not among the models: {', '.join(models)}")
+    return base_name
+
+
+def _refuse_missing(name: str, part: Data | None) -> None:
+    """Raise ``ValueError`` for a part in which every value is missing, to which every model gives 0.0 nats."""
+    if part is None or part.scored.kind != "vectors":
+        return
+    counts = (x.summary.n_missing if isinstance(x, MappedArray) else np.isnan(x).sum(axis=0) for x in part.scored)
+    if all((n == len(x)).all() for n, x in zip(counts, part.scored, strict=True)):
+        raise ValueError(
+            f"every value of the {name} part is missing, so that every model would score 0.0 nats; pass sequences with "
+            "values"
+        )
+
+
+def _check_prequential(prequential: bool | int, parts: DataParts) -> None:
+    if prequential is not False and parts.train is None:
+        raise ValueError("prequential codes the training part, and there is none; pass test= besides X")
+    if not isinstance(prequential, bool) and prequential < 2:
+        raise ValueError(f"prequential is {prequential!r}; pass True, or a number of blocks, at least 2")
+
+
+def _clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
+    """What each sequence belongs to, by a column of its metadata; None: each is its own."""
+    if column is None:
+        return scored.clusters
+    if column not in scored.metadata:
+        columns = ", ".join(map(str, scored.metadata.columns)) or "none"
+        raise ValueError(f"the test sequences have no column {column!r}; they have {columns}")
+    return list(scored.metadata[column])
+
+
+def _check_parts(parts: DataParts) -> int:
+    """How many test sequences also are in the training part; ``ValueError`` for parts that are dithered differently."""
+    if parts.train is None:
+        return 0
+    grid = parts.train.scored.grid  # densities of data under wider noise are lower, so it must be the same for all
+    for name, part in (("validation", parts.held_out), ("test", parts.test)):
+        if part is not None and part.scored.grid != grid:
+            here, there = (
+                "not dithered" if g is None else f"dithered over a grid of {g}" for g in (grid, part.scored.grid)
+            )
+            raise ValueError(
+                f"the training part is {here} but the {name} part is {there}; dither before split, or write "
+                "train = train.dithered() and then test = test.dithered(like=train)"
+            )
+    return warn_of_overlap(parts.train, parts.held_out, parts.test)
+
+
+def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:
+    """Warn where two parts of the data share sequences; returns how many of the test part are in the training part."""
+    n_duplicates = n_shared(test, train)
+    pairs = [(n_duplicates, test, "test", "training", "their scores may be of memory")]
+    if validation is not None:
+        n_in_test = n_shared(validation, test)
+        n_in_train = n_shared(validation, train)
+        pairs.append((n_in_test, validation, "validation", "test", "training stops where it suits the test part"))
+        pairs.append((n_in_train, validation, "validation", "training", "training may stop too late"))
+    for n, part, name, other, harm in pairs:
+        if n:
+            warnings.warn(
+                f"{n} of the {len(part.X)} {name} sequences also occur in the {other} part, so {harm}; leave "
+                "duplicates out of one",
+                stacklevel=4,
+            )
+    return n_duplicates
+
+
+def n_shared(part: Data, other: Data) -> int:
+    """How many sequences of ``part`` (with their targets, if there are any) also are in ``other``, exactly."""
+    in_other = set(_hashable(other))
+    return sum(key in in_other for key in _hashable(part))
+
+
+def _hashable(data: Data) -> list[Any]:
+    """For each sequence and its target a key that is equal where they are."""
+
+    def key(item: Item | None) -> Any:
+        if item is None or isinstance(item, str):
+            return item
+        digest = hashlib.blake2b(digest_size=16)
+        for _, part in parts_of(item):
+            digest.update(np.ascontiguousarray(part).data)
+        return item.shape, digest.digest()
+
+    targets = [None] * len(data.X) if data.y is None else list(data.y)
+    return [(key(x), key(y)) for x, y in zip(data.X, targets, strict=True)]

@@ -1,0 +1,194 @@
+"""Test sequences that share most of their shingles, windows of a few steps, with the training part (Broder 1997)."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqmodels.encodings.preparation import Data
+from seqmodels.sequences import Item, Sequences
+from seqmodels.sequences.mapped import MappedArray
+
+MIN_WINDOWS = {"text": 16, "symbols": 8, "vectors": 4}  # bytes, symbols, frames
+MAX_WINDOW = 256
+SPECIFICITY = 3.0  # the entropy of a window, of independent steps, is so many times log of the number of all windows
+MAX_FILTER_BITS = 2**28  # 32 MiB
+BITS_PER_WINDOW = 16  # of the filter: two probes find a window that is not there with probability (2 / 16)² at most
+SHARE = 0.5  # of the windows
+SAMPLE_STEPS = 200_000  # that the entropy of steps is estimated from
+AT_ONCE = 1 << 18  # steps of a long sequence
+VALUES_AT_ONCE = 1 << 20  # steps times features
+DIGITS = 3  # vectors are compared with so many decimals of a standard deviation
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, of well mixed bits (Knuth's multiplicative hashing, by the golden ratio)
+_MIX = np.uint64(0xBF58476D1CE4E5B9)  # of the finaliser of SplitMix64 (Steele, Lea & Flood 2014)
+
+
+@dataclass(frozen=True)
+class NearDuplicates:
+    """``n`` test sequences share more than half of their windows of ``window`` steps with the training part.
+
+    Of pairs ``window`` is that of targets, and ``input_window`` that of inputs; without inputs it is 0.
+    """
+
+    n: int
+    window: int
+    input_window: int = 0
+
+
+def near_duplicates(test: Data, train: Data | None) -> NearDuplicates:
+    """Count the test sequences of which more than half of the windows are in the training part, exact ones among them.
+
+    All windows of k steps (shingles, Broder 1997) of the training part go, hashed, into a Bloom filter of at most 32
+    MiB; a test sequence is one if more than half of its windows are in it. Windows in which all steps are equal, such
+    as silence, are left out, and so are sequences without another. Vectors are rounded to a thousandth of the standard
+    deviation of their feature, so that copies are found and similar ones are not. k is so large that windows of
+    independent steps hardly agree by chance, at least 16 bytes, 8 symbols or 4 frames. Time is linear in the data.
+
+    A pair of input and target is one if both are, or one of them is and the other has no windows: labels that last
+    long are alike wherever they stand.
+
+    Args:
+        test: what is scored.
+        train: what was fitted; None: there is nothing.
+    """
+    if train is None:
+        return NearDuplicates(0, 0)
+    shared, window = _shared(test.scored, train.scored)
+    if test.y is None or train.y is None:
+        return NearDuplicates(int((shared > SHARE).sum()), window)
+    of_inputs, input_window = _shared(test.X, train.X)
+    differs = (shared <= SHARE) | (of_inputs <= SHARE)  # not where either has no windows
+    has_windows = ~(np.isnan(shared) & np.isnan(of_inputs))
+    return NearDuplicates(int((has_windows & ~differs).sum()), window, input_window)
+
+
+def _shared(test: Sequences, train: Sequences) -> tuple[np.ndarray, int]:
+    """``(n,)`` the share of each test sequence's windows that are in the training part, NaN without windows; k."""
+    codes = _Codes.of(train)
+    n_steps = int(train.n_units.sum())
+    k = _window(codes, train, n_steps)
+    seen = _Filter(n_steps)
+    for item in train.items:
+        for windows in _windows_of_item(codes, item, k):
+            seen.add(windows)
+    shares = np.full(len(test), np.nan)
+    for i, item in enumerate(test.items):
+        n_known, n_windows = 0, 0
+        for windows in _windows_of_item(codes, item, k):
+            n_known += int(seen.contains(windows).sum())
+            n_windows += len(windows)
+        if n_windows:
+            shares[i] = n_known / n_windows
+    return shares, k
+
+
+@dataclass(frozen=True)
+class _Codes:
+    """A whole number of 64 bits for each step, equal where steps are; of vectors rounded by ``scale (D,)``."""
+
+    scale: np.ndarray | None
+
+    @classmethod
+    def of(cls, train: Sequences) -> _Codes:
+        if train.kind != "vectors":
+            return cls(None)
+        some = np.concatenate([np.asarray(item[:1000], dtype=float) for item in train.items[:1000]])
+        deviation = np.array([np.std(column[np.isfinite(column)]) for column in some.T])
+        return cls(np.where(deviation > 0, deviation, 1.0) / 10**DIGITS)
+
+    def of_item(self, item: Item) -> np.ndarray:
+        if isinstance(item, str):
+            return np.frombuffer(item.encode(), dtype=np.uint8).astype(np.uint64)
+        if self.scale is None and item.dtype.kind == "O":
+            names, at = np.unique(item.astype(str), return_inverse=True)
+            return np.array([zlib.crc32(name.encode()) for name in names], dtype=np.uint64)[at]
+        if self.scale is None:
+            return np.asarray(item).astype(np.int64).view(np.uint64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            rounded = np.nan_to_num(np.round(np.asarray(item, dtype=float) / self.scale), nan=-(2.0**61))
+            whole = np.clip(rounded, -(2.0**62), 2.0**62).astype(np.int64).view(np.uint64)
+        result = np.zeros(len(whole), dtype=np.uint64)
+        for column in whole.T:
+            result = _mixed(result * _FACTOR + column)
+        return result
+
+
+def _window(codes: _Codes, train: Sequences, n_steps: int) -> int:
+    """Steps of a window: ``SPECIFICITY log n / H``, with H the entropy of a step."""
+    some: list[np.ndarray] = []
+    n = 0
+    for item in train.items:
+        some += [codes.of_item(part) for part in _parts(item[:SAMPLE_STEPS], 1)]
+        n += len(item[:SAMPLE_STEPS])
+        if n >= SAMPLE_STEPS:
+            break
+    _, counts = np.unique(np.concatenate(some), return_counts=True)
+    p = counts / counts.sum()
+    entropy = max(float(-(p * np.log(p)).sum()), 1e-3)
+    least = MIN_WINDOWS[train.kind]
+    return min(max(least, math.ceil(SPECIFICITY * math.log(max(n_steps, 2)) / entropy)), MAX_WINDOW)
+
+
+def _windows_of_item(codes: _Codes, item: Item, k: int) -> Iterator[np.ndarray]:
+    """Hashes of all windows of k steps of a sequence but those of equal steps, in arrays of bounded size."""
+    return (_windows(codes.of_item(part), k) for part in _parts(item, k) if len(part) >= k or isinstance(part, str))
+
+
+def _parts(item: Item, k: int) -> Iterator[Item]:
+    """A sequence in parts that share ``k - 1`` steps; a text in memory is whole, one on disk is read."""
+    if isinstance(item, str):
+        yield item
+        return
+    size = min(AT_ONCE, max(1, VALUES_AT_ONCE // int(np.prod(item.shape[1:]))))
+    for start in range(0, max(1, len(item) - k + 1), size):
+        stop = start + size + k - 1
+        yield item.read(start, stop) if isinstance(item, MappedArray) else item[start:stop]
+
+
+def _windows(codes: np.ndarray, k: int) -> np.ndarray:
+    """Hashes of all windows of k steps but those of equal steps."""
+    n = max(0, len(codes) - k + 1)
+    changes = np.concatenate([[0], np.cumsum(codes[1:] != codes[:-1])])
+    # By doubling: the hash of 2w steps from those of w, and of k steps from its binary digits.
+    hashes, width, done, length = _mixed(codes), 1, np.zeros(len(codes), dtype=np.uint64), 0
+    while width <= k:
+        if k & width:
+            at = np.minimum(np.arange(len(codes)) + length, len(codes) - 1)
+            done = _mixed(done * _FACTOR + hashes[at])
+            length += width
+        shifted = np.minimum(np.arange(len(codes)) + width, len(codes) - 1)
+        hashes, width = _mixed(hashes * _FACTOR + hashes[shifted]), 2 * width
+    return np.asarray(done[:n][changes[k - 1 :][:n] != changes[:n]])
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """Whole numbers of 64 bits, each of which depends on all bits of its argument."""
+    x = (x ^ (x >> np.uint64(30))) * _MIX
+    return np.asarray(x ^ (x >> np.uint64(27)))
+
+
+class _Filter:
+    """A Bloom filter with two probes (Bloom 1970): a set that may hold a little more than was added."""
+
+    def __init__(self, n: int) -> None:
+        bits = 2 ** math.ceil(math.log2(max(BITS_PER_WINDOW * n, 64)))
+        self._bits = np.zeros(min(bits, MAX_FILTER_BITS) // 8, dtype=np.uint8)
+
+    def _probes(self, hashes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for shift in (0, 32):
+            at = (hashes >> np.uint64(shift)) % np.uint64(8 * len(self._bits))
+            yield (at >> np.uint64(3)).astype(np.int64), np.uint8(1) << (at & np.uint64(7)).astype(np.uint8)
+
+    def add(self, hashes: np.ndarray) -> None:
+        for at, bit in self._probes(hashes):
+            np.bitwise_or.at(self._bits, at, bit)
+
+    def contains(self, hashes: np.ndarray) -> np.ndarray:
+        known = np.ones(len(hashes), dtype=bool)
+        for at, bit in self._probes(hashes):
+            known &= (self._bits[at] & bit) > 0
+        return known

@@ -1,0 +1,94 @@
+"""The reference row of every table: steps independent and identically distributed, one Gaussian or one categorical."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from seqmodels.encodings import Encoding, OpenSymbols, Symbols
+from seqmodels.evaluation.comparison.fit_and_score import DataParts, FitPlan, ModelResult, fit_and_score
+from seqmodels.hmm import HMM
+from seqmodels.model import SequenceModel
+from seqmodels.observations import Bernoulli, Categorical, Columns, GaussianMixture, Observation, Poisson
+from seqmodels.sequences.mapped import MappedArray
+from seqmodels.sequences.measure import IncomparableError, check_comparable
+
+REFERENCE_NAME = "iid"
+MAX_FULL_FEATURES = 64  # up to so many features have a full covariance matrix; more have a variance each
+PSEUDOCOUNT = 0.01  # of each symbol, so that one that training never had does not make the row -inf
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The row of independent steps.
+
+    Attributes:
+        name: of the row; "" if there is none.
+        description: what a model below it is worse than, such as "one Gaussian".
+        note: why there is no row.
+        result: its figures; None also where the row is one of the user's models.
+    """
+
+    name: str = ""
+    description: str = ""
+    note: str = ""
+    result: ModelResult | None = None
+
+
+def fit_reference(models: Mapping[str, SequenceModel], like: SequenceModel, parts: DataParts) -> Reference:
+    """Fit the reference for the data of the fitted model ``like``; a user's model called ``iid`` takes its place."""
+    kind = parts.test.scored.kind
+    unit = {"vectors": "frames", "text": "bytes", "symbols": "symbols"}[kind]
+    description = f"independent {unit}"
+    if REFERENCE_NAME in models:
+        return Reference(REFERENCE_NAME, description)
+    if parts.train is None:
+        return Reference(note=f"No row {REFERENCE_NAME!r}: there is no training part to fit one to.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the other models have warned about the data already
+        model = independent_steps(like)
+        if any(isinstance(item, MappedArray) for item in (*parts.train.X, *parts.train.scored)):
+            model.set_params(algorithm="stepwise", batches=1)  # plain EM, of what is read a part at a time
+        (result,) = fit_and_score({REFERENCE_NAME: model}, parts, FitPlan(), lambda line: None)
+    if result.error:
+        return Reference(note=f"No row {REFERENCE_NAME!r}, which could not be fitted: {result.error}.")
+    try:
+        check_comparable({"baseline": like.measure_, REFERENCE_NAME: result.model.measure_})
+    except IncomparableError as error:
+        return Reference(note=f"No row {REFERENCE_NAME!r}: {error}.")
+    is_gaussian = kind == "vectors" and set(like.encoding_.values()) == {"reals"}
+    result = replace(result, is_reference=True)
+    return Reference(REFERENCE_NAME, "one Gaussian" if is_gaussian else description, result=result)
+
+
+def independent_steps(like: SequenceModel) -> HMM:
+    """An unfitted HMM of one state, for the data, the lengths and the condition of a fitted model."""
+    measure = like.measure_
+    return HMM(
+        1,
+        observation=_observation(like.encoding_),
+        encoding=_alphabet(like.encoding_) if measure.space == "symbols" else "auto",
+        length=measure.length,
+        ignore_source=measure.conditional,
+        device=like.device,
+    )
+
+
+def _alphabet(encoding: Encoding) -> Encoding:
+    """The same alphabet, stated."""
+    if isinstance(encoding, OpenSymbols):
+        return OpenSymbols(encoding.known_.tolist(), encoding.n_stated)
+    return Symbols(encoding.size)
+
+
+def _observation(encoding: Encoding) -> Observation:
+    if encoding.reads != "vectors":
+        return Categorical(pseudocount=PSEUDOCOUNT)
+    columns: list[tuple[Observation, int]] = []
+    for value, features in groupby(encoding.values()):
+        n_features = len(list(features))
+        gaussian = GaussianMixture(1, "full" if n_features <= MAX_FULL_FEATURES else "diag")
+        columns.append(({"reals": gaussian, "bits": Bernoulli(), "counts": Poisson()}[value], n_features))
+    return columns[0][0] if len(columns) == 1 else Columns(columns)

@@ -1,0 +1,115 @@
+"""Elements of the page: sections, tables, and pictures for wide and narrow, light and dark screens."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from seqmodels.common.display import html_table
+from seqmodels.common.html import element
+from seqmodels.plot.style import COLOURS, GRID, INK, MUTED, NARROW, WIDTH, temporary_settings
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+MAX_SVG_SIZE = 120_000  # bytes; above it a PNG is smaller
+MAX_COLUMNS_OF_A_TELEPHONE = 4
+# What the colours of a figure are on a dark page: lighter ones of the same hue. Others stay as they are.
+ON_DARK = {
+    **{"#ffffff": "#1c1f24", INK: "#e6e8eb", MUTED: "#a5abb5", GRID: "#353a42"},
+    **dict(
+        zip(
+            (colour.lower() for colour in COLOURS),
+            (
+                *("#4ca3dd", "#f0813a", "#2fc79a", "#e39bc4", "#8fd0f5", "#f5bd45", "#f2f2f2"),
+                *("#d4719f", "#c9c95a", "#9a8cf0", "#c98f4d", "#a0a0a0"),
+            ),
+            strict=True,
+        )
+    ),
+}
+COLOUR_OF_STYLE = re.compile(r'(?<=: )#[0-9a-f]{6}(?=[;"])')  # in an SVG, not in the name of one of its parts
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page: ``anchor`` (its id), ``title`` (text), ``body`` (HTML)."""
+
+    anchor: str
+    title: str
+    body: Markup
+
+
+def number(value: float, form: str) -> str:
+    """Formatted, with a minus sign in place of a hyphen: ``number(-1, "+.2f")`` is ``"−1.00"``."""
+    return format(value, form).replace("-", "−")
+
+
+def together(*parts: Markup | None) -> Markup:
+    """One element after the other, without those that are None."""
+    from markupsafe import Markup
+
+    return Markup("\n").join(part for part in parts if part is not None)
+
+
+def table(frame: pd.DataFrame, label: str) -> Markup:
+    """The frame's rows; ``label`` describes the table to screen readers. On a telephone a hint says that it scrolls."""
+    hint = None
+    if len(frame.columns) > MAX_COLUMNS_OF_A_TELEPHONE:
+        hint = element("hint", "Scroll the table sideways for its other columns.")
+    return together(html_table(frame, label=label, cell_style=""), hint)
+
+
+def picture(draw: Callable[[float], Figure], alt: str, caption: str, *, invert: bool = False) -> Markup:
+    """A figure, with a caption on how to read it, and another of it for narrow screens.
+
+    Args:
+        draw: makes the figure as wide as this, in inches.
+        alt: what it shows, in words.
+        caption: how to read it.
+        invert: on a dark page its lightness is inverted, for pictures of pixels on white.
+    """
+    svgs = [as_svg(draw(width)) for width in (WIDTH, NARROW)]
+    if max(map(len, svgs)) > MAX_SVG_SIZE:
+        urls = [as_png(draw(width)) for width in (WIDTH, NARROW)]
+        return element("picture", *urls, "inverted", alt, caption)
+    urls = [data_url("svg+xml", (svg if invert else with_dark(svg)).encode()) for svg in svgs]
+    return element("picture", *urls, "inverted" if invert else "themed", alt, caption)
+
+
+def data_url(kind: str, data: bytes) -> str:
+    """An image in the URL itself: ``kind`` is ``png`` or ``svg+xml``."""
+    return f"data:image/{kind};base64," + base64.b64encode(data).decode()
+
+
+def as_svg(figure: Figure) -> str:
+    """The figure as SVG; the same figure gives the same text."""
+    buffer = io.BytesIO()
+    with temporary_settings({"svg.hashsalt": "seqmodels", "svg.fonttype": "path"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue().decode()
+
+
+def as_png(figure: Figure) -> str:
+    """The figure as a ``data:`` URL of pixels."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
+    return data_url("png", buffer.getvalue())
+
+
+def with_dark(svg: str) -> str:
+    """The SVG with its colours as variables of CSS, which have the values of ``ON_DARK`` on a dark page."""
+    used = sorted(set(COLOUR_OF_STYLE.findall(svg)) & set(ON_DARK) | {"#000000"})
+    light = "".join(f"--c{colour[1:]}:{colour};" for colour in used)
+    dark = "".join(f"--c{colour[1:]}:{ON_DARK[colour]};" for colour in used)
+    rules = f":root{{{light}fill:var(--c000000)}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}"
+    recoloured = COLOUR_OF_STYLE.sub(lambda m: f"var(--c{m[0][1:]})" if m[0] in ON_DARK else m[0], svg)
+    start = recoloured.index("<defs")
+    return f"{recoloured[:start]}<style>{rules}</style>{recoloured[start:]}"

@@ -1,0 +1,397 @@
+"""A comparison on disk: JSON and safetensors in a folder. Nothing in it can run code.
+
+``comparison.json`` is the table, and names the folder beside it, ``files-...``, that holds the steps, the test data and
+the models, with a SHA-256 of each file. A new comparison is written into a folder of its own, and then
+``comparison.json`` is replaced: at every instant it is the old one or the new one, complete. Other files in the folder
+stay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodels.common import storage
+from seqmodels.common.files import locked_folder, new_folder, remove_folders, write_text
+from seqmodels.common.parameters import Configurable, check_argument
+from seqmodels.common.storage import MALFORMED, describe
+from seqmodels.loading import restored
+from seqmodels.sequences import Sequences
+from seqmodels.sequences.measure import Measure
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAME, FORMAT = "seqmodels-comparison-", 2  # in the oldest format the files were in the folder itself, without hashes
+MAIN = "comparison.json"
+SCALARS = (str, int, float, bool, type(None))
+OWN_HASH = "sha256_of_this_file"
+BLANK_HASH = "0" * 64
+OWN_HASH_ENTRY = re.compile(rb'"sha256_of_this_file": "([0-9a-f]{64})"')
+FOLDER = re.compile(r"files-[0-9a-f]{12}")
+FILE = re.compile(r"(models/)?[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+OLD_FILE = re.compile(r"(steps|test|source)\.(npz|json)|models/[A-Za-z0-9_.-]+\.safetensors")
+DTYPE = re.compile(r"[A-Za-z]+[0-9]{0,2}(\[[a-z]{1,2}(, [A-Za-z0-9/_+:-]+)?\])?")
+TIME_DTYPE = re.compile(r"(datetime64|timedelta64)\[[a-zA-Z]{1,2}\]|u?int[0-9]{1,2}|float[0-9]{2}")
+NAMES = ("features", "symbols", "time_name", "time_unit", "by")  # of ``Sequences``, besides its metadata
+# An old compressed file may have so many bytes unpacked, plus so many times its own size.
+MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO = 64_000_000, 20
+BROKEN = (*MALFORMED, OSError, EOFError, zipfile.BadZipFile, zlib.error)
+
+# -- the folder -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def replaced(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """A folder for the files of a new comparison and a dictionary for the rest, which then replace the old one.
+
+    If anything fails, the old one stays as it was; ``ValueError`` if another is being written there.
+    """
+    with locked_folder(folder) as root:
+        with new_folder(root, "files-") as files:
+            content: dict[str, Any] = {}
+            yield files, content
+            old = _old_files(root)
+            header = {
+                "format": f"{NAME}{FORMAT}",
+                OWN_HASH: BLANK_HASH,
+                "folder": files.name,
+                "files": _hashes(files),
+            }
+            text = json.dumps(header | content, indent=1, ensure_ascii=False) + "\n"
+            signed = text.replace(BLANK_HASH, sha256(text), 1)
+            write_text(root / MAIN, signed)
+        remove_folders(root, FOLDER, but=files.name)
+        for name in old:
+            (root / name).unlink(missing_ok=True)
+        if old and (root / "models").is_dir() and not any((root / "models").iterdir()):
+            (root / "models").rmdir()
+
+
+@contextmanager
+def opened(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The folder of a comparison's files, and the rest; ``ValueError`` for a folder without one, or a damaged one."""
+    root = Path(folder)
+    content = read_main(root)
+    try:
+        files = _checked(root, content)
+        yield files, content
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from error
+    except BROKEN as error:
+        text = f"{folder} holds no whole comparison: {type(error).__name__} in its content: {error}"
+        raise ValueError(text[:500]) from error
+
+
+def read_main(folder: Path) -> dict[str, Any]:
+    """The content of ``comparison.json``; ``ValueError`` for a folder that holds no saved comparison."""
+    path = folder / MAIN
+    raw = _bytes(path) if path.exists() else b"{}"
+    content = storage.parse_json(raw, path)
+    form = content.get("format") if isinstance(content, dict) else None
+    version = re.fullmatch(rf"{NAME}([1-9][0-9]{{0,5}})", form) if isinstance(form, str) else None
+    if version is None:
+        raise ValueError(f"{folder} holds no comparison that seqmodels saved; it has no {MAIN} of its")
+    if int(version[1]) > FORMAT:
+        raise ValueError(
+            f"{folder} was written by a newer version of seqmodels, in format {version[1]}; this one reads up to "
+            f"{FORMAT}: upgrade with pip install -U seqmodels"
+        )
+    if int(version[1]) == FORMAT:
+        entries = list(OWN_HASH_ENTRY.finditer(raw))
+        begin = entries[0].start(1) if len(entries) == 1 else 0
+        unsigned = raw[:begin] + BLANK_HASH.encode() + raw[begin + len(BLANK_HASH) :]
+        if len(entries) != 1 or entries[0][1] != hashlib.sha256(unsigned).hexdigest().encode():
+            raise ValueError(f"{path} is damaged: it is not what was written; copy it again, or save it again")
+    return dict(content)
+
+
+def _checked(root: Path, content: dict[str, Any]) -> Path:
+    """The folder of the files, which are checked to be those that were written; of the oldest format only by name."""
+    for name, value in content["measure"].items():
+        check_argument(Measure, name, value)
+    columns = {column["name"]: column["values"] for column in content["frame"]["columns"]}
+    if not {"model", "score", "error"} <= columns.keys() or not content["models"].keys() <= set(columns["model"]):
+        raise ValueError("its table has no line of a model that it has")
+    if "baseline" not in content["frame"]["attrs"]:
+        raise ValueError("the table does not say what its baseline is")
+    if content["format"] == f"{NAME}1":
+        wrong = [name for name in content["models"].values() if not OLD_FILE.fullmatch(name)]
+        _refuse_name(wrong)
+        _refuse_links(root, [root / name for name in _old_files(root)])
+        return root
+    _refuse_name([content["folder"]] if not FOLDER.fullmatch(content["folder"]) else [])
+    files: Path = root / content["folder"]
+    _refuse_name([name for name in (*content["files"], *content["models"].values()) if not FILE.fullmatch(name)])
+    _refuse_links(root, [files / name for name in content["files"]])
+    for name, expected in content["files"].items():
+        if not (files / name).exists():
+            raise ValueError(f"it has lost its {name}, without which nothing in it has a meaning; save it again")
+        with storage.opened(files / name) as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != expected:
+                raise ValueError(
+                    f"{files.name}/{name} is damaged: it is not what was written; copy it again, or save it again"
+                )
+    if not {"test.json", *content["models"].values()} <= content["files"].keys():
+        raise ValueError(
+            "it has lost its test.json or a model, without which nothing in it has a meaning; save it again"
+        )
+    return files
+
+
+def _refuse_name(wrong: list[Any]) -> None:
+    """Raise ``ValueError`` for the first of these names, if there are any."""
+    if wrong:
+        raise ValueError(f"it names {wrong[0]!r:.100}, which is no file that a saved comparison has")
+
+
+def _refuse_links(root: Path, files: list[Path]) -> None:
+    outside = [file for file in files if not file.resolve().is_relative_to(root.resolve())]
+    if outside:
+        raise ValueError(f"{outside[0].name} is a link that leaves the folder; copy the file itself")
+
+
+def _hashes(files: Path) -> dict[str, str]:
+    """The SHA-256 of each file by its name."""
+    paths = sorted(path for path in files.rglob("*") if path.is_file())
+    return {path.relative_to(files).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+def _old_files(root: Path) -> list[str]:
+    """The files of a comparison in the oldest format, which are in the folder itself, if there is one."""
+    try:
+        content = read_main(root)
+    except ValueError:
+        return []
+    if content["format"] != f"{NAME}1":
+        return []
+    models = [name for name in content["models"].values() if isinstance(name, str) and OLD_FILE.fullmatch(name)]
+    return [*(f"{name}.{kind}" for name in ("steps", "test", "source") for kind in ("npz", "json")), *models]
+
+
+def _bytes(path: Path) -> bytes:
+    with storage.opened(path) as file:
+        return file.read()
+
+
+def sha256(text: str) -> str:
+    """SHA-256 of a text, 64 hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON, indented for people to read."""
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def as_json(value: Any) -> Any:
+    """A value as JSON: arrays as lists, objects with hyperparameters described, anything else as its ``repr``."""
+    if isinstance(value, Mapping):
+        return {str(key): as_json(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(inner) for inner in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return as_json(value.tolist())
+    if isinstance(value, Configurable):
+        return as_json(describe(value))
+    return value if isinstance(value, SCALARS) else repr(value)
+
+
+# -- frames ---------------------------------------------------------------------------------------------------
+
+
+def frame_to_json(frame: pd.DataFrame) -> dict[str, Any]:
+    """Columns with their dtypes and the frame's ``attrs``; numbers are restored to the last bit."""
+    columns = [
+        {"name": name, "dtype": str(values.dtype), "values": [_scalar(name, v) for v in values]}
+        for name, values in frame.items()
+    ]
+    return {"attrs": as_json(dict(frame.attrs)), "n": len(frame), "columns": columns}
+
+
+def frame_from_json(content: Mapping[str, Any]) -> pd.DataFrame:
+    """The inverse of ``frame_to_json``; ``ValueError`` for columns that are not equally long."""
+    import pandas as pd
+
+    n = content["n"]
+    wrong = [c["name"] for c in content["columns"] if len(c["values"]) != n or not DTYPE.fullmatch(c["dtype"])]
+    if type(n) is not int or wrong:
+        raise ValueError(f"a table should have columns of {n} values each, but {wrong[:1]} has not")
+    columns = {column["name"]: _series(column["values"], column["dtype"]) for column in content["columns"]}
+    frame = pd.DataFrame(columns, index=range(n))
+    frame.attrs = dict(content["attrs"])
+    return frame
+
+
+def _scalar(column: Any, value: Any) -> Any:
+    """JSON has no NaN, which becomes null, and no infinity, which becomes a string."""
+    import pandas as pd
+
+    if isinstance(value, pd.Timestamp):
+        return value.isoformat()
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return None if math.isnan(plain) else str(plain)
+    if not isinstance(plain, SCALARS):
+        raise ValueError(
+            f"the column {column!r} holds a {type(value).__name__}, which cannot be saved; make it text or a number"
+        )
+    return plain
+
+
+def _series(values: list[Any], dtype: str) -> pd.Series:
+    import pandas as pd
+
+    if dtype.startswith("float"):
+        return pd.Series([math.nan if v is None else float(v) for v in values], dtype=dtype)
+    return pd.Series(values, dtype=dtype)
+
+
+# -- sequences and their steps --------------------------------------------------------------------------------
+
+
+def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
+    """``NAME.json``: kind, metadata, and texts or symbols; vectors are in ``NAME.safetensors``."""
+    content: dict[str, Any] = {"kind": sequences.kind, "metadata": frame_to_json(sequences.metadata)}
+    content["grid"] = sequences.grid
+    content |= {name: getattr(sequences, name) for name in NAMES}
+    if sequences.times is not None:
+        content["times"] = [_times_to_json(times) for times in sequences.times]
+    past = sequences.past
+    if sequences.kind == "vectors":
+        arrays = {"vectors": list(sequences.items)}
+        if past is not None:  # of a sequence that has none no frames
+            arrays["past"] = [np.zeros((0, sequences.n_features)) if x is None else x for x in past]
+        write_arrays(folder / f"{name}.safetensors", arrays)
+    else:
+        content["items"] = [item if isinstance(item, str) else item.tolist() for item in sequences]
+        if past is not None:
+            content["past"] = [x if isinstance(x, str | None) else x.tolist() for x in past]
+    write_json(folder / f"{name}.json", content)
+
+
+def read_sequences(folder: Path, name: str) -> Sequences | None:
+    """The inverse of ``write_sequences``; None if nothing was written under this name."""
+    if not (folder / f"{name}.json").exists():
+        return None
+    content = storage.parse_json(_bytes(folder / f"{name}.json"), f"{name}.json")
+    is_vectors = content["kind"] == "vectors"
+    arrays = read_arrays(folder, name) if is_vectors else {}
+    times = content.get("times")
+    return Sequences(
+        arrays["vectors"] if is_vectors else content["items"],
+        past=arrays.get("past") if is_vectors else content.get("past"),  # earlier files have none
+        metadata=frame_from_json(content["metadata"]),
+        grid=content.get("grid"),
+        times=None if times is None else [np.array(each["values"], dtype=_time_dtype(each["dtype"])) for each in times],
+        **{name: content[name] for name in NAMES if content.get(name) is not None},
+    )
+
+
+def _times_to_json(times: np.ndarray) -> dict[str, Any]:
+    """Dates and differences are integers, counted in the unit of their dtype."""
+    return {
+        "dtype": str(times.dtype),
+        "values": (times.astype(np.int64) if times.dtype.kind in "Mm" else times).tolist(),
+    }
+
+
+def _time_dtype(name: Any) -> np.dtype:
+    if not isinstance(name, str) or not TIME_DTYPE.fullmatch(name):
+        raise ValueError(f"times should be dates or numbers, not {name!r:.50}")
+    return np.dtype(name)
+
+
+def write_arrays(path: Path, ragged: Mapping[str, list[Any]]) -> None:
+    """Lists of arrays by name, each list concatenated, with the lengths of its arrays."""
+    values = {str(i): np.concatenate([np.asarray(a) for a in arrays]) for i, arrays in enumerate(ragged.values())}
+    lengths = {str(i): np.array([len(a) for a in arrays], np.int64) for i, arrays in enumerate(ragged.values())}
+    storage.write(path, {"names": list(ragged), "values": values, "lengths": lengths})
+
+
+def read_arrays(folder: Path, name: str) -> dict[str, list[np.ndarray]]:
+    """The inverse of ``write_arrays`` in the file ``NAME.safetensors``, or ``NAME.npz`` of the oldest format."""
+    path = folder / f"{name}.safetensors"
+    if not path.exists():
+        return _read_npz(folder / f"{name}.npz")
+    content = storage.read(path)
+    each = ((content["values"][str(i)], content["lengths"][str(i)]) for i in range(len(content["names"])))
+    return {str(name): _split(*pair) for name, pair in zip(content["names"], each, strict=True)}
+
+
+def _split(values: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    if values.dtype.kind not in "iuf" or lengths.dtype.kind != "i" or lengths.ndim != 1 or not len(lengths):
+        raise ValueError("sequences should be arrays of numbers beside their lengths")
+    if lengths.min() < 0 or lengths.sum() != len(values):
+        raise ValueError(f"the lengths of {len(lengths)} sequences do not sum to the {len(values)} steps there are")
+    return np.split(values, np.cumsum(lengths)[:-1])
+
+
+def _read_npz(path: Path) -> dict[str, list[np.ndarray]]:
+    with storage.opened(path) as file:
+        with zipfile.ZipFile(file) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > MAX_UNPACKED_BYTES + MAX_UNPACKED_RATIO * path.stat().st_size:
+            raise ValueError(
+                f"{path.name} would take {unpacked / 1e6:.0f} MB unpacked, {unpacked / path.stat().st_size:.0f} times "
+                "its own"
+            )
+    with np.load(path, allow_pickle=False) as arrays:
+        return {
+            str(name): _split(arrays[f"values {i}"], arrays[f"lengths {i}"]) for i, name in enumerate(arrays["names"])
+        }
+
+
+def check_steps(steps: Mapping[str, list[np.ndarray]], test: Sequences) -> None:
+    """Raise ``ValueError`` unless every model has scored every sequence."""
+    for name, each in steps.items():
+        if len(each) != len(test):
+            raise ValueError(f"{name!r} has steps of {len(each)} sequences, but there are {len(test)}")
+
+
+def check_seeds(by_seed: Mapping[str, list[np.ndarray]], steps: Mapping[str, list[np.ndarray]]) -> None:
+    """Raise ``ValueError`` unless each seed has a figure for every sequence, or every step of one sequence."""
+    for name, rows in by_seed.items():
+        of_model = steps.get(name, [])
+        n = len(of_model[0]) if len(of_model) == 1 else len(of_model)
+        if not rows or any(len(row) != n for row in rows):
+            raise ValueError(f"the seeds of {name!r} have {[len(row) for row in rows][:3]} figures, but there are {n}")
+
+
+# -- models ---------------------------------------------------------------------------------------------------
+
+
+def write_models(folder: Path, models: Mapping[str, Any]) -> dict[str, str]:
+    """Write each model into a file of its own, under a valid file name; returns the file of each model.
+
+    Models that no file can hold, such as of a function, are left out with a warning.
+    """
+    (folder / "models").mkdir(exist_ok=True)
+    files = {name: f"models/{i}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:100]}" for i, name in enumerate(models)}
+    files = {name: f"{stem}.safetensors" for name, stem in files.items()}
+    left_out: dict[str, str] = {}
+    for name, model in models.items():
+        try:
+            model.save(folder / files[name])
+        except storage.NotSavableError as error:
+            left_out[name] = str(error)
+    for name, reason in left_out.items():
+        warnings.warn(f"the comparison is saved without the model {name!r}: {reason}", stacklevel=4)
+    return {name: file for name, file in files.items() if name not in left_out}
+
+
+def read_models(folder: Path, files: Mapping[str, str], classes: Iterable[type] = ()) -> dict[str, Any]:
+    """The inverse of ``write_models``; ``classes`` as of ``load``."""
+    return {name: restored(storage.read(folder / file), folder / file, classes) for name, file in files.items()}

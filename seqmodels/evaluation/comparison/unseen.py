@@ -1,0 +1,80 @@
+"""Symbols of the test part that training never had: counted, and given a probability by every model alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from seqmodels.encodings import Encoding, OpenSymbols, Symbols
+from seqmodels.encodings.symbols import symbol_counts
+from seqmodels.evaluation.comparison.fit_and_score import DataParts
+from seqmodels.model import SequenceModel
+from seqmodels.sequences import Sequences
+from seqmodels.sequences.mapped import parts_of
+
+
+def n_unseen(parts: DataParts) -> int:
+    """How many symbols of the scored test sequences are not in those of the training part; 0 for text and vectors."""
+    if parts.train is None or not _are_symbols(parts.train.scored, parts.test.scored):
+        return 0
+    known = _symbols(parts.train.scored)
+    each = (part for item in parts.test.scored for _, part in parts_of(np.asanyarray(item)))
+    return sum(int((~np.isin(part, known)).sum()) for part in each)
+
+
+def open_alphabets(models: Mapping[str, SequenceModel], parts: DataParts) -> list[str]:
+    """Set ``OpenSymbols`` where a model would refuse, or hold impossible, symbols that training never had.
+
+    Where the test or the validation part has such symbols, the models that take their alphabet from the data
+    (``encoding="auto"`` or ``Symbols()``) get an open one, before they are fitted: all of them the same. A model whose
+    alphabet is stated, or that was made elsewhere, keeps it. Where the parts have no such symbols, nothing changes.
+
+    Returns:
+        The names of the models whose alphabet of scored symbols was opened.
+    """
+    train = parts.train
+    if train is None:
+        return []
+    held_out = [part for part in (parts.held_out, parts.test) if part is not None]
+    scored = any(_has_unseen(train.scored, part.scored) for part in held_out)
+    sources = train.y is not None and any(_has_unseen(train.X, part.X) for part in held_out)
+    opened = []
+    for name, model in models.items():
+        reads_sources = sources and not model.ignore_source
+        shares = train.y is None or model._source_shares_encoding()
+        if (scored or (reads_sources and shares)) and _is_learned(model.encoding) and model._stated_encoding() is None:
+            model.set_params(encoding=OpenSymbols())
+            opened.append(name)
+        if reads_sources and not shares and _is_learned(model.source_encoding):
+            model.set_params(source_encoding=OpenSymbols())
+    return opened
+
+
+def _is_learned(encoding: Any) -> bool:
+    """Whether the alphabet is what the training data have."""
+    if isinstance(encoding, Encoding):
+        return isinstance(encoding, Symbols) and encoding.n_symbols is None
+    return bool(encoding == "auto")
+
+
+def _has_unseen(train: Sequences, part: Sequences) -> bool:
+    """False also where no symbol of the training part repeats, so that none could be known; and of strings, whose
+    names (``Sequences.symbols``) are the alphabet.
+    """
+    if (
+        not _are_symbols(train, part)
+        or train.symbols is not None
+        or not np.isin(symbol_counts(part.after_past())[0], _symbols(train), invert=True).any()
+    ):
+        return False
+    return len(_symbols(train)) < sum(len(item) for item in train)
+
+
+def _are_symbols(*sequences: Sequences) -> bool:
+    return all(each.kind == "symbols" for each in sequences)
+
+
+def _symbols(sequences: Sequences) -> np.ndarray:
+    return symbol_counts(sequences)[0]

@@ -1,0 +1,250 @@
+"""Independent fits side by side: in this process one after the other, in others by joblib, or on a cluster.
+
+``n_jobs`` is a number for joblib, whose backend says where: processes of this machine (loky, its default), or what
+``joblib.parallel_config`` names. Or it is an ``Executor`` of the standard library's ``concurrent.futures``, such as
+clusters have:
+
+    client = dask.distributed.Client("scheduler:8786")
+    compare(models, train, test=test, n_jobs=client.get_executor())
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from concurrent.futures import BrokenExecutor, Executor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
+
+from seqmodels.common import distributed
+
+Key = TypeVar("Key", bound=Hashable)
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class LostWorker:
+    """What stands for a result whose process was killed, or that could not be sent to it or back."""
+
+    error: str
+
+    @classmethod
+    def by(cls, error: Exception) -> LostWorker:
+        """After an error of the processes or the cluster."""
+        return cls(_in_one_line(error))
+
+
+Jobs = int | Executor
+
+
+def checked_jobs(n_jobs: Jobs, *, has_seconds: bool) -> Jobs:
+    """``n_jobs`` as ``run`` takes it: an executor, or how many fits run at a time.
+
+    Args:
+        n_jobs: as given by the user; -1: one a core, or all workers of joblib's backend.
+        has_seconds: whether the fits have a budget of seconds, which is not fair where they share cores: it warns.
+
+    Raises:
+        ValueError: neither a number nor an executor; 0; more than one within a process of ``torchrun``.
+    """
+    if isinstance(n_jobs, Executor):
+        return n_jobs
+    if n_jobs == 1:
+        return 1
+    from joblib import cpu_count, effective_n_jobs
+
+    if not isinstance(n_jobs, int) or n_jobs == 0:
+        raise ValueError(f"n_jobs is {n_jobs!r}; pass how many fits at a time, -1 for one a core, or an Executor")
+    if distributed.is_distributed():
+        raise ValueError(f"n_jobs={n_jobs} within torchrun, whose processes fit each model together; pass n_jobs=1")
+    n = int(effective_n_jobs(n_jobs))
+    if has_seconds and _is_of_this_machine() and n > cpu_count():
+        warnings.warn(
+            f"n_jobs={n} fits share {cpu_count()} cores, so that a second of the budget is less than a second of one "
+            f"core; pass n_jobs={cpu_count()} or fewer, or a budget in steps",
+            stacklevel=3,
+        )
+    return n
+
+
+def _is_of_this_machine() -> bool:
+    """Whether joblib's backend starts processes here, whose threads it can limit; a cluster's it cannot."""
+    from joblib.parallel import get_active_backend
+
+    return bool(get_active_backend()[0].supports_inner_max_num_threads)
+
+
+def run(tasks: Iterable[tuple[Key, partial[Result]]], jobs: Jobs) -> Iterator[tuple[Key, Result | LostWorker]]:
+    """The result of each task, by its key, as they come; with ``jobs = 1`` here, in their order.
+
+    In joblib's processes each task has its share of the cores as threads. One that is killed, by the system for want of
+    memory, say, ends those that run beside it too; all that have no result yet are then run again, each by itself, and
+    only what is killed again is a ``LostWorker``. So are those of a pool that broke. Warnings are given again here.
+
+    An exception of a task is raised here, and ends the others; so does SIGTERM, as a ``KeyboardInterrupt``.
+    """
+    if jobs == 1:
+        for key, task in tasks:
+            yield key, task()
+        return
+    with _sigterm_raises():
+        yield from _side_by_side(dict(tasks), jobs)
+
+
+def _side_by_side(left: dict[Key, partial[Result]], jobs: Jobs) -> Iterator[tuple[Key, Result | LostWorker]]:
+    results = _in_executor(left, jobs) if isinstance(jobs, Executor) else _in_processes(left, jobs)
+    while left:
+        try:
+            key, outcome = next(results)
+        except Exception:  # of joblib's processes: what a task raises is its outcome
+            break
+        del left[key]
+        yield key, outcome if isinstance(outcome, LostWorker) else outcome.here()
+    for key, task in left.items():
+        try:
+            ((_, outcome),) = _in_processes({key: task}, 2)
+        except Exception as error:
+            yield key, LostWorker.by(error)
+        else:
+            yield key, outcome.here()
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """Let SIGTERM raise ``KeyboardInterrupt``, which ends the processes too: they would go on without this one.
+
+    In the main thread only, and where the program does not handle it itself.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    ):
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@dataclass(frozen=True)
+class _Outcome(Generic[Result]):
+    """What a task returned or raised, and the warnings that it gave."""
+
+    result: Result | None
+    error: BaseException | None
+    warnings: list[tuple[Warning | str, type[Warning], str, int]]
+
+    def here(self) -> Result:
+        """Warn, return and raise what the task did."""
+        for message, category, file, line in self.warnings:
+            warnings.warn_explicit(message, category, file, line)
+        if self.error is not None:
+            raise self.error
+        return cast(Result, self.result)
+
+
+def _in_processes(tasks: Mapping[Key, partial[Result]], n: int) -> Iterator[tuple[Key, _Outcome[Result]]]:
+    from joblib import Parallel, delayed
+
+    # Arrays are sent as they are: as memory-mapped files, joblib's own way, they could not be written to.
+    options: dict[str, Any] = {"n_jobs": n, "batch_size": 1, "pre_dispatch": "all", "max_nbytes": None}
+    try:
+        parallel = Parallel(**options, return_as="generator_unordered")
+    except ValueError:  # a backend that has results at the end alone
+        parallel = Parallel(**options)
+    caught = partial(_caught, _process())
+    yield from parallel(delayed(caught)(key, task.func, *task.args) for key, task in tasks.items())
+
+
+def _in_executor(
+    tasks: Mapping[Key, partial[Result]], executor: Executor
+) -> Iterator[tuple[Key, _Outcome[Result] | LostWorker]]:
+    caught = partial(_caught, _process())
+    futures = {executor.submit(caught, key, task.func, *task.args): key for key, task in tasks.items()}
+    for future in as_completed(futures):
+        try:
+            yield future.result()
+        except BrokenExecutor:  # a pool of processes of which one was killed, which loses what the others did
+            raise
+        except Exception as error:  # of the cluster: what a task raises is its outcome
+            yield futures[future], LostWorker.by(error)
+
+
+def _caught(caller: str, key: Key, function: Callable[..., Result], *arguments: Any) -> tuple[Key, _Outcome[Result]]:
+    """What the function does; its warnings too, but in the caller's own process, whose threads give them there."""
+    if caller == _process():
+        result, error = _attempted(function, *arguments)
+        return key, _Outcome(result, error, [])
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        result, error = _attempted(function, *arguments)
+    if error is not None and not _is_sendable(error):
+        error = RuntimeError(_in_one_line(error))
+    return key, _Outcome(result, error, [(*_sendable(w.message, w.category), w.filename, w.lineno) for w in given])
+
+
+def _sendable(message: Warning | str, category: type[Warning]) -> tuple[Warning | str, type[Warning]]:
+    """A warning as it is, or, where it cannot be sent, its words as one of the class of Python's that it extends."""
+    if _is_sendable((message, category)):
+        return message, category
+    return str(message), next(base for base in category.__mro__ if base.__module__ == "builtins")
+
+
+def _is_sendable(thing: object) -> bool:
+    """Whether it can be pickled, and read again: an exception of several arguments may be refused only there."""
+    from joblib.externals.loky.backend.reduction import dumps  # of classes of the user's script too
+
+    try:
+        pickle.loads(dumps(thing))
+    except Exception:
+        return False
+    return True
+
+
+def _in_one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _attempted(function: Callable[..., Result], *arguments: Any) -> tuple[Result | None, BaseException | None]:
+    try:
+        return function(*arguments), None
+    except (Exception, KeyboardInterrupt) as error:
+        return None, error
+
+
+_IMPORTED = uuid.uuid4().hex  # one of all machines, but for processes that were forked from this one
+
+
+def _process() -> str:
+    """The name of this process among those of all machines."""
+    return f"{_IMPORTED}.{os.getpid()}"
+
+
+_silence = threading.Lock()
+_silent: list[warnings.catch_warnings[None]] = []  # one for each thread that is; the first holds what was before
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Ignore warnings, of all threads: as ``warnings.catch_warnings``, which does not restore what threads overlap."""
+    with _silence:
+        _silent.append(warnings.catch_warnings())
+        if len(_silent) == 1:
+            _silent[0].__enter__()
+            warnings.simplefilter("ignore")
+    try:
+        yield
+    finally:
+        with _silence:
+            last = _silent.pop()
+            if not _silent:
+                last.__exit__(None, None, None)

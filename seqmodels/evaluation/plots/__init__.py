@@ -1,1 +1,0 @@
-"""Plots of a comparison, in one style. Import what is needed from the modules: importing matplotlib takes a second."""

@@ -1,0 +1,228 @@
+"""Data sets of a run: where their files are and how they are read, described so that the run can be repeated."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from seqmodels import data
+from seqmodels.common.parameters import Configurable
+from seqmodels.data import MFCC
+from seqmodels.data.text import Unit
+from seqmodels.evaluation.runs.suites import Choice, Task, pair_tasks, speech_tasks, table_tasks, text_tasks
+from seqmodels.sequences import Kind, Sequences
+
+Pair = tuple[Sequences, Sequences | None]  # X, and y for p(y | x)
+
+
+class Dataset(Configurable, ABC):
+    """Sequences that can be read again.
+
+    To add one, define ``read`` and ``tasks``, name in ``path_parameters`` the hyperparameters that are paths, and put
+    the class into ``DATASETS``.
+    """
+
+    path_parameters: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def read(self) -> Pair:
+        """Read the files. Raises ``ValueError``, ``OSError`` or ``ImportError`` in one line that says the way out."""
+
+    @abstractmethod
+    def tasks(self, read: Pair, choice: Choice) -> list[Task]:
+        """The standard comparison of what was read."""
+
+    def paths(self) -> tuple[str, ...]:
+        """The files or folders; none for built-in data."""
+        return tuple(getattr(self, name) for name in self.path_parameters)
+
+    def at(self, paths: Sequence[str]) -> Self:
+        """The same way of reading, of other files or folders: one for each of ``path_parameters``."""
+        return self.clone().set_params(**dict(zip(self.path_parameters, paths, strict=True)))
+
+    def understood(self, read: Pair) -> Self:
+        """The same way of reading, with what was recognised in these data said, so that others are read alike."""
+        return self
+
+    def relative_to(self, folder: Path) -> Self:
+        """With paths relative to a folder, so that the folder may move together with the data."""
+        return self.at([os.path.relpath(path, folder) for path in self.paths()])
+
+    def resolved_from(self, folder: Path) -> Self:
+        """The inverse of ``relative_to``: with paths relative to the working directory."""
+        return self.at([str(folder / path) for path in self.paths()])
+
+    def sha256(self) -> str:
+        """Hash of everything that is read, see ``hashed``."""
+        return hashed(self.read())
+
+
+@dataclass(eq=False, repr=False)
+class BuiltinText(Dataset):
+    """The text that comes with the library, ``data.builtin_text()``, as a data set of a run."""
+
+    def read(self) -> Pair:
+        return data.builtin_text(), None
+
+    def tasks(self, read: Pair, choice: Choice) -> list[Task]:
+        return text_tasks(read[0], choice)
+
+
+@dataclass(eq=False, repr=False)
+class BuiltinSpeech(Dataset):
+    """``data.speech``: cepstra of synthetic utterances."""
+
+    n_utterances: int = 600
+    n_speakers: int = 60
+    random_state: int = 0
+
+    def read(self) -> Pair:
+        corpus = data.speech(self.n_utterances, self.n_speakers, features="mfcc", random_state=self.random_state)
+        return corpus.sequences, None
+
+    def tasks(self, read: Pair, choice: Choice) -> list[Task]:
+        return speech_tasks(read[0], choice)
+
+
+@dataclass(eq=False, repr=False)
+class TextFiles(Dataset):
+    """A UTF-8 file or a folder of ``.txt``; ``cut`` as in ``data.text``."""
+
+    path_parameters = ("path",)
+
+    path: str = ""
+    cut: Unit = "whole"
+
+    def read(self) -> Pair:
+        return data.text(self.path, self.cut), None
+
+    def tasks(self, read: Pair, choice: Choice) -> list[Task]:
+        return text_tasks(read[0], choice)
+
+
+@dataclass(eq=False, repr=False)
+class Recordings(Dataset):
+    """Cepstra of every WAV of a folder, or of one file; ``mfcc`` None is ``MFCC()``."""
+
+    path_parameters = ("path",)
+
+    path: str = ""
+    mfcc: MFCC | None = None
+
+    def read(self) -> Pair:
+        return data.audio(self.path, mfcc=self.mfcc), None
+
+    def tasks(self, read: Pair, choice: Choice) -> list[Task]:
+        return speech_tasks(read[0], choice)
+
+
+@dataclass(eq=False, repr=False)
+class Files(Dataset):
+    """A file or a folder that ``data.read`` reads by its ending.
+
+    Args:
+        path, kind, by, columns, time, label: as of ``data.read``; empty: recognised.
+        cut: what one sequence of a text is, as in ``data.text``.
+        dither: add noise of one step of their grid to vectors.
+    """
+
+    path_parameters = ("path",)
+
+    path: str = ""
+    kind: Kind | Literal[""] = ""
+    by: str = ""
+    columns: Sequence[str] = ()
+    time: str = ""
+    label: str = ""
+    cut: Unit = "whole"
+    dither: bool = False
+
+    def read(self) -> Pair:
+        names = list(self.columns)
+        sequences = data.read(
+            self.path,
+            kind=self.kind or None,
+            by=self.by or None,
+            columns=names[0] if len(names) == 1 else names or None,
+            time=self.time or None,
+            label=self.label or None,
+            unit=self.cut,
+        )
+        return sequences.dithered() if self.dither else sequences, None  # before any split: one grid for all parts
+
+    def understood(self, read: Pair) -> Self:
+        X = read[0]
+        columns = list(X.features) if X.features is not None and data.is_table(self.path) else self.columns
+        return self.clone().set_params(kind=X.kind, columns=columns)
+
+    def tasks(self, read: Pair, choice: Choice) -> list[Task]:
+        return text_tasks(read[0], choice) if read[0].kind == "text" else _tasks_of_steps(self.path, read[0], choice)
+
+
+@dataclass(eq=False, repr=False)
+class Table(Dataset):
+    """A CSV or Parquet file with a row a step, as ``data.table`` reads it; ``dither``: with noise of one grid step."""
+
+    path_parameters = ("path",)
+
+    path: str = ""
+    by: str = ""
+    columns: Sequence[str] = ()
+    time: str = ""
+    dither: bool = False
+    kind: Kind | Literal[""] = ""
+
+    def read(self) -> Pair:
+        sequences = data.table(
+            self.path,
+            by=self.by or None,
+            columns=list(self.columns) or None,
+            time=self.time or None,
+            kind=self.kind or None,
+        )
+        return sequences.dithered() if self.dither else sequences, None
+
+    def tasks(self, read: Pair, choice: Choice) -> list[Task]:
+        return _tasks_of_steps(self.path, read[0], choice)
+
+
+def _tasks_of_steps(path: str, sequences: Sequences, choice: Choice) -> list[Task]:
+    if len(sequences) == 1 and sequences.n_units[0] < 2:
+        raise ValueError(
+            f"{path} is one sequence of one step, which cannot be split; if it is a table of several, name "
+            "the column that says which one a row is of, with --by"
+        )
+    return table_tasks(sequences, choice)
+
+
+@dataclass(eq=False, repr=False)
+class Parallel(Dataset):
+    """Pairs of texts: line i of ``target`` is given line i of ``source``."""
+
+    path_parameters = ("source", "target")
+
+    source: str = ""
+    target: str = ""
+
+    def read(self) -> Pair:
+        return data.pairs(self.source, self.target)
+
+    def tasks(self, read: Pair, choice: Choice) -> list[Task]:
+        X, y = read
+        assert y is not None
+        return pair_tasks(X, y, choice)
+
+
+DATASETS: dict[str, type[Configurable]] = {
+    cls.__name__: cls for cls in (BuiltinText, BuiltinSpeech, TextFiles, Recordings, Files, Table, Parallel, MFCC)
+}
+
+
+def hashed(pair: Pair) -> str:
+    """64 hexadecimal digits of sequences, or of sources and targets."""
+    X, y = pair
+    return data.sha256(X) if y is None else f"{data.sha256(X)} {data.sha256(y)}"

@@ -1,0 +1,292 @@
+"""Run tasks and write their results: an HTML page, a table, pictures with intervals, and the comparison itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqmodels.common.files import locked_folder, replaced, write_text
+from seqmodels.evaluation.comparison.compare import compare
+from seqmodels.evaluation.comparison.comparison import Comparison
+from seqmodels.evaluation.runs.suites import Task
+from seqmodels.evaluation.tuning.budget import Budget, budget_of
+from seqmodels.model import SequenceModel
+
+
+def announce(tasks: Sequence[Task], n_seeds: int = 1) -> str:
+    """What will be fitted and compared, and about how long it takes."""
+    lines = []
+    for task in tasks:
+        train, test = ((y or x) for x, y in (task.train, task.test))
+        lines.append(
+            f"{task.title}: {len(task.models)} models ({', '.join(task.models)}), fitted to "
+            f"{int(train.n_units.sum()):,} {train.unit}s and compared on {int(test.n_units.sum()):,} held out"
+        )
+    minutes = n_seeds * sum(task.seconds for task in tasks) / 60
+    return "\n".join(
+        [*lines, f"This takes about {max(1, round(minutes))} min on two cores; Ctrl-C ends it and keeps what is done."]
+    )
+
+
+def run(
+    tasks: Sequence[Task],
+    out: str | os.PathLike[str],
+    *,
+    random_state: int = 0,
+    n_seeds: int = 1,
+    seconds: float | None = None,
+    steps: int | None = None,
+    n_jobs: int = 1,
+    say: Callable[[str], None] = print,
+    progress: bool = False,
+    is_locked: bool = False,
+) -> list[Comparison]:
+    """Compare the models of each task; write ``NAME.html``, ``.csv``, ``.json``, two PNG and a folder into ``out``.
+
+    ``NAME`` holds the comparison itself, for ``Comparison.load``. Interrupted (``KeyboardInterrupt``), the models
+    fitted so far are compared and written before the exception goes on; the model that was being fitted is not among
+    them.
+
+    Args:
+        random_state: seed of the comparisons.
+        n_seeds: fits of each model.
+        seconds, steps: a budget for every model, in place of its own settings; see ``Budget``.
+        n_jobs: models at a time, as in ``compare``; of several there is no bar.
+        say: prints a text.
+        progress: show a bar with the time left on stderr, where that is a terminal.
+        is_locked: the caller has ``locked_folder(out)``.
+
+    Raises:
+        ValueError: another run is writing into ``out``, see ``locked_folder``; nothing has been fitted yet.
+    """
+    with nullcontext(Path(out)) if is_locked else locked_folder(out) as folder:
+        budget = budget_of(seconds, steps)
+        tasks = [task.under_budget(seconds=seconds, steps=steps) for task in tasks]
+        say(announce(tasks, n_seeds))
+        bar = ProgressBar(n_seeds * sum(task.seconds for task in tasks), enabled=progress and n_jobs == 1)
+        runner = _Runner(folder, random_state, n_seeds, budget, n_jobs, say, bar)
+        try:
+            results = [runner.run(task) for task in tasks]
+        finally:
+            bar.close()
+    pages = "\n".join(f"  {folder / f'{task.name}.html'}" for task in tasks)
+    say(f"\nWritten to {folder}/. Open\n{pages}")
+    return results
+
+
+@dataclass(frozen=True)
+class _Runner:
+    """What the comparisons of a run have in common."""
+
+    folder: Path
+    random_state: int
+    n_seeds: int
+    budget: Budget | None
+    n_jobs: int
+    say: Callable[[str], None]
+    bar: ProgressBar
+
+    def run(self, task: Task) -> Comparison:
+        self._print(f"\n{task.title}")
+        began = time.perf_counter()
+        try:
+            result = self._compare(task)
+        except KeyboardInterrupt:
+            self._compare_fitted(task, began)
+            raise
+        self._print(f"\n{result}")
+        self._write(result, task, began)
+        return result
+
+    def _write(self, result: Comparison, task: Task, began: float) -> None:
+        """Write the figures, then draw the page; interrupted there, say how it can be drawn."""
+        write_figures(result, task, self.folder, time.perf_counter() - began)
+        try:
+            draw(result, task, self.folder)
+        except KeyboardInterrupt:
+            saved = self.folder / task.name
+            self._print(f"\nInterrupted while the page was drawn. The comparison is saved: seqmodels report {saved}")
+            raise
+
+    def _print(self, text: str) -> None:
+        with self.bar.hidden():
+            self.say(text)
+
+    def _compare(self, task: Task) -> Comparison:
+        if self.n_jobs != 1:  # what watches fits is in this process
+            return self._compare_with(task, lambda line: self._print(f"  {line}"))
+        equal_share = task.seconds / len(task.models)
+        seconds = {name: self.n_seeds * task.estimates.get(name, equal_share) for name in task.models}
+        with self.bar.watching(task.models, seconds, self.n_seeds) as fits:
+
+            def on_progress(line: str) -> None:
+                fits.model_done()
+                self._print(f"  {line}")
+
+            return self._compare_with(task, on_progress)
+
+    def _compare_with(self, task: Task, progress: Callable[[str], None]) -> Comparison:
+        return compare(
+            task.models,
+            *task.train,
+            test=task.test if task.train[1] is not None else task.test[0],
+            baseline=task.baseline,
+            title=task.title,
+            seeds=self.n_seeds,
+            random_state=self.random_state,
+            n_jobs=self.n_jobs,
+            progress=progress,
+            budget=self.budget,
+        )
+
+    def _compare_fitted(self, task: Task, began: float) -> None:
+        """After an interrupt: compare and write the models that were fitted before it."""
+        models = {name: model for name, model in task.models.items() if model.__sklearn_is_fitted__()}
+        fitted = {name: model for name, model in models.items() if not model.interrupted_}
+        if not fitted:
+            return
+        baseline = task.baseline if task.baseline in fitted else next(iter(fitted))
+        title = f"{task.title}, interrupted: {len(fitted)} of {len(task.models)} models"
+        result = compare(fitted, *task.test, baseline=baseline, title=title, random_state=self.random_state)
+        self._print(f"\n{result}")
+        self._write(result, task, began)
+        self._print(f"\nWritten to {self.folder}/. Open\n  {self.folder / f'{task.name}.html'}")
+
+
+def write_figures(result: Comparison, task: Task, folder: Path, seconds: float) -> None:
+    """Write the table, the comparison itself, and how it was had."""
+    result.to_csv(folder / f"{task.name}.csv")
+    result.save(folder / task.name)
+    record = {"task": task.name, "seconds": round(seconds, 1), **result.provenance}
+    write_text(folder / f"{task.name}.json", json.dumps(record, indent=2) + "\n")
+
+
+def draw(result: Comparison, task: Task, folder: Path) -> None:
+    """Write the page and the pictures, which takes seconds."""
+    result.to_html(folder / f"{task.name}.html")
+    for name, figure in ((task.name, result.ranking_figure()), (f"{task.name}-learning", result.curves_figure())):
+        with replaced(folder / f"{name}.png") as partial:
+            figure.savefig(partial, dpi=160)
+
+
+# -- progress -------------------------------------------------------------------------------------------------
+
+
+class ProgressBar:
+    """One bar on stderr over all models, by the seconds that each is expected to take, with the time left.
+
+    Args:
+        total: seconds that everything is expected to take.
+        enabled: False shows nothing, and so does a stderr that is no terminal.
+    """
+
+    def __init__(self, total: float, *, enabled: bool) -> None:
+        from tqdm.auto import tqdm
+
+        self._bar = tqdm(
+            total=total,
+            disable=None if enabled else True,
+            bar_format="{desc} {percentage:3.0f}% |{bar}| {elapsed} so far, {remaining} left",
+            leave=False,
+        )
+        self._total = total
+        self._done = 0.0  # seconds of ``total`` that the finished models were expected to take
+
+    @contextmanager
+    def watching(
+        self, models: Mapping[str, SequenceModel], seconds: Mapping[str, float], n_seeds: int
+    ) -> Iterator[_FitProgress]:
+        """Show the progress of these models, fitted in this order, ``n_seeds`` times each, in about ``seconds``."""
+        fits = _FitProgress(self, seconds, n_seeds)
+        callbacks_before = {n: m.get_params(deep=False)["callbacks"] for n, m in models.items() if _has_callbacks(m)}
+        for name, callbacks in callbacks_before.items():
+            models[name].set_params(callbacks=(*callbacks, _HistoryCallback(fits, *_end(models[name]))))
+        try:
+            yield fits
+        finally:
+            for name, callbacks in callbacks_before.items():
+                models[name].set_params(callbacks=callbacks)
+
+    def show(self, name: str, seconds: float, fraction: float) -> None:
+        """The model ``name``, of which ``seconds`` are expected, has come this far."""
+        self._bar.set_description_str(name, refresh=False)
+        self._move(self._done + seconds * fraction)
+
+    def model_done(self, seconds: float) -> None:
+        """A model of which ``seconds`` were expected is done."""
+        self._done += seconds
+        self._move(self._done)
+
+    def _move(self, to: float) -> None:
+        """Never back, nor beyond the end, which sums of seconds may pass by a rounding error."""
+        self._bar.update(max(0.0, min(to, self._total) - self._bar.n))
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Hide the bar while something else is printed."""
+        with self._bar.external_write_mode():
+            yield
+
+    def close(self) -> None:
+        """Remove the progress bar from the terminal."""
+        self._bar.close()
+
+
+class _FitProgress:
+    """The models of one comparison that are not done yet, the first of which is being fitted."""
+
+    def __init__(self, bar: ProgressBar, seconds: Mapping[str, float], n_seeds: int) -> None:
+        self._bar = bar
+        self._models_left = list(seconds.items())
+        self._n_seeds = n_seeds
+        self._n_seeds_done = 0
+        self._last = 0.0
+        self._show(0.0)
+
+    def update(self, fraction: float) -> None:
+        """The current fit has come this far; where that is less than before, it is the next seed's."""
+        self._n_seeds_done += fraction < self._last
+        self._last = fraction
+        self._show(min(1.0, (self._n_seeds_done + fraction) / self._n_seeds))
+
+    def model_done(self) -> None:
+        """The model that was being fitted is done."""
+        _, seconds = self._models_left.pop(0)
+        self._n_seeds_done = 0
+        self._last = 0.0
+        self._bar.model_done(seconds)
+        self._show(0.0)
+
+    def _show(self, fraction: float) -> None:
+        if self._models_left:
+            self._bar.show(*self._models_left[0], fraction)
+
+
+class _HistoryCallback:
+    """Called by a network with each row of its history: ``row[column] / end`` is how far the fit has come."""
+
+    def __init__(self, fits: _FitProgress, column: str, end: float) -> None:
+        self._fits = fits
+        self._column = column
+        self._end = end
+
+    def __call__(self, row: dict[str, float]) -> None:
+        self._fits.update(min(1.0, row[self._column] / self._end))
+
+
+def _has_callbacks(model: SequenceModel) -> bool:
+    return "callbacks" in model.get_params(deep=False)
+
+
+def _end(model: SequenceModel) -> tuple[str, float]:
+    """The column of the history that says how far the fit is, and its value at the end."""
+    params: dict[str, Any] = model.get_params(deep=False)
+    if params["max_seconds"] is not None:
+        return "seconds", float(params["max_seconds"])
+    return "step", float(params["max_steps"]) if isinstance(params["max_steps"], int) else 2000.0

@@ -1,0 +1,189 @@
+"""The model confidence set: the models that may be the best, by tests of equal scores (Hansen, Lunde & Nason 2011)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from seqmodels.evaluation.statistics.long_sequence import LongSteps, all_finite, is_long
+from seqmodels.evaluation.statistics.paired import (
+    MIN_BLOCKS,
+    MIN_CLUSTERS,
+    MIN_STEPS,
+    USUAL_BLOCKS,
+    cluster_codes,
+    politis_white_block,
+    politis_white_block_of,
+    politis_white_lags,
+)
+
+N_BOOTSTRAP = 2000
+SEED = 0
+
+
+def confidence_set_p_values(
+    log_probs: Sequence[np.ndarray],
+    units: np.ndarray,
+    clusters: Sequence[Any] | None = None,
+    *,
+    n_bootstrap: int = N_BOOTSTRAP,
+    random_state: int = SEED,
+) -> np.ndarray:
+    """``(M,)`` MCS p-values: the set of level ``1 - alpha`` holds the models whose p-value is at least ``alpha``.
+
+    Hansen, Lunde & Nason (2011), *The model confidence set*, Econometrica 79: of the models that are left, test that
+    all scores are equal by ``T = max_ij |t_ij|``, where ``t_ij`` is the difference of two scores over its standard
+    error; leave out the model that is the farthest behind another, ``argmin_i min_j t_ij``; go on until one is left.
+    The p-value of a model is the largest one of all tests up to that which left it out, so that the best has 1. With
+    probability ``1 - alpha`` the set holds every model that is as good as the best, in the limit of many clusters.
+
+    The distribution of T is that of a bootstrap: of clusters, or of circular blocks of one long sequence, and of seeds
+    where there are several. The seeds of one model are drawn for it alone, one fewer than there are, which makes the
+    variance that of the mean over seeds. The bootstrap of few clusters has tails that are too short, so a ``t_ij`` is
+    replaced by the normal deviate of the same probability under Student's t with ``n - 1`` degrees of freedom.
+
+    Args:
+        log_probs: for each model ``(S, n)`` nats of each test sequence, a row a seed; of one sequence ``(S, T)`` nats
+            of its steps.
+        units: ``(n,)`` units of each sequence.
+        clusters: what each sequence belongs to; None: each is its own.
+        n_bootstrap: resamples.
+        random_state: seed of the resamples.
+
+    NaN for all where there are fewer than 5 clusters, or 20 steps of one sequence; 0 for a model that gives a test
+    sequence probability zero, where another does not.
+
+    >>> scores = np.random.default_rng(0).normal(size=(2, 1, 50))
+    >>> (confidence_set_p_values([scores[0], scores[0] - 1.0, scores[1]], np.ones(50)) >= 0.05).tolist()
+    [True, False, True]
+    """
+    finite = np.array([all_finite(each) for each in log_probs])
+    p_values = np.where(finite, 1.0, 0.0)
+    if not finite.any():
+        return np.full(len(log_probs), np.nan)
+    kept = [each for each, is_finite in zip(log_probs, finite, strict=True) if is_finite]
+    resampled = _resampled_scores(kept, np.asarray(units, dtype=float), clusters, n_bootstrap, random_state)
+    if resampled is None:
+        return np.full(len(log_probs), np.nan)
+    p_values[finite] = _eliminated(*resampled)
+    return p_values
+
+
+def _eliminated(scores: np.ndarray, draws: np.ndarray, freedom: float) -> np.ndarray:
+    """MCS p-values of ``scores (M,)`` with their bootstrap draws ``(B, M)``; ``freedom`` is that of their errors."""
+    n_models = len(scores)
+    centred = draws - draws.mean(axis=0)  # (B, M)
+    covariance = centred.T @ centred / len(draws)
+    variance = np.diag(covariance)[:, None] + np.diag(covariance) - 2 * covariance  # of differences (M, M)
+    error = np.sqrt(np.maximum(variance, 0))
+    apart = scores[:, None] - scores
+    no_spread = error <= 1e-12 * max(float(np.abs(scores).max()), 1e-300)
+    t = np.where(no_spread, np.sign(apart) * np.where(apart == 0, 0, np.inf), apart / np.where(no_spread, 1, error))
+    t = _normal_deviate(t * np.sqrt(freedom / (freedom + 1)), freedom)
+    inverse = np.where(no_spread, 0.0, 1 / np.where(no_spread, 1, error))
+    p_values, largest = np.ones(n_models), 0.0
+    left = list(range(n_models))
+    while len(left) > 1:
+        part = np.ix_(left, left)
+        drawn = _largest_t(centred[:, left], inverse[part])
+        largest = max(largest, float((drawn >= t[part].max()).mean()))
+        worst = left[int(t[part].min(axis=1).argmin())]
+        p_values[worst] = largest
+        left.remove(worst)
+    return p_values
+
+
+def _normal_deviate(t: np.ndarray, freedom: float) -> np.ndarray:
+    """The normal deviates of the same probabilities as of Student's t."""
+    from scipy.special import ndtri, stdtr
+
+    return np.asarray(-np.sign(t) * ndtri(stdtr(freedom, -np.abs(t))))
+
+
+def _largest_t(centred: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+    """``max_ij |c_i - c_j| / error_ij`` of each row of ``centred (B, M)``."""
+    result = np.zeros(len(centred))
+    for i in range(1, centred.shape[1]):
+        np.maximum(result, (np.abs(centred[:, i : i + 1] - centred[:, :i]) * inverse[i, :i]).max(axis=1), out=result)
+    return result
+
+
+def _resampled_scores(
+    log_probs: Sequence[np.ndarray],
+    units: np.ndarray,
+    clusters: Sequence[Any] | None,
+    n_bootstrap: int,
+    random_state: int,
+) -> tuple[np.ndarray, np.ndarray, float] | None:
+    """Scores ``(M,)``, bootstrap draws of them ``(B, M)``, nats per unit, and degrees of freedom of errors; None
+    where there is too little data.
+    """
+    rng = np.random.default_rng(random_state)
+    if is_long(log_probs):
+        return _resampled_scores_of_long(list(map(LongSteps.of, log_probs)), float(units[0]), n_bootstrap, rng)
+    means = np.stack([each.mean(axis=0) for each in log_probs])  # (M, n)
+    scores = means.sum(axis=1) / units.sum()
+    if len(units) > 1:
+        codes = cluster_codes(clusters, len(units))
+        n_clusters = int(codes.max()) + 1
+        if n_clusters < MIN_CLUSTERS:
+            return None
+        freedom = n_clusters - 1.0
+        u = np.bincount(codes, weights=units)
+        totals = [np.stack([np.bincount(codes, weights=row) for row in each]) for each in log_probs]  # M of (S, C)
+        counts = rng.multinomial(n_clusters, np.full(n_clusters, 1 / n_clusters), size=n_bootstrap)  # (B, C)
+        sums, drawn_units = [counts @ each.T for each in totals], counts @ u  # M of (B, S), and (B,)
+    else:
+        n = means.shape[1]
+        if n < MIN_STEPS:
+            return None
+        longest = max(politis_white_block(each - means[0]) for each in means[1:]) if len(means) > 1 else 1.0
+        block, starts = _block_and_starts(longest, n, n_bootstrap, rng)
+        freedom = 1.5 * (n / block - 1)
+        sums = [_block_sums(each, starts, block) for each in log_probs]
+        drawn_units = np.full(n_bootstrap, units[0] * starts.shape[1] * block / n)
+    return scores, _draws(sums, drawn_units, rng), freedom
+
+
+def _resampled_scores_of_long(
+    steps: list[LongSteps], units: float, n_bootstrap: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """``_resampled_scores`` of one sequence whose steps are on disk."""
+    n, lags = steps[0].n, politis_white_lags(steps[0].n)
+    apart = [each.averaged().minus(steps[0].averaged()) for each in steps[1:]]
+    longest = max((politis_white_block_of(each.autocovariance(lags), n) for each in apart), default=1.0)
+    block, starts = _block_and_starts(longest, n, n_bootstrap, rng)
+    sums = [each.block_sums(starts, block) for each in steps]
+    drawn_units = np.full(n_bootstrap, units * starts.shape[1] * block / n)
+    scores = np.array([each.mean * n for each in steps]) / units
+    return scores, _draws(sums, drawn_units, rng), 1.5 * (n / block - 1)
+
+
+def _block_and_starts(longest: float, n: int, n_bootstrap: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
+    """The length of circular blocks of n steps, and where they begin, ``(B, blocks)``."""
+    block = min(max(int(np.ceil(3 * longest)), -(-n // USUAL_BLOCKS)), n // (MIN_BLOCKS + 1))
+    return block, rng.integers(n, size=(n_bootstrap, -(-n // block)))
+
+
+def _draws(sums: list[np.ndarray], drawn_units: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """``(B, M)`` nats per unit, of the sums ``(B, S)`` of each model."""
+    draws = np.empty((len(drawn_units), len(sums)))
+    for i, each in enumerate(sums):
+        draws[:, i] = (each * _seed_weights(rng, len(drawn_units), each.shape[1])).sum(axis=1) / drawn_units
+    return draws
+
+
+def _seed_weights(rng: np.random.Generator, n_bootstrap: int, n_seeds: int) -> np.ndarray:
+    """``(B, S)``, each row of sum 1."""
+    if n_seeds == 1:
+        return np.ones((n_bootstrap, 1))
+    return rng.multinomial(n_seeds - 1, np.full(n_seeds, 1 / n_seeds), size=n_bootstrap) / (n_seeds - 1)
+
+
+def _block_sums(steps: np.ndarray, starts: np.ndarray, block: int) -> np.ndarray:
+    """``(B, S)`` sums over circular blocks of ``steps (S, T)`` that begin at ``starts (B, blocks)``."""
+    around = np.concatenate([steps, steps[:, :block]], axis=1)
+    cumulative = np.concatenate([np.zeros((len(steps), 1)), np.cumsum(around, axis=1)], axis=1)
+    return np.asarray((cumulative[:, starts + block] - cumulative[:, starts]).sum(axis=2).T)

@@ -1,0 +1,148 @@
+"""Statistics of one test sequence whose steps are on disk; of others they are in ``statistics`` and ``confidence_set``.
+
+Sums run over blocks of steps, so that a comparison on one sequence of a billion steps holds a few blocks of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqmodels.sequences.mapped import MappedArray, parts_of
+
+STEPS_READ = 1 << 18  # at once
+
+
+@dataclass(frozen=True)
+class LongSteps:
+    """``(S, T)`` nats of one sequence, a row a seed; ``read(start, stop)`` gives ``(S, stop - start)`` of them."""
+
+    read: Callable[[int, int], np.ndarray]
+    n_seeds: int
+    n: int
+
+    @classmethod
+    def of(cls, steps: np.ndarray) -> LongSteps:
+        """Of ``(S, T)``, on disk or in memory."""
+        rows = list(steps)
+
+        def read(start: int, stop: int) -> np.ndarray:
+            return np.stack([r.read(start, stop) if isinstance(r, MappedArray) else r[start:stop] for r in rows])
+
+        return cls(read, len(rows), steps.shape[1])
+
+    def minus(self, other: LongSteps) -> LongSteps:
+        """The differences, seed by seed; if one of the two has one seed, of that one and each seed of the other."""
+        return LongSteps(lambda a, b: self.read(a, b) - other.read(a, b), max(self.n_seeds, other.n_seeds), self.n)
+
+    def averaged(self) -> LongSteps:
+        """The mean over seeds."""
+        return LongSteps(lambda a, b: self.read(a, b).mean(axis=0, keepdims=True), 1, self.n)
+
+    def each_minus_mean(self) -> list[LongSteps]:
+        """For each seed what it differs by from the mean over seeds."""
+
+        def of_seed(i: int) -> LongSteps:
+            def read(start: int, stop: int) -> np.ndarray:
+                steps = self.read(start, stop)
+                return np.asarray(steps[i : i + 1] - steps.mean(axis=0))
+
+            return LongSteps(read, 1, self.n)
+
+        return [of_seed(i) for i in range(self.n_seeds)]
+
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
+        """``(S, n)`` of steps ``start .. stop - 1``, block after block."""
+        stop = self.n if stop is None else stop
+        return (self.read(t, min(t + STEPS_READ, stop)) for t in range(start, stop, STEPS_READ))
+
+    @property
+    def is_finite(self) -> bool:
+        return all(np.isfinite(block).all() for block in self.blocks())
+
+    def sums(self) -> np.ndarray:
+        """``(S,)`` over all steps."""
+        return np.asarray(sum(block.sum(axis=1) for block in self.blocks()))
+
+    @property
+    def means_of_seeds(self) -> np.ndarray:
+        """``(S,)`` the mean over steps, of each seed."""
+        return self.sums() / self.n
+
+    @property
+    def mean(self) -> float:
+        return float(self.means_of_seeds.mean())
+
+    def autocovariance(self, longest: int) -> np.ndarray:
+        """``(longest + 1,)`` of the mean over seeds, by the Fourier transform of a block and the steps that follow."""
+        from scipy import fft
+
+        mean, total, size = self.mean, np.zeros(longest + 1), fft.next_fast_len(STEPS_READ + longest, True)
+        for t in range(0, self.n, STEPS_READ):
+            following = self.read(t, min(t + STEPS_READ + longest, self.n)).mean(axis=0) - mean
+            spectrum = np.conj(fft.rfft(following[:STEPS_READ], size)) * fft.rfft(following, size)
+            total += fft.irfft(spectrum, size)[: longest + 1]
+        return total / self.n
+
+    def moving_block_error(self, block: int) -> float:
+        """Standard error of the mean over seeds and steps, from all blocks of this length."""
+        mean = self.mean
+        last = sum(float((part.mean(axis=0) - mean).sum()) for part in self.blocks(0, block))
+        squares = last**2
+        for a in range(0, self.n - block, STEPS_READ):
+            b = min(a + STEPS_READ, self.n - block)
+            sums = last + np.cumsum((self.read(a + block, b + block) - self.read(a, b)).mean(axis=0))
+            squares, last = squares + float((sums**2).sum()), float(sums[-1])
+        return float(np.sqrt(squares / (block * (self.n - block + 1) * (self.n - block))))
+
+    def block_sums(self, starts: np.ndarray, block: int) -> np.ndarray:
+        """``(B, S)`` sums over circular blocks that begin at ``starts (B, blocks)``."""
+        positions = np.unique(np.concatenate([starts.ravel(), (starts + block).ravel() % self.n]))
+        before = np.zeros((self.n_seeds, len(positions)))  # the sum of all steps before each position
+        t, total = 0, np.zeros((self.n_seeds, 1))
+        for part in self.blocks():
+            cumulative = total + np.concatenate([np.zeros((self.n_seeds, 1)), np.cumsum(part, axis=1)], axis=1)
+            low, high = np.searchsorted(positions, (t, t + part.shape[1]))
+            before[:, low:high] = cumulative[:, positions[low:high] - t]
+            t, total = t + part.shape[1], cumulative[:, -1:]
+        first, after = (np.searchsorted(positions, at) for at in (starts, (starts + block) % self.n))
+        each = before[:, after] - before[:, first] + total[..., None] * (starts + block >= self.n)
+        return np.asarray(each.sum(axis=2).T)
+
+
+def all_finite(steps: np.ndarray) -> bool:
+    """Of ``(S, T)``, on disk or in memory."""
+    return LongSteps.of(steps).is_finite if is_long([steps]) else bool(np.isfinite(steps).all())
+
+
+def is_long(log_probs: Sequence[np.ndarray]) -> bool:
+    """Whether some of them are on disk."""
+    return any(isinstance(each, MappedArray) and each.is_on_disk for each in log_probs)
+
+
+def rows_of_seeds(steps: Sequence[np.ndarray]) -> np.ndarray:
+    """``(S, T)`` of one sequence, a row a seed; on disk where the steps are."""
+    if len(steps) == 1:
+        return np.asanyarray(steps[0])[None]
+    if not is_long(steps):
+        return np.stack(list(steps))
+    n = len(steps[0])
+    rows = MappedArray.temporary(len(steps) * n)
+    for i, each in enumerate(steps):
+        for t, part in parts_of(each):
+            rows.write(i * n + t, part)
+    return rows.reshape(len(steps), n)
+
+
+def mean_over_seeds(steps: Sequence[np.ndarray]) -> np.ndarray:
+    """``(T,)`` of one sequence; on disk where the steps are."""
+    if not is_long(steps):
+        return np.asarray(np.mean(list(steps), axis=0))
+    rows = LongSteps.of(rows_of_seeds(steps))
+    mean, t = MappedArray.temporary(rows.n), 0
+    for block in rows.blocks():
+        mean.write(t, block.mean(axis=0))
+        t += block.shape[1]
+    return mean

@@ -1,0 +1,79 @@
+"""The difference of any two models on the same test sequences: intervals, p-values, and all pairs as one frame."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodels.evaluation.statistics.long_sequence import all_finite
+from seqmodels.evaluation.statistics.paired import Difference, holm, moving_block_difference, paired_difference
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def model_difference(
+    a: np.ndarray, b: np.ndarray, units: np.ndarray, clusters: Sequence[Any] | None, names: tuple[str, str]
+) -> Difference:
+    """Model a minus model b, nats per unit: over clusters of sequences, or over blocks of one long sequence.
+
+    Where one of the two alone gives a test sequence probability zero, it is infinitely worse; of both nothing can be
+    said.
+
+    Args:
+        a, b: ``(S, n)`` nats of each test sequence, a row a seed; of one sequence ``(S, T)`` nats of its steps. A model
+            of one seed, as the reference ``iid``, is compared with each seed of the other, so that the difference is
+            that of the two means over seeds.
+        units: ``(n,)`` frames, bytes or symbols of each sequence.
+        clusters: what each sequence belongs to; None: each is its own.
+        names: of the two models, for the message.
+    """
+    zero_of_a, zero_of_b = (not all_finite(each) for each in (a, b))
+    if zero_of_a or zero_of_b:
+        value = math.nan if zero_of_a and zero_of_b else -math.inf if zero_of_a else math.inf
+        impossible = [name for name, zero in zip(names, (zero_of_a, zero_of_b), strict=True) if zero]
+        return untested(value, f"log p of a sequence is -inf under {' and '.join(map(repr, impossible))}")
+    if len(units) == 1:
+        return moving_block_difference(a, b, n_units=float(units[0]))
+    return paired_difference(a, b, units, clusters)
+
+
+def untested(difference: float, why: str) -> Difference:
+    """Without an interval and a p-value."""
+    return Difference(difference, math.nan, math.nan, math.nan, 0, f"none: {why}")
+
+
+def pairwise_frame(
+    log_probs: Mapping[str, np.ndarray], units: np.ndarray, clusters: Sequence[Any] | None
+) -> pd.DataFrame:
+    """A row for each pair of models; ``p_holm`` is corrected for the number of pairs (Holm 1979).
+
+    Args:
+        log_probs: for each model ``(S, n)`` as of ``model_difference``.
+        units, clusters: as of ``model_difference``.
+    """
+    import pandas as pd
+
+    rows = []
+    for first, second in combinations(log_probs, 2):
+        difference = model_difference(log_probs[first], log_probs[second], units, clusters, (first, second))
+        rows.append(
+            {
+                "model": first,
+                "other": second,
+                "difference": difference.difference,
+                "ci_low": difference.low,
+                "ci_high": difference.high,
+                "p_value": difference.p_value,
+                "method": difference.method,
+                "n_clusters": difference.n_clusters,
+            }
+        )
+    columns = ["model", "other", "difference", "ci_low", "ci_high", "p_value", "method", "n_clusters"]
+    frame = pd.DataFrame(rows, columns=columns)
+    frame.insert(6, "p_holm", holm(frame["p_value"].to_numpy(dtype=float)))
+    return frame

@@ -1,0 +1,393 @@
+"""``choose``: one hyperparameter, such as the number of states, by cross-validation, BIC and AIC side by side."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from seqmodels.common.distributed import LostProcessError
+from seqmodels.common.parameters import Seed, checked, checked_but
+from seqmodels.encodings.preparation import Data
+from seqmodels.evaluation import parallel_fits
+from seqmodels.evaluation.tuning.search import FAILURES, FoldScore, cross_validation_folds, run_trial
+from seqmodels.model import SequenceModel
+from seqmodels.model.fitting import check_arguments
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+FIGURES = ("train", "bic", "aic", "n_parameters", "floor_hits")  # of the fit to all of the data
+Criterion = Literal["cv", "bic", "aic"]
+Rule = Literal["one_se", "paired_se", "best"]
+
+
+@dataclass(frozen=True, repr=False)
+class ModelSelection:
+    """What ``choose`` found: the figures of every value, and which was chosen.
+
+    Attributes:
+        parameter: the hyperparameter that was varied.
+        values: of it, as they were given.
+        frame: a row for each value: ``value``; ``cv``, nats per unit of what was held out, over all folds, higher is
+            better; ``cv_se``, its standard error over the folds; ``difference``, ``cv`` minus the best;
+            ``difference_se``, its standard error, from the differences in each fold; ``train``, nats per unit of all of
+            the data under the fit to them; ``bic`` and ``aic``, lower is better; ``n_parameters``; ``floor_hits``,
+            densities whose variance ended on its floor; ``seconds`` of all its fits; ``error``.
+        models: for each row the model fitted to all of the data, None where it failed.
+        best_row, chosen_row: of the best value by ``criterion``, and of the one chosen by ``criterion`` and ``rule``.
+        criterion, rule: as given to ``choose``.
+        unit: frame, byte or symbol.
+        n_units: of all of the data; the n of BIC.
+        folds: how many there were; None: no cross-validation.
+    """
+
+    parameter: str
+    values: list[Any]
+    frame: pd.DataFrame
+    models: list[SequenceModel | None]
+    best_row: int
+    chosen_row: int
+    criterion: Criterion
+    rule: Rule
+    unit: str
+    n_units: int
+    folds: int | None
+
+    @property
+    def best(self) -> Any:
+        """The value that is best by the criterion."""
+        return self.values[self.best_row]
+
+    @property
+    def chosen(self) -> Any:
+        """The value that is chosen by the criterion and the rule."""
+        return self.values[self.chosen_row]
+
+    @property
+    def model(self) -> SequenceModel:
+        """The model with the chosen value, fitted to all of the data."""
+        model = self.models[self.chosen_row]
+        assert model is not None, "what failed is not chosen"
+        return model
+
+    @checked
+    def by(self, criterion: Criterion) -> Any:
+        """The value of the best ``cv``, ``bic`` or ``aic``; None where it was not computed.
+
+        >>> from seqmodels import HMM
+        >>> x = [np.array([0, 1] * 10), np.array([1, 0] * 10), np.array([0, 1] * 8)]
+        >>> choose(HMM(length="given"), x, folds=3, n_states=[1, 2]).by("bic")
+        2
+        """
+        row = _best_row(self.frame, criterion)
+        return None if row is None else self.values[row]
+
+    @checked
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Every criterion against the value, in nats per unit, higher is better; BIC and AIC as ``-BIC / 2n``.
+
+        Args:
+            ax: axes to draw on; None: those of a new figure, ``plot().figure``.
+        """
+        from seqmodels.plot.model_selection import plot_selection  # lazily: matplotlib is slow to import
+
+        return plot_selection(self, ax)
+
+    def __repr__(self) -> str:
+        lines = [f"{self.parameter} = {self.chosen!r}"]
+        if self.folds is not None:
+            lines.append(self._cross_validation_in_words())
+        others = [f"{name.upper()}: {self.by(name)!r}" for name in ("bic", "aic") if self.by(name) is not None]
+        lines.append(f"  by {', by '.join(others)} (n = {self.n_units:,} {self.unit}s)")
+        return "\n".join([*lines, *self._cautions()])
+
+    def _cross_validation_in_words(self) -> str:
+        row = _best_row(self.frame, "cv")
+        if row is None:
+            return f"  by cross-validation ({self.folds} folds): none has a finite score"
+        score, error = self.frame["cv"].iloc[row], self.frame["cv_se"].iloc[row]
+        text = (
+            f"  by cross-validation ({self.folds} folds): the best is {self.values[row]!r}, {score:.4f} nats per "
+            f"{self.unit} of what was held out, standard error {error:.4f}"
+        )
+        if self.criterion != "cv" or self.rule == "best":
+            return text
+        if self.chosen_row == row:
+            return f"{text}; none with fewer parameters is as good within the error"
+        chosen = self.frame["cv"].iloc[self.chosen_row]
+        within = "one standard error" if self.rule == "one_se" else "one standard error of the difference"
+        return f"{text}; {self.chosen!r}, {chosen:.4f}, has the fewest parameters within {within} of it"
+
+    def _cautions(self) -> list[str]:
+        lines = []
+        if len(self.frame) > 1 and self.best_row == int(self.frame["n_parameters"].argmax()):
+            lines.append(f"  the best is the largest that was tried: try more than {self.best!r}")
+        on_floor = [repr(self.values[i]) for i in np.flatnonzero(self.frame["floor_hits"] > 0)]
+        if on_floor:
+            lines.append(f"  a variance ended on its floor under {', '.join(on_floor)}: the floor sets such figures")
+        failed = [(value, error) for value, error in zip(self.values, self.frame["error"], strict=True) if error]
+        return lines + [f"  {value!r} failed: {error}" for value, error in failed]
+
+
+@checked_but("model")
+def choose(
+    model: SequenceModel,
+    X: Any,
+    y: Any = None,
+    *,
+    folds: int | None = 5,
+    criterion: Criterion = "cv",
+    rule: Rule = "one_se",
+    random_state: Seed = 0,
+    validation: Any = "auto",
+    n_jobs: parallel_fits.Jobs = 1,
+    progress: Callable[[str], None] | None = None,
+    **values: Sequence[Any],
+) -> ModelSelection:
+    """Fit ``model`` with each value of one hyperparameter, and say which value the data ask for.
+
+    Every value is cross-validated: the model is fitted to all folds but one and scored on that one, in turn. It is also
+    fitted to all of the data, for ``BIC = n_parameters log n - 2 log p`` (Schwarz 1978) and ``AIC = 2 n_parameters -
+    2 log p`` (Akaike 1974), where n is the number of units, as in ``HMM.bic``. Both of these assume that the fit is a
+    maximum of the likelihood and that parameters are identified, which is not so of mixtures, HMMs with more states
+    than the data have, and networks that stop early; cross-validation assumes neither.
+
+    The standard error of the score ``r = Σ_k l_k / Σ_k u_k`` over folds k with l nats and u units is that of a ratio,
+    ``sqrt(K / (K - 1) Σ_k (l_k - r u_k)²) / Σ_k u_k``; with folds of one size, the standard deviation of their scores
+    over ``sqrt(K)``.
+
+    Args:
+        model: unfitted, or fitted, which is ignored; it stays as it is.
+        X, y: sequences, and targets for p(y | x).
+        folds: parts of the data: of whole clusters where the data have them, or sequences, or consecutive segments of
+            one long sequence. None: no cross-validation, which takes ``folds`` times as long as the rest.
+        criterion: what decides: ``"cv"``, ``"bic"`` or ``"aic"``. All that were computed are shown.
+        rule: of ``"cv"``: ``"one_se"`` chooses, of all values whose score is at most one standard error below the best,
+            that whose model has the fewest parameters (Breiman et al. 1984; Hastie et al. 2009, 7.10); of equally many
+            the first given. ``"paired_se"``: the same with the standard error of the difference to the best, which
+            leaves out what makes a fold hard for every value (other speakers, another year) and is smaller. ``"best"``
+            chooses the best. With ``"bic"`` and ``"aic"`` the best is chosen.
+        random_state: seed of what goes into which fold. Fits have the seed of the model.
+        validation: as in ``fit``, within each fit: ``"auto"`` or None.
+        n_jobs: values at a time, each in a process of its own, as in ``compare``; -1: one a core.
+        progress: called with a line of text as each value is done.
+        values: one hyperparameter by name and its values: ``n_states=range(1, 13)``, ``d_model=[32, 64]``,
+            ``observation__n_components=[1, 2, 4]``.
+
+    Raises:
+        ValueError: no hyperparameter or several, an unknown one, a value that cannot be, fewer sequences (or clusters)
+            than folds; every value failed. A value that fails otherwise has its error in the frame.
+        KeyboardInterrupt: Ctrl-C or SIGTERM came.
+
+    EM finds a local maximum: with ``n_init=5`` and more, curves over the number of states are smoother.
+
+    >>> from seqmodels import HMM
+    >>> rng = np.random.default_rng(0)
+    >>> x = [rng.integers(0, 2, 30) for _ in range(10)]
+    >>> choose(HMM(max_iter=20), x, n_states=[1, 2, 3]).chosen
+    1
+    """
+    parameter, tried = _swept(values)
+    check(model, parameter, tried, folds, criterion, rule, validation)
+    data = Data.of(X, y)
+    parts = None if folds is None else cross_validation_folds(data, folds, random_state)
+    jobs = parallel_fits.checked_jobs(n_jobs, has_seconds=False)
+    done: dict[int, _Result] = {}
+    tasks = ((i, partial(_figures, model, parameter, value, data, parts, validation)) for i, value in enumerate(tried))
+    for i, outcome in parallel_fits.run(tasks, jobs):
+        done[i] = _Result(tried[i], error=outcome.error) if isinstance(outcome, parallel_fits.LostWorker) else outcome
+        if progress is not None:
+            progress(_progress_line(parameter, done[i], data.scored.unit))
+    results = [done[i] for i in range(len(tried))]
+    frame = _frame(results)
+    best, chosen = _best_and_chosen(frame, criterion, rule)
+    n_units = int(data.scored.n_units.sum())
+    models = [result.model for result in results]
+    unit = data.scored.unit
+    return ModelSelection(parameter, tried, frame, models, best, chosen, criterion, rule, unit, n_units, folds)
+
+
+def _swept(values: dict[str, Sequence[Any]]) -> tuple[str, list[Any]]:
+    """The one hyperparameter and its values."""
+    if len(values) != 1:
+        said = f"{', '.join(values)} are several hyperparameters" if values else "there is no hyperparameter to choose"
+        raise ValueError(
+            f"{said}; pass the values of one, such as n_states=range(1, 13); seqmodels.Search varies several"
+        )
+    ((parameter, given),) = values.items()
+    if isinstance(given, str) or not hasattr(given, "__iter__"):
+        raise ValueError(f"{parameter} is {given!r}; pass its values, such as {parameter}=[{given!r}]")
+    tried = list(given.tolist() if isinstance(given, np.ndarray) else given)
+    if not tried:
+        raise ValueError(f"{parameter} has no values; pass at least one")
+    return parameter, tried
+
+
+def check(model: Any, parameter: str, tried: list[Any], folds: Any, criterion: str, rule: str, validation: Any) -> None:
+    """Raise ``ValueError`` for an argument of ``choose`` that no data could make right."""
+    if not isinstance(model, SequenceModel):
+        raise ValueError(f"model is {model!r}, which has no likelihood; pass a SequenceModel such as HMM(n_init=5)")
+    for value in tried:
+        changed = model.clone().set_params(**{parameter: value})
+        check_arguments(changed)
+        changed._check_hyperparameters()
+    for name, given, choices in (("criterion", criterion, get_args(Criterion)), ("rule", rule, get_args(Rule))):
+        if given not in choices:
+            raise ValueError(f"{name} is {given!r}; pass one of {', '.join(map(repr, choices))}")
+    if folds is not None and not (isinstance(folds, int | np.integer) and folds >= 2):
+        raise ValueError(f"folds is {folds!r}; pass at least 2, or None for no cross-validation")
+    if folds is None and criterion == "cv":
+        raise ValueError("folds is None, so nothing is cross-validated; pass criterion='bic' or 'aic', or folds=5")
+    if validation is not None and not (isinstance(validation, str) and validation == "auto"):
+        raise ValueError("validation is a part of what each fit is given; pass 'auto', or None to hold out nothing")
+
+
+@dataclass(eq=False)
+class _Result:
+    """One value: the score of each fold, the fit to all of the data, its figures, and the error if it failed."""
+
+    value: Any
+    folds: tuple[FoldScore, ...] = ()
+    model: SequenceModel | None = None
+    figures: dict[str, float] = field(default_factory=dict)
+    seconds: float = math.nan
+    error: str = ""
+
+    @property
+    def cv(self) -> float:
+        """Nats per unit over all folds."""
+        n_units = sum(fold.n_units for fold in self.folds)
+        return sum(fold.log_prob for fold in self.folds) / n_units if n_units else math.nan
+
+
+def _figures(
+    model: SequenceModel,
+    parameter: str,
+    value: Any,
+    data: Data,
+    parts: list[tuple[Data, Data]] | None,
+    validation: Any,
+) -> _Result:
+    """The figures of one value, and the model with it that was fitted to all of the data."""
+    began = time.perf_counter()
+    result = _Result(value)
+    fit = partial(_fit, validation)
+    if parts is not None:
+        trial = run_trial(model, {parameter: value}, fit, parts)
+        result.folds, result.error = trial.folds, trial.error
+    try:
+        if not result.error:
+            result.model = fit(model.clone().set_params(**{parameter: value}), data)
+            result.figures = _figures_of_fit(result.model, data)
+    except LostProcessError:
+        raise  # the other values could not be fitted either
+    except FAILURES as failure:
+        result.error = f"{type(failure).__name__}: {failure}"
+    result.seconds = time.perf_counter() - began
+    return result
+
+
+def _fit(validation: Any, model: SequenceModel, part: Data) -> SequenceModel:
+    fitted = model.fit(part.X, part.y, validation=validation)
+    if fitted.interrupted_:  # its figure would not be that of its value
+        raise KeyboardInterrupt
+    return fitted
+
+
+def _figures_of_fit(fitted: SequenceModel, data: Data) -> dict[str, float]:
+    n_units = float(data.scored.n_units.sum())
+    log_prob = float(fitted.log_prob(data.X, data.y).sum())
+    n_parameters = fitted.n_parameters_
+    history = fitted.history_
+    return {
+        "train": log_prob / n_units,
+        "bic": n_parameters * math.log(n_units) - 2 * log_prob,
+        "aic": 2 * n_parameters - 2 * log_prob,
+        "n_parameters": n_parameters,
+        "floor_hits": int(history["floor_hits"].iloc[-1]) if len(history) else 0,
+    }
+
+
+def standard_error(folds: Sequence[FoldScore]) -> float:
+    """The standard error of ``Σ nats / Σ units`` over folds: of a ratio, by linearisation; NaN of fewer than two.
+
+    >>> round(standard_error([FoldScore(-10.0, 10), FoldScore(-14.0, 10), FoldScore(-12.0, 10)]), 4)  # 0.2 / sqrt(3)
+    0.1155
+    """
+    nats = np.array([fold.log_prob for fold in folds])
+    units = np.array([fold.n_units for fold in folds])
+    if len(folds) < 2 or not np.isfinite(nats).all():
+        return math.nan
+    residuals = nats - nats.sum() / units.sum() * units
+    return float(np.sqrt(len(folds) / (len(folds) - 1) * (residuals**2).sum()) / units.sum())
+
+
+def _differences(folds: Sequence[FoldScore], best: Sequence[FoldScore]) -> list[FoldScore]:
+    return [FoldScore(a.log_prob - b.log_prob, a.n_units) for a, b in zip(folds, best, strict=True)]
+
+
+def _frame(results: list[_Result]) -> pd.DataFrame:
+    import pandas as pd
+
+    scored = [result for result in results if not result.error and math.isfinite(result.cv)]
+    best = max(scored, key=lambda result: result.cv).folds if scored else ()
+    frame = pd.DataFrame(
+        {
+            "value": result.value,
+            "cv": result.cv,
+            "cv_se": standard_error(result.folds),
+            "difference": result.cv - max(each.cv for each in scored) if scored else math.nan,
+            "difference_se": standard_error(_differences(result.folds, best)) if result in scored else math.nan,
+            **{name: result.figures.get(name, math.nan) for name in FIGURES},
+            "seconds": result.seconds,
+            "error": result.error,
+        }
+        for result in results
+    )
+    for column in ("n_parameters", "floor_hits"):
+        if frame[column].notna().all():
+            frame[column] = frame[column].astype(int)
+    return frame
+
+
+def _best_row(frame: pd.DataFrame, criterion: str) -> int | None:
+    """The row of the best figure, the first of equal ones; None where there is no finite one."""
+    figures = frame[criterion].to_numpy(dtype=float)
+    figures = figures if criterion == "cv" else -figures
+    usable = np.isfinite(figures) & (frame["error"] == "").to_numpy()
+    return int(np.argmax(np.where(usable, figures, -np.inf))) if usable.any() else None
+
+
+def _best_and_chosen(frame: pd.DataFrame, criterion: str, rule: str) -> tuple[int, int]:
+    """The rows of the best and of the chosen value; ``ValueError`` where there is none."""
+    best = _best_row(frame, criterion)
+    if best is None:
+        errors = [error for error in frame["error"] if error]
+        if errors:
+            raise ValueError(f"every value failed, the first by {errors[0]}")
+        raise ValueError(
+            "under every value something of what was held out has probability zero; give the observation a "
+            "pseudocount, such as observation=Categorical(pseudocount=0.1)"
+        )
+    if criterion != "cv" or rule == "best":
+        return best, best
+    scores = frame["cv"].to_numpy(dtype=float)
+    error = frame["cv_se"].iloc[best] if rule == "one_se" else frame["difference_se"].to_numpy(dtype=float)
+    near = (scores >= scores[best] - error) & (frame["error"] == "").to_numpy()
+    n_parameters = np.where(near, frame["n_parameters"].to_numpy(dtype=float), np.inf)
+    return best, int(np.argmin(n_parameters))
+
+
+def _progress_line(parameter: str, result: _Result, unit: str) -> str:
+    name = f"{parameter}={result.value!r}"
+    if result.error:
+        return f"{name}: failed ({result.error})"
+    held_out = f"{result.cv:.4f} nats per {unit} held out, " if result.folds else ""
+    return f"{name}: {held_out}BIC {result.figures['bic']:.1f}, in {result.seconds:.1f} s"

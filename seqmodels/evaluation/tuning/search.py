@@ -1,0 +1,209 @@
+"""``Search``: the same number of settings tried for every model, each cross-validated on the training part alone."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodels.common.distributed import LostProcessError
+from seqmodels.common.parameters import Seed, check_fields, checked
+from seqmodels.encodings.preparation import Data, cluster_numbers
+from seqmodels.evaluation.tuning.budget import Budget
+from seqmodels.model import SequenceModel
+from seqmodels.sequences import Sequences
+from seqmodels.sequences.sequences import PAST_OF_TEST
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Grid = Mapping[str, Sequence[Any]]
+FAILURES = (ValueError, RuntimeError, ArithmeticError, MemoryError)
+
+
+@dataclass(frozen=True)
+class Search:
+    """Random search (Bergstra & Bengio 2012) of each model's settings by their likelihood on training folds.
+
+    Args:
+        grids: for each model by name, the values of hyperparameters to choose from, ``{"lstm": {"lr": [1e-3, 3e-3]}}``;
+            nested ones as ``observation__n_components``. A model without a grid is fitted as it is, with a warning.
+        trials: settings drawn from each grid without replacement; all of a grid that has fewer.
+        folds: parts of the training data, each of which is scored by a model fitted to the others: whole clusters where
+            the data have them, or sequences; one long sequence is cut into consecutive pieces.
+
+    Raises:
+        ValueError: a grid that is empty, fewer than one trial or two folds.
+    """
+
+    grids: Mapping[str, Grid]
+    trials: int = 8
+    folds: int = 3
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name, grid in self.grids.items():
+            if not isinstance(grid, Mapping):
+                raise ValueError(f"the grid of {name!r} is {grid!r}; pass a dictionary, such as {{'lr': [1e-3, 3e-3]}}")
+            for parameter, values in grid.items():
+                if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+                    raise ValueError(f"{parameter!r} in the grid of {name!r} is {values!r}; pass a list of values")
+        if self.trials < 1 or self.folds < 2:
+            raise ValueError(f"trials={self.trials} and folds={self.folds}; pass at least 1 and 2")
+        for name, grid in self.grids.items():
+            empty = [parameter for parameter, values in grid.items() if not len(values)]
+            if empty or not grid:
+                raise ValueError(f"the grid of {name!r} is empty{f' in {empty[0]!r}' if empty else ''}; give it values")
+
+    @checked
+    def settings(self, name: str, random_state: Seed = 0) -> list[dict[str, Any]]:
+        """The settings to try for this model, in the grid's order; none where it has no grid.
+
+        >>> Search({"a": {"lr": [1, 2], "d_model": [8, 16]}}, trials=2).settings("a")
+        [{'lr': 2, 'd_model': 8}, {'lr': 2, 'd_model': 16}]
+        """
+        grid = self.grids.get(name)
+        if grid is None:
+            return []
+        sizes = [len(values) for values in grid.values()]
+        n_settings = math.prod(sizes)
+        drawn = np.random.default_rng(random_state).choice(n_settings, min(self.trials, n_settings), replace=False)
+        indices = zip(*np.unravel_index(np.sort(drawn), sizes), strict=True)
+        return [{name: grid[name][i] for name, i in zip(grid, index, strict=True)} for index in indices]
+
+    def check(self, models: Mapping[str, SequenceModel], budget: Budget | None) -> None:
+        """Raise ``ValueError`` for a grid of no model, of an unknown hyperparameter, or of one that the budget sets."""
+        for name, grid in self.grids.items():
+            if name not in models:
+                raise ValueError(f"there is a grid for {name!r}, which is not among the models: {', '.join(models)}")
+            models[name].clone().set_params(**{parameter: values[0] for parameter, values in grid.items()})
+            both = set() if budget is None else budget.hyperparameters(models[name]) & set(grid)
+            if both:
+                raise ValueError(
+                    f"the grid of {name!r} tunes {min(both)}, which the budget sets; leave it out of one of them"
+                )
+        counts = {name: len(self.settings(name)) for name in models}
+        fewer = [f"{name}: {n}" for name, n in counts.items() if n < max(counts.values())]
+        if fewer:
+            warnings.warn(
+                f"not every model has {max(counts.values())} trials ({', '.join(fewer)}), so some are tuned better "
+                "than others; give each a grid of as many",
+                stacklevel=4,
+            )
+
+
+@dataclass(frozen=True)
+class FoldScore:
+    """Nats of one fold under the model that was fitted to the others, and the units of the fold."""
+
+    log_prob: float
+    n_units: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting: nats per unit over all folds, higher is better; seconds of all its fits; the error, if it failed."""
+
+    settings: dict[str, Any]
+    score: float
+    seconds: float
+    error: str = ""
+    folds: tuple[FoldScore, ...] = ()
+
+
+def run_trial(
+    model: SequenceModel,
+    setting: dict[str, Any],
+    fit: Callable[[SequenceModel, Data], SequenceModel],
+    folds: list[tuple[Data, Data]],
+) -> Trial:
+    """One setting on a clone of ``model``, for each fold ``fit`` to its first part and scored on its second."""
+    began = time.perf_counter()
+    fold_scores: tuple[FoldScore, ...] = ()
+    try:
+        fold_scores = _cross_validated(model.clone().set_params(**setting), fit, folds)
+        score = sum(fold.log_prob for fold in fold_scores) / sum(fold.n_units for fold in fold_scores)
+        error = ""
+    except LostProcessError:
+        raise  # the other settings could not be fitted either
+    except FAILURES as failure:
+        score = math.nan
+        error = f"{type(failure).__name__}: {failure}"
+    return Trial(setting, score, time.perf_counter() - began, error, fold_scores)
+
+
+def _cross_validated(
+    model: SequenceModel, fit: Callable[[SequenceModel, Data], SequenceModel], folds: list[tuple[Data, Data]]
+) -> tuple[FoldScore, ...]:
+    return tuple(
+        FoldScore(float(fit(model.clone(), train).log_prob(test.X, test.y).sum()), float(test.scored.n_units.sum()))
+        for train, test in folds
+    )
+
+
+def best_of(trials: Sequence[Trial]) -> Trial:
+    """The trial of the highest score, the first of equal ones; raises ``ValueError`` if every trial failed."""
+    scored = [trial for trial in trials if not math.isnan(trial.score)]
+    if not scored:
+        raise ValueError(f"every trial of the search failed, the first by {trials[0].error}")
+    return max(scored, key=lambda trial: trial.score)
+
+
+def cross_validation_folds(train: Data, n: int, random_state: int = 0) -> list[tuple[Data, Data]]:
+    """``n`` pairs of training and test data: by clusters, by sequences, or by segments of one long sequence.
+
+    Raises:
+        ValueError: fewer clusters, sequences or steps than folds.
+    """
+    if len(train.X) == 1 and train.y is None:
+        return _folds_of_one_sequence(train.X, n)
+    clusters = cluster_numbers(train)
+    codes = np.arange(len(train.X)) if clusters is None else clusters
+    n_codes = int(codes.max()) + 1
+    if n_codes < n:
+        what = "sequences" if clusters is None else "clusters"
+        raise ValueError(f"the training part has {n_codes} {what}, too few for {n} folds; pass fewer folds")
+    fold = np.random.default_rng(random_state).permutation(n_codes)[codes] % n
+    return [(train.take(fold != k), train.take(fold == k)) for k in range(n)]
+
+
+def _folds_of_one_sequence(X: Sequences, n: int) -> list[tuple[Data, Data]]:
+    item = X.items[0]
+    if len(item) < n:
+        raise ValueError(f"the one training sequence has {len(item)} steps, too few for {n} folds; pass fewer folds")
+    cuts = np.linspace(0, len(item), n + 1).astype(int)
+    edges = list(pairwise(cuts.tolist()))
+    segments = X.segments((0, a, b) for a, b in edges)
+    held_out = X.segments(((0, a, b) for a, b in edges), past=PAST_OF_TEST)  # scored given what came before
+    return [(Data.of(segments.take(np.arange(n) != k)), Data.of(held_out.take([k]))) for k in range(n)]
+
+
+def in_words(settings: Mapping[str, Any]) -> str:
+    """Hyperparameters as they would be written.
+
+    >>> in_words({"lr": 0.003, "attention": None})
+    'lr=0.003, attention=None'
+    """
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+
+
+def trials_frame(trials: Mapping[str, Sequence[Trial]]) -> pd.DataFrame:
+    """A row a trial: model, trial (from 1), settings, score (nats per unit over the folds), seconds, best, error."""
+    import pandas as pd
+
+    rows = []
+    for name, tried in trials.items():
+        any_scored = any(not math.isnan(trial.score) for trial in tried)
+        best = best_of(tried) if any_scored else None
+        rows += [
+            {"model": name, "trial": i, "settings": in_words(trial.settings), "score": trial.score}
+            | {"seconds": trial.seconds, "best": trial is best, "error": trial.error}
+            for i, trial in enumerate(tried, 1)
+        ]
+    return pd.DataFrame(rows, columns=["model", "trial", "settings", "score", "seconds", "best", "error"])

@@ -1,0 +1,65 @@
+"""What a model is, in words: its hyperparameters; of a fitted one its sizes, its data, and how the fit ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seqmodels.model.family import Family
+
+MAX_VALUE_LENGTH = 200  # characters of a hyperparameter
+
+
+def settings_in_words(model: Any) -> dict[str, str]:
+    """The hyperparameters of a ``Configurable``, by name, each cut to ``MAX_VALUE_LENGTH`` characters."""
+    settings = {name: repr(value) for name, value in model.get_params(deep=False).items()}
+    return {
+        name: text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]} ..."
+        for name, text in settings.items()
+    }
+
+
+def model_facts(model: Family) -> dict[str, str]:
+    """What a fitted model is: its settings, sizes, what it was fitted to, how the fit ended, and its scores.
+
+    Scores are nats per unit of the raw data, as ``history_`` has them.
+    """
+    measure = model.measure_
+    facts = {
+        "model": repr(model),
+        "density": "p(y | x)" if measure.conditional else "p(x)",
+        "data": f"{_space_in_words(measure.space)}, scored per {measure.unit}"
+        + (", lengths given" if measure.length == "given" else ", the end of a sequence is scored too"),
+        "observation": repr(model.observation_),
+        "encoding": repr(model.encoding_),
+        "parameters": f"{model.n_parameters_:,}",
+        "context": "the whole sequence" if model.context_ is None else f"{model.context_} steps",
+    }
+    history = model.history_
+    if len(history):
+        facts["fitted"] = (
+            f"{int(history['step'].iloc[-1]):,} steps in {model.fit_seconds_:.1f} s: {_end_in_words(model)}"
+        )
+        for column, name in (("log_prob", "training"), ("validation", "validation")):
+            if column in history and history[column].notna().any():
+                values = history[column].dropna()
+                facts[name] = f"{values.iloc[-1]:.4f} nats per {measure.unit}, at the end of the fit"
+        hits = int(history["floor_hits"].iloc[-1]) if "floor_hits" in history else 0
+        if hits:
+            facts["floor"] = f"{hits} variances stand on their floor, min_covariance"
+    else:
+        facts["fitted"] = "not by training: its parameters were given or counted"
+    if measure.memory == "adaptive":
+        facts["memory"] = "adaptive: within a sequence it goes on learning from what it has read"
+    if measure.kind == "bound":
+        facts["kind"] = "its log-probabilities are lower bounds"
+    return facts
+
+
+def _end_in_words(model: Family) -> str:
+    if model.interrupted_:
+        return "interrupted; the best so far was kept"
+    return "converged" if model.converged_ else "the budget ended before convergence"
+
+
+def _space_in_words(space: str) -> str:
+    return {"text": "text", "symbols": "integer symbols"}.get(space, f"vectors in {space}")

@@ -1,0 +1,347 @@
+"""``Family``: what a family of models says of itself; ``SequenceModel`` is everything that follows from it."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+
+from seqmodels.common import storage
+from seqmodels.common.parameters import (
+    Configurable,
+    argument_names,
+)
+from seqmodels.encodings import Encoding
+from seqmodels.encodings.binary_code import BinaryCode, log_odds_of_path
+from seqmodels.encodings.precision import DTYPES
+from seqmodels.encodings.preparation import Example, Setting, TargetLengths, default_encoding, without_past
+from seqmodels.generation import (
+    Cursor,
+    CursorState,
+    MergedStates,
+    event_log_probs,
+)
+from seqmodels.observations import Observation
+from seqmodels.sequences import Kind, Sequences
+from seqmodels.sequences.mapped import totals
+from seqmodels.sequences.measure import Length, Measure, MemoryKind, Values
+from seqmodels.training import interruption
+
+
+class NotFittedError(ValueError, AttributeError):
+    """A model was called for something that only a fitted one has."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Family(Configurable, ABC):
+    """The hyperparameters that all models share, and what each family defines for itself.
+
+    To add a model, subclass ``SequenceModel`` and define the abstract methods here: fit encoded examples, score them in
+    batches (``_steps``), and predict them one step at a time (``cursor``). Both must give the same log-probabilities;
+    ``tests/test_contract.py`` holds them to it.
+    """
+
+    length: Length | Literal["auto"] = "auto"
+    encoding: Encoding | Literal["auto"] = "auto"
+    source_encoding: Encoding | Literal["auto"] = "auto"
+    ignore_source: bool = False
+    observation: Observation | Literal["auto"] = "auto"
+    random_state: int = 0
+    device: str = "auto"
+    dtype: str = "float32"
+    warm_start: bool = False
+    verbose: bool = False
+
+    # What a subclass sets otherwise where it differs.
+    _dtypes: ClassVar[tuple[str, ...]] = tuple(DTYPES)  # what dtype may be
+    _checks_itself: ClassVar[bool] = True
+    _uses_validation: ClassVar[bool] = True  # whether validation="auto" takes sequences away from training
+    _sums_out_missing: ClassVar[bool] = False  # whether frames may have missing values, where the observation allows it
+    _has_encoder: ClassVar[bool] = False  # whether sources are read apart from targets, and so may be of another kind
+    _pads_sources: ClassVar[bool] = False  # whether a cursor starts from sources of several lengths at once
+    _is_tagger: ClassVar[bool] = False  # whether targets have a step for each of their source's
+    _predicts_steps: ClassVar[bool] = True  # False: it scores sequences as a whole, and has no cursor
+    _reads_from_disk: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
+    _fits_in_parallel: ClassVar[bool] = False  # whether several processes share ``_fit``; else the first does it alone
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """``(D,)`` names of the features of ``X`` that it was fitted to; no attribute where they had none.
+
+        Sequences whose features are called otherwise, or come in another order, are refused.
+        """
+        encoding = self.source_encoding_ if self._setting().measure.conditional else self.encoding_
+        if encoding is None or encoding.reads != "vectors" or encoding.names is None:
+            raise AttributeError(f"this {type(self).__name__} was fitted to sequences without names of features")
+        return np.array(encoding.names, dtype=object)
+
+    @property
+    def symbol_names_(self) -> np.ndarray:
+        """``(V,)`` the string of each symbol; no attribute where it was fitted to integers, text or vectors."""
+        self._setting()
+        if self.encoding_.reads != "symbols" or self.encoding_.names is None:
+            raise AttributeError(f"this {type(self).__name__} was not fitted to strings as symbols")
+        return np.array(self.encoding_.names, dtype=object)
+
+    @property
+    def interrupted_(self) -> bool:
+        """Whether Ctrl-C or SIGTERM ended ``fit``; the last row of ``history_`` then has ``interrupted`` 1."""
+        return interruption.was_interrupted(self.history_)
+
+    @property
+    def dtype_(self) -> str:
+        """``"float32"`` or ``"float64"``: the precision of the computation."""
+        return self.dtype
+
+    @property
+    def memory_(self) -> MemoryKind:
+        """``"static"``, or ``"adaptive"``: within a sequence its parameters follow what of it has been read.
+
+        An adaptive model scores a step before it learns from it, and at the start of every sequence it is the fitted
+        model again.
+        """
+        return "static"
+
+    # -- what a model defines ------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def context_(self) -> int | None:
+        """How many steps back the model can see; None: the whole sequence."""
+
+    @property
+    @abstractmethod
+    def n_parameters_(self) -> int:
+        """Number of free parameters."""
+
+    @abstractmethod
+    def _default_observation(self, kind: Kind) -> Observation:
+        """The observation that ``observation="auto"`` stands for, by the kind of the data."""
+
+    @abstractmethod
+    def _check_hyperparameters(self) -> None:
+        """Raise ``ValueError`` for values that cannot be, before any work."""
+
+    @abstractmethod
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        """Fit encoded examples; sets ``history_`` and ``converged_``."""
+
+    @abstractmethod
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        """For each example S (under ``stop`` S + 1, the last the end) float64 log-probabilities of encoded steps.
+
+        Those of its past (``Example.n_past``) are among them, as the first.
+        """
+
+    def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
+        """``(n,)`` the sum of the ``_steps`` of each example, less those of its past.
+
+        A model that reads from disk keeps none of those of examples on disk, which may be longer than memory.
+        """
+        return totals(without_past(examples, self._steps(examples)))
+
+    def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
+        """Of symbols: for each example ``(S, V)``, under ``stop`` ``(S + 1, V + 1)``, of all that could come next.
+
+        Nats, given the steps before; the end is the last column. By default from the cursor, one step after the other.
+        """
+        cursor = self.cursor()
+        return [event_log_probs(cursor, np.asarray(example.values), example.source) for example in examples]
+
+    def _decision_log_odds(self, code: BinaryCode, examples: list[Example]) -> list[np.ndarray]:
+        """Of symbols: for each example ``(T, B)`` log-odds of the binary decisions that its steps are.
+
+        As ``binary_code.log_odds_of_path``; a model that makes binary decisions itself knows them without a table of
+        all symbols.
+        """
+        tables = self._event_log_probs(examples)
+        return [log_odds_of_path(code, p, np.asarray(e.values)) for p, e in zip(tables, examples, strict=True)]
+
+    @abstractmethod
+    def cursor(self, n_steps: int | None = None) -> Cursor:
+        """The fitted model as a chain of one-step predictions, over encoded steps, for several sequences at once.
+
+        What all steps share is computed here, once; many sequences may start from one cursor.
+
+        Args:
+            n_steps: about how many steps will be taken, where that is known: for few of them a network does without
+                the tables that pay only over many. It changes no prediction but for rounding.
+
+        >>> from seqmodels import HMM
+        >>> model = HMM.from_parameters([1.0], [[1.0]], emission=[[0.75, 0.25]])
+        >>> cursor = model.cursor()
+        >>> state = cursor.start(n=2)
+        >>> state = cursor.advance(state, torch.tensor([0, 1]))
+        >>> cursor.distribution(state).log_probs().exp()
+        tensor([[0.7500, 0.2500],
+                [0.7500, 0.2500]], dtype=torch.float64)
+
+        Raises:
+            NotFittedError: a model that is not fitted.
+        """
+
+    @abstractmethod
+    def _state(self) -> dict[str, Any]:
+        """Fitted numbers, as arrays and JSON values."""
+
+    @abstractmethod
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Take back what ``_state`` returned; ``encoding_``, ``observation_`` and ``length_`` are set before."""
+
+    def _value_with(self, name: str, inner: str) -> Any:
+        """Of ``observation="auto"`` the default that has a parameter ``inner``, so that it can be set and searched."""
+        value = getattr(self, name)
+        kinds: tuple[Kind, ...] = ("vectors", "symbols") if name == "observation" and value == "auto" else ()
+        for kind in kinds:
+            try:
+                default = self._default_observation(kind)
+            except ValueError:  # a family that has none for this kind
+                continue
+            if inner in argument_names(type(default)):
+                return default
+        return value
+
+    def _default_length(self, kind: Kind) -> Length:
+        """What ``length="auto"`` means for data of this kind."""
+        return "given" if kind == "vectors" or self._is_tagger else "stop"
+
+    def _default_encoding(self, kind: Kind, values: tuple[Values, ...]) -> Encoding:
+        """What ``encoding="auto"`` means, for vectors by what the observation says of their features."""
+        return default_encoding(kind, values)
+
+    def _stated_encoding(self) -> Encoding | None:
+        """The encoding, fitted, of a model that was made elsewhere and learns none from data; None: it is learned."""
+        return None
+
+    def _members(self) -> dict[str, Any]:
+        """The fitted models that this one is made of, by name; they are saved with it."""
+        return {}
+
+    def _restore_members(self, members: dict[str, Any]) -> None:
+        """Take back what ``_members`` returned; before ``_restore``."""
+        if members:
+            raise ValueError(f"a {type(self).__name__} is not made of other models, but the file holds {len(members)}")
+
+    def _default_source_encoding(self, X: Sequences) -> Encoding:
+        """What ``source_encoding="auto"`` means where sources are not read as targets are."""
+        return default_encoding(X.kind)
+
+    def _reads_missing(self) -> bool:
+        """Whether the fitted model reads, and sums out, missing values."""
+        return self._sums_out(self.observation_)
+
+    def _sums_out(self, observation: Observation) -> bool:
+        """Whether the model sums out missing values of frames that this observation emits."""
+        return self._sums_out_missing and observation.sums_out_missing
+
+    def _source_shares_encoding(self) -> bool:
+        """Whether sources and targets are read by one encoding."""
+        return not self._has_encoder
+
+    def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
+        """For each encoded source the most probable target, encoded, where it is found without a search; else None."""
+        return None
+
+    def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
+        """Histories merged in groups, where ``Σ_i w_i p(future | state_i)`` of a group stays what it is.
+
+        By default each is a group of its own.
+        """
+        return [([i], state) for i, state in enumerate(states)]
+
+    def _filtered(self, state: CursorState) -> np.ndarray:
+        """``(K,)`` p(z_t | x_1 .. x_t) at a state of the cursor, for ``Stream.filtered``."""
+        raise AttributeError(
+            f"{type(self).__name__} has no hidden states with probabilities; an HMM's stream has filtered, "
+            "p(z_t | x_1 .. x_t)"
+        )
+
+    # -- in a file -----------------------------------------------------------------------------------------
+
+    def content(self) -> dict[str, Any]:
+        """What ``save`` writes: nested dictionaries of arrays and JSON values."""
+        source_encoding, members = self._setting().source_encoding, self._members()
+        return {
+            "model": storage.describe(self),
+            "encoding": _described(self.encoding_),
+            "source_encoding": None if source_encoding is self.encoding_ else _described(source_encoding),
+            "observation": storage.describe(self.observation_),
+            **self._learned(),
+            **({"members": {name: member.content() for name, member in members.items()}} if members else {}),
+        }
+
+    def _learned(self) -> dict[str, Any]:
+        """What ``_load`` reads but for the states of encodings: no hyperparameters, which a file may not hold."""
+        return {
+            "measure": self.measure_.to_json(),
+            "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
+            "converged": bool(self.converged_),
+            "fit_seconds": float(self.fit_seconds_),
+            **({} if self.target_lengths_ is None else {"target_lengths": asdict(self.target_lengths_)}),
+            "state": self._state(),
+        }
+
+    def _load(
+        self,
+        content: dict[str, Any],
+        encoding: Encoding,
+        observation: Observation,
+        sources: Encoding | None,
+        members: dict[str, Any] | None = None,
+    ) -> Self:
+        import pandas as pd
+
+        self.encoding_ = encoding.restore(content["encoding"]["state"])
+        shared = self.encoding_ if content["measure"]["conditional"] and not self.ignore_source else None
+        self.source_encoding_ = shared if sources is None else sources.restore(content["source_encoding"]["state"])
+        self.observation_, self.measure_ = observation, Measure(**content["measure"])
+        self.length_ = self.measure_.length
+        lengths = content.get("target_lengths")  # earlier files have none
+        self.target_lengths_: TargetLengths | None = None if lengths is None else TargetLengths(**lengths)
+        self.history_ = pd.DataFrame(content["history"])
+        self.converged_: bool = content["converged"]
+        self.fit_seconds_: float = content["fit_seconds"]
+        self._restore_members(members or {})
+        self._restore(content["state"])
+        return self
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    def _with_floor(self, factor: float) -> Self:
+        """The fitted model with the floors of its variances times ``factor``; nothing is fitted anew.
+
+        The change of a score tells how much of it the floors made.
+        """
+        floored = copy.copy(self)
+        floored.observation_ = self.observation_.with_floor(factor)
+        return floored
+
+    def _setting(self) -> Setting:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"this {type(self).__name__} is not fitted; call fit first")
+        return Setting(self.encoding_, self.observation_, self.measure_, self.source_encoding_)
+
+    def _device(self) -> torch.device:
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="density_estimator",
+            target_tags=TargetTags(required=False),
+            input_tags=InputTags(two_d_array=False, string=True, three_d_array=False),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "measure_")
+
+
+def _described(encoding: Encoding | None) -> dict[str, Any] | None:
+    return None if encoding is None else {**storage.describe(encoding), "state": encoding.state()}

@@ -1,0 +1,230 @@
+"""What every ``fit`` does around a model's own ``_fit``: resolve ``"auto"``, check and hold out data, catch signals.
+
+Under several processes it also makes all end with one model.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from seqmodels.common import distributed
+from seqmodels.common.parameters import in_one_line, undone_on_failure, wrong_argument
+from seqmodels.encodings import Encoding
+from seqmodels.encodings.aligned_targets import check_aligned, check_choices, check_has_targets
+from seqmodels.encodings.precision import check_device, check_device_is_here
+from seqmodels.encodings.preparation import Data, Example, Setting, Sources, TargetLengths, choose_sources, hold_out
+from seqmodels.model.family import Family
+from seqmodels.observations import Observation
+from seqmodels.training import interruption
+from seqmodels.training.fingerprint import check_processes_agree
+
+
+def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | None = None) -> None:
+    """``SequenceModel.fit``; ``fit_encoded`` with an ``encoding`` that is fitted already.
+
+    Warnings name the line that called the method that calls this function.
+    """
+    check_arguments(model)
+    model._check_hyperparameters()
+    if data.has_past:
+        warnings.warn(
+            "the sequences to fit to have a past, which fit does not read: each is learned as a sequence that begins "
+            "where it does; pass X.without_past() to say so, or sequences that begin earlier",
+            stacklevel=3,
+        )
+    train, held_out = hold_out(data, validation, model._uses_validation, model.random_state)
+    data, train = data.without_past(), train.without_past()
+    check_processes_agree(model, data, held_out)
+    setting = learn_setting(model, train, encoding, alphabet=data)
+    for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
+        if part is not None:
+            _check_readable(model, setting, part, model._sums_out(setting.observation))
+    held_out_examples = [] if held_out is None else setting.examples(held_out, on_disk=model._reads_from_disk)
+    examples = setting.examples(train, on_disk=model._reads_from_disk)
+    began = time.perf_counter()
+    with undone_on_failure(model):
+        with interruption.interruptible() as interrupted:
+            apply_setting(model, setting)
+            if setting.measure.conditional and model.length_ == "stop":
+                model.target_lengths_ = TargetLengths.of(examples)
+            if model._fits_in_parallel or not distributed.is_distributed():
+                model._fit(examples, held_out_examples)
+            else:
+                _fit_on_rank_zero(model, examples, held_out_examples)
+        if interrupted.requested and distributed.is_rank_zero():
+            model.history_ = interruption.mark_interrupted(model.history_)
+            model.converged_ = False
+        model.fit_seconds_ = time.perf_counter() - began
+        _load_from_rank_zero(model)
+    if interrupted.requested and interrupted.signal is not None:
+        checkpoint = model.get_params(deep=False).get("checkpoint")
+        interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=3)
+
+
+def fit_member(model: Family, setting: Setting, train: list[Example], validation: list[Example]) -> None:
+    """Fit a model that another one is made of, in this setting, to encoded examples.
+
+    Several processes, all of which must come here, end with one model, as by ``fit_model``.
+    """
+    began = time.perf_counter()
+    apply_setting(model, setting)
+    if model._fits_in_parallel or not distributed.is_distributed():
+        model._fit(train, validation)
+    else:
+        _fit_on_rank_zero(model, train, validation)
+    model.fit_seconds_ = time.perf_counter() - began
+    _load_from_rank_zero(model)
+
+
+def _fit_on_rank_zero(model: Family, train: list[Example], validation: list[Example]) -> None:
+    """``model._fit`` by the first process, while the others wait."""
+    with interruption.interruptible() as interrupted:
+        if not distributed.is_rank_zero():
+            interrupted.hold()  # a signal here is one to the process that works
+        distributed.run_on_rank_zero(type(model).__name__, lambda: model._fit(train, validation))
+
+
+def _load_from_rank_zero(model: Family) -> None:
+    """Under several processes all end with the model of the first, to the last bit; its members they have already."""
+
+    def learned() -> dict[str, Any]:
+        sources = None if model.source_encoding_ is model.encoding_ else model.source_encoding_
+        return {
+            "encoding": {"state": model.encoding_.state()},
+            "source_encoding": None if sources is None else {"state": sources.state()},
+            **model._learned(),
+        }
+
+    content = distributed.receive_content(learned)
+    if content is not None:
+        source_encoding = None if content["source_encoding"] is None else model.source_encoding_
+        model._load(content, model.encoding_, model.observation_, source_encoding, model._members())
+
+
+# -- hyperparameters and data -> a setting --------------------------------------------------------------------
+
+
+def check_arguments(model: Family) -> None:
+    """Raise ``ValueError`` for an argument of the constructor whose annotation does not admit its value, and for values
+    that cannot be of those that all models share.
+    """
+    for name, choices in (("length", ("auto", "given", "stop")), ("dtype", model._dtypes)):
+        if getattr(model, name) not in choices:
+            raise ValueError(
+                f"{name} is {in_one_line(getattr(model, name))}; pass one of {', '.join(map(repr, choices))}"
+            )
+    check_device(model.device)
+    check_device_is_here(model.device)
+    seed = model.random_state
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+        raise ValueError(
+            f"random_state is {in_one_line(seed)}; pass an integer from 0 on, which seeds all that is random"
+        )
+    for name, kind, example in (
+        ("encoding", Encoding, "Characters()"),
+        ("source_encoding", Encoding, "Characters()"),
+        ("observation", Observation, "Categorical()"),
+    ):
+        choice = getattr(model, name)
+        if choice != "auto" and not isinstance(choice, kind):
+            raise ValueError(f"{name} is {in_one_line(choice)}; pass 'auto' or an object such as {example}")
+    if model._is_tagger:
+        check_choices(type(model).__name__, model.length, model.ignore_source)
+    wrong = wrong_argument(model)
+    if wrong is not None:
+        _check_in_the_words_of(model, wrong.name)
+        raise ValueError(str(wrong))
+
+
+def _check_in_the_words_of(model: Family, name: str) -> None:
+    """Raise the ``ValueError`` that the model itself has for a value of a wrong type, if any, which may say more."""
+    with suppress(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError):  # not made for such a value
+        try:
+            model._check_hyperparameters()
+        except ValueError as error:
+            if name in str(error):
+                raise
+
+
+def learn_setting(
+    model: Family, train: Data, fitted: Encoding | None = None, *, alphabet: Data | None = None
+) -> Setting:
+    """What the model's ``"auto"`` comes to for these data, with encodings fitted to them.
+
+    Args:
+        model: whose hyperparameters are read; a warm start keeps what it was fitted with.
+        train: training data.
+        fitted: an encoding to take as it is.
+        alphabet: all sequences of the fit, from which alphabets of symbols are learned.
+    """
+    kind = train.scored.kind
+    if model._is_tagger:
+        check_has_targets(type(model).__name__, train)
+    length = model._default_length(kind) if model.length == "auto" else model.length
+    is_continued = model.warm_start and model.__sklearn_is_fitted__()
+    if model.observation == "auto":  # a warm start keeps its own, which another version may have chosen
+        observation = model.observation_.clone() if is_continued else model._default_observation(kind)
+    else:
+        observation = model.observation.clone()
+    if is_continued:
+        return Setting.from_fitted(
+            model.encoding_, observation, length, train.y is not None, model.source_encoding_, grid=train.scored.grid
+        )
+    observation.check(train.scored.n_features)
+    stated = model._stated_encoding() if fitted is None else fitted
+    if stated is not None:
+        return Setting.learn(
+            train, stated, observation, length, "ignored" if model.ignore_source else "shared", fitted=True
+        )
+    encoding = model.encoding
+    if encoding == "auto":
+        encoding = model._default_encoding(kind, observation.values(train.scored.n_features))
+    sources: Sources = "ignored"
+    if not model.ignore_source:
+        sources = choose_sources(
+            train,
+            model.source_encoding,
+            # Labels and what they label have encodings of their own, also where both are integers.
+            None if model._is_tagger else encoding,
+            model._default_source_encoding(train.X),
+            model=type(model).__name__,
+            shared=model._source_shares_encoding(),
+        )
+    return Setting.learn(train, encoding, observation, length, sources, alphabet=alphabet)
+
+
+def apply_setting(model: Family, setting: Setting) -> None:
+    """Set the attributes of a fitted model that a setting says."""
+    model.encoding_, model.observation_ = setting.encoding, setting.observation
+    model.source_encoding_ = setting.source_encoding
+    model.measure_ = replace(setting.measure, memory=model.memory_)
+    model.length_ = setting.measure.length
+    model.target_lengths_ = None
+
+
+def resolved_choices(model: Family) -> dict[str, Any]:
+    """What a checkpoint must agree with, beside the hyperparameters: what ``"auto"`` came to."""
+    encodings = {"encoding": model.encoding_, "source_encoding": model.source_encoding_}
+    return {**encodings, "observation": model.observation_, "length": model.length_}
+
+
+def checked_data(model: Family, X: Any, y: Any = None) -> Data:
+    """The data, if the fitted ``model`` can read them; raises ``ValueError`` if not, naming the sequence."""
+    setting, data = model._setting(), Data.of(X, y)
+    if (data.y is not None) != setting.measure.conditional:
+        expected = "p(y | x): pass y too" if setting.measure.conditional else "p(x): leave y out"
+        raise ValueError(f"the model was fitted as {expected}")
+    _check_readable(model, setting, data, model._reads_missing())
+    return data
+
+
+def _check_readable(model: Family, setting: Setting, data: Data, missing_is_summed_out: bool) -> None:
+    setting.check(data, missing_is_summed_out)
+    if model._is_tagger:
+        check_aligned(setting, data)

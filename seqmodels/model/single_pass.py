@@ -1,0 +1,92 @@
+"""``SinglePassModel``: models of symbols that are fitted by reading the sequences, without steps of training."""
+
+from __future__ import annotations
+
+import operator
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from seqmodels.encodings.preparation import Example
+from seqmodels.model.model import SequenceModel
+from seqmodels.observations import Categorical, Observation
+from seqmodels.sequences import Kind
+
+
+@dataclass(eq=False, repr=False)
+class SinglePassModel(SequenceModel, ABC):
+    """A model of symbols and text that counts, or learns as it reads, all of the training sequences at once.
+
+    There is nothing to start from, so ``warm_start`` is refused. To add one, define ``_check_options``, ``_learn`` and
+    what else a ``SequenceModel`` asks for.
+    """
+
+    _uses_validation: ClassVar[bool] = False
+
+    @abstractmethod
+    def _check_options(self) -> None:
+        """Raise ``ValueError`` for arguments of its own that are invalid."""
+
+    @abstractmethod
+    def _learn(self, train: list[Example]) -> float:
+        """Fit to the training sequences; nats per unit of them."""
+
+    def _default_observation(self, kind: Kind) -> Observation:
+        if kind == "vectors":
+            raise ValueError(
+                f"{type(self).__name__} counts symbols and text, but the sequences are vectors; use an HMM or a network"
+            )
+        return Categorical()
+
+    def _check_hyperparameters(self) -> None:
+        self._check_options()
+        name = type(self).__name__
+        if self.warm_start:
+            raise ValueError(
+                f"warm_start=True, but {name} has nothing to start from; fit it on all of the data at once"
+            )
+        if self.observation != "auto" and repr(self.observation) != repr(Categorical()):
+            raise ValueError(
+                f"observation is {self.observation!r}, but {name} predicts symbols by its own estimates; leave "
+                "observation='auto'"
+            )
+
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        import pandas as pd
+
+        began = time.perf_counter()
+        log_prob = self._learn(train)
+        self.converged_ = True
+        self.history_ = pd.DataFrame(
+            {
+                "step": [1],
+                "seconds": [time.perf_counter() - began],
+                "log_prob": [log_prob],
+                "validation": [self._nats_per_unit(validation)],
+                "objective": [log_prob],
+                "floor_hits": [0],
+            }
+        )
+
+    def _nats_per_unit(self, examples: list[Example]) -> float:
+        weights = (example.weight for example in examples)
+        log_prob = sum(map(operator.mul, weights, self._sums_of_steps(examples).tolist()))
+        return log_prob / n_weighted_units(examples) if examples else np.nan
+
+    def _repeated(self, examples: list[Example]) -> list[Example]:
+        """Each example as often as its weight says; ``ValueError`` for a weight that is no whole number."""
+        broken = [example.weight for example in examples if example.weight % 1]
+        if broken:
+            raise ValueError(
+                f"sample_weight has {broken[0]}, but {type(self).__name__} reads whole sequences, as often as their "
+                "weight says; pass whole numbers"
+            )
+        return [example for example in examples for _ in range(int(example.weight))]
+
+
+def n_weighted_units(examples: list[Example]) -> float:
+    """Raw units of all examples, by their weights."""
+    return sum(example.weight * example.n_units for example in examples)

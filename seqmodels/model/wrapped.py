@@ -1,0 +1,148 @@
+"""``WrappedModel``: a model around another one, which it fits and whose encoding, observation and length it has."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from seqmodels.common import distributed
+from seqmodels.common.parameters import checked
+from seqmodels.encodings import Encoding
+from seqmodels.encodings.precision import computing_in
+from seqmodels.encodings.preparation import Example
+from seqmodels.model.fitting import apply_setting, check_arguments, fit_member
+from seqmodels.model.model import SequenceModel
+from seqmodels.observations import Observation
+from seqmodels.sequences import Kind
+from seqmodels.sequences.measure import Length, Values
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class WrappedModel(SequenceModel, ABC):
+    """A model made from another one, in whose encoding, observation and length it stands.
+
+    To add one, define ``memory_``, ``context_``, ``n_parameters_``, ``_steps`` and ``cursor`` by means of
+    ``_inner()``, and ``_fit_around`` where the wrapping has something to learn itself. Several processes fit the model
+    inside, and what ``_fit_others`` fits, as they would fit it alone; ``_fit_around`` the first does, and the others
+    wait.
+
+    Args:
+        model: what is wrapped; ``fit`` fits a clone of it. ``from_fitted`` wraps a fitted one as it stands.
+
+    Attributes (fitted): ``model_``, the fitted model inside.
+    """
+
+    model: SequenceModel = field(kw_only=False)
+
+    _fits_in_parallel: ClassVar[bool] = True
+
+    @classmethod
+    @checked
+    def from_fitted(cls, model: SequenceModel, **options: Any) -> Self:
+        """Wrap a fitted model as it stands; ``options`` are arguments of the constructor. Nothing is fitted.
+
+        Raises:
+            NotFittedError: a model that is not fitted.
+        """
+        setting = model._setting()
+        wrapped = cls(model, **options)
+        wrapped._check_hyperparameters()
+        apply_setting(wrapped, setting)
+        wrapped.target_lengths_ = model.target_lengths_
+        wrapped._take(model)
+        return wrapped
+
+    def _take(self, model: SequenceModel) -> None:
+        self.model_ = model
+        self.history_, self.converged_ = model.history_, model.converged_
+        self.fit_seconds_: float = model.fit_seconds_
+
+    def _inner(self) -> SequenceModel:
+        """The fitted model inside, in the precision and on the device of this one."""
+        self._setting()
+        return computing_in(self.model_, self.dtype, self.device)
+
+    # -- fitting -------------------------------------------------------------------------------------------
+
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        inner = self.model.clone()
+        inner.verbose = inner.verbose or self.verbose
+        fit_member(inner, self._setting(), *self._examples_to_fit(train, validation))
+        self._take(inner)
+        others = self._fit_others(train, validation)
+        distributed.run_on_rank_zero(None, lambda: self._fit_around(train, validation, others))
+
+    def _examples_to_fit(self, train: list[Example], validation: list[Example]) -> tuple[list[Example], list[Example]]:
+        """What the model inside is fitted to. By default what the wrapping is fitted to."""
+        return train, validation
+
+    def _fit_others(self, train: list[Example], validation: list[Example]) -> list[SequenceModel]:
+        """Further models, by ``fit_member``, that ``_fit_around`` needs, ``model_`` being fitted. By default none."""
+        return []
+
+    def _fit_around(
+        self, train: list[Example], validation: list[Example], others: Sequence[SequenceModel] = ()
+    ) -> None:
+        """Learn what the wrapping has to learn, ``model_`` and the ``others`` being fitted. By default nothing."""
+        return
+
+    @property
+    def _uses_validation(self) -> bool:  # type: ignore[override]
+        return self.model._uses_validation
+
+    @property
+    def _sums_out_missing(self) -> bool:  # type: ignore[override]
+        return self.model._sums_out_missing
+
+    def _reads_missing(self) -> bool:
+        return self.model_._reads_missing()
+
+    def _check_hyperparameters(self) -> None:
+        if not isinstance(self.model, SequenceModel):
+            raise ValueError(f"model is {self.model!r}; pass a SequenceModel such as LSTM()")
+        if self.model._has_encoder or self.model._is_tagger:
+            raise ValueError(
+                f"{type(self).__name__} wraps models of sequences by themselves, but {type(self.model).__name__} reads "
+                "sources by an encoder; pass an HMM, an n-gram, a recurrent network or a Transformer"
+            )
+        if self.warm_start:
+            raise ValueError(f"warm_start=True, but {type(self).__name__} fits its model anew; leave it False")
+        check_arguments(self.model)
+        self.model._check_hyperparameters()
+
+    def _default_length(self, kind: Kind) -> Length:
+        return self.model._default_length(kind) if self.model.length == "auto" else self.model.length
+
+    def _default_observation(self, kind: Kind) -> Observation:
+        observation = self.model.observation
+        return self.model._default_observation(kind) if observation == "auto" else observation.clone()
+
+    def _default_encoding(self, kind: Kind, values: tuple[Values, ...]) -> Encoding:
+        encoding = self.model.encoding
+        return self.model._default_encoding(kind, values) if encoding == "auto" else encoding
+
+    def _with_floor(self, factor: float) -> Self:
+        floored = super()._with_floor(factor)
+        floored.model_ = self.model_._with_floor(factor)
+        return floored
+
+    # -- keeping -------------------------------------------------------------------------------------------
+
+    def _members(self) -> dict[str, SequenceModel]:
+        return {"model": self.model_}
+
+    def _restore_members(self, members: dict[str, SequenceModel]) -> None:
+        if set(members) != {"model"}:
+            raise ValueError(f"a {type(self).__name__} is made of one model, but the file holds {sorted(members)}")
+        self.model_ = members["model"]
+        if repr(self.observation_) != repr(self.model_.observation_):
+            raise ValueError(
+                f"its observation is {self.observation_!r}, but that of the model in it {self.model_.observation_!r}"
+            )
+
+    @property
+    @abstractmethod
+    def n_parameters_(self) -> int:
+        """Number of free parameters: those of the model inside, and those of the wrapping."""

@@ -1,5 +1,0 @@
-"""n-grams, by counting: the baseline for every other model of symbols."""
-
-from seqmodels.ngram.model import NGram
-
-__all__ = ["NGram"]

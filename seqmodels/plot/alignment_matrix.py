@@ -1,0 +1,91 @@
+"""Plot of an alignment: the weight of each step of a source for each step of a target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodels.common.parameters import PositiveFloat, checked
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CELL_SIZE = 0.24  # inches
+MAX_LABELS = 48  # steps of a side; more are numbered instead of named
+
+
+@checked
+def plot_alignment(
+    weights: np.ndarray,
+    x: Sequence[Any] | None = None,
+    y: Sequence[Any] | None = None,
+    *,
+    title: str = "",
+    full: PositiveFloat = 1.0,
+    ax: Axes | None = None,
+) -> Axes:
+    """The weight of each source step (columns) for each target step (rows), white at 0.
+
+    Args:
+        weights: (S_y, S_x) of one pair, as ``align`` returns them.
+        x: labels of the columns: a string, whose characters they are (or bytes, if there are as many), or a sequence of
+            this length; None, or vectors: they are numbered.
+        y: labels of the rows, in the same way.
+        title: of the plot.
+        full: the weight drawn darkest; pass less than 1 where attention is spread over many steps.
+        ax: where to draw; None: a new figure of pyplot, large enough for the labels.
+
+    Returns:
+        The axes; ``ax.figure.savefig("alignment.png")`` writes them.
+
+    Raises:
+        ValueError: the weights are no matrix, or a label has another length.
+
+    >>> ax = plot_alignment(np.eye(3), "abc", [1, 2, 3])
+    >>> [label.get_text() for label in ax.get_xticklabels()]
+    ['a', 'b', 'c']
+    """
+    weights = np.asarray(weights, dtype=float)
+    if weights.ndim != 2:
+        raise ValueError(f"weights have shape {weights.shape}; pass those of one pair, (steps of y, steps of x)")
+    rows, columns = (_labels(name, given, n) for name, given, n in zip("yx", (y, x), weights.shape, strict=True))
+
+    from seqmodels.plot.style import WIDTH, axes_or_new, figure_of, in_style, shades
+
+    with in_style():
+        axes = axes_or_new(ax, float(np.clip(1.2 + CELL_SIZE * len(weights), 2.0, 9.0)))
+        figure = figure_of(axes)
+        if ax is None:
+            figure.set_figwidth(float(np.clip(1.8 + CELL_SIZE * weights.shape[1], 3.0, 1.5 * WIDTH)))
+        axes.grid(visible=False)
+        image = axes.imshow(weights, cmap=shades(), vmin=0.0, vmax=full, aspect="auto", interpolation="nearest")
+        _label_ticks(axes, columns, rows)
+        axes.set(xlabel="source", ylabel="target")
+        if title:
+            axes.set_title(title, wrap=True, pad=14)
+        figure.colorbar(image, ax=axes, label="weight", pad=0.02)
+    return axes
+
+
+def _labels(name: str, given: Sequence[Any] | None, n: int) -> list[str] | None:
+    """The label of each step; None: they are numbered."""
+    if given is None or np.ndim(given) > 1:
+        return None
+    steps: Sequence[Any] = given
+    if isinstance(given, str) and len(given) != n:
+        steps = [bytes([byte]).decode(errors="replace") for byte in given.encode()]
+    if len(steps) != n:
+        raise ValueError(
+            f"{name} has {len(steps)} steps, but the weights are of {n}; pass what was aligned, or a label for each "
+            "encoded step"
+        )
+    return [str(step) for step in steps] if n <= MAX_LABELS else None
+
+
+def _label_ticks(axes: Axes, columns: list[str] | None, rows: list[str] | None) -> None:
+    if columns is not None:
+        axes.set_xticks(range(len(columns)), columns, rotation=90 if max(map(len, columns), default=0) > 2 else 0)
+    if rows is not None:
+        axes.set_yticks(range(len(rows)), rows)

@@ -1,0 +1,207 @@
+"""Curves of models: nats against seconds of fitting, and nats against position in the sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from scipy.optimize import isotonic_regression
+
+from seqmodels.plot.style import (
+    MUTED,
+    WIDTH,
+    colour_of,
+    dash_of,
+    figure_of,
+    in_style,
+    is_narrow,
+    logarithmic,
+    new_axes,
+    note_below,
+    short_in,
+)
+
+FEW_SEQUENCES = 20  # below which a mean by position is marked with their number
+
+
+def height_of(n_models: int) -> float:
+    """Of a figure of so many curves, in inches: their names stand beside them."""
+    return max(3.6, 1.0 + 0.2 * n_models)
+
+
+def learning_curves(
+    histories: Mapping[str, pd.DataFrame], *, unit: str = "unit", title: str = "", width: float = WIDTH
+) -> Figure:
+    """A titled figure of ``draw_learning_curves``, with a note on how to read it."""
+    with in_style():
+        figure, axes = new_axes(height_of(len(histories)), title, width)
+        note_below(figure, draw_learning_curves(axes, histories, unit=unit))
+    return figure
+
+
+def draw_learning_curves(axes: Axes, histories: Mapping[str, pd.DataFrame], *, unit: str = "unit") -> str:
+    """Nats per unit against seconds of fitting: validation full and training faint, or full where it is alone.
+
+    Args:
+        axes: what is drawn on.
+        histories: for each model its ``history_``: columns step, seconds, log_prob (training) and validation (NaN
+            where it was not measured), both in nats per unit.
+        unit: frame, byte or symbol, for the label.
+
+    Returns:
+        A note on how to read it.
+    """
+    curves = {name: _curves(history) for name, history in histories.items()}
+    curves = {name: both for name, both in curves.items() if len(both[0])}
+    for i, name in enumerate(histories):
+        full, faint = curves.get(name, (np.empty((0, 2)),) * 2)
+        style: Any = {"color": colour_of(i), "linestyle": dash_of(i)}
+        axes.plot(*faint.T, alpha=0.35, linewidth=1.0, zorder=2, gid="faint", **style)
+        axes.plot(*full.T, marker="o" if len(full) == 1 else "", markersize=4, zorder=3, gid="full", **style)
+    _set_limits(axes, [curve for both in curves.values() for curve in both])
+    seconds = [float(full[-1, 0]) for full, _ in curves.values() if full[-1, 0] > 0]
+    if seconds and max(seconds) > 10 * min(seconds):  # a fit of a second beside one of an hour
+        logarithmic(axes)
+        axes.set_xlim(left=0.05 * min(seconds))
+    axes.set_xlabel("seconds of fitting")
+    axes.set_ylabel(f"nats per {unit}")
+    labels_at_right(axes, {name: full[-1, 1] for name, (full, _) in curves.items()}, list(histories))
+    held_out = any(len(faint) for _, faint in curves.values())
+    return "full: held out for validation; faint: training" if held_out else "training; nothing was held out"
+
+
+def _curves(history: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """``(n, 2)`` of seconds and nats: the full curve, and the faint one, which is empty if there is no validation."""
+    validation, training = (
+        history.reindex(columns=["seconds", column]).dropna().to_numpy(dtype=float)
+        for column in ("validation", "log_prob")
+    )
+    return (validation, training) if len(validation) else (training, validation)
+
+
+def _set_limits(axes: Axes, curves: Sequence[np.ndarray]) -> None:
+    """Limits by the last two thirds of each curve, where models differ, and not by where they started."""
+    values = np.concatenate([np.empty(0), *(curve[len(curve) // 3 :, 1] for curve in curves)])
+    values = values[np.isfinite(values)]
+    if len(values):
+        bottom = float(values.min())
+        top = float(values.max())
+        pad = 0.06 * (top - bottom) or 0.5
+        axes.set_ylim(bottom - pad, top + pad)
+
+
+# -- against position -----------------------------------------------------------------------------------------
+
+
+def by_position(
+    steps: Mapping[str, Sequence[np.ndarray]], *, unit: str = "unit", title: str = "", width: float = WIDTH
+) -> Figure:
+    """A titled figure of ``draw_by_position``, with a note of what was left out."""
+    with in_style():
+        figure, axes = new_axes(height_of(len(steps)), title, width)
+        note_below(figure, draw_by_position(axes, steps, unit=unit))
+    return figure
+
+
+def draw_by_position(axes: Axes, steps: Mapping[str, Sequence[np.ndarray]], *, unit: str = "unit") -> str:
+    """Mean nats per unit against position in the sequence: the curve of a model that profits from context rises.
+
+    Positions are binned so that bins grow with position. Where fewer than 20 sequences reach a bin, their number
+    is written above it. Steps of -inf are left out of the means.
+
+    Args:
+        axes: what is drawn on.
+        steps: for each model the increments of each sequence, ``(T,)`` nats, as ``log_prob_steps`` returns them.
+        unit: frame, byte or symbol, for the label.
+
+    Returns:
+        A note of how many steps were left out; empty if there are none.
+    """
+    longest = max((len(sequence) for model in steps.values() for sequence in model), default=1)
+    edges = bin_edges(longest)
+    centres = np.sqrt(edges[:-1] * (edges[1:] - 1.0))
+    logarithmic(axes)
+    ends: dict[str, float] = {}
+    excluded: list[str] = []
+    for i, (name, sequences) in enumerate(steps.items()):
+        means, infinite = bin_means(sequences, edges)
+        axes.plot(centres, means, color=colour_of(i), linestyle=dash_of(i), marker="o", markersize=2.5)
+        finite = means[np.isfinite(means)]
+        ends |= {name: float(finite[-1])} if len(finite) else {}
+        excluded += [f"{infinite:,} of {name}"] if infinite else []
+    axes.set_xlabel(f"position in the sequence ({unit}s)")
+    axes.set_ylabel(f"nats per {unit}")
+    _mark_counts(axes, centres, edges, next(iter(steps.values()), []))
+    labels_at_right(axes, ends, list(steps))
+    return f"steps of −inf left out: {', '.join(excluded)}" if excluded else ""
+
+
+def bin_edges(longest: int) -> np.ndarray:
+    """First positions of the bins, from 1, about eight to a decade, and the end of the last."""
+    edges = np.unique(np.round(10 ** np.arange(0, np.log10(longest) + 0.125, 0.125)).astype(int))
+    return np.append(edges[edges <= longest], longest + 1)
+
+
+def bin_means(sequences: Sequence[np.ndarray], edges: np.ndarray) -> tuple[np.ndarray, int]:
+    """Mean of the finite steps in each bin of positions (NaN if none), and how many were not finite."""
+    total = np.zeros(len(edges) - 1)
+    count = np.zeros(len(edges) - 1)
+    infinite = 0
+    for sequence in sequences:
+        values = np.asarray(sequence, dtype=float)
+        finite = np.isfinite(values)
+        bins = np.searchsorted(edges, np.arange(1, len(values) + 1)[finite], side="right") - 1
+        total += np.bincount(bins, weights=values[finite], minlength=len(total))
+        count += np.bincount(bins, minlength=len(count))
+        infinite += int((~finite).sum())
+    return np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0), infinite
+
+
+def _mark_counts(axes: Axes, centres: np.ndarray, edges: np.ndarray, sequences: Sequence[np.ndarray]) -> None:
+    """Above bins that fewer than ``FEW_SEQUENCES`` reach, write their number wherever it falls."""
+    lengths = np.array([len(sequence) for sequence in sequences])
+    width_of_number = 0.16 if is_narrow(figure_of(axes)) else 0.07  # of the axes
+    min_ratio = (centres[-1] / centres[0]) ** width_of_number  # so that numbers do not touch
+    last_n = FEW_SEQUENCES
+    last_centre = 0.0
+    for centre, first in zip(centres, edges, strict=False):
+        n = int((lengths >= first).sum())
+        if n < last_n and centre >= last_centre * (min_ratio if last_centre else 1):
+            axes.annotate(
+                f"n = {n}" if not last_centre else str(n), (centre, 1), (0, 2), ("data", "axes fraction"),
+                "offset points", ha="center", va="bottom", fontsize=7.5, color=MUTED, gid="few", annotation_clip=False,
+            )  # fmt: skip
+            last_n = n
+            last_centre = centre
+
+
+# -- labels ---------------------------------------------------------------------------------------------------
+
+
+def labels_at_right(axes: Axes, ends: Mapping[str, float], names: Sequence[str], size: float = 8.5) -> None:
+    """In place of a legend, a name level with the end of each line, moved apart where two would touch."""
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom, top)
+    order = sorted(ends, key=lambda name: ends[name])
+    heights = np.array([(ends[name] - bottom) / (top - bottom) for name in order])
+    gap = 1.35 * size / (72 * axes.get_position().height * figure_of(axes).get_figheight())
+    for name, height in zip(order, spread(np.clip(heights, 0, 1), gap), strict=True):
+        i = names.index(name)
+        style: Any = {"color": colour_of(i), "linestyle": dash_of(i), "transform": axes.transAxes}
+        axes.add_artist(Line2D([1.01, 1.05], [height, height], clip_on=False, **style))
+        label = short_in(figure_of(axes), name)
+        axes.text(1.06, height, label, transform=axes.transAxes, va="center_baseline", fontsize=size, gid="label")
+
+
+def spread(heights: np.ndarray, gap: float) -> np.ndarray:
+    """The nearest heights to these (sorted) that are at least ``gap`` apart, kept within 0..1 where they fit."""
+    if not len(heights):
+        return heights
+    offsets = gap * np.arange(len(heights))
+    nearest = np.asarray(isotonic_regression(heights - offsets).x)
+    return np.clip(nearest, 0, max(0.0, 1 - offsets[-1])) + offsets

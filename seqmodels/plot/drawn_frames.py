@@ -1,0 +1,126 @@
+"""Vectors as images over time: side by side, and over the difference of two models frame by frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.ticker import MaxNLocator
+
+from seqmodels.plot.style import COLOURS, GRID, INK, MUTED, WIDTH, in_style, short, short_in
+
+CLIP = 3.0  # standard deviations at the ends of the colour scale
+IMAGE_WIDTH = 1.8  # inches, at least, of one of several side by side
+MAX_NAMED = 8  # features whose names have room at the axis
+COLOUR_MAP = "cividis"  # legible to the colour-blind, and in grey
+
+
+class Scale:
+    """Standardises frames by each feature's mean and standard deviation, so that all share one colour scale.
+
+    Args:
+        frames: (T, D) of each sequence.
+        features: the names of the features, which stand at the axis where they are few.
+    """
+
+    def __init__(self, frames: Sequence[np.ndarray], features: Sequence[str] | None = None) -> None:
+        self.features = features
+        all_frames = np.concatenate(list(frames))
+        self.mean = np.nanmean(all_frames, axis=0)
+        deviation = np.nanstd(all_frames, axis=0)
+        self.deviation = np.where(deviation > 0, deviation, 1.0)
+
+    def __call__(self, frames: np.ndarray) -> np.ndarray:
+        standardised: np.ndarray = (np.asarray(frames, dtype=float) - self.mean) / self.deviation
+        return standardised
+
+
+def frame_differences(
+    frames: np.ndarray,
+    difference: np.ndarray,
+    *,
+    scale: Scale,
+    better: str,
+    worse: str,
+    width: float = WIDTH,
+) -> Figure:
+    """The features of one sequence over time, and below them the difference of two models on each frame.
+
+    Args:
+        frames: (T, D).
+        difference: (T,) nats, the one model's minus the other's; a step beyond T (the end) is left out.
+        scale: of all test frames.
+        better, worse: the models' names.
+        width: inches.
+    """
+    with in_style():
+        figure, (above, below) = two_rows(width)
+        image = image_of(above, frames, scale)
+        figure.colorbar(image, ax=above, label="sd", pad=0.01, aspect=12)
+        t = np.arange(len(frames))
+        values = np.nan_to_num(np.asarray(difference)[: len(frames)], neginf=0, posinf=0)
+        below.axhline(0, color=INK, linewidth=0.8)
+        below.fill_between(t, values, 0, where=values >= 0, step="mid", color=COLOURS[0], linewidth=0, gid="better")
+        below.fill_between(t, values, 0, where=values <= 0, step="mid", color=COLOURS[1], linewidth=0, gid="worse")
+        below.set(xlabel="frame", ylabel="nats")
+        below.grid(color=GRID, linewidth=0.7)
+        words = f"blue: {short_in(figure, better)} better; orange: {short_in(figure, worse)} better"
+        below.set_title(words, fontsize=8, fontweight="normal", wrap=True)
+    return figure
+
+
+def side_by_side(images: Mapping[str, np.ndarray], *, scale: Scale, width: float = WIDTH) -> Figure:
+    """Sequences of vectors as images with one colour scale.
+
+    Args:
+        images: (T, D) by name.
+        scale: of all test frames.
+        width: inches.
+    """
+    columns = min(max(1, int(width / IMAGE_WIDTH)), len(images))
+    rows = -(-len(images) // columns)
+    with in_style():
+        figure = Figure(figsize=(width, 0.7 + 1.35 * rows), dpi=150, layout="constrained")
+        grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
+        for axes in grid.flat[len(images) :]:
+            axes.set_visible(False)
+        drawn = [image_of(axes, f, scale) for axes, f in zip(grid.flat, images.values(), strict=False)]
+        for axes, name in zip(grid.flat, images, strict=False):
+            axes.set_title(short_in(figure, name), fontsize=8.5, fontweight="normal")
+        figure.colorbar(drawn[0], ax=grid, label="sd from the mean", pad=0.01, aspect=30)
+    return figure
+
+
+def runs(path: np.ndarray) -> list[tuple[int, int, int]]:
+    """``(first, end, state)`` of each run of equal states.
+
+    >>> runs(np.array([2, 2, 0]))
+    [(0, 2, 2), (2, 3, 0)]
+    """
+    cuts = [0, *(np.flatnonzero(np.diff(path)) + 1).tolist(), len(path)]
+    return [(a, b, int(path[a])) for a, b in pairwise(cuts)]
+
+
+def two_rows(width: float) -> tuple[Figure, tuple[Axes, Axes]]:
+    """A figure of two axes with one time axis, the upper one twice as high."""
+    figure = Figure(figsize=(width, 3.1), dpi=150, layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+    below.tick_params(color=MUTED, labelcolor=INK, labelsize=8)
+    return figure, (above, below)
+
+
+def image_of(axes: Axes, frames: np.ndarray, scale: Scale) -> AxesImage:
+    """(T, D) with time across and the first feature at the bottom."""
+    axes.tick_params(color=MUTED, labelcolor=INK, labelsize=8)
+    if scale.features is not None and len(scale.features) <= MAX_NAMED:
+        axes.set_yticks(range(len(scale.features)), [short(name) for name in scale.features])
+    else:
+        axes.set_ylabel("feature", fontsize=8)
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    image = axes.imshow(scale(frames).T, cmap=COLOUR_MAP, aspect="auto", origin="lower", interpolation="nearest")
+    image.set_clim(-CLIP, CLIP)
+    return image

@@ -1,0 +1,314 @@
+"""Drawing of hidden states over the steps of one sequence: under its data, and as a heat map of probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from seqmodels.plot.drawn_frames import CLIP, COLOUR_MAP, Scale, image_of, runs, two_rows
+from seqmodels.plot.style import (
+    GRID,
+    INK,
+    MUTED,
+    WIDTH,
+    as_numbers,
+    edges_of,
+    figure_of,
+    in_style,
+    ink_on,
+    positions,
+    shades,
+    short,
+    state_colour,
+    width_of,
+)
+
+MAX_LINES = 6  # features that are drawn as lines; more are drawn as an image
+CHARACTERS_PER_LINE = 60
+MAX_LEGEND = 14  # states; more are told by the names in the strip
+MAX_LEGEND_OF_IMAGE = 9  # which has a colour bar below its legend
+MAX_SHAPES = 2000  # runs of equal states that are shapes in a PDF or SVG; more are pixels
+MAX_TICKS = 30  # names beside an axis; of more some are left out
+OVER = 0.35  # opacity of states over what is drawn already
+STRIP = 0.09  # height of the strip that names the states, of the axes
+SIZE = 8.5  # points
+
+
+# -- data over states ---------------------------------------------------------------------------------------------
+
+
+def draw_vectors(
+    ax: Axes,
+    time: np.ndarray,
+    frames: np.ndarray,
+    path: np.ndarray,
+    names: Sequence[str],
+    features: Sequence[str] | None,
+) -> None:
+    """Features as lines on the colours of the states, or, where they are many, as an image over a strip of states.
+
+    Args:
+        ax: what is drawn on.
+        time: (T,) numbers or dates.
+        frames: (T, D).
+        path: (T,) states.
+        names: of the K states.
+        features: names of the D features, or None.
+    """
+    t = positions(ax, time)
+    labels = [str(d) for d in range(frames.shape[1])] if features is None else [short(name) for name in features]
+    if len(labels) > MAX_LINES:
+        draw_image(ax, edges_of(t), Scale([frames])(frames), labels)
+        draw_strip(ax, t, path, names, (-STRIP * len(labels), 0.0))
+        _legend(ax, path, names, MAX_LEGEND_OF_IMAGE)
+    else:
+        if len(labels) == 1:
+            _line(ax, t, frames[:, 0], "x" if features is None else labels[0])
+        else:
+            _lanes(ax, t, frames, labels)
+        _background(ax, t, path)
+        top = ax.get_ylim()[1]
+        draw_strip(ax, t, path, names, (top, top + STRIP * (top - ax.get_ylim()[0])))
+        _legend(ax, path, names)
+
+
+def draw_symbols(
+    ax: Axes,
+    time: np.ndarray,
+    symbols: np.ndarray,
+    path: np.ndarray,
+    names: Sequence[str],
+    features: Sequence[str] | None,
+) -> None:
+    """Integers ``(T,)`` as dots on the colours of the states; ``features`` names them, from 0."""
+    t = positions(ax, time)
+    low, high = int(symbols.min()), int(symbols.max())
+    ax.plot(t, symbols, "o", color=INK, markersize=3, gid="data")
+    ax.set(xlim=edges_of(t)[[0, -1]], ylim=(low - 0.6, high + 0.6))
+    if features is None:
+        ax.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+        ax.set_ylabel("symbol")
+    else:
+        every = range(low, high + 1, -(-(high - low + 1) // MAX_TICKS))
+        ax.set_yticks(every, [short(features[symbol]) for symbol in every])
+    _background(ax, t, path)
+    draw_strip(ax, t, path, names, (high + 0.6, high + 0.6 + STRIP * (high - low + 1.2)))
+    _legend(ax, path, names)
+
+
+def draw_over(ax: Axes, time: np.ndarray | None, path: np.ndarray, names: Sequence[str], steps: slice) -> None:
+    """The colours of the states over what ``ax`` shows, whose limits stay, but for a strip of their names above it.
+
+    Args:
+        ax: what is drawn on.
+        time: of the selected steps, in the units of the axis; None: by ``_steps_on``.
+        path: (T,) states.
+        names: of the K states.
+        steps: which of them are drawn.
+
+    Raises:
+        ValueError: times none of which the axes show.
+    """
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    t = _steps_on(ax, len(path))[steps] if time is None else as_numbers(time)
+    if t[-1] < min(left, right) or t[0] > max(left, right):
+        raise ValueError(
+            f"the times of x run from {t[0]:.6g} to {t[-1]:.6g}, but ax shows {left:.6g} to {right:.6g}; pass time= in "
+            "the units of ax (of dates days since 1970)"
+        )
+    scale = ax.transScale
+    (_, bottom), (_, top) = scale.transform([(right, low), (right, high)])
+    above = float(scale.inverted().transform((right, top + STRIP * (top - bottom)))[1])
+    _bars(ax, edges_of(t), path[steps], (low, high - low), alpha=OVER, zorder=1.5, gid="background")
+    _fill_strip(ax, t, path[steps], names, (high, above))
+    ax.set(xlim=(left, right), ylim=(low, above))
+    written = {text.get_text() for text in ax.texts if text.get_gid() == "state"}
+    if ax.get_legend() is None and not {names[state] for state in np.unique(path[steps]).tolist()} <= written:
+        handles = [Patch(color=state_colour(s), label=short(names[s])) for s in np.unique(path[steps]).tolist()]
+        ax.legend(handles=handles[:MAX_LEGEND], fontsize=SIZE, handlelength=1, loc="lower right", framealpha=0.85)
+
+
+def _steps_on(ax: Axes, n: int) -> np.ndarray:
+    """``(n,)`` where steps without times stand: at their numbers, if as many steps are drawn, or spread over it all."""
+    low, high = ax.dataLim.intervalx
+    is_counted = np.isclose(low, (0, -0.5)).any() and np.isclose(high, (n - 1, n - 0.5, n)).any()  # points, pixels
+    if is_counted or not np.isfinite([low, high]).all():
+        return np.arange(n, dtype=float)
+    edges = np.linspace(low, high, n + 1)
+    return np.asarray((edges[1:] + edges[:-1]) / 2)
+
+
+def draw_text(ax: Axes, characters: str, path: np.ndarray, names: Sequence[str]) -> None:
+    """Characters in lines of 60, each on the colour of its state: ``path`` has a state for each character."""
+    visible = {"\n": "↵", "\t": "⇥"}
+    starts = range(0, len(characters), CHARACTERS_PER_LINE)
+    for row, start in enumerate(starts):
+        for first, end, state in runs(path[start : start + CHARACTERS_PER_LINE]):
+            colour = state_colour(state)
+            ax.broken_barh([(first, end - first)], (row - 0.5, 1), facecolor=colour, alpha=0.35, linewidth=0, gid="run")
+        for column, character in enumerate(characters[start : start + CHARACTERS_PER_LINE]):
+            ax.text(
+                column + 0.5, row, visible.get(character, character), ha="center", va="center", family="monospace",
+                fontsize=SIZE,
+            )  # fmt: skip
+    ax.set(xlim=(0, min(len(characters), CHARACTERS_PER_LINE)), ylim=(len(starts) - 0.5, -0.5), xticks=[])
+    ax.set_yticks(range(len(starts)), [str(start + 1) for start in starts])
+    ax.set_ylabel("first character of the line")
+    ax.grid(visible=False)
+    _legend(ax, path, names)
+
+
+def _line(ax: Axes, t: np.ndarray, values: np.ndarray, label: str) -> None:
+    ax.plot(t, values, color=INK, linewidth=1.0, gid="data")
+    ax.set(xlim=edges_of(t)[[0, -1]])
+    ax.set_ylabel(label)
+
+
+def _lanes(ax: Axes, t: np.ndarray, frames: np.ndarray, labels: Sequence[str]) -> None:
+    """One feature above the other, each scaled to its own range, whose ends are written beside it."""
+    numbers = []
+    for row, values in enumerate(frames.T[::-1]):  # the first feature on top
+        finite = values[np.isfinite(values)]
+        low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
+        scaled = (values - low) / (high - low) if high > low else np.where(np.isfinite(values), 0.5, np.nan)
+        ax.plot(t, row + 0.1 + 0.8 * scaled, color=INK, linewidth=1.0, gid="data")
+        ax.axhline(row, color=GRID, linewidth=0.7)
+        numbers += (
+            [(row + 0.1, in_few_digits(low)), (row + 0.9, in_few_digits(high))]
+            if high > low
+            else [(row + 0.5, in_few_digits(low))]
+        )
+    ax.set_yticks([row + 0.5 for row in range(len(labels))], labels[::-1])
+    ax.set_yticks([at for at, _ in numbers], [text for _, text in numbers], minor=True)
+    ax.tick_params(axis="y", which="minor", labelsize=0.8 * SIZE, labelcolor=MUTED, length=2, color=MUTED)
+    ax.tick_params(axis="y", which="major", length=0, pad=26)
+    ax.grid(visible=False, axis="y")
+    ax.set(xlim=edges_of(t)[[0, -1]], ylim=(0, len(labels)))
+
+
+def in_few_digits(value: float) -> str:
+    """A number in three digits, or as many as a whole number has, up to a million.
+
+    >>> in_few_digits(-1.634), in_few_digits(1046.2), in_few_digits(2.5e8)
+    ('-1.63', '1046', '2.5e+08')
+    """
+    return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def draw_image(ax: Axes, edges: np.ndarray, standardised: np.ndarray, labels: Sequence[str]) -> None:
+    """``standardised`` (T, D) with the edges (T + 1,) of its frames across, the first feature at the bottom."""
+    mesh = ax.pcolormesh(edges, np.arange(len(labels) + 1), standardised.T, cmap=COLOUR_MAP, rasterized=True)
+    mesh.set_clim(-CLIP, CLIP)
+    every = -(-len(labels) // MAX_TICKS)
+    ax.set_yticks(np.arange(len(labels))[::every] + 0.5, labels[::every])
+    ax.set_ylabel("feature")
+    ax.grid(visible=False)
+    ax.set(xlim=edges[[0, -1]], ylim=(0, len(labels)))
+    colour_bar(ax, mesh, "sd from the mean")
+
+
+def state_strip(frames: np.ndarray, path: np.ndarray, *, scale: Scale, width: float = WIDTH) -> Figure:
+    """A figure of the features of one sequence over time, and below them the hidden state of each frame.
+
+    Args:
+        frames: (T, D).
+        path: (T,) states.
+        scale: of all test frames.
+        width: inches.
+    """
+    with in_style():
+        figure, (above, below) = two_rows(width)
+        image = image_of(above, frames, scale)
+        figure.colorbar(image, ax=above, label="sd", pad=0.01, aspect=12)
+        names = [str(state) for state in range(int(path.max()) + 1)]
+        below.set(xlim=(-0.5, len(path) - 0.5), ylim=(0, 1))
+        draw_strip(below, np.arange(len(path), dtype=float), path, names, (0.0, 1.0))
+        below.set(xlabel="frame", ylabel="state", yticks=[])
+    return figure
+
+
+# -- states over time ---------------------------------------------------------------------------------------------
+
+
+def draw_strip(ax: Axes, t: np.ndarray, path: np.ndarray, names: Sequence[str], rows: tuple[float, float]) -> None:
+    """A strip between two heights of the y axis, which is made to end there, with the name of each run that has room.
+
+    Args:
+        ax: what is drawn on; its x axis has its limits.
+        t: (T,) where the steps stand.
+        path: (T,) states.
+        names: of the K states.
+        rows: the lower and the upper height.
+    """
+    low, high = ax.get_ylim()
+    _fill_strip(ax, t, path, names, rows)
+    ax.set_ylim(min(low, rows[0]), max(high, rows[1]))
+
+
+def _fill_strip(ax: Axes, t: np.ndarray, path: np.ndarray, names: Sequence[str], rows: tuple[float, float]) -> None:
+    bottom, top = rows
+    edges = edges_of(t)
+    _bars(ax, edges, path, (bottom, top - bottom), alpha=1.0, zorder=2, gid="strip")
+    first_x, last_x = ax.get_xlim()
+    points = 72 * figure_of(ax).get_figwidth() * ax.get_position().width / abs(last_x - first_x)
+    widths = {state: width_of(names[state], SIZE) for state in set(path.tolist())}
+    for first, end, state in runs(path):
+        if widths[state] + 4 <= (edges[end] - edges[first]) * points:
+            ax.text(
+                (edges[first] + edges[end]) / 2, (bottom + top) / 2, names[state], ha="center", va="center_baseline",
+                color=ink_on(state), fontsize=SIZE, clip_on=True, gid="state",
+            )  # fmt: skip
+
+
+def draw_posterior(ax: Axes, time: np.ndarray, posterior: np.ndarray, names: Sequence[str]) -> None:
+    """``(T, K)`` probabilities, white at 0, a row a state, the first on top."""
+    t = positions(ax, time)
+    edges = edges_of(t)
+    k = len(names)
+    mesh = ax.pcolormesh(edges, np.arange(k + 1) - 0.5, posterior.T, cmap=shades(), vmin=0, vmax=1, rasterized=True)
+    every = -(-k // MAX_TICKS)
+    ax.set_yticks(range(0, k, every), names[::every])
+    ax.set(xlim=edges[[0, -1]], ylim=(k - 0.5, -0.5), ylabel="state")
+    ax.grid(visible=False)
+    colour_bar(ax, mesh, "probability")
+
+
+def _background(ax: Axes, t: np.ndarray, path: np.ndarray) -> None:
+    low, high = ax.get_ylim()
+    _bars(ax, edges_of(t), path, (low, high - low), alpha=0.22, zorder=0.4, gid="background")
+    ax.set_ylim(low, high)
+
+
+def _bars(
+    ax: Axes, edges: np.ndarray, path: np.ndarray, rows: tuple[float, float], *, alpha: float, zorder: float, gid: str
+) -> None:
+    """Each run of a state in its colour, one collection a state; ``rows``: where they begin, and their height."""
+    each = runs(path)
+    for state in sorted({state for _, _, state in each}):
+        spans = [(edges[first], edges[end] - edges[first]) for first, end, s in each if s == state]
+        ax.broken_barh(
+            spans, rows, facecolor=state_colour(state), alpha=alpha, linewidth=0, zorder=zorder, gid=gid,
+            rasterized=len(each) > MAX_SHAPES,
+        )  # fmt: skip
+
+
+def _legend(ax: Axes, path: np.ndarray, names: Sequence[str], most: int = MAX_LEGEND) -> None:
+    """The states that are visited, to the right of the axes."""
+    visited = np.unique(path).tolist()
+    if len(visited) <= most:
+        handles = [Patch(color=state_colour(state), label=short(names[state])) for state in visited]
+        place: Any = {"loc": "upper left", "bbox_to_anchor": (1.005, 1.0), "borderaxespad": 0}
+        ax.legend(handles=handles, title="state", frameon=False, fontsize=SIZE, handlelength=1, **place)
+
+
+def colour_bar(ax: Axes, mesh: Any, label: str) -> None:
+    """Right of the lower half of the axes, which keep their width, so that axes above one another stay aligned."""
+    bar = figure_of(ax).colorbar(mesh, cax=ax.inset_axes((1.01, 0.0, 0.015, 0.45)))
+    bar.set_label(label, fontsize=SIZE)
+    bar.ax.tick_params(labelsize=0.9 * SIZE)

@@ -1,0 +1,247 @@
+"""Fan charts: the last steps of a sequence and the intervals of those that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from seqmodels.common.array_checks import numbers_of
+from seqmodels.common.display import listed, quantile_name
+from seqmodels.common.parameters import NotNegative, checked_but
+from seqmodels.sequences.times import time_in_words
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from seqmodels.plot.style import Panels
+    from seqmodels.sequences import Sequences
+
+HISTORY_PER_STEP = 3  # steps of the history that are drawn for each of the forecast
+LEAST_HISTORY = 30
+MAX_SYMBOLS = 12
+MAX_PANELS = 12  # features that are drawn without being named
+
+
+class Forecast(Protocol):
+    """What is drawn of ``seqmodels.Forecast``, whose attributes these are."""
+
+    @property
+    def frame(self) -> pd.DataFrame: ...
+    @property
+    def history(self) -> Sequences: ...
+    @property
+    def features(self) -> Sequence[Any]: ...
+    @property
+    def quantiles(self) -> tuple[float, ...]: ...
+    @property
+    def paths(self) -> list[Any]: ...
+
+
+@checked_but("forecast")
+def plot_forecast(
+    forecast: Forecast,
+    ax: Axes | Sequence[Axes] | None = None,
+    *,
+    sequence: Any = None,
+    feature: int | str | Sequence[int | str] | None = None,
+    history: NotNegative | None = None,
+    truth: Any = None,
+    paths: NotNegative = 0,
+    unit: str = "",
+) -> Axes | Panels:
+    """Fan chart of one sequence: its last steps, then median and intervals of those that follow.
+
+    A band lies between each quantile and its counterpart (5 % and 95 %), so levels symmetric about a half make bands;
+    others are left out. Of several features a panel each, one above the other. Of symbols and text: the probability of
+    each symbol at each step, as a heat map. Where the steps ahead have times, the axis has them too. The fan is that of
+    the Bank of England's inflation reports (Britton, Fisher & Whitley 1998).
+
+    Args:
+        forecast: what ``SequenceModel.forecast`` returned.
+        ax: axes to draw on, as many as features are drawn; None: those of a new figure of pyplot.
+        sequence: its name; None: the first.
+        feature: of vectors, its number, or its name, or a list of them; None: all, up to 12; where ``ax`` is one axes
+            the first.
+        history: how many of the last steps to draw; None: three for each step of the forecast, at least 30.
+        truth: what came, ``(T, D)``, or ``(T,)`` of one feature, drawn over the forecast.
+        paths: how many of the forecast's drawn paths to draw, as thin lines.
+        unit: of the feature, for the axis; empty: the feature's name.
+
+    Returns:
+        The axes; of several features ``Panels``, a tuple of them. ``plot.figure.savefig("forecast.pdf")`` writes both.
+
+    Raises:
+        ValueError: a sequence or feature that the forecast has not; axes that are not as many as the features; one
+            column of ``truth`` for several features.
+    """
+    if not hasattr(type(forecast), "paths"):
+        raise ValueError(f"forecast is {forecast!r:.100}; pass what SequenceModel.forecast returned")
+    names = forecast.history.names
+    if sequence is not None and sequence not in names:
+        raise ValueError(
+            f"there is no sequence {sequence!r} in the forecast; it has {', '.join(map(repr, names[:10]))}"
+        )
+    i = 0 if sequence is None else names.index(sequence)
+    rows = forecast.frame[forecast.frame["sequence"] == names[i]]
+
+    from seqmodels.plot.style import axes_or_new, in_style, panels_or_new  # imports matplotlib, which takes a second
+
+    if forecast.history.kind != "vectors":
+        with in_style():
+            axes = axes_or_new(None if ax is None else panels_or_new(ax, 1, 3.2)[0], 3.2)
+            _draw_symbols(axes, rows)
+        return axes
+    numbers, left_out = _features_to_draw(forecast.features, feature, ax)
+    came = None if truth is None else _checked_truth(truth, numbers, len(forecast.features))
+    with in_style():
+        panels = panels_or_new(ax, len(numbers), 3.2 if len(numbers) == 1 else 1.8)
+        for axes, d in zip(panels, numbers, strict=True):
+            drawn = rows.iloc[d :: len(forecast.features)]
+            _draw_vectors(axes, forecast, drawn, i, d, history=history, truth=came, paths=paths, unit=unit)
+        if ax is None:
+            for axes in panels[:-1]:
+                axes.set_xlabel("")
+            panels.figure.align_ylabels(panels)
+        above: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 6, "handlelength": 1.5}
+        panels[0].legend(frameon=False, **(above if ax is None else {"loc": "best"}))
+        if left_out:
+            panels[-1].set_xlabel(f"{panels[-1].get_xlabel()}\n{left_out}".strip())
+    return panels[0] if len(panels) == 1 else panels
+
+
+def _features_to_draw(
+    features: Sequence[Any], feature: int | str | Sequence[int | str] | None, ax: Any
+) -> tuple[list[int], str]:
+    """The numbers of the features that are drawn, and what is said of those that are not."""
+    if feature is None:
+        if ax is not None and not isinstance(ax, Sequence | np.ndarray):
+            return [0], ""
+        n = min(len(features), MAX_PANELS)
+        left_out = f"the first {n} of {len(features)} features; others by feature=[...]" if n < len(features) else ""
+        return list(range(n)), left_out
+    chosen = [feature] if isinstance(feature, str | int | np.integer) else list(feature)
+    if not chosen:
+        raise ValueError("feature is an empty list; pass the features to draw, or None for all")
+    return [_number_of_feature(features, each) for each in chosen], ""
+
+
+def _number_of_feature(features: Sequence[Any], feature: int | str) -> int:
+    if isinstance(feature, str) and feature in features:
+        return features.index(feature)
+    if isinstance(feature, str) or not 0 <= feature < len(features):
+        raise ValueError(f"feature is {feature!r}, but there are {len(features)}, numbered from 0: {listed(features)}")
+    return int(feature)
+
+
+def _checked_truth(truth: Any, numbers: list[int], n_features: int) -> np.ndarray:
+    """``(T, D)`` of all features; of one column the others are missing."""
+    came = numbers_of("truth", truth)
+    if came.ndim == 1 and len(numbers) == 1:
+        every = np.full((len(came), n_features), np.nan)
+        every[:, numbers[0]] = came
+        return every
+    if came.ndim != 2 or came.shape[1] != n_features:
+        raise ValueError(
+            f"truth has shape {came.shape}, but {len(numbers)} of {n_features} features are drawn; pass (T, "
+            f"{n_features}), or (T,) and the one feature to draw: feature=0"
+        )
+    return came
+
+
+def _draw_vectors(
+    ax: Axes,
+    forecast: Forecast,
+    rows: Any,
+    i: int,
+    d: int,
+    *,
+    history: NotNegative | None,
+    truth: np.ndarray | None,
+    paths: int,
+    unit: str,
+) -> None:
+    """The end of one feature of the i-th sequence, the fan of what follows, and what came; ``rows``: a step each."""
+    from seqmodels.plot.style import COLOURS, INK
+
+    past = np.asarray(forecast.history[i])[:, d]
+    k = len(rows)
+    n_past = min(len(past), max(LEAST_HISTORY, HISTORY_PER_STEP * k) if history is None else history)
+    t = _positions(ax, forecast, rows, i, n_past)  # (n_past + k,)
+    ahead = t[n_past - 1 :] if n_past else np.array([2 * t[0] - t[1] if k > 1 else t[0] - 1, *t])
+    ax.plot(t[:n_past], past[len(past) - n_past :], color=INK, linewidth=1.1, label="observed")
+    last = past[-1] if n_past else np.nan
+    _draw_fan(ax, ahead, rows, forecast.quantiles, last)
+    for path in forecast.paths[i][:paths] if paths else []:
+        ax.plot(ahead[1:], path[:, d], color=COLOURS[0], linewidth=0.5, alpha=0.5)
+    if truth is not None:
+        came = truth[:k, d]
+        dashed: Any = {"color": INK, "linewidth": 1.1, "linestyle": (0, (2, 1.2)), "label": "actual"}
+        ax.plot(ahead[: len(came) + 1], [last, *came], **dashed)
+    name = forecast.features[d]
+    number = f"feature {d}" if len(forecast.features) > 1 else "value"
+    ax.set_ylabel(unit or (name if isinstance(name, str) else number))
+    ax.margins(x=0.01)
+
+
+def _positions(ax: Axes, forecast: Forecast, rows: Any, i: int, n_past: int) -> np.ndarray:
+    """Where the last steps and those ahead stand on the x axis, which is labelled: by their times, or counted."""
+    from seqmodels.plot.style import positions, time_label
+
+    X = forecast.history
+    ahead = _times(rows)
+    if X.times is None or ahead is None:
+        ax.set_xlabel("steps ahead")
+        return np.arange(1.0 - n_past, len(rows) + 1.0)
+    past = X.times[i][len(X.times[i]) - n_past :]
+    ax.set_xlabel(time_label(X.time_name, X.time_unit, ahead))
+    return positions(ax, np.concatenate([past, ahead]))
+
+
+def _times(rows: Any) -> np.ndarray | None:
+    """``(k,)`` times of these rows of a forecast's frame, those of a time zone in UTC; None: they have none."""
+    if "time" not in rows or rows["time"].isna().any():
+        return None
+    column = rows["time"]
+    has_zone = getattr(column.dtype, "tz", None) is not None
+    return np.asarray((column.dt.tz_localize(None) if has_zone else column).to_numpy())
+
+
+def _draw_fan(ax: Axes, t: np.ndarray, rows: Any, levels: tuple[float, ...], last: float) -> None:
+    """Bands and median at ``t (k + 1,)``, which begin at the last observed value."""
+    from seqmodels.plot.style import COLOURS
+
+    def line(level: float) -> np.ndarray:
+        return np.array([last, *rows[quantile_name(level)]])
+
+    pairs = [(low, high) for low in levels for high in levels if low < 0.5 and abs(low + high - 1) < 1e-9]
+    for j, (low, high) in enumerate(pairs):
+        shade = 0.18 + 0.32 * j / max(1, len(pairs) - 1) if len(pairs) > 1 else 0.28
+        label = f"{100 * (high - low):.4g} %"
+        ax.fill_between(t, line(low), line(high), color=COLOURS[0], alpha=shade, linewidth=0, label=label)
+    middle = line(0.5) if 0.5 in levels else np.array([last, *rows["mean"]])
+    ax.plot(t, middle, color=COLOURS[0], linewidth=1.4, label="median" if 0.5 in levels else "mean")
+
+
+def _draw_symbols(ax: Axes, rows: Any) -> None:
+    """A heat map of the symbols that are probable at some step."""
+    largest = rows.groupby("symbol")["probability"].max().sort_values(ascending=False).index[:MAX_SYMBOLS]
+    table = rows.pivot(index="symbol", columns="step", values="probability").loc[sorted(largest)]
+    from seqmodels.plot.style import shades
+
+    ax.grid(visible=False)
+    image = ax.imshow(table.to_numpy(), aspect="auto", cmap=shades(), vmin=0, interpolation="nearest", origin="lower")
+    ax.set_yticks(range(len(table)), [repr(s) if isinstance(s, str) else str(s) for s in table.index], fontsize=8)
+    steps = table.columns.to_numpy()
+    every = max(1, len(steps) // 12)
+    times = _times(rows.drop_duplicates("step").sort_values("step"))
+    if times is None:
+        ax.set_xticks(range(0, len(steps), every), [str(step) for step in steps[::every]])
+        ax.set_xlabel("steps ahead")
+    else:
+        labels = [time_in_words(time) for time in times[::every]]
+        ax.set_xticks(range(0, len(steps), every), labels, rotation=30, ha="right")
+    ax.set_ylabel("symbol")
+    ax.figure.colorbar(image, ax=ax, label="probability", pad=0.02)

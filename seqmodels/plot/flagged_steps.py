@@ -1,0 +1,206 @@
+"""Plot of anomalies in one sequence: the sequence above, its log-probability below, what is flagged marked in both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from seqmodels.plot.style import COLOURS, INK, MUTED, Panels, edges_of, in_style, panels_or_new, positions
+from seqmodels.sequences import Item
+
+FLAGGED = COLOURS[1]
+MAX_LINES = 6  # features drawn as lines; more are drawn as an image
+MAX_RATIO = 20.0  # of the range of all features to the quartile range of one, up to which one axis serves them all
+TEXT_COLUMNS, TEXT_ROWS = 72, 8  # characters of a text that are drawn
+LABEL_ROWS = 40  # features of an image that are named
+
+
+@dataclass(frozen=True)
+class JudgedSequence:
+    """What is drawn.
+
+    Attributes:
+        item: the raw sequence.
+        log_prob: ``(T,)`` nats of each step, or the mean that is compared to the threshold; NaN where there is none.
+        is_anomaly: ``(T,)`` steps that are flagged; under ``whole`` all or none.
+        feature: for each step the number of the feature that is at fault, -1: none is named.
+        threshold: ``log_prob`` below which a step is flagged; None where sequences are judged, not steps.
+        names: of features.
+        title: above all.
+        label: of the lower axis.
+        times: ``(T,)`` of the steps but for an end; None: they are counted.
+        time_label: of the axis of times.
+    """
+
+    item: Item
+    log_prob: np.ndarray
+    is_anomaly: np.ndarray
+    feature: np.ndarray
+    threshold: float | None
+    names: Sequence[str]
+    title: str
+    label: str
+    times: np.ndarray | None = None
+    time_label: str = ""
+
+
+def plot_anomalies(judged: Sequence[JudgedSequence], ax: Sequence[Axes] | None = None, left_out: str = "") -> Panels:
+    """Each sequence above and ``log p`` of its steps below it; what is flagged is marked in both.
+
+    Of vectors features are lines, each in its own quartile range where one axis would not serve them all, or above
+    ``MAX_LINES`` rows of an image in standard deviations; of a long text the part around its least probable character
+    is drawn. Steps of probability zero are triangles at the lower edge.
+
+    Args:
+        judged: what is drawn.
+        ax: two axes for each sequence, above and below; None: those of a new figure of pyplot.
+        left_out: what is said below of sequences that are not drawn.
+    """
+    with in_style():
+        panels = panels_or_new(ax, 2 * len(judged), 2.1, share_x=False)
+        for i, each in enumerate(judged):
+            _draw(panels[2 * i], panels[2 * i + 1], each)
+        if left_out:
+            panels[-1].set_xlabel(f"{panels[-1].get_xlabel()}\n{left_out}".strip())
+    return panels
+
+
+def _draw(above: Axes, below: Axes, judged: JudgedSequence) -> None:
+    above.set_title(judged.title, wrap=True)
+    if isinstance(judged.item, str):
+        _draw_text(above, judged)
+    elif judged.item.ndim == 1:
+        _draw_symbols(above, judged)
+    elif judged.item.shape[1] <= MAX_LINES:
+        _draw_lines(above, judged)
+    else:
+        _draw_image(above, judged)
+    _draw_log_prob(below, judged)
+    if not isinstance(judged.item, str):
+        above.set_xlim(below.get_xlim())
+        above.tick_params(labelbottom=False)
+        above.xaxis.get_offset_text().set_visible(False)  # the year of dates, which stands below
+
+
+def _positions(axes: Axes, judged: JudgedSequence, n: int) -> np.ndarray:
+    """``(n,)`` where the steps stand: by their times, an end a step after the last."""
+    if judged.times is None:
+        return np.arange(n)
+    t = positions(axes, judged.times)
+    return np.append(t, 2 * t[-1] - t[-2] if len(t) > 1 else t[-1] + 1)[:n]
+
+
+def _draw_lines(axes: Axes, judged: JudgedSequence) -> None:
+    values, unit = _on_one_scale(np.asarray(judged.item))
+    steps = _positions(axes, judged, len(values))
+    flagged = judged.is_anomaly[: len(values)]
+    for d, name in enumerate(judged.names):
+        axes.plot(steps, values[:, d], color=_colour(d), linewidth=1.0, label=name)
+        at = flagged & ((judged.feature[: len(values)] == d) | (judged.feature[: len(values)] < 0))
+        _mark(axes, steps[at], values[at, d])
+    axes.set_ylabel(unit if len(judged.names) > 1 else judged.names[0])
+    if len(judged.names) > 1:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+
+
+def _on_one_scale(values: np.ndarray) -> tuple[np.ndarray, str]:
+    """Values as they are, or where a feature would be a flat line beside the others, in quartile ranges."""
+    if np.isnan(values).all(0).any():
+        return values, "value"
+    lowest, low, middle, high, highest = np.nanquantile(values, [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)
+    spread = np.where(high > low, high - low, np.nanstd(values, axis=0))
+    spread = np.where(spread > 0, spread, 1.0)
+    if values.shape[1] == 1 or highest.max() - lowest.min() < MAX_RATIO * spread.min():
+        return values, "value"
+    return (values - middle) / spread, "(value - median) / IQR"
+
+
+def _colour(d: int) -> str:
+    others = [colour for colour in COLOURS if colour != FLAGGED]
+    return others[d % len(others)]
+
+
+def _draw_image(axes: Axes, judged: JudgedSequence) -> None:
+    values = np.asarray(judged.item)
+    deviation = np.nanstd(values, axis=0)
+    z = (values - np.nanmean(values, axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    steps, rows = _positions(axes, judged, len(values)), np.arange(len(judged.names) + 1) - 0.5
+    image = (
+        axes.imshow(z.T, aspect="auto", cmap="RdBu_r", vmin=-4, vmax=4, interpolation="nearest")
+        if judged.times is None
+        else axes.pcolormesh(edges_of(steps), rows, z.T, cmap="RdBu_r", vmin=-4, vmax=4, rasterized=True)
+    )
+    axes.set_ylim(rows[-1], rows[0])
+    axes.figure.colorbar(image, ax=axes, label="deviations", pad=0.01)
+    axes.grid(visible=False)
+    flagged = np.flatnonzero(judged.is_anomaly[: len(values)])
+    named = flagged[judged.feature[flagged] >= 0]
+    axes.plot(
+        steps[named], judged.feature[named], color=INK, marker="o", markersize=7, fillstyle="none", linestyle="none"
+    )
+    if len(judged.names) <= LABEL_ROWS:
+        axes.set_yticks(range(len(judged.names)), judged.names, fontsize=7)
+    axes.set_ylabel("feature")
+
+
+def _draw_symbols(axes: Axes, judged: JudgedSequence) -> None:
+    values = np.asarray(judged.item)
+    steps = _positions(axes, judged, len(values))
+    axes.plot(steps, values, color=COLOURS[0], marker=".", markersize=3, linestyle="none")
+    flagged = judged.is_anomaly[: len(values)]
+    _mark(axes, steps[flagged], values[flagged])
+    axes.set_ylabel("symbol")
+
+
+def _draw_text(axes: Axes, judged: JudgedSequence) -> None:
+    text = str(judged.item)
+    first = _first_shown(judged, len(text))
+    excerpt = text[first : first + TEXT_COLUMNS * TEXT_ROWS]
+    axes.set(xlim=(0, TEXT_COLUMNS), ylim=(TEXT_ROWS, 0), xticks=[], yticks=[])
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    for i, character in enumerate(excerpt):
+        row, column = divmod(i, TEXT_COLUMNS)
+        flagged = judged.is_anomaly[first + i]
+        if flagged:
+            axes.add_patch(Rectangle((column, row), 1, 1, color=FLAGGED, gid="anomaly"))
+        visible = character if character.isprintable() else "·"
+        style: Any = {"ha": "center", "va": "center", "family": "monospace", "fontsize": 7.5}
+        axes.text(column + 0.5, row + 0.5, visible, color="white" if flagged else INK, **style)
+    if len(excerpt) < len(text):
+        axes.set_xlabel(f"characters {first} to {first + len(excerpt) - 1} of {len(text)}", fontsize=8, color=MUTED)
+
+
+def _first_shown(judged: JudgedSequence, n: int) -> int:
+    size = TEXT_COLUMNS * TEXT_ROWS
+    if n <= size:
+        return 0
+    worst = int(np.nanargmin(judged.log_prob[:n]))
+    return int(np.clip(worst // TEXT_COLUMNS * TEXT_COLUMNS - size // 2, 0, n - size))
+
+
+def _draw_log_prob(axes: Axes, judged: JudgedSequence) -> None:
+    steps = _positions(axes, judged, len(judged.log_prob))
+    finite = np.isfinite(judged.log_prob)
+    axes.plot(steps, np.where(finite, judged.log_prob, np.nan), color=COLOURS[0], linewidth=0.9)
+    flagged = judged.is_anomaly
+    if judged.threshold is not None:
+        axes.axhline(judged.threshold, color=INK, linewidth=0.8, linestyle=(0, (5, 3)), gid="threshold")
+        _mark(axes, steps[flagged & finite], judged.log_prob[flagged & finite])
+    zeros = steps[np.isneginf(judged.log_prob)]
+    if len(zeros):
+        bottom = axes.get_ylim()[0]
+        axes.plot(zeros, np.full(len(zeros), bottom), color=FLAGGED, marker="v", linestyle="none", gid="impossible")
+    counted = "character" if isinstance(judged.item, str) else "step"
+    axes.set(xlim=edges_of(np.asarray(steps, dtype=float))[[0, -1]], ylabel=judged.label)
+    axes.set_xlabel(counted if judged.times is None else judged.time_label)
+
+
+def _mark(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
+    if len(x):
+        axes.plot(x, y, color=FLAGGED, marker="o", markersize=5, linestyle="none", zorder=4, gid="anomaly")

@@ -1,0 +1,335 @@
+"""Plots of the hidden states of an HMM: over a sequence, their probabilities, their transitions and durations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from seqmodels.common.parameters import Seed, checked_but
+from seqmodels.encodings import Encoding
+from seqmodels.encodings.text import encoded_steps
+from seqmodels.plot.one_sequence import given_times, one_sequence, selected_steps, times_of
+from seqmodels.sequences import Sequences
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Drawing imports matplotlib, which takes a second, when something is drawn.
+
+MAX_CHARACTERS = 600  # of a text that are drawn
+
+
+class HMM(Protocol):
+    """What is drawn of ``seqmodels.HMM``, whose attributes and methods these are."""
+
+    @property
+    def initial_(self) -> np.ndarray: ...
+    @property
+    def transition_(self) -> np.ndarray: ...
+    @property
+    def final_(self) -> np.ndarray: ...
+    @property
+    def stationary_(self) -> np.ndarray: ...
+    @property
+    def encoding_(self) -> Encoding: ...
+    @property
+    def length_(self) -> str: ...
+    def check_data(self, X: Any, y: Any = None) -> None: ...
+    def decode(self, X: Any, y: Any = None) -> list[np.ndarray]: ...
+    def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]: ...
+    def sample_states(self, X: Any, n: int, *, y: Any, random_state: int | None) -> list[np.ndarray]: ...
+
+
+@checked_but("model")
+def plot_states(
+    model: HMM,
+    x: Any,
+    y: Any = None,
+    *,
+    ax: Axes | None = None,
+    features: Sequence[str] | None = None,
+    time: Any = None,
+    state_names: Sequence[str] | None = None,
+    path: Any = None,
+    steps: slice = slice(None),
+) -> Axes:
+    """One sequence and its hidden states: the most probable path (Viterbi), or a path that is given.
+
+    Up to 6 features of vectors are drawn as lines, each scaled to its own range where there are several, more as an
+    image in standard deviations from the mean of each feature; symbols as dots; text as text. A state has the same
+    colour in every plot of its model; colours repeat after 14 states.
+
+    Args:
+        model: a fitted (or loaded) HMM.
+        x: one sequence: ``(T, D)``, a text, or integers.
+        y: its target, where the model is p(y | x); then the steps of ``y`` are drawn.
+        ax: where to draw; None: a new figure of pyplot. Where something is drawn already, such as a spectrogram, the
+            states alone are drawn over it, translucent, by their times; steps without times are spread over what is
+            there, unless that is drawn over as many steps.
+        features: names of the D features of vectors, or of the V symbols; None: those that the model was fitted to.
+        time: ``(T,)`` of the steps of vectors or symbols, never falling: numbers, dates, a ``DatetimeIndex``; None:
+            those of ``x``, where it is ``Sequences`` with times, else the numbers of the steps.
+        state_names: of the K states; None: their numbers.
+        path: ``(T,)`` states that are drawn instead of the most probable ones: known ones, or a draw.
+        steps: which steps are drawn; all are decoded. Of a text at most 600 characters are drawn.
+
+    Returns:
+        The axes; ``ax.figure.savefig("states.pdf")`` writes them.
+
+    Raises:
+        ValueError: a model that is no HMM; more than one sequence; a sequence that no path can explain; names, times or
+            states that are not as many as there must be; times that are not those of what ``ax`` shows.
+
+    >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], means=[[0], [5]], covariances=[[1], [1]])
+    >>> ax = plot_states(model, [[0.1], [0.3], [5.2], [5.0]], features=["speed (m/s)"], state_names=["rest", "walk"])
+    >>> ax.get_ylabel(), [text.get_text() for text in ax.get_legend().get_texts()]
+    ('speed (m/s)', ['rest', 'walk'])
+    """
+    X, Y = _single(model, x, y)
+    scored = X if Y is None else Y
+    names, labels = _names_of_states(model, state_names), _names_of_features(model, features)
+    item, n_steps = scored.items[0], len(model.encoding_.encode(scored.items[0]))
+    states = model.decode(X, Y)[0][-n_steps:] if path is None else _checked_path(path, n_steps, len(names))
+    selected = selected_steps(steps, n_steps)
+    time = given_times(scored, time)
+    t = times_of(time, n_steps)[selected]
+
+    from seqmodels.plot import drawn_states as drawing
+    from seqmodels.plot.style import axes_or_new, in_style
+
+    with in_style():
+        if isinstance(item, str):
+            characters, path_of_characters = _characters(model, item, states, selected)
+            axes = axes_or_new(ax, 0.8 + 0.24 * -(-len(characters) // drawing.CHARACTERS_PER_LINE))
+            drawing.draw_text(axes, characters, path_of_characters, names)
+            return axes
+        if ax is not None and ax.has_data():
+            drawing.draw_over(ax, None if time is None else t, states, names, selected)
+            return ax
+        label = "step" if time is None else _time_label(scored, time)
+        if scored.kind == "symbols":
+            axes = axes_or_new(ax, 2.6)
+            numbers = item if item.dtype.kind != "O" else model.encoding_.encode(item)  # strings have names
+            drawing.draw_symbols(axes, t, numbers[selected], states[selected], names, labels)
+        else:
+            lanes = min(scored.n_features, drawing.MAX_LINES)
+            axes = axes_or_new(ax, 2.0 + 0.4 * lanes)
+            drawing.draw_vectors(axes, t, item[selected], states[selected], names, labels)
+        if label:
+            axes.set_xlabel(label)
+    return axes
+
+
+@checked_but("model")
+def plot_posterior(
+    model: HMM,
+    x: Any,
+    y: Any = None,
+    *,
+    ax: Axes | None = None,
+    time: Any = None,
+    state_names: Sequence[str] | None = None,
+    steps: slice = slice(None),
+) -> Axes:
+    """A heat map of p(z_t | x_1 .. x_T), each state (rows) at each step (columns), given the whole sequence.
+
+    The arguments and errors are those of ``plot_states``; ``steps`` counts encoded steps also where x is a text.
+
+    >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], means=[[0], [5]], covariances=[[1], [1]])
+    >>> ax = plot_posterior(model, [[0.1], [0.3], [5.2], [5.0]], state_names=["rest", "walk"])
+    >>> [text.get_text() for text in ax.get_yticklabels()]
+    ['rest', 'walk']
+    """
+    X, Y = _single(model, x, y)
+    names = _names_of_states(model, state_names)
+    scored = X if Y is None else Y
+    n_steps = len(model.encoding_.encode(scored.items[0]))
+    selected = selected_steps(steps, n_steps)
+    time = None if scored.kind == "text" else given_times(scored, time)
+    t = times_of(time, n_steps)[selected]
+    posterior = model.posterior(X, Y)[0][-n_steps:][selected]
+
+    from seqmodels.plot import drawn_states as drawing
+    from seqmodels.plot.style import axes_or_new, in_style
+
+    with in_style():
+        axes = axes_or_new(ax, 1.0 + 0.25 * min(max(len(names), 4), 16))
+        drawing.draw_posterior(axes, t, posterior, names)
+        label = "step" if time is None else _time_label(scored, time)
+        if label:
+            axes.set_xlabel(label)
+    return axes
+
+
+@checked_but("model")
+def plot_transitions(
+    model: HMM, *, ax: Axes | None = None, state_names: Sequence[str] | None = None, threshold: float = 0.1
+) -> Axes:
+    """The chain of an HMM as a graph: states, and arrows from one to another with their probabilities.
+
+    The area of a state grows with its share of the steps (``stationary_``); beside it stand that share, the probability
+    of staying and, where ends are events, that of ending. More than 12 states are drawn as a matrix.
+
+    Args:
+        model: a fitted (or loaded) HMM.
+        ax: where to draw; None: a new figure of pyplot.
+        state_names: of the K states; None: their numbers.
+        threshold: arrows that are taken less often, of the times that their state is left, are left out.
+
+    Raises:
+        ValueError: a model that is no HMM; names that are not K; a threshold that is no share above 0.
+
+    >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.02, 0.98]], emission=[[0.9, 0.1], [0.2, 0.8]])
+    >>> ax = plot_transitions(model, state_names=["low", "high"])
+    >>> [text.get_text() for text in ax.texts if text.get_gid() == "about"]
+    ['low', '17% of steps, stays 0.90', 'high', '83% of steps, stays 0.98']
+    """
+    names = _names_of_states(model, state_names)
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold is {threshold}; pass a share above 0, such as 0.1")
+
+    from seqmodels.plot import drawn_chain as drawing
+    from seqmodels.plot.style import axes_or_new, in_style
+
+    with in_style():
+        if len(names) > drawing.MAX_NODES:
+            axes = axes_or_new(ax, 5.5)
+            drawing.draw_matrix(axes, model.transition_, names)
+        else:
+            axes = axes_or_new(ax, 4.6 if len(names) > 2 else 2.4)
+            drawing.draw_graph(axes, model.transition_, model.final_, model.stationary_, names, threshold)
+    return axes
+
+
+@checked_but("model")
+def plot_durations(
+    model: HMM,
+    X: Any,
+    y: Any = None,
+    *,
+    ax: Axes | None = None,
+    state_names: Sequence[str] | None = None,
+    n_draws: int = 0,
+    random_state: Seed = 0,
+) -> Axes:
+    """How long the states last in sequences, and how long the chain says that they do, ``a_kk^(d - 1) (1 - a_kk)``.
+
+    For each state that is visited the share of visits of at least d steps, on a logarithmic axis, on which the
+    geometric distribution of a chain is straight (dashed). The share is Kaplan and Meier's (1958), since the last visit
+    of a sequence whose length is given is cut off, and may have lasted longer.
+
+    Args:
+        model: a fitted (or loaded) HMM.
+        X: sequences, as ``fit`` takes them.
+        y: their targets, where the model is p(y | x); the visits are those of ``x`` and then ``y``.
+        ax: where to draw; None: a new figure of pyplot.
+        state_names: of the K states; None: their numbers.
+        n_draws: 0: visits on the most probable path, which leaves out short ones that are not certain, so that its
+            visits are longer than those of the chain even where the model is right. Otherwise visits on so many paths
+            of each sequence, drawn from p(z | x), which are as the chain says where the model is right.
+        random_state: seed of the draws.
+
+    Raises:
+        ValueError: a model that is no HMM; names that are not K; a sequence that no path can explain.
+    """
+    names = _names_of_states(model, state_names)
+    if n_draws < 0:
+        raise ValueError(f"n_draws is {n_draws}; pass 0 for the most probable paths, or how many to draw")
+    if n_draws:
+        draws = model.sample_states(X, n_draws, y=y, random_state=random_state)
+        paths = [path for each in draws for path in each]
+    else:
+        paths = model.decode(X, y)
+    observed = duration_shares(paths, are_cut_off=model.length_ == "given")
+
+    from seqmodels.plot import drawn_chain as drawing
+    from seqmodels.plot.style import axes_or_new, in_style
+
+    with in_style():
+        axes = axes_or_new(ax, 3.2)
+        drawing.draw_survival(axes, observed, np.diag(model.transition_), names)
+    return axes
+
+
+def duration_shares(paths: Sequence[np.ndarray], *, are_cut_off: bool) -> dict[int, np.ndarray]:
+    """For each state that is visited the share of visits of at least 1, 2, ... steps (Kaplan and Meier 1958).
+
+    ``S(d + 1) = Π_{e <= d} (1 - ended_e / lasting_e)``: of the visits that are known to last at least e steps, those
+    that end after e. ``are_cut_off``: the last visit of each path counts as lasting until there, and never as ended.
+
+    >>> duration_shares([np.array([0, 0, 1, 0, 1, 1])], are_cut_off=True)
+    {0: array([1. , 0.5]), 1: array([1. , 0.5])}
+    """
+    from seqmodels.plot.drawn_frames import runs
+
+    visits = [
+        (state, end - first, are_cut_off and end == len(path)) for path in paths for first, end, state in runs(path)
+    ]
+    table = np.array(visits, dtype=np.int64)
+    shares = {}
+    for state in np.unique(table[:, 0]).tolist():
+        steps, cut_off = table[table[:, 0] == state, 1:].T
+        lasting = np.bincount(steps)[::-1].cumsum()[::-1][1:]  # visits of at least 1, 2, ... steps
+        ended = np.bincount(steps[cut_off == 0], minlength=len(lasting) + 1)[1:]
+        shares[state] = np.cumprod(np.append(1.0, 1 - ended / lasting))[:-1]
+    return shares
+
+
+# -- what is passed -----------------------------------------------------------------------------------------------
+
+
+def _time_label(scored: Sequences, time: Any) -> str:
+    """What the axis of times is called, where they are those of the sequence, and numbers."""
+    from seqmodels.plot.style import time_label
+
+    is_own = scored.times is not None and time is scored.times[0]
+    return time_label(scored.time_name, scored.time_unit, scored.times[0]) if is_own and scored.times else ""
+
+
+def _single(model: HMM, x: Any, y: Any) -> tuple[Sequences, Sequences | None]:
+    """One sequence, and perhaps its target, that the model can read."""
+    X, Y = one_sequence("x", x), None if y is None else one_sequence("y", y)
+    _names_of_states(model, None)
+    model.check_data(X, Y)
+    return X, Y
+
+
+def _names_of_states(model: HMM, names: Sequence[str] | None) -> list[str]:
+    if not hasattr(type(model), "sample_states"):
+        raise ValueError(f"the model is {model!r}, which has no hidden states to draw; pass a fitted HMM")
+    k = len(model.initial_)
+    if names is None:
+        return [str(state) for state in range(k)]
+    if isinstance(names, str) or len(names) != k:
+        raise ValueError(f"state_names is {names!r}, but the model has {k} states; pass a list with a name for each")
+    return [str(name) for name in names]
+
+
+def _names_of_features(model: HMM, names: Sequence[str] | None) -> list[str] | None:
+    if names is None:  # those that it was fitted to, if they had any
+        known = getattr(model.encoding_, "names", None)
+        return None if known is None else [str(name) for name in known]
+    size, what = model.encoding_.size, "features" if model.encoding_.reads == "vectors" else "symbols"
+    if isinstance(names, str) or len(names) != size:
+        raise ValueError(f"features is {names!r}, but the model has {size} {what}; pass a list with a name for each")
+    return [str(name) for name in names]
+
+
+def _checked_path(path: Any, n_steps: int, n_states: int) -> np.ndarray:
+    states = np.asarray(path)
+    if states.shape != (n_steps,) or states.dtype.kind not in "iu":
+        raise ValueError(
+            f"path has shape {states.shape} and type {states.dtype}; pass {n_steps} integers, a state a step"
+        )
+    if not 0 <= states.min() <= states.max() < n_states:
+        raise ValueError(f"path has states from {states.min()} to {states.max()}; the model has 0 to {n_states - 1}")
+    return states
+
+
+def _characters(model: HMM, text: str, path: np.ndarray, steps: slice) -> tuple[str, np.ndarray]:
+    """The characters of these encoded steps, at most ``MAX_CHARACTERS``, and the state of each."""
+    pieces = encoded_steps(model.encoding_, text)[steps]
+    states = np.repeat(path[steps], [len(piece) for piece in pieces])
+    return "".join(pieces)[:MAX_CHARACTERS], states[:MAX_CHARACTERS]

@@ -1,0 +1,65 @@
+"""Prequential code lengths: nats per unit of each block against what came before it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from seqmodels.plot.curves import height_of, labels_at_right
+from seqmodels.plot.style import WIDTH, axes_or_new, colour_of, dash_of, in_style, logarithmic, new_axes
+
+
+class CodeLengths(Protocol):
+    """What is drawn of ``seqmodels.CodeLengths``, whose attributes these are."""
+
+    @property
+    def frame(self) -> pd.DataFrame: ...
+    @property
+    def blocks(self) -> pd.DataFrame: ...
+    @property
+    def unit(self) -> str: ...
+
+
+def plot_code_lengths(codes: CodeLengths, ax: Axes | None = None) -> Axes:
+    """Nats per unit of each block, lower is better, against the units that the model had seen by then.
+
+    A ring is a block that the reference coded alone. The first block, before which there is nothing, is left out.
+
+    Args:
+        codes: what ``prequential_code_lengths`` returned.
+        ax: axes to draw on; None: those of a new figure of pyplot.
+    """
+    with in_style():
+        axes = axes_or_new(ax, height_of(len(codes.frame)), "")
+        _draw(axes, codes)
+    return axes
+
+
+def code_lengths_figure(codes: CodeLengths, *, width: float = WIDTH) -> Figure:
+    """A figure of ``plot_code_lengths``, so many inches wide."""
+    with in_style():
+        figure, axes = new_axes(height_of(len(codes.frame)), "", width)
+        _draw(axes, codes)
+    return figure
+
+
+def _draw(axes: Axes, codes: CodeLengths) -> None:
+    names = list(codes.frame["model"])
+    totals = dict(zip(codes.frame["model"], codes.frame["nats_per_unit"], strict=True))
+    logarithmic(axes)
+    ends: dict[str, float] = {}
+    labels = {name: f"{name} ({totals[name]:.3f})" for name in names}
+    for i, name in enumerate(names):
+        rows = codes.blocks[(codes.blocks["model"] == name) & (codes.blocks["n_before"] > 0)]
+        style: Any = {"color": colour_of(i), "linestyle": dash_of(i), "markersize": 4}
+        axes.plot(rows["n_before"], rows["nats_per_unit"], marker="o", gid="blocks", **style)
+        alone = rows[rows["model_nats"].isna()]
+        ring: Any = {"linestyle": "none", "markerfacecolor": "white", "color": colour_of(i), "markersize": 5}
+        axes.plot(alone["n_before"], alone["nats_per_unit"], marker="o", gid="reference", **ring)
+        ends[labels[name]] = float(rows["nats_per_unit"].iloc[-1])
+    axes.set_xlabel(f"{codes.unit}s before the block\nin brackets: nats per {codes.unit} of all, lower is better")
+    axes.set_ylabel(f"nats per {codes.unit} of the block")
+    labels_at_right(axes, ends, list(labels.values()))

@@ -1,0 +1,81 @@
+"""What a likelihood is a likelihood of. Two figures may stand in one table when their measures agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+from seqmodels.common.parameters import check_fields
+
+Length = Literal["given", "stop"]
+Exactness = Literal["exact", "bound"]
+MemoryKind = Literal["static", "adaptive"]
+Values = Literal["reals", "bits", "counts"]  # what a feature of a vector may be: a density, or a probability
+SPACES: dict[Values, str] = {"reals": "R", "bits": "{0,1}", "counts": "N"}
+
+
+class IncomparableError(ValueError):
+    """Two likelihoods that do not belong in one table: they measure different things."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The reference measure of a model's log-probabilities.
+
+    Args:
+        space: what one sequence is made of: ``"text"``, ``"symbols"``, ``"R^13"`` (raw units), ``"{0,1}^88"``,
+            ``"N^1"``, or a product of them. Probabilities of whole numbers and densities of reals are not comparable.
+        unit: what a score is a mean over: ``"byte"``, ``"symbol"`` or ``"frame"``.
+        length: ``"given"``: p(x | T); ``"stop"``: the end is an event that is scored too.
+        kind: ``"exact"``, or ``"bound"`` where only a lower bound of log p is known (several spellings).
+        conditional: p(y | x) rather than p(x).
+        grid: of dithered vectors, for each feature the width of the noise, in its raw unit (``Sequences.dithered``);
+            None: not dithered.
+        memory: ``"static"``: the parameters are those of the fit; ``"adaptive"``: within a sequence they follow what of
+            it has been read, and are those of the fit again at the start of the next, so that by the chain rule it is
+            one probability all the same.
+    """
+
+    space: str
+    unit: str
+    length: Length
+    kind: Exactness
+    conditional: bool
+    grid: tuple[float, ...] | None = None
+    memory: MemoryKind = "static"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.grid is not None:  # JSON has lists only
+            object.__setattr__(self, "grid", tuple(self.grid))
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields by name, as they stand in a saved model."""
+        return asdict(self)
+
+
+def space_of(values: Sequence[Values]) -> str:
+    """The space of vectors whose features are these.
+
+    >>> space_of(["reals", "reals", "bits"])
+    'R^2 x {0,1}^1'
+    """
+    return " x ".join(f"{SPACES[value]}^{len(list(run))}" for value, run in groupby(values))
+
+
+def check_comparable(measures: Mapping[str, Measure]) -> None:
+    """Raise ``IncomparableError``, naming the first field in which two differ; ``kind`` and ``memory`` may."""
+    items = list(measures.items())
+    if not items:
+        return
+    first_name, first = items[0]
+    for name, measure in items[1:]:
+        for field in ("space", "unit", "length", "conditional", "grid"):
+            value, first_value = getattr(measure, field), getattr(first, field)
+            if value != first_value:
+                raise IncomparableError(
+                    f"{name!r} and {first_name!r} measure different things: {field} is {value!r} for {name!r} and "
+                    f"{first_value!r} for {first_name!r}; compare models that agree in {field}"
+                )

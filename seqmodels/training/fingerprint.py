@@ -1,0 +1,105 @@
+"""SHA-256 of values and data, and what is compared by it: whether several processes hold the same model and data."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.common import distributed
+from seqmodels.common.parameters import Configurable
+from seqmodels.common.version import __version__
+from seqmodels.encodings.preparation import Data, OnDisk
+from seqmodels.sequences import Sequences
+
+# What may differ: where each process computes, and what it shows and writes.
+MAY_DIFFER = {"device", "verbose", "callbacks", "checkpoint", "checkpoint_seconds"}
+FRAMES_IN_MEMORY = 1 << 16  # that are hashed at once
+LONGEST_SHOWN = 60  # characters of a setting's value; of longer ones an error shows the SHA-256
+
+
+def hash_of(*values: Any) -> str:
+    """SHA-256 of arrays and numbers, nested in lists, tuples and dictionaries."""
+    digest = hashlib.sha256()
+    for value in values:
+        _update(digest, value)
+    return digest.hexdigest()
+
+
+def _update(digest: Any, value: Any) -> None:
+    """Add a value with its type and length before it, so that no two values give the same bytes."""
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, Configurable):
+        value = {"class": type(value).__name__, **value.get_params(deep=False)}
+    if isinstance(value, list | tuple):
+        digest.update(f"list {len(value)} ".encode())
+        for item in value:
+            _update(digest, item)
+    elif isinstance(value, Mapping):
+        digest.update(f"mapping {len(value)} ".encode())
+        for name in sorted(value, key=str):
+            digest.update(f"{name!r} ".encode())
+            _update(digest, value[name])
+    elif isinstance(value, np.ndarray | OnDisk) and value.shape:
+        digest.update(f"array {tuple(value.shape)} ".encode())
+        for t in range(0, len(value), FRAMES_IN_MEMORY):  # what is on disk is read a slice at a time
+            part = np.ascontiguousarray(value[t : t + FRAMES_IN_MEMORY])
+            digest.update(f"{part.dtype.str} ".encode())
+            if part.dtype.kind == "O":  # strings, whose addresses are in the bytes
+                _update(digest, part.tolist())
+            else:
+                digest.update(part.tobytes())
+    else:
+        digest.update(f"{type(value).__name__} {value!r} ".encode())
+
+
+def check_processes_agree(model: Configurable, data: Data, held_out: Data | None = None) -> None:
+    """Raise ``ValueError`` in every process, naming what differs and where, unless all would fit alike.
+
+    Args:
+        model: whose hyperparameters are compared.
+        data: of the fit, all of them.
+        held_out: for validation, given or taken from ``data``.
+    """
+    if not distributed.is_distributed():
+        return
+    params = {name: value for name, value in model.get_params(deep=False).items() if name not in MAY_DIFFER}
+    distributed.check_equal(
+        {
+            "the version of seqmodels": f"{__version__} with torch {torch.__version__}",
+            "the class of the model": type(model).__name__,
+            **{f"the setting {name}": _short(value) for name, value in params.items()},
+            "the data X": _sequences(data.X),
+            "the data y": "none" if data.y is None else _sequences(data.y),
+            "sample_weight": _digest(data.weights),
+            "states": _digest(data.states),
+            "validation": "none" if held_out is None else _validation(held_out),
+        }
+    )
+
+
+def _validation(held_out: Data) -> str:
+    targets = "" if held_out.y is None else f", and targets: {_sequences(held_out.y)}"
+    return f"{_sequences(held_out.X)}{targets}"
+
+
+def _sequences(sequences: Sequences) -> str:
+    past = "" if sequences.past is None else f", after a past of {_digest(sequences.past)}"
+    return f"{len(sequences)} sequences of SHA-256 {_digest(sequences.items)}{past}"
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    if " at 0x" in text:  # an address differs from process to process and says nothing
+        return type(value).__name__
+    return text if len(text) < LONGEST_SHOWN else f"SHA-256 {_digest(value)}"
+
+
+def _digest(value: Any) -> str:
+    """The first 16 digits of the SHA-256."""
+    return hash_of(value)[:16]

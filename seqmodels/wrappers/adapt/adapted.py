@@ -1,0 +1,174 @@
+"""``AdaptedModel``: a model that was made elsewhere, as a ``SequenceModel`` that ``fit`` leaves as it is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.encodings import Encoding
+from seqmodels.encodings.preparation import Example, Setting
+from seqmodels.generation import Prediction
+from seqmodels.model import SequenceModel
+from seqmodels.model.fitting import apply_setting, check_arguments
+from seqmodels.observations import Categorical, Observation
+from seqmodels.sequences import Kind
+from seqmodels.sequences.measure import Exactness
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class AdaptedModel(SequenceModel, ABC):
+    """A model that was made elsewhere. ``fit`` checks that it can read the data, and learns nothing from them.
+
+    So it stands in ``compare`` beside models that are fitted there, with its figures as they are. To add one, define
+    ``context_``, ``n_parameters_``, ``_check_hyperparameters``, ``_known_encoding``, ``_steps`` and ``cursor``; and
+    ``_prepare`` where something is to be made before.
+    """
+
+    _uses_validation: ClassVar[bool] = False
+
+    @abstractmethod
+    def _known_encoding(self) -> Encoding:
+        """How it reads raw data: an encoding that is fitted."""
+
+    @property
+    def _exactness(self) -> Exactness:
+        """Whether its figures are log p or a lower bound of it."""
+        return self.encoding_.exactness
+
+    def _prepare(self) -> None:
+        """Make what ``fit``, scoring and cursors share; ``encoding_`` and ``length_`` are set before."""
+        return
+
+    def _adopted(self) -> Self:
+        """The model itself, fitted, without data."""
+        check_arguments(self)
+        self._check_hyperparameters()
+        encoding = self._stated_encoding()
+        length = self._default_length(encoding.reads) if self.length == "auto" else self.length
+        observation = self._default_observation(encoding.reads)
+        apply_setting(self, Setting.from_fitted(encoding, observation, length, conditional=False))
+        self.fit_seconds_: float = 0.0
+        self._take_as_it_is()
+        return self
+
+    def _take_as_it_is(self) -> None:
+        import pandas as pd
+
+        self.history_, self.converged_ = pd.DataFrame(), True
+        self._prepare()
+        self.measure_ = replace(self.measure_, kind=self._exactness)
+
+    # -- SequenceModel -------------------------------------------------------------------------------------
+
+    def _stated_encoding(self) -> Encoding:
+        if isinstance(self.encoding, Encoding) and self.__sklearn_is_fitted__():
+            return self.encoding_  # what is fitted of an encoding is not among the hyperparameters that a file has
+        return self._known_encoding()
+
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        name = type(self).__name__
+        if self.measure_.conditional and not self.ignore_source:
+            raise ValueError(f"a {name} is p(x): leave y out; or ignore_source=True, which gives p(y) as a baseline")
+        if self.warm_start:
+            raise ValueError(f"warm_start=True, but a {name} is not trained; leave it False")
+        self._take_as_it_is()
+
+    def _default_observation(self, kind: Kind) -> Observation:
+        if kind == "vectors":
+            raise ValueError(f"a {type(self).__name__} is of symbols or text, but the sequences are vectors")
+        return Categorical()
+
+    def _state(self) -> dict[str, Any]:
+        return {}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        if state:
+            raise ValueError(f"a {type(self).__name__} has no numbers of its own, but the file holds {sorted(state)}")
+        self._check_hyperparameters()
+        self._prepare()
+
+
+def prediction_of_columns(
+    observation: Observation, logits: Tensor, size: int, end: int | None, *, has_end: bool, is_first: bool
+) -> Prediction:
+    """The prediction of the next symbol from logits of symbols and the end.
+
+    Args:
+        observation: ``Categorical``.
+        logits: ``(n, W)``; the first ``size`` columns are those of the symbols.
+        size: V.
+        end: the column of the end; it may be among the first V, and then is no symbol.
+        has_end: whether the end is an event; if not it is masked.
+        is_first: whether this is the first step, at which a sequence cannot end.
+    """
+    symbols = logits[:, :size]
+    if end is not None and end < size:
+        symbols = symbols.index_fill(1, torch.tensor([end], device=logits.device), -torch.inf)
+    if not has_end:
+        return Prediction(observation, symbols.unsqueeze(1), None, None, None)
+    assert end is not None, "ends are events"
+    log_end = torch.full_like(logits[:, end], -torch.inf)
+    log_continue = torch.zeros_like(log_end)
+    if not is_first:
+        total = torch.logsumexp(symbols.double(), -1)
+        log_end, log_continue = normalised_pair(logits[:, end].double(), total)
+    return Prediction(observation, symbols.unsqueeze(1), None, None, log_end, log_continue)
+
+
+def normalised_pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """``a - log(e^a + e^b)`` and ``b - log(e^a + e^b)``."""
+    both = torch.logaddexp(a, b)
+    return a - both, b - both
+
+
+def check_end(name: str, length: str, end: int | None) -> None:
+    """Raise ``ValueError`` for ``length="stop"`` without an end."""
+    if length == "stop" and end is None:
+        raise ValueError(
+            f'length is "stop", but the {name} does not say which of its outputs is the end; pass end=, or '
+            'length="given"'
+        )
+
+
+def check_counts(context: int | None, n_parameters: int) -> None:
+    """Raise ``ValueError`` for what a model made elsewhere cannot say of itself."""
+    if context is not None and context < 0:
+        raise ValueError(f"context is {context}; pass how many steps back it looks, 0 or more, or None for all")
+    if n_parameters < 0:
+        raise ValueError(f"n_parameters is {n_parameters}; pass 0 or more")
+
+
+@torch.no_grad()
+def log_prob_of_columns(
+    observation: Observation,
+    logits: Tensor,
+    values: np.ndarray,
+    size: int,
+    end: int | None,
+    *,
+    has_end: bool,
+    is_first: bool,
+) -> np.ndarray:
+    """Float64 log-probability of ``values (T,)`` from logits ``(T, W)``, or ``(T + 1, W)`` and of the end after them.
+
+    ``is_first``: the first of the values is the first of its sequence. The rest is as of ``prediction_of_columns``.
+    """
+    x = torch.as_tensor(values, device=logits.device)
+    parts = []
+    for begin, stop, first in ((0, int(is_first), True), (int(is_first), len(logits), False)):
+        if begin == stop:
+            continue
+        prediction = prediction_of_columns(observation, logits[begin:stop], size, end, has_end=has_end, is_first=first)
+        padded = torch.cat([x[begin:stop], x.new_zeros(max(0, stop - max(begin, len(x))))])
+        log_prob = prediction.log_prob(padded).double()
+        if stop > len(x):
+            assert prediction.log_end is not None, "ends are events"
+            log_prob[-1] = prediction.log_end[-1]
+        parts.append(log_prob)
+    result: np.ndarray = torch.cat(parts).cpu().numpy()
+    return result

@@ -1,0 +1,301 @@
+"""A trained causal network, tokens in and logits out, as a ``SequenceModel``: in windows, and one step at a time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqmodels.encodings.precision import DTYPES
+from seqmodels.encodings.preparation import Example
+from seqmodels.generation import Prediction, Source, stacked_sources
+from seqmodels.neural.batches import Windowing
+from seqmodels.neural.evaluation_copy import evaluation_copy
+from seqmodels.observations import Observation
+from seqmodels.sequences import Kind
+from seqmodels.sequences.measure import Length
+from seqmodels.wrappers.adapt.adapted import AdaptedModel, check_end, log_prob_of_columns, prediction_of_columns
+
+MAX_LOGITS_AT_ONCE = 1 << 26  # of one call, unless a single window has more
+MAX_TOKENS_AT_ONCE = 1 << 14
+STEPS_CHECKED = 8  # length of the sequences by which a network is checked
+TOLERANCE = 1e-4  # of the largest logit: what float32 may differ by in another order of sums
+
+
+class LogitsReader(ABC):
+    """Logits after a sequence of tokens; may keep what it computed for the last, and changes no answer by it.
+
+    To add one, define ``last_logits``.
+    """
+
+    @abstractmethod
+    def last_logits(self, tokens: Tensor) -> Tensor:
+        """``(n, W)`` after ``tokens (n, T)``, T at least 1."""
+
+
+@dataclass(frozen=True)
+class WholeReader(LogitsReader):
+    """Reads all tokens at every call."""
+
+    network: nn.Module
+
+    def last_logits(self, tokens: Tensor) -> Tensor:
+        logits: Tensor = self.network(tokens)
+        return logits[:, -1]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LogitsModel(AdaptedModel, ABC):
+    """``p(x_t | x_<t) = softmax(logits_t)``, ``logits (B, T, W)`` of a causal network of tokens ``(B, T)``.
+
+    To add one, define ``_network``, ``_known_encoding`` and ``_resolved``; and ``_reader`` where steps can be had more
+    cheaply than by reading all tokens again.
+
+    Args:
+        context: tokens that the network reads at once; longer sequences are read in windows that overlap by half.
+        stride: tokens from a window to the next; None: half the context.
+    """
+
+    context: int | Any = None
+    stride: int | None = None
+
+    @abstractmethod
+    def _network(self) -> nn.Module:
+        """``(B, T)`` integers -> ``(B, T, W)``."""
+
+    @abstractmethod
+    def _resolved(self) -> Tokens:
+        """The tokens that are no symbols, and the context."""
+
+    def _reader(self, network: nn.Module) -> LogitsReader:
+        return WholeReader(network)
+
+    # -- SequenceModel -------------------------------------------------------------------------------------
+
+    @property
+    def context_(self) -> int | None:
+        self._setting()
+        return self.tokens_.context
+
+    @property
+    def n_parameters_(self) -> int:
+        self._setting()
+        return sum(parameter.numel() for parameter in self.network_.parameters())
+
+    def _default_length(self, kind: Kind) -> Length:
+        return "given" if self._resolved().end is None else "stop"
+
+    def _prepare(self) -> None:
+        self.network_, self.tokens_ = self._network(), self._resolved()
+        check_end("network", self.length_, self.tokens_.end)
+        Windowing(self.tokens_.context, self.stride)
+        check_logits(self._evaluated(), self.encoding_.size, self.tokens_)
+
+    def _evaluated(self) -> nn.Module:
+        """The network where and in the precision in which the model computes."""
+        return evaluation_copy(self.network_, self._device(), DTYPES[self.dtype])
+
+    @torch.no_grad()
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        network, tokens, has_end = self._evaluated(), self.tokens_, self.length_ == "stop"
+        rows = [tokens.row(np.asarray(example.values), has_end) for example in examples]
+        windowing = Windowing(tokens.context, self.stride)
+        windows = [(i, *window) for i, row in enumerate(rows) for window in windowing.windows(len(row))]
+        windows.sort(key=lambda window: window[2] - window[1])
+        first, uniform = 0 if tokens.start is not None else 1, -np.log(tokens.n_symbols(self.encoding_.size))
+        results = [np.full(len(example.values) + has_end, uniform) for example in examples]
+        limit = max(1, min(MAX_TOKENS_AT_ONCE, MAX_LOGITS_AT_ONCE // self.encoding_.size))
+        for batch in _batches(windows, limit):
+            logits = network(_padded([rows[i][begin:end] for i, begin, end, _ in batch], self._device())).to(
+                DTYPES[self.dtype]
+            )
+            for (i, begin, end, scored_from), of_window in zip(batch, logits, strict=True):
+                results[i][first + scored_from : first + end] = log_prob_of_columns(
+                    self.observation_,
+                    of_window[scored_from - begin : end - begin],
+                    np.asarray(examples[i].values)[first + scored_from : first + end],
+                    self.encoding_.size,
+                    tokens.end,
+                    has_end=has_end,
+                    is_first=first + scored_from == 0,
+                )
+        return results
+
+    def cursor(self, n_steps: int | None = None) -> LogitsCursor:
+        self._setting()
+        network = self._evaluated()
+        return LogitsCursor(
+            self._reader(network),
+            self.observation_,
+            self.tokens_,
+            Windowing(self.tokens_.context, self.stride),
+            self.encoding_.size,
+            self.length_ == "stop",
+            self._device(),
+            DTYPES[self.dtype],
+        )
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What a network reads besides symbols.
+
+    Attributes:
+        start: the token before the first symbol; None: the network reads none, and the first symbol is uniform.
+        end: the column of the end among the logits; None: it knows none.
+        context: tokens that it reads at once; None: any number.
+    """
+
+    start: int | None
+    end: int | None
+    context: int | None
+
+    def n_symbols(self, size: int) -> int:
+        """How many of the first ``size`` tokens are symbols: all, unless the end is among them."""
+        return size - (self.end is not None and self.end < size)
+
+    def row(self, values: np.ndarray, has_end: bool) -> np.ndarray:
+        """The inputs whose outputs predict ``values`` (without a start, all but the first), and the end after them."""
+        start = [] if self.start is None else [self.start]
+        row: np.ndarray = np.concatenate([np.array(start, dtype=np.int64), values])
+        return row if has_end else row[:-1]
+
+
+Window = tuple[int, int, int, int]  # row, begin, end, and the first step that is scored
+
+
+def _batches(windows: list[Window], limit: int) -> list[list[Window]]:
+    """Windows, ordered by length, in batches of at most ``limit`` tokens with padding; none of them empty."""
+    batches: list[list[Window]] = []
+    for window in windows:
+        length = window[2] - window[1]
+        if length == 0:
+            continue
+        if batches and (len(batches[-1]) + 1) * length <= limit:
+            batches[-1].append(window)
+        else:
+            batches.append([window])
+    return batches
+
+
+def _padded(rows: list[np.ndarray], device: torch.device) -> Tensor:
+    """``(B, T)``, on the right by a token that is valid, since what comes later changes nothing."""
+    result = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.int64)
+    for i, row in enumerate(rows):
+        result[i, : len(row)] = torch.as_tensor(row)
+    return result.to(device)
+
+
+@torch.no_grad()
+def check_logits(network: nn.Module, size: int, tokens: Tokens) -> None:
+    """Raise ``ValueError`` for a network of other shapes, or whose logits depend on later tokens or other sequences."""
+    parameter = next(network.parameters(), torch.zeros(()))
+    generator = torch.Generator().manual_seed(0)
+    length = STEPS_CHECKED if tokens.context is None else min(STEPS_CHECKED, tokens.context)
+    x, other = (torch.randint(size, (2, length), generator=generator).to(parameter.device) for _ in range(2))
+    if tokens.start is not None:
+        x[:, 0] = tokens.start
+    try:
+        logits = network(x)
+    except IndexError as error:
+        raise ValueError(
+            f"the network does not take tokens up to {int(x.max())} ({error}); pass the n_symbols and the start that "
+            "it was made for"
+        ) from None
+    if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != x.shape:
+        what = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        raise ValueError(f"the network maps tokens {tuple(x.shape)} to {what}; it should return logits (B, T, W)")
+    least = size if tokens.end is None else max(size, tokens.end + 1)
+    if logits.shape[2] < least:
+        raise ValueError(
+            f"the network has logits of {logits.shape[2]} tokens, but there are {size} symbols"
+            + (f" and the end is {tokens.end}" if tokens.end is not None else "")
+        )
+    if not bool(torch.isfinite(logits).any(-1).all()) or bool(logits.isnan().any()):
+        raise ValueError("the network's logits are not numbers")
+    if not torch.equal(network(x), logits):
+        raise ValueError("the network gives two outputs for one input in evaluation mode; let eval() turn that off")
+    for t in range(1, length):
+        if not _close(network(torch.cat([x[:, :t], other[:, t:]], 1))[:, :t], logits[:, :t]):
+            raise ValueError(
+                f"the network is not causal: other tokens from step {t} on change its logits before; mask the future"
+            )
+        if not _close(network(x[:, :t]), logits[:, :t]):
+            raise ValueError(f"the network's logits change when its tokens end after {t}; let none depend on that")
+    if not _close(network(x[:1]), logits[:1]):
+        raise ValueError("the network's logits depend on the other sequences of the batch")
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    scale = float(b[b.isfinite()].abs().max())
+    return a.shape == b.shape and torch.allclose(a, b, rtol=0.0, atol=TOLERANCE * max(1.0, scale))
+
+
+# -- one step at a time ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LogitsState:
+    """What a network has read, before step ``position`` of the sequence.
+
+    Attributes:
+        tokens: ``(n, t)`` of the current window, the start among them in the first.
+        position: of the next input: of the row, which without a start token is one less than of the sequence.
+        window: the first input of the current window.
+    """
+
+    tokens: Tensor
+    position: int
+    window: int
+
+
+@dataclass(frozen=True)
+class LogitsCursor:
+    """A network of tokens as a chain of one-step predictions, in the windows that scoring reads.
+
+    A state is the tokens; logits are computed when a prediction is asked for.
+    """
+
+    reader: LogitsReader
+    observation: Observation
+    tokens: Tokens
+    windowing: Windowing
+    size: int
+    has_end: bool
+    device: torch.device
+    dtype: torch.dtype
+
+    def start(self, source: Source = None, n: int = 1) -> LogitsState:
+        """Before the first step of ``n`` sequences."""
+        assert stacked_sources(source, n) is None, "the model is p(x)"
+        start = [] if self.tokens.start is None else [self.tokens.start]
+        tokens = torch.tensor(start, dtype=torch.int64, device=self.device).expand(n, -1)
+        return LogitsState(tokens, len(start) - 1, 0)
+
+    def advance(self, state: LogitsState, x: Tensor) -> LogitsState:
+        """Take each sequence's next symbol, ``x (n,)``; past the end of a window, begin the next."""
+        tokens = torch.cat([state.tokens, x.to(state.tokens).unsqueeze(1)], 1)
+        position = state.position + 1
+        window = self.windowing.window_of(position, state.window)
+        return LogitsState(tokens[:, window - state.window :], position, window)
+
+    @torch.no_grad()
+    def distribution(self, state: LogitsState) -> Prediction:
+        """The prediction of the next symbol, and of the end."""
+        n = len(state.tokens)
+        if state.position < 0:  # nothing was read, and there is no start to read
+            logits = torch.zeros(n, max(self.size, (self.tokens.end or 0) + 1), dtype=self.dtype, device=self.device)
+        else:
+            logits = self.reader.last_logits(state.tokens).to(self.dtype)
+        is_first = state.position == (0 if self.tokens.start is not None else -1)
+        return prediction_of_columns(
+            self.observation, logits, self.size, self.tokens.end, has_end=self.has_end, is_first=is_first
+        )
+
+    def select(self, state: LogitsState, index: Tensor) -> LogitsState:
+        """Of sequences ``index (m,)``."""
+        return replace(state, tokens=state.tokens.index_select(0, index.to(state.tokens.device)))

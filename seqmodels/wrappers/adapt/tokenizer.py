@@ -1,0 +1,158 @@
+"""A tokenizer of the package ``transformers`` as an encoding: text <-> tokens, losslessly, with the bytes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+
+from seqmodels.encodings.base import State
+from seqmodels.encodings.text import Text, byte_of_character
+from seqmodels.sequences import Item, Sequences
+from seqmodels.sequences.measure import Exactness
+
+SPACE = "▁"  # by which SentencePiece writes a space
+PROBES = ("a", "0", "the")  # texts by which a tokenizer shows whether it puts a space first
+SEPARATOR = "\n"  # what stands before a piece of text so that no space is put before it
+
+
+class PublishedTokenizer(Protocol):
+    """What is used of a tokenizer of the package ``transformers``."""
+
+    added_tokens_decoder: dict[int, Any]
+    bos_token_id: int | None
+    eos_token_id: int | None
+
+    def __len__(self) -> int:
+        """How many tokens it knows, the added ones among them."""
+        ...
+
+    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+        """How the tokenizer writes tokens."""
+        ...
+
+    def encode(self, text: str, *, add_special_tokens: bool, verbose: bool) -> list[int]:
+        """The tokens of a text."""
+        ...
+
+
+@dataclass(eq=False, repr=False)
+class PublishedTokens(Text):
+    """The tokens that a published tokenizer makes of a text; no token is added before or after.
+
+    The bytes of a text's tokens, joined, must be the text, or of a tokenizer that puts a space before the first word
+    (SentencePiece's default: Llama 2, Mistral, Gemma 1) a space and the text. A text for which they are not
+    (lower-cased, normalised, unknown characters, of some tokenizers one that begins with a space itself) is refused,
+    since its probability would be that of another. Of a sequence of tokens the text is what is left without that space,
+    so no two texts share one, and the probabilities of all texts sum to one at most: figures are lower bounds, since a
+    text has other spellings too. The space is no byte of the text: a token's log-probability stands on its last byte,
+    and that of a token which is only the space on the first.
+
+    Args:
+        tokenizer: whose tokens are byte-level (GPT-2, Llama 3, Qwen), or SentencePiece's.
+        n_tokens: at least as many as the tokenizer has; a network may have more outputs. None: as many.
+    """
+
+    tokenizer: Any
+    n_tokens: int | None = None
+    exactness: ClassVar[Exactness] = "bound"
+
+    def fit(self, sequences: Sequences) -> Self:
+        return self.restore({})
+
+    def check(self, i: int, item: Item) -> None:
+        text = str(item)
+        joined = self._joined(self._tokens(text))
+        raw = self.leading + text.encode()
+        if joined != raw:
+            at = next((t for t, (a, b) in enumerate(zip(joined, raw, strict=False)) if a != b), len(joined))
+            raise ValueError(
+                f"sequence {i} is another text after the tokenizer: from byte {at} on it has "
+                f"{joined[at : at + 20]!r} in the place of {raw[at : at + 20]!r}; its probability would be that of the "
+                "other text, so take a model whose tokenizer is lossless (byte-level), or tokenizer=None and integers"
+            )
+
+    def spelling(self) -> list[bytes]:
+        return self._spelling
+
+    def encode(self, item: Item) -> np.ndarray:
+        return np.array(self._tokens(str(item)), dtype=np.int64)
+
+    def _tokens(self, text: str) -> list[int]:
+        published: PublishedTokenizer = self.tokenizer
+        return published.encode(text, add_special_tokens=False, verbose=False)
+
+    def encode_after(self, item: Item) -> np.ndarray:
+        if not self.leading:
+            return self.encode(item)
+        before = self._tokens(SEPARATOR)
+        tokens = self._tokens(SEPARATOR + str(item))
+        if tokens[: len(before)] != before or self._joined(tokens[len(before) :]) != str(item).encode():
+            raise ValueError(
+                f"this tokenizer puts a space before the first word, and has no tokens of {str(item)!r:.60} alone; "
+                "score whole texts"
+            )
+        return np.array(tokens[len(before) :], dtype=np.int64)
+
+    def decode_after(self, steps: np.ndarray) -> Item:
+        return self._joined(np.asarray(steps).tolist()).decode(errors="replace")
+
+    def _joined(self, tokens: list[int]) -> bytes:
+        return b"".join(self._spelling[token] for token in tokens)
+
+    def decode(self, steps: np.ndarray) -> Item:
+        return self._joined(np.asarray(steps).tolist()).removeprefix(self.leading).decode(errors="replace")
+
+    def last_unit(self, steps: np.ndarray) -> np.ndarray:
+        last: np.ndarray = np.maximum(np.cumsum(self._n_bytes[steps]) - 1 - len(self.leading), 0)
+        return last
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> Self:
+        self._spelling = spelling_of(self.tokenizer)
+        if self.n_tokens is not None and self.n_tokens < len(self._spelling):
+            raise ValueError(
+                f"the tokenizer has {len(self._spelling)} tokens but the network {self.n_tokens}; pass the tokenizer "
+                "that the network was trained with"
+            )
+        missing = 0 if self.n_tokens is None else self.n_tokens - len(self._spelling)
+        self._spelling += [b""] * missing  # outputs that no text has
+        self._n_bytes = np.array([len(part) for part in self._spelling])
+        self.size = len(self._spelling)
+        puts_space = any(self._joined(self._tokens(probe)) == b" " + probe.encode() for probe in PROBES)
+        self.leading = b" " if puts_space else b""
+        return self
+
+
+def spelling_of(tokenizer: PublishedTokenizer) -> list[bytes]:
+    """The bytes of each token: those of a byte-level alphabet, or of SentencePiece, or the characters as they are."""
+    written = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    added = {token: str(each.content) for token, each in tokenizer.added_tokens_decoder.items()}
+    others = [piece for token, piece in enumerate(written) if token not in added]
+    spell: Callable[[str], bytes]
+    if any(SPACE in piece for piece in others):
+        spell = _sentencepiece
+    elif byte_of_character().keys() >= {character for piece in others for character in piece}:
+        spell = _byte_level
+    else:
+        spell = _plain
+    return [added[token].encode() if token in added else spell(piece) for token, piece in enumerate(written)]
+
+
+def _byte_level(piece: str) -> bytes:
+    byte_of = byte_of_character()
+    return bytes(byte_of[character] for character in piece)
+
+
+def _plain(piece: str) -> bytes:
+    return piece.encode()
+
+
+def _sentencepiece(piece: str) -> bytes:
+    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+        return bytes([int(piece[3:5], 16)])
+    return piece.replace(SPACE, " ").encode()

@@ -1,0 +1,80 @@
+"""``log p(x_td | the other features of step t, the steps before t)``: which feature of a step is improbable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from seqmodels.encodings.precision import in_float64, squares_exceed_float32
+from seqmodels.encodings.preparation import without_past
+from seqmodels.generation import Prediction
+from seqmodels.model import SequenceModel
+from seqmodels.model.fitting import checked_data
+from seqmodels.model.teacher_forcing import ForcedBatch
+
+BATCH = 24  # sequences that are read together
+MAX_NUMBERS = 1 << 23  # of the steps that are computed together
+
+
+def feature_log_probs(model: SequenceModel, X: Any, y: Any = None) -> list[np.ndarray]:
+    """``(T, D)`` for each sequence of vectors: ``log p(x_td | the other features of step t, the steps before t)``.
+
+    In nats, raw units: a density of a real feature in its unit, a probability of a bit or a count. Exact: the joint
+    density minus that of the other features. NaN where the feature is missing, or the others are impossible.
+
+    Raises:
+        ValueError: an observation whose features cannot be summed out; sequences that the model cannot read.
+    """
+    data = checked_data(model, X, y)
+    if not model.observation_.has_full_conditionals(model.encoding_.size):
+        raise ValueError(f"{model.observation_!r} does not know its density without one of the features")
+    given_past = model._setting().examples(data)
+    examples = [replace(example, n_past=0) for example in given_past]  # steps of the past are computed with the others
+    order = np.argsort([len(example.values) for example in examples], kind="stable")
+    conditionals: dict[int, np.ndarray] = {}
+    width = 1 if data.y is not None else BATCH  # sources differ in length
+    for at in range(0, len(order), width):
+        rows = order[at : at + width]
+        batch = ForcedBatch.from_examples([examples[i] for i in rows], max(len(examples[i].values) for i in rows), 0)
+        values = np.concatenate(list(_conditionals(model, batch)), 1)  # (n, T, D)
+        conditionals |= {int(i): values[row, : len(examples[i].values)] for row, i in enumerate(rows)}
+    log_scale = np.log(model.encoding_.affine()[1])
+    result = [
+        np.where(np.isnan(np.asarray(example.values)), np.nan, conditionals[i] - log_scale)
+        for i, example in enumerate(examples)
+    ]
+    return without_past(given_past, result)
+
+
+def _conditionals(model: SequenceModel, batch: ForcedBatch) -> Iterator[np.ndarray]:
+    """``(n, t, D)`` of so many steps at once."""
+    precise = in_float64(model) if squares_exceed_float32(batch.values.flatten(0, 1).numpy()) else model
+    waiting: list[tuple[Prediction, torch.Tensor]] = []
+    for prediction, x, _ in batch.steps(precise):
+        waiting.append((prediction, x.to(prediction.output_parameters)))
+        size = prediction.output_parameters.numel() * x.shape[-1]
+        if len(waiting) * size >= MAX_NUMBERS:
+            yield _joined_conditionals(waiting)
+            waiting = []
+    if waiting:
+        yield _joined_conditionals(waiting)
+
+
+def _joined_conditionals(steps: list[tuple[Prediction, torch.Tensor]]) -> np.ndarray:
+    first = steps[0][0]
+    n = len(first.output_parameters)
+
+    def joined(name: str) -> Any:
+        parts = [getattr(prediction, name) for prediction, _ in steps]
+        if name == "past" and parts[0] is not None:  # from the first missing value on a past has more rows
+            rows = max(part.shape[1] for part in parts)
+            parts = [torch.nn.functional.pad(part, (0, 0, 0, rows - part.shape[1])) for part in parts]
+        return None if parts[0] is None else torch.cat(parts)
+
+    many = Prediction(first.observation, joined("output_parameters"), joined("log_weights"), joined("past"), None)
+    conditionals = many.full_conditionals(torch.cat([x for _, x in steps]))
+    return conditionals.view(len(steps), n, -1).transpose(0, 1).cpu().numpy()

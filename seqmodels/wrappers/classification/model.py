@@ -1,0 +1,379 @@
+"""``GenerativeClassifier``: ``p(c | x) ∝ p(x | c) p(c)``, a density of sequences for each label."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from seqmodels.common import storage
+from seqmodels.common.array_checks import array_of, check_between, check_sums
+from seqmodels.common.distributed import propagate_errors
+from seqmodels.common.parameters import Configurable, checked, refuse_wrong_arguments, undone_on_failure
+from seqmodels.model import NotFittedError, SequenceModel
+from seqmodels.sequences import Sequences, as_sequences
+from seqmodels.wrappers.classification.calibration import folds, learned_temperature, log_posterior
+from seqmodels.wrappers.classification.repeated_warnings import FitWarnings
+
+SMALLEST_POSITIVE = float(np.nextafter(0, 1))
+
+
+@dataclass(eq=False, repr=False)
+class GenerativeClassifier(Configurable):
+    """Bayes' rule over one clone of ``model`` a label: ``p(c | x) ∝ (p(x | c) p(c))^(1/temperature)``.
+
+    The encoding is fitted once, on the sequences of all labels, and each model is given it fitted. A text's alphabet or
+    pieces must be the same for likelihoods to be of the same thing; vectors could be standardised for each label, as
+    the log-determinant makes up for it, but a feature may be constant within one label, and variance floors are in
+    standardised units, which then are the same for all.
+
+    A model that treats frames as less dependent than they are is surer than it is right, the more so the longer the
+    sequence. Likelihood and prior are tempered together, so the most probable label stays what it was; ``predict`` and
+    ``decision_function`` know no temperature.
+
+    With ``features`` the densities are of what a function makes of each whole sequence, such as its frames less their
+    mean. That is no density of the sequence: the log-probabilities in here are comparable among the labels and with
+    nothing else. With ``training_features`` the models are fitted to several readings of every sequence, as other
+    speakers or microphones might have given it.
+
+    Args:
+        model: any ``SequenceModel``, unfitted; it stays as it is. Its parameters are reached as ``model__n_states``.
+        features: a function of one item (a ``(T, D)`` array, a text, ...) that returns what the models read in its
+            place: ``data.SpeechFeatures``, ``data.FrameFeatures``, or any other; None: the items as they are. To be
+            saved it must be a ``Configurable``.
+        training_features: more such functions, used by ``fit`` alone: every sequence is read by each of them, besides
+            by ``features``, and all readings have its label and its cluster.
+        priors: ``"data"``: the share of each label in training; ``"uniform"``; or probabilities, in the order of
+            ``classes_``.
+        calibrate: learn the temperature, by the log-loss of each of ``n_folds`` parts under models fitted on the
+            others. It takes ``n_folds`` more fits of each label. False leaves it at 1.
+        n_folds: parts: of the clusters that ``X`` carries (speakers, documents), unless every label lies within one;
+            otherwise of the sequences, with about the same share of each label.
+        random_state: seed of what goes into which part.
+
+    Attributes (fitted): ``classes_ (K,)`` the labels in order, ``models_`` one for each, ``encoding_`` which they
+    share, ``priors_ (K,)``, ``temperature_``, ``fit_seconds_``.
+
+    >>> from seqmodels import HMM
+    >>> x = [np.array([0, 0, 1, 0]), np.array([1, 1, 1]), np.array([0, 0, 0]), np.array([1, 0, 1, 1, 1])]
+    >>> classifier = GenerativeClassifier(HMM(1), calibrate=False).fit(x, ["low", "high", "low", "high"])
+    >>> classifier.predict([np.array([0, 0]), np.array([1, 1])]).tolist()
+    ['low', 'high']
+    """
+
+    model: SequenceModel
+    _: KW_ONLY
+    features: Callable[[Any], Any] | None = None
+    training_features: Sequence[Callable[[Any], Any]] = ()
+    priors: Literal["data", "uniform"] | Any = "data"
+    calibrate: bool = True
+    n_folds: int = 3
+    random_state: int = 0
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """``(D,)`` names of the features that it was fitted to; no attribute where they had none."""
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError("this GenerativeClassifier is not fitted; call fit first")
+        return self.models_[0].feature_names_in_
+
+    # -- fitting -------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, validation: Any = "auto") -> Self:
+        """Fit a model to the sequences of each label.
+
+        Args:
+            X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
+            y: ``(n,)`` labels; None: those that ``X`` carries.
+            validation: ``"auto"``: networks hold out a tenth of each label for early stopping; ``None`` holds out
+                nothing.
+
+        Raises:
+            ValueError: no labels, or one of a kind only; what ``model.fit`` raises, with the label it came from.
+        """
+        fits = FitWarnings()
+        try:
+            with propagate_errors():
+                return self._fit_to(as_sequences(X), y, validation, fits)
+        finally:
+            fits.warn(stacklevel=3)
+
+    def _fit_to(self, sequences: Sequences, y: Any, validation: Any, fits: FitWarnings) -> Self:
+        self._check(validation)
+        classes, index = np.unique(_labels(sequences, y), return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(
+                f"every sequence has the label {classes.tolist()[0]!r}; pass sequences of at least two labels"
+            )
+        priors, began = self._chosen_priors(classes, index), time.perf_counter()
+        with undone_on_failure(self):
+            self.classes_, self.priors_ = classes, priors
+            readings = self._training_readings(sequences)
+            self.encoding_ = self.model.clone().learned_encoding(readings)
+            self.temperature_ = (
+                self._calibrated(sequences, readings, index, validation, fits) if self.calibrate else 1.0
+            )
+            self.models_ = self._fitted(readings, np.resize(index, len(readings)), validation, fits)
+        self.fit_seconds_ = time.perf_counter() - began
+        return self
+
+    def _check(self, validation: Any) -> None:
+        if not isinstance(self.model, SequenceModel):
+            raise ValueError(f"model is {self.model!r}, which has no likelihood; pass a SequenceModel such as HMM(3)")
+        self._check_features()
+        refuse_wrong_arguments(self)
+        if self.n_folds < 2:
+            raise ValueError(f"n_folds is {self.n_folds}; pass at least 2, or calibrate=False")
+        if validation is not None and not (isinstance(validation, str) and validation == "auto"):
+            raise ValueError("validation is a matter of each label's model; pass 'auto', or None to hold out nothing")
+
+    def _check_features(self) -> None:
+        for function in (*([] if self.features is None else [self.features]), *self.training_features):
+            if not callable(function):
+                raise ValueError(f"features are read by {function!r:.80}, which is no function; pass one of a sequence")
+
+    def _chosen_priors(self, classes: np.ndarray, index: np.ndarray) -> np.ndarray:
+        if isinstance(self.priors, str):
+            if self.priors not in ("data", "uniform"):
+                raise ValueError(f"priors is {self.priors!r}; pass 'data', 'uniform' or {len(classes)} probabilities")
+            counts = np.bincount(index).astype(np.float64)
+            return counts / counts.sum() if self.priors == "data" else np.full(len(classes), 1 / len(classes))
+        priors = np.asarray(self.priors, dtype=np.float64)
+        if priors.shape != (len(classes),) or not ((priors >= 0).all() and np.isclose(priors.sum(), 1)):
+            raise ValueError(
+                f"priors is {self.priors!r}; pass one probability for each of {classes.tolist()}, summing to one"
+            )
+        return priors
+
+    def _training_readings(self, sequences: Sequences) -> Sequences:
+        """Every sequence as ``features`` reads it, and then all again as each other function does."""
+        readings = [_read(sequences, function) for function in (self.features, *self.training_features)]
+        if len(readings) == 1:
+            return readings[0]
+        joined = Sequences.joined(readings)
+        if joined.clusters is None:  # so that no reading of a sequence is held out while another is trained on
+            groups = np.resize(np.arange(len(sequences)), len(joined))
+            joined = joined.with_metadata(joined.metadata.assign(cluster=groups))
+        return joined
+
+    def _calibrated(
+        self, sequences: Sequences, readings: Sequences, index: np.ndarray, validation: Any, fits: FitWarnings
+    ) -> float:
+        log_joint = np.full((len(index), len(self.classes_)), np.nan)
+        clusters = None if sequences.clusters is None else np.asarray(sequences.clusters)
+        for part in folds(index, clusters, self.n_folds, self.random_state):
+            kept = np.resize(~part, len(readings))
+            models = self._fitted(readings.take(kept), np.resize(index, len(readings))[kept], validation, fits)
+            log_joint[part] = self._log_joint(models, readings.take(np.flatnonzero(part)))
+        held_out = ~np.isnan(log_joint).any(axis=1)
+        if not held_out.any():
+            raise ValueError("no label has two sequences, so none can be held out; pass calibrate=False")
+        return learned_temperature(log_joint[held_out], index[held_out])
+
+    def _fitted(
+        self, sequences: Sequences, index: np.ndarray, validation: Any, fits: FitWarnings
+    ) -> list[SequenceModel]:
+        return [self._fit_label(c, sequences.take(index == c), validation, fits) for c in range(len(self.classes_))]
+
+    def _fit_label(self, c: int, sequences: Sequences, validation: Any, fits: FitWarnings) -> SequenceModel:
+        label = self.classes_.tolist()[c]
+        try:
+            with fits.of_fit(label):
+                model = self.model.clone().fit_encoded(self.encoding_, sequences, validation=validation)
+        except ValueError as error:
+            raise ValueError(f"the sequences labelled {label!r} alone: {error}") from error
+        if model.interrupted_:  # with some labels alone there is no classifier
+            raise KeyboardInterrupt
+        return model
+
+    # -- predictions ---------------------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> np.ndarray:
+        """``(n,)`` the most probable label of each sequence; of equal ones the first of ``classes_``."""
+        log_joint = self._fitted_log_joint(X)
+        return np.asarray(self.classes_[log_posterior(log_joint, 1.0, self._log_priors()).argmax(axis=1)])
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """``(n, K)`` natural logarithm of ``predict_proba``."""
+        return log_posterior(self._fitted_log_joint(X), self.temperature_, self._log_priors())
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """``(n, K)`` calibrated probability of each label; of a sequence that no label makes possible, the priors."""
+        return np.asarray(np.exp(self.predict_log_proba(X)))
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """``(n, K)`` nats, ``log p(x | c) + log p(c)``; of two labels ``(n,)``, the log-odds of the second."""
+        log_joint = self._fitted_log_joint(X)
+        if log_joint.shape[1] > 2:
+            return log_joint
+        return np.diff(log_posterior(log_joint, 1.0, self._log_priors()), axis=1)[:, 0]
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Accuracy: the share of sequences whose label, ``y`` or that which ``X`` carries, is predicted."""
+        sequences = as_sequences(X)
+        return float((self.predict(sequences) == _labels(sequences, y)).mean())
+
+    @checked
+    def cross_val_predict(self, X: Any, y: Any = None, *, n_folds: int = 5, validation: Any = "auto") -> np.ndarray:
+        """``(n,)`` the label of each sequence under a classifier that was fitted to other parts of the data.
+
+        To count errors where there are no further data. This classifier stays as it is, fitted or not; its
+        temperature, which changes no label, is not learned.
+
+        Args:
+            X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
+            y: ``(n,)`` labels; None: those that ``X`` carries.
+            n_folds: parts, each held out once: of the clusters that ``X`` carries (speakers, documents), unless every
+                label lies within one; otherwise of the sequences, with about the same share of each label.
+            validation: as of ``fit``.
+
+        Raises:
+            ValueError: a label that is not in two parts, so that none of its sequences can be held out; what ``fit``
+                raises.
+        """
+        if n_folds < 2:
+            raise ValueError(f"n_folds is {n_folds}; pass at least 2")
+        sequences = as_sequences(X)
+        labels = _labels(sequences, y)
+        _, index = np.unique(labels, return_inverse=True)
+        clusters = None if sequences.clusters is None else np.asarray(sequences.clusters)
+        parts = folds(index, clusters, n_folds, self.random_state)
+        never = ~np.any([np.zeros(len(labels), dtype=bool), *parts], axis=0)
+        if never.any():
+            within = "sequence" if clusters is None else "part of the clusters"
+            raise ValueError(
+                f"the label {labels[never].tolist()[0]!r} has one {within} only, which cannot be held out; pass more, "
+                "or leave that label out"
+            )
+        predicted, fits = np.empty_like(labels), FitWarnings()
+        try:
+            for part in parts:
+                others = self.clone().set_params(calibrate=False)
+                with propagate_errors():
+                    others._fit_to(sequences.take(~part), labels[~part], validation, fits)
+                predicted[part] = others.predict(sequences.take(part))
+        finally:
+            fits.warn(stacklevel=4)
+        return predicted
+
+    def _fitted_log_joint(self, X: Any) -> np.ndarray:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError("this GenerativeClassifier is not fitted; call fit first")
+        return self._log_joint(self.models_, _read(as_sequences(X), self.features))
+
+    def _log_joint(self, models: list[SequenceModel], readings: Sequences) -> np.ndarray:
+        log_prob = np.stack([model.log_prob(readings) for model in models], axis=1)  # (n, K)
+        return np.asarray(log_prob + self._log_priors())
+
+    def _log_priors(self) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.priors_))
+
+    # -- keeping -------------------------------------------------------------------------------------------
+
+    @checked
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted classifier to one safetensors file; ``seqmodels.load`` reads it.
+
+        Warns of classes that are not seqmodels' own, which ``load`` must be given: ``load(path, classes=[MyModel])``.
+        """
+        content = self.content()
+        storage.warn_of_classes_to_give(self, self.encoding_, *(model.observation_ for model in self.models_))
+        storage.write(path, content)
+
+    def content(self) -> dict[str, Any]:
+        """What ``save`` writes: nested dictionaries of arrays and JSON values."""
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError("this GenerativeClassifier is not fitted; call fit first")
+        return {
+            "model": storage.describe(self),
+            "classes": {"values": self.classes_.tolist(), "dtype": self.classes_.dtype.str},
+            "priors": self.priors_,
+            "temperature": float(self.temperature_),
+            "fit_seconds": float(self.fit_seconds_),
+            "models": {str(c): model.content() for c, model in enumerate(self.models_)},
+        }
+
+    def _load(self, content: dict[str, Any], models: list[SequenceModel]) -> Self:
+        self._check_features()
+        self.classes_ = _restored_labels(content["classes"]["values"], content["classes"]["dtype"])
+        self.priors_ = check_between("priors", array_of(content, "priors", np.float64, self.classes_.shape), 0)
+        check_sums("priors", self.priors_.sum(keepdims=True))
+        self.temperature_ = float(
+            check_between("temperature", np.array(content["temperature"], dtype=np.float64), SMALLEST_POSITIVE)
+        )
+        if len(models) != len(self.classes_) or not all(isinstance(model, SequenceModel) for model in models):
+            raise ValueError(f"there should be a model with a likelihood for each of {len(self.classes_)} labels")
+        self.fit_seconds_, self.models_ = content["fit_seconds"], models
+        self.encoding_ = models[0].encoding_
+        return self
+
+    # -- scikit-learn --------------------------------------------------------------------------------------
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            classifier_tags=ClassifierTags(),
+            target_tags=TargetTags(required=True),
+            input_tags=InputTags(two_d_array=False, string=True, three_d_array=False),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "models_")
+
+
+def _restored_labels(values: list[Any], dtype: str) -> np.ndarray:
+    """Labels that ``tolist`` gave, of their dtype; ``ValueError`` for a wider one, which could take much memory."""
+    labels = np.array(values, dtype=object if dtype == "|O" else None)
+    saved_dtype = np.dtype(dtype)
+    if (
+        labels.ndim != 1
+        or saved_dtype.kind not in "biufUO"
+        or (saved_dtype.kind == "U" and saved_dtype != labels.dtype)
+    ):
+        raise ValueError(f"labels should be words or numbers, not an array of {labels.dtype} as {dtype!r:.50}")
+    return labels.astype(saved_dtype)
+
+
+def _read(sequences: Sequences, function: Callable[[Any], Any] | None) -> Sequences:
+    """What a function makes of each sequence, with its metadata; ``ValueError`` names one that it refuses."""
+    if function is None:
+        return sequences
+    if sequences.past is not None:
+        raise ValueError(
+            "these sequences have a past, which features are not made of; pass X.without_past(), or features=None"
+        )
+    items = []
+    for i, item in enumerate(sequences):
+        try:
+            items.append(function(item))
+        except ValueError as error:
+            raise ValueError(f"features of sequence {i}: {error}") from error
+    return Sequences(items, metadata=sequences.metadata)
+
+
+def _labels(sequences: Sequences, y: Any) -> np.ndarray:
+    y = sequences.labels if y is None else y
+    if y is None:
+        raise ValueError("the sequences carry no labels; pass y, or Sequences(items, labels=...)")
+    import pandas as pd
+
+    try:
+        labels = np.asarray(y)
+    except ValueError:
+        raise ValueError("labels are lists of different lengths; pass one word or number for each sequence") from None
+    if labels.shape != (len(sequences),):
+        raise ValueError(f"there are {len(sequences)} sequences but labels of shape {labels.shape}; pass one each")
+    missing = np.flatnonzero(pd.isna(pd.Series(list(y), dtype=object)))  # numpy would make the word "nan" of some
+    if len(missing):
+        raise ValueError(
+            f"sequence {missing[0]} has no label ({list(y)[missing[0]]}), as have {len(missing)} of {len(labels)}; "
+            "leave them out of X and y: X.take(mask)"
+        )
+    return labels

@@ -1,0 +1,138 @@
+"""Logistic mixing one step at a time; weights that learn are copied when they change, so that states stay values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.encodings.binary_code import BinaryDecisions, log_odds_of_all
+from seqmodels.generation import Cursor, CursorState, Prediction, Source
+from seqmodels.wrappers.mixture.cursor import categorical
+from seqmodels.wrappers.mixture.symbol_gate import RECENT_DECAY, SymbolGate, log_sigmoid
+
+BLOCK = 64  # rows that are copied together
+# The rows of one sequence that differ from the fitted ones, by the number of their block.
+Changed = dict[int, np.ndarray]
+
+
+@dataclass(frozen=True)
+class GatedState:
+    """What a gate knows of n sequences.
+
+    Attributes:
+        members: the state of each.
+        changed: weights of each sequence.
+        last, before: symbols ``(n,)``.
+        recent: ``(n, K)`` nats that models gave to the last symbols.
+        is_first: whether no step was read yet.
+    """
+
+    members: tuple[CursorState, ...]
+    changed: tuple[Changed, ...]
+    last: np.ndarray
+    before: np.ndarray
+    recent: np.ndarray
+    is_first: bool
+
+
+@dataclass(frozen=True)
+class GatedCursor:
+    """The predictions of ``members`` mixed by a ``gate``."""
+
+    members: list[Cursor]
+    gate: SymbolGate
+
+    def start(self, source: Source = None, n: int = 1) -> GatedState:
+        """Before the first step of ``n`` sequences: the fitted weights."""
+        start = np.full(n, self.gate.layout.code.size)
+        members = tuple(cursor.start(source, n) for cursor in self.members)
+        return GatedState(members, ({},) * n, start, start, np.zeros((n, len(members))), True)
+
+    def advance(self, state: GatedState, x: Tensor) -> GatedState:
+        """Weights learn from symbols ``x (n,)``, and every member reads them."""
+        code, symbols = self.gate.layout.code, x.cpu().numpy().astype(np.int64)
+        odds = self._log_odds(self._predictions(state))
+        rows = self._rows(state, odds)
+        z, changed, given = self._mixed(state, odds, rows), [], np.zeros_like(state.recent)
+        for i, symbol in enumerate(symbols):
+            path = BinaryDecisions.of(code, symbol[None])
+            bits, nodes = path.bits[0].copy(), path.nodes[0]
+            if code.has_end and not state.is_first:
+                bits[0] = 0
+            decided = bits >= 0
+            bits, nodes = bits[decided], nodes[decided]
+            step = self.gate.rate * (bits - np.exp(log_sigmoid(z[i, nodes])))[:, None] * odds[i, nodes]  # (B, K)
+            changed.append(self._after(state.changed[i], rows[i, nodes], step))
+            given[i] = log_sigmoid(np.where(bits == 1, 1.0, -1.0)[:, None] * odds[i, nodes]).sum(0)
+        members = tuple(cursor.advance(s, x) for cursor, s in zip(self.members, state.members, strict=True))
+        recent = RECENT_DECAY * state.recent + (1 - RECENT_DECAY) * given
+        return GatedState(members, tuple(changed), symbols, state.last, recent, False)
+
+    def distribution(self, state: GatedState) -> Prediction:
+        """All symbols, and the end, which cannot come first."""
+        code, predictions = self.gate.layout.code, self._predictions(state)
+        odds = self._log_odds(predictions)
+        z = self._mixed(state, odds, self._rows(state, odds))  # (n, n_nodes)
+        log_p = np.zeros((len(z), 1))
+        for depth in range(code.n_bits):
+            nodes = np.arange(1 << depth, 2 << depth)
+            one = np.where(code.is_open(nodes, depth), z[:, nodes], -np.inf)
+            log_p = np.stack([log_p + log_sigmoid(-one), log_p + log_sigmoid(one)], axis=-1).reshape(len(z), -1)
+        log_p = log_p[:, : code.size]
+        if code.has_end:
+            end = np.full(len(z), -np.inf) if state.is_first else z[:, 0]
+            log_p = np.column_stack([log_p + log_sigmoid(-end)[:, None], log_sigmoid(end)])
+        device = predictions[0].output_parameters.device
+        return categorical(torch.as_tensor(log_p, device=device), code.has_end, predictions[0])
+
+    def select(self, state: GatedState, index: Tensor) -> GatedState:
+        """Of sequences ``index (m,)``."""
+        members = tuple(cursor.select(s, index) for cursor, s in zip(self.members, state.members, strict=True))
+        rows = index.cpu().numpy()
+        changed = tuple(state.changed[i] for i in rows)
+        return GatedState(members, changed, state.last[rows], state.before[rows], state.recent[rows], state.is_first)
+
+    def _predictions(self, state: GatedState) -> list[Prediction]:
+        return [cursor.distribution(s) for cursor, s in zip(self.members, state.members, strict=True)]
+
+    def _log_odds(self, predictions: list[Prediction]) -> np.ndarray:
+        """``(n, n_nodes, K)`` log-odds of every decision under each of the K models."""
+        each = [log_odds_of_all(self.gate.layout.code, p.log_probs().cpu().numpy()) for p in predictions]
+        return np.stack(each, axis=-1)
+
+    def _rows(self, state: GatedState, odds: np.ndarray) -> np.ndarray:
+        """``(n, n_nodes, J)`` the rows that each decision chooses."""
+        layout = self.gate.layout
+        node = np.arange(layout.code.n_nodes)
+        depth = np.array([int(i).bit_length() for i in node])  # 0 is the end, 1 the highest bit
+        contexts = layout.contexts(state.last, state.before)[:, None]  # (n, 1, 3)
+        of_contexts = np.where(contexts >= 0, contexts + node[:, None], -1 - contexts)
+        of_lead = layout.lead(state.recent)[:, None] + depth
+        return np.concatenate([of_contexts, layout.binned(odds)[..., None], of_lead[..., None]], axis=-1)
+
+    def _mixed(self, state: GatedState, odds: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """``(n, n_nodes)`` log-odds of the mixture."""
+        weights = self.gate.weights[rows]  # (n, n_nodes, J, K)
+        for i, changed in enumerate(state.changed):
+            block = rows[i] // BLOCK
+            for number in set(np.unique(block).tolist()) & changed.keys():
+                here = block == number
+                weights[i, here] = changed[number][rows[i, here] % BLOCK]
+        return np.asarray(np.einsum("nik,nijk->ni", odds, weights))
+
+    def _after(self, changed: Changed, rows: np.ndarray, step: np.ndarray) -> Changed:
+        """Once rows ``(B, J)`` went by ``step (B, K)``."""
+        if self.gate.rate == 0:
+            return changed
+        after = dict(changed)
+        block = rows // BLOCK
+        for number in np.unique(block).tolist():
+            fitted = self.gate.weights[number * BLOCK : (number + 1) * BLOCK]
+            weights = changed.get(number, fitted).copy()
+            decision, place = np.nonzero(block == number)
+            np.add.at(weights, rows[decision, place] % BLOCK, step[decision])
+            after[number] = weights
+        return after

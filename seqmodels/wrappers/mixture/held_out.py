@@ -1,0 +1,54 @@
+"""Held-out steps, on which the weights of a mixture are learned: its members are not trained on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from seqmodels.encodings import Bytes, Encoding
+from seqmodels.encodings.preparation import Example
+
+SHORTEST = 20  # steps of a single sequence that can be cut
+
+
+def hold_out_steps(
+    examples: list[Example], fraction: float, encoding: Encoding, random_state: int
+) -> tuple[list[Example], list[Example]]:
+    """The rest, and about ``fraction`` of the steps: whole sequences, or of a single one the head.
+
+    Of weighted sequences those are drawn that have a weight. Nothing is held out of a single sequence that has a source
+    or fewer than ``SHORTEST`` steps.
+    """
+    usable = [i for i, example in enumerate(examples) if example.weight > 0]
+    if len(usable) > 1:
+        order = np.random.default_rng(random_state).permutation(usable)
+        lengths = np.array([len(examples[i].values) for i in order])
+        before = np.cumsum(lengths) - lengths
+        n_held_out = max(1, int((before < fraction * lengths.sum()).sum()))
+        chosen = set(order[: min(n_held_out, len(usable) - 1)].tolist())
+        rest = [example for i, example in enumerate(examples) if i not in chosen]
+        return rest, [examples[i] for i in sorted(chosen)]
+    only = examples[usable[0]]
+    length = len(only.values)
+    if only.source is not None or length < SHORTEST:
+        return examples, []
+    at = min(length - 1, max(1, round(fraction * length)))
+    if isinstance(encoding, Bytes):
+        at = next_character(only.values, at)
+    return [segment(only, at, length, encoding)], [segment(only, 0, at, encoding)]
+
+
+def next_character(values: np.ndarray, at: int) -> int:
+    """The first place from ``at`` on where a byte begins a character; ``at`` where none does."""
+    begins = np.flatnonzero((np.asarray(values[at:]) & 0xC0) != 0x80)
+    return at + int(begins[0]) if len(begins) else at
+
+
+def segment(example: Example, begin: int, end: int, encoding: Encoding) -> Example:
+    """Steps ``begin`` to ``end`` of a sequence without a source, as a sequence."""
+    values = np.asarray(example.values)[begin:end]
+    last = encoding.last_unit(values)
+    log_det = np.broadcast_to(encoding.log_det(encoding.decode(values)), len(values)) if values.ndim == 2 else 0.0
+    states = None if example.states is None else example.states[begin:end]
+    return replace(example, values=values, n_units=int(last[-1]) + 1, log_det=float(np.sum(log_det)), states=states)

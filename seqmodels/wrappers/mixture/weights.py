@@ -1,0 +1,165 @@
+"""Weights of models by fixed share: ``p(x_t | x_<t) = Σ_k w_t(k) p_k(x_t | x_<t)``.
+
+With the posterior ``v_t(k) ∝ w_t(k) p_k(x_t | x_<t)`` and a prior π, ``w_1 = π`` and
+``w_{t+1} = (1 - α) v_t + α π``: the forward pass of a hidden Markov chain over models, which at every step stays with
+probability 1 - α and else draws its model anew (Herbster and Warmuth 1998, *Tracking the best expert*).
+
+- α = 1: weights stay π, a mixture at every step.
+- α = 0: Bayes over models, ``p(x) = Σ_k π_k p_k(x)``, a mixture of whole sequences.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+EM_STEPS = 1_000  # at most
+EM_TOLERANCE = 1e-9  # nats a step, between EM steps
+SMALLEST_RATE, RATES_TRIED = 1e-6, 25  # of switching
+
+
+class Weights(ABC):
+    """Weights of K models that follow what each gave to the steps so far.
+
+    To add one, define the state that they have, of S numbers, and what becomes of it. ``are_fixed``: they stay as they
+    are.
+    """
+
+    are_fixed: bool = False
+
+    @property
+    @abstractmethod
+    def n_parameters(self) -> int:
+        """Free numbers that were learned."""
+
+    @abstractmethod
+    def start(self, n: int) -> np.ndarray:
+        """``(n, S)`` the state before the first step of n sequences."""
+
+    @abstractmethod
+    def log_weights(self, state: np.ndarray) -> np.ndarray:
+        """``(n, K)`` normalised, of the next step."""
+
+    @abstractmethod
+    def after(self, state: np.ndarray, log_p: np.ndarray) -> np.ndarray:
+        """``(n, S)`` the state after a step of which the models gave ``log_p (n, K)``."""
+
+    @abstractmethod
+    def steps(self, log_p: np.ndarray) -> np.ndarray:
+        """``(T,)`` nats of the mixture at each step of a sequence, of ``log_p (T, K)``, those of the models."""
+
+
+@dataclass(frozen=True)
+class FixedShare(Weights):
+    """``w_{t+1} = (1 - α) v_t + α π``, v_t the posterior; the state is ``log w_t``.
+
+    Attributes:
+        prior: ``(K,)`` π, summing to one.
+        rate: α, from 0 to 1.
+    """
+
+    prior: np.ndarray
+    rate: float
+
+    @property
+    def are_fixed(self) -> bool:  # type: ignore[override]
+        return self.rate == 1
+
+    @property
+    def n_parameters(self) -> int:
+        return len(self.prior) - 1 + (0 < self.rate < 1)
+
+    @property
+    def log_prior(self) -> np.ndarray:
+        """``(K,)``; -inf where the prior is zero."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.prior))
+
+    def start(self, n: int) -> np.ndarray:
+        return np.tile(self.log_prior, (n, 1))
+
+    def log_weights(self, state: np.ndarray) -> np.ndarray:
+        return state
+
+    def after(self, state: np.ndarray, log_p: np.ndarray) -> np.ndarray:
+        if self.are_fixed:
+            return state
+        joint = state + log_p
+        total = log_sum_exp(joint)[:, None]
+        impossible = np.isneginf(total)  # what no model can give: the weights are the prior again
+        with np.errstate(divide="ignore"):
+            stays = np.log1p(-self.rate) + joint - np.where(impossible, 0.0, total)
+            restarts = np.log(self.rate) + self.log_prior
+        return np.where(impossible, self.log_prior, np.logaddexp(stays, restarts))
+
+    def steps(self, log_p: np.ndarray) -> np.ndarray:
+        if self.are_fixed:
+            return log_sum_exp(self.log_prior + log_p)
+        # Imported here: numba takes a while to load.
+        from seqmodels.wrappers.mixture.kernels import fixed_share_steps
+
+        return fixed_share_steps(np.ascontiguousarray(log_p, np.float64), self.log_prior, float(self.rate))
+
+
+def log_sum_exp(values: np.ndarray) -> np.ndarray:
+    """``(...)`` over the last axis; -inf where all are."""
+    largest = values.max(-1)
+    shift = np.where(np.isneginf(largest), 0.0, largest)
+    with np.errstate(divide="ignore"):
+        return np.asarray(shift + np.log(np.exp(values - shift[..., None]).sum(-1)))
+
+
+def fit_prior(log_p: Sequence[np.ndarray], sample_weight: Sequence[float], n_models: int) -> np.ndarray:
+    """``(K,)`` weights that make a mixture at every step most probable, by EM from equal ones.
+
+    Each model has been right once more than it was (a Dirichlet prior), so that none is left out for ever.
+
+    Args:
+        log_p: for each sequence ``(T, K)`` nats of each model at each step. Steps that no model can give are left out.
+        sample_weight: of each sequence.
+        n_models: K.
+    """
+    if not len(log_p):
+        return np.full(n_models, 1 / n_models)
+    joined = np.concatenate(list(log_p))
+    weight = np.repeat(np.asarray(sample_weight, dtype=np.float64), [len(each) for each in log_p])
+    usable = ~np.isneginf(joined).all(1) & (weight > 0)
+    if not usable.any():
+        return np.full(n_models, 1 / n_models)
+    joined, weight = joined[usable], weight[usable]
+    p = np.exp(joined - joined.max(1, keepdims=True))  # (N, K): a factor of each row changes no weight
+    prior, before = np.full(n_models, 1 / n_models), -np.inf
+    for _ in range(EM_STEPS):
+        total = p @ prior
+        objective = float(weight @ np.log(total))
+        prior = 1.0 + prior * (p.T @ (weight / total))
+        prior /= prior.sum()
+        if objective - before < EM_TOLERANCE * weight.sum():
+            break
+        before = objective
+    return prior
+
+
+def fit_rate(prior: np.ndarray, log_p: Sequence[np.ndarray], sample_weight: Sequence[float]) -> float:
+    """The switching rate α that makes held-out sequences most probable, found on a logarithmic grid, then refined."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_rate: float) -> float:
+        weights = FixedShare(prior, float(np.exp(log_rate)))
+        nats = [w * _finite_sum(weights.steps(each)) for each, w in zip(log_p, sample_weight, strict=True)]
+        return -float(np.sum(nats))
+
+    grid = np.linspace(np.log(SMALLEST_RATE), 0.0, RATES_TRIED)
+    losses = [loss(each) for each in grid]
+    best = int(np.argmin(losses))
+    low, high = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
+    refined = minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 0.02})
+    return float(np.exp(refined.x if refined.fun < losses[best] else grid[best]))
+
+
+def _finite_sum(steps: np.ndarray) -> float:
+    """Without steps that no model can give, whatever the weights."""
+    return float(steps[np.isfinite(steps)].sum())
