@@ -1,8 +1,9 @@
 """Are planted cheats caught, and the families of the library left alone? ``python -m experiments.audit cheats``.
 
 ``cheats``: each model of ``tests/evaluation/auditing/cheats.py`` is fitted and audited for every seed (other data,
-other draws); it is caught if the rule that it breaks is among the broken ones. ``families``: the models of ``tests/families.py``,
-briefly fitted in float32 to data of that seed, and audited on data of another; any broken rule is a false accusation.
+other draws); it is caught if the rule that it breaks is among the broken ones. ``families``: the models of
+``tests/families.py``, briefly fitted in float32 to data of that seed, audited on data of another; any broken rule is a
+false accusation.
 ``every``: one seed of every row of that table. ``table``: the counts of all runs so far, as CSV and Markdown.
 
 Runs are added to ``experiments/results/audit/`` as they come, and not repeated. Effort "quick", alpha 1e-6.

@@ -73,7 +73,7 @@ IDENTIFIERS = [
     Replaced("possible goes_on inside live own found", "say the thing: end_logit, compute_dtype, ...", "seqmodels"),
     Replaced("stretch stretches cutting", "time-parallel segment", "seqmodels/hmm"),
     Replaced("begins", "initial counts", "seqmodels/hmm"),
-    Replaced("places newer", "context ids, parent", "seqmodels/ngram"),
+    Replaced("places newer", "context ids, parent", "seqmodels/counts/ngram"),
 ]
 
 # Names of files and folders.

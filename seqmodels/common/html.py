@@ -1,4 +1,4 @@
-"""HTML from the templates in ``seqmodels/templates``: every text that is put into one is escaped."""
+"""HTML from the templates in ``seqmodels/common/templates``: every text that is put into one is escaped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined  # only here: most programs need no HTML
 
     return Environment(
-        loader=PackageLoader("seqmodels"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=False
+        loader=PackageLoader("seqmodels.common"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=False,
     )
 
 

@@ -25,7 +25,7 @@ MAX_SYMBOLS = 12
 MAX_PANELS = 12  # features that are drawn without being named
 
 
-class Forecast(Protocol):
+class DrawnForecast(Protocol):
     """What is drawn of ``seqmodels.Forecast``, whose attributes these are."""
 
     @property
@@ -42,7 +42,7 @@ class Forecast(Protocol):
 
 @checked_but("forecast")
 def plot_forecast(
-    forecast: Forecast,
+    forecast: DrawnForecast,
     ax: Axes | Sequence[Axes] | None = None,
     *,
     sequence: Any = None,
@@ -153,7 +153,7 @@ def _checked_truth(truth: Any, numbers: list[int], n_features: int) -> np.ndarra
 
 def _draw_vectors(
     ax: Axes,
-    forecast: Forecast,
+    forecast: DrawnForecast,
     rows: Any,
     i: int,
     d: int,
@@ -186,7 +186,7 @@ def _draw_vectors(
     ax.margins(x=0.01)
 
 
-def _positions(ax: Axes, forecast: Forecast, rows: Any, i: int, n_past: int) -> np.ndarray:
+def _positions(ax: Axes, forecast: DrawnForecast, rows: Any, i: int, n_past: int) -> np.ndarray:
     """Where the last steps and those ahead stand on the x axis, which is labelled: by their times, or counted."""
     from seqmodels.plot.style import positions, time_label
 

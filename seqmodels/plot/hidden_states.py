@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 600  # of a text that are drawn
 
 
-class HMM(Protocol):
+class HiddenStates(Protocol):
     """What is drawn of ``seqmodels.HMM``, whose attributes and methods these are."""
 
     @property
@@ -44,7 +44,7 @@ class HMM(Protocol):
 
 @checked_but("model")
 def plot_states(
-    model: HMM,
+    model: HiddenStates,
     x: Any,
     y: Any = None,
     *,
@@ -124,7 +124,7 @@ def plot_states(
 
 @checked_but("model")
 def plot_posterior(
-    model: HMM,
+    model: HiddenStates,
     x: Any,
     y: Any = None,
     *,
@@ -165,7 +165,7 @@ def plot_posterior(
 
 @checked_but("model")
 def plot_transitions(
-    model: HMM, *, ax: Axes | None = None, state_names: Sequence[str] | None = None, threshold: float = 0.1
+    model: HiddenStates, *, ax: Axes | None = None, state_names: Sequence[str] | None = None, threshold: float = 0.1
 ) -> Axes:
     """The chain of an HMM as a graph: states, and arrows from one to another with their probabilities.
 
@@ -205,7 +205,7 @@ def plot_transitions(
 
 @checked_but("model")
 def plot_durations(
-    model: HMM,
+    model: HiddenStates,
     X: Any,
     y: Any = None,
     *,
@@ -288,7 +288,7 @@ def _time_label(scored: Sequences, time: Any) -> str:
     return time_label(scored.time_name, scored.time_unit, scored.times[0]) if is_own and scored.times else ""
 
 
-def _single(model: HMM, x: Any, y: Any) -> tuple[Sequences, Sequences | None]:
+def _single(model: HiddenStates, x: Any, y: Any) -> tuple[Sequences, Sequences | None]:
     """One sequence, and perhaps its target, that the model can read."""
     X, Y = one_sequence("x", x), None if y is None else one_sequence("y", y)
     _names_of_states(model, None)
@@ -296,7 +296,7 @@ def _single(model: HMM, x: Any, y: Any) -> tuple[Sequences, Sequences | None]:
     return X, Y
 
 
-def _names_of_states(model: HMM, names: Sequence[str] | None) -> list[str]:
+def _names_of_states(model: HiddenStates, names: Sequence[str] | None) -> list[str]:
     if not hasattr(type(model), "sample_states"):
         raise ValueError(f"the model is {model!r}, which has no hidden states to draw; pass a fitted HMM")
     k = len(model.initial_)
@@ -307,7 +307,7 @@ def _names_of_states(model: HMM, names: Sequence[str] | None) -> list[str]:
     return [str(name) for name in names]
 
 
-def _names_of_features(model: HMM, names: Sequence[str] | None) -> list[str] | None:
+def _names_of_features(model: HiddenStates, names: Sequence[str] | None) -> list[str] | None:
     if names is None:  # those that it was fitted to, if they had any
         known = getattr(model.encoding_, "names", None)
         return None if known is None else [str(name) for name in known]
@@ -328,7 +328,7 @@ def _checked_path(path: Any, n_steps: int, n_states: int) -> np.ndarray:
     return states
 
 
-def _characters(model: HMM, text: str, path: np.ndarray, steps: slice) -> tuple[str, np.ndarray]:
+def _characters(model: HiddenStates, text: str, path: np.ndarray, steps: slice) -> tuple[str, np.ndarray]:
     """The characters of these encoded steps, at most ``MAX_CHARACTERS``, and the state of each."""
     pieces = encoded_steps(model.encoding_, text)[steps]
     states = np.repeat(path[steps], [len(piece) for piece in pieces])

@@ -13,7 +13,7 @@ from seqmodels.plot.style import COLOURS, INK, MUTED, axes_or_new, in_style
 MAX_TICKS = 16  # values that are labelled
 
 
-class ModelSelection(Protocol):
+class DrawnSelection(Protocol):
     """What is drawn of ``seqmodels.ModelSelection``, whose attributes these are."""
 
     @property
@@ -40,7 +40,7 @@ class ModelSelection(Protocol):
     def folds(self) -> int | None: ...
 
 
-def plot_selection(selection: ModelSelection, ax: Axes | None = None) -> Axes:
+def plot_selection(selection: DrawnSelection, ax: Axes | None = None) -> Axes:
     """Nats per unit, higher is better: held out with its standard error, training, ``-BIC / 2n`` and ``-AIC / 2n``.
 
     The dashed line lies one standard error below the best held-out score; the ring is the value chosen.

@@ -12,7 +12,7 @@ from seqmodels.plot.curves import height_of, labels_at_right
 from seqmodels.plot.style import WIDTH, axes_or_new, colour_of, dash_of, in_style, logarithmic, new_axes
 
 
-class CodeLengths(Protocol):
+class DrawnCodeLengths(Protocol):
     """What is drawn of ``seqmodels.CodeLengths``, whose attributes these are."""
 
     @property
@@ -23,7 +23,7 @@ class CodeLengths(Protocol):
     def unit(self) -> str: ...
 
 
-def plot_code_lengths(codes: CodeLengths, ax: Axes | None = None) -> Axes:
+def plot_code_lengths(codes: DrawnCodeLengths, ax: Axes | None = None) -> Axes:
     """Nats per unit of each block, lower is better, against the units that the model had seen by then.
 
     A ring is a block that the reference coded alone. The first block, before which there is nothing, is left out.
@@ -38,7 +38,7 @@ def plot_code_lengths(codes: CodeLengths, ax: Axes | None = None) -> Axes:
     return axes
 
 
-def code_lengths_figure(codes: CodeLengths, *, width: float = WIDTH) -> Figure:
+def code_lengths_figure(codes: DrawnCodeLengths, *, width: float = WIDTH) -> Figure:
     """A figure of ``plot_code_lengths``, so many inches wide."""
     with in_style():
         figure, axes = new_axes(height_of(len(codes.frame)), "", width)
@@ -46,7 +46,7 @@ def code_lengths_figure(codes: CodeLengths, *, width: float = WIDTH) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, codes: CodeLengths) -> None:
+def _draw(axes: Axes, codes: DrawnCodeLengths) -> None:
     names = list(codes.frame["model"])
     totals = dict(zip(codes.frame["model"], codes.frame["nats_per_unit"], strict=True))
     logarithmic(axes)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import seqmodels as sm
-from seqmodels.plot.calibration import calibration_plot
+from seqmodels.evaluation.comparison.calibration import calibration_plot
 from tests.families import CausalTokens, Decaying
 
 RNG = np.random.default_rng(0)
