@@ -640,7 +640,7 @@ def learns(name: str, grad: torch.Tensor | None) -> bool:
 def test_every_weight_of_a_network_learns(row: Row) -> None:
     model = copy.deepcopy(rough(row))
     assert isinstance(model, NeuralModel)
-    examples = model._setting().examples(sm.preparation.Data.of(*row.data))
+    examples = model._setting().examples(sm.encodings.preparation.Data.of(*row.data))
     model.module_.float()
     objective = _Objective(model, model._rows(examples), _steps_to_units(examples))
     batching = Batching(len(examples), model._bptt_steps(), model._carries_state)

@@ -139,7 +139,7 @@ def test_what_cannot_be_searched_is_refused_before_any_work(parts):
 
 
 def test_the_first_of_equal_trials_is_best():
-    trials = [sm.evaluation.search.Trial({"a": i}, score, 0.0) for i, score in enumerate([math.nan, -1.0, -1.0])]
+    trials = [sm.evaluation.tuning.search.Trial({"a": i}, score, 0.0) for i, score in enumerate([math.nan, -1.0, -1.0])]
     assert best_of(trials).settings == {"a": 1}
 
 
