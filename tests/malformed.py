@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from seqmodels.data import on_disk, pairs, read, text
+from seqmodels.data.read import FORMATS
 from seqmodels.data.vocabulary import Vocabulary
 
 Expected = Literal["refused", "warned", "right"]
@@ -81,7 +82,7 @@ def case(name: str, what: str, content: bytes | str, expected: Expected = "refus
 # -- what is no file, and what is packed ------------------------------------------------------------------------
 
 PACKED = ("csv.gz", "txt.gz")
-ENDINGS = ("csv", "tsv", "parquet", "npy", "npz", "ts", "fasta", "fastq", "jsonl", "json", "wav", "mid", "txt", *PACKED)
+ENDINGS = (*(each.endings[0][1:] for each in FORMATS), "tsv", "parquet", "npz", "json", *PACKED)
 TEXTS = {  # a good file of every format that is text
     "csv": "a,b\n0.5,1\n1.5,2\n",
     "ts": "@classLabel true x y\n@data\n1.5,2,3:x\n3,4:y\n",

@@ -20,6 +20,7 @@ from torch import nn
 
 import seqmodels as sm
 from seqmodels import data, evaluation
+from seqmodels.data.read import FORMATS, RECORDINGS, TABLE, TEXT
 
 ROOT = str(Path(sm.__file__).parent)
 BAD: tuple[Any, ...] = (None, 5, "x", math.nan, -1, [], object(), lambda *_: 1)
@@ -59,10 +60,12 @@ def first(**arguments: Any) -> Any:
 
 
 first.__signature__ = inspect.signature(sm.HMM.generate)  # type: ignore[attr-defined]
-READERS = ("fasta", "fastq", "is_recordings", "is_table", "is_text", "jsonl", "npy", "on_disk", "read", "text", "ts")
+READERS = ("is_recordings", "is_table", "is_text", "on_disk", "read", "text")
+OF_FORMATS = {each.reader.__name__: each.reader for each in FORMATS if each not in (RECORDINGS, TABLE, TEXT)}
 # By name, the function and the arguments that are good; "path" is one of a text.
 CASES: dict[str, Callable[[], tuple[Callable[..., Any], dict[str, Any]]]] = {
     **{name: (lambda name=name: (getattr(data, name), {"path": "text.txt"})) for name in READERS},
+    **{name: (lambda reader=reader: (reader, {"path": "text.txt"})) for name, reader in OF_FORMATS.items()},
     "audio": lambda: (data.audio, {"folder": "."}),
     "pairs": lambda: (data.pairs, {"source": "text.txt"}),
     "table": lambda: (data.table, {"source": "table.csv"}),

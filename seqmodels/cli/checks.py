@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
-from seqmodels.data.read import ARRAYS, FASTA, FASTQ, JSON, MUSIC, NOT_READ, RECORDINGS, SERIES, TABLES, TEXTS
+from seqmodels.data.read import FORMATS, NOT_READ
 from seqmodels.evaluation.tuning.budget import Budget
 
 PICTURES = (".png", ".pdf", ".svg")
 SAVED = ".safetensors"
-OF_DATA = {*TABLES, *ARRAYS, *FASTA, *FASTQ, *JSON, *SERIES, *RECORDINGS, *MUSIC, *TEXTS}
+OF_DATA = {ending for each in FORMATS for ending in each.endings}
 NO_MODEL = ({*OF_DATA, *NOT_READ, *PICTURES, ".html"}) - {SAVED}  # endings that say something else than a model
-NO_TEXT = {*NOT_READ, *PICTURES, *RECORDINGS, *MUSIC, *ARRAYS, ".parquet"}  # or than text, such as a CSV
+NO_TEXT = {*NOT_READ, *PICTURES, *(ending for each in FORMATS for ending in each.binary)}  # or than text, such as a CSV
 MAX_VALUE = 1000  # characters of an option's value
 Outputs = Mapping[str, Path | None]  # by their options
 

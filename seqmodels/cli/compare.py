@@ -9,7 +9,7 @@ import typer
 
 from seqmodels.cli.checks import check_budget, check_folder, check_jobs
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
-from seqmodels.cli.inputs import By, Columns, Jobs, Kinds, ReadOptions, Seed, Time, dataset_of, understood
+from seqmodels.cli.inputs import OF_FORMATS, By, Columns, Jobs, Kinds, ReadOptions, Seed, Time, dataset_of, understood
 from seqmodels.common.files import locked_folder
 from seqmodels.evaluation import Comparison
 from seqmodels.evaluation.runs.datasets import (
@@ -31,9 +31,7 @@ def compare(
     text: Annotated[str | None, typer.Option(help="A UTF-8 text file, or a folder of .txt.")] = None,
     audio: Annotated[str | None, typer.Option(help="A folder of WAV files.")] = None,
     csv: Annotated[str | None, typer.Option(help="A CSV with a row a step.")] = None,
-    data: Annotated[
-        str | None, typer.Option(help="A file or a folder: text, WAV, CSV, Parquet, NumPy, .ts, FASTA, JSON lines.")
-    ] = None,
+    data: Annotated[str | None, typer.Option(help=OF_FORMATS)] = None,
     by: By = "",
     columns: Columns = "",
     dither: Annotated[

@@ -12,6 +12,7 @@ import typer
 from seqmodels.cli.checks import check_outputs, check_value
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import (
+    OF_FORMATS,
     By,
     Columns,
     Cut,
@@ -54,7 +55,7 @@ def fit(
     model: Annotated[str, typer.Argument(help=f"One of {', '.join(FAMILIES)}.", autocompletion=complete_family)],
     data: Annotated[
         str,
-        typer.Argument(help="A file or a folder: text, WAV, CSV, Parquet, NumPy, .ts, FASTA, JSON lines."),
+        typer.Argument(help=OF_FORMATS),
     ],
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("model.safetensors"),
     settings: Annotated[

@@ -12,6 +12,7 @@ import typer
 from seqmodels.common import storage
 from seqmodels.common.storage import MALFORMED
 from seqmodels.data import is_recordings, is_text
+from seqmodels.data.read import FORMATS
 from seqmodels.data.text import Unit
 from seqmodels.evaluation.runs.datasets import DATASETS, Dataset, Files, Pair, Parallel, Recordings, TextFiles, hashed
 from seqmodels.evaluation.runs.toml import from_table, to_table
@@ -38,7 +39,8 @@ class ReadOptions:
         return bool(self.by or self.columns or self.time or self.label or self.dither)
 
 
-# Options that several commands have.
+# What a file may be of, and options that several commands have.
+OF_FORMATS = f"A file or a folder: {', '.join(each.name for each in FORMATS)}."
 Target = Annotated[str | None, typer.Option(help="Line i of this file given line i of DATA: p(target | data).")]
 By = Annotated[
     str, typer.Option(help="A table's column that says which sequence a row is of; without it all rows are one.")

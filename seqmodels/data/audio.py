@@ -10,6 +10,7 @@ import numpy as np
 
 from seqmodels.common.parameters import checked
 from seqmodels.data.contents import check_file, files_in, is_file
+from seqmodels.data.file_format import FileFormat
 from seqmodels.data.mfcc import MFCC
 from seqmodels.data.riff import REPAIRED, WavHeader
 from seqmodels.sequences import Sequences
@@ -66,6 +67,9 @@ def audio(
         _, samples_per_step = extract.frame(sample_rate)
     times = [np.arange(len(item)) * samples_per_step / sample_rate for item in items]
     return Sequences(items, metadata=metadata, times=times, time_unit="s")
+
+
+RECORDINGS = FileFormat("WAV", (".wav",), audio, kind="vectors", binary=(".wav",), reader_of_folder=audio)
 
 
 def _wav_paths(root: Path) -> list[str]:

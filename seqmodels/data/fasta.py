@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from seqmodels.common.parameters import checked
+from seqmodels.data.file_format import FileFormat
 from seqmodels.data.kinds import as_kind
 from seqmodels.data.text import read_text
 from seqmodels.sequences import Kind, Sequences
@@ -49,6 +50,9 @@ def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
     return _sequences([(header, "".join(lines)) for header, lines in records], kind, str(path))
 
 
+FASTA = FileFormat("FASTA", (".fasta", ".fa", ".fna", ".faa", ".ffn"), fasta, options=("kind",))
+
+
 @checked
 def fastq(path: str | Path, *, kind: Kind | None = None) -> Sequences:
     """The reads of a FASTQ file (``.gz`` too), of four lines each, as ``fasta`` has them; qualities are left out.
@@ -77,6 +81,9 @@ def fastq(path: str | Path, *, kind: Kind | None = None) -> Sequences:
             )
         records.append((header[1:].strip(), rest[0].upper()))
     return _sequences(records, kind, str(path))
+
+
+FASTQ = FileFormat("FASTQ", (".fastq", ".fq"), fastq, options=("kind",))
 
 
 def _check_residues(where: str, residues: str) -> None:

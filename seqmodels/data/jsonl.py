@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seqmodels.common.parameters import checked
+from seqmodels.data.file_format import FileFormat
 from seqmodels.data.kinds import as_kind, suffix_of
 from seqmodels.data.strict_json import parsed
 from seqmodels.data.text import read_text
@@ -66,6 +67,9 @@ def jsonl(path: str | Path, *, columns: str | None = None, kind: Kind | None = N
         return Sequences(items, metadata=table)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+JSON = FileFormat("JSON lines", (*LINES, ".json"), jsonl, options=("columns", "kind"))
 
 
 def _check_metadata(path: Path, places: list[str], metadata: list[dict[str, Any]]) -> None:

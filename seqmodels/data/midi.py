@@ -14,6 +14,7 @@ import numpy as np
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import PositiveInt, checked
 from seqmodels.data.contents import read_bytes
+from seqmodels.data.file_format import FileFormat
 from seqmodels.sequences import Sequences
 
 LOWEST, N_KEYS = 21, 88  # of a piano: A0, the MIDI number 21, to C8
@@ -78,6 +79,9 @@ def midi(path: str | Path, *, steps_per_beat: PositiveInt = 4) -> Sequences:
         roll[first:stop, key] = 1.0
     beats = np.arange(len(roll)) / steps_per_beat
     return Sequences([roll], names=[path.stem], features=KEYS, times=[beats], time_unit="beat")
+
+
+MUSIC = FileFormat("MIDI", (".mid", ".midi"), midi, kind="vectors", binary=(".mid", ".midi"))
 
 
 def _nearest(step: float) -> int:

@@ -21,6 +21,7 @@ from seqmodels.common.display import listed
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import checked
 from seqmodels.data.contents import check_file, unpacked_limit
+from seqmodels.data.file_format import FileFormat
 from seqmodels.data.kinds import as_kind
 from seqmodels.sequences import Kind, Sequences
 
@@ -86,6 +87,9 @@ def npy(path: str | Path, *, kind: Kind | None = None) -> Sequences:
         return Sequences(items, names=names)
     except ValueError as error:
         raise ValueError(f"{path}: {error} (the arrays are {listed(names)})") from None
+
+
+NPY = FileFormat("NumPy", (".npy", ".npz"), npy, options=("kind",), binary=(".npy", ".npz"))
 
 
 def _laid_end_to_end(path: Path, arrays: dict[str, np.ndarray], kind: Kind | None) -> Sequences:

@@ -5,34 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from seqmodels.common.parameters import checked
-from seqmodels.data.audio import audio
+from seqmodels.data.audio import RECORDINGS
 from seqmodels.data.contents import check_file, files_in, is_file
-from seqmodels.data.fasta import fasta, fastq
-from seqmodels.data.jsonl import jsonl
+from seqmodels.data.fasta import FASTA, FASTQ
+from seqmodels.data.file_format import FileFormat
+from seqmodels.data.jsonl import JSON
 from seqmodels.data.kinds import as_kind, suffix_of
-from seqmodels.data.midi import midi
-from seqmodels.data.npy import npy
-from seqmodels.data.tables import read_table, table
+from seqmodels.data.midi import MUSIC
+from seqmodels.data.npy import NPY
+from seqmodels.data.tables import TABLE, read_table, table
 from seqmodels.data.text import Unit, are_numbers, read_text, text
-from seqmodels.data.ts import ts
+from seqmodels.data.ts import SERIES
 from seqmodels.sequences import Kind, Sequences
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TABLES = (".csv", ".tsv", ".parquet")
-ARRAYS = (".npy", ".npz")
-FASTA = (".fasta", ".fa", ".fna", ".faa", ".ffn")
-FASTQ = (".fastq", ".fq")
-JSON = (".jsonl", ".ndjson", ".json")
-SERIES = (".ts",)
-RECORDINGS = (".wav",)
-MUSIC = (".mid", ".midi")
-TEXTS = (".txt", ".md")
-FORMATS = (TABLES, ARRAYS, FASTA, FASTQ, JSON, SERIES, RECORDINGS, MUSIC, TEXTS)
 # Endings of files that are neither read nor text, and what to do with them.
 _AS_TABLE = "save it as .csv, or read it with pandas and pass the frame: seqmodels.data.table(frame)"
 _AS_ARRAYS = "save its arrays as .npy or .npz: seqmodels.data.npy"
@@ -48,8 +39,24 @@ NOT_READ = {
     **dict.fromkeys((".zip", ".tar", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst"), _UNPACKED),
     **dict.fromkeys((".arrow", ".feather", ".bin"), "leave it on disk: seqmodels.data.on_disk"),
 }
+OF_TABLES = ("by", "time", "label", "cluster", "columns")  # options that name columns
 FILE = "file"  # the column of a folder's tables that names the file of a row
 Folders = Literal["label", "cluster"]
+
+
+def _text_or_numbers(path: Path, *, kind: Kind | None, unit: Unit) -> Sequences:
+    """Text, or the numbers in a file that has no other characters, where ``kind`` says so."""
+    if kind in ("vectors", "symbols") and are_numbers(read_text(path)):
+        return table(path, kind=kind)
+    texts = text(path, unit)
+    if kind in (None, "text"):
+        return texts
+    return Sequences([as_kind(item, kind, str(path)) for item in texts], metadata=texts.metadata)
+
+
+TEXT = FileFormat("text", (".txt", ".md"), _text_or_numbers, options=("kind", "unit"))  # and every other ending
+FORMATS = (TABLE, NPY, FASTA, FASTQ, JSON, SERIES, RECORDINGS, MUSIC, TEXT)
+FORMAT_OF = {ending: each for each in FORMATS for ending in each.endings}
 
 
 @checked
@@ -102,7 +109,7 @@ def read(
 
 @dataclass(frozen=True)
 class Options:
-    """The arguments of ``read``, which the readers of the formats take."""
+    """The arguments of ``read``, of which each format has some."""
 
     kind: Kind | None
     by: str | None
@@ -112,78 +119,46 @@ class Options:
     cluster: str | None
     unit: Unit
 
-    def of_table(self, source: Path | pd.DataFrame) -> Sequences:
-        """The sequences of a table, of a file or in memory, by the options of ``read``."""
-        return table(
-            source,
-            kind=self.kind,
-            by=self.by,
-            columns=self.columns,
-            time=self.time,
-            label=self.label,
-            cluster=self.cluster,
-        )
+    def of(self, known: FileFormat) -> dict[str, Any]:
+        """Those that the reader of a format takes, by name."""
+        return {name: getattr(self, name) for name in known.options}
 
 
 def _read_file(file: Path, options: Options) -> Sequences:
     suffix = suffix_of(file)
     if suffix in NOT_READ and options.kind != "text":
         raise ValueError(f"{file} ends in {suffix}, which is not read; {NOT_READ[suffix]}")
-    if suffix in TABLES:
-        return options.of_table(file)
-    names = ("by", "time", "label", "cluster", *(() if suffix in JSON else ("columns",)))
-    extra = [name for name in names if getattr(options, name)]
+    known = FORMAT_OF.get(suffix, TEXT)
+    extra = [name for name in OF_TABLES if name not in known.options and getattr(options, name)]
     if extra:
         raise ValueError(f"{file} is no table, so it has no columns; leave {extra[0]} out")
-    if suffix in ARRAYS:
-        return npy(file, kind=options.kind)
-    if suffix in FASTA:
-        return fasta(file, kind=options.kind)
-    if suffix in FASTQ:
-        return fastq(file, kind=options.kind)
-    if suffix in JSON:
-        if not isinstance(options.columns, str | None):
-            raise ValueError(f"{file}: a sequence is the value of one key; pass columns as one str")
-        return jsonl(file, columns=options.columns, kind=options.kind)
-    if suffix in SERIES + RECORDINGS + MUSIC and options.kind not in (None, "vectors"):
-        raise ValueError(f"{file} holds vectors, so its kind is not {options.kind!r}; leave kind out")
-    if suffix in SERIES:
-        return ts(file)
-    if suffix in RECORDINGS:
-        return audio(file)
-    if suffix in MUSIC:
-        return midi(file)
-    if options.kind in ("vectors", "symbols") and are_numbers(read_text(file)):
-        return options.of_table(file)
-    texts = text(file, options.unit)
-    if options.kind in (None, "text"):
-        return texts
-    return Sequences([as_kind(item, options.kind, str(file)) for item in texts], metadata=texts.metadata)
+    if known.kind is not None and options.kind not in (None, known.kind):
+        raise ValueError(f"{file} holds {known.kind}, so its kind is not {options.kind!r}; leave kind out")
+    return known.reader(file, **options.of(known))
 
 
 @checked
 def is_table(path: str | Path) -> bool:
     """Whether ``read`` takes it, or every file in it, for a table."""
-    return _suffixes(Path(path)) - set(TABLES) == set() and not is_text(path)
+    return _suffixes(Path(path)) <= set(TABLE.endings) and not is_text(path)
 
 
 @checked
 def is_recordings(path: str | Path) -> bool:
     """Whether it is a recording, or a folder with one."""
-    return bool(_suffixes(Path(path)) & set(RECORDINGS))
+    return bool(_suffixes(Path(path)) & set(RECORDINGS.endings))
 
 
 @checked
 def is_text(path: str | Path) -> bool:
     """Whether ``read`` takes it for text, or it is a folder with no other files; also where there is nothing."""
-    return _suffixes(Path(path)) <= set(TEXTS) and suffix_of(Path(path)) not in NOT_READ
+    return _suffixes(Path(path)) <= set(TEXT.endings) and suffix_of(Path(path)) not in NOT_READ
 
 
 def _suffixes(path: Path) -> set[str]:
     """The endings of a file, or of the files in a folder, that say their format."""
-    known = {suffix for suffixes in FORMATS for suffix in suffixes}
     files = path.rglob("*") if path.is_dir() else [path]
-    return {suffix_of(file) for file in files} & known
+    return {suffix_of(file) for file in files} & set(FORMAT_OF)
 
 
 # -- folders -------------------------------------------------------------------------------------------------
@@ -191,29 +166,29 @@ def _suffixes(path: Path) -> set[str]:
 
 def _read_folder(root: Path, folders: Folders, options: Options) -> Sequences:
     files = _files(root)
-    suffix = suffix_of(files[0])
-    if suffix in RECORDINGS and options.kind in (None, "vectors"):
-        return audio(root)
-    if suffix in TABLES:
+    known = FORMAT_OF[suffix_of(files[0])]
+    if known.reader_of_folder is not None and options.kind in (None, known.kind):
+        return known.reader_of_folder(root)
+    if known is TABLE:
         source = _one_table(root, files, folders, options.by)
         options = replace(options, by=options.by or FILE)
         if folders in source:
             options = replace(options, label=folders) if folders == "label" else replace(options, cluster=folders)
-        return options.of_table(source)
+        return table(source, **options.of(TABLE))
     return Sequences.joined(_of_folder(root, file, files, folders, _read_file(file, options)) for file in files)
 
 
 def _files(root: Path) -> list[Path]:
     """The files of one format in a folder, in the order of their paths; files of no known format are passed over."""
-    known = {suffix: suffixes for suffixes in FORMATS for suffix in suffixes}
     there = sorted(
-        (check_file(file) for file in files_in(root) if suffix_of(file) in known and file.name[0] != "."),
+        (check_file(file) for file in files_in(root) if suffix_of(file) in FORMAT_OF and file.name[0] != "."),
         key=lambda file: file.relative_to(root).as_posix(),
     )
     if not there:
-        raise ValueError(f"the folder {root} has no file to read: {', '.join(known)}; pass a file itself if it is text")
-    formats = {known[suffix_of(file)] for file in there}
-    if len(formats) > 1:
+        raise ValueError(
+            f"the folder {root} has no file to read: {', '.join(FORMAT_OF)}; pass a file itself if it is text"
+        )
+    if len({FORMAT_OF[suffix_of(file)].name for file in there}) > 1:
         raise ValueError(
             f"the folder {root} has files of several formats, {', '.join(sorted({suffix_of(f) for f in there}))}; pass "
             "a folder of one"

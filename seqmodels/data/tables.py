@@ -18,6 +18,7 @@ import numpy as np
 from seqmodels.common.display import listed
 from seqmodels.common.parameters import checked_but
 from seqmodels.data.contents import check_file, check_text, read_bytes, unpacked_limit
+from seqmodels.data.file_format import FileFormat
 from seqmodels.data.kinds import suffix_of
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.times import TIME_NAMES, with_index_as_columns
@@ -126,6 +127,15 @@ def table(
         raise ValueError(f"{where}: {error}") from None
     warn_of_missing_labels(where, sequences)
     return sequences
+
+
+TABLE = FileFormat(
+    "CSV, Parquet",
+    (".csv", ".tsv", ".parquet"),
+    table,
+    options=("kind", "by", "columns", "time", "label", "cluster"),
+    binary=(".parquet",),
+)
 
 
 def _check_columns(where: str, columns: list[str]) -> None:

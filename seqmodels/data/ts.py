@@ -11,6 +11,7 @@ import numpy as np
 
 from seqmodels.common.display import listed
 from seqmodels.common.parameters import checked
+from seqmodels.data.file_format import FileFormat
 from seqmodels.data.text import read_text
 from seqmodels.sequences import Sequences
 
@@ -77,6 +78,9 @@ def ts(path: str | Path) -> Sequences:
         )
     except ValueError as error:
         raise ValueError(f"{path}: {error} (series are counted from 0, in the lines after @data)") from None
+
+
+SERIES = FileFormat(".ts", (".ts",), ts, kind="vectors")
 
 
 @dataclass(frozen=True)

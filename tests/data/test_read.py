@@ -13,6 +13,7 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.data import read
+from seqmodels.data.read import FORMATS
 
 
 def write(folder: Path, name: str, content: str) -> Path:
@@ -35,6 +36,7 @@ ONE_OF_EACH = [
         "2 sequences, 5 frames, 2 features: real; 10.0% of the values missing; labels x, y",
     ),
     ("a.fasta", ">s1 a protein\nGAT\nTACA\n>s2\ncat\n", "2 sequences, 10 symbols: A, C, G, T; metadata description"),
+    ("a.fq", "@r1 lane 1\nGATN\n+\n!!@I\n", "1 sequence, 4 symbols: A, G, N, T; metadata description"),
     ("a.jsonl", '["sit", "walk"]\n["sit"]\n', "2 sequences, 3 symbols: sit, walk"),
     ("a.json", "[[0, 2], [1]]", "2 sequences, 3 symbols: 0 to 2"),
     ("a.txt", "to be\n", "1 text, 6 bytes"),
@@ -46,6 +48,13 @@ ONE_OF_EACH = [
 @pytest.mark.parametrize(("name", "content", "said"), ONE_OF_EACH, ids=[name for name, _, _ in ONE_OF_EACH])
 def test_a_file_of_each_format(tmp_path: Path, name: str, content: str, said: str) -> None:
     assert read(write(tmp_path, name, content)).describe() == said
+
+
+def test_every_format_is_there() -> None:
+    """Those of binary files alone have tests of their own."""
+    endings = {ending for name, _, _ in ONE_OF_EACH for ending in Path(name.lower()).suffixes}
+    of_text = [each for each in FORMATS if each.endings != each.binary]
+    assert [each.name for each in of_text if not endings & set(each.endings)] == []
 
 
 def test_arrays(tmp_path: Path) -> None:
