@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from seqmodels import data, encodings, hmm, neural, observations, training
+from seqmodels import counts, data, encodings, hmm, neural, observations, training, wrappers
 from seqmodels.common import storage
 from seqmodels.common.parameters import Configurable, check_argument, checked
 from seqmodels.common.storage import MALFORMED, part, part_of
-from seqmodels.counts import context_mixing, context_tree, ngram
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.precision import DTYPES, check_device
 from seqmodels.encodings.preparation import Setting
@@ -21,28 +20,11 @@ from seqmodels.neural import MaskedTransformer
 from seqmodels.observations import Observation
 from seqmodels.sequences.measure import Measure
 from seqmodels.training import callbacks
-from seqmodels.wrappers import adapt, anomalies, classification, dynamic, mixture, offsets, online_em
+from seqmodels.wrappers import adapt
 from seqmodels.wrappers.classification import GenerativeClassifier
 
 # A class is known to ``load`` by being a public name of one of these, and in no other way.
-PACKAGES = (
-    adapt,
-    anomalies,
-    classification,
-    context_mixing,
-    context_tree,
-    data,
-    dynamic,
-    encodings,
-    hmm,
-    mixture,
-    neural,
-    ngram,
-    observations,
-    offsets,
-    online_em,
-    training,
-)
+PACKAGES = (adapt, counts, data, encodings, hmm, neural, observations, training, wrappers)
 
 
 def _public_classes() -> dict[str, type]:
