@@ -1,4 +1,4 @@
-"""The command line: ``seqmodels compare | fit | score | anomalies | sample | inspect | report``."""
+"""The command line: a file a command, listed in ``app.py``."""
 
 from seqmodels.cli.app import app
 

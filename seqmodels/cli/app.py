@@ -11,7 +11,8 @@ from typer.core import TyperGroup
 from seqmodels.cli.console import CODES
 from seqmodels.common.version import __version__
 
-# The commands, each the function of that name in the module of that name, and the first sentence of its help.
+# The commands, each the function of that name in the module of that name, and the first sentence of its help. To add
+# one, write its module and add it here: nothing else lists them.
 COMMANDS = {
     "compare": "Fit every family of models to the same data, and say which explains what was held out best.",
     "fit": "Fit one model to one set of data, and save it.",

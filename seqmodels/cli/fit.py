@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,18 +34,19 @@ from seqmodels.loading import MODELS
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import check_arguments
 
-FAMILIES = {
-    "hmm": "HMM",
-    "ngram": "NGram",
-    "context-tree": "ContextTree",
-    "elman": "ElmanRNN",
-    "lstm": "LSTM",
-    "gru": "GRU",
-    "transformer": "Transformer",
-    "seq2seq": "LSTMSeq2Seq",
-    "transformer-seq2seq": "TransformerSeq2Seq",
-    "alignment-hmm": "AlignmentHMM",
-}
+FITTED_ALONE = ("seqmodels.counts.", "seqmodels.hmm.", "seqmodels.neural.")  # where models are that need no other
+SHORTER = {"NGram": "ngram", "ElmanRNN": "elman", "LSTMSeq2Seq": "seq2seq"}
+BETWEEN_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def _families() -> dict[str, str]:
+    """The classes that are made without arguments, by their names in lower case, words apart: ``context-tree``."""
+    alone = [cls for cls in MODELS if issubclass(cls, SequenceModel) and cls.__module__.startswith(FITTED_ALONE)]
+    names = [cls.__name__ for cls in alone if all(p.default is not p.empty for p in signature(cls).parameters.values())]
+    return {SHORTER.get(name, BETWEEN_WORDS.sub("-", name).lower()): name for name in sorted(names)}
+
+
+FAMILIES = _families()
 
 
 def complete_family(incomplete: str) -> list[str]:

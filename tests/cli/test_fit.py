@@ -137,11 +137,13 @@ def test_every_name_is_a_model():
     for name in FAMILIES:
         assert isinstance(model_of(name, [], 7), sm.SequenceModel)
         assert model_of(name, [], 7).random_state == 7
+    known = {"hmm", "ngram", "context-tree", "elman", "lstm", "gru", "transformer", "seq2seq", "transformer-seq2seq"}
+    assert known | {"alignment-hmm", "context-mixing"} <= set(FAMILIES)
     assert isinstance(model_of("LSTMTagger", [], 0), sm.LSTMTagger)
 
 
 def test_the_shell_completes_them():
-    assert complete_family("t") == ["transformer", "transformer-seq2seq"]
+    assert complete_family("t") == ["transformer", "transformer-seq2seq", "transformer-tagger"]
     assert complete_family("") == list(FAMILIES)
 
 
