@@ -7,6 +7,7 @@ from seqmodels.observations.chords import Chords
 from seqmodels.observations.columns import Columns
 from seqmodels.observations.exponential_family import Bernoulli, Poisson
 from seqmodels.observations.gaussian_mixture import GaussianMixture, PseudoFrames
+from seqmodels.observations.moment_matching import MomentMatching
 from seqmodels.observations.one_of import OneOf
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "GaussianMixture",
     "LinearOutputs",
     "LinearPrediction",
+    "MomentMatching",
     "Observation",
     "OneOf",
     "Poisson",

@@ -6,6 +6,7 @@ from seqmodels.hmm.emissions.categorical import CategoricalEmission
 from seqmodels.hmm.emissions.columns import ColumnsEmission
 from seqmodels.hmm.emissions.exponential import ExponentialEmission
 from seqmodels.hmm.emissions.gaussian_mixture import GaussianMixtureEmission, TiedMixtureEmission
+from seqmodels.hmm.emissions.moments import MomentEmission
 
 __all__ = [
     "AutoregressiveEmission",
@@ -14,6 +15,7 @@ __all__ = [
     "Emission",
     "ExponentialEmission",
     "GaussianMixtureEmission",
+    "MomentEmission",
     "Statistics",
     "TiedMixtureEmission",
     "emission_of",

@@ -31,10 +31,10 @@ MANY_STATES = 16  # states from which symbols alone do not tell them apart
 class Emission(ABC):
     """The EM side of one observation; ``table (K, P)`` are its output parameters, one row a state, float64.
 
-    To add one, define the abstract methods in a file of its own and put ``@emission_of.register(MyObservation)`` before
-    the class. It is made with the observation and its ``size``: D features, or V symbols. ``x (N, ...)`` are encoded
-    frames, ``past (N, p, D)`` the steps before each or None. ``evaluate`` and ``statistics`` may be called in several
-    threads at once, each with frames and scratch of its own.
+    A ``MomentMatching`` needs none. To add one, define the abstract methods in a file of its own and put
+    ``@emission_of.register(MyObservation)`` before the class. It is made with the observation and its ``size``: D
+    features, or V symbols. ``x (N, ...)`` are encoded frames, ``past (N, p, D)`` the steps before each or None.
+    ``evaluate`` and ``statistics`` may be called in several threads at once, each with frames and scratch of its own.
     """
 
     def __init__(self, observation: Observation, size: int) -> None:
@@ -118,8 +118,8 @@ def emission_of(observation: Observation, size: int) -> Emission:
         ValueError: an observation that no emission is registered for.
     """
     raise ValueError(
-        f"EM cannot fit {observation!r}; use GaussianMixture, AutoregressiveGaussian, Categorical, Bernoulli, Poisson "
-        "or Columns"
+        f"EM cannot fit {observation!r}; use one that it can, such as GaussianMixture or Categorical, derive yours from "
+        "MomentMatching, or write its Emission (emission_of.register)"
     )
 
 
