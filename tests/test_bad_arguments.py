@@ -19,8 +19,9 @@ import pytest
 from torch import nn
 
 import seqmodels as sm
-from seqmodels import data, evaluation
+from seqmodels import data
 from seqmodels.data.read import FORMATS, RECORDINGS, TABLE, TEXT
+from seqmodels.evaluation import metrics
 
 ROOT = str(Path(sm.__file__).parent)
 BAD: tuple[Any, ...] = (None, 5, "x", math.nan, -1, [], object(), lambda *_: 1)
@@ -62,6 +63,8 @@ def first(**arguments: Any) -> Any:
 first.__signature__ = inspect.signature(sm.HMM.generate)  # type: ignore[attr-defined]
 READERS = ("is_recordings", "is_table", "is_text", "on_disk", "read", "text")
 OF_FORMATS = {each.reader.__name__: each.reader for each in FORMATS if each not in (RECORDINGS, TABLE, TEXT)}
+BESIDE: dict[str, Any] = {"references": TEXTS, "hypotheses": TEXTS}
+METRICS = [name for name in metrics.__all__ if name not in ("edit_distances", "evaluate")]
 # By name, the function and the arguments that are good; "path" is one of a text.
 CASES: dict[str, Callable[[], tuple[Callable[..., Any], dict[str, Any]]]] = {
     **{name: (lambda name=name: (getattr(data, name), {"path": "text.txt"})) for name in READERS},
@@ -99,8 +102,10 @@ CASES: dict[str, Callable[[], tuple[Callable[..., Any], dict[str, Any]]]] = {
     "chunks": lambda: (X.chunks, {"length": 3}),
     "dithered": lambda: (Y.dithered, {}),
     "an item": lambda: (X.__getitem__, {"index": 0}),
-    "error_rate": lambda: (evaluation.error_rate, {"references": TEXTS, "hypotheses": TEXTS}),
-    "exact_match": lambda: (evaluation.exact_match, {"references": TEXTS, "hypotheses": TEXTS}),
+    **{
+        name: (lambda name=name: (getattr(metrics, name), {"references": TEXTS, "hypotheses": TEXTS}))
+        for name in METRICS
+    },
     "evaluate": lambda: (sm.evaluate, {"model": models()["symbols"], "X": S, "y": S}),
     "window_loss": lambda: (sm.window_loss, {"model": models()["symbols"], "X": S, "width": 3}),
     "prequential": lambda: (sm.prequential, {"model": sm.NGram(1), "X": S, "blocks": 2}),

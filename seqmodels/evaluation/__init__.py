@@ -3,7 +3,8 @@
 from seqmodels.evaluation.backtest import Backtest, backtest
 from seqmodels.evaluation.comparison.compare import compare
 from seqmodels.evaluation.comparison.comparison import Comparison
-from seqmodels.evaluation.metrics import bleu, chrf, error_rate, evaluate, exact_match, window_loss
+from seqmodels.evaluation.loss_by_windows import window_loss
+from seqmodels.evaluation.metrics import bleu, chrf, error_rate, evaluate, exact_match
 from seqmodels.evaluation.prequential import CodeLength, CodeLengths, prequential, prequential_code_lengths
 from seqmodels.evaluation.tuning.budget import Budget
 from seqmodels.evaluation.tuning.model_selection import ModelSelection, choose

@@ -118,8 +118,8 @@ def emission_of(observation: Observation, size: int) -> Emission:
         ValueError: an observation that no emission is registered for.
     """
     raise ValueError(
-        f"EM cannot fit {observation!r}; use one that it can, such as GaussianMixture or Categorical, derive yours from "
-        "MomentMatching, or write its Emission (emission_of.register)"
+        f"EM cannot fit {observation!r}; use one that it can, such as GaussianMixture or Categorical, derive yours "
+        "from MomentMatching, or write its Emission (emission_of.register)"
     )
 
 

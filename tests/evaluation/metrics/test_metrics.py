@@ -1,4 +1,4 @@
-"""Metrics beside the likelihood: of decoded sequences, edit distances, and the loss by a finite window."""
+"""Metrics of decoded sequences, and edit distances."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 import sacrebleu
 
 import seqmodels as sm
-from seqmodels.evaluation import bleu, chrf, error_rate, evaluate, exact_match, metrics
-from seqmodels.evaluation.metrics import edit_distances
+from seqmodels.evaluation import bleu, chrf, error_rate, evaluate, exact_match
+from seqmodels.evaluation.metrics import edit_distances, errors
 
 
 def test_errors_by_hand() -> None:
@@ -98,8 +98,10 @@ def test_a_model_of_text_is_evaluated() -> None:
 def test_symbols_of_a_given_length_are_evaluated() -> None:
     X, y = [np.array([0, 1]), np.array([1, 0, 0])] * 3, [np.array([1, 1, 0]), np.array([0])] * 3
     model = sm.HMM(3, length="given", max_iter=3).fit(X, y)
-    row = sm.evaluate(model, X, y, beam=2)
-    assert row.index.tolist() == ["score", "bits", "exact_match", "error_rate", "n"]
+    more = {"of no steps": lambda references, hypotheses: sum(len(item) == 0 for item in hypotheses)}
+    row = sm.evaluate(model, X, y, beam=2, metrics=more)
+    assert row.index.tolist() == ["score", "bits", "exact_match", "error_rate", "n", "of no steps"]
+    assert row["of no steps"] == 0
     assert row.name == "symbol"
     assert row["error_rate"] == error_rate(y, model.predict(X, n_beams=2, length=[3, 1] * 3))
 
@@ -131,7 +133,7 @@ def drawn(n: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("cells", [1, 30, 1 << 20])  # a pair at a time, a few, all
 def test_distances_are_those_of_the_recursion(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MAX_CELLS", cells)
+    monkeypatch.setattr(errors, "MAX_CELLS", cells)
     first, second = drawn(60), drawn(61)[:60]
     expected = [by_definition(a, b) for a, b in zip(first, second, strict=True)]
     assert edit_distances(first, second).tolist() == expected
@@ -145,62 +147,3 @@ def test_nothing_against_nothing() -> None:
     assert edit_distances([], []).tolist() == []
     with pytest.raises(ValueError, match="2 sequences but 1 partners"):
         edit_distances([one, one], [one])
-
-
-@pytest.fixture(scope="module")
-def x():
-    draws, _ = sm.data.hmm_draws(24, 40, n_states=3, n_symbols=4, random_state=2)
-    return draws
-
-
-@pytest.mark.parametrize("length", ["given", "stop"])
-def test_a_model_without_memory_loses_nothing_but_at_its_ends(x, length):
-    model = sm.HMM(1, max_iter=3, length=length).fit(x)
-    loss = sm.window_loss(model, x, 8)
-    if length == "given":
-        assert loss.difference == pytest.approx(0, abs=1e-12)
-        return
-    # A sequence has no end before its first step, so the first step of a window has no chance to end to be left out.
-    windows = sum(-(-len(item) // 8) for item in x) - len(x)
-    expected = windows * np.log1p(-model.final_[0]) / x.n_units.sum()
-    assert loss.difference == pytest.approx(expected, rel=1e-6)
-
-
-def test_an_n_gram_loses_less_the_wider_the_window(x):
-    model = sm.NGram(2, length="given").fit(x)
-    losses = [sm.window_loss(model, x, width).difference for width in (2, 8, 30)]
-    assert losses[0] > losses[1] > losses[2] >= 0
-    assert losses[2] < 0.02
-    assert sm.window_loss(model, x, 40).difference == 0
-
-
-def test_it_is_the_difference_of_two_scores(x):
-    model = sm.LSTM(d_model=8, max_steps=20, length="given").fit(x)
-    loss = sm.window_loss(model, x, 5)
-    assert loss.difference == pytest.approx(model.score(x) - model.score(x.chunks(5)), abs=1e-6)
-    assert loss.low < loss.difference < loss.high
-    assert loss.n_clusters == 24
-
-
-def test_one_long_text_has_blocks_and_bytes_as_units():
-    text = "né. " * 200
-    model = sm.HMM(4, max_iter=20).fit([text])
-    loss = sm.window_loss(model, [text], 16)
-    assert "moving blocks" in loss.method
-    whole = model.log_prob_steps([text])[0][:-1]
-    apart = model.log_prob_steps(sm.Sequences([text]).chunks(16))
-    assert loss.difference == pytest.approx((whole.sum() - sum(s[:-1].sum() for s in apart)) / len(text.encode()))
-
-
-def test_clusters_are_the_independent_units(x):
-    model = sm.HMM(2, max_iter=2).fit(x)
-    grouped = sm.Sequences(x.items, metadata=x.metadata.assign(speaker=[i % 6 for i in range(24)]))
-    assert sm.window_loss(model, grouped, 4, cluster="speaker").n_clusters == 6
-
-
-def test_a_conditional_model_and_no_width_are_refused(x):
-    source, target = x.continuation(5)
-    with pytest.raises(ValueError, match="pass y too"):
-        sm.window_loss(sm.HMM(1, max_iter=1).fit(source, target), x, 4)
-    with pytest.raises(ValueError, match="length is 0"):
-        sm.window_loss(sm.HMM(1, max_iter=1).fit(x), x, 0)

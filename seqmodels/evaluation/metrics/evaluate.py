@@ -1,0 +1,67 @@
+"""``evaluate``: a fitted p(y | x) by its likelihood and by metrics of what it decodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from seqmodels.common.parameters import PositiveInt, checked
+from seqmodels.evaluation.metrics.errors import error_rate, exact_match
+from seqmodels.evaluation.metrics.translation import bleu, chrf, sacrebleu_module
+from seqmodels.model import SequenceModel
+from seqmodels.sequences import as_sequences
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Metric = Callable[[Sequence[Any], Sequence[Any]], float]  # of references, each perhaps several, and hypotheses
+
+
+@checked
+def evaluate(
+    model: SequenceModel,
+    X: Any,
+    y: Any,
+    *,
+    references: Sequence[Any] | None = None,
+    beam: PositiveInt = 1,
+    max_length: int | None = None,
+    max_ratio: float = 0.0,
+    alpha: float | Literal["mean"] = 0.0,
+    metrics: Mapping[str, Metric] | None = None,
+) -> pd.Series:
+    """Evaluate a fitted p(y | x) by its likelihood of ``y`` and by what it decodes from ``X``, with ``predict``.
+
+    Args:
+        model: fitted with targets.
+        X: sources.
+        y: targets.
+        references: what decoded sequences are compared to, perhaps several for each (see ``error_rate``); None: ``y``.
+        beam: hypotheses that beam search keeps; 1 is greedy. Under ``length="given"`` the targets' lengths are given.
+        max_length, max_ratio, alpha: of the search, see ``predict``.
+        metrics: more of them, by name: functions of references and hypotheses that return a number.
+
+    Returns:
+        ``score`` (nats per unit of y; higher is better), ``bits`` (``-score / log 2``, what a unit costs; lower is
+        better), ``exact_match``, ``error_rate`` (characters of text), ``n``, of text ``bleu`` and ``chrf``, and
+        ``metrics``; named by the unit.
+
+    Raises:
+        ImportError: text, and sacrebleu is not installed.
+    """
+    import pandas as pd
+
+    targets = as_sequences(y)
+    if targets.kind == "text":
+        sacrebleu_module()  # if it is missing, say so before the search and not after it
+    score = model.score(X, targets)
+    lengths = [len(model.encoding_.encode(item)) for item in targets] if model.length_ == "given" else None
+    decoded = model.predict(X, n_beams=beam, length=lengths, max_length=max_length, max_ratio=max_ratio, alpha=alpha)
+    expected = list(targets) if references is None else references
+    row = {"score": score, "bits": -score / math.log(2), "exact_match": exact_match(expected, decoded)}
+    row |= {"error_rate": error_rate(expected, decoded), "n": float(len(targets))}
+    if targets.kind == "text":
+        row |= {"bleu": bleu(expected, decoded), "chrf": chrf(expected, decoded)}
+    row |= {name: float(metric(expected, decoded)) for name, metric in (metrics or {}).items()}
+    return pd.Series(row, name=targets.unit)

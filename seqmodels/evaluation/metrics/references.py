@@ -1,0 +1,25 @@
+"""Hypotheses beside their references: one of each, or several references of one hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+def references_of(entry: Any) -> list[Any]:
+    """The references of one hypothesis: the entry, or each of those that it lists."""
+    is_list = isinstance(entry, list | tuple) and len(entry) > 0
+    return list(entry) if is_list and (isinstance(entry[0], str) or np.ndim(entry[0]) > 0) else [entry]
+
+
+def reference_pairs(references: Sequence[Any], hypotheses: Sequence[Any]) -> tuple[np.ndarray, list[Any], list[Any]]:
+    """Every reference, with the index of its hypothesis before it and the hypothesis after it."""
+    if isinstance(references, str) or isinstance(hypotheses, str):
+        raise ValueError("one text is given where a list of them is expected; pass [text]")
+    if len(references) != len(hypotheses) or not len(hypotheses):
+        raise ValueError(f"there are {len(references)} references but {len(hypotheses)} hypotheses; pass one for each")
+    groups = [references_of(entry) for entry in references]
+    index = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    return index, [item for group in groups for item in group], [hypotheses[i] for i in index.tolist()]
