@@ -32,7 +32,7 @@ SOURCES = ("to", "né", "b", "€", "on", "a tab", "no", "eta")
 
 
 # What the tests tell apart: vectors of whole numbers have probabilities, not densities.
-DataKind = Literal[Kind, "bits", "counts", "mixed"]
+DataKind = Literal[Kind, "bits", "counts", "mixed", "positive"]  # the last for densities of positive numbers
 
 
 @dataclass(frozen=True)
@@ -440,10 +440,12 @@ def make_data(
 
 
 def _of_kind(kind: DataKind, vectors: np.ndarray) -> np.ndarray:
-    """Bits and counts that remember a little, from vectors that do; mixed ones have a real first feature."""
+    """Numbers above 0, bits and counts that remember a little, from vectors that do; mixed have a real first feature."""
     if kind == "vectors":
         return vectors
     z = (vectors - OFFSET) / SCALES[: vectors.shape[1]]
+    if kind == "positive":
+        return np.exp(0.5 * z)
     whole = np.where(z > 0, 1.0, 0.0) if kind == "bits" else np.rint(np.exp(0.5 * z))
     return np.concatenate([vectors[:, :1], whole[:, 1:]], axis=1) if kind == "mixed" else whole
 
@@ -466,7 +468,7 @@ def rows(*kinds: DataKind, n_features: int = 2) -> list[Row]:
 
 def scored_rows(*kinds: DataKind, n_features: int = 2) -> list[Row]:
     """``rows``, and those of models that score sequences as a whole."""
-    return list(_rows(kinds or (*KINDS, "bits", "counts", "mixed"), n_features))
+    return list(_rows(kinds or (*KINDS, "bits", "counts", "mixed", "positive"), n_features))
 
 
 def _rows(kinds: tuple[DataKind, ...], n_features: int) -> Iterator[Row]:

@@ -364,7 +364,7 @@ def test_a_sequence_cannot_end_before_it_begins(row: Row) -> None:
 
 @every_scored
 def test_the_measure_says_what_was_measured(row: Row) -> None:
-    vectors = {"vectors": "R^2", "bits": "{0,1}^2", "counts": "N^2", "mixed": "R^1 x N^1"}
+    vectors = {"vectors": "R^2", "bits": "{0,1}^2", "counts": "N^2", "mixed": "R^1 x N^1", "positive": "R^2"}
     space, unit = vectors.get(row.kind, row.kind), {"text": "byte", "symbols": "symbol"}.get(row.kind, "frame")
     model = fitted(row)
     kind = "exact" if row.family.predicts_steps else "bound"
@@ -477,7 +477,7 @@ def test_draws_repeat_by_seed_and_have_the_length_asked_for(row: Row) -> None:
 def test_what_is_generated_piece_by_piece_is_what_is_sampled(row: Row) -> None:
     model, prefix = rough(row), row.scored[3][:2]
     wanted = {"length": 4} if row.length == "given" else {"max_length": 6}
-    has_temperature = row.kind not in ("counts", "mixed") and "chords" not in row.family.name
+    has_temperature = row.kind not in ("counts", "mixed", "positive") and "chords" not in row.family.name
     for seed, decoding in ((1, {}), (2, {"temperature": 1.5} if has_temperature else {})):
         given = {"prefix": prefix, "source": row.source(6), "random_state": seed, **wanted, **decoding}
         whole, pieces = model.sample(**given)[0], list(model.generate(**given))
