@@ -440,7 +440,7 @@ def make_data(
 
 
 def _of_kind(kind: DataKind, vectors: np.ndarray) -> np.ndarray:
-    """Numbers above 0, bits and counts that remember a little, from vectors that do; mixed have a real first feature."""
+    """Positive numbers, bits and counts that remember a little, from vectors that do; mixed ones have a real first."""
     if kind == "vectors":
         return vectors
     z = (vectors - OFFSET) / SCALES[: vectors.shape[1]]
