@@ -76,7 +76,7 @@ BOXES = (
     Box((66, 402, 308, 96), "Inference, on tensors only", "hmm/inference/", ALGORITHMS, PART),
     Box((66, 514, 148, 90), "Emissions", "hmm/emissions/", "log b and the M-step|of each observation", PART),
     Box((226, 514, 148, 90), "Alignment HMM", "hmm/alignment/", "p(y; x), summed over|alignments", PART),
-    Box((404, 330, 150, 290), "Counts", "counts/ngram/|counts/context_tree/|counts/context_mixing/", "Kneser-Ney,|context trees,|context mixing", FAMILY),
+    Box((404, 330, 150, 290), "Counts", "counts/", "n-grams,|context trees,|context mixing", FAMILY),
     Box((568, 330, 382, 290), "Networks", "neural/model.py", "source and past to hidden states", FAMILY),
     Box((584, 402, 350, 96), "Architectures", NETWORKS, "cells, attention, encoder and decoder, cache", PART),
     Box((584, 514, 168, 90), "Operations", "neural/ops/", "cross-entropy, scan,|attention, dropout", PART),
