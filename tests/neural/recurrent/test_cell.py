@@ -149,9 +149,9 @@ def test_recurrent_weights_are_dropped_where_they_are_named(drop: str) -> None:
 
 
 def test_what_is_no_cell_is_refused() -> None:
-    with pytest.raises(ValueError, match="the cell is a GRUCell; pass a subclass of neural.Cell"):
+    with pytest.raises(ValueError, match=r"the cell is a GRUCell; pass a subclass of neural\.Cell"):
         sm.neural.Recurrent(cell=nn.GRUCell, **SMALL).fit(X)
-    with pytest.raises(ValueError, match="cell is 'gru'; pass a subclass of neural.Cell"):
+    with pytest.raises(ValueError, match=r"cell is 'gru'; pass a subclass of neural\.Cell"):
         sm.neural.Recurrent(cell="gru", **SMALL).fit(X)  # type: ignore[arg-type]
 
 
