@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor, CursorState, Prediction, Source
 from seqmodels.model.wrapped import WrappedModel
 from seqmodels.observations import Observation

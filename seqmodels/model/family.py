@@ -17,8 +17,10 @@ from seqmodels.common.parameters import (
 )
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.binary_code import BinaryCode, log_odds_of_path
+from seqmodels.encodings.defaults import default_encoding
+from seqmodels.encodings.examples import Example, TargetLengths, without_past
 from seqmodels.encodings.precision import DTYPES
-from seqmodels.encodings.preparation import Example, Setting, TargetLengths, default_encoding, without_past
+from seqmodels.encodings.setting import Setting
 from seqmodels.generation import (
     Cursor,
     CursorState,

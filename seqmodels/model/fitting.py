@@ -17,8 +17,11 @@ from seqmodels.common import distributed
 from seqmodels.common.parameters import in_one_line, undone_on_failure, wrong_argument
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.aligned_targets import check_aligned, check_choices, check_has_targets
+from seqmodels.encodings.defaults import Sources, choose_sources
+from seqmodels.encodings.examples import Example, TargetLengths
 from seqmodels.encodings.precision import check_device, check_device_is_here
-from seqmodels.encodings.preparation import Data, Example, Setting, Sources, TargetLengths, choose_sources, hold_out
+from seqmodels.encodings.raw_data import Data, hold_out
+from seqmodels.encodings.setting import Setting
 from seqmodels.model.family import Family
 from seqmodels.observations import Observation
 from seqmodels.training import interruption
