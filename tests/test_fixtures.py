@@ -74,7 +74,7 @@ def test_there_are_three_of_each_class_that_learns_while_it_reads() -> None:
 
 @pytest.mark.parametrize("folder", RELEASES, ids=lambda folder: folder.name)
 def test_a_saved_comparison_and_a_checkpoint_are_read(folder: Path) -> None:
-    comparison = sm.Comparison.load(folder / "comparison")
+    comparison = sm.evaluation.Comparison.load(folder / "comparison")
     for name, model in comparison.models.items():
         row = comparison.frame.set_index("model").loc[name]
         assert model.score(comparison.test) == pytest.approx(row["score"], abs=1e-6)

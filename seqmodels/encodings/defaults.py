@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from seqmodels.encodings import Bytes, Encoding, Features, Standardize, Symbols
 from seqmodels.encodings.raw_data import Data
+from seqmodels.observations import Observation
 from seqmodels.sequences import Kind, Sequences
-from seqmodels.sequences.measure import Values
+from seqmodels.sequences.measure import Length, Values
 
 # How sources are read: by an encoding of their own; by that of the targets; or not at all.
 Sources = Encoding | Literal["shared", "ignored"]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the arguments of a model come to for the data of a fit, before any encoding is fitted.
+
+    Args:
+        encoding: of what is scored.
+        observation: how steps are emitted.
+        length: whether ends are events.
+        sources: how sources are read.
+        is_fitted: whether the encoding is fitted already, and stays as it is.
+    """
+
+    encoding: Encoding
+    observation: Observation
+    length: Length
+    sources: Sources = "shared"
+    is_fitted: bool = False
 
 
 def default_encoding(kind: Kind, values: tuple[Values, ...] = ()) -> Encoding:

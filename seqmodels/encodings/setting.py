@@ -8,12 +8,12 @@ from typing import cast
 
 import numpy as np
 
+from seqmodels.common.display import listed
 from seqmodels.encodings import Bytes, Encoding
-from seqmodels.encodings.defaults import Sources
+from seqmodels.encodings.defaults import Choices, Sources
 from seqmodels.encodings.examples import Example, no_garbage_collection
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.encodings.raw_data import Data, cluster_numbers
-from seqmodels.encodings.readable import check_readable, check_reads
 from seqmodels.observations import Observation
 from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.items import UNITS, n_units_of
@@ -32,36 +32,26 @@ class Setting:
     source_encoding: Encoding | None = None  # of sources: ``encoding`` itself, one of their own, or they are not read
 
     @classmethod
-    def learn(
-        cls,
-        data: Data,
-        encoding: Encoding,
-        observation: Observation,
-        length: Length,
-        sources: Sources = "shared",
-        *,
-        fitted: bool = False,
-        alphabet: Data | None = None,
-    ) -> Setting:
-        """Fit the encodings, unless that of what is scored is ``fitted``, and say what will be measured.
+    def learn(cls, data: Data, choices: Choices, *, alphabet: Data | None = None) -> Setting:
+        """Fit the encodings that were chosen, and say what will be measured.
 
         Encodings of symbols are fitted to ``alphabet``, if that is given: held-out sequences are among it, so that all
         models have one alphabet, whether they hold out some or not.
         """
-        kind = data.scored.kind
-        check_reads("encoding", encoding, data.scored)
+        encoding, observation, kind = choices.encoding, choices.observation, data.scored.kind
+        _check_reads("encoding", encoding, data.scored)
         emitted = "vectors" if kind == "vectors" else "symbols"
         if observation.emits != emitted:
             raise ValueError(f"the observation {observation!r} emits {observation.emits} but the sequences are {kind}")
-        both = data.y is not None and sources == "shared"
-        if not fitted:
+        both = data.y is not None and choices.sources == "shared"
+        if not choices.is_fitted:
             seen = data if alphabet is None or kind != "symbols" else alphabet
             encoding = fitted_to(encoding, _together(seen.X, seen.scored) if both else seen.scored)
         if emitted == "vectors":
             _check_values(encoding, observation)
-        source_encoding = encoding if both else _fit_sources(data, sources, alphabet)
+        source_encoding = encoding if both else _fit_sources(data, choices.sources, alphabet)
         return cls.from_fitted(
-            encoding, observation, length, data.y is not None, source_encoding, grid=data.scored.grid
+            encoding, observation, choices.length, data.y is not None, source_encoding, grid=data.scored.grid
         )
 
     @classmethod
@@ -90,15 +80,15 @@ class Setting:
                 "train is dithered"
             )
         if data.y is None:
-            return check_readable("X", data.X, self.encoding, missing_is_summed_out)
+            return _check_readable("X", data.X, self.encoding, missing_is_summed_out)
         self.check_sources(data.X, missing_is_summed_out)
-        return check_readable("y", data.y, self.encoding, missing_is_summed_out)
+        return _check_readable("y", data.y, self.encoding, missing_is_summed_out)
 
     def check_sources(self, X: Sequences, missing_is_summed_out: bool) -> None:
         """The same for sources, if they are read."""
         if self.source_encoding is not None:
             separate = self.source_encoding is not self.encoding
-            check_readable("X", X, self.source_encoding, missing_is_summed_out and not separate)
+            _check_readable("X", X, self.source_encoding, missing_is_summed_out and not separate)
 
     def examples(self, data: Data, *, on_disk: bool = False) -> list[Example]:
         """Encoded sequences, after their past; ``on_disk``: those that are memory-mapped are left there.
@@ -213,7 +203,7 @@ def _encoded_after(encoding: Encoding, past: Item, item: Item) -> tuple[np.ndarr
 def _fit_sources(data: Data, sources: Sources, alphabet: Data | None) -> Encoding | None:
     if data.y is None or not isinstance(sources, Encoding):
         return None
-    check_reads("source_encoding", sources, data.X)
+    _check_reads("source_encoding", sources, data.X)
     return fitted_to(sources, data.X if alphabet is None or data.X.kind != "symbols" else alphabet.X)
 
 
@@ -239,3 +229,73 @@ def _check_values(encoding: Encoding, observation: Observation) -> None:
                 f"the observation {observation!r} emits {emitted} at feature {feature} but the encoding {encoding!r} "
                 f"gives {encoded}; leave encoding='auto'"
             )
+
+
+# -- whether the encodings can read data -----------------------------------------------------------------------
+
+
+def _check_readable(what: str, sequences: Sequences, encoding: Encoding, missing_is_summed_out: bool) -> None:
+    """Raise ``ValueError``, naming sequence and position, for ``what``, X or y, that the encoding cannot read."""
+    if sequences.kind != encoding.reads:
+        raise ValueError(f"the model was fitted on {encoding.reads} but got {sequences.kind} as {what}")
+    if sequences.kind == "vectors":
+        _check_features(what, sequences.features, encoding.names)
+    encoding.check_all(sequences)
+    if sequences.kind == "vectors" and not missing_is_summed_out:
+        for i, item in enumerate(sequences):
+            _refuse_missing(what, i, cast(np.ndarray, item))
+    for i, past in enumerate(sequences.past or []):
+        if past is not None:
+            _check_past(what, i, past, encoding, missing_is_summed_out)
+
+
+def _check_reads(name: str, encoding: Encoding, sequences: Sequences) -> None:
+    """Raise ``ValueError`` for an encoding, named by its argument, of another kind than the sequences."""
+    if encoding.reads != sequences.kind:
+        raise ValueError(f"the {name} {encoding!r} reads {encoding.reads} but the sequences are {sequences.kind}")
+
+
+def _check_past(what: str, i: int, past: Item, encoding: Encoding, missing_is_summed_out: bool) -> None:
+    try:
+        encoding.check(i, past)
+        if encoding.reads == "vectors" and not missing_is_summed_out:
+            _refuse_missing(what, i, cast(np.ndarray, past))
+    except ValueError as error:
+        raise ValueError(f"of the past: {error}") from None
+
+
+def _check_features(what: str, names: tuple[str, ...] | None, fitted: tuple[str, ...] | None) -> None:
+    """Raise ``ValueError`` for names of features other than those of the fit, or in another order."""
+    if names is None or fitted is None or names == fitted:
+        return
+    if sorted(names) == sorted(fitted):
+        raise ValueError(
+            f"the features of {what} are {listed(names)} but the model was fitted on {listed(fitted)}, in this order; "
+            "pass them in this order"
+        )
+    differing = [
+        f"{words} {listed(names)}"
+        for words, names in (
+            ("lacks", [name for name in fitted if name not in names]),
+            ("has the unknown", [name for name in names if name not in fitted]),
+        )
+        if names
+    ]
+    raise ValueError(
+        f"{what} {' and '.join(differing)}: the model was fitted on the features {listed(fitted)}; pass these, or "
+        "sequences whose features have no names"
+    )
+
+
+def _refuse_missing(what: str, i: int, frames: np.ndarray) -> None:
+    if isinstance(frames, MappedArray) and frames.is_on_disk:
+        first = frames.summary.first_missing
+    else:
+        missing = np.isnan(frames).any(axis=1)
+        first = int(np.argmax(missing)) if missing.any() else None
+    if first is not None:
+        raise ValueError(
+            f"sequence {i} of {what} has a NaN at frame {first}, and this model cannot sum out "
+            "missing values; fill them in, leave the frames out, use an HMM with a GaussianMixture, or fit a network "
+            "to data in which some are missing, so that it learns to read them"
+        )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Standardize, Symbols
-from seqmodels.encodings.defaults import default_encoding
+from seqmodels.encodings.defaults import Choices, default_encoding
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
 from seqmodels.hmm import HMM
@@ -23,7 +23,7 @@ def vectors(*lengths: int, size: int = 2, seed: int = 0) -> list[np.ndarray]:
 
 def learn(data: Data, encoding: Encoding, observation: Observation | None = None) -> Setting:
     emitted = GaussianMixture() if data.X.kind == "vectors" else Categorical()
-    return Setting.learn(data, encoding, emitted if observation is None else observation, "given")
+    return Setting.learn(data, Choices(encoding, emitted if observation is None else observation, "given"))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_the_encoding_learns_from_sources_and_targets() -> None:
 
 def test_sources_of_another_kind_have_an_encoding_of_their_own() -> None:
     x, y = vectors(50, seed=1), [[0, 4]]
-    setting = Setting.learn(Data.of(x, y), Symbols(), Categorical(), "given", Standardize())
+    setting = Setting.learn(Data.of(x, y), Choices(Symbols(), Categorical(), "given", Standardize()))
     assert setting.source_encoding is not None
     assert setting.encoding.size == 5
     np.testing.assert_allclose(setting.source_encoding.affine()[0], x[0].mean(0))
@@ -69,7 +69,7 @@ def test_sources_of_another_kind_have_an_encoding_of_their_own() -> None:
 
 def test_ignored_sources_are_neither_read_nor_checked() -> None:
     data = Data.of([np.full((3, 1), np.nan)], [[1, 0]])
-    setting = Setting.learn(data, Symbols(), Categorical(), "given", "ignored")
+    setting = Setting.learn(data, Choices(Symbols(), Categorical(), "given", "ignored"))
     setting.check(data, missing_is_summed_out=False)
     assert setting.measure.conditional
     assert setting.examples(data)[0].source is None
@@ -79,7 +79,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     with pytest.raises(
         ValueError, match=re.escape("the source_encoding Symbols() reads symbols but the sequences are text")
     ):
-        Setting.learn(Data.of(["a"], [[1]]), Symbols(), Categorical(), "given", Symbols())
+        Setting.learn(Data.of(["a"], [[1]]), Choices(Symbols(), Categorical(), "given", Symbols()))
     with pytest.raises(ValueError, match=re.escape("the encoding Bytes() reads text but the sequences are symbols")):
         learn(Data.of([[1]]), Bytes())
     with pytest.raises(
