@@ -23,6 +23,7 @@ RULES = (
     "tests/test_imports.py",
     "tests/data/test_read.py",
     "tests/cli/test_app.py",
+    "tests/plot/test_style.py",
     "tests/cli/test_fit.py::test_every_name_is_a_model",
 )
 # Of these the cases with a name of what is added in theirs, and those that see all of it.
