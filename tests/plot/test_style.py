@@ -87,15 +87,11 @@ def public_plots() -> list[Any]:
     """Every public function and method that draws."""
     owners = [value for name in sm.__all__ if inspect.isclass(value := getattr(sm, name))]
     methods = [
-        method
-        for owner in owners
-        for name, method in vars(owner).items()
-        if name == "plot" or (name.startswith("plot_") and name not in OLD_NAMES)
+        method for owner in owners for name, method in vars(owner).items() if name == "plot" or name.startswith("plot_")
     ]
     return [getattr(sm, name) for name in sm.__all__ if name.startswith("plot_")] + methods
 
 
-OLD_NAMES = ("plot_forest", "plot_learning_curves")
 RETURNED = {"Axes", "Panels", "Axes | Panels"}
 
 
