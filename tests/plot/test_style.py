@@ -107,10 +107,9 @@ def test_every_plot_takes_axes_and_returns_those_it_drew_on(plot: Any) -> None:
 
 
 def test_panels_are_a_tuple_with_a_figure() -> None:
-    panels = panels_or_new(None, 2, 1.5, "two")
+    panels = panels_or_new(None, 2, 1.5)
     above, below = panels
     assert panels.figure is above.figure is below.figure
-    assert above.get_title(loc="left") == "" or above.get_title()
     assert panels_or_new(above, 1, 1.5) == (above,)
     assert panels_or_new([above, below], 2, 1.5) == panels
     with pytest.raises(ValueError, match="ax holds 2 axes, but 3 are drawn on; pass 3 axes"):
