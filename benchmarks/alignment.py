@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from seqmodels import BPE, AlignmentHMM
-from seqmodels.evaluation.comparison.fit_and_score import peak_memory
+from seqmodels.common.peak_memory import peak_memory
 from seqmodels.evaluation.comparison.provenance import stamped
 
 OUT = Path(__file__).parent / "results/alignment.csv"

@@ -36,7 +36,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 import seqmodels as sm
-from seqmodels.evaluation.comparison.fit_and_score import peak_memory
+from seqmodels.common.peak_memory import peak_memory
 from seqmodels.evaluation.comparison.provenance import stamped
 from seqmodels.plot.style import GRID, MUTED, STYLE, colour_of
 

@@ -21,7 +21,7 @@ import pandas as pd
 
 import seqmodels as sm
 from seqmodels.evaluation.comparison.provenance import stamped
-from seqmodels.evaluation.comparison.table import TIMES
+from seqmodels.evaluation.comparison.rows import TIMES
 
 OUT = Path(__file__).parent / "results/parallel_compare.csv"
 

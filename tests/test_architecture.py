@@ -93,6 +93,13 @@ def test_every_part_has_its_floor() -> None:
     assert {part_of(file) for file in FILES} - {"__init__"} == set(FLOOR_OF)
 
 
+def test_the_page_has_the_same_floors() -> None:
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (.*?) \|", page, re.MULTILINE)
+    named = {(part, int(floor) - 1) for floor, parts in rows for part in re.findall(r"`(\w+)(?:/|\.py)`", parts)}
+    assert named == {(part, floor) for part, floor in FLOOR_OF.items() if part != "__main__"}
+
+
 @pytest.mark.parametrize("file", [f for f in FILES if f != PACKAGE / "__init__.py"], ids=module_of)
 def test_imports_run_down(file: Path) -> None:
     assert broken_arrows(tree_of(file), file) == []

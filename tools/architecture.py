@@ -62,21 +62,21 @@ PREPARED = "standardise, bytes, byte pairs, symbols: invertible, with log-determ
 ALGORITHMS = "forward_backward(initial, transition, log b)|viterbi, filter, smooth, sample_states|scaled float32, "
 ALGORITHMS += "float64, log space"
 NETWORKS = "neural/recurrent/  neural/transformer/|neural/seq2seq/  neural/tagging/|neural/masked/  neural/huggingface/"
-REPORT = "evaluation/table.py  evaluation/report/  evaluation/plots/"
+REPORT = "evaluation/comparison/report/  plot/"
 BOXES = (
     Box((30, 20, 270, 62), "Raw sequences", "", RAW, DATA),
     Box((365, 20, 270, 62), "Readers", "data/", "text, audio to MFCC, pairs, vocabulary", DATA),
-    Box((700, 20, 270, 62), "Sequences", "sequences.py", "names, labels, clusters; split, dither", DATA),
-    Box((365, 136, 605, 62), "Preparation", "preparation.py  encodings/", PREPARED, DATA),
-    Box((30, 136, 270, 62), "Saving", "storage.py  loading.py", "safetensors, hashes, no code in files", DATA),
-    Box((30, 252, 940, 460), "SequenceModel", "model.py", "fit, log_prob, score, predict_next, stream, sample", MODEL),
+    Box((700, 20, 270, 62), "Sequences", "sequences/", "names, labels, clusters; split, dither", DATA),
+    Box((365, 136, 605, 62), "Preparation", "encodings/preparation.py  encodings/", PREPARED, DATA),
+    Box((30, 136, 270, 62), "Saving", "common/storage.py  loading.py", "safetensors, hashes, no code in files", DATA),
+    Box((30, 252, 940, 460), "SequenceModel", "model/", "fit, log_prob, score, predict_next, stream, sample", MODEL),
     Box(
         (50, 330, 340, 290), "Hidden Markov models", "hmm/model.py  hmm/learning/", "EM, stepwise EM, gradient", FAMILY
     ),
     Box((66, 402, 308, 96), "Inference, on tensors only", "hmm/inference/", ALGORITHMS, PART),
     Box((66, 514, 148, 90), "Emissions", "hmm/emissions/", "log b and the M-step|of each observation", PART),
     Box((226, 514, 148, 90), "Alignment HMM", "hmm/alignment/", "p(y; x), summed over|alignments", PART),
-    Box((404, 330, 150, 290), "n-grams", "ngram/", "counts, Kneser-Ney|or Witten-Bell", FAMILY),
+    Box((404, 330, 150, 290), "Counts", "counts/", "n-grams,|context trees,|context mixing", FAMILY),
     Box((568, 330, 382, 290), "Networks", "neural/model.py", "source and past to hidden states", FAMILY),
     Box((584, 402, 350, 96), "Architectures", NETWORKS, "cells, attention, encoder and decoder, cache", PART),
     Box((584, 514, 168, 90), "Operations", "neural/ops/", "cross-entropy, scan,|attention, dropout", PART),
@@ -90,9 +90,9 @@ BOXES = (
     ),
     Box((568, 634, 382, 62), "Generation", "generation/", "one cursor per model: sampling, beam search", PART),
     Box(
-        (30, 780, 420, 62), "Likelihoods with a measure", "measure.py", "log p of each step; unit, length, kind", RESULT
+        (30, 780, 420, 62), "Likelihoods with a measure", "sequences/measure.py", "log p of each step; unit, length, kind", RESULT
     ),
-    Box((515, 780, 455, 62), "Comparison", "evaluation/compare.py", "paired differences, intervals, p-values", RESULT),
+    Box((515, 780, 455, 62), "Comparison", "evaluation/comparison/", "paired differences, intervals, p-values", RESULT),
     Box((30, 890, 420, 62), "Command line", "cli/", "compare, fit, score, anomalies, sample, inspect, report", RESULT),
     Box((515, 890, 455, 62), "Table and report", REPORT, "the ranking; a page with plots", RESULT),
 )

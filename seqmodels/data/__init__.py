@@ -11,7 +11,7 @@ from seqmodels.data.mfcc import MFCC, deltas
 from seqmodels.data.midi import midi
 from seqmodels.data.npy import npy
 from seqmodels.data.on_disk import on_disk
-from seqmodels.data.parallel import pairs
+from seqmodels.data.parallel_text import pairs
 from seqmodels.data.read import is_recordings, is_table, is_text, read
 from seqmodels.data.speech import Speech, speech
 from seqmodels.data.tables import table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,21 +11,26 @@ import numpy as np
 from seqmodels.common.parameters import Seed, check_options
 from seqmodels.encodings.preparation import Data
 from seqmodels.evaluation.comparison.comparison import Comparison
-from seqmodels.evaluation.comparison.fit_and_score import DataParts, FitPlan, ModelResult, fit_and_score
+from seqmodels.evaluation.comparison.fit_and_score import Progress, fit_and_score
 from seqmodels.evaluation.comparison.near_duplicates import near_duplicates
+from seqmodels.evaluation.comparison.overlap import warn_of_overlap
+from seqmodels.evaluation.comparison.plan import DataParts, FitPlan
 from seqmodels.evaluation.comparison.provenance import comparison_provenance
 from seqmodels.evaluation.comparison.reference import Reference, fit_reference
-from seqmodels.evaluation.comparison.table import comparison_frame
+from seqmodels.evaluation.comparison.results import ModelResult
+from seqmodels.evaluation.comparison.rows import comparison_frame
 from seqmodels.evaluation.comparison.unseen import n_unseen, open_alphabets
 from seqmodels.evaluation.parallel_fits import Jobs, checked_jobs
 from seqmodels.evaluation.prequential import CodeLength, CodeLengths, codes_of_each, joined_codes
 from seqmodels.evaluation.tuning.budget import Budget
 from seqmodels.evaluation.tuning.search import Grid, Search, trials_frame
 from seqmodels.model import SequenceModel
-from seqmodels.sequences import Item, Sequences
+from seqmodels.sequences import Sequences
 from seqmodels.sequences.items import in_words
-from seqmodels.sequences.mapped import MappedArray, parts_of
+from seqmodels.sequences.mapped import MappedArray
 from seqmodels.sequences.measure import IncomparableError, check_comparable
+
+DEFAULT_BLOCKS = 8
 
 
 def compare(
@@ -112,7 +116,7 @@ def compare(
     in two parts of the data, too few independent sequences or clusters for an interval, sequences that are impossible
     under a model, and tuning that was not the same for all.
     """
-    base_name = _check_models(models, baseline)
+    baseline = _checked_baseline(models, baseline)
     check_options(
         compare,
         cluster=cluster,
@@ -125,49 +129,32 @@ def compare(
         progress=progress,
     )
     parts = DataParts.from_arguments(X, y, test, validation)
-    _refuse_missing("test", parts.test)
-    _refuse_missing("validation", parts.held_out)
-    clusters = _clusters_of(parts.test.scored, cluster)
     plan = FitPlan(seeds, budget, Search(search) if isinstance(search, Mapping) else search, random_state)
     plan.check(models, has_train=parts.train is not None)
     jobs = checked_jobs(n_jobs, has_seconds=budget is not None and budget.seconds is not None)
-    _check_prequential(prequential, parts)
+    n_blocks = _checked_blocks(prequential, parts)
+    clusters = _clusters_of(parts.test.scored, cluster)
     n_duplicates = _check_parts(parts)
     opened = open_alphabets(models, parts)
-    on_progress = progress if progress is not None else lambda line: None
-    results: dict[str, ModelResult] = {}
-    for result in fit_and_score(models, parts, plan, on_progress, jobs):
-        if result.error:
-            warnings.warn(f"{result.name} failed: {result.error.partition(': ')[2]}", stacklevel=2)
-        results[result.name] = result
-        on_progress(result.progress_line(parts.test.scored.unit))
-    results = {name: results[name] for name in models}
+    say = progress if progress is not None else lambda line: None
+
+    results = _results(models, parts, plan, say, jobs)
     scored = {name: result for name, result in results.items() if not result.error}
-    if not scored:
-        raise ValueError("no model could be fitted: " + "; ".join(f"{n}: {r.error}" for n, r in results.items()))
-    check_comparable({name: result.model.measure_ for name, result in scored.items()})
-    if base_name not in scored:
-        warnings.warn(
-            f"the baseline {base_name!r} failed, so differences are taken to {next(iter(scored))!r}", stacklevel=2
-        )
-        base_name = next(iter(scored))
-    base = scored[base_name]
-    measure = base.model.measure_
+    base = _base(scored, baseline)
     reference = fit_reference(models, base.model, parts) if iid else Reference()
     if reference.result is not None:
         scored[reference.name] = results[reference.name] = reference.result
+    codes = None if n_blocks is None else _code_lengths(scored, parts, n_blocks, jobs, say)
+
     frame = comparison_frame(list(results.values()), base, parts.test, clusters)
     frame["n_unseen"] = n_unseen(parts)
-    codes = None
-    if prequential and parts.train is not None:
-        blocks = DEFAULT_BLOCKS if prequential is True else int(prequential)
-        codes = _code_lengths(scored, parts.train, blocks, validation, jobs, on_progress)
+    if n_blocks is not None:
         per_unit = {} if codes is None else dict(zip(codes.frame["model"], codes.frame["nats_per_unit"], strict=True))
         frame["code_length"] = frame["model"].map(per_unit).astype(float)
     near = near_duplicates(parts.test, parts.train)
     frame.attrs = {
-        "baseline": base_name,
-        "unit": measure.unit,
+        "baseline": base.name,
+        "unit": base.model.measure_.unit,
         "title": title,
         "level": 0.95,
         "cluster": cluster,
@@ -185,7 +172,7 @@ def compare(
     }
     return Comparison(
         frame,
-        measure,
+        base.model.measure_,
         {name: result.steps for name, result in scored.items()},
         {name: result.model.history_ for name, result in scored.items()},
         {name: result.model for name, result in scored.items()},
@@ -198,37 +185,58 @@ def compare(
     )
 
 
+def _results(
+    models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan, say: Progress, jobs: Jobs
+) -> dict[str, ModelResult]:
+    """What fitting and scoring found of each model; one that fails is warned of, and all of them are an error."""
+    results = {}
+    for result in fit_and_score(models, parts, plan, say, jobs):
+        if result.error:
+            warnings.warn(f"{result.name} failed: {result.error.partition(': ')[2]}", stacklevel=3)
+        results[result.name] = result
+        say(result.progress_line(parts.test.scored.unit))
+    if all(result.error for result in results.values()):
+        raise ValueError("no model could be fitted: " + "; ".join(f"{n}: {results[n].error}" for n in models))
+    return {name: results[name] for name in models}
+
+
+def _base(scored: Mapping[str, ModelResult], baseline: str) -> ModelResult:
+    """The one that differences are taken to: the baseline, or, where it failed, the first; all must be comparable."""
+    check_comparable({name: result.model.measure_ for name, result in scored.items()})
+    if baseline in scored:
+        return scored[baseline]
+    first = next(iter(scored.values()))
+    warnings.warn(f"the baseline {baseline!r} failed, so differences are taken to {first.name!r}", stacklevel=3)
+    return first
+
+
 def _code_lengths(
-    scored: Mapping[str, ModelResult],
-    train: Data,
-    blocks: int,
-    validation: Any,
-    jobs: Jobs,
-    progress: Callable[[str], None],
+    scored: Mapping[str, ModelResult], parts: DataParts, n_blocks: int, jobs: Jobs, say: Progress
 ) -> CodeLengths | None:
     """What the training part costs under each model; a model that cannot be fitted to a part of it is warned of."""
-    rule = "auto" if validation is not None else None  # held-out sequences would be a help that the code must not have
+    rule = (
+        "auto" if parts.validation is not None else None
+    )  # held-out sequences would be a help that the code must not have
+    assert parts.train is not None
     models = {name: result.model for name, result in scored.items()}
     codes: dict[str, CodeLength] = {}
     try:
-        for name, code in codes_of_each(models, train, blocks, rule, None, jobs):
+        for name, code in codes_of_each(models, parts.train, n_blocks, rule, None, jobs):
             if isinstance(code, ValueError):
                 warnings.warn(f"{name} has no code length: {code}", stacklevel=3)
                 continue
             codes[name] = code
-            progress(f"{name}, coded from nothing: {code!r}")
+            say(f"{name}, coded from nothing: {code!r}")
     except ValueError as error:
         warnings.warn(f"there are no code lengths: {error}", stacklevel=3)
     return joined_codes({name: codes[name] for name in models if name in codes}) if codes else None
 
 
-DEFAULT_BLOCKS = 8
-
 # -- checks before any model is fitted ------------------------------------------------------------------------
 
 
-def _check_models(models: Mapping[str, SequenceModel], baseline: str | None) -> str:
-    """The name of the baseline."""
+def _checked_baseline(models: Mapping[str, SequenceModel], baseline: str | None) -> str:
+    """The name of the baseline, where the models can be compared at all."""
     if not isinstance(models, Mapping):
         raise ValueError(
             f"models is {in_words(models)}; pass a dictionary of them by name, such as compare({{'hmm': HMM()}}, ...)"
@@ -260,11 +268,15 @@ def _refuse_missing(name: str, part: Data | None) -> None:
         )
 
 
-def _check_prequential(prequential: bool | int, parts: DataParts) -> None:
+def _checked_blocks(prequential: bool | int, parts: DataParts) -> int | None:
+    """Of how many blocks a code length is; None: there is to be none."""
     if prequential is not False and parts.train is None:
         raise ValueError("prequential codes the training part, and there is none; pass test= besides X")
-    if not isinstance(prequential, bool) and prequential < 2:
+    if isinstance(prequential, bool):
+        return DEFAULT_BLOCKS if prequential else None
+    if prequential < 2:
         raise ValueError(f"prequential is {prequential!r}; pass True, or a number of blocks, at least 2")
+    return int(prequential)
 
 
 def _clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
@@ -278,7 +290,9 @@ def _clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
 
 
 def _check_parts(parts: DataParts) -> int:
-    """How many test sequences also are in the training part; ``ValueError`` for parts that are dithered differently."""
+    """How many test sequences also are in the training part; ``ValueError`` for parts that cannot be compared on."""
+    _refuse_missing("test", parts.test)
+    _refuse_missing("validation", parts.held_out)
     if parts.train is None:
         return 0
     grid = parts.train.scored.grid  # densities of data under wider noise are lower, so it must be the same for all
@@ -292,43 +306,3 @@ def _check_parts(parts: DataParts) -> int:
                 "train = train.dithered() and then test = test.dithered(like=train)"
             )
     return warn_of_overlap(parts.train, parts.held_out, parts.test)
-
-
-def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:
-    """Warn where two parts of the data share sequences; returns how many of the test part are in the training part."""
-    n_duplicates = n_shared(test, train)
-    pairs = [(n_duplicates, test, "test", "training", "their scores may be of memory")]
-    if validation is not None:
-        n_in_test = n_shared(validation, test)
-        n_in_train = n_shared(validation, train)
-        pairs.append((n_in_test, validation, "validation", "test", "training stops where it suits the test part"))
-        pairs.append((n_in_train, validation, "validation", "training", "training may stop too late"))
-    for n, part, name, other, harm in pairs:
-        if n:
-            warnings.warn(
-                f"{n} of the {len(part.X)} {name} sequences also occur in the {other} part, so {harm}; leave "
-                "duplicates out of one",
-                stacklevel=4,
-            )
-    return n_duplicates
-
-
-def n_shared(part: Data, other: Data) -> int:
-    """How many sequences of ``part`` (with their targets, if there are any) also are in ``other``, exactly."""
-    in_other = set(_hashable(other))
-    return sum(key in in_other for key in _hashable(part))
-
-
-def _hashable(data: Data) -> list[Any]:
-    """For each sequence and its target a key that is equal where they are."""
-
-    def key(item: Item | None) -> Any:
-        if item is None or isinstance(item, str):
-            return item
-        digest = hashlib.blake2b(digest_size=16)
-        for _, part in parts_of(item):
-            digest.update(np.ascontiguousarray(part).data)
-        return item.shape, digest.digest()
-
-    targets = [None] * len(data.X) if data.y is None else list(data.y)
-    return [(key(x), key(y)) for x, y in zip(data.X, targets, strict=True)]

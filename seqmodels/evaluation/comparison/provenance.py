@@ -22,7 +22,7 @@ from seqmodels.model import SequenceModel
 if TYPE_CHECKING:
     import pandas as pd
 
-    from seqmodels.evaluation.comparison.fit_and_score import DataParts, FitPlan
+    from seqmodels.evaluation.comparison.plan import DataParts, FitPlan
 
 PACKAGES = ("torch", "numpy", "scipy", "pandas")
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from seqmodels.encodings import Encoding, OpenSymbols, Symbols
-from seqmodels.evaluation.comparison.fit_and_score import DataParts, FitPlan, ModelResult, fit_and_score
+from seqmodels.evaluation.comparison.fit_and_score import fit_and_score
+from seqmodels.evaluation.comparison.plan import DataParts, FitPlan
+from seqmodels.evaluation.comparison.results import ModelResult
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Bernoulli, Categorical, Columns, GaussianMixture, Observation, Poisson

@@ -9,7 +9,7 @@ import numpy as np
 
 from seqmodels.encodings import Encoding, OpenSymbols, Symbols
 from seqmodels.encodings.symbols import symbol_counts
-from seqmodels.evaluation.comparison.fit_and_score import DataParts
+from seqmodels.evaluation.comparison.plan import DataParts
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.mapped import parts_of

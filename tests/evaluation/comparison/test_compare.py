@@ -9,8 +9,9 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.encodings.preparation import Data
-from seqmodels.evaluation.comparison.compare import n_shared, warn_of_overlap
-from seqmodels.evaluation.comparison.table import TIMES, formatted_table, how_to_read
+from seqmodels.evaluation.comparison.overlap import n_shared, warn_of_overlap
+from seqmodels.evaluation.comparison.rows import TIMES
+from seqmodels.evaluation.comparison.table import formatted_table, how_to_read
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.evaluation.comparison.fit_and_score import DataParts
+from seqmodels.evaluation.comparison.plan import DataParts
 from seqmodels.evaluation.comparison.unseen import n_unseen, open_alphabets
 
 rng = np.random.default_rng(0)

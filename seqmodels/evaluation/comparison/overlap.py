@@ -1,0 +1,53 @@
+"""Sequences that stand in two parts of the data, exactly; nearly, in ``near_duplicates``."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from typing import Any
+
+import numpy as np
+
+from seqmodels.encodings.preparation import Data
+from seqmodels.sequences import Item
+from seqmodels.sequences.mapped import parts_of
+
+
+def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:
+    """Warn where two parts of the data share sequences; returns how many of the test part are in the training part."""
+    n_duplicates = n_shared(test, train)
+    pairs = [(n_duplicates, test, "test", "training", "their scores may be of memory")]
+    if validation is not None:
+        n_in_test = n_shared(validation, test)
+        n_in_train = n_shared(validation, train)
+        pairs.append((n_in_test, validation, "validation", "test", "training stops where it suits the test part"))
+        pairs.append((n_in_train, validation, "validation", "training", "training may stop too late"))
+    for n, part, name, other, harm in pairs:
+        if n:
+            warnings.warn(
+                f"{n} of the {len(part.X)} {name} sequences also occur in the {other} part, so {harm}; leave "
+                "duplicates out of one",
+                stacklevel=4,
+            )
+    return n_duplicates
+
+
+def n_shared(part: Data, other: Data) -> int:
+    """How many sequences of ``part`` (with their targets, if there are any) also are in ``other``, exactly."""
+    in_other = set(_hashable(other))
+    return sum(key in in_other for key in _hashable(part))
+
+
+def _hashable(data: Data) -> list[Any]:
+    """For each sequence and its target a key that is equal where they are."""
+
+    def key(item: Item | None) -> Any:
+        if item is None or isinstance(item, str):
+            return item
+        digest = hashlib.blake2b(digest_size=16)
+        for _, part in parts_of(item):
+            digest.update(np.ascontiguousarray(part).data)
+        return item.shape, digest.digest()
+
+    targets = [None] * len(data.X) if data.y is None else list(data.y)
+    return [(key(x), key(y)) for x, y in zip(data.X, targets, strict=True)]

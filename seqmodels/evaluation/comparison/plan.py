@@ -1,0 +1,78 @@
+"""What a comparison fits and scores, how often, and within which budget."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from seqmodels.encodings.preparation import Data
+from seqmodels.evaluation.tuning.budget import Budget
+from seqmodels.evaluation.tuning.search import Search
+from seqmodels.model import SequenceModel
+from seqmodels.sequences import as_sequences
+
+
+@dataclass(frozen=True)
+class DataParts:
+    """The data: what is fitted (None: the models are fitted already), what is scored, and ``fit``'s ``validation``."""
+
+    train: Data | None
+    test: Data
+    validation: Any = "auto"
+
+    @classmethod
+    def from_arguments(cls, X: Any, y: Any, test: Any, validation: Any) -> DataParts:
+        """From the arguments of ``compare``."""
+        validation = _read_once(validation, has_targets=y is not None)
+        if test is None:
+            return cls(None, Data.of(X, y), validation)
+        train = Data.of(X, y)
+        if train.has_past:
+            warnings.warn(
+                "the training sequences have a past, which no fit reads; pass X.without_past() to say so", stacklevel=3
+            )
+        return cls(train.without_past(), Data.of(*(test if y is not None else (test, None))), validation)
+
+    @property
+    def held_out(self) -> Data | None:
+        """The validation sequences, where ``validation`` is data and not a rule."""
+        if self.train is None or self.validation is None or isinstance(self.validation, str):
+            return None
+        return Data.of(*(self.validation if self.train.y is not None else (self.validation, None)))
+
+
+def _read_once(validation: Any, *, has_targets: bool) -> Any:
+    """``fit``'s ``validation``, of sequences that every fit can read, also where they came from a generator."""
+    if validation is None or isinstance(validation, str):
+        return validation
+    if not has_targets:
+        return as_sequences(validation)
+    return tuple(map(as_sequences, validation)) if isinstance(validation, tuple) else validation
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """How many times each model is fitted, within which budget, and after which search."""
+
+    seeds: int = 1
+    budget: Budget | None = None
+    search: Search | None = None
+    random_state: int = 0
+
+    def check(self, models: Mapping[str, SequenceModel], *, has_train: bool) -> None:
+        """Raise ``ValueError`` for an option that is invalid, or that needs a training part where there is none."""
+        if self.seeds < 1:
+            raise ValueError(f"seeds is {self.seeds}; pass at least 1")
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise ValueError(
+                f"budget is {self.budget!r}; pass Budget(seconds={self.budget!r}), or of steps or parameters"
+            )
+        if has_train:
+            if self.search is not None:
+                self.search.check(models, self.budget)
+            return
+        options = {"seeds": self.seeds > 1, "budget": self.budget is not None, "search": self.search is not None}
+        for name in (name for name, is_set in options.items() if is_set):
+            raise ValueError(f"{name} is given but no test part, so nothing is fitted; pass test=, or leave {name} out")

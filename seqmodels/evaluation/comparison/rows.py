@@ -1,0 +1,194 @@
+"""The rows of a comparison: each model's figures, and its difference to the baseline."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodels.encodings.preparation import Data
+from seqmodels.evaluation.comparison.results import ModelResult
+from seqmodels.evaluation.comparison.variance_floor import is_set_by_floor
+from seqmodels.evaluation.statistics.confidence_set import confidence_set_p_values
+from seqmodels.evaluation.statistics.paired import Difference, holm
+from seqmodels.evaluation.statistics.pairwise import model_difference, untested
+from seqmodels.evaluation.tuning.search import best_of, in_words
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Figures of the clock and of the machine, in which two runs of the same comparison differ.
+TIMES = ("fit_seconds", "scoring_throughput", "peak_memory")
+FIGURES = (
+    "score",
+    "bits",
+    "perplexity",
+    "train_score",
+    "score_sd",
+    "difference",
+    "ci_low",
+    "ci_high",
+    "p_value",
+    "p_holm",
+    "p_best",
+)
+MEASURED = ("n_parameters", *TIMES, "rank", "floor_effect")
+NO_DIFFERENCE = Difference(0.0, math.nan, math.nan, math.nan, 0, "")
+
+
+def comparison_frame(
+    results: Sequence[ModelResult], base: ModelResult, test: Data, clusters: list[Any] | None
+) -> pd.DataFrame:
+    """A row for each model, best first, then those whose score a floor made, those not trained, and those that failed.
+
+    ``p_value`` is of the row alone, as its interval is; ``p_holm`` is corrected for the number of rows that are tested,
+    which the reference is not. ``p_best`` is the MCS p-value among the rows with a rank but the reference.
+
+    Args:
+        results: of all models, the reference and the failed ones among them.
+        base: the one that differences are taken to.
+        test: the scored part.
+        clusters: what each test sequence belongs to; None: each is its own.
+
+    Warns of sequences that are impossible under a model, too few clusters for an interval, and scores that a floor of
+    the variances made.
+    """
+    import pandas as pd
+
+    _warn_of_impossible(results, test)
+    rows = [_failed_row(r) if r.error else _row(r, _difference(r, base, test, clusters)) for r in results]
+    frame = pd.DataFrame(rows)
+    frame["p_holm"] = holm(frame["p_value"].to_numpy())
+    too_few = frame.loc[frame["method"].str.startswith("none: fewer"), "method"]
+    if len(too_few):
+        warnings.warn(f"no interval ({too_few.iloc[0]}): test on more independent sequences or clusters", stacklevel=3)
+    # 0: ranked, 1: by the floor, 2: not trained, 3: failed
+    frame["group"] = [_group(r, d) for r, d in zip(results, frame["difference"], strict=True)]
+    tested = [
+        r
+        for r, group in zip(results, frame["group"], strict=True)
+        if not (group or r.is_reference or _is_one_figure(r, test))
+    ]
+    p_best = confidence_set_p_values([r.log_prob_by_seed for r in tested], test.scored.n_units, clusters)
+    frame["p_best"] = frame["model"].map(dict(zip([r.name for r in tested], p_best, strict=True))).astype(float)
+    frame = frame.sort_values(["group", "score"], ascending=[True, False], kind="stable").reset_index(drop=True)
+    frame["rank"] = np.where(frame["group"] == 0, np.arange(1.0, len(frame) + 1), math.nan)
+    by_floor = frame[frame["group"] == 1]
+    if len(by_floor):
+        moved = ", ".join(f"{n} by {e:.2g}" for n, e in zip(by_floor["model"], by_floor["floor_effect"], strict=True))
+        warnings.warn(
+            f"scores that the floor of the variances made, which get no rank and no p-value: {moved} nats a unit when "
+            "min_covariance is doubled or halved; some values repeat (X.profile() shows which): dither X before split, "
+            "or leave out features with a spike",
+            stacklevel=3,
+        )
+    no_step = list(frame.loc[frame["group"] == 2, "model"])
+    if no_step:
+        warnings.warn(
+            f"{', '.join(no_step)}: the budget ended before the first step of training, so the score is that of the "
+            "start and has no rank; give it a larger budget, or take a smaller model",
+            stacklevel=3,
+        )
+    frame.attrs["no_step"] = no_step
+    return frame.drop(columns="group")
+
+
+def _group(result: ModelResult, difference: float) -> int:
+    if result.error:
+        return 3
+    return 1 if is_set_by_floor(result.floor_effect, difference) else 0 if result.has_trained else 2
+
+
+def _difference(result: ModelResult, base: ModelResult, test: Data, clusters: list[Any] | None) -> Difference:
+    """To the baseline on the same sequences; with an interval and a p-value only where the data made the scores."""
+    if result is base:
+        return NO_DIFFERENCE
+    names = (result.name, base.name)
+    estimate = model_difference(result.log_prob_by_seed, base.log_prob_by_seed, test.scored.n_units, clusters, names)
+    by_floor = [
+        r.name
+        for r, difference in ((result, estimate.difference), (base, math.nan))
+        if is_set_by_floor(r.floor_effect, difference)
+    ]
+    if by_floor:
+        why = f"the floor of the variances set the score of {' and '.join(map(repr, by_floor))}"
+        return untested(estimate.difference, why)
+    not_trained = [r.name for r in (result, base) if not r.has_trained]
+    if not_trained:
+        return untested(estimate.difference, f"no step of training was taken by {' and '.join(map(repr, not_trained))}")
+    whole = [r.name for r in (result, base) if _is_one_figure(r, test)]
+    if whole:
+        return untested(estimate.difference, f"{' and '.join(map(repr, whole))} gives one figure for the one sequence")
+    return untested(estimate.difference, "a reference, not tested") if result.is_reference else estimate
+
+
+def _is_one_figure(result: ModelResult, test: Data) -> bool:
+    """Whether the test part is one sequence, and the model scores sequences as a whole, as a compressor does."""
+    return len(test.scored) == 1 and not result.error and not result.model._predicts_steps
+
+
+def _row(result: ModelResult, difference: Difference) -> dict[str, Any]:
+    model = result.model
+    measure = model.measure_
+    history = model.history_
+    score = result.mean("score")
+    seed_scores = [seed.score for seed in result.seeds]
+    has_spread = len(seed_scores) > 1 and np.isfinite(seed_scores).all()
+    return {
+        "model": result.name,
+        "score": score,
+        "bits": -score / math.log(2),
+        "perplexity": math.nan if measure.unit == "frame" else float(np.exp(-score)),
+        "train_score": result.mean("train_score"),
+        "score_sd": float(np.std(seed_scores, ddof=1)) if has_spread else math.nan,
+        "difference": difference.difference,
+        "ci_low": difference.low,
+        "ci_high": difference.high,
+        "p_value": difference.p_value,
+        "p_holm": math.nan,  # set when all rows are known, as are the next two
+        "p_best": math.nan,
+        "rank": math.nan,
+        "method": difference.method,
+        "block": math.nan if difference.block is None else float(difference.block),
+        "n_clusters": difference.n_clusters,
+        "n_parameters": model.n_parameters_,
+        "fit_seconds": result.mean("fit_seconds"),
+        "scoring_throughput": result.mean("throughput"),
+        "peak_memory": max(seed.peak_memory for seed in result.seeds),
+        "budget": in_words(result.budget_settings),
+        "trials": len(result.trials),
+        "settings": in_words(best_of(result.trials).settings) if result.trials else "",
+        "converged": all(seed.converged for seed in result.seeds),
+        "steps": int(history["step"].iloc[-1]) if len(history) else 0,
+        "context": math.nan if model.context_ is None else float(model.context_),
+        "kind": measure.kind,
+        "memory": measure.memory,
+        "source": ("ignored" if model.ignore_source else "read") if measure.conditional else "",
+        "floor_hits": int(history["floor_hits"].iloc[-1]) if len(history) else 0,
+        "floor_effect": result.floor_effect,
+        "n_impossible": int((result.log_prob == -np.inf).sum()),
+        "error": "",
+    }
+
+
+def _failed_row(result: ModelResult) -> dict[str, Any]:
+    figures = dict.fromkeys((*FIGURES, *MEASURED, "block", "context"), math.nan)
+    counts = dict.fromkeys(("n_clusters", "steps", "floor_hits", "n_impossible"), 0)
+    words = dict.fromkeys(("method", "budget", "settings", "source", "memory"), "")
+    outcome = {"trials": len(result.trials), "converged": False, "kind": "failed", "error": result.error}
+    return {"model": result.name, **figures, **counts, **words, **outcome}
+
+
+def _warn_of_impossible(results: Sequence[ModelResult], test: Data) -> None:
+    for result in results:
+        if result.error or np.isfinite(result.log_prob).all():
+            continue
+        names = [str(n) for n, p in zip(test.scored.names, result.log_prob, strict=True) if not np.isfinite(p)]
+        first = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        warnings.warn(
+            f"{result.name}: log p is -inf for sequence {first}; differences to or from it have no interval",
+            stacklevel=4,
+        )
