@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 
 from seqmodels import LSTM, Dynamic, SequenceModel, Transformer, data, load
-from seqmodels.encodings.preparation import MAX_HELD_OUT
+from seqmodels.encodings.raw_data import MAX_HELD_OUT
 from seqmodels.evaluation.comparison.provenance import stamped
 
 TEST = 111_540

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqmodels import Observation
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor, CursorState, Prediction, Source
 from seqmodels.model.wrapped import WrappedModel
 from seqmodels.sequences.measure import MemoryKind, Values

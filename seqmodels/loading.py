@@ -15,7 +15,7 @@ from seqmodels.common.storage import MALFORMED, part, part_of
 from seqmodels.counts import context_mixing, context_tree, ngram
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.precision import DTYPES, check_device
-from seqmodels.encodings.preparation import Setting
+from seqmodels.encodings.setting import Setting
 from seqmodels.model import SequenceModel
 from seqmodels.neural import MaskedTransformer
 from seqmodels.observations import Observation

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import seqmodels as sm
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 
 Chain = tuple[np.ndarray, np.ndarray]  # initial (K,), transition (K, K)
 

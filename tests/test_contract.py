@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.interpolate import CubicSpline
 
 import seqmodels as sm
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.generation import CursorState, encode_source
 from seqmodels.hmm import corpus
 from seqmodels.neural import scoring
@@ -640,7 +640,7 @@ def learns(name: str, grad: torch.Tensor | None) -> bool:
 def test_every_weight_of_a_network_learns(row: Row) -> None:
     model = copy.deepcopy(rough(row))
     assert isinstance(model, NeuralModel)
-    examples = model._setting().examples(sm.encodings.preparation.Data.of(*row.data))
+    examples = model._setting().examples(sm.encodings.raw_data.Data.of(*row.data))
     model.module_.float()
     objective = _Objective(model, model._rows(examples), _steps_to_units(examples))
     batching = Batching(len(examples), model._bptt_steps(), model._carries_state)

@@ -14,7 +14,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
 from seqmodels.data import sha256
-from seqmodels.encodings.preparation import Data, Example, Setting, hold_out
+from seqmodels.encodings.examples import Example
+from seqmodels.encodings.raw_data import Data, hold_out
+from seqmodels.encodings.setting import Setting
 from seqmodels.evaluation.tuning.search import cross_validation_folds
 from seqmodels.hmm import corpus
 from seqmodels.neural.model import VALIDATION_STEPS, _limit

@@ -62,12 +62,13 @@ PREPARED = "standardise, bytes, byte pairs, symbols: invertible, with log-determ
 ALGORITHMS = "forward_backward(initial, transition, log b)|viterbi, filter, smooth, sample_states|scaled float32, "
 ALGORITHMS += "float64, log space"
 NETWORKS = "neural/recurrent/  neural/transformer/|neural/seq2seq/  neural/tagging/|neural/masked/  neural/huggingface/"
+MEASURED = "log p of each step; unit, length, kind"
 REPORT = "evaluation/comparison/report/  plot/"
 BOXES = (
     Box((30, 20, 270, 62), "Raw sequences", "", RAW, DATA),
     Box((365, 20, 270, 62), "Readers", "data/", "text, audio to MFCC, pairs, vocabulary", DATA),
     Box((700, 20, 270, 62), "Sequences", "sequences/", "names, labels, clusters; split, dither", DATA),
-    Box((365, 136, 605, 62), "Preparation", "encodings/preparation.py  encodings/", PREPARED, DATA),
+    Box((365, 136, 605, 62), "Preparation", "encodings/", PREPARED, DATA),
     Box((30, 136, 270, 62), "Saving", "common/storage.py  loading.py", "safetensors, hashes, no code in files", DATA),
     Box((30, 252, 940, 460), "SequenceModel", "model/", "fit, log_prob, score, predict_next, stream, sample", MODEL),
     Box(
@@ -89,9 +90,7 @@ BOXES = (
         PART,
     ),
     Box((568, 634, 382, 62), "Generation", "generation/", "one cursor per model: sampling, beam search", PART),
-    Box(
-        (30, 780, 420, 62), "Likelihoods with a measure", "sequences/measure.py", "log p of each step; unit, length, kind", RESULT
-    ),
+    Box((30, 780, 420, 62), "Likelihoods with a measure", "sequences/measure.py", MEASURED, RESULT),
     Box((515, 780, 455, 62), "Comparison", "evaluation/comparison/", "paired differences, intervals, p-values", RESULT),
     Box((30, 890, 420, 62), "Command line", "cli/", "compare, fit, score, anomalies, sample, inspect, report", RESULT),
     Box((515, 890, 455, 62), "Table and report", REPORT, "the ranking; a page with plots", RESULT),

@@ -1,4 +1,4 @@
-"""Encodings: raw data <-> what a model sees, invertible, with log-determinants."""
+"""Raw data <-> what a model sees: encodings, invertible, with log-determinants; and data as encoded examples."""
 
 from seqmodels.encodings.base import Encoding
 from seqmodels.encodings.open_symbols import OpenSymbols

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from seqmodels.encodings import Encoding
-from seqmodels.encodings.preparation import Data, Setting
+from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.setting import Setting
 from seqmodels.sequences import Item
 
 WAY_OUT = "pass targets with a step for each of their source's, or take an encoder-decoder such as LSTMSeq2Seq"

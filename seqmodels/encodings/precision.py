@@ -16,7 +16,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import torch
 
-from seqmodels.encodings.preparation import Example, OnDisk, without_past
+from seqmodels.encodings.examples import Example, without_past
+from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.sequences.items import MANY
 from seqmodels.sequences.mapped import any_mapped, total
 

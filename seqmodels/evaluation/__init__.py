@@ -1,4 +1,4 @@
-"""Comparison of models: the table, its intervals, plots and report; and metrics of what models decode."""
+"""Models compared, chosen, audited, and their forecasts scored; the table, its intervals and the report."""
 
 from seqmodels.evaluation.backtest import Backtest, backtest
 from seqmodels.evaluation.comparison.compare import compare

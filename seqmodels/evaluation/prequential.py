@@ -15,7 +15,8 @@ import numpy as np
 from seqmodels.common.distributed import LostProcessError
 from seqmodels.common.parameters import checked
 from seqmodels.encodings import Encoding, Symbols
-from seqmodels.encodings.preparation import Data, Setting
+from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.setting import Setting
 from seqmodels.evaluation import parallel_fits
 from seqmodels.evaluation.tuning.search import FAILURES
 from seqmodels.model import SequenceModel

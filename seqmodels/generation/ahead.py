@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.generation.cursor import ClosedFormCursor, Cursor, CursorState, Prediction, read_steps
 from seqmodels.generation.decoding import ANCESTRAL, draw
 from seqmodels.generation.feature_distributions import (

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.preparation import Data, Example
+from seqmodels.encodings.examples import Example
+from seqmodels.encodings.raw_data import Data
 from seqmodels.generation.cursor import Cursor, CursorState
 from seqmodels.generation.inputs import (
     GenerativeModel,

@@ -13,7 +13,7 @@ import numpy as np
 from seqmodels.common.display import listed, quantile_name
 from seqmodels.common.parameters import check_options, checked
 from seqmodels.encodings import Encoding
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.text import Text
 from seqmodels.generation.ahead import Ahead, Paths, ahead_of
 from seqmodels.generation.feature_distributions import FeatureDistributions

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.aligned_targets import n_steps_left
+from seqmodels.encodings.examples import Example, TargetLengths
 from seqmodels.encodings.precision import in_float64, refuse_beyond_float64, squares_exceed_float32
-from seqmodels.encodings.preparation import Data, Example, Setting, TargetLengths
+from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.setting import Setting
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.items import as_array

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates, start_after
 from seqmodels.generation.inputs import GenerativeModel, with_enough_precision

@@ -1,4 +1,4 @@
-"""The latent-state wing: hidden Markov models."""
+"""Hidden Markov models: states that are summed out, fitted by EM or by gradient."""
 
 from seqmodels.hmm.alignment import AlignmentHMM
 from seqmodels.hmm.learning.constraints import Frozen

@@ -20,7 +20,8 @@ from torch import Tensor
 from seqmodels.common.distributed import is_distributed, shard
 from seqmodels.common.main_memory import memory_of_process
 from seqmodels.encodings import Encoding
-from seqmodels.encodings.preparation import Example, OnDisk
+from seqmodels.encodings.examples import Example
+from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference.densities import Densities, clamped, possible_states
 from seqmodels.hmm.inference.scratch import Scratch

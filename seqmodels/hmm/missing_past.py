@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.preparation import OnDisk
+from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.hmm.emissions import quadratic
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.gap_filter import FilteredGaps, Gaps, filtered

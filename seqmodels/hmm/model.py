@@ -16,8 +16,10 @@ from seqmodels.common.array_checks import array_of, numbers_of
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.parameters import Seed, checked, undone_on_failure
 from seqmodels.encodings import Encoding, OpenSymbols
+from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.precision import DTYPES, in_float64
-from seqmodels.encodings.preparation import Data, Example, Setting, without_past
+from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.setting import Setting
 from seqmodels.generation import CursorState, MergedStates
 from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values, raw_size, validation_score
 from seqmodels.hmm.cursor import HMMCursor, HMMState, merged_states

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import refuse_beyond_float64, squares_exceed_float32
-from seqmodels.encodings.preparation import Example
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference import scaled

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.preparation import OnDisk
+from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.hmm.corpus import Corpus, PackedBatch, cut
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference import scaled

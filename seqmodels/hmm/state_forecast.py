@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.hmm.corpus import joined_values
 from seqmodels.hmm.inference.log_space import LogProduct
 from seqmodels.hmm.missing_past import PastFilter

@@ -14,8 +14,11 @@ from torch import Tensor
 from seqmodels.common.parameters import checked
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.aligned_targets import past_the_source
+from seqmodels.encodings.defaults import default_encoding
+from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES
-from seqmodels.encodings.preparation import Data, Example, Setting, default_encoding
+from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.setting import Setting
 from seqmodels.generation import Prediction, Source, select_rows
 from seqmodels.hmm.corpus import corpus_of, validation_score
 from seqmodels.hmm.emissions import emission_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import torch
@@ -17,8 +17,11 @@ from seqmodels.common.parameters import (
 )
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.binary_code import BinaryCode, log_odds_of_path
+from seqmodels.encodings.defaults import Choices, choose_sources, default_encoding
+from seqmodels.encodings.examples import Example, TargetLengths, without_past
 from seqmodels.encodings.precision import DTYPES
-from seqmodels.encodings.preparation import Example, Setting, TargetLengths, default_encoding, without_past
+from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.setting import Setting
 from seqmodels.generation import (
     Cursor,
     CursorState,
@@ -191,6 +194,37 @@ class Family(Configurable, ABC):
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None:
         """Take back what ``_state`` returned; ``encoding_``, ``observation_`` and ``length_`` are set before."""
+
+    def _choices(self, data: Data, fitted: Encoding | None = None) -> Choices:
+        """What the arguments, where they are ``"auto"``, come to for these training data.
+
+        Args:
+            data: of the fit.
+            fitted: an encoding to take as it is; None: it is learned.
+        """
+        kind, n_features = data.scored.kind, data.scored.n_features
+        length = self._default_length(kind) if self.length == "auto" else self.length
+        auto = self.observation == "auto"
+        observation = self._default_observation(kind) if auto else cast(Observation, self.observation).clone()
+        observation.check(n_features)
+        stated = self._stated_encoding() if fitted is None else fitted
+        if stated is not None:
+            return Choices(stated, observation, length, "ignored" if self.ignore_source else "shared", is_fitted=True)
+        encoding = self.encoding
+        if encoding == "auto":
+            encoding = self._default_encoding(kind, observation.values(n_features))
+        if self.ignore_source:
+            return Choices(encoding, observation, length, "ignored")
+        sources = choose_sources(
+            data,
+            self.source_encoding,
+            # Labels and what they label have encodings of their own, also where both are integers.
+            None if self._is_tagger else encoding,
+            self._default_source_encoding(data.X),
+            model=type(self).__name__,
+            shared=self._source_shares_encoding(),
+        )
+        return Choices(encoding, observation, length, sources)
 
     def _value_with(self, name: str, inner: str) -> Any:
         """Of ``observation="auto"`` the default that has a parameter ``inner``, so that it can be set and searched."""

@@ -17,8 +17,10 @@ from seqmodels.common import distributed
 from seqmodels.common.parameters import in_one_line, undone_on_failure, wrong_argument
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.aligned_targets import check_aligned, check_choices, check_has_targets
+from seqmodels.encodings.examples import Example, TargetLengths
 from seqmodels.encodings.precision import check_device, check_device_is_here
-from seqmodels.encodings.preparation import Data, Example, Setting, Sources, TargetLengths, choose_sources, hold_out
+from seqmodels.encodings.raw_data import Data, hold_out
+from seqmodels.encodings.setting import Setting
 from seqmodels.model.family import Family
 from seqmodels.observations import Observation
 from seqmodels.training import interruption
@@ -163,40 +165,16 @@ def learn_setting(
         fitted: an encoding to take as it is.
         alphabet: all sequences of the fit, from which alphabets of symbols are learned.
     """
-    kind = train.scored.kind
     if model._is_tagger:
         check_has_targets(type(model).__name__, train)
-    length = model._default_length(kind) if model.length == "auto" else model.length
-    is_continued = model.warm_start and model.__sklearn_is_fitted__()
-    if model.observation == "auto":  # a warm start keeps its own, which another version may have chosen
-        observation = model.observation_.clone() if is_continued else model._default_observation(kind)
-    else:
-        observation = model.observation.clone()
-    if is_continued:
-        return Setting.from_fitted(
-            model.encoding_, observation, length, train.y is not None, model.source_encoding_, grid=train.scored.grid
-        )
-    observation.check(train.scored.n_features)
-    stated = model._stated_encoding() if fitted is None else fitted
-    if stated is not None:
-        return Setting.learn(
-            train, stated, observation, length, "ignored" if model.ignore_source else "shared", fitted=True
-        )
-    encoding = model.encoding
-    if encoding == "auto":
-        encoding = model._default_encoding(kind, observation.values(train.scored.n_features))
-    sources: Sources = "ignored"
-    if not model.ignore_source:
-        sources = choose_sources(
-            train,
-            model.source_encoding,
-            # Labels and what they label have encodings of their own, also where both are integers.
-            None if model._is_tagger else encoding,
-            model._default_source_encoding(train.X),
-            model=type(model).__name__,
-            shared=model._source_shares_encoding(),
-        )
-    return Setting.learn(train, encoding, observation, length, sources, alphabet=alphabet)
+    if not (model.warm_start and model.__sklearn_is_fitted__()):
+        return Setting.learn(train, model._choices(train, fitted), alphabet=alphabet)
+    length = model._default_length(train.scored.kind) if model.length == "auto" else model.length
+    # Its own observation, which another version may have chosen.
+    observation = (model.observation_ if model.observation == "auto" else model.observation).clone()
+    return Setting.from_fitted(
+        model.encoding_, observation, length, train.y is not None, model.source_encoding_, grid=train.scored.grid
+    )
 
 
 def apply_setting(model: Family, setting: Setting) -> None:

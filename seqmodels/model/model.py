@@ -20,7 +20,7 @@ from seqmodels.common.parameters import (
 )
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.precision import checked_log_prob_steps, in_float64, squares_exceed_float32
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.generation import (
     Candidate,
     Decoding,

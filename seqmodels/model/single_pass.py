@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.model.model import SequenceModel
 from seqmodels.observations import Categorical, Observation
 from seqmodels.sequences import Kind

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.preparation import Data, Example
+from seqmodels.encodings.examples import Example
+from seqmodels.encodings.raw_data import Data
 from seqmodels.generation import Prediction, Source
 from seqmodels.model.model import SequenceModel
 

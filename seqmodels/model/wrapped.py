@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 from seqmodels.common import distributed
 from seqmodels.common.parameters import checked
 from seqmodels.encodings import Encoding
+from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import computing_in
-from seqmodels.encodings.preparation import Example
 from seqmodels.model.fitting import apply_setting, check_arguments, fit_member
 from seqmodels.model.model import SequenceModel
 from seqmodels.observations import Observation

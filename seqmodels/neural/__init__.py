@@ -1,4 +1,4 @@
-"""The network wing: history (and source) -> state -> observation."""
+"""Networks: history (and source) -> hidden state -> observation."""
 
 from seqmodels.neural.custom_module import CausalModel, from_module
 from seqmodels.neural.huggingface.conversion import from_huggingface, to_huggingface

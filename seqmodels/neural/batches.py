@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.preparation import Example, OnDisk, no_garbage_collection
+from seqmodels.encodings.examples import Example, no_garbage_collection
+from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.neural.ops.padding import pad_right, to_device
 
 FRAMES_LOOKED_BACK = 1 << 10  # at once, for a value that is not missing

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.model.fitting import checked_data
 from seqmodels.neural.batches import PaddedBatch, StepRange, assemble
 from seqmodels.neural.io_module import SequenceModule

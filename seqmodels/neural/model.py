@@ -16,8 +16,10 @@ from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import checked
 from seqmodels.common.randomness import InitialDraws, fit_generator, training_draws
 from seqmodels.encodings import Encoding
+from seqmodels.encodings.examples import Example, no_garbage_collection
+from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.encodings.precision import DTYPES, squares_exceed_float32, where_largest
-from seqmodels.encodings.preparation import MAX_HELD_OUT, Example, OnDisk, no_garbage_collection
+from seqmodels.encodings.raw_data import MAX_HELD_OUT
 from seqmodels.generation import Cursor
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import resolved_choices

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqmodels.common import distributed
-from seqmodels.encodings.preparation import OnDisk, no_garbage_collection
+from seqmodels.encodings.examples import no_garbage_collection
+from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.neural.batches import PaddedBatch, Row, StepRange, Windowing, assemble, cut
 from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.io_module import SequenceModule, split_end

@@ -8,7 +8,8 @@ from typing import TypeVar
 import torch
 
 from seqmodels.encodings import Symbols
-from seqmodels.encodings.preparation import Data, Setting
+from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.setting import Setting
 from seqmodels.model.fitting import apply_setting, learn_setting
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.model import NeuralModel

@@ -1,4 +1,4 @@
-"""Observations: ``p(x_t | output_parameters, past)``, chosen independently of the dynamics."""
+"""The distribution of a step, ``p(x_t | output_parameters, past)``, chosen independently of the dynamics."""
 
 from seqmodels.observations.autoregressive import AutoregressiveGaussian
 from seqmodels.observations.base import LinearOutputs, LinearPrediction, Observation

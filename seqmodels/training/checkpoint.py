@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from seqmodels.common import distributed, storage
 from seqmodels.common.version import __version__
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.training.fingerprint import hash_of
 
 Path = str | os.PathLike[str]

@@ -13,7 +13,8 @@ from torch import Tensor
 from seqmodels.common import distributed
 from seqmodels.common.parameters import Configurable
 from seqmodels.common.version import __version__
-from seqmodels.encodings.preparation import Data, OnDisk
+from seqmodels.encodings.on_disk import OnDisk
+from seqmodels.encodings.raw_data import Data
 from seqmodels.sequences import Sequences
 
 # What may differ: where each process computes, and what it shows and writes.

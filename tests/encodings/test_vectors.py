@@ -20,7 +20,7 @@ from seqmodels import (
     Sequences,
     Standardize,
 )
-from seqmodels.encodings.preparation import default_encoding
+from seqmodels.encodings.defaults import default_encoding
 from seqmodels.sequences.measure import check_comparable
 
 SHIFT, SCALE = np.array([100.0, -2.0, 0.0]), np.array([20.0, 0.01, 3.0])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
 from seqmodels.model.wrapped import WrappedModel
 from seqmodels.sequences.measure import MemoryKind

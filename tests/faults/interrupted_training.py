@@ -66,9 +66,7 @@ def is_best(model: Any, history: Any, data: tuple[Any, ...]) -> bool:
         return bool(model.score(*data) > history["log_prob"].iloc[0])  # its lines are of parameters before an M-step
     if history["validation"].isna().all():
         return bool(abs(history["log_prob"].iloc[-1] - model.score(*data)) < 1e-5)
-    _, held_out = sm.encodings.preparation.hold_out(
-        sm.encodings.preparation.Data.of(*data), "auto", True, model.random_state
-    )
+    _, held_out = sm.encodings.raw_data.hold_out(sm.encodings.raw_data.Data.of(*data), "auto", True, model.random_state)
     assert held_out is not None
     return bool(abs(history["validation"].max() - model.score(held_out.X, held_out.y)) < 1e-5)
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import seqmodels as sm
-from seqmodels.encodings.preparation import TargetLengths
+from seqmodels.encodings.examples import TargetLengths
 from seqmodels.generation import BeamSearch, Decoding, Hypothesis, beam_search, beam_searches, sample_steps
 from seqmodels.generation.beam import Beam, Request, _is_over, batches
 from seqmodels.sequences.measure import Length

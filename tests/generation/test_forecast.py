@@ -15,7 +15,7 @@ from scipy import stats
 
 import seqmodels as sm
 from seqmodels.encodings import OpenSymbols
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.generation.cursor import ClosedFormCursor, ReadingCursor, read_steps
 from seqmodels.plot.style import WIDTH
 from tests.families import Row, fitted, rough, rows

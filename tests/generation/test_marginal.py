@@ -10,7 +10,7 @@ import pytest
 from scipy.special import logsumexp
 
 import seqmodels as sm
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.generation import MergedStates
 from seqmodels.generation.marginal import (
     KeepBest,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble
 
 CPU = torch.device("cpu")

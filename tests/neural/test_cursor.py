@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
 from seqmodels.neural.batches import Row, Windowing
 from seqmodels.neural.cursor import NetworkCursor, SymbolCursor

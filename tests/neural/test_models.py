@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.neural.model import VALIDATION_STEPS, _limit
 from seqmodels.neural.options import sequences_per_batch
 

@@ -12,7 +12,7 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.common import storage
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.training import checkpoint
 from seqmodels.training.checkpoint import Checkpoints, hashes
 from seqmodels.training.fingerprint import hash_of

@@ -66,7 +66,7 @@ def test_the_best_weights_are_kept() -> None:
     model = lstm(max_steps=10, lr=2.0, callbacks=[send_at(5)])
     with pytest.warns(UserWarning, match="SIGINT"):
         model.fit(TEXT)
-    held = sm.encodings.preparation.hold_out(sm.encodings.preparation.Data.of(TEXT), "auto", True, 0)[1]
+    held = sm.encodings.raw_data.hold_out(sm.encodings.raw_data.Data.of(TEXT), "auto", True, 0)[1]
     assert held is not None
     assert model.score(held.X) == pytest.approx(evaluations.max(), abs=1e-6)
 

@@ -11,8 +11,8 @@ from seqmodels.common.compiled import warn_if_slow
 from seqmodels.counts.context_mixing import tables
 from seqmodels.counts.context_mixing.tables import BUCKET, NEW_COUNTER, MixingTables
 from seqmodels.encodings.binary_code import BinaryCode, limited
+from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.precision import DTYPES
-from seqmodels.encodings.preparation import Example, without_past
 from seqmodels.encodings.text import Text
 from seqmodels.model.fitting import checked_data
 from seqmodels.model.single_pass import SinglePassModel, n_weighted_units

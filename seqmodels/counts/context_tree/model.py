@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES
-from seqmodels.encodings.preparation import Example
 from seqmodels.generation import CursorState, MergedStates
 from seqmodels.model.single_pass import SinglePassModel, n_weighted_units
 from seqmodels.sequences.measure import MemoryKind

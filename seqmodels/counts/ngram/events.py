@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 
 NONE = -1  # there is no symbol so far back
 

@@ -20,8 +20,9 @@ from seqmodels.counts.ngram.smoothing import Smoothing
 from seqmodels.counts.ngram.stream_counts import EventStream
 from seqmodels.counts.ngram.stream_scoring import log_prob_of_training, write_stream_steps
 from seqmodels.counts.ngram.tables import Tables
+from seqmodels.encodings.examples import Example
+from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.encodings.precision import DTYPES
-from seqmodels.encodings.preparation import Example, OnDisk
 from seqmodels.generation import Cursor, CursorState, MergedStates
 from seqmodels.model.single_pass import SinglePassModel, n_weighted_units
 from seqmodels.sequences.mapped import StepsSum, steps_arrays

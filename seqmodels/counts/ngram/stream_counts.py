@@ -15,7 +15,7 @@ import numpy as np
 
 from seqmodels.counts.ngram.counts import Counts
 from seqmodels.counts.ngram.events import NONE
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 
 EVENTS_AT_ONCE = 1 << 20  # packed and sorted together
 LARGEST_CODE = 2**63

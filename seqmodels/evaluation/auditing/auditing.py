@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from seqmodels.common.parameters import PositiveInt, Seed, check_options
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.auditing.agreement import (
     CURSOR,
     SAMPLES,

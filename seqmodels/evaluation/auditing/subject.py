@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from seqmodels.encodings import OpenSymbols
-from seqmodels.encodings.preparation import Data, Example
+from seqmodels.encodings.examples import Example
+from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.text import Text
 from seqmodels.generation import encode_source, sample_steps
 from seqmodels.model import SequenceModel

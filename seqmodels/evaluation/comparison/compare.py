@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.common.parameters import Seed, check_options
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.comparison.comparison import Comparison
 from seqmodels.evaluation.comparison.fit_and_score import Progress, fit_and_score
 from seqmodels.evaluation.comparison.near_duplicates import near_duplicates

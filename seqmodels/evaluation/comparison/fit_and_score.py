@@ -12,7 +12,7 @@ import numpy as np
 
 from seqmodels.common.distributed import LostProcessError
 from seqmodels.common.peak_memory import peak_memory
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation import parallel_fits
 from seqmodels.evaluation.comparison.plan import DataParts, FitPlan
 from seqmodels.evaluation.comparison.results import ModelResult, SeedResult

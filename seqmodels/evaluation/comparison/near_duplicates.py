@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.mapped import MappedArray
 

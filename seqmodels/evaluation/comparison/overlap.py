@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.sequences import Item
 from seqmodels.sequences.mapped import parts_of
 

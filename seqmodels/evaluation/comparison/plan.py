@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.tuning.budget import Budget
 from seqmodels.evaluation.tuning.search import Search
 from seqmodels.model import SequenceModel

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.comparison.results import ModelResult
 from seqmodels.evaluation.comparison.variance_floor import is_set_by_floor
 from seqmodels.evaluation.statistics.confidence_set import confidence_set_p_values

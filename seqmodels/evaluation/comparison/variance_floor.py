@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.model import SequenceModel
 
 FLOOR_FACTORS = (2.0, 0.5)

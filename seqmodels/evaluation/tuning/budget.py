@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from seqmodels.common.parameters import check_options
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.hmm import HMM, AlignmentHMM, HMMTagger
 from seqmodels.hmm.model import n_parameters_by_states
 from seqmodels.model import SequenceModel

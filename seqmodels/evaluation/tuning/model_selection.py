@@ -13,7 +13,7 @@ import numpy as np
 
 from seqmodels.common.distributed import LostProcessError
 from seqmodels.common.parameters import Seed, checked, checked_but
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation import parallel_fits
 from seqmodels.evaluation.tuning.search import FAILURES, FoldScore, cross_validation_folds, run_trial
 from seqmodels.model import SequenceModel

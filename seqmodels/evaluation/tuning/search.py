@@ -14,7 +14,7 @@ import numpy as np
 
 from seqmodels.common.distributed import LostProcessError
 from seqmodels.common.parameters import Seed, check_fields, checked
-from seqmodels.encodings.preparation import Data, cluster_numbers
+from seqmodels.encodings.raw_data import Data, cluster_numbers
 from seqmodels.evaluation.tuning.budget import Budget
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.hmm.alignment.jumps import Chain, Jumps
 from seqmodels.hmm.inference.densities import LogDensities
 from seqmodels.hmm.inference.forward_backward import forward_backward_pass, forward_pass

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from seqmodels.common.parameters import checked
+from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES
-from seqmodels.encodings.preparation import Data, Example
+from seqmodels.encodings.raw_data import Data
 from seqmodels.hmm.alignment.cursor import AlignmentCursor, check_memory
 from seqmodels.hmm.alignment.inference import AlignmentTrellis, Alphabets, PairBlock, blocks_of
 from seqmodels.hmm.alignment.jumps import JumpPrior, Jumps

@@ -14,8 +14,11 @@ from seqmodels.common import distributed, storage
 from seqmodels.common.parameters import Seed, checked, refuse_wrong_arguments, undone_on_failure
 from seqmodels.common.randomness import InitialDraws, training_draws
 from seqmodels.encodings import Encoding
+from seqmodels.encodings.defaults import Choices, default_encoding
+from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES, check_device, check_device_is_here
-from seqmodels.encodings.preparation import Data, Example, Setting, default_encoding, hold_out
+from seqmodels.encodings.raw_data import Data, hold_out
+from seqmodels.encodings.setting import Setting
 from seqmodels.model import NotFittedError
 from seqmodels.neural.batches import Batching
 from seqmodels.neural.evaluation_copy import evaluation_copy
@@ -131,7 +134,7 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
                 f"{type(self).__name__} predicts masked symbols but X is vectors; pass texts or integer sequences"
             )
         encoding = default_encoding(data.X.kind) if self.encoding == "auto" else self.encoding
-        setting = Setting.learn(part, encoding, Categorical(), "given")
+        setting = Setting.learn(part, Choices(encoding, Categorical(), "given"))
         for each in (data, held_out):
             if each is not None:
                 setting.check(each, missing_is_summed_out=False)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common import distributed
-from seqmodels.encodings.preparation import MAX_HELD_OUT
+from seqmodels.encodings.raw_data import MAX_HELD_OUT
 from seqmodels.neural.batches import Batching, Row
 from seqmodels.neural.masked.inference import MAX_BATCH_STEPS, batches_by_length
 from seqmodels.neural.masked.network import MASK, BidirectionalNetwork, log_prob_of

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.neural.batches import StepRange, Windowing, assemble
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
-from seqmodels.encodings.preparation import Example, Setting
+from seqmodels.encodings.examples import Example
+from seqmodels.encodings.setting import Setting
 from seqmodels.generation import Prediction
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, check_arguments

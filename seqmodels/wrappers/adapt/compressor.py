@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, NoReturn, get_args
 import numpy as np
 
 from seqmodels.common.array_checks import array_of
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, Observation
 from seqmodels.sequences import Kind

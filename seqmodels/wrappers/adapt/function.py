@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqmodels.common.parameters import PositiveInt, Seed, checked
 from seqmodels.encodings import Bytes, Encoding
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.generation import Prediction, Source, stacked_sources
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind

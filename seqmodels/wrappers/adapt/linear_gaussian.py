@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding, Features
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.generation import Prediction, Source, stacked_sources
 from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.gaussian import shape_of_covariance

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES
-from seqmodels.encodings.preparation import Example
 from seqmodels.generation import Prediction, Source, stacked_sources
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.evaluation_copy import evaluation_copy

@@ -16,7 +16,8 @@ from seqmodels.common import storage
 from seqmodels.common.array_checks import array_of, check_between
 from seqmodels.common.parameters import Configurable, checked, refuse_wrong_arguments, undone_on_failure
 from seqmodels.encodings import Encoding
-from seqmodels.encodings.preparation import Data, Example, cluster_numbers
+from seqmodels.encodings.examples import Example
+from seqmodels.encodings.raw_data import Data, cluster_numbers
 from seqmodels.generation import Prediction
 from seqmodels.generation.inputs import with_enough_precision
 from seqmodels.model import NotFittedError, SequenceModel

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from seqmodels.encodings.examples import without_past
 from seqmodels.encodings.precision import in_float64, squares_exceed_float32
-from seqmodels.encodings.preparation import without_past
 from seqmodels.generation import Prediction
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from seqmodels.common.parameters import checked
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.fitting import checked_data

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.preparation import MAX_HELD_OUT, Example
+from seqmodels.encodings.examples import Example
+from seqmodels.encodings.raw_data import MAX_HELD_OUT
 from seqmodels.neural.batches import Row
 from seqmodels.wrappers.dynamic.segments import FlatWeights, SegmentReader, clip_factor, length
 

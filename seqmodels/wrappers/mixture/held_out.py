@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from seqmodels.encodings import Bytes, Encoding
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 
 SHORTEST = 20  # steps of a single sequence that can be cut
 

@@ -15,8 +15,9 @@ from seqmodels.common.array_checks import array_of, check_between, check_sums
 from seqmodels.common.parameters import PositiveInt, checked
 from seqmodels.encodings import Bytes, Encoding
 from seqmodels.encodings.binary_code import BinaryCode
+from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import computing_in
-from seqmodels.encodings.preparation import Example, Setting, fitted_to
+from seqmodels.encodings.setting import Setting, fitted_to
 from seqmodels.encodings.text import Text
 from seqmodels.generation import Cursor
 from seqmodels.model import SequenceModel

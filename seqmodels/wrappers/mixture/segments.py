@@ -28,7 +28,7 @@ from itertools import pairwise
 import numpy as np
 
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.encodings.text import Text
 from seqmodels.model import SequenceModel
 from seqmodels.wrappers.mixture.weights import log_sum_exp

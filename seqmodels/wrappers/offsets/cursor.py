@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.generation import Prediction, Source
 from seqmodels.observations import GaussianMixture
 from seqmodels.observations.gaussian import shape_of_factor

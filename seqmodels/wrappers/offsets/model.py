@@ -12,7 +12,7 @@ import torch
 
 from seqmodels.common.array_checks import array_of, check_between, check_sums
 from seqmodels.common.parameters import NotNegative, PositiveFloat, checked
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.hmm.cursor import HMMCursor
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data, fit_member

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.wrappers.offsets.cursor import Evidence
 
 # What examples say of their offsets, around those that it is given, under the prior's scales.

@@ -13,8 +13,8 @@ import torch
 
 from seqmodels.common.array_checks import array_of
 from seqmodels.common.parameters import checked
+from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES
-from seqmodels.encodings.preparation import Example
 from seqmodels.generation import Cursor
 from seqmodels.hmm import HMM, Frozen
 from seqmodels.hmm.cursor import HMMCursor

@@ -21,7 +21,7 @@ from seqmodels.counts.context_mixing import cursor as cursor_
 from seqmodels.counts.context_mixing.histories import N_HISTORIES, transitions
 from seqmodels.counts.context_mixing.tables import BUCKET
 from seqmodels.encodings.binary_code import BinaryCode, log_odds_of_path
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 
 TEXT = "the cat sat on the mat.\nThe dog sat on the log,\nand the cat saw it.\n"
 

@@ -16,7 +16,7 @@ from seqmodels.counts.ngram.counts_in_parts import count_streams
 from seqmodels.counts.ngram.events import Events
 from seqmodels.counts.ngram.stream_counts import EventStream
 from seqmodels.data import on_disk
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 
 
 @pytest.mark.parametrize("order", [1, 2, 5])

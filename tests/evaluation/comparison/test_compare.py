@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import seqmodels as sm
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.comparison.overlap import n_shared, warn_of_overlap
 from seqmodels.evaluation.comparison.rows import TIMES
 from seqmodels.evaluation.comparison.table import formatted_table, how_to_read

@@ -10,7 +10,7 @@ import torch
 
 import seqmodels as sm
 from seqmodels.common.peak_memory import peak_memory
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.comparison import fit_and_score as fitting
 from seqmodels.evaluation.comparison.report.ranking import summary
 from seqmodels.evaluation.comparison.variance_floor import floor_effect, is_set_by_floor

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.comparison import near_duplicates as module
 from seqmodels.evaluation.comparison.near_duplicates import _Codes, _windows, _windows_of_item, near_duplicates
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.tuning.budget import largest_size, within_budget
 
 

@@ -9,7 +9,7 @@ import pytest
 from matplotlib import pyplot
 
 import seqmodels as sm
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.tuning.model_selection import standard_error
 from seqmodels.evaluation.tuning.search import FoldScore, cross_validation_folds
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.tuning.search import Search, best_of, cross_validation_folds
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import seqmodels as sm
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.neural.model import NeuralModel, _limit
 from seqmodels.neural.network import Source
 from seqmodels.neural.recurrent.gru import GRUNetwork

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
 from seqmodels.neural.batches import Row, Windowing
 from seqmodels.neural.cursor import NetworkCursor, SymbolCursor

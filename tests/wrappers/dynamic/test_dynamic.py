@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch.nn import functional as F
 
 import seqmodels as sm
-from seqmodels.encodings.preparation import Example
+from seqmodels.encodings.examples import Example
 from seqmodels.wrappers.dynamic.segments import LearningRule, clip_factor
 from seqmodels.wrappers.dynamic.tuning import choose_rates, segment_length
 

@@ -13,7 +13,7 @@ from scipy.special import expit, logsumexp
 
 import seqmodels as sm
 from seqmodels.encodings.binary_code import BinaryCode
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.generation import event_log_probs
 from seqmodels.wrappers.mixture.held_out import hold_out_steps
 from seqmodels.wrappers.mixture.kernels import row_of_lead, row_of_odds

@@ -13,7 +13,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
-from seqmodels.encodings.preparation import Data
+from seqmodels.encodings.raw_data import Data
 from seqmodels.wrappers.online_em.model import _folds
 from seqmodels.wrappers.online_em.segments import OnlineRule
 

@@ -1,0 +1,85 @@
+"""What ``encoding="auto"`` and ``source_encoding="auto"`` come to, by the kinds of the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from seqmodels.encodings import Bytes, Encoding, Features, Standardize, Symbols
+from seqmodels.encodings.raw_data import Data
+from seqmodels.observations import Observation
+from seqmodels.sequences import Kind, Sequences
+from seqmodels.sequences.measure import Length, Values
+
+# How sources are read: by an encoding of their own; by that of the targets; or not at all.
+Sources = Encoding | Literal["shared", "ignored"]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the arguments of a model come to for the data of a fit, before any encoding is fitted.
+
+    Args:
+        encoding: of what is scored.
+        observation: how steps are emitted.
+        length: whether ends are events.
+        sources: how sources are read.
+        is_fitted: whether the encoding is fitted already, and stays as it is.
+    """
+
+    encoding: Encoding
+    observation: Observation
+    length: Length
+    sources: Sources = "shared"
+    is_fitted: bool = False
+
+
+def default_encoding(kind: Kind, values: tuple[Values, ...] = ()) -> Encoding:
+    """What ``encoding="auto"`` means, for vectors by what the observation says of their features."""
+    if kind == "vectors" and set(values) - {"reals"}:
+        return Features(values[0] if len(set(values)) == 1 else list(values))
+    if kind == "vectors":
+        return Standardize()
+    return Bytes() if kind == "text" else Symbols()
+
+
+def choose_sources(
+    data: Data,
+    chosen: Encoding | Literal["auto"],
+    like_targets: Encoding | None,
+    default: Encoding,
+    *,
+    model: str,
+    shared: bool,
+) -> Sources:
+    """How a ``model`` reads sources: by the encoding of targets, by one chosen, or by one like that of targets.
+
+    Args:
+        data: sources and targets.
+        chosen: the encoding that the user chose for sources.
+        like_targets: that of the targets, to be fitted to sources of the same kind; None: they are never alike.
+        default: for sources of another kind.
+        model: its name, for errors.
+        shared: whether the model reads sources and targets by one encoding.
+
+    Raises:
+        ValueError: what cannot be shared; says what could be done instead.
+    """
+    if data.y is None:
+        return "ignored"
+    alike = (data.X.kind, data.X.n_features) == (data.y.kind, data.y.n_features)
+    if shared and (chosen != "auto" or not alike):
+        raise ValueError(
+            f"X is {_in_words(data.X)} but y is {_in_words(data.y)}, and this {model} reads them alike, by one "
+            "encoding: pass both of one kind and leave source_encoding='auto'; or take a model with an encoder of its "
+            "own, such as LSTMSeq2Seq; or ignore_source=True, which gives p(y) as a baseline"
+        )
+    if shared:
+        return "shared"
+    if chosen != "auto":
+        return chosen
+    return like_targets if alike and like_targets is not None else default
+
+
+def _in_words(sequences: Sequences) -> str:
+    return f"{sequences.n_features}-dimensional vectors" if sequences.kind == "vectors" else sequences.kind

@@ -1,0 +1,301 @@
+"""``Setting``: how data are encoded, how steps are emitted, what is measured; and raw data as encoded examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import cast
+
+import numpy as np
+
+from seqmodels.common.display import listed
+from seqmodels.encodings import Bytes, Encoding
+from seqmodels.encodings.defaults import Choices, Sources
+from seqmodels.encodings.examples import Example, no_garbage_collection
+from seqmodels.encodings.on_disk import OnDisk
+from seqmodels.encodings.raw_data import Data, cluster_numbers
+from seqmodels.observations import Observation
+from seqmodels.sequences import Item, Sequences
+from seqmodels.sequences.items import UNITS, n_units_of
+from seqmodels.sequences.mapped import MappedArray, any_mapped, write_steps
+from seqmodels.sequences.measure import Length, Measure, space_of
+from seqmodels.sequences.sequences import symbols_of_all
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is settled before any number is fitted: how data are encoded, how steps are emitted, what is measured."""
+
+    encoding: Encoding
+    observation: Observation
+    measure: Measure
+    source_encoding: Encoding | None = None  # of sources: ``encoding`` itself, one of their own, or they are not read
+
+    @classmethod
+    def learn(cls, data: Data, choices: Choices, *, alphabet: Data | None = None) -> Setting:
+        """Fit the encodings that were chosen, and say what will be measured.
+
+        Encodings of symbols are fitted to ``alphabet``, if that is given: held-out sequences are among it, so that all
+        models have one alphabet, whether they hold out some or not.
+        """
+        encoding, observation, kind = choices.encoding, choices.observation, data.scored.kind
+        _check_reads("encoding", encoding, data.scored)
+        emitted = "vectors" if kind == "vectors" else "symbols"
+        if observation.emits != emitted:
+            raise ValueError(f"the observation {observation!r} emits {observation.emits} but the sequences are {kind}")
+        both = data.y is not None and choices.sources == "shared"
+        if not choices.is_fitted:
+            seen = data if alphabet is None or kind != "symbols" else alphabet
+            encoding = fitted_to(encoding, _together(seen.X, seen.scored) if both else seen.scored)
+        if emitted == "vectors":
+            _check_values(encoding, observation)
+        source_encoding = encoding if both else _fit_sources(data, choices.sources, alphabet)
+        return cls.from_fitted(
+            encoding, observation, choices.length, data.y is not None, source_encoding, grid=data.scored.grid
+        )
+
+    @classmethod
+    def from_fitted(
+        cls,
+        encoding: Encoding,
+        observation: Observation,
+        length: Length,
+        conditional: bool,
+        source_encoding: Encoding | None = None,
+        *,
+        grid: tuple[float, ...] | None = None,
+    ) -> Setting:
+        """With encodings that are fitted already."""
+        kind = encoding.reads
+        space = space_of(encoding.values()) if kind == "vectors" else kind
+        measure = Measure(space, UNITS[kind], length, encoding.exactness, conditional, grid)
+        return cls(encoding, observation, measure, source_encoding)
+
+    def check(self, data: Data, missing_is_summed_out: bool) -> None:
+        """Raise ``ValueError``, naming sequence, position and way out, for data the model cannot read."""
+        if None not in (self.measure.grid, data.scored.grid) and self.measure.grid != data.scored.grid:
+            raise ValueError(
+                f"the sequences are dithered over a grid of {data.scored.grid} but the model was fitted on "
+                f"{self.measure.grid}; dither both by one grid: test.dithered(like=train) of the raw values, where "
+                "train is dithered"
+            )
+        if data.y is None:
+            return _check_readable("X", data.X, self.encoding, missing_is_summed_out)
+        self.check_sources(data.X, missing_is_summed_out)
+        return _check_readable("y", data.y, self.encoding, missing_is_summed_out)
+
+    def check_sources(self, X: Sequences, missing_is_summed_out: bool) -> None:
+        """The same for sources, if they are read."""
+        if self.source_encoding is not None:
+            separate = self.source_encoding is not self.encoding
+            _check_readable("X", X, self.source_encoding, missing_is_summed_out and not separate)
+
+    def examples(self, data: Data, *, on_disk: bool = False) -> list[Example]:
+        """Encoded sequences, after their past; ``on_disk``: those that are memory-mapped are left there.
+
+        A past and what follows it are encoded apart, so that no symbol is of both.
+        """
+        encoding = self.source_encoding if data.y is not None else None
+        sources = [None] * len(data.X) if encoding is None else encoding.encode_all(data.X)
+        states = [None] * len(data.X) if data.states is None else data.states
+        weights, n_units = data.weights.tolist(), data.scored.n_units.tolist()
+        if self.encoding.has_log_det or any_mapped(data.scored):
+            examples = [
+                self._on_disk(item, source, n, w, known)
+                if on_disk and isinstance(item, MappedArray) and self._reads_parts(item)
+                else self._example(item, source, n, w, known)
+                for item, source, n, w, known in zip(data.scored, sources, n_units, weights, states, strict=True)
+            ]
+        else:
+            encoded = self.encoding.encode_all(data.scored)
+            with no_garbage_collection():
+                examples = list(map(Example, encoded, sources, weights, repeat(0.0), n_units, states))
+        if data.scored.past is not None:
+            each = zip(examples, data.scored, data.scored.past, strict=True)
+            examples = [self._after_past(example, item, past) for example, item, past in each]
+        if encoding is not None and data.X.past is not None:
+            each = zip(examples, data.X, data.X.past, strict=True)
+            examples = [
+                example if past is None else replace(example, source=_encoded_after(encoding, past, item)[0])
+                for example, item, past in each
+            ]
+        clusters = cluster_numbers(data)
+        if clusters is None:
+            return examples
+        return [replace(example, cluster=int(k)) for example, k in zip(examples, clusters, strict=True)]
+
+    def _after_past(self, example: Example, item: Item, past: Item | None) -> Example:
+        """The encoded ``item`` after its encoded past."""
+        if past is None:
+            return example
+        if isinstance(example.values, OnDisk):
+            before = np.frombuffer(past.encode(), np.uint8) if isinstance(past, str) else past
+            assert isinstance(item, MappedArray)
+            values = cast(np.ndarray, OnDisk(self.encoding, item, before))
+            return replace(example, values=values, n_past=len(before))
+        values, n_past = _encoded_after(self.encoding, past, item)
+        return replace(example, values=values, n_past=n_past)
+
+    def _reads_parts(self, item: MappedArray) -> bool:
+        """Whether the encoding of a part is that part of the encoding: of a text only where it is read as bytes."""
+        return item.is_on_disk and (not item.is_text or isinstance(self.encoding, Bytes))
+
+    def _on_disk(
+        self, item: MappedArray, source: np.ndarray | None, n_units: int, weight: float, states: np.ndarray | None
+    ) -> Example:
+        values = OnDisk(self.encoding, item)
+        return Example(cast(np.ndarray, values), source, weight, values.log_det(), n_units, states)
+
+    def _example(
+        self, item: Item, source: np.ndarray | None, n_units: int, weight: float, states: np.ndarray | None
+    ) -> Example:
+        values = self.encoding.encode(item)
+        log_dets = self.encoding.log_det(item)
+        log_det = 0.0
+        if not isinstance(log_dets, float) or log_dets != 0.0:
+            log_det = float(np.sum(np.broadcast_to(log_dets, len(values))))
+        return Example(values, source, weight, log_det, n_units, states)
+
+    def all_in_raw_units(self, sequences: Sequences, steps: list[np.ndarray]) -> list[np.ndarray]:
+        """``in_raw_units`` of each."""
+        if self.encoding.is_unit_wise and not self.encoding.has_log_det and not any_mapped(sequences):
+            return steps
+        past = [None] * len(sequences) if sequences.past is None else sequences.past
+        return [self.in_raw_units(*each) for each in zip(sequences, steps, past, strict=True)]
+
+    def in_raw_units(self, item: Item, steps: np.ndarray, past: Item | None = None) -> np.ndarray:
+        """Encoded steps (and perhaps the end) of one sequence -> one log-probability a raw unit (and the end).
+
+        ``past`` is what came before the sequence, of which there are no steps.
+        """
+        if isinstance(item, MappedArray) and self._reads_parts(item):  # a step a unit
+            raw = steps if isinstance(steps, MappedArray) else steps.copy()
+            for t, log_det in OnDisk(self.encoding, item).log_dets():
+                write_steps(raw, t, np.asarray(raw[t : t + len(log_det)]) + log_det)
+            return raw
+        if self.encoding.is_unit_wise:
+            of_steps = self.encoding.log_det(item)
+            if isinstance(of_steps, float) and of_steps == 0.0:
+                return steps
+            n_units = len(item)
+            return np.concatenate([steps[:n_units] + of_steps, steps[n_units:]])
+        n_units = n_units_of(item)
+        if past is None:
+            encoded = self.encoding.encode(item)
+            last_unit = self.encoding.last_unit(encoded)
+        else:
+            encoded, n_past = _encoded_after(self.encoding, past, item)
+            last_unit = self.encoding.last_unit(encoded)[n_past:] - n_units_of(past)
+        n_steps = len(last_unit)
+        raw = np.zeros(n_units + len(steps) - n_steps)
+        # Added up, since of symbols that spell no byte several have one last unit.
+        np.add.at(raw, last_unit, steps[:n_steps] + self.encoding.log_det(item))
+        raw[n_units:] = steps[n_steps:]
+        return raw
+
+
+def _encoded_after(encoding: Encoding, past: Item, item: Item) -> tuple[np.ndarray, int]:
+    """A past and what follows it, encoded apart, and how many steps are of the past."""
+    before = encoding.encode(past)
+    return np.concatenate([before, encoding.encode_after(item)]), len(before)
+
+
+def _fit_sources(data: Data, sources: Sources, alphabet: Data | None) -> Encoding | None:
+    if data.y is None or not isinstance(sources, Encoding):
+        return None
+    _check_reads("source_encoding", sources, data.X)
+    return fitted_to(sources, data.X if alphabet is None or data.X.kind != "symbols" else alphabet.X)
+
+
+def fitted_to(encoding: Encoding, sequences: Sequences) -> Encoding:
+    """A copy of an encoding, fitted; it knows the names of the features."""
+    learned = encoding.clone().fit(sequences)
+    if sequences.kind == "vectors":
+        learned.names = sequences.features
+    return learned
+
+
+def _together(X: Sequences, y: Sequences) -> Sequences:
+    """Sources and targets that one encoding reads; with names of features where they agree."""
+    features = X.features if X.features == y.features else None
+    return Sequences([*X, *y], symbols=symbols_of_all([X, y]), features=features)
+
+
+def _check_values(encoding: Encoding, observation: Observation) -> None:
+    pairs = zip(encoding.values(), observation.values(encoding.size), strict=True)
+    for feature, (encoded, emitted) in enumerate(pairs):
+        if encoded != emitted:
+            raise ValueError(
+                f"the observation {observation!r} emits {emitted} at feature {feature} but the encoding {encoding!r} "
+                f"gives {encoded}; leave encoding='auto'"
+            )
+
+
+# -- whether the encodings can read data -----------------------------------------------------------------------
+
+
+def _check_readable(what: str, sequences: Sequences, encoding: Encoding, missing_is_summed_out: bool) -> None:
+    """Raise ``ValueError``, naming sequence and position, for ``what``, X or y, that the encoding cannot read."""
+    if sequences.kind != encoding.reads:
+        raise ValueError(f"the model was fitted on {encoding.reads} but got {sequences.kind} as {what}")
+    if sequences.kind == "vectors":
+        _check_features(what, sequences.features, encoding.names)
+    encoding.check_all(sequences)
+    if sequences.kind == "vectors" and not missing_is_summed_out:
+        for i, item in enumerate(sequences):
+            _refuse_missing(what, i, cast(np.ndarray, item))
+    for i, past in enumerate(sequences.past or []):
+        if past is not None:
+            _check_past(what, i, past, encoding, missing_is_summed_out)
+
+
+def _check_reads(name: str, encoding: Encoding, sequences: Sequences) -> None:
+    """Raise ``ValueError`` for an encoding, named by its argument, of another kind than the sequences."""
+    if encoding.reads != sequences.kind:
+        raise ValueError(f"the {name} {encoding!r} reads {encoding.reads} but the sequences are {sequences.kind}")
+
+
+def _check_past(what: str, i: int, past: Item, encoding: Encoding, missing_is_summed_out: bool) -> None:
+    try:
+        encoding.check(i, past)
+        if encoding.reads == "vectors" and not missing_is_summed_out:
+            _refuse_missing(what, i, cast(np.ndarray, past))
+    except ValueError as error:
+        raise ValueError(f"of the past: {error}") from None
+
+
+def _check_features(what: str, names: tuple[str, ...] | None, fitted: tuple[str, ...] | None) -> None:
+    """Raise ``ValueError`` for names of features other than those of the fit, or in another order."""
+    if names is None or fitted is None or names == fitted:
+        return
+    if sorted(names) == sorted(fitted):
+        raise ValueError(
+            f"the features of {what} are {listed(names)} but the model was fitted on {listed(fitted)}, in this order; "
+            "pass them in this order"
+        )
+    differing = [
+        f"{words} {listed(names)}"
+        for words, names in (
+            ("lacks", [name for name in fitted if name not in names]),
+            ("has the unknown", [name for name in names if name not in fitted]),
+        )
+        if names
+    ]
+    raise ValueError(
+        f"{what} {' and '.join(differing)}: the model was fitted on the features {listed(fitted)}; pass these, or "
+        "sequences whose features have no names"
+    )
+
+
+def _refuse_missing(what: str, i: int, frames: np.ndarray) -> None:
+    if isinstance(frames, MappedArray) and frames.is_on_disk:
+        first = frames.summary.first_missing
+    else:
+        missing = np.isnan(frames).any(axis=1)
+        first = int(np.argmax(missing)) if missing.any() else None
+    if first is not None:
+        raise ValueError(
+            f"sequence {i} of {what} has a NaN at frame {first}, and this model cannot sum out "
+            "missing values; fill them in, leave the frames out, use an HMM with a GaussianMixture, or fit a network "
+            "to data in which some are missing, so that it learns to read them"
+        )
