@@ -69,11 +69,11 @@ def main() -> None:
         pd.DataFrame([row]).to_csv(file, mode="a", header=not file.exists(), index=False)
 
 
-Run = tuple[str, int, Callable[[], tuple[sm.Audit, str]]]
+Run = tuple[str, int, Callable[[], tuple[sm.evaluation.Audit, str]]]
 
 
 def cheats(n_seeds: int) -> list[Run]:
-    def run(cheat: Cheat, seed: int) -> Callable[[], tuple[sm.Audit, str]]:
+    def run(cheat: Cheat, seed: int) -> Callable[[], tuple[sm.evaluation.Audit, str]]:
         return lambda: (audit_of(cheat, seed)[1], cheat.rule)
 
     names = ["ForgottenEnd" if c.make.__name__ == "<lambda>" else c.make.__name__ for c in CHEATS]
@@ -107,8 +107,8 @@ def plain(make: Callable[[Any], Any], data: Callable[[int], Any], seed: int, **o
     )
 
 
-def of_row(row: Row, seed: int) -> Callable[[], tuple[sm.Audit, str]]:
-    def run() -> tuple[sm.Audit, str]:
+def of_row(row: Row, seed: int) -> Callable[[], tuple[sm.evaluation.Audit, str]]:
+    def run() -> tuple[sm.evaluation.Audit, str]:
         model = row.family.make(length=row.length, random_state=seed).fit(*data_of(row, 4 * seed), validation=None)
         return sm.audit(model, *data_of(row, 4 * seed + 2), effort="quick", random_state=seed), ""
 

@@ -103,7 +103,7 @@ READ: dict[str, Callable[[Path], Series]] = {
 
 def forecasts(
     name: str, series: Series, models: dict[str, sm.SequenceModel], n_train: int, end: int, n_origins: int
-) -> sm.Backtest:
+) -> sm.evaluation.Backtest:
     """From origins between ``n_train`` and ``end`` of models that are fitted to what comes before."""
     x = [series.x[:end, None]]
     horizon, season = series.horizon, series.season

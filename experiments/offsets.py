@@ -21,18 +21,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from seqmodels import (
-    HMM,
-    LSTM,
-    AutoregressiveGaussian,
-    GaussianMixture,
-    LatentOffset,
-    Perturbation,
-    SequenceModel,
-    Sequences,
-    data,
-)
+from seqmodels import HMM, LSTM, AutoregressiveGaussian, GaussianMixture, LatentOffset, SequenceModel, Sequences, data
 from seqmodels.evaluation.comparison.provenance import stamped
+from seqmodels.training import Perturbation
 
 RESULTS = Path("experiments/results/offsets")
 N_ENROLLED = 5

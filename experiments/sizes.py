@@ -143,7 +143,7 @@ SETS: dict[str, Callable[[np.random.Generator], Parts]] = {
 }
 
 
-def independent(data: str, kind: str) -> sm.Observation:
+def independent(data: str, kind: str) -> sm.observations.Observation:
     """Of steps that know nothing of each other."""
     if data == "music":
         return sm.Bernoulli(pseudocount=1.0)

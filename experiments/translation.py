@@ -23,8 +23,9 @@ import numpy as np
 import pandas as pd
 from encoder_decoders import Pairs, budget, draw_by_length, models, parser, table, verdict, written
 
-from seqmodels import BPE, Bytes, Encoding, SequenceModel, Sequences, Symbols
+from seqmodels import BPE, Bytes, SequenceModel, Sequences, Symbols
 from seqmodels.data import Vocabulary, pairs
+from seqmodels.encodings import Encoding
 from seqmodels.evaluation import bleu
 from seqmodels.plot.curves import learning_curves
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels import Observation
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor, CursorState, Prediction, Source
 from seqmodels.model.wrapped import WrappedModel
+from seqmodels.observations import Observation
 from seqmodels.sequences.measure import MemoryKind, Values
 
 

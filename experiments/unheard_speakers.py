@@ -26,13 +26,13 @@ from seqmodels import (
     AutoregressiveGaussian,
     GaussianMixture,
     GenerativeClassifier,
-    Perturbation,
     Sequences,
     Transformer,
     data,
 )
 from seqmodels.data import MFCC, FrameFeatures, SpeechFeatures
 from seqmodels.evaluation.comparison.provenance import stamped
+from seqmodels.training import Perturbation
 
 RESULTS = Path("experiments/results/unheard_speakers")
 SAMPLE_RATE = 8000

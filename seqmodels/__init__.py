@@ -1,74 +1,40 @@
 """Sequence models from a Gaussian-mixture HMM to a Transformer, compared by likelihoods that may stand in one table."""
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from seqmodels.common import forked
-from seqmodels.common.former_names import FORMER_NAMES
+from seqmodels.common.former_names import FORMER_NAMES, MOVED_NAMES
 from seqmodels.common.version import __version__
 
 if TYPE_CHECKING:
-    from seqmodels import data, presets
+    from seqmodels import data, encodings, evaluation, hmm, neural, observations, plot, presets, training
     from seqmodels.common import distributed
     from seqmodels.counts.context_mixing import ContextMixing
     from seqmodels.counts.context_tree import ContextTree
     from seqmodels.counts.ngram import NGram
-    from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Features, OpenSymbols, Standardize, Symbols
-    from seqmodels.evaluation import (
-        Budget,
-        CodeLength,
-        CodeLengths,
-        Comparison,
-        ModelSelection,
-        Search,
-        choose,
-        evaluate,
-        plot_alignment,
-        plot_confusion,
-        plot_durations,
-        plot_frames,
-        plot_posterior,
-        plot_states,
-        plot_transitions,
-        window_loss,
-    )
-    from seqmodels.evaluation.auditing import Audit, audit
-    from seqmodels.evaluation.backtest import Backtest, backtest
+    from seqmodels.encodings import BPE, Bytes, Characters, Features, Standardize, Symbols
+    from seqmodels.evaluation import Budget, Search, choose, evaluate
+    from seqmodels.evaluation.auditing import audit
+    from seqmodels.evaluation.backtest import backtest
     from seqmodels.evaluation.comparison.compare import compare
-    from seqmodels.evaluation.prequential import prequential, prequential_code_lengths
-    from seqmodels.generation import Forecast, plot_forecast
-    from seqmodels.hmm import (
-        HMM,
-        AlignmentHMM,
-        Arcs,
-        Banded,
-        Frozen,
-        HMMTagger,
-        LeftToRight,
-        Pseudocounts,
-        Series,
-        Topology,
-    )
+    from seqmodels.evaluation.prequential import prequential
+    from seqmodels.hmm import HMM, AlignmentHMM, HMMTagger, LeftToRight
     from seqmodels.loading import load
     from seqmodels.model import NotFittedError, SequenceModel
     from seqmodels.neural import (
         GRU,
         LSTM,
-        CausalModel,
-        Cell,
         ElmanRNN,
         EncoderDecoder,
         LSTMSeq2Seq,
         LSTMTagger,
         MaskedTransformer,
-        Recurrent,
         Transformer,
         TransformerSeq2Seq,
         TransformerTagger,
-        from_huggingface,
-        from_module,
-        to_huggingface,
     )
     from seqmodels.observations import (
         AutoregressiveGaussian,
@@ -77,14 +43,10 @@ if TYPE_CHECKING:
         Chords,
         Columns,
         GaussianMixture,
-        Observation,
-        OneOf,
         Poisson,
-        PseudoFrames,
     )
     from seqmodels.sequences import Sequences, as_sequences
     from seqmodels.sequences.measure import IncomparableError, Measure
-    from seqmodels.training import AdamW, Cosine, Muon, Perturbation, TensorBoard, Trapezoid
     from seqmodels.wrappers import adapt
     from seqmodels.wrappers.anomalies.detector import Anomalies
     from seqmodels.wrappers.classification import GenerativeClassifier
@@ -110,7 +72,6 @@ _PACKAGES = (
     "wrappers",
     "loading",
     "evaluation",
-    "evaluation.auditing",
 )
 _MODULES = {"adapt": "wrappers.adapt", "distributed": "common.distributed"}  # public ones that stand in a package
 
@@ -127,8 +88,16 @@ def __getattr__(name: str) -> Any:
             value = globals()[name] = vars(module)[name]
             return value
     if name in FORMER_NAMES:
-        raise AttributeError(f"{__name__}.{name} {FORMER_NAMES[name]}")
+        raise _lookup_error(f"{__name__}.{name} {FORMER_NAMES[name]}")
+    if name in MOVED_NAMES:
+        raise _lookup_error(f"{__name__}.{name} is {__name__}.{MOVED_NAMES[name]} now")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _lookup_error(message: str) -> AttributeError | ImportError:
+    """For ``from seqmodels import name``, which drops what an ``AttributeError`` says, an ``ImportError``."""
+    is_import = sys._getframe(2).f_globals.get("__name__") == "importlib._bootstrap"
+    return ImportError(message) if is_import else AttributeError(message)
 
 
 def __dir__() -> list[str]:
@@ -140,36 +109,22 @@ __all__ = [
     "GRU",
     "HMM",
     "LSTM",
-    "AdamW",
     "AlignmentHMM",
     "Anomalies",
-    "Arcs",
-    "Audit",
     "AutoregressiveGaussian",
-    "Backtest",
-    "Banded",
     "Bernoulli",
     "Budget",
     "Bytes",
     "Categorical",
-    "CausalModel",
-    "Cell",
     "Characters",
     "Chords",
-    "CodeLength",
-    "CodeLengths",
     "Columns",
-    "Comparison",
     "ContextMixing",
     "ContextTree",
-    "Cosine",
     "Dynamic",
     "ElmanRNN",
     "EncoderDecoder",
-    "Encoding",
     "Features",
-    "Forecast",
-    "Frozen",
     "GaussianMixture",
     "GenerativeClassifier",
     "HMMTagger",
@@ -181,31 +136,18 @@ __all__ = [
     "MaskedTransformer",
     "Measure",
     "Mixture",
-    "ModelSelection",
-    "Muon",
     "NGram",
     "NotFittedError",
-    "Observation",
-    "OneOf",
     "OnlineEM",
-    "OpenSymbols",
-    "Perturbation",
     "Poisson",
-    "PseudoFrames",
-    "Pseudocounts",
-    "Recurrent",
     "Search",
     "SequenceModel",
     "Sequences",
-    "Series",
     "Standardize",
     "Symbols",
-    "TensorBoard",
-    "Topology",
     "Transformer",
     "TransformerSeq2Seq",
     "TransformerTagger",
-    "Trapezoid",
     "__version__",
     "adapt",
     "as_sequences",
@@ -215,21 +157,15 @@ __all__ = [
     "compare",
     "data",
     "distributed",
+    "encodings",
     "evaluate",
-    "from_huggingface",
-    "from_module",
+    "evaluation",
+    "hmm",
     "load",
-    "plot_alignment",
-    "plot_confusion",
-    "plot_durations",
-    "plot_forecast",
-    "plot_frames",
-    "plot_posterior",
-    "plot_states",
-    "plot_transitions",
+    "neural",
+    "observations",
+    "plot",
     "prequential",
-    "prequential_code_lengths",
     "presets",
-    "to_huggingface",
-    "window_loss",
+    "training",
 ]

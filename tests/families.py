@@ -58,7 +58,7 @@ DROPS = {"recurrent_dropout": 0.2, "embedding_dropout": 0.1, "weight_drop": 0.2}
 
 
 # Symbol 0 is the only one of the class, whose number is 2: raw and encoded symbols differ.
-OPEN = sm.OpenSymbols(known=[1, 2], n_symbols=3)
+OPEN = sm.encodings.OpenSymbols(known=[1, 2], n_symbols=3)
 
 
 def _hmm(name: str, observation: Any, *kinds: DataKind, **options: Any) -> Family:
@@ -72,7 +72,7 @@ def _dynamic(name: str, network: NeuralModel, *kinds: DataKind) -> Family:
     return Family(name, partial(sm.Dynamic, network, segment=3, lr=0.02, decay=0.1), kinds)
 
 
-def _online(name: str, observation: sm.Observation, *kinds: DataKind) -> Family:
+def _online(name: str, observation: sm.observations.Observation, *kinds: DataKind) -> Family:
     hmm = sm.HMM(2, max_iter=3, observation=observation)
     return Family(name, partial(sm.OnlineEM, hmm, segment=3, prior_steps=10.0, decay=0.2), kinds)
 
@@ -230,10 +230,10 @@ FAMILIES = (
     _hmm("hmm-bernoulli", sm.Bernoulli(0.5, 0.4), "bits"),
     _hmm("hmm-poisson", sm.Poisson(), "counts"),
     _hmm("hmm-columns", sm.Columns([(sm.GaussianMixture(2), 1), (sm.Poisson(), 1)]), "mixed"),
-    _hmm("hmm-tied-prior", sm.GaussianMixture(2, "tied", prior=sm.PseudoFrames(2.0)), "vectors"),
-    _hmm("hmm-background", sm.GaussianMixture(2, prior=sm.PseudoFrames(5.0), background=1e-3), "vectors"),
+    _hmm("hmm-tied-prior", sm.GaussianMixture(2, "tied", prior=sm.observations.PseudoFrames(2.0)), "vectors"),
+    _hmm("hmm-background", sm.GaussianMixture(2, prior=sm.observations.PseudoFrames(5.0), background=1e-3), "vectors"),
     _hmm("hmm-full-background", sm.GaussianMixture(1, "full", background=0.01), "vectors"),
-    Family("hmm-series", partial(sm.HMM, 4, max_iter=3, topology=sm.Series(2), tied=sm.Series(2).tied(4))),
+    Family("hmm-series", partial(sm.HMM, 4, max_iter=3, topology=sm.hmm.Series(2), tied=sm.hmm.Series(2).tied(4))),
     Family("hmm-gradient", partial(sm.HMM, 3, max_iter=3, algorithm="gradient")),
     _alignment("alignment", "symbols", "text"),
     _alignment("alignment-null", "symbols", window=3, null=True),
@@ -258,7 +258,7 @@ FAMILIES = (
     _hmm("hmm-open", sm.Categorical(0.01), "symbols", encoding=OPEN),
     Family("ngram-open", partial(sm.NGram, 3, encoding=OPEN), ("symbols",)),
     _network("gru-open", sm.GRU, "symbols", encoding=OPEN),
-    _network("recurrent-cell", sm.Recurrent, cell=GatedUnit, n_layers=2),
+    _network("recurrent-cell", sm.neural.Recurrent, cell=GatedUnit, n_layers=2),
     replace(
         _network("causal-module", CausalModel, module=CausalConvolution, context=4),  # what from_module makes
         classes=(CausalConvolution,),

@@ -28,7 +28,7 @@ Content = dict[str, Any]
 READERS: dict[Kind, Callable[[Path], Any]] = {
     "model": sm.load,
     "checkpoint": checkpoint.read,
-    "comparison": sm.Comparison.load,
+    "comparison": sm.evaluation.Comparison.load,
     "run.toml": RunConfig.read,
 }
 
@@ -273,7 +273,7 @@ def comparison(change: Callable[[Content], Any], path: Path) -> None:
     """A comparison whose table was changed; the hash is right."""
     whole = path.parent / "whole"
     if not whole.exists():
-        sm.Comparison.load(FIXTURES / "comparison").save(whole)
+        sm.evaluation.Comparison.load(FIXTURES / "comparison").save(whole)
     shutil.copytree(whole, path)
     main = path / saved.MAIN
     content = json.loads(main.read_text(encoding="utf-8"))

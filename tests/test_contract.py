@@ -393,7 +393,7 @@ def test_what_differs_is_named(field: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("encoding", "kind"), [(sm.Bytes(), "exact"), (sm.Characters(), "bound"), (sm.BPE(260), "bound")], ids=repr
 )
-def test_text_is_counted_in_bytes_however_it_is_read(make: Any, encoding: sm.Encoding, kind: str) -> None:
+def test_text_is_counted_in_bytes_however_it_is_read(make: Any, encoding: sm.encodings.Encoding, kind: str) -> None:
     texts = ["the néné", "the €", "then the"]
     model = make(encoding=encoding, dtype="float64").fit(texts, validation=None)
     steps = model.log_prob_steps(texts)

@@ -25,7 +25,7 @@ EXPECTED = {folder: json.loads((folder / "expected.json").read_text(encoding="ut
 ROUGH_SINUSOIDS = {("0.1.0", name) for name in ("transformer-tagger", "masked", "masked-text")}
 NOT_YET = {  # classes that a version had not
     "0.1.0": {
-        *(sm.CausalModel, sm.EncoderDecoder, sm.Recurrent),
+        *(sm.neural.CausalModel, sm.EncoderDecoder, sm.neural.Recurrent),
         *(sm.ContextMixing, sm.ContextTree, sm.Dynamic, sm.LatentOffset, sm.Mixture, sm.OnlineEM),
         *(cls for cls in MODELS if cls.__module__.startswith("seqmodels.wrappers.adapt.")),
     }
@@ -84,7 +84,7 @@ def test_there_are_three_of_each_class_that_learns_while_it_reads() -> None:
 
 @pytest.mark.parametrize("folder", RELEASES, ids=lambda folder: folder.name)
 def test_a_saved_comparison_and_a_checkpoint_are_read(folder: Path) -> None:
-    comparison = sm.Comparison.load(folder / "comparison")
+    comparison = sm.evaluation.Comparison.load(folder / "comparison")
     for name, model in comparison.models.items():
         row = comparison.frame.set_index("model").loc[name]
         assert model.score(comparison.test) == pytest.approx(row["score"], abs=1e-6)

@@ -11,7 +11,7 @@ import pytest
 
 import seqmodels
 import seqmodels as sm
-from seqmodels.common.former_names import FORMER_NAMES
+from seqmodels.common.former_names import FORMER_NAMES, MOVED_NAMES
 
 LATER = (
     "jinja2",
@@ -70,8 +70,44 @@ def test_public_names_are_what_type_checkers_read() -> None:
         _ = seqmodels.turtle
 
 
+def test_plots_are_found_without_matplotlib() -> None:
+    code = "import sys; from seqmodels import plot; print(plot.states.__name__, 'matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "states False\n"
+
+
+def test_no_module_of_plots_has_the_name_of_a_plot() -> None:
+    """Which would hide the function, once the module has been imported."""
+    modules = {file.stem for file in Path(sm.plot.__file__).parent.glob("*.py")}
+    assert not modules & set(sm.plot.__all__)
+
+
 @pytest.mark.parametrize("name", FORMER_NAMES)
 def test_a_name_that_was_removed_says_what_is_in_its_place(name: str) -> None:
     assert name not in seqmodels.__all__
     with pytest.raises(AttributeError, match=rf"seqmodels\.{name} was removed; .*{NAMED_INSTEAD[name]}"):
         getattr(seqmodels, name)
+
+
+@pytest.mark.parametrize("name", MOVED_NAMES)
+def test_a_name_that_moved_says_where_it_is(name: str) -> None:
+    package, now = MOVED_NAMES[name].split(".")
+    assert now in import_module(f"seqmodels.{package}").__all__
+    assert name not in seqmodels.__all__
+    assert not hasattr(seqmodels, name)
+    with pytest.raises(AttributeError, match=rf"^seqmodels\.{name} is seqmodels\.{package}\.{now} now$"):
+        getattr(seqmodels, name)
+
+
+def test_an_import_of_a_former_name_says_the_same() -> None:
+    """Python drops the text of an ``AttributeError`` there."""
+    with pytest.raises(ImportError, match=r"^seqmodels\.AdamW is seqmodels\.training\.AdamW now$"):
+        from seqmodels import AdamW  # noqa: F401
+    with pytest.raises(ImportError, match=r"^seqmodels\.PPM was removed; "):
+        from seqmodels import PPM  # noqa: F401
+    with pytest.raises(ImportError, match="cannot import name 'turtle'"):
+        from seqmodels import turtle  # noqa: F401
+
+
+def test_at_most_sixty_two_names_are_at_the_root() -> None:
+    assert len(set(seqmodels.__all__) - {"__version__"}) <= 62

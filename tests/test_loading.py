@@ -128,9 +128,9 @@ def test_a_classifier_and_a_comparison_of_ones_own_models(tmp_path: Path) -> Non
     train, test = ([rng.integers(0, 3, 20) for _ in range(8)] for _ in range(2))
     comparison = sm.compare({"own": SlowGRU(**SMALL)}, train, test=test, validation=None)
     folder = saved(comparison, tmp_path / "comparison", "SlowGRU")
-    assert type(sm.Comparison.load(folder, classes=[SlowGRU]).models["own"]) is SlowGRU
+    assert type(sm.evaluation.Comparison.load(folder, classes=[SlowGRU]).models["own"]) is SlowGRU
     with pytest.raises(ValueError, match=r"classes=\[SlowGRU\]"):
-        sm.Comparison.load(folder)
+        sm.evaluation.Comparison.load(folder)
 
 
 def test_what_is_seqmodels_own_needs_no_help(recwarn: pytest.WarningsRecorder) -> None:

@@ -163,7 +163,7 @@ def test_more_that_reads_strings(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="no interval"):
         result = sm.compare({"a": sm.NGram(1), "b": sm.NGram(2)}, named[:4], test=named[4:], baseline="a")
     result.save(tmp_path / "c")
-    again = sm.Comparison.load(tmp_path / "c")
+    again = sm.evaluation.Comparison.load(tmp_path / "c")
     assert (again.test.symbols, list(again.test[0])) == (named.symbols, STATES[4])
     assert sm.evaluation.error_rate(Sequences([["a", "b"]]), Sequences([["a", "c"]])) == 0.5
 
@@ -173,7 +173,7 @@ def test_a_saved_comparison_keeps_times(tmp_path: Path) -> None:
     X = Sequences(FRAMES, features=["ax", "ay"], times=days, time_name="hour", by="who")
     result = sm.compare({"a": HMM.clone()}, X[:4], test=X[4:], baseline="a")
     result.save(tmp_path / "c")
-    test = sm.Comparison.load(tmp_path / "c").test
+    test = sm.evaluation.Comparison.load(tmp_path / "c").test
     assert (test.features, test.time_name, test.by) == (("ax", "ay"), "hour", "who")
     assert test.times is not None
     assert test.times[0].tolist() == days[0].tolist()

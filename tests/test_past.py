@@ -144,7 +144,7 @@ def test_hashes_and_saved_data_hold_the_past(tmp_path: Path) -> None:
     for test, scored in ((given(x, 60, 70), model), (given("to be or not", 3), sm.NGram(2).fit(WORDS))):
         result = sm.compare({"model": scored}, test)
         result.save(tmp_path / scored.encoding_.reads)
-        again = sm.Comparison.load(tmp_path / scored.encoding_.reads)
+        again = sm.evaluation.Comparison.load(tmp_path / scored.encoding_.reads)
         assert all(np.array_equal(a, b) for a, b in zip(again.test.past, test.past, strict=True))
         assert_allclose(scored.log_prob(again.test), scored.log_prob(test), rtol=1e-12)
         assert str(again) == str(result)

@@ -45,7 +45,7 @@ def between(hmm: Steps, lstm: Steps, share: float) -> Steps:
     return [(1 - share) * a + share * b for a, b in zip(hmm, lstm, strict=True)]
 
 
-def shares(result: sm.Comparison, name: str) -> tuple[float, float, float]:
+def shares(result: sm.evaluation.Comparison, name: str) -> tuple[float, float, float]:
     """The share closed, and the least and the most that the data allow (Fieller's interval, by a grid)."""
     hmm, lstm, model = (result.log_prob_steps[each] for each in ("hmm", "lstm", name))
     gap, closed = (difference(each, hmm, result.test).difference for each in (lstm, model))
@@ -74,7 +74,7 @@ def parts(table: pd.DataFrame) -> list[Part]:
     return [Part("autoregressive emissions close more than half of an HMM's distance to an LSTM", verdict, seen)]
 
 
-def sentence(result: sm.Comparison, closed: dict[str, tuple[float, float, float]]) -> str:
+def sentence(result: sm.evaluation.Comparison, closed: dict[str, tuple[float, float, float]]) -> str:
     ends = said(contrasts(result, [("ar-hmm, order 1", "hmm"), ("lstm", "hmm")]))
     parts = "; ".join(f"{share:.0%} [{low:.0%}, {high:.0%}] by {name}" for name, (share, low, high) in closed.items())
     return f"nats per frame, {ends}. Closed of the distance from HMM to LSTM: {parts}."

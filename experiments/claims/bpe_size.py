@@ -39,7 +39,7 @@ SIZES = (256, 512, 1024, 2048)
 LOOKS = len(SIZES) - 1  # the best of so many is compared with bytes
 
 
-def encoding(size: int) -> sm.Encoding:
+def encoding(size: int) -> sm.encodings.Encoding:
     return sm.Bytes() if size == 256 else sm.BPE(size)
 
 

@@ -19,8 +19,9 @@ from curves import Panel, drawn
 from material import asks_for_text, whole_text
 from verdict import Part, interval_of_mean, of_interval, of_one_run, part, signed
 
-from seqmodels import Transformer, Trapezoid
+from seqmodels import Transformer
 from seqmodels.neural.transformer.layers import NormPlacement
+from seqmodels.training import Trapezoid
 
 CLAIM = (
     "A Transformer with the norm after each sublayer is hard to train without warm-up, the more so the deeper; with "

@@ -19,7 +19,7 @@ from seqmodels.data import is_table, is_text
 from seqmodels.data.tables import read_table
 from seqmodels.evaluation.runs.datasets import Dataset, Files
 from seqmodels.evaluation.tuning.budget import within_budget
-from seqmodels.plot.confusion_matrix import plot_confusion
+from seqmodels.plot import confusion
 from seqmodels.sequences import Sequences
 from seqmodels.wrappers.classification import GenerativeClassifier
 
@@ -220,7 +220,7 @@ def _draw(table: pd.DataFrame, classes: np.ndarray, plot: Path | None) -> Path |
     rows = _with_label(table)
     if not len(rows):
         raise ValueError("--plot has nothing to draw: no sequence that was judged has a label; leave --plot out")
-    axes = plot_confusion(rows["label"].tolist(), rows["predicted"].tolist(), classes=_all_labels(rows, classes))
+    axes = confusion(rows["label"].tolist(), rows["predicted"].tolist(), classes=_all_labels(rows, classes))
     with replaced(plot) as partial:
         axes.figure.savefig(partial, format=plot.suffix[1:].lower(), dpi=150)  # type: ignore[union-attr]
     pyplot.close(axes.figure)  # type: ignore[arg-type]

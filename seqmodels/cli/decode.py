@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
+from seqmodels import plot
 from seqmodels.cli.checks import check_outputs
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
@@ -16,7 +17,6 @@ from seqmodels.encodings.text import encoded_steps
 from seqmodels.evaluation.runs.datasets import Pair
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
-from seqmodels.plot.hidden_states import plot_states
 
 
 def decode(
@@ -110,7 +110,7 @@ def _plot(model: HMM, pairs: dict[str, Pair], sequence: str | None, names: list[
         some = ", ".join(str((X if y is None else y).names[i]) for X, y, i in known[:10])
         raise ValueError(f"there is no sequence {sequence!r} to draw; there are {some}{' ...' * (len(known) > 10)}")
     X, y, i = chosen[0]
-    axes = plot_states(model, X.take([i]), None if y is None else y.take([i]), state_names=names)
+    axes = plot.states(model, X.take([i]), None if y is None else y.take([i]), state_names=names)
     axes.set_title(str((X if y is None else y).names[i]))
     with replaced(file) as partial:
         axes.figure.savefig(partial, format=file.suffix[1:].lower(), dpi=150)  # type: ignore[union-attr]

@@ -328,8 +328,8 @@ def warn_of_classes_to_give(*things: Any) -> None:
         names = ", ".join(to_give)
         warnings.warn(
             f"what is saved holds {', '.join(map(name_of, to_give.values()))}, which seqmodels does not know: load it "
-            f"with seqmodels.load(path, classes=[{names}]), and a comparison with Comparison.load(folder, "
-            f"classes=[{names}])",
+            f"with seqmodels.load(path, classes=[{names}]), and a comparison with "
+            f"seqmodels.evaluation.Comparison.load(folder, classes=[{names}])",
             stacklevel=4,
         )
 

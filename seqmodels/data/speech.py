@@ -60,7 +60,8 @@ def speech(
     otherwise than they do on recorded speech.
 
     Args:
-        n_utterances: spread evenly over the speakers.
+        n_utterances: of all speakers together.
+        n_speakers: over whom they are spread evenly.
         features: ``"waveform"``, or ``"mfcc"``: the cepstra of each waveform.
         mfcc: how cepstra are computed; ``None`` is ``MFCC()``.
         syllables: least and most in an utterance.

@@ -64,8 +64,8 @@ class OpenSymbols(Encoding):
         symbols, counts = symbol_counts(sequences)
         if counts.max() < 2:
             raise ValueError(
-                "no symbol is in the training data twice, so none is known; pass encoding=OpenSymbols(known=...) or "
-                "Symbols(n_symbols=...)"
+                "no symbol is in the training data twice, so none is known; pass "
+                "encoding=encodings.OpenSymbols(known=...) or Symbols(n_symbols=...)"
             )
         known: np.ndarray = symbols[counts >= 2]
         return known

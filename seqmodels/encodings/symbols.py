@@ -82,8 +82,8 @@ class Symbols(Encoding):
             bad = int(self.unknown(values)[0])
             raise ValueError(
                 f"sequence {i} has symbol {values[bad]} at position {bad} but the model knows 0 to {self.size - 1}; "
-                f"pass encoding=Symbols(n_symbols={values.max() + 1}) when fitting, or OpenSymbols(), which gives "
-                "symbols that were never seen a probability"
+                f"pass encoding=Symbols(n_symbols={values.max() + 1}) when fitting, or encodings.OpenSymbols(), which "
+                "gives symbols that were never seen a probability"
             )
 
     def _check_names(self, i: int, words: np.ndarray) -> None:

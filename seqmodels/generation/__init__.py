@@ -26,7 +26,6 @@ from seqmodels.generation.inputs import GenerativeModel, encode_source
 from seqmodels.generation.marginal import PruningName, log_prob_marginal
 from seqmodels.generation.sampling import SamplingOptions, generate, sample, sample_steps
 from seqmodels.generation.stream import Stream, predict_next
-from seqmodels.plot.fan_chart import plot_forecast
 
 __all__ = [
     "BeamSearch",
@@ -51,7 +50,6 @@ __all__ = [
     "generate",
     "log_prob_marginal",
     "n_best",
-    "plot_forecast",
     "predict",
     "predict_next",
     "sample",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels import plot
 from seqmodels.common.display import listed, quantile_name
 from seqmodels.common.parameters import check_options, checked
 from seqmodels.encodings import Encoding
@@ -18,7 +19,6 @@ from seqmodels.encodings.text import Text
 from seqmodels.generation.ahead import Ahead, Paths, ahead_of
 from seqmodels.generation.feature_distributions import FeatureDistributions
 from seqmodels.generation.inputs import GenerativeModel
-from seqmodels.plot.fan_chart import plot_forecast
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.times import time_column, times_ahead
 
@@ -76,8 +76,8 @@ class Forecast:
 
     @checked
     def plot(self, ax: Axes | Sequence[Axes] | None = None, **options: Any) -> Axes | Panels:
-        """A fan chart of one sequence: see ``seqmodels.plot_forecast``, whose arguments it takes."""
-        return plot_forecast(self, ax, **options)
+        """A fan chart of one sequence: see ``seqmodels.plot.forecast``, whose arguments it takes."""
+        return plot.forecast(self, ax, **options)
 
 
 def forecast(

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 Class = TypeVar("Class", bound=type)
 
-PRIOR = "observation=GaussianMixture(prior=PseudoFrames(...))"
+PRIOR = "observation=GaussianMixture(prior=observations.PseudoFrames(...))"
 ARGUMENTS = {
     "n_components": "n_states=... (GaussianMixture(n_components=...) are the components of one state)",
     "n_iter": "max_iter=...",
@@ -15,8 +15,8 @@ ARGUMENTS = {
     "covariance_type": "observation=GaussianMixture(1, covariance_type=...)",
     "min_covar": "observation=GaussianMixture(1, min_covariance=...), in variances of the training data",
     "n_features": "encoding=Symbols(n_symbols=...), if some symbols do not come in training",
-    "startprob_prior": "pseudocount=Pseudocounts(initial=...), counts: less by 1",
-    "transmat_prior": "pseudocount=Pseudocounts(transition=...), counts: less by 1",
+    "startprob_prior": "pseudocount=hmm.Pseudocounts(initial=...), counts: less by 1",
+    "transmat_prior": "pseudocount=hmm.Pseudocounts(transition=...), counts: less by 1",
     "emissionprob_prior": "observation=Categorical(pseudocount=...), counts: less by 1",
     "weights_prior": PRIOR,
     "means_prior": PRIOR,

@@ -188,7 +188,9 @@ def as_topology(choice: Any, n_states: int) -> Topology:
     """What ``HMM(topology=...)`` means; raises ``ValueError`` for what is no topology of ``n_states``."""
     if isinstance(choice, str):
         if choice not in ("ergodic", "left-to-right"):
-            raise ValueError(f"topology is {choice!r}; pass 'ergodic', 'left-to-right', a (K, K) mask, or a Topology")
+            raise ValueError(
+                f"topology is {choice!r}; pass 'ergodic', 'left-to-right', a (K, K) mask, or an hmm.Topology"
+            )
         return Banded() if choice == "ergodic" else LeftToRight()
     topology = choice if isinstance(choice, Topology) else Arcs(choice)
     transition_mask = topology.transition_mask(n_states)

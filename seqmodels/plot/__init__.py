@@ -1,1 +1,13 @@
-"""Plots, in one style. Import what is needed from the modules: importing matplotlib takes a second."""
+"""Plots, in one style: of hidden states, frames, alignments, confusions and forecasts.
+
+Results draw themselves with the other modules: ``Comparison.plot_by_position``, ``Backtest.plot``. Matplotlib, which
+takes a second to load, is imported when something is drawn.
+"""
+
+from seqmodels.plot.alignment_matrix import alignment
+from seqmodels.plot.confusion_matrix import confusion
+from seqmodels.plot.fan_chart import forecast
+from seqmodels.plot.hidden_states import durations, posterior, states, transitions
+from seqmodels.plot.one_sequence import frames
+
+__all__ = ["alignment", "confusion", "durations", "forecast", "frames", "posterior", "states", "transitions"]

@@ -17,7 +17,7 @@ MAX_LABELS = 48  # steps of a side; more are numbered instead of named
 
 
 @checked
-def plot_alignment(
+def alignment(
     weights: np.ndarray,
     x: Sequence[Any] | None = None,
     y: Sequence[Any] | None = None,
@@ -43,7 +43,8 @@ def plot_alignment(
     Raises:
         ValueError: the weights are no matrix, or a label has another length.
 
-    >>> ax = plot_alignment(np.eye(3), "abc", [1, 2, 3])
+    >>> from seqmodels import plot
+    >>> ax = plot.alignment(np.eye(3), "abc", [1, 2, 3])
     >>> [label.get_text() for label in ax.get_xticklabels()]
     ['a', 'b', 'c']
     """

@@ -17,7 +17,7 @@ MAX_NUMBERED = 24  # labels; of more the counts are not written into the cells
 
 
 @checked
-def plot_confusion(
+def confusion(
     labels: Sequence[Any],
     predicted: Sequence[Any],
     *,
@@ -43,7 +43,8 @@ def plot_confusion(
     Raises:
         ValueError: not as many predictions as labels, none at all, or a label that is not in ``classes``.
 
-    >>> ax = plot_confusion(["up", "up", "down"], ["up", "down", "down"])
+    >>> from seqmodels import plot
+    >>> ax = plot.confusion(["up", "up", "down"], ["up", "down", "down"])
     >>> ax.get_title(loc="left")
     '2 of 3 right (66.7 %)'
     """

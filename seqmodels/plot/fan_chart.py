@@ -26,7 +26,7 @@ MAX_PANELS = 12  # features that are drawn without being named
 
 
 class DrawnForecast(Protocol):
-    """What is drawn of ``seqmodels.Forecast``, whose attributes these are."""
+    """What is drawn of ``seqmodels.generation.Forecast``, whose attributes these are."""
 
     @property
     def frame(self) -> pd.DataFrame: ...
@@ -41,7 +41,7 @@ class DrawnForecast(Protocol):
 
 
 @checked_but("forecast")
-def plot_forecast(
+def forecast(
     forecast: DrawnForecast,
     ax: Axes | Sequence[Axes] | None = None,
     *,

@@ -43,7 +43,7 @@ class HiddenStates(Protocol):
 
 
 @checked_but("model")
-def plot_states(
+def states(
     model: HiddenStates,
     x: Any,
     y: Any = None,
@@ -82,8 +82,9 @@ def plot_states(
         ValueError: a model that is no HMM; more than one sequence; a sequence that no path can explain; names, times or
             states that are not as many as there must be; times that are not those of what ``ax`` shows.
 
+    >>> from seqmodels import HMM, plot
     >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], means=[[0], [5]], covariances=[[1], [1]])
-    >>> ax = plot_states(model, [[0.1], [0.3], [5.2], [5.0]], features=["speed (m/s)"], state_names=["rest", "walk"])
+    >>> ax = plot.states(model, [[0.1], [0.3], [5.2], [5.0]], features=["speed (m/s)"], state_names=["rest", "walk"])
     >>> ax.get_ylabel(), [text.get_text() for text in ax.get_legend().get_texts()]
     ('speed (m/s)', ['rest', 'walk'])
     """
@@ -123,7 +124,7 @@ def plot_states(
 
 
 @checked_but("model")
-def plot_posterior(
+def posterior(
     model: HiddenStates,
     x: Any,
     y: Any = None,
@@ -135,10 +136,11 @@ def plot_posterior(
 ) -> Axes:
     """A heat map of p(z_t | x_1 .. x_T), each state (rows) at each step (columns), given the whole sequence.
 
-    The arguments and errors are those of ``plot_states``; ``steps`` counts encoded steps also where x is a text.
+    The arguments and errors are those of ``plot.states``; ``steps`` counts encoded steps also where x is a text.
 
+    >>> from seqmodels import HMM, plot
     >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], means=[[0], [5]], covariances=[[1], [1]])
-    >>> ax = plot_posterior(model, [[0.1], [0.3], [5.2], [5.0]], state_names=["rest", "walk"])
+    >>> ax = plot.posterior(model, [[0.1], [0.3], [5.2], [5.0]], state_names=["rest", "walk"])
     >>> [text.get_text() for text in ax.get_yticklabels()]
     ['rest', 'walk']
     """
@@ -164,7 +166,7 @@ def plot_posterior(
 
 
 @checked_but("model")
-def plot_transitions(
+def transitions(
     model: HiddenStates, *, ax: Axes | None = None, state_names: Sequence[str] | None = None, threshold: float = 0.1
 ) -> Axes:
     """The chain of an HMM as a graph: states, and arrows from one to another with their probabilities.
@@ -181,8 +183,9 @@ def plot_transitions(
     Raises:
         ValueError: a model that is no HMM; names that are not K; a threshold that is no share above 0.
 
+    >>> from seqmodels import HMM, plot
     >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.02, 0.98]], emission=[[0.9, 0.1], [0.2, 0.8]])
-    >>> ax = plot_transitions(model, state_names=["low", "high"])
+    >>> ax = plot.transitions(model, state_names=["low", "high"])
     >>> [text.get_text() for text in ax.texts if text.get_gid() == "about"]
     ['low', '17% of steps, stays 0.90', 'high', '83% of steps, stays 0.98']
     """
@@ -204,7 +207,7 @@ def plot_transitions(
 
 
 @checked_but("model")
-def plot_durations(
+def durations(
     model: HiddenStates,
     X: Any,
     y: Any = None,

@@ -14,7 +14,7 @@ MAX_TICKS = 16  # values that are labelled
 
 
 class DrawnSelection(Protocol):
-    """What is drawn of ``seqmodels.ModelSelection``, whose attributes these are."""
+    """What is drawn of ``seqmodels.evaluation.ModelSelection``, whose attributes these are."""
 
     @property
     def parameter(self) -> str: ...

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @checked
-def plot_frames(
+def frames(
     x: Any,
     *,
     ax: Axes | None = None,
@@ -35,7 +35,8 @@ def plot_frames(
     Raises:
         ValueError: several sequences, or one of another kind; names or times that are not as many as they must be.
 
-    >>> ax = plot_frames(np.arange(6.0).reshape(3, 2), features=["left", "right"])
+    >>> from seqmodels import plot
+    >>> ax = plot.frames(np.arange(6.0).reshape(3, 2), features=["left", "right"])
     >>> [text.get_text() for text in ax.get_yticklabels()]
     ['left', 'right']
     """

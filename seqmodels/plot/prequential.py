@@ -13,7 +13,7 @@ from seqmodels.plot.style import WIDTH, axes_or_new, colour_of, dash_of, in_styl
 
 
 class DrawnCodeLengths(Protocol):
-    """What is drawn of ``seqmodels.CodeLengths``, whose attributes these are."""
+    """What is drawn of ``seqmodels.evaluation.CodeLengths``, whose attributes these are."""
 
     @property
     def frame(self) -> pd.DataFrame: ...

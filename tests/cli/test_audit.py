@@ -32,7 +32,7 @@ def test_the_librarys_findings(call, model, book, tmp_path):
 
 def test_a_broken_rule_ends_with_1(call, model, book, monkeypatch):
     broken = sm.evaluation.auditing.Finding("causal", "broken", 1.0, "difference", "sequence 0, step 1")
-    monkeypatch.setattr(command, "audit_model", lambda *_, **__: sm.Audit("NGram", (broken,), 1))
+    monkeypatch.setattr(command, "audit_model", lambda *_, **__: sm.evaluation.Audit("NGram", (broken,), 1))
     done = call("audit", model, book)
     assert done.exit_code == 1
     assert "BROKEN: causal" in done.stdout

@@ -72,7 +72,7 @@ def test_the_choice_is_the_same() -> None:
 
 def test_code_lengths_are_those_of_one_process() -> None:
     some = {"hmm": sm.HMM(2, max_iter=3, n_init=1), "bigram": sm.NGram(2)}
-    one, two = [sm.prequential_code_lengths(some, X, blocks=4, n_jobs=n) for n in (1, 2)]
+    one, two = [sm.evaluation.prequential_code_lengths(some, X, blocks=4, n_jobs=n) for n in (1, 2)]
     assert one.frame.drop(columns="seconds").equals(two.frame.drop(columns="seconds"))
     assert one.blocks.drop(columns="seconds").equals(two.blocks.drop(columns="seconds"))
     compared = sm.compare(some, TRAIN, test=TEST, prequential=4, n_jobs=2)

@@ -107,7 +107,7 @@ def test_pairs_are_coded_given_their_sources():
 def test_several_models_are_coded_alike_and_drawn():
     x = symbols(np.random.default_rng(3), 60)
     models = {"iid": sm.HMM(1), "gram": sm.NGram(2)}
-    codes = sm.prequential_code_lengths(models, x, blocks=4)
+    codes = sm.evaluation.prequential_code_lengths(models, x, blocks=4)
     assert codes.frame["model"].tolist() == ["gram", "iid"]
     assert codes.frame["difference"].iloc[0] == 0
     for row in codes.frame.itertuples():
@@ -129,11 +129,11 @@ def test_arguments():
     with pytest.raises(ValueError, match="too short"):
         sm.prequential(sm.NGram(2), ["a"])
     with pytest.raises(ValueError, match="there are no models"):
-        sm.prequential_code_lengths({}, ["abc"] * 4)
+        sm.evaluation.prequential_code_lengths({}, ["abc"] * 4)
     with pytest.raises(ValueError, match="standard deviation above zero"):
         sm.prequential(sm.HMM(1), [np.random.default_rng(0).normal(size=(9, 1)) for _ in range(8)], reference=(0, 0))
     with pytest.raises(sm.IncomparableError):
-        sm.prequential_code_lengths({"a": sm.HMM(1), "b": sm.HMM(1, length="given")}, ["abc"] * 8)
+        sm.evaluation.prequential_code_lengths({"a": sm.HMM(1), "b": sm.HMM(1, length="given")}, ["abc"] * 8)
 
 
 def test_a_comparison_has_code_lengths_beside_scores(tmp_path):
@@ -150,7 +150,7 @@ def test_a_comparison_has_code_lengths_beside_scores(tmp_path):
     assert "code length" in result.table()
     assert "coded from nothing" in result.how_to_read()
     result.save(tmp_path / "saved")
-    loaded = sm.Comparison.load(tmp_path / "saved")
+    loaded = sm.evaluation.Comparison.load(tmp_path / "saved")
     assert loaded.code_lengths.blocks.equals(result.code_lengths.blocks)
     assert loaded.code_lengths.frame.equals(result.code_lengths.frame)
     axes = loaded.plot_code_lengths()

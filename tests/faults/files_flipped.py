@@ -64,9 +64,9 @@ def flipped(folder: Path, n: int, names: tuple[str, ...]) -> dict[str, int]:
     checkpoint.write(path, checkpoint.read(FIXTURES / "run.checkpoint"))
     found["checkpoint"] = n_refused([path], lambda: checkpoint.read(path), n, rng)
     kept = folder / "comparison"
-    sm.Comparison.load(FIXTURES / "comparison").save(kept)
+    sm.evaluation.Comparison.load(FIXTURES / "comparison").save(kept)
     files = sorted(file for file in kept.rglob("*") if file.is_file())
-    found["comparison"] = n_refused(files, lambda: sm.Comparison.load(kept), n, rng)
+    found["comparison"] = n_refused(files, lambda: sm.evaluation.Comparison.load(kept), n, rng)
     return found
 
 

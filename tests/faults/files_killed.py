@@ -42,7 +42,7 @@ class Target:
 def targets() -> list[Target]:
     """One of each that the library writes."""
     mpl.use("agg")
-    comparison = sm.Comparison.load(FIXTURES / "comparison")
+    comparison = sm.evaluation.Comparison.load(FIXTURES / "comparison")
     many = replace(comparison, log_prob_steps={name: _long(steps) for name, steps in comparison.log_prob_steps.items()})
     hmm = sm.HMM.from_parameters([0.5, 0.5], np.eye(2), emission=np.full((2, SIZE // 2), 2 / SIZE))
 
@@ -71,7 +71,9 @@ def targets() -> list[Target]:
     return [
         Target("model", write_model, lambda path: sm.load(path).random_state),
         Target("checkpoint", _write_checkpoint, _read_checkpoint),
-        Target("comparison", write_comparison, lambda path: int(sm.Comparison.load(path).provenance["number"])),
+        Target(
+            "comparison", write_comparison, lambda path: int(sm.evaluation.Comparison.load(path).provenance["number"])
+        ),
         Target("table.csv", write_table, _read_table),
         Target("page.html", lambda path, i: files.write_text(path, f"<i>{i}</i>" * 100_000), _read_page),
         Target("picture.png", write_picture, read_picture),

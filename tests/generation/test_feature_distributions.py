@@ -123,7 +123,7 @@ OBSERVATIONS = (
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)
-def test_each_feature_has_the_distribution_of_draws(observation: sm.Observation) -> None:
+def test_each_feature_has_the_distribution_of_draws(observation: sm.observations.Observation) -> None:
     """Of a mixture of two rows and three states, against the observation's own draws; in raw units."""
     generator, size, n = torch.Generator().manual_seed(0), 3, 40_000
     p = observation.n_output_parameters(size)

@@ -165,7 +165,7 @@ def test_far_ahead_paths_agree_with_the_closed_form(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("observation", [sm.AutoregressiveGaussian(1), sm.GaussianMixture(2)], ids=repr)
-def test_the_frame_agrees_with_its_paths(observation: sm.Observation) -> None:
+def test_the_frame_agrees_with_its_paths(observation: sm.observations.Observation) -> None:
     rng = np.random.default_rng(2)
     x = [3 + 0.1 * np.cumsum(rng.normal(size=(40, 2)), axis=0) for _ in range(4)]
     model = sm.HMM(2, observation=observation, max_iter=5, dtype="float64").fit(x)
@@ -276,7 +276,7 @@ def test_what_cannot_be_forecast_is_refused() -> None:
 def test_a_fan_chart_has_the_bands_of_the_frame() -> None:
     x = [np.random.default_rng(5).normal(size=(50, 1))]
     forecast = CHAIN.forecast(x, 4, quantiles=(0.05, 0.25, 0.5, 0.75, 0.95))
-    ax = sm.plot_forecast(forecast, truth=np.ones(9), paths=3, unit="metres")
+    ax = sm.plot.forecast(forecast, truth=np.ones(9), paths=3, unit="metres")
     observed, *_paths, actual = [line for line in ax.lines if line.get_label() in ("observed", "actual")]
     assert_array_equal(observed.get_xdata(), np.arange(-29, 1))
     assert_array_equal(observed.get_ydata(), x[0][-30:, 0])

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from seqmodels import HMM, Arcs, Frozen, GaussianMixture, LeftToRight, Pseudocounts, PseudoFrames
+from seqmodels import HMM, GaussianMixture, LeftToRight
+from seqmodels.hmm import Arcs, Frozen, Pseudocounts
 from seqmodels.hmm.queries import reordered_topology
+from seqmodels.observations import PseudoFrames
 
 K, ORDER = 4, [2, 0, 3, 1]
 RNG = np.random.default_rng(0)

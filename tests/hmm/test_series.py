@@ -11,7 +11,8 @@ import scipy.stats
 from numpy.testing import assert_allclose
 
 import seqmodels as sm
-from seqmodels import HMM, Bernoulli, Series
+from seqmodels import HMM, Bernoulli
+from seqmodels.hmm import Series
 
 STAGES, STATES = 3, 2
 K = STAGES * STATES

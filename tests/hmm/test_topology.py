@@ -10,7 +10,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import seqmodels as sm
-from seqmodels import HMM, Arcs, Banded, Categorical, Frozen, GaussianMixture, LeftToRight, Pseudocounts
+from seqmodels import HMM, Categorical, GaussianMixture, LeftToRight
+from seqmodels.hmm import Arcs, Banded, Frozen, Pseudocounts
 
 K = 4
 RING = [[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]]

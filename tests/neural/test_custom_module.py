@@ -43,7 +43,7 @@ class Changed(nn.Module):
 
 def make(**options: object) -> CausalModel:
     module = options.pop("module", Convolution)
-    return sm.from_module(module, D, **({"max_steps": 3, "dtype": "float64", "context": 4} | options))
+    return sm.neural.from_module(module, D, **({"max_steps": 3, "dtype": "float64", "context": 4} | options))
 
 
 def test_it_streams_what_it_scores_and_samples() -> None:
@@ -66,7 +66,7 @@ def test_fits_repeat_and_an_instance_is_not_trained() -> None:
     assert make().fit(X).score(X) == make().fit(X).score(X)  # dropout in the module too
     module = Convolution()
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    first = sm.from_module(module, D, max_steps=3).fit(X)
+    first = sm.neural.from_module(module, D, max_steps=3).fit(X)
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert first.score(X) == first.clone().fit(X).score(X)
 
@@ -85,7 +85,7 @@ def test_fits_repeat_and_an_instance_is_not_trained() -> None:
 )
 def test_what_is_not_causal_is_refused(module: nn.Module, message: str) -> None:
     with pytest.raises(ValueError, match=message), torch.random.fork_rng(devices=[]):
-        sm.from_module(module, D)
+        sm.neural.from_module(module, D)
     with pytest.raises(ValueError, match=message), torch.random.fork_rng(devices=[]):
         CausalModel(module=module, d_model=D, max_steps=2).fit(X)
 
@@ -98,7 +98,7 @@ def test_causal_modules_pass() -> None:
 
 def test_what_makes_no_module_is_refused() -> None:
     with pytest.raises(ValueError, match="module makes a int; pass an nn"):
-        sm.from_module(lambda d: d, D)
+        sm.neural.from_module(lambda d: d, D)
 
 
 def test_a_class_is_saved_by_name_and_an_instance_is_refused(tmp_path: Path) -> None:

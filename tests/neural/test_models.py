@@ -153,7 +153,7 @@ def test_seconds_alone_end_a_fit_and_steps_repeat_it():
     "make",
     [
         lambda **o: small(sm.LSTM, bptt=3, batch_size=2, **o),
-        lambda **o: small(sm.GRU, dropout=0.3, bptt=4, optimizer=sm.Muon(), averaging=0.5, **o),
+        lambda **o: small(sm.GRU, dropout=0.3, bptt=4, optimizer=sm.training.Muon(), averaging=0.5, **o),
         lambda **o: small(sm.Transformer, n_heads=2, context=5, batch_size=2, accumulate=2, **o),
         lambda **o: small(sm.LSTMSeq2Seq, batch_size=2, bptt=4, **o),
         lambda **o: small(sm.LSTMSeq2Seq, **{"batch_size": 2, "bptt": 4, "coverage": True} | BFLOAT16 | o),
@@ -204,7 +204,9 @@ def test_a_model_with_a_function_for_a_callback_is_saved_without_it(tmp_path):
 
 
 def test_optimisers_and_schedules_are_saved_and_searched(tmp_path):
-    model = small(optimizer=sm.AdamW(betas=(0.8, 0.9)), schedule=sm.Cosine(final=0.2)).fit(SYMBOLS, validation=None)
+    model = small(optimizer=sm.training.AdamW(betas=(0.8, 0.9)), schedule=sm.training.Cosine(final=0.2)).fit(
+        SYMBOLS, validation=None
+    )
     model.save(tmp_path / "model.safetensors")
     loaded = sm.load(tmp_path / "model.safetensors")
     assert repr(loaded.optimizer) == repr(model.optimizer)

@@ -12,7 +12,7 @@ import seqmodels as sm
 from seqmodels.evaluation import Budget
 
 X = [np.random.default_rng(i).integers(0, 3, 40) for i in range(6)]
-RECURRENT = [sm.ElmanRNN(), sm.GRU(), sm.LSTM(), sm.Recurrent()]
+RECURRENT = [sm.ElmanRNN(), sm.GRU(), sm.LSTM(), sm.neural.Recurrent()]
 
 
 @pytest.mark.parametrize("model", RECURRENT, ids=lambda model: type(model).__name__)

@@ -13,7 +13,7 @@ import seqmodels as sm
 
 GENERATOR = torch.Generator().manual_seed(0)
 MIXTURE, REGRESSION = sm.GaussianMixture(2, "full"), sm.AutoregressiveGaussian(2)
-BOTH = sm.OneOf([MIXTURE, REGRESSION])
+BOTH = sm.observations.OneOf([MIXTURE, REGRESSION])
 SIZE, N = 3, 4
 TABLES = [
     0.5 * torch.randn(N, 2, o.n_output_parameters(SIZE), generator=GENERATOR, dtype=torch.float64)
@@ -61,16 +61,16 @@ def test_temperature_is_that_of_each() -> None:
 
 def test_missing_values_need_observations_that_all_look_at_no_past() -> None:
     assert not BOTH.sums_out_missing
-    assert sm.OneOf([MIXTURE, sm.GaussianMixture(1)]).sums_out_missing
+    assert sm.observations.OneOf([MIXTURE, sm.GaussianMixture(1)]).sums_out_missing
 
 
 def test_densities_and_probabilities_do_not_mix() -> None:
     with pytest.raises(ValueError, match="features of different kinds"):
-        sm.OneOf([MIXTURE, sm.Bernoulli()]).check(SIZE)
+        sm.observations.OneOf([MIXTURE, sm.Bernoulli()]).check(SIZE)
     with pytest.raises(ValueError, match="must emit vectors"):
-        sm.OneOf([sm.Categorical()]).check(SIZE)
+        sm.observations.OneOf([sm.Categorical()]).check(SIZE)
     with pytest.raises(ValueError, match="observations is empty"):
-        sm.OneOf([]).check(SIZE)
+        sm.observations.OneOf([]).check(SIZE)
 
 
 @pytest.mark.parametrize("wrong", [[None], [MIXTURE, None], 3, None])
@@ -78,7 +78,7 @@ def test_what_are_no_observations_is_refused(wrong: Any) -> None:
     x = [np.random.default_rng(0).normal(size=(9, SIZE))]
     for model in (sm.HMM(2), sm.GRU(d_model=2, max_steps=1)):
         with pytest.raises(ValueError, match=r"observations .*is .*; pass a list of [Oo]bservation"):
-            model.set_params(observation=sm.OneOf(wrong)).fit(x)
+            model.set_params(observation=sm.observations.OneOf(wrong)).fit(x)
 
 
 @pytest.mark.parametrize("network", [sm.GRU(d_model=2), sm.Transformer(d_model=2, n_heads=1)])

@@ -17,7 +17,7 @@ X = [RNG.gamma(3.0, 20.0, (n, 2)) for n in (60, 45, 80, 70)]
 
 
 @dataclass(eq=False, repr=False)
-class Gamma(sm.Observation):
+class Gamma(sm.observations.Observation):
     """``p(x) = Π_d r_d^{k_d} x_d^{k_d - 1} e^{-r_d x_d} / Γ(k_d)``, of D log-shapes and D log-rates."""
 
     emits = "vectors"

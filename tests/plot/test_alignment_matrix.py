@@ -24,7 +24,7 @@ def labels(axis):
 
 
 def test_rows_are_targets_and_columns_sources():
-    axes = sm.plot_alignment(WEIGHTS, "abc", [7, 8], title="one pair")
+    axes = sm.plot.alignment(WEIGHTS, "abc", [7, 8], title="one pair")
     assert labels(axes.xaxis) == ["a", "b", "c"]
     assert labels(axes.yaxis) == ["7", "8"]
     (image,) = axes.images
@@ -35,34 +35,34 @@ def test_rows_are_targets_and_columns_sources():
 
 
 def test_a_text_encoded_in_bytes_has_a_label_a_byte():
-    axes = sm.plot_alignment(WEIGHTS, "aé")
+    axes = sm.plot.alignment(WEIGHTS, "aé")
     assert len(labels(axes.xaxis)) == 3
     assert labels(axes.xaxis)[0] == "a"
 
 
 def test_vectors_and_long_sides_are_numbered():
     many = np.full((MAX_LABELS + 1, 3), 1 / 3)
-    axes = sm.plot_alignment(many, np.zeros((3, 2)), "y" * len(many))
+    axes = sm.plot.alignment(many, np.zeros((3, 2)), "y" * len(many))
     assert "y" not in labels(axes.yaxis)
     assert len(labels(axes.xaxis)) > 0
 
 
 def test_it_can_be_drawn_and_leaves_settings_alone():
     before = dict(matplotlib.rcParams)
-    sm.plot_alignment(WEIGHTS, ["one", "two", "three"], "né"[:2]).figure.savefig(io.BytesIO(), format="png")
+    sm.plot.alignment(WEIGHTS, ["one", "two", "three"], "né"[:2]).figure.savefig(io.BytesIO(), format="png")
     assert dict(matplotlib.rcParams) == before
 
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"weights have shape \(3,\)"):
-        sm.plot_alignment(WEIGHTS[0])
+        sm.plot.alignment(WEIGHTS[0])
     with pytest.raises(ValueError, match="x has 2 steps, but the weights are of 3"):
-        sm.plot_alignment(WEIGHTS, "ab")
+        sm.plot.alignment(WEIGHTS, "ab")
 
 
 def test_it_is_drawn_on_given_axes():
     figure = Figure(layout="constrained")
     ax = figure.add_subplot(1, 2, 2)
-    assert sm.plot_alignment(WEIGHTS, ax=ax) is ax
+    assert sm.plot.alignment(WEIGHTS, ax=ax) is ax
     assert figure.get_figwidth() == Figure().get_figwidth()
     assert pyplot.get_fignums() == []

@@ -53,21 +53,21 @@ def data_of(ax):
 
 @pytest.mark.parametrize("gid", ["strip", "background"])
 def test_colours_are_those_of_the_most_probable_path(gid):
-    ax = sm.plot_states(VECTORS, X)
+    ax = sm.plot.states(VECTORS, X)
     np.testing.assert_array_equal(drawn_path(ax, gid, 120), VECTORS.decode([X])[0])
     assert len(set(VECTORS.decode([X])[0])) == 3
 
 
 def test_one_feature_is_drawn_in_its_unit():
     model = sm.HMM.from_parameters(**CHAIN, means=[[0], [4], [8]], covariances=np.ones((3, 1)))
-    ax = sm.plot_states(model, X[:, :1], features=["speed (m/s)"])
+    ax = sm.plot.states(model, X[:, :1], features=["speed (m/s)"])
     np.testing.assert_array_equal(data_of(ax), [X[:, 0]])
     assert ax.get_ylabel() == "speed (m/s)"
     assert ax.get_xlabel() == "step"
 
 
 def test_several_features_stand_one_above_the_other_with_their_ranges():
-    ax = sm.plot_states(VECTORS, X, features=["speed (m/s)", "pulse (1/min)"])
+    ax = sm.plot.states(VECTORS, X, features=["speed (m/s)", "pulse (1/min)"])
     above, below = data_of(ax)
     assert above.min() > below.max()
     for drawn, values in ((above, X[:, 0]), (below, X[:, 1])):
@@ -81,7 +81,7 @@ def test_missing_values_and_constant_features_leave_gaps_and_a_level_line():
     frames = X.copy()
     frames[5, 0] = np.nan
     frames[:, 1] = 9
-    ax = sm.plot_states(VECTORS, frames)
+    ax = sm.plot.states(VECTORS, frames)
     gap, level = data_of(ax)
     assert np.flatnonzero(np.isnan(gap)).tolist() == [5]
     assert len(set(level)) == 1
@@ -91,7 +91,7 @@ def test_many_features_are_an_image_over_the_strip():
     means = np.arange(3)[:, None] * np.linspace(-1, 2, 9)
     model = sm.HMM.from_parameters(**CHAIN, means=means, covariances=np.ones((3, 9)))
     x = model.sample(1, length=80, random_state=1)[0]
-    ax = sm.plot_states(model, x, features=[f"c{d}" for d in range(9)])
+    ax = sm.plot.states(model, x, features=[f"c{d}" for d in range(9)])
     mesh = next(c for c in ax.collections if c.get_gid() is None and c.get_array() is not None)
     np.testing.assert_allclose(mesh.get_array(), ((x - x.mean(0)) / x.std(0)).T)
     np.testing.assert_array_equal(drawn_path(ax, "strip", 80), model.decode([x])[0])
@@ -102,7 +102,7 @@ def test_many_features_are_an_image_over_the_strip():
 
 def test_only_visited_states_are_in_the_legend():
     path = np.repeat([2, 0], 60)
-    ax = sm.plot_states(VECTORS, X, path=path, state_names=["rest", "walk", "run"])
+    ax = sm.plot.states(VECTORS, X, path=path, state_names=["rest", "walk", "run"])
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["rest", "run"]
     assert [text.get_text() for text in ax.texts if text.get_gid() == "state"] == ["run", "rest"]
     np.testing.assert_array_equal(drawn_path(ax, "strip", 120), path)
@@ -110,20 +110,20 @@ def test_only_visited_states_are_in_the_legend():
 
 def test_times_are_those_of_the_steps():
     days = pd.date_range("2024-02-27", periods=120, freq="D")
-    ax = sm.plot_states(VECTORS, X, time=days)
+    ax = sm.plot.states(VECTORS, X, time=days)
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), date2num(days.to_numpy()))
     assert ax.get_xlim() == (date2num(days[0]) - 0.5, date2num(days[-1]) + 0.5)
     assert ax.get_xlabel() == ""
     uneven = np.cumsum(np.arange(1.0, 121))
-    ax = sm.plot_states(VECTORS, X, time=uneven, path=np.repeat([0, 1], 60))
+    ax = sm.plot.states(VECTORS, X, time=uneven, path=np.repeat([0, 1], 60))
     strip = [c for c in ax.collections if c.get_gid() == "strip"]
     assert strip[0].get_paths()[0].vertices[:, 0].max() == (uneven[59] + uneven[60]) / 2
     local = pd.Series(days.tz_localize("Europe/Paris"))
-    assert sm.plot_states(VECTORS, X, time=local).get_xlim()[0] == pytest.approx(date2num(local)[0] - 0.5, abs=1e-6)
+    assert sm.plot.states(VECTORS, X, time=local).get_xlim()[0] == pytest.approx(date2num(local)[0] - 0.5, abs=1e-6)
 
 
 def test_a_part_is_drawn_as_it_is_decoded_in_the_whole():
-    ax = sm.plot_states(VECTORS, X, steps=slice(40, 70))
+    ax = sm.plot.states(VECTORS, X, steps=slice(40, 70))
     assert ax.get_xlim() == (39.5, 69.5)
     np.testing.assert_array_equal(drawn_path(ax, "strip", 120)[40:70], VECTORS.decode([X])[0][40:70])
     assert (drawn_path(ax, "strip", 120)[70:] == -1).all()
@@ -131,7 +131,7 @@ def test_a_part_is_drawn_as_it_is_decoded_in_the_whole():
 
 def test_symbols_are_dots_at_their_numbers():
     x = SYMBOLS.sample(1, length=90, random_state=0)[0]
-    ax = sm.plot_states(SYMBOLS, x, features=list("ACGT"))
+    ax = sm.plot.states(SYMBOLS, x, features=list("ACGT"))
     np.testing.assert_array_equal(data_of(ax), [x])
     np.testing.assert_array_equal(drawn_path(ax, "strip", 90), SYMBOLS.decode([x])[0])
     assert [text.get_text() for text in ax.get_yticklabels()] == list("ACGT")
@@ -141,7 +141,7 @@ def test_symbols_are_dots_at_their_numbers():
 def test_every_character_stands_on_the_colour_of_its_state(encoding):
     text = "née at the sea, at the end of the day " * 4
     model = sm.HMM(2, encoding=encoding, max_iter=3).fit([text])
-    ax = sm.plot_states(model, text)
+    ax = sm.plot.states(model, text)
     colours = {}
     for c in ax.collections:
         for shape in c.get_paths():
@@ -160,7 +160,7 @@ def test_every_character_stands_on_the_colour_of_its_state(encoding):
 
 def test_a_long_text_is_cut():
     model = sm.HMM(2, max_iter=2).fit(["abc " * 400])
-    ax = sm.plot_states(model, "abc " * 400, steps=slice(2, None))
+    ax = sm.plot.states(model, "abc " * 400, steps=slice(2, None))
     characters = [t.get_text() for t in ax.texts]
     assert len(characters) == MAX_CHARACTERS
     assert "".join(characters[:6]) == "c abc "
@@ -170,19 +170,19 @@ def test_targets_are_drawn_with_their_states_after_the_source():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(30, 1)), rng.normal(2, 1, size=(20, 1))
     model = sm.HMM(2, observation=sm.GaussianMixture(1), max_iter=5).fit([x], [y])
-    ax = sm.plot_states(model, x, y)
+    ax = sm.plot.states(model, x, y)
     np.testing.assert_array_equal(data_of(ax), [y[:, 0]])
     np.testing.assert_array_equal(drawn_path(ax, "strip", 20), model.decode([x], [y])[0][30:])
-    assert sm.plot_posterior(model, x, y).collections[0].get_array().shape == (2, 20)
+    assert sm.plot.posterior(model, x, y).collections[0].get_array().shape == (2, 20)
 
 
 @pytest.mark.parametrize(
     "plot",
     [
-        lambda model, ax: sm.plot_states(model, X, ax=ax),
-        lambda model, ax: sm.plot_posterior(model, X, ax=ax),
-        lambda model, ax: sm.plot_transitions(model, ax=ax),
-        lambda model, ax: sm.plot_durations(model, [X], ax=ax),
+        lambda model, ax: sm.plot.states(model, X, ax=ax),
+        lambda model, ax: sm.plot.posterior(model, X, ax=ax),
+        lambda model, ax: sm.plot.transitions(model, ax=ax),
+        lambda model, ax: sm.plot.durations(model, [X], ax=ax),
     ],
     ids=["states", "posterior", "transitions", "durations"],
 )
@@ -206,26 +206,26 @@ def test_names_and_times_come_with_the_sequence():
     times = pd.date_range("2024-05-01", periods=120, freq="h")
     x = sm.Sequences([X], features=["speed", "pulse"], times=[times], time_name="when")
     model = sm.HMM(3, observation=sm.GaussianMixture(1), max_iter=2).fit(x)
-    ax = sm.plot_states(model, x)
+    ax = sm.plot.states(model, x)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["pulse", "speed"]  # from below
     assert ax.get_xlim()[0] >= date2num(times[0]) - 1
     assert ax.get_xlabel() == ""
-    assert sm.plot_posterior(model, x).get_xlim()[0] >= date2num(times[0]) - 1
-    image = sm.plot_frames(x)
+    assert sm.plot.posterior(model, x).get_xlim()[0] >= date2num(times[0]) - 1
+    image = sm.plot.frames(x)
     assert [label.get_text() for label in image.get_yticklabels()] == ["speed", "pulse"]
 
 
 def test_strings_are_drawn_as_the_symbols_they_name():
     x = ["sit", "walk", "walk", "run"] * 5
     model = sm.HMM(2, max_iter=2).fit([x])
-    ax = sm.plot_states(model, x)
+    ax = sm.plot.states(model, x)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["run", "sit", "walk"]
 
 
 def test_matplotlibs_settings_stay_as_they_are():
     before = dict(pyplot.rcParams)
-    sm.plot_states(VECTORS, X)
-    sm.plot_transitions(VECTORS)
+    sm.plot.states(VECTORS, X)
+    sm.plot.transitions(VECTORS)
     assert dict(pyplot.rcParams) == before
 
 
@@ -249,11 +249,11 @@ def test_matplotlibs_settings_stay_as_they_are():
 )
 def test_what_cannot_be_drawn_is_refused(arguments, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        sm.plot_states(VECTORS, **arguments)
+        sm.plot.states(VECTORS, **arguments)
     assert pyplot.get_fignums() == []
 
 
-@pytest.mark.parametrize("plot", [sm.plot_states, sm.plot_posterior, sm.plot_durations])
+@pytest.mark.parametrize("plot", [sm.plot.states, sm.plot.posterior, sm.plot.durations])
 def test_only_an_hmm_has_hidden_states(plot):
     with pytest.raises(ValueError, match=r"NGram\(order=3\), which has no hidden states"):
         plot(sm.NGram(3).fit([[0, 1, 0]]), [0, 1])
@@ -265,7 +265,7 @@ def test_only_an_hmm_has_hidden_states(plot):
 
 
 def test_the_heat_map_is_the_posterior():
-    ax = sm.plot_posterior(VECTORS, X, state_names=["rest", "walk", "run"], steps=slice(10, 50))
+    ax = sm.plot.posterior(VECTORS, X, state_names=["rest", "walk", "run"], steps=slice(10, 50))
     np.testing.assert_array_equal(ax.collections[0].get_array(), VECTORS.posterior([X])[0][10:50].T)
     assert ax.collections[0].get_clim() == (0, 1)
     assert ax.get_ylim() == (2.5, -0.5)  # the first state on top
@@ -280,18 +280,18 @@ def texts(ax, gid):
 
 
 def test_an_arrow_for_each_transition_that_is_not_rare_where_its_state_is_left():
-    ax = sm.plot_transitions(VECTORS, threshold=0.3)
+    ax = sm.plot.transitions(VECTORS, threshold=0.3)
     assert texts(ax, "p") == ["0.080", "0.030", "0.020", "0.20"]
     assert len([patch for patch in ax.patches if patch.get_gid() == "transition"]) == 4
     assert texts(ax, "note") == ["left out: less than 30% of the times that a state is left"]
-    assert texts(sm.plot_transitions(VECTORS, threshold=0.19), "note") == []
+    assert texts(sm.plot.transitions(VECTORS, threshold=0.19), "note") == []
     lasting = sm.HMM.from_parameters([1, 0], [[0.9996, 0.0004], [0, 1]], emission=np.eye(2))
-    assert texts(sm.plot_transitions(lasting), "p") == ["4.0e-04"]
-    assert texts(sm.plot_transitions(lasting), "about")[3].endswith("stays 1")
+    assert texts(sm.plot.transitions(lasting), "p") == ["4.0e-04"]
+    assert texts(sm.plot.transitions(lasting), "about")[3].endswith("stays 1")
 
 
 def test_nodes_are_large_by_their_share():
-    ax = sm.plot_transitions(VECTORS, state_names=["rest", "walk", "run"])
+    ax = sm.plot.transitions(VECTORS, state_names=["rest", "walk", "run"])
     shares = np.linalg.matrix_power(TRANSITION, 10_000)[0]
     radii = np.array([patch.radius for patch in ax.patches if patch.get_gid() == "state"])
     assert stats.pearsonr(radii**2, shares).statistic == pytest.approx(1)
@@ -301,7 +301,7 @@ def test_nodes_are_large_by_their_share():
 
 def test_ends_are_told():
     model = sm.HMM.from_parameters([1, 0], [[0.5, 0.25], [0, 0.9]], final=[0.25, 0.1], emission=np.eye(2))
-    assert texts(sm.plot_transitions(model), "about")[3].endswith("stays 0.90, ends 0.10")
+    assert texts(sm.plot.transitions(model), "about")[3].endswith("stays 0.90, ends 0.10")
 
 
 def test_probabilities_do_not_cover_one_another():
@@ -309,7 +309,7 @@ def test_probabilities_do_not_cover_one_another():
     for k in (3, 6, 12):
         transition = 0.7 * np.eye(k) + 0.3 * rng.dirichlet(np.full(k, 0.2), k)
         model = sm.HMM.from_parameters(np.full(k, 1 / k), transition, emission=np.full((k, 2), 0.5))
-        ax = sm.plot_transitions(model)
+        ax = sm.plot.transitions(model)
         ax.figure.canvas.draw()
         boxes = [text.get_window_extent().padded(-2) for text in ax.texts if text.get_gid() in ("p", "about", "note")]
         crossing = [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if a.overlaps(b)]
@@ -319,14 +319,14 @@ def test_probabilities_do_not_cover_one_another():
 def test_many_states_are_a_matrix():
     transition = np.random.default_rng(0).dirichlet(np.ones(13), 13)
     model = sm.HMM.from_parameters(np.full(13, 1 / 13), transition, emission=np.full((13, 2), 0.5))
-    ax = sm.plot_transitions(model)
+    ax = sm.plot.transitions(model)
     np.testing.assert_array_equal(ax.images[0].get_array(), transition)
     assert ax.get_xlabel() == "to state"
 
 
 def test_a_threshold_is_a_probability():
     with pytest.raises(ValueError, match="threshold is 0; pass a share above 0"):
-        sm.plot_transitions(VECTORS, threshold=0)
+        sm.plot.transitions(VECTORS, threshold=0)
 
 
 # -- how long they last -------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def test_drawn_paths_last_as_the_chain_says_and_most_probable_ones_longer():
     data = model.sample(60, length=100, random_state=0)
 
     def shares(n_draws):
-        ax = sm.plot_durations(model, data, n_draws=n_draws)
+        ax = sm.plot.durations(model, data, n_draws=n_draws)
         return [line.get_ydata()[:6] for line in ax.lines if line.get_gid() == "observed"]
 
     for drawn, decoded, stay in zip(shares(2), shares(0), (0.7, 0.9), strict=True):
@@ -365,12 +365,12 @@ def test_drawn_paths_last_as_the_chain_says_and_most_probable_ones_longer():
 
 
 def test_the_dashed_lines_are_the_chains():
-    ax = sm.plot_durations(VECTORS, [X])
+    ax = sm.plot.durations(VECTORS, [X])
     lines = [line for line in ax.lines if line.get_gid() == "geometric"]
     for line, stay in zip(lines, np.diag(TRANSITION), strict=True):
         np.testing.assert_allclose(line.get_ydata(), stay ** (line.get_xdata() - 1.0))
     with pytest.raises(ValueError, match="n_draws is -1"):
-        sm.plot_durations(VECTORS, [X], n_draws=-1)
+        sm.plot.durations(VECTORS, [X], n_draws=-1)
 
 
 # -- over what is drawn already ---------------------------------------------------------------------------------
@@ -399,7 +399,7 @@ def test_states_over_a_spectrogram_leave_it_to_be_seen(by):
     ax = spectrogram()
     seconds = np.array([0.75, 1.25, 1.75, 2.25])
     x = sm.Sequences([X_OVER], times=[seconds]) if by == "times" else X_OVER
-    assert sm.plot_states(TWO_MEANS, x, ax=ax, time=seconds if by == "time" else None) is ax
+    assert sm.plot.states(TWO_MEANS, x, ax=ax, time=seconds if by == "time" else None) is ax
     assert spans(ax) == [(0.5, 1.5), (1.5, 2.5)]
     assert ax.get_xlim() == (0.5, 2.5)
     assert ax.get_ylim()[0] == 0
@@ -415,27 +415,27 @@ def test_states_over_a_spectrogram_leave_it_to_be_seen(by):
 def test_states_over_as_many_steps_stand_at_their_numbers():
     ax = Figure().subplots()
     ax.imshow(np.zeros((3, 4)), aspect="auto")  # its first row on top
-    sm.plot_states(TWO_MEANS, X_OVER, ax=ax)
+    sm.plot.states(TWO_MEANS, X_OVER, ax=ax)
     assert spans(ax) == [(-0.5, 1.5), (1.5, 3.5)]
     low, high = ax.get_ylim()
     assert low == 2.5
     assert high < -0.5
     lines = Figure().subplots()
     lines.plot(range(4), X_OVER)
-    sm.plot_states(TWO_MEANS, X_OVER, ax=lines, steps=slice(1, 4))
+    sm.plot.states(TWO_MEANS, X_OVER, ax=lines, steps=slice(1, 4))
     assert spans(lines) == [(0.5, 1.5), (1.5, 3.5)]
     assert len(lines.lines) == 1
 
 
 def test_times_that_the_axes_do_not_show_are_refused():
     with pytest.raises(ValueError, match=r"times of x run from 100 to 103, but ax shows 0\.5 to 2\.5; pass time="):
-        sm.plot_states(TWO_MEANS, X_OVER, ax=spectrogram(), time=np.arange(100, 104))
+        sm.plot.states(TWO_MEANS, X_OVER, ax=spectrogram(), time=np.arange(100, 104))
 
 
 def test_times_of_sequences_that_are_numbers_name_the_axis():
     x = sm.Sequences([X_OVER], times=[np.arange(4) / 2], time_unit="s")
-    assert sm.plot_states(TWO_MEANS, x).get_xlabel() == "time, s"
-    assert sm.plot_posterior(TWO_MEANS, x).get_xlabel() == "time, s"
+    assert sm.plot.states(TWO_MEANS, x).get_xlabel() == "time, s"
+    assert sm.plot.posterior(TWO_MEANS, x).get_xlabel() == "time, s"
     frame = pd.DataFrame(X_OVER, index=pd.date_range("2024-01-01", periods=4))
-    ax = sm.plot_states(TWO_MEANS, [frame])
+    ax = sm.plot.states(TWO_MEANS, [frame])
     assert (ax.get_xlabel(), ax.get_xlim()[0]) == ("", date2num(frame.index[0]) - 0.5)

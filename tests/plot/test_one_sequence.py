@@ -1,4 +1,4 @@
-"""``plot_frames`` shows the frames that it is given, in deviations, at their times."""
+"""``plot.frames`` shows the frames that it is given, in deviations, at their times."""
 
 import re
 
@@ -24,13 +24,13 @@ def closed():
 def test_frames_are_in_deviations_of_the_whole_sequence():
     days = pd.date_range("2024-01-01", periods=50, freq="D")
     ax = Figure().add_subplot()
-    assert sm.plot_frames(X, ax=ax, time=days, steps=slice(10, 30)) is ax
+    assert sm.plot.frames(X, ax=ax, time=days, steps=slice(10, 30)) is ax
     image = ax.collections[0].get_array()
     np.testing.assert_allclose(image, ((X - X.mean(0)) / X.std(0))[10:30].T)
     assert ax.get_xlim() == (date2num(days[10]) - 0.5, date2num(days[29]) + 0.5)
     assert [text.get_text() for text in ax.get_yticklabels()] == ["0", "1", "2", "3"]
     assert ax.get_xlabel() == ""
-    assert sm.plot_frames(sm.Sequences([X])).get_xlabel() == "frame"
+    assert sm.plot.frames(sm.Sequences([X])).get_xlabel() == "frame"
 
 
 @pytest.mark.parametrize(
@@ -45,5 +45,5 @@ def test_frames_are_in_deviations_of_the_whole_sequence():
 )
 def test_what_cannot_be_drawn_is_refused(arguments, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        sm.plot_frames(**arguments)
+        sm.plot.frames(**arguments)
     assert pyplot.get_fignums() == []

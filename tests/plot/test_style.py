@@ -44,8 +44,8 @@ def flush():
     return n
 '''
 CELLS = (
-    "import seqmodels as sm; ax = sm.plot_frames([[0.0, 1.0], [2.0, 1.0]])",
-    "ax = sm.plot_frames([[0.0, 1.0], [2.0, 1.0]])",
+    "import seqmodels as sm; ax = sm.plot.frames([[0.0, 1.0], [2.0, 1.0]])",
+    "ax = sm.plot.frames([[0.0, 1.0], [2.0, 1.0]])",
     "from matplotlib import pyplot; lines = pyplot.plot([1, 2])",
 )
 
@@ -85,11 +85,12 @@ def test_settings_that_change_within_the_style_stay() -> None:
 
 def public_plots() -> list[Any]:
     """Every public function and method that draws."""
-    owners = [value for name in sm.__all__ if inspect.isclass(value := getattr(sm, name))]
+    public = [getattr(part, name) for part in (sm, sm.evaluation, sm.generation) for name in part.__all__]
+    owners = dict.fromkeys(each for each in public if inspect.isclass(each))
     methods = [
         method for owner in owners for name, method in vars(owner).items() if name == "plot" or name.startswith("plot_")
     ]
-    return [getattr(sm, name) for name in sm.__all__ if name.startswith("plot_")] + methods
+    return [getattr(sm.plot, name) for name in sm.plot.__all__] + methods
 
 
 RETURNED = {"Axes", "Panels", "Axes | Panels"}

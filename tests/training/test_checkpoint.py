@@ -73,7 +73,7 @@ def test_nothing_is_hashed_without_checkpoints(monkeypatch: pytest.MonkeyPatch) 
         (lstm, {"lr": 0.01}, r"lr=0\.008 but this model has lr=0\.01; set it back, or start anew without resume_from"),
         (lstm, {"batch_size": 2}, r"batch_size='auto' but this model has batch_size=2"),
         (lstm, {"random_state": 1}, "random_state=0 but this model has random_state=1"),
-        (lstm, {"optimizer": sm.Muon()}, r"optimizer=None but this model has optimizer=Muon\(\)"),
+        (lstm, {"optimizer": sm.training.Muon()}, r"optimizer=None but this model has optimizer=Muon\(\)"),
         (lstm, {"d_model": 16}, "d_model=8 but this model has d_model=16"),
         (lstm, {"encoding": sm.Characters()}, r"encoding=Bytes\(\) but this model has encoding=Characters\(\)"),
         (hmm, {"max_iter": 9}, "max_iter=5 but this model has max_iter=9"),

@@ -41,13 +41,13 @@ def test_a_transformation_is_affine_and_leaves_missing_values_missing() -> None:
 
 def test_draws_have_the_deviations_that_are_asked_for() -> None:
     generator = torch.Generator().manual_seed(0)
-    drawn = sm.Perturbation(offset=0.5, mixing=0.2).draw(4000, 4, generator, torch.zeros(()))
+    drawn = sm.training.Perturbation(offset=0.5, mixing=0.2).draw(4000, 4, generator, torch.zeros(()))
     assert drawn.offset.std().item() == pytest.approx(0.5, rel=0.03)
     assert (drawn.matrix - torch.eye(4)).std().item() == pytest.approx(0.2 / 2, rel=0.03)
-    none = sm.Perturbation(offset=0.0, mixing=0.0).draw(2, 4, generator, torch.zeros(()))
+    none = sm.training.Perturbation(offset=0.0, mixing=0.0).draw(2, 4, generator, torch.zeros(()))
     x = torch.randn(2, 5, 4, generator=generator)
     torch.testing.assert_close(none(x), x)
-    noise = sm.Perturbation(noise=0.3).noisy(torch.zeros(100, 100), generator)
+    noise = sm.training.Perturbation(noise=0.3).noisy(torch.zeros(100, 100), generator)
     assert noise.std().item() == pytest.approx(0.3, rel=0.05)
 
 
@@ -56,7 +56,9 @@ def test_offsets_in_training_help_with_levels_never_seen(model: type) -> None:
     train, test = speakers(4, 0), speakers(30, 1)
     options = {"d_model": 16, "max_steps": 150, "observation": sm.GaussianMixture(1, "diag")}
     plain = model(**options).fit(train, validation=None)
-    perturbed = model(**options, perturbation=sm.Perturbation(offset=3.0, mixing=0.0)).fit(train, validation=None)
+    perturbed = model(**options, perturbation=sm.training.Perturbation(offset=3.0, mixing=0.0)).fit(
+        train, validation=None
+    )
     assert perturbed.score(test) > -5 > -10 > plain.score(test)
 
 
@@ -64,7 +66,7 @@ def test_offsets_in_training_help_with_levels_never_seen(model: type) -> None:
 def test_perturbations_repeat_by_seed(model: type) -> None:
     train = speakers(4, 0)
     options = {"d_model": 8, "max_steps": 4, "observation": sm.GaussianMixture(1, "diag")}
-    perturbation = sm.Perturbation(offset=3.0, mixing=0.2)
+    perturbation = sm.training.Perturbation(offset=3.0, mixing=0.2)
     first, again, other = (
         model(**options, perturbation=perturbation, random_state=seed).fit(train, validation=None).log_prob(train)
         for seed in (0, 0, 1)
@@ -75,14 +77,14 @@ def test_perturbations_repeat_by_seed(model: type) -> None:
 
 def test_steps_that_continue_others_keep_their_map(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     x = speakers(3, 0, length=50)
-    seen, draw = [], sm.Perturbation.draw
+    seen, draw = [], sm.training.Perturbation.draw
 
     def watch(*arguments: Any) -> Transformation:
         seen.append(draw(*arguments))
         return seen[-1]
 
-    monkeypatch.setattr(sm.Perturbation, "draw", watch)
-    options = {"d_model": 8, "bptt": 10, "batch_size": 3, "max_steps": 20, "perturbation": sm.Perturbation()}
+    monkeypatch.setattr(sm.training.Perturbation, "draw", watch)
+    options = {"d_model": 8, "bptt": 10, "batch_size": 3, "max_steps": 20, "perturbation": sm.training.Perturbation()}
     sm.GRU(observation=sm.GaussianMixture(1), **options).fit(x, validation=None)
     assert len(seen) == 20 * 10 // 50  # one for all parts of a sequence
 
@@ -103,9 +105,17 @@ def test_steps_that_continue_others_keep_their_map(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("options", "x", "message"),
     [
-        ({"perturbation": sm.Perturbation(offset=-1.0)}, [np.zeros((3, 2))], "offset of the perturbation is -1.0"),
-        ({"perturbation": sm.Perturbation(noise=float("nan"))}, [np.zeros((3, 2))], "noise of the perturbation is nan"),
-        ({"perturbation": sm.Perturbation()}, ["text"], "only vectors of real features can be perturbed"),
+        (
+            {"perturbation": sm.training.Perturbation(offset=-1.0)},
+            [np.zeros((3, 2))],
+            "offset of the perturbation is -1.0",
+        ),
+        (
+            {"perturbation": sm.training.Perturbation(noise=float("nan"))},
+            [np.zeros((3, 2))],
+            "noise of the perturbation is nan",
+        ),
+        ({"perturbation": sm.training.Perturbation()}, ["text"], "only vectors of real features can be perturbed"),
     ],
 )
 def test_what_cannot_be_perturbed_is_named(options: dict[str, Any], x: list[Any], message: str) -> None:
@@ -115,7 +125,7 @@ def test_what_cannot_be_perturbed_is_named(options: dict[str, Any], x: list[Any]
 
 def test_a_perturbed_network_is_saved(tmp_path: Path) -> None:
     x = speakers(3, 0)
-    model = sm.GRU(d_model=8, max_steps=3, perturbation=sm.Perturbation(mixing=0.3)).fit(x)
+    model = sm.GRU(d_model=8, max_steps=3, perturbation=sm.training.Perturbation(mixing=0.3)).fit(x)
     model.save(tmp_path / "model")
     loaded = sm.load(tmp_path / "model")
     assert loaded.perturbation.mixing == 0.3

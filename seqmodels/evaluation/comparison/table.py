@@ -86,7 +86,7 @@ def _p_cells(values: Any) -> list[str]:
 def p_in_words(p: float) -> str:
     """A p-value with the digits that matter, never as 0; NaN as "".
 
-    >>> [p_in_words(p) for p in (0.0, 0.00042, 0.04, math.nan)]
+    >>> [p_in_words(p) for p in (0.0, 0.00042, 0.04, float("nan"))]
     ['<1e-4', '0.0004', '0.040', '']
     """
     return "<1e-4" if p < 1e-4 else _format(p, ".4f" if p < 1e-3 else ".3f")

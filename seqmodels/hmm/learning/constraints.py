@@ -42,8 +42,8 @@ class Frozen(Configurable):
         unknown = [choice] if isinstance(choice, str) else [name for name in choice if name not in TABLES]
         if unknown:
             raise ValueError(
-                f"frozen is {choice!r}; pass a tuple of names among {', '.join(TABLES)}, or Frozen(emission=[0, 3]) "
-                "for some states"
+                f"frozen is {choice!r}; pass a tuple of names among {', '.join(TABLES)}, or "
+                "hmm.Frozen(emission=[0, 3]) for some states"
             )
         return cls(**{name: True for name in choice})
 

@@ -189,10 +189,10 @@ def check_algorithm(algorithm: str, batches: int, step_decay: float, max_iter: i
 def _pseudocounts(choice: Any, n_states: int, length: str) -> Pseudocounts:
     if isinstance(choice, str):
         if choice != "auto":
-            raise ValueError(f"pseudocount is {choice!r}; pass a number, 0 or more, a Pseudocounts, or 'auto'")
+            raise ValueError(f"pseudocount is {choice!r}; pass a number, 0 or more, an hmm.Pseudocounts, or 'auto'")
         return as_pseudocounts(0.01 if length == "stop" else 0.0)
     if not isinstance(choice, Pseudocounts) and not choice >= 0:
-        raise ValueError(f"pseudocount is {choice!r}; pass a number, 0 or more, a Pseudocounts, or 'auto'")
+        raise ValueError(f"pseudocount is {choice!r}; pass a number, 0 or more, an hmm.Pseudocounts, or 'auto'")
     pseudocounts = as_pseudocounts(choice)
     pseudocounts.check(n_states)
     return pseudocounts

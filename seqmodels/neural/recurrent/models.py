@@ -95,7 +95,7 @@ class Recurrent(RecurrentModel):
         super()._check_hyperparameters()
         if not callable(self.cell):
             raise ValueError(
-                f"cell is {self.cell!r}; pass a subclass of Cell, or a function that makes a cell of two widths"
+                f"cell is {self.cell!r}; pass a subclass of neural.Cell, or a function that makes a cell of two widths"
             )
 
     def _network(self) -> Network[Any]:

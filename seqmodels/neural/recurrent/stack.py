@@ -204,7 +204,7 @@ class _Unrolled(nn.Module, Generic[CellState]):
         super().__init__()
         if not isinstance(cell, Cell):
             raise ValueError(
-                f"the cell is a {type(cell).__name__}; pass a subclass of Cell, or a function that makes one"
+                f"the cell is a {type(cell).__name__}; pass a subclass of neural.Cell, or a function that makes one"
             )
         self.cell = cell
 

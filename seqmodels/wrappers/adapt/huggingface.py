@@ -145,8 +145,9 @@ def from_huggingface(
 ) -> HuggingFaceModel:
     """A fitted model of a published causal language model, which is run as it is: Llama, Mamba, Qwen, ...
 
-    ``seqmodels.from_huggingface`` instead converts the weights of GPT-2, BERT and T5 into models of this library, which
-    can be trained further and saved. This one reads whatever ``AutoModelForCausalLM`` loads, and can be neither.
+    ``seqmodels.neural.from_huggingface`` instead converts the weights of GPT-2, BERT and T5 into models of this
+    library, which can be trained further and saved. This one reads whatever ``AutoModelForCausalLM`` loads, and can be
+    neither.
 
     With a tokenizer it is of text, in nats per UTF-8 byte: the log-probability of a text's usual tokenisation, a lower
     bound of the text's (``kind="bound"``). Without it is of integers, the tokens. The figure is the sum of the model's

@@ -340,7 +340,7 @@ CHEATS = [
 ]
 
 
-def audit_of(cheat: Cheat, seed: int) -> tuple[Any, sm.Audit]:
+def audit_of(cheat: Cheat, seed: int) -> tuple[Any, sm.evaluation.Audit]:
     """The model that cheats, and what an audit says of it, on sequences that it was not fitted to."""
     model = cheat.make(cheat.data(2 * seed))
     n_symbols = V if cheat.data is symbols else None

@@ -26,7 +26,7 @@ RULES = [
 ]
 
 
-def verdicts(result: sm.Audit) -> dict[str, str]:
+def verdicts(result: sm.evaluation.Audit) -> dict[str, str]:
     return dict(zip(result.frame["rule"], result.frame["verdict"], strict=True))
 
 

@@ -42,7 +42,7 @@ def content(ax):
 @pytest.mark.parametrize("plot", PLOTS)
 def test_a_loaded_comparison_draws_on_given_axes_what_the_first_drew(result, plot, tmp_path):
     result.save(tmp_path / "saved")
-    loaded = sm.Comparison.load(tmp_path / "saved")
+    loaded = sm.evaluation.Comparison.load(tmp_path / "saved")
     figure = Figure(layout="constrained")
     below = figure.subplots(2, 1)[1]
     below.set_title("mine")

@@ -2,16 +2,13 @@
 
 import math
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import seqmodels as sm
-from seqmodels.common.peak_memory import peak_memory
 from seqmodels.encodings.raw_data import Data
-from seqmodels.evaluation.comparison import fit_and_score as fitting
 from seqmodels.evaluation.comparison.report.ranking import summary
 from seqmodels.evaluation.comparison.variance_floor import floor_effect, is_set_by_floor
 from seqmodels.observations import gaussian
@@ -163,29 +160,6 @@ def test_a_baseline_that_a_floor_made_leaves_no_p_value_at_all(compared, parts):
     with pytest.warns(UserWarning, match="no rank and no p-value: sharp"):
         alone = sm.compare({"sharp": fitted["sharp"]}, parts[1])
     assert summary(alone).startswith("No model can be ranked")
-
-
-known = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the system does not say")
-
-
-@known
-def test_memory_that_is_given_back_within_counts_and_what_was_held_before_does_not():
-    before = np.ones(8_000_000)
-    with peak_memory() as first:
-        np.ones(5_000_000).sum()
-    with peak_memory() as second:
-        np.ones(1_000_000).sum()
-    assert 39 < first.megabytes < 60
-    assert 7 < second.megabytes < 25
-    assert before[0] == 1
-
-
-def test_a_system_that_does_not_say_gives_no_figure(monkeypatch, tmp_path):
-    monkeypatch.setattr(fitting, "PROC_STATUS", tmp_path / "none")
-    monkeypatch.setattr(fitting, "PROC_CLEAR_REFS", tmp_path / "none" / "either")
-    with peak_memory() as peak:
-        pass
-    assert math.isnan(peak.megabytes)
 
 
 def test_a_model_of_no_step_of_training_has_no_rank():

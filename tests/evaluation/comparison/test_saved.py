@@ -52,7 +52,7 @@ def vectors():
 def test_everything_comes_back(make, tmp_path):
     result = make()
     result.save(tmp_path / "run" / "one")
-    again = sm.Comparison.load(tmp_path / "run" / "one")
+    again = sm.evaluation.Comparison.load(tmp_path / "run" / "one")
     for here, there in ((again.frame, result.frame), (again.steps, result.steps), (again.search, result.search)):
         pd.testing.assert_frame_equal(here, there, check_exact=True)
         assert here.attrs == there.attrs
@@ -78,17 +78,17 @@ def test_no_file_is_a_pickle(tmp_path):
 
 def test_other_folders_are_refused(tmp_path):
     with pytest.raises(ValueError, match="holds no comparison"):
-        sm.Comparison.load(tmp_path)
+        sm.evaluation.Comparison.load(tmp_path)
     (tmp_path / "comparison.json").write_text('{"format": "other"}')
     with pytest.raises(ValueError, match="holds no comparison"):
-        sm.Comparison.load(tmp_path)
+        sm.evaluation.Comparison.load(tmp_path)
 
 
 def test_a_comparison_that_lost_its_data_says_so(tmp_path):
     vectors().save(tmp_path)
     next(tmp_path.glob("files-*/test.json")).unlink()
     with pytest.raises(ValueError, match=r"has lost its test\.json"):
-        sm.Comparison.load(tmp_path)
+        sm.evaluation.Comparison.load(tmp_path)
 
 
 def test_frames_keep_dtypes_and_what_is_not_a_number():
@@ -144,7 +144,7 @@ def test_a_second_save_that_fails_leaves_the_first_and_nothing_else(tmp_path):
     with pytest.raises(ValueError, match="holds a tuple"):
         bad.save(tmp_path)
     assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
-    assert str(sm.Comparison.load(tmp_path)) == str(first)
+    assert str(sm.evaluation.Comparison.load(tmp_path)) == str(first)
     first.save(tmp_path)
     assert len(list(tmp_path.glob("files-*"))) == 1
     assert (tmp_path / "notes.txt").read_text() == "mine"
@@ -152,16 +152,16 @@ def test_a_second_save_that_fails_leaves_the_first_and_nothing_else(tmp_path):
 
 def test_a_comparison_of_the_oldest_format_is_replaced_and_its_files_removed(tmp_path):
     shutil.copytree(FIXTURES / "comparison", tmp_path / "kept")
-    old = sm.Comparison.load(tmp_path / "kept")
+    old = sm.evaluation.Comparison.load(tmp_path / "kept")
     old.save(tmp_path / "kept")
     assert {path.name for path in (tmp_path / "kept").iterdir() if not path.name.startswith("files-")} == {
         "comparison.json"
     }
-    assert str(sm.Comparison.load(tmp_path / "kept")) == str(old)
+    assert str(sm.evaluation.Comparison.load(tmp_path / "kept")) == str(old)
 
 
 def test_files_of_two_comparisons_do_not_mix(tmp_path):
-    old = sm.Comparison.load(FIXTURES / "comparison")
+    old = sm.evaluation.Comparison.load(FIXTURES / "comparison")
     old.save(tmp_path / "a")
     replace(old, log_prob_steps={name: [s + 1 for s in each] for name, each in old.log_prob_steps.items()}).save(
         tmp_path / "b"
@@ -169,7 +169,7 @@ def test_files_of_two_comparisons_do_not_mix(tmp_path):
     a, b = (next((tmp_path / name).glob("files-*")) / "steps.safetensors" for name in "ab")
     a.write_bytes(b.read_bytes())
     with pytest.raises(ValueError, match=r"steps\.safetensors is damaged"):
-        sm.Comparison.load(tmp_path / "a")
+        sm.evaluation.Comparison.load(tmp_path / "a")
 
 
 def test_a_table_that_an_older_version_saved_is_read_in_todays_terms():

@@ -45,11 +45,13 @@ def test_without_unseen_symbols_nothing_changes() -> None:
 def test_the_table_is_saved_with_the_count(tmp_path) -> None:
     result = sm.compare({"ngram": sm.NGram(2)}, TRAIN, test=NEW, iid=False)
     result.save(tmp_path / "result")
-    loaded = sm.Comparison.load(tmp_path / "result")
+    loaded = sm.evaluation.Comparison.load(tmp_path / "result")
     assert str(loaded) == str(result)
     before = loaded.frame.drop(columns="n_unseen")  # of a file from before there was such a column
     before.attrs = {key: value for key, value in loaded.frame.attrs.items() if key != "opened"}
-    older = sm.Comparison(before, loaded.measure, loaded.log_prob_steps, loaded.histories, loaded.models, loaded.test)
+    older = sm.evaluation.Comparison(
+        before, loaded.measure, loaded.log_prob_steps, loaded.histories, loaded.models, loaded.test
+    )
     assert "unseen" not in str(older)
 
 

@@ -61,14 +61,14 @@ def test_interrupted_while_the_page_is_drawn_it_says_how_to_draw_it(tmp_path, mo
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sm.Comparison, "to_html", interrupt)
+    monkeypatch.setattr(sm.evaluation.Comparison, "to_html", interrupt)
     train, test = TEXT.split(0.1)
     task = Task("mine", "Mine", (train, None), (test, None), {"one": sm.NGram(2)}, 1.0, "one")
     said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
         run([task], tmp_path, say=said.append)
     assert f"seqmodels report {tmp_path / 'mine'}" in said[-1]
-    assert "one" in sm.Comparison.load(tmp_path / "mine").frame["model"].tolist()
+    assert "one" in sm.evaluation.Comparison.load(tmp_path / "mine").frame["model"].tolist()
     assert not (tmp_path / "mine.html").exists()
 
 

@@ -67,7 +67,7 @@ def test_intervals_hold_the_spread_of_seeds(seeded, data):
     assert expected.high - expected.low > mean.high - mean.low
 
 
-def check_differences_of_scores(result: sm.Comparison) -> None:
+def check_differences_of_scores(result: sm.evaluation.Comparison) -> None:
     score = result.frame.set_index("model")["score"]
     assert_allclose(result.frame["difference"], result.frame["score"] - score[result.baseline], rtol=0, atol=1e-12)
     for model in score.index:
@@ -87,7 +87,7 @@ def test_every_difference_is_that_of_the_scores_over_seeds(data, tmp_path):
     assert len(result.log_prob_by_seed["iid"]) == 1
     check_differences_of_scores(result)
     result.save(tmp_path)
-    check_differences_of_scores(sm.Comparison.load(tmp_path))
+    check_differences_of_scores(sm.evaluation.Comparison.load(tmp_path))
 
 
 def test_a_row_of_one_seed_is_compared_with_each_seed_of_the_other():
@@ -105,7 +105,7 @@ def test_a_row_of_one_seed_is_compared_with_each_seed_of_the_other():
 
 def test_seeds_are_saved(seeded, tmp_path):
     seeded.save(tmp_path / "saved")
-    loaded = sm.Comparison.load(tmp_path / "saved")
+    loaded = sm.evaluation.Comparison.load(tmp_path / "saved")
     assert loaded.pairwise().equals(seeded.pairwise())
     assert loaded.confidence_set() == seeded.confidence_set()
     assert loaded.frame.equals(seeded.frame)
@@ -115,7 +115,7 @@ def test_saved_seeds_of_another_test_part_are_refused(seeded, tmp_path):
     fewer = {name: rows[:, 1:] for name, rows in seeded.log_prob_by_seed.items()}
     replace(seeded, log_prob_by_seed=fewer).save(tmp_path / "saved")
     with pytest.raises(ValueError, match=r"the seeds of 'gram' have \[14, 14, 14\] figures, but there are 15"):
-        sm.Comparison.load(tmp_path / "saved")
+        sm.evaluation.Comparison.load(tmp_path / "saved")
 
 
 def test_one_long_sequence_has_moving_blocks_over_seeds():

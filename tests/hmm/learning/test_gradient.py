@@ -9,11 +9,12 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from seqmodels import HMM, AutoregressiveGaussian, Categorical, GaussianMixture, Observation, PseudoFrames
+from seqmodels import HMM, AutoregressiveGaussian, Categorical, GaussianMixture
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.learning import gradient
 from seqmodels.hmm.learning.gradient import log_densities
 from seqmodels.hmm.learning.initialise import starts
+from seqmodels.observations import Observation, PseudoFrames
 from tests.hmm.learning.test_em import CPU, F64, deal, symbols, vectors
 
 OPTIONS: dict[str, Any] = {"dtype": "float64", "algorithm": "gradient", "lr": 0.1}

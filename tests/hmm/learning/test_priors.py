@@ -11,9 +11,11 @@ import scipy.stats
 import torch
 from numpy.testing import assert_allclose
 
-from seqmodels import HMM, GaussianMixture, Pseudocounts, PseudoFrames
+from seqmodels import HMM, GaussianMixture
+from seqmodels.hmm import Pseudocounts
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.emissions.pseudo_frames import pseudo_frame_log_density, pseudo_frame_sums
+from seqmodels.observations import PseudoFrames
 from tests.hmm.inference.enumeration import enumerate_paths
 
 K, D, M = 3, 2, 2

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import seqmodels as sm
-from seqmodels import from_huggingface, presets, to_huggingface
+from seqmodels import presets
+from seqmodels.neural import from_huggingface, to_huggingface
 from seqmodels.neural.huggingface.bert import SpecialSymbols
 
 transformers = pytest.importorskip("transformers")

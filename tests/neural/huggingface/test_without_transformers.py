@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import seqmodels as sm
-from seqmodels import from_huggingface, presets, to_huggingface
+from seqmodels import presets
+from seqmodels.neural import from_huggingface, to_huggingface
 from seqmodels.neural.huggingface.bert import SpecialSymbols
 from seqmodels.neural.huggingface.gpt2 import with_bias
 from seqmodels.neural.untrained import untrained

@@ -115,19 +115,19 @@ SMALL: dict[str, Any] = {"d_model": D, "n_layers": L, "max_steps": 3, "dtype": "
 
 def test_a_cell_of_ones_own_scores_streams_generates_and_is_trained_with_options() -> None:
     options = {"embedding_dropout": 0.1, "layer_norm": True, "residual": True, "dropout": 0.2}
-    model = sm.Recurrent(cell=MinGRU, **SMALL, **options).fit(X, validation=None)
+    model = sm.neural.Recurrent(cell=MinGRU, **SMALL, **options).fit(X, validation=None)
     for x, expected in zip(X, model.log_prob_steps(X), strict=True):
         stream = model.stream()
         np.testing.assert_allclose([stream.update(each) for each in x], expected[: len(x)], rtol=0, atol=1e-12)
     assert [len(x) for x in model.sample(3, length=5)] == [5, 5, 5]
-    again = sm.Recurrent(cell=MinGRU, **SMALL, **options).fit(X, validation=None)
+    again = sm.neural.Recurrent(cell=MinGRU, **SMALL, **options).fit(X, validation=None)
     assert again.score(X) == model.score(X)
     vectors = [draw(9, 2).numpy(), draw(4, 2, seed=1).numpy()]
-    assert np.isfinite(sm.Recurrent(cell=MinGRU, **SMALL).fit(vectors, validation=None).score(vectors))
+    assert np.isfinite(sm.neural.Recurrent(cell=MinGRU, **SMALL).fit(vectors, validation=None).score(vectors))
 
 
 def test_a_known_cell_is_its_faster_network() -> None:
-    fast = sm.Recurrent(cell=LSTMCell, **SMALL, lr=8e-3).fit(X, validation=None)
+    fast = sm.neural.Recurrent(cell=LSTMCell, **SMALL, lr=8e-3).fit(X, validation=None)
     assert isinstance(fast.module_.network, LSTMNetwork)
     assert fast.score(X) == sm.LSTM(**SMALL).fit(X, validation=None).score(X)
 
@@ -145,25 +145,25 @@ def test_recurrent_weights_are_dropped_where_they_are_named(drop: str) -> None:
     assert all(parameter.grad is not None for parameter in dropping.parameters())
     assert torch.equal(dropping.eval()(x, dropping.start(B))[0], exact)
     with pytest.raises(ValueError, match="MinGRU names no recurrent_weights"):
-        sm.Recurrent(cell=MinGRU, **SMALL, **{drop: 0.5}).fit(X)
+        sm.neural.Recurrent(cell=MinGRU, **SMALL, **{drop: 0.5}).fit(X)
 
 
 def test_what_is_no_cell_is_refused() -> None:
-    with pytest.raises(ValueError, match="the cell is a GRUCell; pass a subclass of Cell"):
-        sm.Recurrent(cell=nn.GRUCell, **SMALL).fit(X)
-    with pytest.raises(ValueError, match="cell is 'gru'; pass a subclass of Cell"):
-        sm.Recurrent(cell="gru", **SMALL).fit(X)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"the cell is a GRUCell; pass a subclass of neural\.Cell"):
+        sm.neural.Recurrent(cell=nn.GRUCell, **SMALL).fit(X)
+    with pytest.raises(ValueError, match=r"cell is 'gru'; pass a subclass of neural\.Cell"):
+        sm.neural.Recurrent(cell="gru", **SMALL).fit(X)  # type: ignore[arg-type]
 
 
 def test_a_cell_of_ones_own_is_saved_by_name(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    model = sm.Recurrent(cell=MinGRU, **SMALL).fit(X, validation=None)
+    model = sm.neural.Recurrent(cell=MinGRU, **SMALL).fit(X, validation=None)
     with pytest.warns(UserWarning, match=r"load\(path, classes=\[MinGRU\]\)"):
         model.save(path)
     assert sm.load(path, classes=[MinGRU]).score(X) == model.score(X)
     with pytest.raises(ValueError, match=r"pass classes=\[MinGRU\]"):
         sm.load(path)
-    sm.Recurrent(cell=GRUCell, **SMALL).fit(X, validation=None).save(path)
-    assert isinstance(sm.load(path), sm.Recurrent)
+    sm.neural.Recurrent(cell=GRUCell, **SMALL).fit(X, validation=None).save(path)
+    assert isinstance(sm.load(path), sm.neural.Recurrent)
     with pytest.raises(ValueError, match="pass a class in its place"):
-        sm.Recurrent(cell=partial(ElmanCell, nonlinearity="relu"), **SMALL).fit(X, validation=None).save(path)
+        sm.neural.Recurrent(cell=partial(ElmanCell, nonlinearity="relu"), **SMALL).fit(X, validation=None).save(path)

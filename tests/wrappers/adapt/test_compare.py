@@ -29,11 +29,11 @@ def models() -> dict[str, sm.SequenceModel]:
 
 
 @pytest.fixture(scope="module")
-def result() -> sm.Comparison:
+def result() -> sm.evaluation.Comparison:
     return sm.compare(models(), TRAIN, test=TEST, baseline="ngram")
 
 
-def test_a_model_that_is_made_already_stands_beside_those_that_are_fitted(result: sm.Comparison) -> None:
+def test_a_model_that_is_made_already_stands_beside_those_that_are_fitted(result: sm.evaluation.Comparison) -> None:
     frame = result.frame.set_index("model")
     assert set(frame["error"]) == {""}
     for name in ("mine", "module"):
@@ -46,7 +46,7 @@ def test_a_model_that_is_made_already_stands_beside_those_that_are_fitted(result
     assert "mine" in str(result)
 
 
-def test_it_has_a_page(result: sm.Comparison, tmp_path: Path) -> None:
+def test_it_has_a_page(result: sm.evaluation.Comparison, tmp_path: Path) -> None:
     result.to_html(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "xz could not be drawn from" in page
@@ -68,11 +68,11 @@ def test_calibration_is_of_models_whose_cdfs_are_known() -> None:
     assert calibration_plot({"walk": walking}, result.test) is None
 
 
-def test_it_is_saved_without_the_models_that_no_file_can_hold(result: sm.Comparison, tmp_path: Path) -> None:
+def test_it_is_saved_without_the_models_that_no_file_can_hold(result: sm.evaluation.Comparison, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"saved without the model '(mine|module)'") as warned:
         result.save(tmp_path / "comparison")
     assert sum("saved without the model" in str(each.message) for each in warned) == 2
-    loaded = sm.Comparison.load(tmp_path / "comparison")
+    loaded = sm.evaluation.Comparison.load(tmp_path / "comparison")
     assert set(loaded.models) == {"xz", "ngram", "lstm", "iid"}
     assert loaded.frame["score"].tolist() == result.frame["score"].tolist()
     assert "tests.wrappers.adapt.test_compare" in str(loaded.provenance["models"]["mine"]["params"]["next_log_probs"])

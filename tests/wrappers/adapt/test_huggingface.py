@@ -156,7 +156,7 @@ def test_the_cache_reads_a_token_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_windows_are_those_of_converted_weights() -> None:
     model = published("GPT2", n_positions=8, vocab_size=283)
     x = [np.random.default_rng(0).integers(2, 283, 50)]
-    ours, adapted = sm.from_huggingface(model), sm.adapt.from_huggingface(model)
+    ours, adapted = sm.neural.from_huggingface(model), sm.adapt.from_huggingface(model)
     assert (adapted.context_, adapted.length_, adapted.measure_) == (8, "given", ours.measure_)
     # Here the end is masked; there it is a symbol.
     all_symbols = sm.adapt.from_huggingface(model, end=None)

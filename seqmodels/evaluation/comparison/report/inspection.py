@@ -17,7 +17,7 @@ from seqmodels.hmm import HMM
 from seqmodels.hmm.alignment import AlignmentHMM
 from seqmodels.model import SequenceModel
 from seqmodels.neural import LSTMSeq2Seq, TransformerSeq2Seq
-from seqmodels.plot.alignment_matrix import plot_alignment
+from seqmodels.plot import alignment
 from seqmodels.plot.drawn_frames import runs
 from seqmodels.plot.drawn_states import state_strip
 from seqmodels.plot.style import COLOURS, in_style, new_axes
@@ -193,7 +193,7 @@ def _alignment(name: str, model: SequenceModel, X: Sequences, y: Sequences | Non
     def draw(width: float) -> Figure:
         with in_style():
             figure, axes = new_axes(ALIGNMENT_HEIGHT, "", width)
-        plot_alignment(weights, source, target, full=float(weights.max()), ax=axes)
+        alignment(weights, source, target, full=float(weights.max()), ax=axes)
         return figure
 
     return picture(draw, alt, f"{name}: target steps downwards, source steps across.", invert=True)
