@@ -114,7 +114,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Parts]]] = {
 
 
 def candidates(name: str, steps: int) -> dict[str, SequenceModel]:
-    """States and components of the digits as in ``digit_classifier.py``; three states suit utterances of 15 frames."""
+    """Ten states of four components for the digits; three states suit utterances of 15 frames."""
     if name == "fsdd":
         return {"hmm-10x4": hmm(10), **networks(steps)}
     if name == "japanese_vowels":

@@ -54,7 +54,7 @@ def encoder_decoders(seconds: float) -> dict[str, SequenceModel]:
 
 
 def long_lstm() -> SequenceModel:
-    """For about 100 seconds of a core: so many steps need more to hold them back (``digit_networks_tuning.py``)."""
+    """For about 100 seconds of a core: so many steps need more to hold them back. Chosen within the training part."""
     return LSTM(max_steps=2400, averaging=0.2, dropout=0.3, observation=GaussianMixture(2, "full"))
 
 

@@ -1,12 +1,12 @@
-"""What does a mixture of models gain over its members? ``python -m experiments.mixtures text|speech|chorales PATH``.
+"""What does a mixture of models gain over its members? ``python -m experiments.mixtures PART PATH``.
 
-``text``: the last 111,540 characters of PATH, after the first ones, which n-grams and an LSTM are fitted to.
 ``speech``: frames of 13 cepstra of the spoken digits in the folder PATH, a fifth of the utterances held out.
 ``chorales``: the piano rolls of ``chorales.py``.
+``encodings``: the last 111,540 characters of the text PATH, after the first ones, by an LSTM of characters and a
+Transformer of byte pairs, whose figures, and those of mixtures, are bounds.
 
-Weights are learned on a part of the training data that members are not fitted to. n-grams are fitted once more, to all
-of it, with the weights as they are. Seconds are those of one thread's processor, of fitting and of scoring the test
-part; a mixture's are its members', its weights' and its scoring together.
+Weights are learned on a part of the training data that members are not fitted to. Seconds are those of one thread's
+processor, of fitting and of scoring the test part; a mixture's are its members', its weights' and its scoring together.
 """
 
 import argparse
@@ -16,23 +16,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 
-from experiments.chorales import piano_rolls
+from experiments.chorales import SHIFTS, in_all_keys, piano_rolls
 from experiments.transposed import Transposed
 from seqmodels import (
+    BPE,
     GRU,
     HMM,
     LSTM,
     AutoregressiveGaussian,
     Bernoulli,
+    Characters,
     Chords,
     Mixture,
-    NGram,
     SequenceModel,
     Sequences,
+    Transformer,
     data,
 )
 from seqmodels.evaluation.comparison.provenance import stamped
@@ -40,8 +41,7 @@ from seqmodels.wrappers.mixture.model import WeightsName
 
 RESULTS = Path("experiments/results/mixtures")
 WEIGHTS: tuple[WeightsName, ...] = ("static", "posterior", "switching", "gated")
-KEYS = range(-5, 7)  # semitones: every key once; no note leaves the keyboard by that
-HELD_OUT, FOR_WEIGHTS = 111_540, 100_000  # characters of the text
+HELD_OUT, FOR_WEIGHTS = 111_540, 50_000  # characters of the text
 
 
 @dataclass
@@ -69,17 +69,12 @@ class Table:
         print(self.rows[-1], flush=True)
 
     def mixtures(
-        self,
-        members: dict[str, SequenceModel],
-        final: dict[str, SequenceModel],
-        held_out: Any,
-        kinds: tuple[WeightsName, ...] = WEIGHTS,
+        self, members: dict[str, SequenceModel], held_out: Any, kinds: tuple[WeightsName, ...] = WEIGHTS
     ) -> None:
-        """Each kind of weights, learned on ``held_out`` with ``members``, and scored with those of ``final``."""
+        """Each kind of weights, learned on ``held_out``."""
         for weights in kinds:
             began = time.process_time()
             mixture = Mixture.from_fitted([*members.values()], held_out, weights=weights)
-            mixture.members_ = [final[name] for name in members]
             prior = getattr(mixture.weights_, "prior", None)
             shares = [*members] if prior is None else [f"{n} {w:.3f}" for n, w in zip(members, prior, strict=True)]
             seconds = sum(self.seconds[name] for name in members) + time.process_time() - began
@@ -89,32 +84,6 @@ class Table:
         """``NAME.csv``."""
         RESULTS.mkdir(parents=True, exist_ok=True)
         stamped(pd.DataFrame(self.rows)).to_csv(RESULTS / f"{name}.csv", index=False)
-
-
-def text(path: Path, steps: int) -> None:
-    """n-grams and an LSTM; the n-grams are cheap enough to be fitted twice."""
-    characters = str(data.text(path)[0])
-    train, test = characters[:-HELD_OUT], characters[-HELD_OUT:]
-    held_out, rest = train[:FOR_WEIGHTS], train[FOR_WEIGHTS:]
-    table = Table(Sequences([test]))
-    ngrams = {
-        "4-gram": NGram(4),
-        "6-gram": NGram(6),
-        "10-gram": NGram(10),
-        "6-gram, Witten-Bell": NGram(6, smoothing="witten-bell"),
-    }
-    lstm = LSTM(batch_size=16, dropout=0.15, max_steps=steps)
-    members: dict[str, SequenceModel] = {}
-    for name, model in ngrams.items():
-        members[name] = table.fit(name, lambda model=model: model.clone().fit([rest]))
-    final = {name: table.fit(name, lambda model=model: model.clone().fit([train])) for name, model in ngrams.items()}
-    for name, model in final.items():
-        table.score(name, model, table.seconds[name])
-    table.mixtures(members, final, [held_out])
-    members["lstm"] = final["lstm"] = table.fit("lstm", lambda: lstm.fit([rest]))
-    table.score("lstm", final["lstm"], table.seconds["lstm"])
-    table.mixtures(members, final, [held_out])
-    table.write("text")
 
 
 def speech(path: Path, steps: int) -> None:
@@ -140,7 +109,7 @@ def speech(path: Path, steps: int) -> None:
         table.score(name, model, table.seconds[name])
     for names in (["ar-hmm, order 1", "lstm, seed 0"], ["ar-hmm, order 2", "lstm, seed 0"], [*members]):
         chosen = {name: members[name] for name in names}
-        table.mixtures(chosen, chosen, held_out)
+        table.mixtures(chosen, held_out)
     table.write("speech")
 
 
@@ -151,7 +120,7 @@ def chorales(path: Path, steps: int) -> None:
     are learned too. In the last mixture each network reads every chorale in all twelve keys.
     """
     parts = piano_rolls(str(path))
-    shifted = Sequences([np.roll(roll, shift, axis=1) for shift in KEYS for roll in parts["train"]])
+    shifted = in_all_keys(parts["train"])
     table = Table(parts["test"])
     options: dict[str, Any] = {"d_model": 256, "dropout": 0.3, "batch_size": 16, "patience": 20, "max_steps": steps}
     down, up = Chords(n_hidden=256, dropout=0.2), Chords(256, "ascending", dropout=0.2)
@@ -168,22 +137,42 @@ def chorales(path: Path, steps: int) -> None:
     members = {name: table.fit(name, fit) for name, fit in fits.items()}
     for name, model in members.items():
         table.score(name, model, table.seconds[name])
-    table.mixtures(members, members, parts["valid"])
-    in_all_keys: dict[str, SequenceModel] = {}
+    table.mixtures(members, parts["valid"])
+    readings: dict[str, SequenceModel] = {}
     for name in networks:
-        for shift in KEYS:
-            in_all_keys[f"{name} {shift:+d}"] = Transposed.from_fitted(members[name], shift=shift)
-            table.seconds[f"{name} {shift:+d}"] = table.seconds[name] / len(KEYS)
-    table.mixtures(in_all_keys, in_all_keys, parts["valid"], ("static",))
+        for shift in SHIFTS:
+            readings[f"{name} {shift:+d}"] = Transposed.from_fitted(members[name], shift=shift)
+            table.seconds[f"{name} {shift:+d}"] = table.seconds[name] / len(SHIFTS)
+    table.mixtures(readings, parts["valid"], ("static",))
     table.write("chorales")
+
+
+def encodings(path: Path, steps: int) -> None:
+    """Models that read a text by encodings of their own."""
+    characters = str(data.text(path)[0])
+    train, test = characters[:-HELD_OUT], characters[-HELD_OUT:]
+    held_out, rest = train[:FOR_WEIGHTS], train[FOR_WEIGHTS:]
+    table = Table(Sequences([test]))
+    models: dict[str, SequenceModel] = {
+        "LSTM of characters": LSTM(d_model=128, max_steps=steps, encoding=Characters(), length="given"),
+        "Transformer of byte pairs": Transformer(
+            d_model=128, n_layers=2, max_steps=steps + 50, encoding=BPE(1024), length="given"
+        ),
+    }
+    members = {name: table.fit(name, lambda model=model: model.fit([rest])) for name, model in models.items()}
+    for name, model in members.items():
+        table.score(name, model, table.seconds[name])
+    table.mixtures(members, [held_out], ("static", "posterior", "switching"))
+    table.write("encodings")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=("text", "speech", "chorales"))
+    parser.add_argument("part", choices=("speech", "chorales", "encodings"))
     parser.add_argument("path", type=Path)
     parser.add_argument("--steps", type=int, help="of training the networks")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    measure, steps = {"text": (text, 4_000), "speech": (speech, 800), "chorales": (chorales, 3_000)}[arguments.part]
+    parts = {"speech": (speech, 800), "chorales": (chorales, 3_000), "encodings": (encodings, 250)}
+    measure, steps = parts[arguments.part]
     measure(arguments.path, arguments.steps or steps)

@@ -84,5 +84,5 @@ if __name__ == "__main__":
     parser.add_argument("file", help="cmudict.dict")
     parser.add_argument("steps", type=int)
     parser.add_argument("names", nargs="*", help=f"of settings; default: all of {', '.join([*TRANSFORMERS, *LSTMS])}")
-    parser.add_argument("--out", default="experiments/results/spelling/tuning.csv")
+    parser.add_argument("--out", default="experiments/results/tuning/spelling.csv")
     main(parser.parse_args())

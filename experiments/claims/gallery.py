@@ -3,11 +3,13 @@
 import ast
 import html
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 Said = dict[str, Any]  # what a script wrote into its JSON
+FIGURE = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 TITLE = "# Textbook claims, put to the test"
 INTRODUCTION = (
@@ -65,20 +67,26 @@ def _section(name: str, said: Said, title: str, pictures: str) -> str:
             f"- **{part['verdict'].capitalize()}**: {_plain(part['claim'])}. {_plain(_capitalised(part['seen']))}."
             for part in said["parts"]
         ),
-        f"{_plain(_capitalised(said['sentence']))}",
+        *([_plain(_capitalised(said["sentence"]))] if _says_more(said) else []),
         f"![{_plain(title)}]({pictures}/{name}.png)",
-        f"```sh\npython experiments/claims/{name}.py\n```",
-        _small_print(said),
+        _small_print(name, said),
     ]
     return "\n\n".join(parts)
 
 
-def _small_print(said: Said) -> str:
+def _says_more(said: Said) -> bool:
+    """Whether the sentence has a figure that none of the parts has."""
+    seen = " ".join(part["seen"] for part in said["parts"])
+    return not set(FIGURE.findall(said["sentence"])) <= set(FIGURE.findall(seen))
+
+
+def _small_print(name: str, said: Said) -> str:
     hardware, seconds = said["hardware"], said["seconds"]
     took = f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
     threads = f"{hardware['threads']} thread{'s' * (hardware['threads'] != 1)}"
     where = html.escape(f"{hardware['processor']}, {threads}, torch {said['versions']['torch']}")
-    return f"<small>{'Quick sizes. ' * said['quick']}{took} on {where}, {said['date'][:10]}.</small>"
+    ran = f"{'quick sizes, ' * said['quick']}{took} on {where}, {said['date'][:10]}"
+    return f"<small>`python experiments/claims/{name}.py`: {ran}.</small>"
 
 
 def _capitalised(sentence: str) -> str:

@@ -257,13 +257,12 @@ def check_fields(thing: Any) -> None:
     _check_admitted_all(_known_types(type(thing)), values.items())  # type: ignore[arg-type]
 
 
-def check_range(thing: Configurable, name: str, low: float, high: float, *, may_be_low: bool = True) -> None:
-    """Raise ``ValueError`` unless an argument is from ``low``, or above it, up to ``high``, and finite."""
+def check_range(thing: Configurable, name: str, low: float, high: float) -> None:
+    """Raise ``ValueError`` unless an argument is from ``low`` up to ``high``, and finite."""
     value = getattr(thing, name)
-    if not Range(low, high, may_be_low).admits(value):
-        from_low = f"from {low:g} on" if may_be_low else f"above {low:g}"
+    if not Range(low, high).admits(value):
         to_high = "and finite" if high == np.inf else f"and at most {high:g}"
-        raise ValueError(f"{name} is {value}; pass a number {from_low}, {to_high}")
+        raise ValueError(f"{name} is {value}; pass a number from {low:g} on, {to_high}")
 
 
 def _wrong_arguments(thing: Configurable, of: str) -> Iterator[WrongArgument]:

@@ -77,6 +77,10 @@ class Vectors(Encoding, ABC):
         self.names = names_of_state(state, self.size)
         return self
 
+    def identity(self, n_features: int) -> Self:
+        """The map that changes nothing, for models made from their parameters."""
+        return self.restore({"mean": np.zeros(n_features), "scale": np.ones(n_features)})
+
 
 @dataclass(eq=False, repr=False)
 class Standardize(Vectors):
@@ -92,11 +96,6 @@ class Standardize(Vectors):
     """
 
     with_mean: bool = True
-
-    @classmethod
-    def identity(cls, n_features: int) -> Standardize:
-        """The map that changes nothing, for models made from their parameters."""
-        return cls().restore({"mean": np.zeros(n_features), "scale": np.ones(n_features)})
 
     def fit(self, sequences: Sequences) -> Self:
         mean, scale, frames = _moments(sequences, np.ones(sequences.n_features, dtype=bool))

@@ -85,7 +85,7 @@ def table_of_means(
         raise ValueError(f"{name} belong to a {family.__name__} observation, not to {observation!r}")
     observation.check(values.shape[1])
     size = values.shape[1]
-    encoding = encoding or Features(family.kind).restore({"mean": np.zeros(size), "scale": np.ones(size)})
+    encoding = encoding or Features(family.kind).identity(size)
     if encoding.size != size or encoding.values() != observation.values(size):
         raise ValueError(
             f"{name} are of {size} features, {family.kind}, but {encoding!r} reads others; leave encoding out"

@@ -182,9 +182,7 @@ class Panels(tuple[Axes, ...]):
         return figure_of(self[0])
 
 
-def panels_or_new(
-    ax: Axes | Sequence[Axes] | None, n: int, height: float, title: str = "", *, share_x: bool = True
-) -> Panels:
+def panels_or_new(ax: Axes | Sequence[Axes] | None, n: int, height: float, *, share_x: bool = True) -> Panels:
     """``ax``, n axes, or n axes one above the other on a new figure of pyplot, ``height`` inches high each.
 
     Raises:
@@ -201,8 +199,6 @@ def panels_or_new(
     panels = Panels(axes[:, 0])
     for each in panels:
         _set_ticks(each)
-    if title:
-        panels[0].set_title(title, wrap=True, pad=14)
     return panels
 
 

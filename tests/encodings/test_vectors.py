@@ -160,8 +160,8 @@ def test_state_is_all_there_is() -> None:
 
 def test_the_identity_changes_nothing() -> None:
     x = np.asarray(vectors(9)[0])
-    np.testing.assert_array_equal(Standardize.identity(3).encode(x), x)
-    np.testing.assert_array_equal(Standardize.identity(3).log_det(x), np.zeros(9))
+    np.testing.assert_array_equal(Standardize().identity(3).encode(x), x)
+    np.testing.assert_array_equal(Standardize().identity(3).log_det(x), np.zeros(9))
 
 
 # -- features of several kinds -----------------------------------------------------------------------------

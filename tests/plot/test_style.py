@@ -88,15 +88,11 @@ def public_plots() -> list[Any]:
     public = [getattr(part, name) for part in (sm, sm.evaluation, sm.generation) for name in part.__all__]
     owners = dict.fromkeys(each for each in public if inspect.isclass(each))
     methods = [
-        method
-        for owner in owners
-        for name, method in vars(owner).items()
-        if name == "plot" or (name.startswith("plot_") and name not in OLD_NAMES)
+        method for owner in owners for name, method in vars(owner).items() if name == "plot" or name.startswith("plot_")
     ]
     return [getattr(sm.plot, name) for name in sm.plot.__all__] + methods
 
 
-OLD_NAMES = ("plot_forest", "plot_learning_curves")
 RETURNED = {"Axes", "Panels", "Axes | Panels"}
 
 
@@ -112,10 +108,9 @@ def test_every_plot_takes_axes_and_returns_those_it_drew_on(plot: Any) -> None:
 
 
 def test_panels_are_a_tuple_with_a_figure() -> None:
-    panels = panels_or_new(None, 2, 1.5, "two")
+    panels = panels_or_new(None, 2, 1.5)
     above, below = panels
     assert panels.figure is above.figure is below.figure
-    assert above.get_title(loc="left") == "" or above.get_title()
     assert panels_or_new(above, 1, 1.5) == (above,)
     assert panels_or_new([above, below], 2, 1.5) == panels
     with pytest.raises(ValueError, match="ax holds 2 axes, but 3 are drawn on; pass 3 axes"):

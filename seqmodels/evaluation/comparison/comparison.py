@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.common.files import replaced, write_text
-from seqmodels.common.parameters import PositiveFloat, checked
+from seqmodels.common.parameters import checked
 from seqmodels.evaluation.comparison import saved
 from seqmodels.evaluation.comparison.latex import latex_table
 from seqmodels.evaluation.comparison.outcome import Outcome
@@ -21,10 +20,6 @@ from seqmodels.sequences.measure import Measure
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-LINE_WIDTH = 120  # characters
-OLD_NAME = "{} returns a figure, where every other plot returns axes; call {}, or for the same figure {}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,11 +82,6 @@ class Comparison(Outcome):
             note_in_label(axes, draw_forest(axes, self._scored_rows))
         return axes
 
-    def plot_forest(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
-        """``ranking_figure``, as it was called; every other plot returns axes, as ``plot_ranking`` does."""
-        warnings.warn(OLD_NAME.format("plot_forest", "plot_ranking", "ranking_figure"), FutureWarning, stacklevel=2)
-        return self.ranking_figure(width=width, title=title)
-
     @checked
     def plot_curves(self, ax: Axes | None = None) -> Axes:
         """Nats per unit against seconds of training, on ``ax`` or a new figure."""
@@ -102,13 +92,6 @@ class Comparison(Outcome):
             axes = axes_or_new(ax, height_of(len(self.histories)), self._title)
             note_in_label(axes, draw_learning_curves(axes, self._curves, unit=self.measure.unit))
         return axes
-
-    def plot_learning_curves(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
-        """``curves_figure``, as it was called; every other plot returns axes, as ``plot_curves`` does."""
-        warnings.warn(
-            OLD_NAME.format("plot_learning_curves", "plot_curves", "curves_figure"), FutureWarning, stacklevel=2
-        )
-        return self.curves_figure(width=width, title=title)
 
     @checked
     def plot_by_position(self, ax: Axes | None = None) -> Axes:

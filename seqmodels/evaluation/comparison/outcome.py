@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LINE_WIDTH = 120  # characters
-OLD_NAME = "{} returns a figure, where every other plot returns axes; call {}, or for the same figure {}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

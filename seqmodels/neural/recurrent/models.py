@@ -116,7 +116,7 @@ class ElmanRNN(RecurrentModel):
 
     The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``,
     ``embedding_dropout``, ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``). By the second on one
-    core a capped ReLU without dropout learns more than tanh, of characters (``experiments/elman_tuning.py``) as of
+    core a capped ReLU without dropout learns more than tanh, of characters (``experiments/tuning.py``) as of
     frames.
     """
 

@@ -38,7 +38,7 @@ class Transformer(TransformerConfig, NeuralModel):
             without. Scoring is not changed.
 
     The other arguments are those of ``TransformerConfig`` and ``NeuralModel``. The defaults of those listed here again
-    learned characters fastest by the second on one core (``experiments/transformer_tuning.py``): the previous inputs,
+    learned characters fastest by the second on one core (``experiments/tuning.py``): the previous inputs,
     rotary embedding in place of sinusoids, a squared ReLU, no biases, and layers that add nothing at first.
     """
 

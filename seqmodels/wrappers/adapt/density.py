@@ -131,8 +131,7 @@ class DensityModel(AdaptedModel):
             raise ValueError('length is "stop", but a density of frames says nothing of ends; leave length="given"')
 
     def _known_encoding(self) -> Encoding:
-        size = self.n_features
-        return Features(self.kinds).restore({"mean": np.zeros(size), "scale": np.ones(size)})
+        return Features(self.kinds).identity(self.n_features)
 
     def _default_length(self, kind: Kind) -> Length:
         return "given"

@@ -145,8 +145,7 @@ class LinearGaussianModel(AdaptedModel):
                     raise ValueError("observation_covariance is singular, so there is no density; add some noise")
 
     def _known_encoding(self) -> Encoding:
-        size = np.shape(self.observation_matrix)[1]
-        return Features("reals").restore({"mean": np.zeros(size), "scale": np.ones(size)})
+        return Features("reals").identity(np.shape(self.observation_matrix)[1])
 
     def _default_length(self, kind: Kind) -> Length:
         return "given"

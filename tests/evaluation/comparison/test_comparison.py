@@ -69,14 +69,6 @@ def test_the_figures_of_the_report_are_the_same_plots(result):
         assert ax.get_title(loc="left") == "Two models"
 
 
-@pytest.mark.parametrize("old", ["plot_forest", "plot_learning_curves"])
-def test_plots_that_returned_figures_do_so_with_a_warning(result, old):
-    with pytest.warns(FutureWarning, match=f"{old} returns a figure.*call plot_(ranking|curves), or .*_figure"):
-        figure = getattr(result, old)(width=4.0, title="mine")
-    assert isinstance(figure, Figure)
-    assert (figure.get_figwidth(), figure.axes[0].get_title(loc="left")) == (4.0, "mine")
-
-
 def test_transforms_of_calibrated_vectors_are_flat():
     model = sm.HMM.from_parameters([1.0], [[1.0]], means=[[0.0]], covariances=[[4.0]])
     data = model.sample(40, length=100, random_state=0)

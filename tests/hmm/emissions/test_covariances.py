@@ -69,7 +69,7 @@ def test_em_is_hmmlearns(kind: Any, n_iter: int) -> None:
     initial, transition, means = rng.dirichlet(np.ones(K)), rng.dirichlet(np.ones(K), K), 2 * rng.normal(size=(K, D))
     half = rng.normal(size=(D, D))
     covariances = half @ half.T + np.eye(D) if kind == "tied" else rng.uniform(2, 9, size=K)
-    unit = Standardize.identity(D)  # one variance for all features is one in these units
+    unit = Standardize().identity(D)  # one variance for all features is one in these units
     our = HMM.from_parameters(
         initial,
         transition,
