@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from seqmodels.counts.base import EventRow
 from seqmodels.counts.context_mixing.coding import changes_per_step, log_probs_of_all, new_decisions, read
 from seqmodels.counts.context_mixing.contexts import N_LEARNED, N_REGISTERS, POSITION, begin
 from seqmodels.counts.context_mixing.tables import MixingTables
@@ -151,6 +152,13 @@ class Readers:
         reader = self.take()
         yield reader
         self.give(reader)
+
+    def at_each(self, rows: Iterable[EventRow]) -> Iterator[tuple[Reader, np.ndarray, int]]:
+        """For each row a reader that has read its source; the events to read, and from which on the end is one."""
+        for row in rows:
+            with self.reader() as reader:
+                reader.read_source(row.source)
+                yield reader, row.events, 1 if row.has_end else len(row.events)
 
     def take(self) -> Reader:
         """A reader at the start of a sequence."""

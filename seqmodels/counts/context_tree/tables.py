@@ -10,6 +10,7 @@ import numpy as np
 
 from seqmodels.common.array_checks import array_of, check_between
 from seqmodels.common.compiled import warn_if_slow
+from seqmodels.counts.base import EventRow
 from seqmodels.counts.context_tree import kernels
 from seqmodels.counts.context_tree.contexts import context_hashes
 from seqmodels.counts.context_tree.decomposition import DecisionPaths, Decomposition
@@ -77,24 +78,26 @@ class TreeReader:
         kernels.insert_all(self.table.keys, self.table.values, tuple(larger))
         self.table = larger
 
-    def read_row(self, row: np.ndarray, begin: int, outcomes: np.ndarray, end: int, *, is_adaptive: bool) -> np.ndarray:
-        """As ``read``, of the events ``row[begin:]`` and perhaps the ``end``, which are ``outcomes (T,)``."""
+    def read_row(self, row: EventRow, *, is_adaptive: bool) -> np.ndarray:
+        """As ``read``, of all events of a row."""
         parts = []
-        for t in range(0, len(outcomes), STEPS_AT_ONCE):
-            some = outcomes[t : t + STEPS_AT_ONCE]
-            steps = Steps(some, *context_hashes(row, begin + t, begin + t + len(some), self.tree.depth))
-            cannot_be = end if t == 0 else -1
+        for t in range(0, len(row.events), STEPS_AT_ONCE):
+            some = row.events[t : t + STEPS_AT_ONCE]
+            begin = row.begin + t
+            steps = Steps(some, *context_hashes(row.symbols, begin, begin + len(some), self.tree.depth))
+            cannot_be = self.tree.size if row.has_end and t == 0 else -1
             parts.append(self.read(steps, first_cannot_be=cannot_be, is_adaptive=is_adaptive))
         return np.concatenate(parts)
 
-    def read_all(self, row: np.ndarray, begin: int, outcomes: np.ndarray, *, is_adaptive: bool) -> np.ndarray:
-        """``(T, V)``, or with ends ``(T, V + 1)``, of all events at each step; arguments as of ``read_row``."""
-        hashes, n_contexts = context_hashes(row, begin, begin + len(outcomes), self.tree.depth)
-        log_probs = np.zeros((len(outcomes), self.tree.size + self.tree.has_end))
-        for t in range(len(outcomes)):
+    def read_all(self, row: EventRow, *, is_adaptive: bool) -> np.ndarray:
+        """``(T, V)``, or with ends ``(T, V + 1)``, of all events at each step."""
+        n = len(row.events)
+        hashes, n_contexts = context_hashes(row.symbols, row.begin, row.begin + n, self.tree.depth)
+        log_probs = np.zeros((n, self.tree.size + self.tree.has_end))
+        for t in range(n):
             log_probs[t] = self.tree.outcome_log_probs(hashes[t], int(n_contexts[t]), self.table)
             if is_adaptive:
-                self.read(Steps(outcomes[t : t + 1], hashes[t : t + 1], n_contexts[t : t + 1]))
+                self.read(Steps(row.events[t : t + 1], hashes[t : t + 1], n_contexts[t : t + 1]))
         if self.tree.has_end:  # the conditional of the first event given that it is not the end
             log_probs[0] -= np.log1p(-np.exp(log_probs[0, -1]))
             log_probs[0, -1] = -np.inf
@@ -124,25 +127,22 @@ class FittedTree:
     fitted: Records
 
     @classmethod
-    def fit(
-        cls, rows: list[tuple[np.ndarray, int, np.ndarray]], size: int, has_end: bool, depth: int, rule: Rule
-    ) -> tuple[Self, np.ndarray]:
+    def fit(cls, rows: list[EventRow], size: int, has_end: bool, depth: int, rule: Rule) -> tuple[Self, np.ndarray]:
         """Read training sequences one after the other, learning all the time; also the log-probability of each.
 
         Args:
-            rows: for each sequence what ``TreeReader.read_row`` takes.
+            rows: the sequences.
             size, has_end, depth, rule: see the class.
         """
-        warn_if_slow("ContextTree.fit", sum(len(outcomes) for _, _, outcomes in rows))
+        warn_if_slow("ContextTree.fit", sum(len(row.events) for row in rows))
         n_outcomes = size + has_end
         counts = np.zeros(n_outcomes)
-        for _, _, outcomes in rows:
-            counts += np.bincount(outcomes, minlength=n_outcomes)
+        for row in rows:
+            counts += np.bincount(row.events, minlength=n_outcomes)
         gates = np.zeros((depth + 1, kernels.N_CLASSES, kernels.N_CLASSES))
         tree = cls(size, has_end, depth, rule, Decomposition.of_counts(counts), gates, empty_table(1))
         reader = TreeReader(tree, empty_table(tree._smallest_table()), no_undo())
-        end = size if has_end else -1
-        log_prob = [reader.read_row(*row, end, is_adaptive=True).sum() for row in rows]
+        log_prob = [reader.read_row(row, is_adaptive=True).sum() for row in rows]
         is_record = reader.table.keys != kernels.EMPTY
         scoring = rule._replace(gate_rate=0.0)
         fitted = table_of(reader.table.keys[is_record], reader.table.values[is_record])

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
+from seqmodels.counts.base import CountModel, n_weighted_units
 from seqmodels.counts.ngram.counts import count
 from seqmodels.counts.ngram.counts_in_parts import count_streams, fitting_min_count
 from seqmodels.counts.ngram.cursor import AdaptiveNGramCursor, NGramCursor, merged_states
@@ -23,9 +24,7 @@ from seqmodels.counts.ngram.tables import Tables
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.preparation import Example, OnDisk
 from seqmodels.generation import Cursor, CursorState, MergedStates
-from seqmodels.model.single_pass import SinglePassModel, n_weighted_units
 from seqmodels.sequences.mapped import StepsSum, steps_arrays
-from seqmodels.sequences.measure import MemoryKind
 from seqmodels.sequences.sequences import PAST_OF_TEST
 
 MIN_SEQUENCES_TO_HOLD_OUT = 10  # of fewer the last tenth of each is held out
@@ -35,7 +34,7 @@ MAX_STRINGS_FROM_DISK = 3 << 22  # by default; with a third more, of 100,000 sym
 
 
 @dataclass(eq=False, repr=False)
-class NGram(SinglePassModel):
+class NGram(CountModel):
     """``p(x_t | the n - 1 symbols before)``, interpolated with all shorter contexts, down to the uniform distribution.
 
     Modified Kneser-Ney (Kneser & Ney 1995; Chen & Goodman 1999) or Witten-Bell (1991). Each sequence comes after a
@@ -79,10 +78,6 @@ class NGram(SinglePassModel):
     max_strings: int | None = None
 
     _reads_from_disk: ClassVar[bool] = True
-
-    @property
-    def memory_(self) -> MemoryKind:
-        return "adaptive" if self.adaptive else "static"
 
     @property
     def context_(self) -> int | None:

@@ -1,30 +1,39 @@
-"""``SinglePassModel``: models of symbols that are fitted by reading the sequences, without steps of training."""
+"""``CountModel``: models of symbols that are fitted by reading the sequences, and may go on learning as they score."""
 
 from __future__ import annotations
 
 import operator
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
 
+from seqmodels.counts.base.row import EventRow
 from seqmodels.encodings.preparation import Example
 from seqmodels.model.model import SequenceModel
 from seqmodels.observations import Categorical, Observation
 from seqmodels.sequences import Kind
+from seqmodels.sequences.measure import MemoryKind
 
 
-@dataclass(eq=False, repr=False)
-class SinglePassModel(SequenceModel, ABC):
+class CountModel(SequenceModel, ABC):
     """A model of symbols and text that counts, or learns as it reads, all of the training sequences at once.
 
-    There is nothing to start from, so ``warm_start`` is refused. To add one, define ``_check_options``, ``_learn`` and
-    what else a ``SequenceModel`` asks for.
+    There is nothing to start from, so ``warm_start`` is refused. Where ``adaptive`` is true it goes on learning within
+    each sequence that it scores, from the fitted model on.
+
+    To add one, define a dataclass with the hyperparameter ``adaptive``, ``_check_options``, ``_learn`` and what else a
+    ``SequenceModel`` asks for.
     """
 
     _uses_validation: ClassVar[bool] = False
+    adaptive: bool  # a hyperparameter, whose place and default are those of each family
+
+    @property
+    def memory_(self) -> MemoryKind:
+        return "adaptive" if self.adaptive else "static"
 
     @abstractmethod
     def _check_options(self) -> None:
@@ -75,6 +84,10 @@ class SinglePassModel(SequenceModel, ABC):
         weights = (example.weight for example in examples)
         log_prob = sum(map(operator.mul, weights, self._sums_of_steps(examples).tolist()))
         return log_prob / n_weighted_units(examples) if examples else np.nan
+
+    def _rows(self, examples: list[Example]) -> Iterator[EventRow]:
+        """Each example as it is read."""
+        return (EventRow.of(example, self.encoding_.size, self.length_ == "stop") for example in examples)
 
     def _repeated(self, examples: list[Example]) -> list[Example]:
         """Each example as often as its weight says; ``ValueError`` for a weight that is no whole number."""
