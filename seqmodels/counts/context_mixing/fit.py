@@ -12,11 +12,6 @@ from seqmodels.counts.context_mixing.tables import MixingTables
 from seqmodels.counts.context_mixing.undo import new_log
 
 
-def n_positions(rows: list[EventRow]) -> int:
-    """Symbols of sources and values, and a separator after each sequence."""
-    return sum(len(row.symbols) for row in rows)  # the start, which is not read, stands for the separator
-
-
 def learn_from(tables: MixingTables, rows: list[EventRow]) -> tuple[int, float]:
     """Fill tables by reading each row; the number of steps learned from, and the sum of their log-probabilities.
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
 
 import numpy as np
 
 from seqmodels.common.compiled import warn_if_slow
-from seqmodels.counts.base import CountModel, n_weighted_units
+from seqmodels.counts.base import CountModel, Learners, n_weighted_units
 from seqmodels.counts.context_mixing import tables
 from seqmodels.counts.context_mixing.tables import BUCKET, NEW_COUNTER, MixingTables
 from seqmodels.encodings.binary_code import BinaryCode, limited
-from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.preparation import Example, without_past
 from seqmodels.encodings.text import Text
 from seqmodels.model.fitting import checked_data
 
 if TYPE_CHECKING:
-    from seqmodels.counts.context_mixing.cursor import ContextMixingCursor
     from seqmodels.counts.context_mixing.reader import Readers
 
 MIN_BUCKETS, MAX_BUCKETS = 2**6, 2**19  # of a context, where the size of the data says how many
@@ -77,13 +77,14 @@ class ContextMixing(CountModel):
             raise ValueError(f"n_buckets is {self.n_buckets}; pass from 2 to {2**25:,}, or 'auto'")
 
     def _learn(self, train: list[Example]) -> float:
-        from seqmodels.counts.context_mixing.fit import learn_from, n_positions
+        from seqmodels.counts.context_mixing.fit import learn_from
 
         rows = list(self._rows(self._repeated(train)))
         self.n_steps_ = sum(len(row.symbols) - row.begin for row in rows)
         warn_if_slow("ContextMixing", self.n_steps_)
         self.places_ = tables.PLACES
-        learned = self._empty(np.zeros(n_positions(rows), dtype=np.int64))
+        n_symbols = sum(len(row.symbols) for row in rows)  # with a separator after each in the place of its start
+        learned = self._empty(np.zeros(n_symbols, dtype=np.int64))
         self.n_learned_, total = learn_from(learned, rows)
         self._set_tables(learned)
         return total / n_weighted_units(train)
@@ -128,15 +129,10 @@ class ContextMixing(CountModel):
         readers = self._readers.at_each(self._rows(examples))
         return [limited(reader.read_decisions(events, first_end)) for reader, events, first_end in readers]
 
-    # -- one step at a time --------------------------------------------------------------------------------
+    def _learners(self) -> Learners:
+        from seqmodels.counts.context_mixing.learner import MixingLearner
 
-    def cursor(self, n_steps: int | None = None) -> ContextMixingCursor:
-        from seqmodels.counts.context_mixing.cursor import ContextMixingCursor
-
-        self._setting()
-        return ContextMixingCursor(
-            self._readers, self.length_ == "stop", self.observation_, self._device(), DTYPES[self.dtype]
-        )
+        return Learners(partial(MixingLearner, self._readers, self.length_ == "stop", WeakSet()), 0)
 
     # -- keeping -------------------------------------------------------------------------------------------
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from seqmodels.counts.base import CountModel, n_weighted_units
-from seqmodels.encodings.precision import DTYPES
+from seqmodels.counts.base import CountModel, Learners, n_weighted_units
 from seqmodels.encodings.preparation import Example
-from seqmodels.generation import CursorState, MergedStates
 
 if TYPE_CHECKING:  # numba, which takes a while to load, is loaded when a tree is fitted or read
-    from seqmodels.counts.context_tree.cursor import ContextTreeCursor
     from seqmodels.counts.context_tree.kernels import Rule
 
 Weighting = Literal["gated", "bayes"]
@@ -107,28 +105,19 @@ class ContextTree(CountModel):
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         from seqmodels.common.compiled import warn_if_slow
 
-        tree = self.tree_
         warn_if_slow("ContextTree", sum(len(example.values) for example in examples))
-        return [tree.reader().read_row(row, is_adaptive=self.adaptive) for row in self._rows(examples)]
+        return [self.tree_.learner(is_adaptive=self.adaptive).read_row(row) for row in self._rows(examples)]
 
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
         from seqmodels.common.compiled import warn_if_slow
 
         warn_if_slow("ContextTree", self.encoding_.size * sum(len(example.values) for example in examples))
-        return [self.tree_.reader().read_all(row, is_adaptive=self.adaptive) for row in self._rows(examples)]
+        return [self.tree_.learner(is_adaptive=self.adaptive).read_all(row) for row in self._rows(examples)]
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def cursor(self, n_steps: int | None = None) -> ContextTreeCursor:
-        from seqmodels.counts.context_tree.cursor import ContextTreeCursor
-
-        self._setting()
-        return ContextTreeCursor(self.tree_, self.adaptive, self.observation_, self._device(), DTYPES[self.dtype])
-
-    def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
-        from seqmodels.counts.context_tree.cursor import merged_states
-
-        return merged_states(states, is_adaptive=self.adaptive)
+    def _learners(self) -> Learners:
+        return Learners(partial(self.tree_.learner, is_adaptive=self.adaptive, can_undo=True), self.depth)
 
     # -- keeping -------------------------------------------------------------------------------------------
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from seqmodels.counts.base import CountModel, n_weighted_units
+from seqmodels.counts.base import CountModel, Learners, merged, n_weighted_units
 from seqmodels.counts.ngram.counts import count
 from seqmodels.counts.ngram.counts_in_parts import count_streams, fitting_min_count
-from seqmodels.counts.ngram.cursor import AdaptiveNGramCursor, NGramCursor, merged_states
+from seqmodels.counts.ngram.cursor import NGramCursor, adaptive_log_probs
 from seqmodels.counts.ngram.events import Events
 from seqmodels.counts.ngram.interpolation import Components, Interpolation, components
-from seqmodels.counts.ngram.read_counts import ReadCounts, read_counts
+from seqmodels.counts.ngram.read_counts import CountLearner, ReadCounts, read_counts
 from seqmodels.counts.ngram.smoothing import Smoothing
 from seqmodels.counts.ngram.stream_counts import EventStream
 from seqmodels.counts.ngram.stream_scoring import log_prob_of_training, write_stream_steps
@@ -207,14 +208,20 @@ class NGram(CountModel):
     # -- one step at a time --------------------------------------------------------------------------------
 
     def cursor(self, n_steps: int | None = None) -> Cursor:
-        self._setting()
         if self.adaptive:
-            interpolation, dtype = self._learned_interpolation(), DTYPES[self.dtype]
-            return AdaptiveNGramCursor(self.tables_, interpolation, self.observation_, self._device(), dtype)
+            return super().cursor(n_steps)
+        self._setting()
         return NGramCursor(self.tables_, self.observation_, self._device(), DTYPES[self.dtype])
 
+    def _learners(self) -> Learners:
+        tables, order = self.tables_, len(self.tables_.levels)
+        log_probs = partial(adaptive_log_probs, tables, self._learned_interpolation())
+        return Learners(partial(CountLearner, True, order, tables.size + 1), order - 1, log_probs)
+
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
-        return super()._merge_states(log_weights, states) if self.adaptive else merged_states(states)
+        if self.adaptive:
+            return super()._merge_states(log_weights, states)
+        return merged(states, ((state.recent.tobytes(), state.is_first) for state in states))
 
     def _learned_interpolation(self) -> Interpolation:
         if self.interpolation_ is None:
