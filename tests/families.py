@@ -22,6 +22,7 @@ from seqmodels.sequences.measure import Length
 from seqmodels.wrappers.adapt import CallableModel, LinearGaussianModel, TorchModel
 from seqmodels.wrappers.mixture.density_gate import DensityGate
 from seqmodels.wrappers.mixture.weights import FixedShare
+from tests.counts.markov import Markov
 
 N_SYMBOLS = 3
 LENGTHS = (11, 1, 6, 9, 2, 7, 4, 10)
@@ -221,6 +222,7 @@ FAMILIES = (
     Family("context-mixing", partial(sm.ContextMixing, n_buckets=256), ("symbols", "text")),
     Family("context-mixing-static", partial(sm.ContextMixing, n_buckets=256, adaptive=False), ("symbols", "text")),
     Family("context-mixing-open", partial(sm.ContextMixing, n_buckets=2, encoding=OPEN), ("symbols",)),
+    Family("markov", Markov, ("symbols",), classes=(Markov,)),  # of tests/counts, by the base of models that count
     _hmm("hmm-diag", sm.GaussianMixture(2), "vectors"),
     _hmm("hmm-full", sm.GaussianMixture(2, "full"), "vectors"),
     _hmm("hmm-tied", sm.GaussianMixture(2, "tied"), "vectors"),

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
 
 import numpy as np
 
 from seqmodels.common.compiled import warn_if_slow
+from seqmodels.counts.base import CountModel, Learners, n_weighted_units
 from seqmodels.counts.context_mixing import tables
 from seqmodels.counts.context_mixing.tables import BUCKET, NEW_COUNTER, MixingTables
 from seqmodels.encodings.binary_code import BinaryCode, limited
 from seqmodels.encodings.examples import Example, without_past
-from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.text import Text
 from seqmodels.model.fitting import checked_data
-from seqmodels.model.single_pass import SinglePassModel, n_weighted_units
-from seqmodels.sequences.measure import MemoryKind
 
 if TYPE_CHECKING:
-    from seqmodels.counts.context_mixing.cursor import ContextMixingCursor
     from seqmodels.counts.context_mixing.reader import Readers
 
 MIN_BUCKETS, MAX_BUCKETS = 2**6, 2**19  # of a context, where the size of the data says how many
 
 
 @dataclass(eq=False, repr=False)
-class ContextMixing(SinglePassModel):
+class ContextMixing(CountModel):
     """``p(x_t | x_<t)`` as the product of its binary decisions, each predicted by many contexts whose votes are mixed.
 
     A symbol of V is ``ceil(log2 V)`` decisions, those without an alternative left out, and the end one more below
@@ -59,10 +58,6 @@ class ContextMixing(SinglePassModel):
     n_buckets: int | Literal["auto"] = "auto"
 
     @property
-    def memory_(self) -> MemoryKind:
-        return "adaptive" if self.adaptive else "static"
-
-    @property
     def context_(self) -> int | None:
         return None
 
@@ -82,14 +77,15 @@ class ContextMixing(SinglePassModel):
             raise ValueError(f"n_buckets is {self.n_buckets}; pass from 2 to {2**25:,}, or 'auto'")
 
     def _learn(self, train: list[Example]) -> float:
-        from seqmodels.counts.context_mixing.fit import learn_from, n_positions
+        from seqmodels.counts.context_mixing.fit import learn_from
 
-        rows = [_row(example) for example in self._repeated(train)]
-        self.n_steps_ = sum(len(values) for _, values in rows)
+        rows = list(self._rows(self._repeated(train)))
+        self.n_steps_ = sum(len(row.symbols) - row.begin for row in rows)
         warn_if_slow("ContextMixing", self.n_steps_)
         self.places_ = tables.PLACES
-        learned = self._empty(np.zeros(n_positions(rows), dtype=np.int64))
-        self.n_learned_, total = learn_from(learned, rows, self.length_ == "stop")
+        n_symbols = sum(len(row.symbols) for row in rows)  # with a separator after each in the place of its start
+        learned = self._empty(np.zeros(n_symbols, dtype=np.int64))
+        self.n_learned_, total = learn_from(learned, rows)
         self._set_tables(learned)
         return total / n_weighted_units(train)
 
@@ -111,15 +107,9 @@ class ContextMixing(SinglePassModel):
     # -- many sequences at once ----------------------------------------------------------------------------
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        has_end, result = self.length_ == "stop", []
         warn_if_slow("ContextMixing", sum(len(example.values) for example in examples))
-        for example in examples:
-            source, values = _row(example)
-            events = np.append(values, self.encoding_.size) if has_end else values
-            with self._readers.reader() as reader:
-                reader.read_source(source)
-                result.append(reader.read(events, 1 if has_end else len(events)))
-        return result
+        readers = self._readers.at_each(self._rows(examples))
+        return [reader.read(events, first_end) for reader, events, first_end in readers]
 
     def all_log_prob_steps(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """For each sequence ``(T, V)`` nats, the log-probability of every encoded symbol at each step.
@@ -131,35 +121,18 @@ class ContextMixing(SinglePassModel):
         return without_past(examples, self._event_log_probs(examples))
 
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
-        has_end, result = self.length_ == "stop", []
-        for example in examples:
-            source, values = _row(example)
-            events = np.append(values, self.encoding_.size) if has_end else values
-            with self._readers.reader() as reader:
-                reader.read_source(source)
-                log_probs = reader.read_all(events, 1 if has_end else len(events))
-            result.append(log_probs if has_end else log_probs[:, :-1])
-        return result
+        n = self.encoding_.size + (self.length_ == "stop")
+        readers = self._readers.at_each(self._rows(examples))
+        return [reader.read_all(events, first_end)[:, :n] for reader, events, first_end in readers]
 
     def _decision_log_odds(self, code: BinaryCode, examples: list[Example]) -> list[np.ndarray]:
-        has_end, result = self.length_ == "stop", []
-        for example in examples:
-            source, values = _row(example)
-            events = np.append(values, self.encoding_.size) if has_end else values
-            with self._readers.reader() as reader:
-                reader.read_source(source)
-                result.append(limited(reader.read_decisions(events, 1 if has_end else len(events))))
-        return result
+        readers = self._readers.at_each(self._rows(examples))
+        return [limited(reader.read_decisions(events, first_end)) for reader, events, first_end in readers]
 
-    # -- one step at a time --------------------------------------------------------------------------------
+    def _learners(self) -> Learners:
+        from seqmodels.counts.context_mixing.learner import MixingLearner
 
-    def cursor(self, n_steps: int | None = None) -> ContextMixingCursor:
-        from seqmodels.counts.context_mixing.cursor import ContextMixingCursor
-
-        self._setting()
-        return ContextMixingCursor(
-            self._readers, self.length_ == "stop", self.observation_, self._device(), DTYPES[self.dtype]
-        )
+        return Learners(partial(MixingLearner, self._readers, self.length_ == "stop", WeakSet()), 0)
 
     # -- keeping -------------------------------------------------------------------------------------------
 
@@ -191,8 +164,3 @@ class ContextMixing(SinglePassModel):
         buckets[:, 1:] = NEW_COUNTER
         buckets[np.asarray(state["used"])] = state["buckets"]
         self._set_tables(learned)
-
-
-def _row(example: Example) -> tuple[np.ndarray, np.ndarray]:
-    source = np.zeros(0, np.int64) if example.source is None else np.asarray(example.source)
-    return source.astype(np.int64), np.asarray(example.values).astype(np.int64)

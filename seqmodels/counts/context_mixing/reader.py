@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterable, Iterator
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from seqmodels.counts.base import EventRow
 from seqmodels.counts.context_mixing.coding import changes_per_step, log_probs_of_all, new_decisions, read
 from seqmodels.counts.context_mixing.contexts import N_LEARNED, N_REGISTERS, POSITION, begin
 from seqmodels.counts.context_mixing.tables import MixingTables
@@ -54,17 +52,22 @@ class Reader:
                     np.copyto(getattr(self.tables, name), getattr(self.fitted, name))
             self.log.used[:] = 0
         else:
-            self.roll_back(0)
+            self.roll_back(int(self.log.used[STEPS]))
         self.registers[:] = _start(self.fitted, self.n_learned)
+
+    @property
+    def n_bytes(self) -> int:
+        """Of the tables that learning changes."""
+        return self.tables.counters.nbytes + self.tables.floats.nbytes + self.tables.integers.nbytes
 
     def can_roll_back(self) -> bool:
         """Whether every change since the start of the sequence is in the log."""
         return not self.log.used[IS_INCOMPLETE]
 
-    def roll_back(self, step: int) -> None:
-        """Stand before ``step`` again, of those that were read, sources among them; only if it can."""
-        if step < self.log.used[STEPS]:
-            roll_back(self.log, self.tables, self.registers, step)
+    def roll_back(self, n: int) -> None:
+        """Take back the last n steps of those that were read, sources among them; only if it can."""
+        if n:
+            roll_back(self.log, self.tables, self.registers, int(self.log.used[STEPS]) - n)
 
     def read_source(self, symbols: np.ndarray) -> None:
         """Symbols that are known: contexts for what follows."""
@@ -138,37 +141,30 @@ def _log_of(tables: MixingTables) -> UndoLog:
 
 
 class Readers:
-    """Readers of one model that are idle, for whoever needs one next; in any thread."""
+    """Readers of one model that are idle, one at most, for whoever needs one next; in any thread."""
 
     def __init__(self, fitted: MixingTables, n_learned: int, is_learning: bool) -> None:
         self.fitted, self.n_learned, self.is_learning = fitted, n_learned, is_learning
-        self._idle: list[Reader] = []
-        self._lock = threading.Lock()
 
-    @contextmanager
-    def reader(self) -> Iterator[Reader]:
-        """A reader at the start of a sequence, for the time of the context; one that failed is not used again."""
-        reader = self.take()
-        yield reader
-        self.give(reader)
+    def at_each(self, rows: Iterable[EventRow]) -> Iterator[tuple[Reader, np.ndarray, int]]:
+        """For each row a reader that has read its source; the events to read, and from which on the end is one."""
+        for row in rows:
+            reader = self.take()
+            reader.read_source(row.source)
+            yield reader, row.events, 1 if row.has_end else len(row.events)
+            self.give(reader)  # unless it failed
 
     def take(self) -> Reader:
         """A reader at the start of a sequence."""
-        with self._lock:
-            reader = self._idle.pop() if self._idle else None
+        reader = IDLE.pop(self, None)
         if reader is None:
             return Reader(self.fitted, self.n_learned, self.is_learning)
         reader.begin()
         return reader
 
     def give(self, reader: Reader) -> None:
-        """Keep a reader for the next; one at most is kept."""
-        with self._lock:
-            if not self._idle:
-                self._idle.append(reader)
+        """Keep a reader for the next; without a lock, for it may be called while another thread takes one."""
+        IDLE[self] = reader
 
-    def __reduce__(self) -> Any:  # without those that are idle, and the lock
-        return Readers, (self.fitted, self.n_learned, self.is_learning)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Readers:
-        return Readers(copy.deepcopy(self.fitted, memo), self.n_learned, self.is_learning)
+IDLE: WeakKeyDictionary[Readers, Reader] = WeakKeyDictionary()  # not kept with a model, which scoring does not change

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from seqmodels.counts.base import CountModel, Learners, n_weighted_units
 from seqmodels.encodings.examples import Example
-from seqmodels.encodings.precision import DTYPES
-from seqmodels.generation import CursorState, MergedStates
-from seqmodels.model.single_pass import SinglePassModel, n_weighted_units
-from seqmodels.sequences.measure import MemoryKind
 
 if TYPE_CHECKING:  # numba, which takes a while to load, is loaded when a tree is fitted or read
-    from seqmodels.counts.context_tree.cursor import ContextTreeCursor
     from seqmodels.counts.context_tree.kernels import Rule
 
 Weighting = Literal["gated", "bayes"]
@@ -22,7 +19,7 @@ MAX_SYMBOLS = 2**20
 
 
 @dataclass(eq=False, repr=False)
-class ContextTree(SinglePassModel):
+class ContextTree(CountModel):
     """A mixture over all Markov models whose order may differ from context to context, up to ``depth``.
 
     A symbol is a path of binary decisions (a Huffman tree of the training counts, with one leaf for each symbol and,
@@ -66,10 +63,6 @@ class ContextTree(SinglePassModel):
     max_count: float = 255.0
 
     @property
-    def memory_(self) -> MemoryKind:
-        return "adaptive" if self.adaptive else "static"
-
-    @property
     def context_(self) -> int | None:
         return None if self.adaptive else self.depth
 
@@ -94,7 +87,7 @@ class ContextTree(SinglePassModel):
                 f"the symbols are 0 to {self.encoding_.size - 1:,}, but ContextTree, which keeps a path of decisions "
                 f"for each, takes at most {MAX_SYMBOLS:,}; number those that occur from 0 on, or use NGram"
             )
-        rows = [self._row(example) for example in self._repeated(train)]
+        rows = list(self._rows(self._repeated(train)))
         self.tree_, log_prob = FittedTree.fit(
             rows, self.encoding_.size, self.length_ == "stop", self.depth, self._rule()
         )
@@ -107,42 +100,24 @@ class ContextTree(SinglePassModel):
             return Rule(0.5, 0.5, 0.0, np.inf, 1.0, 700.0, 0.0)
         return Rule(0.5, 0.02, 1.0, float(self.max_count), 0.3, 8.0, 0.1)
 
-    def _row(self, example: Example) -> tuple[np.ndarray, int, np.ndarray]:
-        """The start symbol, the source and the values; where the values begin; what is predicted."""
-        size = self.encoding_.size
-        source = np.zeros(0, np.int64) if example.source is None else example.source
-        values = np.asarray(example.values).astype(np.int64)
-        outcomes = np.append(values, size) if self.length_ == "stop" else values
-        return np.concatenate([[size], source, values]).astype(np.int64), 1 + len(source), outcomes
-
     # -- many sequences ------------------------------------------------------------------------------------
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         from seqmodels.common.compiled import warn_if_slow
 
-        tree = self.tree_
         warn_if_slow("ContextTree", sum(len(example.values) for example in examples))
-        end = tree.size if tree.has_end else -1
-        return [tree.reader().read_row(*self._row(example), end, is_adaptive=self.adaptive) for example in examples]
+        return [self.tree_.learner(is_adaptive=self.adaptive).read_row(row) for row in self._rows(examples)]
 
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
         from seqmodels.common.compiled import warn_if_slow
 
         warn_if_slow("ContextTree", self.encoding_.size * sum(len(example.values) for example in examples))
-        return [self.tree_.reader().read_all(*self._row(example), is_adaptive=self.adaptive) for example in examples]
+        return [self.tree_.learner(is_adaptive=self.adaptive).read_all(row) for row in self._rows(examples)]
 
     # -- one step at a time --------------------------------------------------------------------------------
 
-    def cursor(self, n_steps: int | None = None) -> ContextTreeCursor:
-        from seqmodels.counts.context_tree.cursor import ContextTreeCursor
-
-        self._setting()
-        return ContextTreeCursor(self.tree_, self.adaptive, self.observation_, self._device(), DTYPES[self.dtype])
-
-    def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
-        from seqmodels.counts.context_tree.cursor import merged_states
-
-        return merged_states(states, is_adaptive=self.adaptive)
+    def _learners(self) -> Learners:
+        return Learners(partial(self.tree_.learner, is_adaptive=self.adaptive, can_undo=True), self.depth)
 
     # -- keeping -------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from seqmodels.common.array_checks import array_of, check_between
 from seqmodels.common.compiled import warn_if_slow
+from seqmodels.counts.base import EventRow, ReadHistory, StepLearner
 from seqmodels.counts.context_tree import kernels
 from seqmodels.counts.context_tree.contexts import context_hashes
 from seqmodels.counts.context_tree.decomposition import DecisionPaths, Decomposition
@@ -36,27 +37,28 @@ def table_of(keys: np.ndarray, values: np.ndarray) -> Records:
     return table
 
 
-def no_undo() -> Undo:
-    """Nothing is kept of what records were."""
-    return Undo(np.zeros(0, np.int64), np.zeros((0, 3), np.float32), np.zeros(1, np.int64))
+@dataclass(eq=False)
+class TreeLearner(StepLearner):
+    """What one sequence, or all of a fit, has taught so far; ``table`` grows with it.
 
-
-@dataclass
-class TreeReader:
-    """What one sequence, or all of a fit, has taught so far; ``table`` grows with it."""
+    Args:
+        tree: what was fitted.
+        table: records that were changed since.
+        changes: what records were before the last event, where there is room for it.
+    """
 
     tree: FittedTree
     table: Records
-    undo: Undo
+    changes: Undo
 
-    def read(self, steps: Steps, *, first_cannot_be: int = -1, is_adaptive: bool = True) -> np.ndarray:
+    def read(self, steps: Steps, *, first_cannot_be: int = -1) -> np.ndarray:
         """``(T,)`` the log-probability of each event, before it is learned from."""
         tree, log_probs, t = self.tree, np.zeros(len(steps.outcomes)), 0
         while True:
             t = kernels.read_steps(
                 t,
                 tuple(steps),
-                is_adaptive,
+                self.is_adaptive,
                 first_cannot_be,
                 tuple(tree.paths),
                 tree.node_hashes,
@@ -65,7 +67,7 @@ class TreeReader:
                 tree.gates,
                 tuple(tree.rule),
                 tuple(tree.buffers()),
-                tuple(self.undo),
+                tuple(self.changes),
                 log_probs,
             )
             if t == len(log_probs):
@@ -77,28 +79,58 @@ class TreeReader:
         kernels.insert_all(self.table.keys, self.table.values, tuple(larger))
         self.table = larger
 
-    def read_row(self, row: np.ndarray, begin: int, outcomes: np.ndarray, end: int, *, is_adaptive: bool) -> np.ndarray:
-        """As ``read``, of the events ``row[begin:]`` and perhaps the ``end``, which are ``outcomes (T,)``."""
+    def read_row(self, row: EventRow) -> np.ndarray:
+        """As ``read``, of all events of a row."""
         parts = []
-        for t in range(0, len(outcomes), STEPS_AT_ONCE):
-            some = outcomes[t : t + STEPS_AT_ONCE]
-            steps = Steps(some, *context_hashes(row, begin + t, begin + t + len(some), self.tree.depth))
-            cannot_be = end if t == 0 else -1
-            parts.append(self.read(steps, first_cannot_be=cannot_be, is_adaptive=is_adaptive))
+        for t in range(0, len(row.events), STEPS_AT_ONCE):
+            some = row.events[t : t + STEPS_AT_ONCE]
+            begin = row.begin + t
+            steps = Steps(some, *context_hashes(row.symbols, begin, begin + len(some), self.tree.depth))
+            parts.append(self.read(steps, first_cannot_be=self.tree.size if row.has_end and t == 0 else -1))
         return np.concatenate(parts)
 
-    def read_all(self, row: np.ndarray, begin: int, outcomes: np.ndarray, *, is_adaptive: bool) -> np.ndarray:
-        """``(T, V)``, or with ends ``(T, V + 1)``, of all events at each step; arguments as of ``read_row``."""
-        hashes, n_contexts = context_hashes(row, begin, begin + len(outcomes), self.tree.depth)
-        log_probs = np.zeros((len(outcomes), self.tree.size + self.tree.has_end))
-        for t in range(len(outcomes)):
+    def read_all(self, row: EventRow) -> np.ndarray:
+        """``(T, V)``, or with ends ``(T, V + 1)``, of all events at each step."""
+        n = len(row.events)
+        hashes, n_contexts = context_hashes(row.symbols, row.begin, row.begin + n, self.tree.depth)
+        log_probs = np.zeros((n, self.tree.size + self.tree.has_end))
+        for t in range(n):
             log_probs[t] = self.tree.outcome_log_probs(hashes[t], int(n_contexts[t]), self.table)
-            if is_adaptive:
-                self.read(Steps(outcomes[t : t + 1], hashes[t : t + 1], n_contexts[t : t + 1]))
+            if self.is_adaptive:
+                self.read(Steps(row.events[t : t + 1], hashes[t : t + 1], n_contexts[t : t + 1]))
         if self.tree.has_end:  # the conditional of the first event given that it is not the end
             log_probs[0] -= np.log1p(-np.exp(log_probs[0, -1]))
             log_probs[0, -1] = -np.inf
         return log_probs
+
+    # -- one event at a time -------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        self.table = self.tree.smallest_table()
+
+    def learn_event(self, before: ReadHistory, event: int) -> Undo:
+        """Returns what the records that it changes were."""
+        self.changes.n[0] = 0
+        self.read(Steps(np.array([event]), *self._hashes_after(before)))
+        keys, values, n = self.changes
+        return Undo(keys[: n[0]].copy(), values[: n[0]].copy(), n.copy())
+
+    def undo_event(self, step: Undo) -> None:
+        kernels.take_back(tuple(step), tuple(self.table))
+
+    def copy(self) -> TreeLearner:
+        other = self.tree.learner(is_adaptive=self.is_adaptive, can_undo=True)
+        other.table = Records(*(array.copy() for array in self.table))
+        return other
+
+    def predict(self, history: ReadHistory) -> np.ndarray:
+        hashes, n_contexts = self._hashes_after(history)
+        return self.tree.outcome_log_probs(hashes[0], int(n_contexts[0]), self.table)
+
+    def _hashes_after(self, history: ReadHistory) -> tuple[np.ndarray, np.ndarray]:
+        """Of the contexts of the event after ``history``: ``(1, depth + 1)``, and how many they are, ``(1,)``."""
+        at = len(history.recent)
+        return context_hashes(history.recent, at, at + 1, self.tree.depth)
 
 
 @dataclass(frozen=True)
@@ -124,28 +156,25 @@ class FittedTree:
     fitted: Records
 
     @classmethod
-    def fit(
-        cls, rows: list[tuple[np.ndarray, int, np.ndarray]], size: int, has_end: bool, depth: int, rule: Rule
-    ) -> tuple[Self, np.ndarray]:
+    def fit(cls, rows: list[EventRow], size: int, has_end: bool, depth: int, rule: Rule) -> tuple[Self, np.ndarray]:
         """Read training sequences one after the other, learning all the time; also the log-probability of each.
 
         Args:
-            rows: for each sequence what ``TreeReader.read_row`` takes.
+            rows: the sequences.
             size, has_end, depth, rule: see the class.
         """
-        warn_if_slow("ContextTree.fit", sum(len(outcomes) for _, _, outcomes in rows))
+        warn_if_slow("ContextTree.fit", sum(len(row.events) for row in rows))
         n_outcomes = size + has_end
         counts = np.zeros(n_outcomes)
-        for _, _, outcomes in rows:
-            counts += np.bincount(outcomes, minlength=n_outcomes)
+        for row in rows:
+            counts += np.bincount(row.events, minlength=n_outcomes)
         gates = np.zeros((depth + 1, kernels.N_CLASSES, kernels.N_CLASSES))
         tree = cls(size, has_end, depth, rule, Decomposition.of_counts(counts), gates, empty_table(1))
-        reader = TreeReader(tree, empty_table(tree._smallest_table()), no_undo())
-        end = size if has_end else -1
-        log_prob = [reader.read_row(*row, end, is_adaptive=True).sum() for row in rows]
-        is_record = reader.table.keys != kernels.EMPTY
+        learner = tree.learner(is_adaptive=True)
+        log_prob = [learner.read_row(row).sum() for row in rows]
+        is_record = learner.table.keys != kernels.EMPTY
         scoring = rule._replace(gate_rate=0.0)
-        fitted = table_of(reader.table.keys[is_record], reader.table.values[is_record])
+        fitted = table_of(learner.table.keys[is_record], learner.table.values[is_record])
         return cls(size, has_end, depth, scoring, tree.decomposition, gates, fitted), np.array(log_prob)
 
     @property
@@ -172,22 +201,23 @@ class FittedTree:
         """How many records one event can touch."""
         return int(np.diff(self.paths.first).max()) * (self.depth + 1)
 
-    def _smallest_table(self) -> int:
+    def smallest_table(self) -> Records:
+        """Of a sequence that nothing was learned from; there is room for one event."""
         n_places = SMALLEST
         while n_places * kernels.MAX_LOAD < self.max_records_of_step:
             n_places *= 2
-        return n_places
+        return empty_table(n_places)
 
     def buffers(self) -> Buffers:
         """What a kernel writes on, of one thread."""
         n = self.depth + 1
         return Buffers(np.zeros((n, 3)), np.zeros(n, np.int64), np.zeros(n), np.zeros(n), np.zeros(n))
 
-    def reader(self, *, can_undo: bool = False) -> TreeReader:
+    def learner(self, *, is_adaptive: bool, can_undo: bool = False) -> TreeLearner:
         """At the start of a sequence."""
         n = self.max_records_of_step if can_undo else 0
-        undo = Undo(np.zeros(n, np.int64), np.zeros((n, 3), np.float32), np.zeros(1, np.int64))
-        return TreeReader(self, empty_table(self._smallest_table()), undo)
+        changes = Undo(np.zeros(n, np.int64), np.zeros((n, 3), np.float32), np.zeros(1, np.int64))
+        return TreeLearner(is_adaptive, self, self.smallest_table(), changes)
 
     def outcome_log_probs(self, hashes: np.ndarray, n_contexts: int, read: Records) -> np.ndarray:
         """``(V,)`` or, the end last, ``(V + 1,)`` of the next event, after what ``read`` was learned from."""

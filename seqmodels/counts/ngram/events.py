@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from seqmodels.counts.base import EventRow
 from seqmodels.encodings.examples import Example
 
 NONE = -1  # there is no symbol so far back
@@ -34,17 +35,18 @@ class Events:
         """Of the values, and their ends under ``has_end``; what is before the values, a source, is context only."""
         if all(example.source is None for example in examples):
             return cls._without_sources(examples, size, has_end)
-        rows = [_Row.from_example(example, size, has_end) for example in examples]
-        row_starts = np.cumsum([0, *(len(row.stream) for row in rows[:-1])])
-        depth = np.concatenate([row.depth for row in rows])
-        lengths = [len(row.event) for row in rows]
+        rows = [EventRow.of(example, size, has_end) for example in examples]
+        row_starts = np.cumsum([0, *(len(row.symbols) for row in rows[:-1])])
+        lengths = [len(row.events) for row in rows]
+        number = np.concatenate([np.arange(n) for n in lengths])  # of the event in its row
+        depth = np.repeat([row.begin for row in rows], lengths) + number  # the start symbol counts
         return cls(
-            np.concatenate([row.stream for row in rows]),
+            np.concatenate([row.symbols for row in rows]),
             np.repeat(row_starts, lengths) + depth - 1,
             depth,
-            np.concatenate([row.event for row in rows]),
+            np.concatenate([row.events for row in rows]),
             np.repeat([example.weight for example in examples], lengths),
-            np.concatenate([row.depth == row.depth[0] for row in rows]),
+            number == 0,
             lengths,
         )
 
@@ -80,19 +82,3 @@ class Events:
     def split(self, values: np.ndarray) -> list[np.ndarray]:
         """What belongs to each row of ``values (N,)``."""
         return [values[a:b] for a, b in pairwise(np.cumsum([0, *self.lengths]).tolist())]
-
-
-@dataclass(frozen=True)
-class _Row:
-    stream: np.ndarray
-    depth: np.ndarray
-    event: np.ndarray
-
-    @classmethod
-    def from_example(cls, example: Example, size: int, has_end: bool) -> _Row:
-        source = np.zeros(0, np.int64) if example.source is None else example.source
-        values = np.asarray(example.values)
-        end = [size] if has_end else []
-        event = np.concatenate([values, end]).astype(np.int64)
-        depth = 1 + len(source) + np.arange(len(event))  # the start symbol counts
-        return cls(np.concatenate([[size], source, values]).astype(np.int64), depth, event)

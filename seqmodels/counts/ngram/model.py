@@ -5,17 +5,19 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from typing import Any, ClassVar, get_args
 
 import numpy as np
 
+from seqmodels.counts.base import CountModel, Learners, merged, n_weighted_units
 from seqmodels.counts.ngram.counts import count
 from seqmodels.counts.ngram.counts_in_parts import count_streams, fitting_min_count
-from seqmodels.counts.ngram.cursor import AdaptiveNGramCursor, NGramCursor, merged_states
+from seqmodels.counts.ngram.cursor import NGramCursor, adaptive_log_probs
 from seqmodels.counts.ngram.events import Events
 from seqmodels.counts.ngram.interpolation import Components, Interpolation, components
-from seqmodels.counts.ngram.read_counts import ReadCounts, read_counts
+from seqmodels.counts.ngram.read_counts import CountLearner, ReadCounts, read_counts
 from seqmodels.counts.ngram.smoothing import Smoothing
 from seqmodels.counts.ngram.stream_counts import EventStream
 from seqmodels.counts.ngram.stream_scoring import log_prob_of_training, write_stream_steps
@@ -24,9 +26,7 @@ from seqmodels.encodings.examples import Example
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.generation import Cursor, CursorState, MergedStates
-from seqmodels.model.single_pass import SinglePassModel, n_weighted_units
 from seqmodels.sequences.mapped import StepsSum, steps_arrays
-from seqmodels.sequences.measure import MemoryKind
 from seqmodels.sequences.sequences import PAST_OF_TEST
 
 MIN_SEQUENCES_TO_HOLD_OUT = 10  # of fewer the last tenth of each is held out
@@ -36,7 +36,7 @@ MAX_STRINGS_FROM_DISK = 3 << 22  # by default; with a third more, of 100,000 sym
 
 
 @dataclass(eq=False, repr=False)
-class NGram(SinglePassModel):
+class NGram(CountModel):
     """``p(x_t | the n - 1 symbols before)``, interpolated with all shorter contexts, down to the uniform distribution.
 
     Modified Kneser-Ney (Kneser & Ney 1995; Chen & Goodman 1999) or Witten-Bell (1991). Each sequence comes after a
@@ -80,10 +80,6 @@ class NGram(SinglePassModel):
     max_strings: int | None = None
 
     _reads_from_disk: ClassVar[bool] = True
-
-    @property
-    def memory_(self) -> MemoryKind:
-        return "adaptive" if self.adaptive else "static"
 
     @property
     def context_(self) -> int | None:
@@ -213,14 +209,20 @@ class NGram(SinglePassModel):
     # -- one step at a time --------------------------------------------------------------------------------
 
     def cursor(self, n_steps: int | None = None) -> Cursor:
-        self._setting()
         if self.adaptive:
-            interpolation, dtype = self._learned_interpolation(), DTYPES[self.dtype]
-            return AdaptiveNGramCursor(self.tables_, interpolation, self.observation_, self._device(), dtype)
+            return super().cursor(n_steps)
+        self._setting()
         return NGramCursor(self.tables_, self.observation_, self._device(), DTYPES[self.dtype])
 
+    def _learners(self) -> Learners:
+        tables, order = self.tables_, len(self.tables_.levels)
+        log_probs = partial(adaptive_log_probs, tables, self._learned_interpolation())
+        return Learners(partial(CountLearner, True, order, tables.size + 1), order - 1, log_probs)
+
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
-        return super()._merge_states(log_weights, states) if self.adaptive else merged_states(states)
+        if self.adaptive:
+            return super()._merge_states(log_weights, states)
+        return merged(states, ((state.recent.tobytes(), state.is_first) for state in states))
 
     def _learned_interpolation(self) -> Interpolation:
         if self.interpolation_ is None:

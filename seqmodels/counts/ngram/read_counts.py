@@ -8,8 +8,8 @@ from itertools import islice
 
 import numpy as np
 
+from seqmodels.counts.base import ReadHistory, StepLearner
 from seqmodels.counts.ngram.events import NONE, Events
-from seqmodels.generation.histories import ReadHistory
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,18 @@ def _n_and_sum_before(codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray
 Key = tuple[int, ...]  # a context, the last symbol first
 
 
-@dataclass
-class CountLearner:
+@dataclass(eq=False)
+class CountLearner(StepLearner):
     """The counts of one sequence: how often each event followed each context of up to ``order - 1`` symbols."""
 
     order: int
+    base: int  # V + 1
     counts: dict[Key, dict[int, int]] = field(default_factory=dict)
 
-    def learn(self, before: ReadHistory, event: int) -> tuple[list[Key], int]:
+    def clear(self) -> None:
+        self.counts = {}
+
+    def learn_event(self, before: ReadHistory, event: int) -> tuple[list[Key], int]:
         """Count an event in all of its contexts."""
         keys = self._contexts(before)
         for key in keys:
@@ -81,8 +85,7 @@ class CountLearner:
             after[event] = after.get(event, 0) + 1
         return keys, event
 
-    def undo(self, step: tuple[list[Key], int]) -> None:
-        """Take an event back."""
+    def undo_event(self, step: tuple[list[Key], int]) -> None:
         keys, event = step
         for key in keys:
             after = self.counts[key]
@@ -91,12 +94,12 @@ class CountLearner:
                 del after[event]
 
     def copy(self) -> CountLearner:
-        """With dictionaries of its own."""
-        return CountLearner(self.order, {key: {**after} for key, after in self.counts.items()})
+        counts = {key: {**after} for key, after in self.counts.items()}
+        return CountLearner(self.is_adaptive, self.order, self.base, counts)
 
-    def after(self, history: ReadHistory, base: int) -> np.ndarray:
+    def predict(self, history: ReadHistory) -> np.ndarray:
         """``(order, V + 1)`` how often each event followed the contexts of the event after ``history``."""
-        table = np.zeros((self.order, base))
+        table = np.zeros((self.order, self.base))
         for k, key in enumerate(self._contexts(history)):
             for event, count in self.counts.get(key, {}).items():
                 table[k, event] = count

@@ -16,8 +16,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
-from seqmodels.counts.context_mixing import coding, contexts, reader, tables, undo
-from seqmodels.counts.context_mixing import cursor as cursor_
+from seqmodels.counts.context_mixing import coding, contexts, learner, reader, tables, undo
 from seqmodels.counts.context_mixing.histories import N_HISTORIES, transitions
 from seqmodels.counts.context_mixing.tables import BUCKET
 from seqmodels.encodings.binary_code import BinaryCode, log_odds_of_path
@@ -174,7 +173,7 @@ def test_order_and_threads_change_nothing(n_log_steps: int, monkeypatch: pytest.
 def test_a_cursor_goes_on_from_any_state(n_log_steps: int, n_readers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward, back to where two sequences part, and to others, with fewer readers than sequences."""
     monkeypatch.setattr(reader, "MAX_LOG_STEPS", n_log_steps)
-    monkeypatch.setattr(cursor_, "MAX_READERS", n_readers)
+    monkeypatch.setattr(learner, "MAX_READERS", n_readers)
     model = fit([TEXT])
     cursor = model.cursor()
     state = cursor.start(n=1)

@@ -17,10 +17,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
 from seqmodels.common import compiled
+from seqmodels.counts.base import learner
 from seqmodels.counts.context_tree import kernels, tables
 from seqmodels.counts.context_tree import model as model_module
 from seqmodels.counts.context_tree.decomposition import Decomposition
-from seqmodels.generation import histories
 
 RNG = np.random.default_rng(0)
 X = [np.minimum(RNG.geometric(0.5, n) - 1, 3) for n in (60, 1, 12, 25, 2, 18)]
@@ -174,7 +174,7 @@ def test_threads_score_as_one_does() -> None:
 
 def test_states_share_what_was_learned_and_stay_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any order of questions to states of many branches gives what a sequence read alone gives."""
-    monkeypatch.setattr(histories, "MAX_UNDO", 12)
+    monkeypatch.setattr(learner, "MAX_UNDO", 12)
     rng, models = np.random.default_rng(1), [sm.ContextTree(3), sm.NGram(3, adaptive=True)]
     for model in models:
         model.set_params(length="given", dtype="float64").fit(X)

@@ -1,30 +1,45 @@
-"""``SinglePassModel``: models of symbols that are fitted by reading the sequences, without steps of training."""
+"""``CountModel``: models of symbols that are fitted by reading the sequences, and may go on learning as they score."""
 
 from __future__ import annotations
 
 import operator
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
+import torch
 
+from seqmodels.counts.base.cursor import LearningCursor, merged
+from seqmodels.counts.base.learner import Learners
+from seqmodels.counts.base.row import EventRow
 from seqmodels.encodings.examples import Example
+from seqmodels.encodings.precision import DTYPES
+from seqmodels.generation import Cursor, CursorState, MergedStates, event_log_probs
 from seqmodels.model.model import SequenceModel
 from seqmodels.observations import Categorical, Observation
 from seqmodels.sequences import Kind
+from seqmodels.sequences.measure import MemoryKind
 
 
-@dataclass(eq=False, repr=False)
-class SinglePassModel(SequenceModel, ABC):
+class CountModel(SequenceModel, ABC):
     """A model of symbols and text that counts, or learns as it reads, all of the training sequences at once.
 
-    There is nothing to start from, so ``warm_start`` is refused. To add one, define ``_check_options``, ``_learn`` and
-    what else a ``SequenceModel`` asks for.
+    There is nothing to start from, so ``warm_start`` is refused. Where ``adaptive`` is true it goes on learning within
+    each sequence that it scores, from the fitted model on; that is what its ``Learner`` does.
+
+    To add one, define a dataclass with the hyperparameter ``adaptive``, ``_check_options``, ``_learn``, ``_learners``
+    with a ``StepLearner``, ``context_``, ``n_parameters_``, ``_state`` and ``_restore``. It then is scored, has a
+    cursor, and reads y given x, all by its learner; a family that scores whole sequences faster has its own ``_steps``.
     """
 
     _uses_validation: ClassVar[bool] = False
+    adaptive: bool  # a hyperparameter, whose place and default are those of each family
+
+    @property
+    def memory_(self) -> MemoryKind:
+        return "adaptive" if self.adaptive else "static"
 
     @abstractmethod
     def _check_options(self) -> None:
@@ -33,6 +48,29 @@ class SinglePassModel(SequenceModel, ABC):
     @abstractmethod
     def _learn(self, train: list[Example]) -> float:
         """Fit to the training sequences; nats per unit of them."""
+
+    @abstractmethod
+    def _learners(self) -> Learners:
+        """How the fitted model learns from the sequences that it reads."""
+
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        cursor, steps = self._learning_cursor(torch.float64), []
+        for example, row in zip(examples, self._rows(examples), strict=True):
+            log_p = event_log_probs(cursor, np.asarray(example.values), example.source)
+            steps.append(log_p[np.arange(len(row.events)), row.events])
+        return steps
+
+    def cursor(self, n_steps: int | None = None) -> Cursor:
+        self._setting()
+        return self._learning_cursor(DTYPES[self.dtype])
+
+    def _learning_cursor(self, dtype: torch.dtype) -> LearningCursor:
+        return LearningCursor(self._learners(), self.encoding_.size, self.observation_, self._device(), dtype)
+
+    def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
+        if self.context_ is None:
+            return super()._merge_states(log_weights, states)
+        return merged(states, (state.recent for state in states))
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors":
@@ -75,6 +113,10 @@ class SinglePassModel(SequenceModel, ABC):
         weights = (example.weight for example in examples)
         log_prob = sum(map(operator.mul, weights, self._sums_of_steps(examples).tolist()))
         return log_prob / n_weighted_units(examples) if examples else np.nan
+
+    def _rows(self, examples: list[Example]) -> Iterator[EventRow]:
+        """Each example as it is read."""
+        return (EventRow.of(example, self.encoding_.size, self.length_ == "stop") for example in examples)
 
     def _repeated(self, examples: list[Example]) -> list[Example]:
         """Each example as often as its weight says; ``ValueError`` for a weight that is no whole number."""

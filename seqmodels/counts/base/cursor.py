@@ -1,0 +1,130 @@
+"""Models that learn while they read, one step at a time: histories are values, and learners move between them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.counts.base.learner import Learner, Learners, ReadHistory
+from seqmodels.generation import CursorState, MergedStates, Prediction, Source, source_of_each
+from seqmodels.observations import Observation
+
+MAX_STEPS_BACK = 4  # that a learner takes back for a history; from further back another is taken, if there can be one
+
+
+@dataclass(frozen=True)
+class Histories:
+    """The history of each of n sequences, one where several are alike, and for each history a learner at or near it.
+
+    A learner may be that of several histories, also of other states.
+    """
+
+    histories: list[ReadHistory]
+    learners: dict[ReadHistory, Learner]
+    moving: Lock = field(repr=False, compare=False)  # one for all states that share learners
+    predicted: dict[ReadHistory, np.ndarray] = field(default_factory=dict)  # if it was asked for
+
+    def advance(self, events: list[int], n_recent: int) -> Histories:
+        """After one more event of each, with so many recent symbols."""
+        following: dict[tuple[ReadHistory, int], ReadHistory] = {}
+        for pair in zip(self.histories, events, strict=True):
+            if pair not in following:
+                following[pair] = pair[0].followed_by(pair[1], n_recent)
+        histories = [following[pair] for pair in zip(self.histories, events, strict=True)]
+        learners = {after: self.learners[before] for (before, _), after in following.items()}
+        return Histories(histories, learners, self.moving)
+
+    def select(self, rows: list[int]) -> Histories:
+        """The state of the sequences ``rows``."""
+        histories = [self.histories[i] for i in rows]
+        return Histories(histories, {each: self.learners[each] for each in histories}, self.moving, self.predicted)
+
+    @property
+    def recent(self) -> tuple[bytes, bool]:
+        """Of one sequence, all that the future depends on where nothing is learned."""
+        (history,) = self.histories
+        return history.recent.tobytes(), history.n == 0
+
+    def predict(self, history: ReadHistory) -> np.ndarray:
+        """What a learner predicts after one of the histories."""
+        with self.moving:
+            if history not in self.predicted:
+                learner = self._learner_near(history)
+                learner.move_to(history)
+                self.predicted[history] = learner.predict(history)
+            return self.predicted[history]
+
+    def _learner_near(self, history: ReadHistory) -> Learner:
+        learner = self.learners[history]
+        if learner.at is not None:
+            shared, _ = learner.way_to(history)
+            if shared is None or learner.at.n - shared.n > MAX_STEPS_BACK:
+                self.learners[history] = learner.another()
+        return self.learners[history]
+
+
+@dataclass(frozen=True)
+class LearningCursor:
+    """A model that learns while it reads as a chain of one-step predictions, which are on ``device`` in ``dtype``.
+
+    Args:
+        learners: of the fitted model.
+        size: V, of the alphabet.
+        observation: how a step is emitted: symbols.
+        device, dtype: of predictions.
+    """
+
+    learners: Learners
+    size: int
+    observation: Observation
+    device: torch.device
+    dtype: torch.dtype
+
+    def start(self, source: Source = None, n: int = 1) -> Histories:
+        """Before the first event of ``n`` sequences, each after its ``source``."""
+        size, n_recent = self.size, self.learners.n_recent
+        if isinstance(source, list):
+            histories = [ReadHistory.start(each, size, n_recent) for each in source_of_each(source, n)]
+        else:
+            histories = [ReadHistory.start(source, size, n_recent)] * n
+        return Histories(histories, dict.fromkeys(histories, self.learners.new()), Lock())
+
+    def advance(self, state: Histories, x: Tensor) -> Histories:
+        """After each sequence's next symbol, ``x (n,)``."""
+        return state.advance(x.tolist(), self.learners.n_recent)
+
+    def distribution(self, state: Histories) -> Prediction:
+        """The next symbol, given that there is one, and the end."""
+        number = {history: i for i, history in enumerate(dict.fromkeys(state.histories))}
+        log_p = self.learners.log_probs([*number], np.stack([state.predict(history) for history in number]))
+        rows = torch.as_tensor(log_p[[number[history] for history in state.histories]], device=self.device)
+        is_first = state.histories[0].n == 0  # of all sequences, or of none
+        return prediction_of_symbols(self.observation, rows, is_first, self.size, self.dtype)
+
+    def select(self, state: Histories, index: Tensor) -> Histories:
+        """Of sequences ``index (m,)``."""
+        return state.select(index.tolist())
+
+
+def prediction_of_symbols(
+    observation: Observation, log_p: Tensor, is_first: bool, size: int, dtype: torch.dtype
+) -> Prediction:
+    """Of float64 nats ``log_p``, ``(n, V)`` or with ends ``(n, V + 1)``; the first step of sequences is no end."""
+    log_weights = torch.zeros(len(log_p), 1, dtype=dtype, device=log_p.device)
+    log_end = log_p[:, size] if log_p.shape[1] > size else None
+    if log_end is not None and is_first:
+        log_end = torch.full_like(log_end, -torch.inf)
+    return Prediction(observation, log_p[:, None, :size].to(dtype), log_weights, None, log_end)
+
+
+def merged(states: Sequence[CursorState], keys: Iterable[Hashable]) -> MergedStates:
+    """States of one sequence each, of which those with the same key have the same future."""
+    groups: dict[Hashable, list[int]] = {}
+    for i, key in enumerate(keys):
+        groups.setdefault(key, []).append(i)
+    return [(group, states[group[0]]) for group in groups.values()]
