@@ -102,9 +102,9 @@ class LearningCursor:
         """The next symbol, given that there is one, and the end."""
         number = {history: i for i, history in enumerate(dict.fromkeys(state.histories))}
         log_p = self.learners.log_probs([*number], np.stack([state.predict(history) for history in number]))
-        rows = torch.as_tensor(log_p[[number[history] for history in state.histories]], device=self.device)
+        of_each = torch.as_tensor(log_p[[number[history] for history in state.histories]], device=self.device)
         is_first = state.histories[0].n == 0  # of all sequences, or of none
-        return prediction_of_symbols(self.observation, rows, is_first, self.size, self.dtype)
+        return prediction_of_symbols(self.observation, of_each, is_first, self.size, self.dtype)
 
     def select(self, state: Histories, index: Tensor) -> Histories:
         """Of sequences ``index (m,)``."""
