@@ -38,8 +38,9 @@ check: .venv/installed
 test: lint
 	@$(MAKE) --no-print-directory --jobs 2 types pytest
 
+# Bytecode is kept whatever the environment says: the processes that tests start read it, and the next run.
 pytest: .venv/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Whether what the README and the pages say to install can be installed on every system, from the index alone: reads
 # metadata, downloads no package.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -27,6 +28,7 @@ from seqmodels.neural.transformer.network import TransformerNetwork, Transformer
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from tests.families import Row
 
+gc.disable()  # while tests are collected, none of which is garbage
 # No modules of tests: one changes torch for all of its process, the other is for machines with Triton.
 collect_ignore = ["simulated_gpu.py", "hmm/inference/compile_kernels.py"]
 NETWORKS: dict[str, Callable[[], Network]] = {
@@ -74,6 +76,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         leave_out_others(config, items)
     place = {row_of(item) or item.path: i for i, item in enumerate(items)}
     items.sort(key=lambda item: place[row_of(item) or item.path])
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end: the garbage collector need not go through them again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def leave_out_others(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -63,7 +63,8 @@ OPEN = sm.encodings.OpenSymbols(known=[1, 2], n_symbols=3)
 
 
 def _hmm(name: str, observation: Any, *kinds: DataKind, **options: Any) -> Family:
-    return Family(name, partial(sm.HMM, 3, observation=observation, max_iter=3, **options), kinds)
+    """Of one start, unless ``options`` say otherwise."""
+    return Family(name, partial(sm.HMM, 3, observation=observation, **({"max_iter": 3, "n_init": 1} | options)), kinds)
 
 
 SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "batch_size": 4}
@@ -74,7 +75,7 @@ def _dynamic(name: str, network: NeuralModel, *kinds: DataKind) -> Family:
 
 
 def _online(name: str, observation: sm.observations.Observation, *kinds: DataKind) -> Family:
-    hmm = sm.HMM(2, max_iter=3, observation=observation)
+    hmm = sm.HMM(2, max_iter=3, n_init=1, observation=observation)
     return Family(name, partial(sm.OnlineEM, hmm, segment=3, prior_steps=10.0, decay=0.2), kinds)
 
 
@@ -104,10 +105,10 @@ def _mixture(name: str, weights: str, *kinds: DataKind, **options: Any) -> Famil
 
     def make(length: Length, dtype: str, random_state: int) -> sm.SequenceModel:
         network = sm.GRU(d_model=6, max_steps=2, batch_size=4, random_state=random_state)
-        symbols = [sm.NGram(3), sm.HMM(2, max_iter=2, observation=sm.Categorical(0.01)), network]
+        symbols = [sm.NGram(3), sm.HMM(2, max_iter=2, n_init=1, observation=sm.Categorical(0.01)), network]
         vectors = [
-            sm.HMM(2, max_iter=2),
-            sm.HMM(2, max_iter=2, observation=sm.AutoregressiveGaussian(2)),
+            sm.HMM(2, max_iter=2, n_init=1),
+            sm.HMM(2, max_iter=2, n_init=1, observation=sm.AutoregressiveGaussian(2)),
             network,
         ]
         return sm.Mixture(
@@ -223,20 +224,22 @@ FAMILIES = (
     Family("context-mixing-static", partial(sm.ContextMixing, n_buckets=256, adaptive=False), ("symbols", "text")),
     Family("context-mixing-open", partial(sm.ContextMixing, n_buckets=2, encoding=OPEN), ("symbols",)),
     Family("markov", Markov, ("symbols",), classes=(Markov,)),  # of tests/counts, by the base of models that count
-    _hmm("hmm-diag", sm.GaussianMixture(2), "vectors"),
+    _hmm("hmm-diag", sm.GaussianMixture(2), "vectors", n_init="auto"),
     _hmm("hmm-full", sm.GaussianMixture(2, "full"), "vectors"),
     _hmm("hmm-tied", sm.GaussianMixture(2, "tied"), "vectors"),
     _hmm("hmm-spherical", sm.GaussianMixture(2, "spherical"), "vectors"),
     _hmm("hmm-ar", sm.AutoregressiveGaussian(2), "vectors"),
-    _hmm("hmm-categorical", sm.Categorical(0.01), "symbols", "text"),
+    _hmm("hmm-categorical", sm.Categorical(0.01), "symbols", "text", n_init="auto"),
     _hmm("hmm-bernoulli", sm.Bernoulli(0.5, 0.4), "bits"),
     _hmm("hmm-poisson", sm.Poisson(), "counts"),
     _hmm("hmm-columns", sm.Columns([(sm.GaussianMixture(2), 1), (sm.Poisson(), 1)]), "mixed"),
     _hmm("hmm-tied-prior", sm.GaussianMixture(2, "tied", prior=sm.observations.PseudoFrames(2.0)), "vectors"),
     _hmm("hmm-background", sm.GaussianMixture(2, prior=sm.observations.PseudoFrames(5.0), background=1e-3), "vectors"),
     _hmm("hmm-full-background", sm.GaussianMixture(1, "full", background=0.01), "vectors"),
-    Family("hmm-series", partial(sm.HMM, 4, max_iter=3, topology=sm.hmm.Series(2), tied=sm.hmm.Series(2).tied(4))),
-    Family("hmm-gradient", partial(sm.HMM, 3, max_iter=3, algorithm="gradient")),
+    Family(
+        "hmm-series", partial(sm.HMM, 4, max_iter=3, n_init=1, topology=sm.hmm.Series(2), tied=sm.hmm.Series(2).tied(4))
+    ),
+    Family("hmm-gradient", partial(sm.HMM, 3, max_iter=3, n_init=1, algorithm="gradient")),
     _alignment("alignment", "symbols", "text"),
     _alignment("alignment-null", "symbols", window=3, null=True),
     _alignment("alignment-plain", "symbols", window=1, previous=False, jump_prior=False),
@@ -370,7 +373,10 @@ FAMILIES = (
     _mixture_apart("mixture-apart-switching", "switching"),
     _mixture("mixture-gated", "gated", "vectors"),
     _mixture("mixture-gated", "gated", "symbols", "text"),
-    _from("text", Family("hmm-ignoring", partial(sm.HMM, 2, max_iter=3, ignore_source=True), ("vectors", "symbols"))),
+    _from(
+        "text",
+        Family("hmm-ignoring", partial(sm.HMM, 2, max_iter=3, n_init=1, ignore_source=True), ("vectors", "symbols")),
+    ),
     _from("vectors", Family("ngram-ignoring", partial(sm.NGram, 2, ignore_source=True), ("symbols",))),
     _from("vectors", _network("lstm-ignoring", sm.LSTM, "symbols", ignore_source=True)),
     _dynamic("dynamic-lstm", sm.LSTM(**SMALL, n_layers=2), "vectors"),

@@ -22,6 +22,7 @@ from tests.pages import (
     PAGES,
     README,
     ROOT,
+    SMALLER,
     WITH_COMMANDS,
     Shown,
     blocks,
@@ -96,6 +97,12 @@ def test_code_of_a_page(page: Path, files: Path, tmp_path: Path, monkeypatch: py
             assert Path(name).stat().st_size > smallest
     for name in re.findall(r'savefig\("([\w.-]+)"\)', "".join(CODE.findall(text))):
         assert Path(name).stat().st_size > 1_000
+
+
+@pytest.mark.parametrize("name", SMALLER)
+def test_what_is_made_smaller_is_in_the_page(name: str) -> None:
+    code = "".join(block.code for block in blocks(ROOT / name))
+    assert [size for size in SMALLER[name] if size not in code] == []
 
 
 JOBS = sorted((ROOT / "docs/jobs").glob("*.md"))

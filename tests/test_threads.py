@@ -78,7 +78,7 @@ def process_state() -> dict[str, Any]:
 
 def everything_asked(model: sm.SequenceModel, row: Row) -> dict[str, Any]:
     """Of a fitted model, by the name of the method."""
-    X, y = row.data
+    X, y = (None if items is None else items[:3] for items in row.data)
     source = row.source(3)
     first = row.scored[2][:3]
     found = {

@@ -17,6 +17,11 @@ from seqmodels.observations import PseudoFrames
 from tests.hmm.learning.test_restarts import series
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _few_starts() -> None:
+    """Not here: ``"auto"`` is what it is for users."""
+
+
 def activities(seed: int, n: int = 12) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Four sensors of scales 0.1 to 130 and three activities of other means and spreads, smoothed in time."""
     rng = np.random.default_rng(seed)

@@ -27,7 +27,7 @@ def fitted(x: list[np.ndarray], kind: CovarianceType, m: int = 2, k: int = 3, **
     """A model, and what it warned of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = HMM(k, observation=GaussianMixture(m, kind), **({"max_iter": 8} | options)).fit(x)
+        model = HMM(k, observation=GaussianMixture(m, kind), **({"max_iter": 8, "n_init": 2} | options)).fit(x)
     assert all(w.category is UserWarning for w in caught), [str(w.message) for w in caught]
     return model, [str(w.message) for w in caught]
 

@@ -31,6 +31,11 @@ WEIGHTS = [1.0, 2.0, 0.5, 1.0, 0.0]
 F64 = torch.float64
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _few_starts() -> None:
+    """Not here: ``"auto"`` is what it is for users."""
+
+
 def series(*lengths: int, size: int = 1, seed: int = 0) -> list[np.ndarray]:
     """Two noisy levels."""
     rng = np.random.default_rng(seed)
