@@ -59,6 +59,7 @@ DROPS = {"recurrent_dropout": 0.2, "embedding_dropout": 0.1, "weight_drop": 0.2}
 
 
 # Symbol 0 is the only one of the class, whose number is 2: raw and encoded symbols differ.
+SERIES = sm.hmm.Series(2)
 OPEN = sm.encodings.OpenSymbols(known=[1, 2], n_symbols=3)
 
 
