@@ -59,7 +59,6 @@ SMALLER: dict[str, dict[str, str]] = {
         "text[:8_000]": "text[:1_000]",
     },
     "docs/guides/speech.md": {"speech(40, 8": "speech(24, 8", "max_iter=20": "max_iter=2"},
-    "docs/guides/translation.md": {"range(200)": "range(40)", ":160]": ":30]", "160:]": "30:]"},
     "docs/guides/classification.md": {"range(30)": "range(10)", "max_iter=10": "max_iter=2"},
     "docs/jobs/compare.md": {"speech(60, 24": "speech(24, 8", "HMM(16": "HMM(4", "max_iter=10": "max_iter=2"},
     "docs/jobs/forecast.md": {"every=12": "every=60", "max_iter=20": "max_iter=2"},
