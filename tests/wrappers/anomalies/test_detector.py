@@ -416,7 +416,7 @@ def test_classes_of_ones_own_are_named(tmp_path):
         (lambda content: content.update(usual_of_features=np.zeros(3)), "shape"),
         (lambda content: content.update(usual_of_features=None), "no array"),
         (lambda content: content["usual_of_features"].put(0, np.nan), "usual_of_features"),
-        (lambda content: content.pop("fitted"), "not a saved model"),
+        (lambda content: content.pop("fitted"), "'fitted' is not what a saved model has there"),
         (lambda content: content.update(fitted=dict(content)), "Anomalies"),
         (lambda content: content.update(model=[]), "not what a saved model has"),
         (lambda content: content["model"]["params"].update(quantile=2.0), "between 0 and 1"),
