@@ -11,9 +11,9 @@ from torch import Tensor
 
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor, CursorState, Prediction, Source
-from seqmodels.model.wrapped import WrappedModel
 from seqmodels.observations import Observation
 from seqmodels.sequences.measure import MemoryKind, Values
+from seqmodels.wrappers.wrapped_model import WrappedModel
 
 
 @dataclass(eq=False, repr=False)

@@ -17,7 +17,7 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-from seqmodels.neural.io_module import IOSpec, SequenceModule
+from seqmodels.neural.embedding_and_head import IOSpec, SequenceModule
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.gru import GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMNetwork

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from seqmodels.neural.options import TrainingOptions
+from seqmodels.neural.training_options import TrainingOptions
 from seqmodels.neural.transformer.config import TransformerConfig
 from tests.pages import ROOT
 

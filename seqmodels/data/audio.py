@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from seqmodels.common.parameters import checked
-from seqmodels.data.contents import check_file, files_in, is_file
+from seqmodels.data.file_contents import check_file, files_in, is_file
 from seqmodels.data.file_format import FileFormat
 from seqmodels.data.mfcc import MFCC
-from seqmodels.data.riff import REPAIRED, WavHeader
+from seqmodels.data.wav_header import REPAIRED, WavHeader
 from seqmodels.sequences import Sequences
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import PositiveInt, checked
-from seqmodels.data.contents import read_bytes
+from seqmodels.data.file_contents import read_bytes
 from seqmodels.data.file_format import FileFormat
 from seqmodels.sequences import Sequences
 

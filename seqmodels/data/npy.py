@@ -20,7 +20,7 @@ import numpy as np
 from seqmodels.common.display import listed
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import checked
-from seqmodels.data.contents import check_file, unpacked_limit
+from seqmodels.data.file_contents import check_file, unpacked_limit
 from seqmodels.data.file_format import FileFormat
 from seqmodels.data.kinds import as_kind
 from seqmodels.sequences import Kind, Sequences

@@ -15,7 +15,7 @@ import numpy as np
 from seqmodels.common.display import listed
 from seqmodels.common.files import replaced
 from seqmodels.common.parameters import checked
-from seqmodels.data.contents import NEVER_TEXT, check_file, files_in, is_file
+from seqmodels.data.file_contents import NEVER_TEXT, check_file, files_in, is_file
 from seqmodels.data.npy import DAMAGED, reason
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.mapped import MappedArray

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from seqmodels.common.parameters import checked
 from seqmodels.data.audio import RECORDINGS
-from seqmodels.data.contents import check_file, files_in, is_file
 from seqmodels.data.fasta import FASTA, FASTQ
+from seqmodels.data.file_contents import check_file, files_in, is_file
 from seqmodels.data.file_format import FileFormat
 from seqmodels.data.jsonl import JSON
 from seqmodels.data.kinds import as_kind, suffix_of

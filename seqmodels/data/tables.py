@@ -17,7 +17,7 @@ import numpy as np
 
 from seqmodels.common.display import listed
 from seqmodels.common.parameters import checked_but
-from seqmodels.data.contents import check_file, check_text, read_bytes, unpacked_limit
+from seqmodels.data.file_contents import check_file, check_text, read_bytes, unpacked_limit
 from seqmodels.data.file_format import FileFormat
 from seqmodels.data.kinds import suffix_of
 from seqmodels.sequences import Kind, Sequences

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from seqmodels.common.parameters import checked
-from seqmodels.data.contents import decoded, files_in, is_file, read_bytes
+from seqmodels.data.file_contents import decoded, files_in, is_file, read_bytes
 from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.mapped import MappedArray
 

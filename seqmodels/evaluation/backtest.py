@@ -12,13 +12,13 @@ import numpy as np
 from seqmodels.common.display import quantile_name
 from seqmodels.common.parameters import Seed, checked
 from seqmodels.evaluation.baselines import SeasonalNaive
-from seqmodels.generation.ahead import Ahead, ahead_of
 from seqmodels.generation.feature_distributions import (
     FeatureDistributions,
     GaussianFeatures,
     crps_of_draws,
 )
 from seqmodels.generation.forecast import check_arguments
+from seqmodels.generation.steps_ahead import Ahead, ahead_of
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data

@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from seqmodels.generation.ahead import Ahead, Paths
 from seqmodels.generation.feature_distributions import GaussianFeatures
+from seqmodels.generation.steps_ahead import Ahead, Paths
 
 SMALLEST_DEVIATION = 1e-12  # of a feature that never changes, in its own units times its largest value
 

@@ -20,7 +20,7 @@ from seqmodels.generation.cursor import (
     stacked_sources,
 )
 from seqmodels.generation.decoding import Decoding
-from seqmodels.generation.events import event_log_probs
+from seqmodels.generation.event_tables import event_log_probs
 from seqmodels.generation.forecast import Forecast, forecast
 from seqmodels.generation.inputs import GenerativeModel, encode_source
 from seqmodels.generation.marginal import PruningName, log_prob_marginal

@@ -16,9 +16,9 @@ from seqmodels.common.parameters import check_options, checked
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.text import Text
-from seqmodels.generation.ahead import Ahead, Paths, ahead_of
 from seqmodels.generation.feature_distributions import FeatureDistributions
 from seqmodels.generation.inputs import GenerativeModel
+from seqmodels.generation.steps_ahead import Ahead, Paths, ahead_of
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.times import time_column, times_ahead
 

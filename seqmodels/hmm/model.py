@@ -55,7 +55,9 @@ from seqmodels.hmm.learning.restarts import (
 )
 from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, mean_filter
 from seqmodels.hmm.parameters import Parameters, check_arrays
-from seqmodels.hmm.queries import (
+from seqmodels.hmm.scoring import score_steps, score_sums
+from seqmodels.hmm.state_forecast import StateForecast, state_forecasts
+from seqmodels.hmm.state_queries import (
     StateAlgorithm,
     batch_beliefs,
     batch_draws,
@@ -71,8 +73,6 @@ from seqmodels.hmm.queries import (
     run_on_corpus,
     stationary,
 )
-from seqmodels.hmm.scoring import score_steps, score_sums
-from seqmodels.hmm.state_forecast import StateForecast, state_forecasts
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.fitting import (
     apply_setting,

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from seqmodels.encodings.aligned_targets import past_the_source
 from seqmodels.generation import Prediction, Source, source_of_each, stacked_sources
 from seqmodels.neural.batches import Windowing, pad_sources
+from seqmodels.neural.embedding_and_head import SequenceModule, split_end
 from seqmodels.neural.evaluation_copy import MadeOfModules
-from seqmodels.neural.io_module import SequenceModule, split_end
 from seqmodels.neural.network import State, Stepper, StepperState, SymbolHead, select
 from seqmodels.observations import Observation
 

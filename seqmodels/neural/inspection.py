@@ -13,7 +13,7 @@ from torch import Tensor
 from seqmodels.encodings.examples import Example
 from seqmodels.model.fitting import checked_data
 from seqmodels.neural.batches import PaddedBatch, StepRange, assemble
-from seqmodels.neural.io_module import SequenceModule
+from seqmodels.neural.embedding_and_head import SequenceModule
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.scoring import batch_log_prob
 

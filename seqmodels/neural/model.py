@@ -24,13 +24,15 @@ from seqmodels.generation import Cursor
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import resolved_choices
 from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble, weight_of
+from seqmodels.neural.checked_weights import build_with_weights
 from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
+from seqmodels.neural.embedding_and_head import IOSpec, SequenceModule, SourceSpec
 from seqmodels.neural.evaluation_copy import evaluation_copy
-from seqmodels.neural.io_module import IOSpec, SequenceModule, SourceSpec
 from seqmodels.neural.linear_start import linear_prediction
 from seqmodels.neural.network import Network, map_state
 from seqmodels.neural.ops.precision import autocast, autocast_dtype
-from seqmodels.neural.options import (
+from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_steps, log_prob_sums
+from seqmodels.neural.training_options import (
     DEFAULT_WIDTH,
     MAY_CHANGE,
     Compile,
@@ -43,8 +45,6 @@ from seqmodels.neural.options import (
     train_config,
     width_for,
 )
-from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_steps, log_prob_sums
-from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.sequences import Kind
 from seqmodels.training import BatchResult, Perturbation, Transformation, checkpoints_of_fit, train, whole_weights

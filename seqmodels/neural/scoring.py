@@ -18,8 +18,8 @@ from seqmodels.common import distributed
 from seqmodels.encodings.examples import no_garbage_collection
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.neural.batches import PaddedBatch, Row, StepRange, Windowing, assemble, cut
+from seqmodels.neural.embedding_and_head import SequenceModule, split_end
 from seqmodels.neural.evaluation_copy import evaluation_copy
-from seqmodels.neural.io_module import SequenceModule, split_end
 from seqmodels.neural.network import State
 from seqmodels.neural.ops.cross_entropy import linear_log_prob
 from seqmodels.neural.ops.precision import autocast

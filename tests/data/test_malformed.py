@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import seqmodels as sm
-from seqmodels.data import contents, read, tables
+from seqmodels.data import file_contents, read, tables
 from tests.malformed import PARTS, X, midi, npy, npz, outcome, wav
 
 LONGEST = 20  # seconds, of all files of a part
@@ -56,18 +56,18 @@ def test_malformed_files_are_refused_by_name(tmp_path: Path, part: Callable[[], 
 
 
 def test_what_unpacks_to_far_more_than_the_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contents, "UNPACKED_ANYHOW", 1 << 18)
+    monkeypatch.setattr(file_contents, "UNPACKED_ANYHOW", 1 << 18)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b" a" * (1 << 18)))
     with pytest.raises(ValueError, match=r"a.txt.gz has [\d,]+ bytes and unpacks to more than 262,144, .* unpack it"):
         read(tmp_path / "a.txt.gz")
     (tmp_path / "a.npz").write_bytes(npz(("a.npy", npy(np.zeros(1 << 16)))))
     with pytest.raises(ValueError, match=r"a.npz .* of [\d,]+ bytes it unpacks to 524,416, .* numpy.savez"):
         read(tmp_path / "a.npz")
-    monkeypatch.setattr(contents, "UNPACKED_ANYHOW", 1 << 20)
+    monkeypatch.setattr(file_contents, "UNPACKED_ANYHOW", 1 << 20)
     assert read(tmp_path / "a.txt.gz").n_units.tolist() == [1 << 19]
     assert read(tmp_path / "a.npz").n_units.tolist() == [1 << 16]
-    monkeypatch.setattr(contents, "UNPACKED_ANYHOW", 1)
-    monkeypatch.setattr(contents, "UNPACKED_RATIO", 2000)  # more than deflate has
+    monkeypatch.setattr(file_contents, "UNPACKED_ANYHOW", 1)
+    monkeypatch.setattr(file_contents, "UNPACKED_RATIO", 2000)  # more than deflate has
     assert read(tmp_path / "a.txt.gz").n_units.tolist() == [1 << 19]
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
-from seqmodels.model.wrapped import WrappedModel
 from seqmodels.sequences.measure import MemoryKind
+from seqmodels.wrappers.wrapped_model import WrappedModel
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 from seqmodels import HMM, GaussianMixture, LeftToRight
 from seqmodels.hmm import Arcs, Frozen, Pseudocounts
-from seqmodels.hmm.queries import reordered_topology
+from seqmodels.hmm.state_queries import reordered_topology
 from seqmodels.observations import PseudoFrames
 
 K, ORDER = 4, [2, 0, 3, 1]

@@ -10,7 +10,7 @@ from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
 from seqmodels.neural.batches import Row, Windowing
 from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
-from seqmodels.neural.io_module import IOSpec, SequenceModule
+from seqmodels.neural.embedding_and_head import IOSpec, SequenceModule
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.elman import ElmanNetwork
 from seqmodels.neural.recurrent.gru import GRUNetwork

@@ -8,7 +8,7 @@ import pytest
 import seqmodels as sm
 from seqmodels.encodings.examples import Example
 from seqmodels.neural.model import VALIDATION_STEPS, _limit
-from seqmodels.neural.options import sequences_per_batch
+from seqmodels.neural.training_options import sequences_per_batch
 
 RNG = np.random.default_rng(0)
 SYMBOLS = [RNG.integers(0, 4, size=n) for n in (12, 9, 15, 11, 8, 14)]

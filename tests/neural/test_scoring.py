@@ -9,7 +9,7 @@ import torch
 
 from seqmodels.neural import scoring
 from seqmodels.neural.batches import Row, StepRange, Windowing, assemble
-from seqmodels.neural.io_module import SequenceModule
+from seqmodels.neural.embedding_and_head import SequenceModule
 from seqmodels.neural.scoring import batch_log_prob, log_prob_steps
 from seqmodels.observations import Observation
 

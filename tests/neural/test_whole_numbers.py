@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import seqmodels as sm
-from seqmodels.neural.io_module import LogCounts
+from seqmodels.neural.embedding_and_head import LogCounts
 from seqmodels.observations import Bernoulli, Columns, GaussianMixture, Poisson
 
 

@@ -1,9 +1,9 @@
 """What models of symbols that count share: the model, a sequence as it is read, what it teaches, and the cursor."""
 
 from seqmodels.counts.base.cursor import LearningCursor, merged, prediction_of_symbols
+from seqmodels.counts.base.event_row import EventRow
 from seqmodels.counts.base.learner import Learner, Learners, ReadHistory, StepLearner
 from seqmodels.counts.base.model import CountModel, n_weighted_units
-from seqmodels.counts.base.row import EventRow
 
 __all__ = [
     "CountModel",

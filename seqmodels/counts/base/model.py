@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from seqmodels.counts.base.cursor import LearningCursor, merged
+from seqmodels.counts.base.event_row import EventRow
 from seqmodels.counts.base.learner import Learners
-from seqmodels.counts.base.row import EventRow
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.generation import Cursor, CursorState, MergedStates, event_log_probs

@@ -16,7 +16,7 @@ from seqmodels.evaluation.auditing.bounds import (
 from seqmodels.evaluation.auditing.findings import Finding, not_checked
 from seqmodels.evaluation.auditing.invariance import Comparisons
 from seqmodels.evaluation.auditing.subject import Case, MeanScorer, SequenceSampler, Streamer, Subject
-from seqmodels.evaluation.auditing.totals import Effort, drawn_steps, frames_of, next_log_probs, prefixes
+from seqmodels.evaluation.auditing.sums_to_one import Effort, drawn_steps, frames_of, next_log_probs, prefixes
 from seqmodels.sequences.items import n_units_of
 
 CURSOR, SAMPLES, UNITS, FINITE = "cursor equals batch", "samples follow scores", "units", "finite"

@@ -30,7 +30,7 @@ from seqmodels.evaluation.auditing.invariance import (
     same_in_any_batch,
 )
 from seqmodels.evaluation.auditing.subject import StepScorer, encoded, is_encoded, subject_of
-from seqmodels.evaluation.auditing.totals import FIRST, SUMS, Effort, scores_first, sums_to_one
+from seqmodels.evaluation.auditing.sums_to_one import FIRST, SUMS, Effort, scores_first, sums_to_one
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.sequences.items import in_words
 from seqmodels.sequences.measure import Measure

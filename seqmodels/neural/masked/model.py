@@ -21,11 +21,12 @@ from seqmodels.encodings.raw_data import Data, hold_out
 from seqmodels.encodings.setting import Setting
 from seqmodels.model import NotFittedError
 from seqmodels.neural.batches import Batching
+from seqmodels.neural.checked_weights import build_with_weights
 from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.masked.inference import conditional_log_probs, hidden_states, sampled_positions
 from seqmodels.neural.masked.network import MASK, BidirectionalNetwork, EmbeddingAndHead, with_boundaries
 from seqmodels.neural.masked.training import MaskedData, Masking, MaskingObjective, train_masked
-from seqmodels.neural.options import (
+from seqmodels.neural.training_options import (
     MAY_CHANGE,
     TrainingOptions,
     check_training_options,
@@ -36,7 +37,6 @@ from seqmodels.neural.options import (
 from seqmodels.neural.transformer.config import TransformerConfig, config_of
 from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.stack import TransformerStack
-from seqmodels.neural.weights import build_with_weights
 from seqmodels.observations import Categorical, Observation
 from seqmodels.sequences import Item, Sequences
 from seqmodels.training import checkpoints_of_fit, interruption, whole_weights

@@ -15,7 +15,6 @@ from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.fitting import checked_data
-from seqmodels.model.wrapped import WrappedModel
 from seqmodels.neural.batches import Row
 from seqmodels.neural.model import NeuralModel
 from seqmodels.sequences.measure import MemoryKind
@@ -27,6 +26,7 @@ from seqmodels.wrappers.dynamic.tuning import (
     held_out_part,
     segment_length,
 )
+from seqmodels.wrappers.wrapped_model import WrappedModel
 
 SMALLEST_RMS = 0.1  # what is added to the root mean squares that steps are divided by, of their mean
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.neural.batches import PaddedBatch, Row, StepRange, Windowing, assemble
-from seqmodels.neural.io_module import SequenceModule
+from seqmodels.neural.embedding_and_head import SequenceModule
 from seqmodels.neural.network import map_state, select
 from seqmodels.neural.scoring import batch_event_log_probs, batch_log_prob
 from seqmodels.observations import Observation

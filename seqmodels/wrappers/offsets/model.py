@@ -16,7 +16,6 @@ from seqmodels.encodings.examples import Example
 from seqmodels.hmm.cursor import HMMCursor
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data, fit_member
-from seqmodels.model.wrapped import WrappedModel
 from seqmodels.neural.model import NeuralModel
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
@@ -34,6 +33,7 @@ from seqmodels.wrappers.offsets.training import (
     thinned_out,
     with_draws,
 )
+from seqmodels.wrappers.wrapped_model import WrappedModel
 
 
 @dataclass(eq=False, repr=False)

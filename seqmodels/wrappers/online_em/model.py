@@ -22,12 +22,12 @@ from seqmodels.hmm.learning.em import Expectations, e_step
 from seqmodels.hmm.model import corpus_of_fitted, objective_of
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.fitting import checked_data, fit_member
-from seqmodels.model.wrapped import WrappedModel
 from seqmodels.observations import Observation
 from seqmodels.sequences.measure import MemoryKind
 from seqmodels.wrappers.dynamic.tuning import at_most, choose_rates, held_out_part, segment_length
 from seqmodels.wrappers.online_em.cursor import OnlineCursor
 from seqmodels.wrappers.online_em.segments import LearningState, OnlineRule
+from seqmodels.wrappers.wrapped_model import WrappedModel
 
 TABLES = ("transition", "emission")
 N_FOLDS = 3

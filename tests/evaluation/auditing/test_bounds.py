@@ -18,7 +18,7 @@ from seqmodels.evaluation.auditing.bounds import (
     share_between,
 )
 from seqmodels.evaluation.auditing.proposals import BroadProposal
-from seqmodels.evaluation.auditing.totals import WIDEST, integrate
+from seqmodels.evaluation.auditing.sums_to_one import WIDEST, integrate
 from seqmodels.sequences.measure import Values
 
 NODES = np.linspace(-9, 9, 301)

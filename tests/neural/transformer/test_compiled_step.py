@@ -14,7 +14,7 @@ from seqmodels.generation import Cursor
 from seqmodels.generation.decoding import ANCESTRAL, Draw, draw
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
-from seqmodels.neural.io_module import IOSpec, SequenceModule
+from seqmodels.neural.embedding_and_head import IOSpec, SequenceModule
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.kernels import draw_symbol
 from seqmodels.neural.transformer.network import TransformerNetwork

@@ -13,7 +13,7 @@ from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
 from seqmodels.neural.batches import Row, Windowing
 from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
-from seqmodels.neural.io_module import IOSpec, SequenceModule
+from seqmodels.neural.embedding_and_head import IOSpec, SequenceModule
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.network import TransformerNetwork

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import seqmodels as sm
-from seqmodels.neural.weights import MAX_UNSAVED, build_with_weights, check_shapes, shapes_alone
+from seqmodels.neural.checked_weights import MAX_UNSAVED, build_with_weights, check_shapes, shapes_alone
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "0.1.0"
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.neural.batches import PaddedBatch, Row, StepRange, assemble
-from seqmodels.neural.io_module import SequenceModule, split_end
+from seqmodels.neural.embedding_and_head import SequenceModule, split_end
 from seqmodels.neural.network import map_state, select
 from seqmodels.neural.scoring import batch_log_prob
 from seqmodels.observations import Observation

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import seqmodels as sm
-from seqmodels.neural.options import _compiler
+from seqmodels.neural.training_options import _compiler
 
 SYMBOLS = [np.random.default_rng(i).integers(0, 4, size=n) for i, n in enumerate((7, 4, 6, 5))]
 
