@@ -147,6 +147,13 @@ def is_face(module: str) -> bool:
     return (ROOT / module.replace(".", "/")).is_dir()
 
 
+def test_tests_stand_where_the_code_does() -> None:
+    apart = {"benchmarks", "experiments", "faults", "fixtures"}
+    tests = {f.parent.relative_to(ROOT / "tests") for f in (ROOT / "tests").rglob("test_*.py")}
+    folders = {f.parent.relative_to(PACKAGE) for f in FILES}
+    assert {folder for folder in tests if folder.parts and folder.parts[0] not in apart} <= folders
+
+
 def test_no_wildcard_imports() -> None:
     for file in [*FILES, *(ROOT / "tests").rglob("*.py")]:
         source = file.read_text(encoding="utf-8")
