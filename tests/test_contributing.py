@@ -13,7 +13,7 @@ import pytest
 
 from tests.pages import CONTRIBUTING, FENCE, ROOT
 
-DOORS = ("model", "emission", "recurrent cell", "reader", "metric", "plot", "command")
+THINGS = ("model", "emission", "recurrent cell", "reader", "metric", "plot", "command")
 FILE = re.compile(r"# (seqmodels/[\w/]+\.py)\n")
 # Tests that look at everything there is, and so at what is added.
 RULES = (
@@ -83,12 +83,12 @@ def call(copy: Path, *words: str, within: Path | None = None) -> None:
 
 
 def test_there_is_a_recipe_for_each_of_seven_things() -> None:
-    assert [name.removeprefix("A ").removeprefix("An ") for name in recipes() if name][:-1] == list(DOORS)
+    assert [name.removeprefix("A ").removeprefix("An ") for name in recipes() if name][:-1] == list(THINGS)
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_recipe_is_one_file_and_one_name(door: str) -> None:
-    (blocks,) = (blocks for name, blocks in recipes().items() if name.partition(" ")[2] == door)
+@pytest.mark.parametrize("thing", THINGS)
+def test_a_recipe_is_one_file_and_one_name(thing: str) -> None:
+    (blocks,) = (blocks for name, blocks in recipes().items() if name.partition(" ")[2] == thing)
     assert len([content for language, content in blocks if language == "python" and FILE.match(content)]) == 1
     changes = [content.splitlines() for language, content in blocks if language == "diff"]
     names = [lines for lines in changes if lines[0].startswith("--- seqmodels/")]
