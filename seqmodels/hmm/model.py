@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
@@ -82,6 +82,7 @@ from seqmodels.model.fitting import (
     learn_setting,
     resolved_choices,
 )
+from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import (
     AutoregressiveGaussian,
     Categorical,
@@ -95,6 +96,7 @@ from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 from seqmodels.training.fingerprint import check_processes_agree
 
 # The default observation of vectors: chosen by experiments/defaults.py.
+UNLIMITED_EM_STEPS = 1_000_000  # where time alone ends EM
 PSEUDO_FRAMES = 10.0
 BACKGROUND = 0.01
 
@@ -204,6 +206,7 @@ class HMM(SequenceModel):
 
     _dtypes: ClassVar[tuple[str, ...]] = ("auto", *DTYPES)
     _uses_validation: ClassVar[bool] = False
+    _size: ClassVar[str | None] = "n_states"
     _sums_out_missing: ClassVar[bool] = True
     _reads_from_disk: ClassVar[bool] = True
     _fits_in_parallel: ClassVar[bool] = True
@@ -233,6 +236,27 @@ class HMM(SequenceModel):
 
     def _sums_out(self, observation: Observation) -> bool:
         return super()._sums_out(observation) or isinstance(observation, AutoregressiveGaussian)
+
+    def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
+        time = {} if seconds is None else {"max_seconds": seconds}
+        if steps is not None:
+            return {"max_iter": steps, **time}
+        # The learning rate of gradient ascent follows its number of passes, so there the model's own stands.
+        return time if seconds is None or self.algorithm == "gradient" else {"max_iter": UNLIMITED_EM_STEPS, **time}
+
+    def _size_within(self, n_parameters: int, data: Data) -> int | None:
+        if self.n_states == 1:  # it stands for no memory
+            return None
+        like = self.clone()
+        apply_setting(like, learn_setting(like, data))  # only the encoding is fitted, once
+        start_data = StartData(len(data.scored), like.length_, data.states is not None, data.y is not None)
+
+        def count(n_states: int) -> int:
+            options = _chain_options(like, n_states, like.length_)
+            start = options.resolved_start(like.start, like.algorithm, start_data)
+            return options.n_parameters(like.length_, _emission(like), start)
+
+        return largest_size(count, n_parameters, 1, "n_states")
 
     def _check_hyperparameters(self) -> None:
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
@@ -645,25 +669,6 @@ class HMM(SequenceModel):
 def dtype_of_size(n_densities: int, most: int) -> str:
     """What ``dtype="auto"`` comes to where there are ``n_densities``."""
     return "float64" if n_densities <= most else "float32"
-
-
-def n_parameters_by_states(model: HMM, data: Data) -> Callable[[int], int]:
-    """The function from ``n_states`` to ``n_parameters_``, were ``model`` fitted to ``data``; only the encoding is
-    fitted, once.
-
-    Raises:
-        ValueError: from the function too: a ``topology`` or ``tied`` that is of one number of states only.
-    """
-    like = model.clone()
-    apply_setting(like, learn_setting(like, data))
-    start_data = StartData(len(data.scored), like.length_, data.states is not None, data.y is not None)
-
-    def n_parameters(n_states: int) -> int:
-        options = _chain_options(like, n_states, like.length_)
-        start = options.resolved_start(like.start, like.algorithm, start_data)
-        return options.n_parameters(like.length_, _emission(like), start)
-
-    return n_parameters
 
 
 def objective_of(model: HMM) -> MAPObjective:

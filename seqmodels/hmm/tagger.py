@@ -178,6 +178,9 @@ class HMMTagger(SequenceModel):
             return self.emission.clone()
         return GaussianMixture(4, "diag") if kind == "vectors" else Categorical(pseudocount=0.01)
 
+    def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
+        return {} if steps is None else {"max_iter": steps}
+
     def _check_hyperparameters(self) -> None:
         if self.observation != "auto":
             raise ValueError(

@@ -69,6 +69,7 @@ class Family(Configurable, ABC):
     _is_tagger: ClassVar[bool] = False  # whether targets have a step for each of their source's
     _predicts_steps: ClassVar[bool] = True  # False: it scores sequences as a whole, and has no cursor
     _reads_from_disk: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
+    _size: ClassVar[str | None] = None  # the hyperparameter that a budget of parameters sets
     _fits_in_parallel: ClassVar[bool] = False  # whether several processes share ``_fit``; else the first does it alone
 
     @property
@@ -194,6 +195,18 @@ class Family(Configurable, ABC):
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None:
         """Take back what ``_state`` returned; ``encoding_``, ``observation_`` and ``length_`` are set before."""
+
+    def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
+        """The hyperparameters that end a fit after so many seconds or steps, where it has such; None is no limit."""
+        return {}
+
+    def _size_within(self, n_parameters: int, data: Data) -> int | None:
+        """The largest ``_size`` at which a fit to these data has no more parameters; None: it stays as it is.
+
+        Raises:
+            ValueError: the smallest has more.
+        """
+        return None
 
     def _choices(self, data: Data, fitted: Encoding | None = None) -> Choices:
         """What the arguments, where they are ``"auto"``, come to for these training data.

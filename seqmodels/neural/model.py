@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -19,10 +20,11 @@ from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example, no_garbage_collection
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.encodings.precision import DTYPES, squares_exceed_float32, where_largest
-from seqmodels.encodings.raw_data import MAX_HELD_OUT
+from seqmodels.encodings.raw_data import MAX_HELD_OUT, Data
 from seqmodels.generation import Cursor
 from seqmodels.model import SequenceModel
-from seqmodels.model.fitting import resolved_choices
+from seqmodels.model.fitting import apply_setting, learn_setting, resolved_choices
+from seqmodels.model.largest_size import largest_size
 from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble, weight_of
 from seqmodels.neural.checked_weights import build_with_weights
 from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
@@ -49,6 +51,7 @@ from seqmodels.observations import AutoregressiveGaussian, Categorical, Gaussian
 from seqmodels.sequences import Kind
 from seqmodels.training import BatchResult, Perturbation, Transformation, checkpoints_of_fit, train, whole_weights
 
+WIDTH_STEP = 8  # that a budget of parameters widens networks by
 MIN_WEIGHTS_TO_COUNT = 1 << 26  # of one layer, about: a smaller network is made without a look at memory
 ROWS_PER_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
 VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out part are cut, to be scored side by side
@@ -99,6 +102,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     _sums_out_missing: ClassVar[bool] = True
     _reads_from_disk: ClassVar[bool] = True
     _has_first = False  # whether the linear skip of the module has outputs of its own for the first step
+    _size: ClassVar[str | None] = "d_model"
     _width_follows_data: ClassVar[bool] = False  # whether d_model may be "auto"
     _trained_on_missing = False  # whether training had missing values, so that the module reads where they are
     _carries_state: ClassVar[bool] = True  # whether training hands the state on, from steps to the next steps
@@ -127,6 +131,26 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     def _default_observation(self, kind: Kind) -> Observation:
         return GaussianMixture(n_components=4, covariance_type="full") if kind == "vectors" else Categorical()
+
+    def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
+        if seconds is None and steps is None:
+            return {}
+        return {"max_steps": steps, "max_epochs": None, "max_seconds": seconds}
+
+    def _size_within(self, n_parameters: int, data: Data) -> int | None:
+        setting = learn_setting(self.clone(), data)  # only the encodings are fitted, once
+
+        def count(d_model: int) -> int:
+            like = self.clone().set_params(d_model=d_model)
+            like._check_hyperparameters()
+            apply_setting(like, setting)
+            with torch.device("meta"):
+                like._build()
+            return like.n_parameters_
+
+        heads = self.get_params(deep=False).get("n_heads", 1)
+        step = WIDTH_STEP if heads == "auto" else math.lcm(WIDTH_STEP, 2 * heads)
+        return largest_size(count, n_parameters, step, "d_model")
 
     def _check_hyperparameters(self) -> None:
         check_training_options(self)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeVar
 
-import torch
-
 from seqmodels.encodings import Symbols
-from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
-from seqmodels.model.fitting import apply_setting, learn_setting
+from seqmodels.model.fitting import apply_setting
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.model import NeuralModel
 from seqmodels.observations import Categorical
@@ -28,6 +24,7 @@ def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", con
         length: whether the end is an event; also written to the model.
         conditional: p(y | x).
 
+    >>> import torch
     >>> from seqmodels.neural import Transformer
     >>> with torch.device("meta"):
     ...     model = untrained(Transformer(d_model=512, n_layers=8), 50_000)
@@ -55,25 +52,6 @@ def untrained_masked(model: MaskedTransformer, n_symbols: int) -> MaskedTransfor
     model.module_.eval()
     _never_trained(model)
     return model
-
-
-def parameters_by_width(model: NeuralModel, data: Data) -> Callable[[int], int]:
-    """``d_model`` to ``n_parameters_``, were ``model`` fitted to ``data``; of it, only the encodings are fitted, once.
-
-    Raises:
-        ValueError: from the function too: a width that cannot be, which ``n_heads`` does not divide.
-    """
-    setting = learn_setting(model.clone(), data)
-
-    def count(d_model: int) -> int:
-        like = model.clone().set_params(d_model=d_model)
-        like._check_hyperparameters()
-        apply_setting(like, setting)
-        with torch.device("meta"):
-            like._build()
-        return like.n_parameters_
-
-    return count
 
 
 def _never_trained(model: NeuralModel | MaskedTransformer) -> None:

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from seqmodels.common.parameters import check_options
 from seqmodels.encodings.raw_data import Data
-from seqmodels.hmm import HMM, AlignmentHMM, HMMTagger
-from seqmodels.hmm.model import n_parameters_by_states
 from seqmodels.model import SequenceModel
-from seqmodels.neural.model import NeuralModel
-from seqmodels.neural.untrained import parameters_by_width
-
-UNLIMITED_EM_STEPS = 1_000_000  # where time alone ends EM
-WIDTH_STEP = 8  # networks are widened by multiples of it
 
 M = TypeVar("M", bound=SequenceModel)
 
@@ -45,6 +36,7 @@ class Budget:
     Raises:
         ValueError: nothing is given, or a number that is not above zero.
 
+    >>> from seqmodels import HMM
     >>> Budget(steps=500).settings(HMM(4))
     {'max_iter': 500}
     """
@@ -68,43 +60,18 @@ class Budget:
         Raises:
             ValueError: the smallest model is too large already.
         """
-        return {**self._training_settings(model), **self._size_settings(model, train)}
+        settings = model._limits(self.seconds, self.steps)
+        if self.parameters is None or model._size is None:
+            return settings
+        if train is None:
+            raise ValueError("parameters are counted for data; pass those that the model is to be fitted to")
+        size = model._size_within(self.parameters, train)
+        return settings if size is None else {**settings, model._size: size}
 
     def hyperparameters(self, model: SequenceModel) -> set[str]:
         """The names of the hyperparameters that ``settings`` would set."""
-        sizes = {NeuralModel: "d_model", HMM: "n_states"} if self.parameters is not None else {}
-        return {*self._training_settings(model), *(name for family, name in sizes.items() if isinstance(model, family))}
-
-    def _training_settings(self, model: SequenceModel) -> dict[str, Any]:
-        if self.seconds is None and self.steps is None:
-            return {}
-        if isinstance(model, NeuralModel):
-            return {"max_steps": self.steps, "max_epochs": None, "max_seconds": self.seconds}
-        if isinstance(model, HMM):
-            return self._em_settings(model)
-        if isinstance(model, HMMTagger | AlignmentHMM) and self.steps is not None:
-            return {"max_iter": self.steps}
-        return {}
-
-    def _em_settings(self, model: HMM) -> dict[str, Any]:
-        time = {} if self.seconds is None else {"max_seconds": self.seconds}
-        if self.steps is not None:
-            return {"max_iter": self.steps, **time}
-        # The learning rate of gradient ascent follows its number of passes, so there the model's own stands.
-        return time if model.algorithm == "gradient" else {"max_iter": UNLIMITED_EM_STEPS, **time}
-
-    def _size_settings(self, model: SequenceModel, train: Data | None) -> dict[str, int]:
-        if self.parameters is None or not isinstance(model, HMM | NeuralModel):
-            return {}
-        if train is None:
-            raise ValueError("parameters are counted for data; pass those that the model is to be fitted to")
-        if isinstance(model, HMM):
-            if model.n_states == 1:
-                return {}
-            count = n_parameters_by_states(model, train)
-            return {"n_states": largest_size(count, self.parameters, 1, "n_states")}
-        count = parameters_by_width(model, train)
-        return {"d_model": largest_size(count, self.parameters, _width_step(model), "d_model")}
+        sizes = {model._size} if self.parameters is not None and model._size is not None else set()
+        return {*model._limits(self.seconds, self.steps), *sizes}
 
 
 def budget_of(seconds: float | None, steps: int | None) -> Budget | None:
@@ -116,30 +83,3 @@ def within_budget(model: M, *, seconds: float | None = None, steps: int | None =
     """The model with this budget in place of its own settings; without limits it stays as it is."""
     budget = budget_of(seconds, steps)
     return model if budget is None else model.set_params(**budget.settings(model))
-
-
-def largest_size(count: Callable[[int], int], limit: int, step: int, name: str) -> int:
-    """The largest multiple of ``step`` whose ``count``, which grows with it, is not above ``limit``.
-
-    >>> largest_size(lambda k: k * k, 90, 1, "n_states")
-    9
-    """
-    if count(step) > limit:
-        raise ValueError(f"with {name}={step} it has {count(step):,} parameters already; the budget is {limit:,}")
-    fits = 1
-    exceeds = 2
-    while count(exceeds * step) <= limit:
-        fits = exceeds
-        exceeds *= 2
-    while exceeds - fits > 1:
-        middle = (fits + exceeds) // 2
-        if count(middle * step) <= limit:
-            fits = middle
-        else:
-            exceeds = middle
-    return fits * step
-
-
-def _width_step(model: NeuralModel) -> int:
-    heads = model.get_params(deep=False).get("n_heads", 1)
-    return WIDTH_STEP if heads == "auto" else math.lcm(WIDTH_STEP, 2 * heads)

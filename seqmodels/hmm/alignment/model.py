@@ -105,6 +105,9 @@ class AlignmentHMM(SequenceModel):
             raise ValueError("AlignmentHMM emits symbols and text, but y is vectors; use an encoder-decoder network")
         return Categorical()
 
+    def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
+        return {} if steps is None else {"max_iter": steps}
+
     def _check_hyperparameters(self) -> None:
         if self.window < 1 or self.window % 2 == 0:
             raise ValueError(f"window is {self.window}; pass an odd number of source symbols, 1 or more")

@@ -5,7 +5,7 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
-from seqmodels.evaluation.tuning.budget import largest_size, within_budget
+from seqmodels.evaluation.tuning.budget import within_budget
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +74,6 @@ def test_a_budget_in_parameters_leaves_alone_what_has_no_size_to_choose(symbols)
 def test_a_model_that_is_too_large_at_its_smallest_says_so(symbols):
     with pytest.raises(ValueError, match=r"with d_model=8 it has [\d,]+ parameters already; the budget is 50"):
         sm.Budget(parameters=50).settings(sm.LSTM(), Data.of(symbols))
-
-
-@pytest.mark.parametrize("most", [1, 2, 49, 63, 64, 65, 1000])
-def test_largest_is_what_trying_every_size_finds(most):
-    assert largest_size(lambda k: k * k, most, 1, "k") == max(k for k in range(1, 40) if k * k <= most)
 
 
 def test_a_budget_without_a_limit_or_below_zero_is_refused():
