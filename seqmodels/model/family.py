@@ -45,7 +45,7 @@ class Family(Configurable, ABC):
 
     To add a model, subclass ``SequenceModel`` and define the abstract methods here: fit encoded examples, score them in
     batches (``_steps``), and predict them one step at a time (``cursor``). Both must give the same log-probabilities;
-    ``tests/test_contract.py`` holds them to it.
+    ``tests/test_contract.py`` holds them to it. What has a default here is defined otherwise where a family differs.
     """
 
     length: Length | Literal["auto"] = "auto"
