@@ -157,7 +157,7 @@ class Setting:
         return Example(values, source, weight, log_det, n_units, states)
 
     def all_in_raw_units(self, sequences: Sequences, steps: list[np.ndarray]) -> list[np.ndarray]:
-        """``in_raw_units`` of each."""
+        """The steps of each sequence in raw units; those that are so already are returned as they are."""
         if self.encoding.is_unit_wise and not self.encoding.has_log_det and not any_mapped(sequences):
             return steps
         past = [None] * len(sequences) if sequences.past is None else sequences.past

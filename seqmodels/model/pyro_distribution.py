@@ -20,12 +20,12 @@ class Scorer(Protocol):
     length_: Length
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
-        """``(n,)`` nats."""
+        """``(n,)`` nats of each sequence, raw units."""
 
     def sample(
         self, n: int = 1, *, length: int | None = None, source: Any = None, random_state: int | None = None
     ) -> list[Any]:
-        """Raw sequences."""
+        """``n`` drawn sequences, in raw units."""
 
 
 class SequenceDistribution(TorchDistribution):

@@ -57,16 +57,14 @@ class Processes(ABC):
 
 
 class OneProcess(Processes):
-    """This one alone."""
+    """One process, with nothing to share: each method is what it would be without the others."""
 
     shares: ClassVar[bool] = False
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """``function()``."""
         return function()
 
     def backward(self, loss: Tensor, *, ends_step: bool) -> None:
-        """The backward pass."""
         loss.backward()
 
 
@@ -92,7 +90,6 @@ class Replicas(Processes):
         self._hooks = hooks
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """``function()``."""
         return function()
 
     def backward(self, loss: Tensor, *, ends_step: bool) -> None:

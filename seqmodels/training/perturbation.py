@@ -70,7 +70,7 @@ class Perturbation(Configurable):
         )
 
     def noisy(self, inputs: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Inputs with noise."""
+        """``inputs`` with Gaussian noise of standard deviation ``noise`` added to each value."""
         if not self.noise:
             return inputs
         noise = torch.randn(inputs.shape, generator=generator, device=inputs.device, dtype=inputs.dtype)

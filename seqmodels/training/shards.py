@@ -93,7 +93,6 @@ class _Calling(nn.Module):
         self.module = module
 
     def forward(self, function: Callable[[], Result]) -> Result:
-        """``function()``."""
         return function()
 
 

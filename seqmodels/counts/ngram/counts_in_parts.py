@@ -33,7 +33,7 @@ class _GatheredEvents:
     symbols: np.ndarray
 
     def contexts(self) -> Iterator[np.ndarray]:
-        """As ``Events.contexts``."""
+        """``(N,)`` the symbol before each event, then the one before that, and so on; ``NONE`` before the start."""
         yield from self.symbols.T
         yield from repeat(np.full(len(self.event), NONE))
 

@@ -49,7 +49,6 @@ class ElmanCell(Cell[Tensor]):
         nn.init.orthogonal_(self.weight_hh)
 
     def initial_state(self, n: int) -> Tensor:
-        """Zeros (n, d_hidden)."""
         return self.weight_hh.new_zeros(n, self.weight_hh.shape[1])
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

@@ -40,7 +40,6 @@ class GRUCell(Cell[Tensor]):
         self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh = nn.GRUCell(d_in, d_hidden).parameters()
 
     def initial_state(self, n: int) -> Tensor:
-        """Zeros (n, d_hidden)."""
         return self.weight_hh.new_zeros(n, self.weight_hh.shape[1])
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

@@ -42,7 +42,6 @@ class GatedUnit(Cell[Tensor]):
             nn.init.orthogonal_(weight.data)
 
     def initial_state(self, n: int) -> Tensor:
-        """Zeros (n, d_hidden)."""
         return self.candidate.weight.new_zeros(n, self.candidate.in_features)
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

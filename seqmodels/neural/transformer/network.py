@@ -49,7 +49,7 @@ class TransformerNetwork(Network[TransformerState]):
 
     @property
     def units(self) -> list[nn.Module]:
-        """Its blocks."""
+        """The blocks of the decoder, from the first."""
         return list(self.decoder)
 
     def start(self, n: int, source: Source | None = None) -> TransformerState:

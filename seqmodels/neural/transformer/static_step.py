@@ -30,7 +30,7 @@ WARM_UP = 2  # steps before the capture, in which libraries allocate what they n
 
 
 class Replay(Protocol):
-    """A captured computation."""
+    """A computation that was captured on some tensors, such as a CUDA graph."""
 
     def replay(self) -> None:
         """Compute again, from what the same tensors hold now, into the same tensors."""
@@ -90,7 +90,7 @@ class StaticStep:
         self.keys, self.values = keys.mT.unbind(0), values.unbind(0)
 
     def compute(self) -> None:
-        """The step."""
+        """One step of all layers, from the input in ``row_ids`` at position ``t`` to ``hidden``, in place."""
         plain, buffers = self.plain, self.buffers
         x, pending = plain.convolution(self.row_ids, self.pending)
         if plain.position_table is not None:
