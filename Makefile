@@ -55,7 +55,7 @@ lowest:
 		"setuptools>=77" pytest pytest-timeout pytest-xdist hypothesis scikit-learn hmmlearn safetensors
 	.venv-lowest/bin/python -m pip install --quiet $(PIP_FLAGS) --no-deps --no-build-isolation --editable .
 	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n 2 --one-row tests/test_contract.py tests/sequences/test_sequences.py \
-		tests/sequences/test_items.py tests/common/test_storage.py tests/encodings/test_preparation.py tests/encodings tests/observations
+		tests/sequences/test_items.py tests/common/test_storage.py tests/encodings tests/observations
 
 # All tests under another Python.
 other-python:

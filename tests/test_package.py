@@ -43,3 +43,10 @@ def test_every_dependency_has_a_lowest_version() -> None:
         *(each for extra in ("text", "audio") for each in project["optional-dependencies"][extra]),
     ]
     assert [each for each in runtime if not re.fullmatch(r"[\w-]+>=[\d.]+", each)] == []
+
+
+def test_what_the_makefile_runs_is_there() -> None:
+    commands = "".join(re.findall(r"^\t.*\n", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = re.findall(r"\b(?:tests|tools|benchmarks|experiments)/[\w/]+(?:\.py)?", commands)
+    assert len(named) > 10
+    assert [each for each in named if not (ROOT / each).exists()] == []
