@@ -30,3 +30,9 @@ def test_states_of_a_chain_that_ends_are_weighed_by_their_visits() -> None:
     assert [each["share"] for each in states] == pytest.approx([0.2, 0.8])
     assert [each["duration"] for each in states] == pytest.approx([1.0, 4.0])
     assert [each["emits"] for each in states] == ["mean [3]", "mean [0.5]"]
+
+
+def test_a_model_that_the_command_line_did_not_fit_has_no_data_to_describe(call, tmp_path):
+    sm.HMM(2, max_iter=1, n_init=1).fit([np.array([0, 1, 1, 0])]).save(tmp_path / "model.safetensors")
+    shown = call("inspect", tmp_path / "model.safetensors").stdout
+    assert "data         not known: the file was not written by seqmodels fit" in shown

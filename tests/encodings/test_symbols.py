@@ -9,6 +9,7 @@ import pytest
 from seqmodels.data import on_disk
 from seqmodels.encodings import Symbols
 from seqmodels.sequences import Sequences
+from seqmodels.sequences.items import MANY
 
 X = Sequences([[0, 3, 1], [2]])
 
@@ -40,6 +41,14 @@ def test_an_unknown_symbol_is_named_with_the_way_out() -> None:
     message = "sequence 5 has symbol 4 at position 1 but the model knows 0 to 3; pass encoding=Symbols(n_symbols=8)"
     with pytest.raises(ValueError, match=re.escape(message)):
         encoding.check(5, np.array([0, 4, 7]))
+
+
+@pytest.mark.parametrize("n", [2, MANY])
+def test_an_unknown_symbol_is_found_among_few_sequences_and_many(n: int) -> None:
+    encoding, known = Symbols().fit(X), [np.array([0, 3])] * (n - 1)
+    encoding.check_all(Sequences([*known, np.array([1, 2])]))
+    with pytest.raises(ValueError, match=f"sequence {n - 1} has symbol 4 at position 0"):
+        encoding.check_all(Sequences([*known, np.array([4])]))
 
 
 def test_named_symbols_and_those_on_disk_are_encoded_together_as_each_is(tmp_path: Path) -> None:

@@ -121,6 +121,17 @@ def test_attention_that_cannot_be(options, message):
         small(sm.LSTMSeq2Seq, **options).fit(SYMBOLS)
 
 
+@pytest.mark.parametrize(("attention", "n_weights"), [("additive", 8), ("multiplicative", 1), ("general", 1)])
+def test_coverage_has_weights_of_its_own_where_it_is_asked_for(attention, n_weights):
+    """Of additive attention one for each hidden unit; of the products one a head."""
+    X, y = [np.array([0, 1, 2])], [np.array([2, 1, 0])]
+    sizes = [
+        sm.LSTMSeq2Seq(d_model=8, max_steps=1, attention=attention, coverage=coverage).fit(X, y).n_parameters_
+        for coverage in (False, True)
+    ]
+    assert sizes[1] - sizes[0] == n_weights
+
+
 def test_the_batch_holds_about_as_many_steps_whatever_the_length():
     model = small(batch_size="auto").fit(SYMBOLS)
     sizes = [sequences_per_batch(model, [n + 1] * 3, model.bptt) for n in (4, 31, 5000)]

@@ -11,7 +11,7 @@ import matplotlib
 import pytest
 
 import seqmodels as sm
-from seqmodels.plot.style import STYLE, in_style, panels_or_new
+from seqmodels.plot.style import STYLE, in_style, panels_or_new, short
 
 # What a notebook's backend does: it is chosen by the first figure, turns ``interactive`` on, and shows at the end of a
 # cell the figures that were made while that was on.
@@ -115,3 +115,7 @@ def test_panels_are_a_tuple_with_a_figure() -> None:
     assert panels_or_new([above, below], 2, 1.5) == panels
     with pytest.raises(ValueError, match="ax holds 2 axes, but 3 are drawn on; pass 3 axes"):
         panels_or_new([above, below], 3, 1.5)
+
+
+def test_a_name_is_cut_where_it_is_longer_than_there_is_room() -> None:
+    assert [short(name, 5) for name in ("five5", "sixsix", 3)] == ["five5", "sixs…", "3"]
