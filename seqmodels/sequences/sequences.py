@@ -827,7 +827,7 @@ def _some_frames(items: list[Item]) -> np.ndarray:
 
 
 def _every(item: Any, stride: int) -> np.ndarray:
-    """Every ``stride``-th frame."""
+    """``(m, D)`` frames 0, ``stride``, 2 ``stride``, ... of an item, in memory."""
     if isinstance(item, MappedArray):
         return np.concatenate([item.read(t, t + 1) for t in range(0, len(item), stride)])
     return np.asarray(item[::stride])
