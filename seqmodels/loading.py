@@ -11,7 +11,7 @@ from typing import Any
 from seqmodels import counts, data, encodings, hmm, neural, observations, training, wrappers
 from seqmodels.common import storage
 from seqmodels.common.parameters import Configurable, check_argument, checked
-from seqmodels.common.storage import MALFORMED, part, part_of
+from seqmodels.common.storage import MALFORMED, build_part, check_parts, class_of_part, part, part_of
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.precision import DTYPES, check_device
 from seqmodels.encodings.setting import Setting
@@ -42,6 +42,16 @@ CLASSES: dict[str, type[Configurable]] = {
     name: cls for name, cls in PUBLIC.items() if issubclass(cls, Configurable) and not inspect.isabstract(cls)
 }
 MODELS = tuple(cls for cls in CLASSES.values() if issubclass(cls, SequenceModel | MaskedTransformer))
+# What the content of a model has beside its description, with the types; where it is made of no others, no members.
+PARTS_OF_ALL: dict[str, type | tuple[type, ...]] = {
+    "encoding": dict,
+    "observation": dict,
+    "history": dict,
+    "converged": bool,
+    "fit_seconds": (int, float),
+    "state": dict,
+}
+PARTS_OF_SEQUENCE_MODELS = {**PARTS_OF_ALL, "measure": dict, "members": dict}
 
 
 @checked
@@ -62,17 +72,18 @@ def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Any:
         ValueError: another file, a damaged one, one of a newer version, one that holds a class which is not known, or
             one whose numbers no fit could have found.
     """
-    return restored(storage.read(path), path, classes)
+    content = storage.read(path)
+    return restored(content, path, classes)
 
 
 def restored(content: dict[str, Any], path: str | os.PathLike[str], classes: Iterable[type] = ()) -> Any:
     """What ``storage.read`` found in a file; ``ValueError``, naming the file, where it is malformed."""
     known = {**PUBLIC, **storage.given_classes(classes)}
     with errors_of(path):
-        if part_of(part_of(content, "model"), "class", str) == "Anomalies":
-            detector = _built(content, "model", known)
-            return detector._load(content, restored_model(part_of(content, "fitted"), known))
-        return restored_model(content, known)
+        if part_of(part_of(content, "model"), "class", str) != "Anomalies":
+            return restored_model(content, known)
+        detector, fitted = build_part(content, "model", known), part_of(content, "fitted")
+        return detector._load(content, restored_model(fitted, known))
 
 
 @contextmanager
@@ -89,48 +100,56 @@ def errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def restored_model(content: dict[str, Any], known: Mapping[str, type]) -> Any:
-    """The model of this content, of classes that are known by name; ``ValueError``, naming the part, if malformed."""
-    model = _built(content, "model", known)
-    if isinstance(model, GenerativeClassifier):
-        models = list(_members(part_of(content, "models"), known, "models").values())
-        with part("classes, priors or temperature"):
-            return model._load(content, models)
-    if not isinstance(model, SequenceModel | MaskedTransformer):
-        raise ValueError(f"the file holds a {type(model).__name__}, which is no model")
-    check_device(model.device)
-    dtypes = model._dtypes if isinstance(model, SequenceModel) else tuple(DTYPES)
-    if model.dtype not in dtypes:
-        raise ValueError(f"its dtype is {model.dtype!r}; there are {', '.join(map(repr, dtypes))}")
-    encoding = _of(Encoding, _built(content, "encoding", known))
-    part_of(content["encoding"], "state")
-    observation = _of(Observation, _built(content, "observation", known))
+    """The model of this content, of classes that are known by name; ``ValueError``, naming the part, if malformed.
+
+    All parts that its class has are there, and of their types, before anything of it is built.
+    """
+    cls = class_of_part(content, "model", known)
+    if issubclass(cls, GenerativeClassifier):
+        return _restored_classifier(content, known)
+    if not issubclass(cls, SequenceModel | MaskedTransformer):
+        raise ValueError(f"the file holds a {cls.__name__}, which is no model")
+    is_sequence_model = issubclass(cls, SequenceModel)
+    content = {"members": {}, **content}  # earlier files have none
+    check_parts(content, PARTS_OF_SEQUENCE_MODELS if is_sequence_model else PARTS_OF_ALL)
+    has_sources = is_sequence_model and content.get("source_encoding") is not None
+    described = ["model", "encoding", "observation", *(["source_encoding"] if has_sources else [])]
+    model, encoding, observation, *sources = (build_part(content, name, known) for name in described)
+    check_parts(content["encoding"], {"state": dict})
+    _check_precision(model)
+    _check_kinds((Encoding, encoding), (Observation, observation), *((Encoding, each) for each in sources))
     _check_fit(content)
     if (observation.emits == "vectors") != (encoding.reads == "vectors"):
         raise ValueError(
             f"the observation {observation!r} emits {observation.emits}, but {encoding!r} reads {encoding.reads}"
         )
-    part_of(content, "state")
     if not isinstance(model, SequenceModel):
         with part("state"):
             return model._load(content, encoding, observation)
-    _check_measure(part_of(content, "measure"))
-    has_sources = content.get("source_encoding") is not None
-    sources = _of(Encoding, _built(content, "source_encoding", known)) if has_sources else None
-    members = _members(part_of({"members": {}} | content, "members"), known, "members")
+    _check_measure(content["measure"])
+    members = _members(content["members"], known, "members")
     for name, member in members.items():
-        _of(SequenceModel, member)
+        _check_kinds((SequenceModel, member))
         _check_class(member, model, name)
     with part("state"):
-        model._load(content, encoding, observation, sources, members)
+        model._load(content, encoding, observation, sources[0] if sources else None, members)
     _check_read(model)
     return model
 
 
-def _built(content: Any, name: str, known: Mapping[str, type]) -> Any:
-    """What is described under this name."""
-    description = part_of(content, name)
-    with part(name):
-        return storage.build(description, known)
+def _restored_classifier(content: dict[str, Any], known: Mapping[str, type]) -> Any:
+    classifier, contents = build_part(content, "model", known), part_of(content, "models")
+    models = list(_members(contents, known, "models").values())
+    with part("classes, priors or temperature"):
+        return classifier._load(content, models)
+
+
+def _check_precision(model: SequenceModel | MaskedTransformer) -> None:
+    """Raise ``ValueError`` for a device or a dtype that cannot be."""
+    check_device(model.device)
+    dtypes = model._dtypes if isinstance(model, SequenceModel) else tuple(DTYPES)
+    if model.dtype not in dtypes:
+        raise ValueError(f"its dtype is {model.dtype!r}; there are {', '.join(map(repr, dtypes))}")
 
 
 def _members(contents: Mapping[str, Any], known: Mapping[str, type], name: str) -> dict[str, Any]:
@@ -171,21 +190,18 @@ def _check_read(model: SequenceModel) -> None:
             raise ValueError(f"its measure has the {name} {stated!r}, but the model reads what has {expected!r}")
 
 
-def _of(kind: type, thing: Any) -> Any:
-    if not isinstance(thing, kind):
-        raise ValueError(f"the file holds {thing!r:.100} where it should hold an {kind.__name__.lower()}")
-    return thing
+def _check_kinds(*things: tuple[type, Any]) -> None:
+    for kind, thing in things:
+        if not isinstance(thing, kind):
+            raise ValueError(f"the file holds {thing!r:.100} where it should hold an {kind.__name__.lower()}")
 
 
 def _check_fit(content: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` unless what is said of the fit is of the right types."""
-    for name, kind in (("history", dict), ("converged", bool), ("fit_seconds", (int, float))):
-        part_of(content, name, kind)
-    history = content["history"]
-    columns: list[Any] = list(history.values()) if isinstance(history, dict) else [None]
+    """Raise ``ValueError`` unless the history has columns of numbers, and the seconds of the fit are a number."""
+    columns = list(content["history"].values())
     if not all(isinstance(column, list) and all(type(x) in (int, float) for x in column) for column in columns):
         raise ValueError("the history should be columns of numbers")
     if len({len(column) for column in columns}) > 1:
         raise ValueError("the columns of the history should be equally long")
-    if type(content["converged"]) is not bool or type(content["fit_seconds"]) not in (int, float):
+    if type(content["fit_seconds"]) not in (int, float):  # a boolean is an int
         raise ValueError("converged and fit_seconds should be a boolean and a number")

@@ -220,6 +220,14 @@ def test_one_altered_value_is_refused_with_its_place(folder, name, place, value,
     assert str(path) in str(refused.value)
 
 
+def test_what_is_not_whole_is_refused_before_anything_of_it_is_built(tmp_path):
+    content = storage.read(FIXTURES / "0.1.0" / "hmm-diag.safetensors")
+    content = files_altered.altered(content, ("measure",), 5)
+    storage.write(tmp_path / "altered", files_altered.altered(content, ("model", "params", "n_states"), "x"))
+    with pytest.raises(ValueError, match="its 'measure' is not what a saved model has there: it is 5"):
+        sm.load(tmp_path / "altered")
+
+
 @pytest.mark.parametrize(("whole", "key"), [("mixture-static", "0"), ("dynamic-lstm", "model")])
 def test_a_member_of_another_class_is_refused(whole, key, tmp_path):
     other = storage.read(FIXTURES / "next" / "context-tree.safetensors")

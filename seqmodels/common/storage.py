@@ -395,6 +395,26 @@ def part_of(content: Any, name: str, kind: type | tuple[type, ...] = dict) -> An
     return content[name]
 
 
+def check_parts(content: Any, parts: Mapping[str, type | tuple[type, ...]]) -> None:
+    """Raise ``MalformedPartError`` for the first of these parts that is not there, or of another type."""
+    for name, kind in parts.items():
+        part_of(content, name, kind)
+
+
+def class_of_part(content: Any, name: str, classes: Mapping[str, type]) -> type[Configurable]:
+    """The class of what is described under this name; raises as ``build`` does, and builds nothing."""
+    description = part_of(content, name)
+    with part(name):
+        return _configurable_class(description, classes)
+
+
+def build_part(content: Any, name: str, classes: Mapping[str, type]) -> Any:
+    """What is described under this name, as ``build`` builds it; an error says that it is in this part."""
+    description = part_of(content, name)
+    with part(name):
+        return build(description, classes)
+
+
 def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     """The configurable that ``describe`` described, from a closed table of classes; nothing is imported by its name.
 
@@ -407,9 +427,7 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     Raises:
         ValueError: an unknown class or hyperparameter, or a value of another type than the hyperparameter's.
     """
-    cls = _class_named(part_of(description, "class", str), classes)
-    if not issubclass(cls, Configurable):
-        raise ValueError(f"the file holds a {cls.__name__}, which has no hyperparameters")
+    cls = _configurable_class(description, classes)
     kept = {k: v for k, v in part_of(description, "params").items() if k not in ARGUMENTS_OF_FIT}
     params = {}
     for key, value in kept.items():
@@ -418,6 +436,13 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
             params[name] = checked_argument(cls, name, _built(value, classes))
     with part("params"):
         return cls(**params)
+
+
+def _configurable_class(description: Mapping[str, Any], classes: Mapping[str, type]) -> type[Configurable]:
+    cls = _class_named(part_of(description, "class", str), classes)
+    if not issubclass(cls, Configurable):
+        raise ValueError(f"the file holds a {cls.__name__}, which has no hyperparameters")
+    return cls
 
 
 def _class_named(name: str, classes: Mapping[str, type]) -> type:

@@ -6,7 +6,6 @@ import numpy as np
 
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.raw_data import Data
-from seqmodels.encodings.setting import Setting
 from seqmodels.sequences import Item
 
 WAY_OUT = "pass targets with a step for each of their source's, or take an encoder-decoder such as LSTMSeq2Seq"
@@ -32,26 +31,24 @@ def check_has_targets(name: str, data: Data) -> None:
         raise ValueError(f"{name} is p(y | x); pass y, with a step for each of X's")
 
 
-def check_aligned(setting: Setting, data: Data) -> None:
+def check_aligned(encoding: Encoding, source_encoding: Encoding, data: Data) -> None:
     """Raise ``ValueError``, naming the sequence, unless every target has as many encoded steps as its source."""
     assert data.y is not None, "a tagger is p(y | x)"
-    assert setting.source_encoding is not None, "a tagger reads its sources"
     if data.has_past:
-        _check_aligned_past(setting, data)
+        _check_aligned_past(encoding, source_encoding, data)
     for i, (x, y) in enumerate(zip(data.X, data.y, strict=True)):
-        n_source, n_target = _n_steps(setting.source_encoding, x), _n_steps(setting.encoding, y)
+        n_source, n_target = _n_steps(source_encoding, x), _n_steps(encoding, y)
         if n_source != n_target:
             raise ValueError(f"sequence {i} has {n_source} steps in X but {n_target} in y; {WAY_OUT}")
 
 
-def _check_aligned_past(setting: Setting, data: Data) -> None:
+def _check_aligned_past(encoding: Encoding, source_encoding: Encoding, data: Data) -> None:
     assert data.y is not None, "a tagger is p(y | x)"
-    assert setting.source_encoding is not None, "a tagger reads its sources"
     n = len(data.X)
     pasts = zip(data.X.past or [None] * n, data.y.past or [None] * n, strict=True)
     for i, (x, y) in enumerate(pasts):
-        n_source = 0 if x is None else _n_steps(setting.source_encoding, x)
-        n_target = 0 if y is None else _n_steps(setting.encoding, y)
+        n_source = 0 if x is None else _n_steps(source_encoding, x)
+        n_target = 0 if y is None else _n_steps(encoding, y)
         if n_source != n_target:
             raise ValueError(
                 f"the past of sequence {i} has {n_source} steps in X but {n_target} in y; keep as many of both "

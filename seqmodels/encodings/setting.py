@@ -10,6 +10,7 @@ import numpy as np
 
 from seqmodels.common.display import listed
 from seqmodels.encodings import Bytes, Encoding
+from seqmodels.encodings.aligned_targets import check_aligned
 from seqmodels.encodings.defaults import Choices, Sources
 from seqmodels.encodings.examples import Example, no_garbage_collection
 from seqmodels.encodings.on_disk import OnDisk
@@ -19,7 +20,7 @@ from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.items import UNITS, n_units_of
 from seqmodels.sequences.mapped import MappedArray, any_mapped, write_steps
 from seqmodels.sequences.measure import Length, Measure, space_of
-from seqmodels.sequences.sequences import symbols_of_all
+from seqmodels.sequences.sequences import items_of_both
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Setting:
         both = data.y is not None and choices.sources == "shared"
         if not choices.is_fitted:
             seen = data if alphabet is None or kind != "symbols" else alphabet
-            encoding = fitted_to(encoding, _together(seen.X, seen.scored) if both else seen.scored)
+            encoding = fitted_to(encoding, items_of_both(seen.X, seen.scored) if both else seen.scored)
         if emitted == "vectors":
             _check_values(encoding, observation)
         source_encoding = encoding if both else _fit_sources(data, choices.sources, alphabet)
@@ -71,8 +72,11 @@ class Setting:
         measure = Measure(space, UNITS[kind], length, encoding.exactness, conditional, grid)
         return cls(encoding, observation, measure, source_encoding)
 
-    def check(self, data: Data, missing_is_summed_out: bool) -> None:
-        """Raise ``ValueError``, naming sequence, position and way out, for data the model cannot read."""
+    def check(self, data: Data, missing_is_summed_out: bool, *, aligned: bool = False) -> None:
+        """Raise ``ValueError``, naming sequence, position and way out, for data the model cannot read.
+
+        ``aligned``: the model is a tagger, so targets must have a step for each of their source's.
+        """
         if None not in (self.measure.grid, data.scored.grid) and self.measure.grid != data.scored.grid:
             raise ValueError(
                 f"the sequences are dithered over a grid of {data.scored.grid} but the model was fitted on "
@@ -82,7 +86,11 @@ class Setting:
         if data.y is None:
             return _check_readable("X", data.X, self.encoding, missing_is_summed_out)
         self.check_sources(data.X, missing_is_summed_out)
-        return _check_readable("y", data.y, self.encoding, missing_is_summed_out)
+        _check_readable("y", data.y, self.encoding, missing_is_summed_out)
+        if aligned:
+            assert self.source_encoding is not None, "a tagger reads its sources"
+            check_aligned(self.encoding, self.source_encoding, data)
+        return None
 
     def check_sources(self, X: Sequences, missing_is_summed_out: bool) -> None:
         """The same for sources, if they are read."""
@@ -213,12 +221,6 @@ def fitted_to(encoding: Encoding, sequences: Sequences) -> Encoding:
     if sequences.kind == "vectors":
         learned.names = sequences.features
     return learned
-
-
-def _together(X: Sequences, y: Sequences) -> Sequences:
-    """Sources and targets that one encoding reads; with names of features where they agree."""
-    features = X.features if X.features == y.features else None
-    return Sequences([*X, *y], symbols=symbols_of_all([X, y]), features=features)
 
 
 def _check_values(encoding: Encoding, observation: Observation) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from seqmodels.common import distributed
 from seqmodels.common.parameters import in_one_line, undone_on_failure, wrong_argument
 from seqmodels.encodings import Encoding
-from seqmodels.encodings.aligned_targets import check_aligned, check_choices, check_has_targets
+from seqmodels.encodings.aligned_targets import check_choices, check_has_targets
 from seqmodels.encodings.examples import Example, TargetLengths
 from seqmodels.encodings.precision import check_device, check_device_is_here
 from seqmodels.encodings.raw_data import Data, hold_out
@@ -46,7 +46,7 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     setting = learn_setting(model, train, encoding, alphabet=data)
     for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
         if part is not None:
-            _check_readable(model, setting, part, model._sums_out(setting.observation))
+            setting.check(part, model._sums_out(setting.observation), aligned=model._is_tagger)
     held_out_examples = [] if held_out is None else setting.examples(held_out, on_disk=model._reads_from_disk)
     examples = setting.examples(train, on_disk=model._reads_from_disk)
     began = time.perf_counter()
@@ -168,7 +168,8 @@ def learn_setting(
     if model._is_tagger:
         check_has_targets(type(model).__name__, train)
     if not (model.warm_start and model.__sklearn_is_fitted__()):
-        return Setting.learn(train, model._choices(train, fitted), alphabet=alphabet)
+        choices = model._choices(train, fitted)
+        return Setting.learn(train, choices, alphabet=alphabet)
     length = model._default_length(train.scored.kind) if model.length == "auto" else model.length
     # Its own observation, which another version may have chosen.
     observation = (model.observation_ if model.observation == "auto" else model.observation).clone()
@@ -198,11 +199,5 @@ def checked_data(model: Family, X: Any, y: Any = None) -> Data:
     if (data.y is not None) != setting.measure.conditional:
         expected = "p(y | x): pass y too" if setting.measure.conditional else "p(x): leave y out"
         raise ValueError(f"the model was fitted as {expected}")
-    _check_readable(model, setting, data, model._reads_missing())
+    setting.check(data, model._reads_missing(), aligned=model._is_tagger)
     return data
-
-
-def _check_readable(model: Family, setting: Setting, data: Data, missing_is_summed_out: bool) -> None:
-    setting.check(data, missing_is_summed_out)
-    if model._is_tagger:
-        check_aligned(setting, data)

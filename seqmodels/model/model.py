@@ -143,7 +143,11 @@ class SequenceModel(Family):
             ValueError: sequences that cannot be read, or a log-probability that float64 cannot hold, by sequence and
                 position.
         """
-        data, setting = checked_data(self, X, y), self._setting()
+        return self._log_prob_steps(checked_data(self, X, y))
+
+    def _log_prob_steps(self, data: Data) -> list[np.ndarray]:
+        """``log_prob_steps`` of data that ``checked_data`` has checked."""
+        setting = self._setting()
         examples = setting.examples(data, on_disk=self._reads_from_disk)
         names = "X" if data.y is None else "y"
         steps = checked_log_prob_steps(examples, self._steps, lambda some: in_float64(self)._steps(some), names)
@@ -151,14 +155,14 @@ class SequenceModel(Family):
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
         """``(n,)`` nats of each sequence: the sum of its steps; of sequences on disk no steps are kept."""
-        data, setting = checked_data(self, X, y), self._setting()
+        data = checked_data(self, X, y)
         if self._reads_from_disk and any_mapped(data.scored):
-            examples = setting.examples(data, on_disk=True)
+            examples = self._setting().examples(data, on_disk=True)
             if not any(squares_exceed_float32(e.values) or squares_exceed_float32(e.source) for e in examples):
                 sums = self._sums_of_steps(examples) + np.array([e.log_det for e in examples])
                 if np.isfinite(sums).all():
                     return np.asarray(sums)
-        return totals(self.log_prob_steps(data.X, data.y))
+        return totals(self._log_prob_steps(data))
 
     def score(self, X: Any, y: Any = None) -> float:
         """Nats per frame, byte or symbol: ``Σ log p / Σ units``. Higher is better."""

@@ -302,7 +302,7 @@ class SymbolCursor(Generic[State, StepperState]):
         return context is not None and 2 * self.base.windowing.hop >= context
 
     def n_drawn_at_once(self, state: SymbolState[StepperState]) -> int:
-        """See ``DrawingCursor``: up to where a window begins or ends."""
+        """How many steps ``draw`` takes from here at most: up to where a window begins or ends; 0: none."""
         windowing, position, before = self.base.windowing, state.position + 1, state.stepper_state
         if windowing.context is None:
             return self.stepper.n_drawn_at_once(before)
@@ -317,7 +317,7 @@ class SymbolCursor(Generic[State, StepperState]):
     def draw(
         self, state: SymbolState[StepperState], x: Tensor, uniform: Tensor, *, may_end: bool
     ) -> tuple[Tensor, Tensor | None, SymbolState[StepperState]]:
-        """See ``DrawingCursor``."""
+        """Symbols ``(T, n)``, ends before them ``(T, n)`` or None, and the state: see ``DrawingCursor.draw``."""
         windowing, spec = self.base.windowing, self.base.module.spec
         before, ahead, window, recent = state.stepper_state, None, state.window, state.recent
         if windowing.context is not None:

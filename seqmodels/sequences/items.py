@@ -80,8 +80,8 @@ def checked_items(raw: list[Any]) -> tuple[Kind, list[Item]]:
     """The kind of the first item, and all of them as its arrays or texts; raises ``ValueError`` naming the sequence."""
     kind = _kind_of(raw[0])
     items = _checked_at_once(kind, raw) or [_CHECK[kind](i, item) for i, item in enumerate(raw)]
-    if kind == "vectors":
-        _check_width(items)
+    if kind == "vectors":  # of symbols ``named_symbols`` checks it, together with their past
+        check_alike(kind, items)
     return kind, items
 
 
@@ -290,11 +290,21 @@ def _floats(i: int, array: np.ndarray) -> np.ndarray:
         raise ValueError(f"sequence {i} has a number that float64 cannot hold; pass it in other units") from None
 
 
-def _check_width(items: list[Any]) -> None:
-    width = items[0].shape[1]
-    for i, item in enumerate(items):
-        if item.shape[1] != width:
-            raise ValueError(f"sequence {i} has {item.shape[1]} features but sequence 0 has {width}; all must agree")
+def check_alike(kind: Kind, items: Sequence[Any]) -> None:
+    """Raise ``ValueError`` for vectors with another number of features than the first, or symbols of another type."""
+    if kind == "vectors":
+        width = items[0].shape[1]
+        for i, item in enumerate(items):
+            if item.shape[1] != width:
+                raise ValueError(
+                    f"sequence {i} has {item.shape[1]} features but sequence 0 has {width}; all must agree"
+                )
+    elif kind == "symbols":
+        are_words = [np.asarray(item).dtype.kind == "O" for item in items]
+        if len(set(are_words)) > 1:
+            i = are_words.index(not are_words[0])
+            types = ("strings", "integers") if are_words[i] else ("integers", "strings")
+            raise ValueError(f"sequence {i} is of {types[0]} but the first of {types[1]}; pass one type of symbols")
 
 
 _CHECK: dict[Kind, Callable[[int, Any], Item]] = {
@@ -406,14 +416,10 @@ def named_symbols(
 
 def _symbol_names(items: list[Item], symbols: Iterable[str] | None) -> tuple[str, ...] | None:
     """The names of all symbols; None of integers without. Raises ``ValueError`` where some items have other types."""
-    are_words = [np.asarray(item).dtype.kind == "O" for item in items]
-    if len(set(are_words)) > 1:
-        i = are_words.index(not are_words[0])
-        types = ("strings", "integers") if are_words[i] else ("integers", "strings")
-        raise ValueError(f"sequence {i} is of {types[0]} but the first of {types[1]}; pass one type of symbols")
+    check_alike("symbols", items)
     if symbols is not None:
         return checked_names("symbols", symbols)
-    if not are_words[0]:
+    if np.asarray(items[0]).dtype.kind != "O":
         return None
     return checked_names("symbols", sorted(set().union(*(np.asarray(item).tolist() for item in items))))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import operator
 from collections import Counter
@@ -18,6 +19,7 @@ from seqmodels.sequences.items import (
     UNITS,
     Item,
     Kind,
+    check_alike,
     check_n_past,
     checked_items,
     checked_lengths,
@@ -310,7 +312,7 @@ class Sequences(Sequence[Item]):
 
     @classmethod
     @checked
-    def joined(cls, parts: Iterable[Sequences]) -> Self:
+    def joined(cls, parts: Iterable[Sequences]) -> Sequences:
         """The sequences of several containers in one, with their metadata, times and pasts.
 
         Symbols are those of all parts; features, grids and what times are called must agree, or are left out where
@@ -328,20 +330,17 @@ class Sequences(Sequence[Item]):
         if len(kinds) > 1 or len(features) > 1 or len({part.grid for part in each}) > 1:
             what = "kinds" if len(kinds) > 1 else "features" if len(features) > 1 else "grids"
             raise ValueError(f"the parts have different {what}: {'; '.join(map(repr, each[:MAX_LISTED]))}")
+        items = [item for part in each for item in part]
+        check_alike(each[0].kind, items)
+        metadata = pd.concat([part.metadata for part in each], ignore_index=True)
+        lengths = [len(item) for item in items]
         have_times = all(part.times is not None for part in each)
+        times = checked_times([t for part in each for t in part.times or ()], lengths) if have_times else None
         past = [before for part in each for before in part.past or [None] * len(part)]
-        return cls(
-            [item for part in each for item in part],
-            metadata=pd.concat([part.metadata for part in each], ignore_index=True),
-            grid=each[0].grid,
-            features=each[0].features if len({part.features for part in each}) == 1 else None,
-            symbols=symbols_of_all(each),
-            times=[times for part in each for times in part.times or ()] if have_times else None,
-            time_name=each[0].time_name,
-            time_unit=each[0].time_unit,
-            by=each[0].by,
-            past=past if any(part.past is not None for part in each) else None,
-        )
+        joined = each[0]._with(items, metadata, times, past)
+        joined.symbols = symbols_of_all(each)
+        joined.features = each[0].features if len({part.features for part in each}) == 1 else None
+        return joined
 
     # -- as a container ------------------------------------------------------------------------------------
 
@@ -409,7 +408,7 @@ class Sequences(Sequence[Item]):
         rows = self._rows(index)
         times = None if self.times is None else [self.times[i] for i in rows]
         past = None if self.past is None else [self.past[i] for i in rows]
-        return self._like([self.items[i] for i in rows], self.metadata.iloc[rows], times, past)
+        return self._with(items_of([self.items[i] for i in rows]), self.metadata.iloc[rows], times, past)
 
     def _rows(self, index: Any) -> np.ndarray:
         """Positions, which are there."""
@@ -457,11 +456,11 @@ class Sequences(Sequence[Item]):
     @checked
     def with_metadata(self, metadata: pd.DataFrame) -> Sequences:
         """The same sequences with another table of metadata, a row each."""
-        return self._like(self.items, metadata, self.times, self.past)
+        return self._with(self.items, metadata, self.times, self.past)
 
     def without_past(self) -> Sequences:
         """The same sequences, of which nothing is known to have come before; themselves where nothing is."""
-        return self if self.past is None else self._like(self.items, self.metadata, self.times, None)
+        return self if self.past is None else self._with(self.items, self.metadata, self.times, None)
 
     @checked
     def with_past_of(self, n: int) -> Sequences:
@@ -481,7 +480,7 @@ class Sequences(Sequence[Item]):
         times: list[np.ndarray] | None,
         past: list[Item | None] | None,
     ) -> Sequences:
-        """Other items whose features, symbols and times are called as these are; the past has been checked."""
+        """New items, which are checked, but not their past; features, symbols and times are called as these are."""
         like = Sequences(
             items,
             metadata=metadata,
@@ -493,9 +492,20 @@ class Sequences(Sequence[Item]):
             time_unit=self.time_unit,
             by=self.by,
         )
-        if past is not None and any(before is not None for before in past):
-            like.past = past
-        return like
+        return like._with(like.items, like.metadata, like.times, past)
+
+    def _with(
+        self,
+        items: list[Item],
+        metadata: pd.DataFrame,
+        times: list[np.ndarray] | None,
+        past: list[Item | None] | None,
+    ) -> Sequences:
+        """Whole items of containers such as this one, which were checked when those were made, and are not again."""
+        made = copy.copy(self)
+        made.items, made.times, made.metadata = list(items), times, _metadata(len(items), metadata, {})
+        made.past = past if past is not None and any(before is not None for before in past) else None
+        return made
 
     def _feature_names(self, features: Iterable[str]) -> tuple[str, ...]:
         names = checked_names("features", features)
@@ -784,6 +794,20 @@ def _with_mask(X: Any) -> np.ndarray:
     return X if isinstance(X, np.ma.MaskedArray) else np.asarray(X)
 
 
+def items_of_both(X: Sequences, y: Sequences) -> Sequences:
+    """Sources and targets of one kind in one container, which has their symbols and is for fitting an encoding to both.
+
+    The names of features stay where they agree; metadata, times and pasts do not.
+    """
+    items = [*X, *y]
+    check_alike(X.kind, items)
+    both = X._with(items, _metadata(len(items), None, {}), None, None)
+    both.symbols = symbols_of_all([X, y])
+    both.features = X.features if X.features == y.features else None
+    both.grid = X.grid if X.grid == y.grid else None
+    return both
+
+
 def symbols_of_all(parts: Sequence[Sequences]) -> tuple[str, ...] | None:
     """The symbols of several containers: in alphabetical order where all of theirs are; None of integers."""
     if any(part.symbols is None for part in parts):
@@ -803,7 +827,7 @@ def _some_frames(items: list[Item]) -> np.ndarray:
 
 
 def _every(item: Any, stride: int) -> np.ndarray:
-    """Every ``stride``-th frame."""
+    """``(m, D)`` frames 0, ``stride``, 2 ``stride``, ... of an item, in memory."""
     if isinstance(item, MappedArray):
         return np.concatenate([item.read(t, t + 1) for t in range(0, len(item), stride)])
     return np.asarray(item[::stride])

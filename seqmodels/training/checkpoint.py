@@ -137,7 +137,7 @@ class Resumable(Protocol):
     resume_from: str | None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Hyperparameters by name."""
+        """Hyperparameters by name; with ``deep`` also those of nested configurables, as ``outer__inner``."""
 
 
 def check_checkpoint_arguments(model: Resumable) -> None:

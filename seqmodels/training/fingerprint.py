@@ -70,18 +70,17 @@ def check_processes_agree(model: Configurable, data: Data, held_out: Data | None
     if not distributed.is_distributed():
         return
     params = {name: value for name, value in model.get_params(deep=False).items() if name not in MAY_DIFFER}
-    distributed.check_equal(
-        {
-            "the version of seqmodels": f"{__version__} with torch {torch.__version__}",
-            "the class of the model": type(model).__name__,
-            **{f"the setting {name}": _short(value) for name, value in params.items()},
-            "the data X": _sequences(data.X),
-            "the data y": "none" if data.y is None else _sequences(data.y),
-            "sample_weight": _digest(data.weights),
-            "states": _digest(data.states),
-            "validation": "none" if held_out is None else _validation(held_out),
-        }
-    )
+    here = {
+        "the version of seqmodels": f"{__version__} with torch {torch.__version__}",
+        "the class of the model": type(model).__name__,
+        **{f"the setting {name}": _short(value) for name, value in params.items()},
+        "the data X": _sequences(data.X),
+        "the data y": "none" if data.y is None else _sequences(data.y),
+        "sample_weight": _digest(data.weights),
+        "states": _digest(data.states),
+        "validation": "none" if held_out is None else _validation(held_out),
+    }
+    distributed.check_equal(here)
 
 
 def _validation(held_out: Data) -> str:

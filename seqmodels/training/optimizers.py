@@ -65,11 +65,11 @@ class FusedAdamW(torch.optim.Optimizer):
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "fused": True})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """See ``torch.optim.Optimizer``, whose decorator is what imports ``torch._dynamo``."""
+        """Add weights with settings of their own; without the decorator of torch's, which imports ``torch._dynamo``."""
         torch.optim.Optimizer.add_param_group.__wrapped__(self, param_group)  # type: ignore[attr-defined]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """See ``torch.optim.Optimizer``."""
+        """Set the gradient of every weight to None, or without ``set_to_none`` to zeros."""
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none or p.grad is None:
@@ -79,7 +79,7 @@ class FusedAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """See ``torch.optim.Optimizer``."""
+        """Move the weights that have a gradient by one step of AdamW; returns the loss that ``closure`` returns."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -93,7 +93,7 @@ class Replicas(Processes):
         return function()
 
     def backward(self, loss: Tensor, *, ends_step: bool) -> None:
-        """See ``Processes``; all wait for all at the end of a step."""
+        """Add the gradients of ``loss``; at the end of a step return when those of all processes are summed."""
         self._sums = ends_step
         try:
             loss.backward()

@@ -55,7 +55,7 @@ class Shards(Processes):
             part.set_force_sum_reduction_for_comms(True)  # not of a mean, which gloo does not know
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """See ``Processes``; all processes make the same calls of the units, in the same order."""
+        """``function()``, in all processes at once, which must call the same units in the same order."""
         distributed.meet()
         with _naming_process(), warnings.catch_warnings():
             # Blocks return keys and values that are views; nothing changes what they return in place.
@@ -66,7 +66,7 @@ class Shards(Processes):
         return result
 
     def backward(self, loss: Tensor, *, ends_step: bool) -> None:
-        """See ``Processes``; gradients are summed after every batch, as there is no room for whole ones."""
+        """Add the gradients of ``loss``, summed over processes after every batch: there is no room for whole ones."""
         with _naming_process():
             loss.backward()
 

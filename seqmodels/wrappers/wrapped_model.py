@@ -1,4 +1,4 @@
-"""``WrappedModel``: a model around another one, which it fits and whose encoding, observation and length it has."""
+"""``WrappedModel``: a model around another one, which it fits, and which learns from a sequence as it is read."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from seqmodels.common.parameters import checked
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import computing_in
-from seqmodels.model.fitting import apply_setting, check_arguments, fit_member
+from seqmodels.model.fitting import apply_setting, check_arguments, checked_data, fit_member
 from seqmodels.model.model import SequenceModel
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
-from seqmodels.sequences.measure import Length, Values
+from seqmodels.sequences.measure import Length, MemoryKind, Values
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class WrappedModel(SequenceModel, ABC):
-    """A model made from another one, in whose encoding, observation and length it stands.
+    """A model made from another one, in whose encoding, observation and length it stands, and which learns as it reads.
 
-    To add one, define ``memory_``, ``context_``, ``n_parameters_``, ``_steps`` and ``cursor`` by means of
-    ``_inner()``, and ``_fit_around`` where the wrapping has something to learn itself. Several processes fit the model
+    To add one, define ``n_parameters_``, ``_steps`` and ``cursor`` by means of ``_inner()``, and ``_fit_around`` where
+    the wrapping has something to learn itself. Several processes fit the model
     inside, and what ``_fit_others`` fits, as they would fit it alone; ``_fit_around`` the first does, and the others
     wait.
 
@@ -37,6 +37,16 @@ class WrappedModel(SequenceModel, ABC):
     model: SequenceModel = field(kw_only=False)
 
     _fits_in_parallel: ClassVar[bool] = True
+
+    @property
+    def memory_(self) -> MemoryKind:
+        """``"adaptive"``: within a sequence it goes on from the fitted model by what has been read."""
+        return "adaptive"
+
+    @property
+    def context_(self) -> int | None:
+        """None: what it has learned is of the whole sequence, however far back the model inside can see."""
+        return None
 
     @classmethod
     @checked
@@ -65,6 +75,21 @@ class WrappedModel(SequenceModel, ABC):
         return computing_in(self.model_, self.dtype, self.device)
 
     # -- fitting -------------------------------------------------------------------------------------------
+
+    def _examples_of(self, X: Any, y: Any = None) -> list[Example]:
+        """Encoded sequences, each as one that begins where it does, for what learns around a model that is fitted.
+
+        Raises:
+            NotFittedError: there is no model inside yet.
+            ValueError: sequences that it cannot read.
+        """
+        return self._setting().examples(checked_data(self, X, y).without_past())
+
+    def _validation_of(self, validation: Any, y: Any) -> list[Example]:
+        """Those of ``validation``, which is a pair where there are targets ``y``; None: none."""
+        if validation is None:
+            return []
+        return self._examples_of(validation) if y is None else self._examples_of(*validation)
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         inner = self.model.clone()

@@ -155,3 +155,18 @@ def test_json_that_is_larger_than_its_text_is_refused() -> None:
     assert storage.parse_json(json.dumps("[" * 1000), "file", spare=1000) == "[" * 1000
     with pytest.raises(ValueError, match="a name stands there twice"):
         storage.parse_json('{"a": 1, "a": 2}', "file")
+
+
+def test_the_parts_of_a_file_are_checked_and_built_by_name() -> None:
+    content = {"encoding": storage.describe(Symbols(3)), "seconds": 2.0, "none": {"class": "Path", "params": {}}}
+    classes: dict[str, type] = {"Symbols": Symbols, "Path": Path}
+    storage.check_parts(content, {"encoding": dict, "seconds": (int, float)})
+    with pytest.raises(storage.MalformedPartError, match=r"its 'seconds' .*: it is 2\.0, and should be a dict"):
+        storage.check_parts(content, {"encoding": dict, "seconds": dict, "missing": dict})
+    assert storage.class_of_part(content, "encoding", classes) is Symbols
+    assert storage.build_part(content, "encoding", classes).n_symbols == 3
+    for read in (storage.class_of_part, storage.build_part):
+        with pytest.raises(ValueError, match="the file holds a Path, which has no hyperparameters"):
+            read(content, "none", classes)
+        with pytest.raises(storage.MalformedPartError, match="its 'part/class' is not what"):
+            read({"part": {}}, "part", classes)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from seqmodels.sequences import Sequences, as_sequences
+from seqmodels.sequences.sequences import items_of_both
 
 
 def vectors(*lengths: int, size: int = 2) -> list[np.ndarray]:
@@ -386,3 +387,35 @@ def test_several_are_joined() -> None:
     ):
         with pytest.raises(ValueError, match=f"the parts have different {what}: Sequences"):
             Sequences.joined([x, other])
+    with pytest.raises(ValueError, match="sequence 2 has 3 features but sequence 0 has 2; all must agree"):
+        Sequences.joined([Sequences(vectors(3, 4)), Sequences([np.zeros((2, 3))])])
+    with pytest.raises(ValueError, match="sequence 1 is of strings but the first of integers"):
+        Sequences.joined([Sequences([[0, 1]]), Sequences([["a"]])])
+
+
+def test_whole_sequences_are_taken_as_they_are() -> None:
+    """They were checked when their container was made: they are neither copied nor checked again."""
+    x = Sequences(vectors(*[3] * 40), names=[f"n{i}" for i in range(40)])
+    part = x.take(np.arange(40)[::-1])
+    assert [one is other for one, other in zip(part.items, x.items[::-1], strict=True)] == [True] * 40
+    assert (part.names[:2], list(part.metadata.index)) == (["n39", "n38"], list(range(40)))
+    part.metadata.loc[0, "name"] = "new"
+    assert x.names[-1] == "n39"
+    both = Sequences.joined([x.take([3]), part])
+    assert both.items[1] is part.items[0]
+    assert both.names[:3] == ["n3", "new", "n38"]
+    with pytest.raises(ValueError, match="there are no sequences"):
+        x.take([])
+
+
+@pytest.mark.parametrize("kind", ["vectors", "symbols"])
+def test_the_items_of_sources_and_targets_together(kind: str) -> None:
+    if kind == "vectors":
+        X, y = (Sequences(vectors(2, 3), features=names) for names in (["u", "v"], ["u", "w"]))
+        assert items_of_both(X, X).features == ("u", "v")
+    else:
+        X, y = Sequences([["b"], ["c", "b"]], names=["s", "t"], past=[["c"], None]), Sequences([["a"], ["d"]])
+        assert items_of_both(X, y).symbols == ("a", "b", "c", "d")
+    both = items_of_both(X, y)
+    same(both, [*X, *y])
+    assert (both.features, both.past, both.times, len(both.metadata.columns)) == (None, None, None, 0)

@@ -14,9 +14,8 @@ from seqmodels.counts.base import CountModel, Learners, n_weighted_units
 from seqmodels.counts.context_mixing import tables
 from seqmodels.counts.context_mixing.tables import BUCKET, NEW_COUNTER, MixingTables
 from seqmodels.encodings.binary_code import BinaryCode, limited
-from seqmodels.encodings.examples import Example, without_past
+from seqmodels.encodings.examples import Example
 from seqmodels.encodings.text import Text
-from seqmodels.model.fitting import checked_data
 
 if TYPE_CHECKING:
     from seqmodels.counts.context_mixing.reader import Readers
@@ -110,15 +109,6 @@ class ContextMixing(CountModel):
         warn_if_slow("ContextMixing", sum(len(example.values) for example in examples))
         readers = self._readers.at_each(self._rows(examples))
         return [reader.read(events, first_end) for reader, events, first_end in readers]
-
-    def all_log_prob_steps(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """For each sequence ``(T, V)`` nats, the log-probability of every encoded symbol at each step.
-
-        Under ``length="stop"`` ``(T + 1, V + 1)``, the end last. What a cursor's ``distribution`` says, many steps at
-        once; for 256 symbols about ten times as long as ``log_prob_steps``.
-        """
-        examples = self._setting().examples(checked_data(self, X, y))
-        return without_past(examples, self._event_log_probs(examples))
 
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
         n = self.encoding_.size + (self.length_ == "stop")

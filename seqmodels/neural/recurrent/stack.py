@@ -166,7 +166,7 @@ class CellStack(RecurrentNetwork[tuple[CellState, ...], CellState]):
         self.norms = make_norms(d_model, n_layers, options)
 
     def start(self, n: int, source: Source | None = None) -> tuple[CellState, ...]:
-        """Each cell's ``initial_state``."""
+        """The state of each layer's cell before the first step, for ``n`` sequences: its ``initial_state``."""
         return tuple(layer.cell.initial_state(n) for layer in self._unrolled_cells())
 
     def forward(self, inputs: Tensor, state: tuple[CellState, ...]) -> tuple[Tensor, tuple[CellState, ...]]:
@@ -270,7 +270,7 @@ class KernelNetwork(RecurrentNetwork[States, States], ABC):
         return apply_dropout(hidden, self.dropout, self.training), tuple(map(layers_first, states))
 
     def layers(self, first: Callable[..., tuple[Tensor, States]] | None = None) -> Iterator[Layer[States]]:
-        """See ``RecurrentNetwork``; ``first`` is called in the place of ``one_layer`` for the first."""
+        """The layers of one window, from the lowest; ``first`` is called in the place of ``one_layer`` for that."""
         for i, (u, v, *biases) in enumerate(self.rnn.all_weights):
             weights = (u, self.options.drop_weights(v, self.training), *biases)
             yield partial(first if i == 0 and first is not None else self.one_layer, weights=weights)
@@ -300,7 +300,7 @@ class ScannedNetwork(KernelNetwork, ABC):
         return self._scan_projected(self.project(inputs, weights).transpose(0, 1), states, weights=weights)
 
     def forward_rows(self, table: Tensor, row_ids: Tensor, state: States) -> tuple[Tensor, States]:
-        """See ``Network``: what a row adds is computed once, not at every step that it is read."""
+        """Hidden states (B, T, d) and the last state; what a row adds is computed once, not at every step."""
         options = self.options
         if self.is_fused(table.device) or (self.training and (options.recurrent_dropout or options.embedding_dropout)):
             return super().forward_rows(table, row_ids, state)

@@ -203,7 +203,7 @@ class GeneralAttention(Attention):
         return math.sqrt(source.shape[-1]) * self.key(source), source
 
     def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
-        """``qᵀ W k``."""
+        """Scores ``qᵀ W k`` (B, 1, T, S), of coverage with what the earlier weights add."""
         return _with_coverage(dot_score(query, key)[:, None], self.cover, earlier)
 
     def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[QueryMap, AttendedSource] | None:

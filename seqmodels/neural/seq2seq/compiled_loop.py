@@ -316,7 +316,7 @@ def _score_gradients(
 
 
 class CompiledLoop(Loop):
-    """See ``decoder_loop.TorchLoop``: the same up to rounding, for training in float32 or bfloat16 on a CPU.
+    """``decoder_loop.TorchLoop`` as compiled loops: the same up to rounding, to train in float32 or bfloat16 on a CPU.
 
     Args:
         key: (G, S, m) as the score takes them.

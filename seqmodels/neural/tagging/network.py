@@ -54,7 +54,7 @@ class TaggerNetwork(Network[tuple[Tensor, int, State | None]], Generic[State]):
     def forward(
         self, inputs: Tensor, state: tuple[Tensor, int, State | None]
     ) -> tuple[Tensor, tuple[Tensor, int, State | None]]:
-        """See ``Network``; there are no more steps than the source has."""
+        """Hidden states (B, T, d) of the next T steps, which the source must have, and the state after them."""
         states, t, decoder_state = state
         end = t + inputs.shape[1]
         assert end <= states.shape[1], "no step is past the end of the source"

@@ -184,7 +184,7 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         return self.final_norm(x), StepState(cache, t + 1, pending)
 
     def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
-        """See ``Stepper``; of the last block's states only the last are computed."""
+        """The last hidden states ``(n, d_model)`` and the state after; of the last block no others are computed."""
         n, length, d = inputs.shape
         x, pending = self.convolution.first_steps(inputs)
         position, rotation = self._positions_of(0, length)

@@ -69,7 +69,7 @@ class TransformerNetwork(Network[TransformerState]):
         return GraphedStepper(plain) if table.device.type == "cuda" else plain
 
     def compiled_stepper(self, table: Tensor) -> Stepper[TransformerState, StepState] | None:
-        """See ``Network``; on the CPU."""
+        """``stepper``, on the CPU with its steps compiled by numba; None: the configuration has none."""
         stepper = self.stepper(table)
         if not isinstance(stepper, TransformerStepper):
             return stepper

@@ -40,7 +40,7 @@ class NoPositions(Positions):
     """The inputs as they are: order is then known from attention (relative kinds, the causal mask) or not at all."""
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """``x`` unchanged."""
+        """Inputs (B, T, d) -> the same, at whatever positions."""
         return x
 
 

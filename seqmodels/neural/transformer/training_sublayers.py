@@ -96,7 +96,7 @@ def _parameters_of(*layers: nn.Module) -> list[Tensor | None]:
 
 
 class FeedForwardSublayer(torch.autograd.Function):
-    """See ``feedforward_sublayer``."""
+    """What ``feedforward_sublayer`` returns, with a backward pass of its own."""
 
     @staticmethod
     def forward(
@@ -139,7 +139,7 @@ class FeedForwardSublayer(torch.autograd.Function):
 
 
 class SelfAttentionSublayer(torch.autograd.Function):
-    """See ``self_attention_sublayer``."""
+    """What ``self_attention_sublayer`` returns, with a backward pass of its own."""
 
     @staticmethod
     def forward(

@@ -2,144 +2,98 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Prediction, Source, source_of_each
 from seqmodels.neural.batches import Row
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
 from seqmodels.neural.network import select
 from seqmodels.wrappers.dynamic.segments import FlatWeights, LearningRule, SegmentReader, pieces_of
+from seqmodels.wrappers.segment_cursor import SegmentCursor, SharedHistory
 
 
 @dataclass(frozen=True)
-class Part:
-    """Sequences that were the same up to where the unfinished segment begins, and so have the same weights.
+class FollowedWeights:
+    """What a network has learned of one sequence where a segment begins, and what it needs to learn from that segment.
 
     Attributes:
-        rows: (m,), their numbers among all sequences.
-        weights: that they are read with.
+        weights: that the segment is read with.
         before: the network's state before the segment, of one sequence; None: the window begins anew there.
         recent: (1, w, ...), the last elements before the segment.
         window: where the window begins that scores the segment's first step.
-        steps: the elements of the segment so far, each (m, ...).
-        state: of the m sequences.
     """
 
-    rows: Tensor
     weights: FlatWeights
     before: Any
     recent: Tensor
     window: int
-    steps: tuple[Tensor, ...]
-    state: NetworkState[Any]
 
 
 @dataclass(frozen=True)
-class DynamicState:
-    """All sequences, of which each is in one part."""
+class DynamicCursor(SegmentCursor[FollowedWeights]):
+    """The predictions of a network that learns from each segment after its last step.
 
-    parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True)
-class DynamicCursor:
-    """The predictions of a network that learns from each segment after its last step."""
+    Attributes:
+        weights: fitted.
+        rule: how weights follow gradients.
+        reader: of segments.
+    """
 
     weights: FlatWeights
     rule: LearningRule
     reader: SegmentReader
 
-    def start(self, source: Source = None, n: int = 1) -> DynamicState:
-        """Before the first scored step, with the fitted weights."""
-        groups: dict[bytes, list[int]] = {}
-        sources = source_of_each(source, n)
-        for i, each in enumerate(sources):
-            groups.setdefault(b"" if each is None else each.tobytes(), []).append(i)
-        return DynamicState(tuple(self._start_part(sources[rows[0]], rows) for rows in groups.values()))
+    @property
+    def segment_length(self) -> int:
+        return self.reader.segment
 
-    @torch.inference_mode(False)
-    def _start_part(self, source: np.ndarray | None, rows: list[int]) -> Part:
+    def begin(self, source: np.ndarray | None, rows: list[int]) -> SharedHistory[FollowedWeights]:
         state = self._network_cursor(self.weights).start(source, len(rows))
-        numbers = torch.tensor(rows, device=state.outputs.device)
-        return Part(numbers, self.weights, None, state.recent[:1], state.window, (), state)
+        learned = FollowedWeights(self.weights, None, state.recent[:1], state.window)
+        return SharedHistory(torch.tensor(rows, device=state.outputs.device), learned, (), state)
 
-    def advance(self, state: DynamicState, x: Tensor) -> DynamicState:
-        """Take each sequence's next element; after the last of a segment learn from it first."""
-        advanced: list[Part] = []
-        for part in state.parts:
-            advanced += self._advance_part(part, x[part.rows.to(x.device)])
-        return DynamicState(tuple(advanced))
+    def cursor_of(self, learned: FollowedWeights) -> NetworkCursor[Any]:
+        return self._network_cursor(learned.weights)
 
-    @torch.inference_mode(False)
-    def _advance_part(self, part: Part, x: Tensor) -> list[Part]:
-        steps = (*part.steps, x.to(part.state.recent).clone())  # what is kept must not change when the caller's does
-        if len(steps) < self.reader.segment:
-            return [replace(part, steps=steps, state=self._network_cursor(part.weights).advance(part.state, x))]
-        segments = torch.stack(steps, 1)  # (m, S, ...)
-        groups: dict[bytes, list[int]] = {}
-        for i, segment in enumerate(segments.cpu().numpy()):
-            groups.setdefault(segment.tobytes(), []).append(i)
-        return [self._learned(part, segments, torch.tensor(rows, device=x.device)) for rows in groups.values()]
+    def element(self, state: NetworkState[Any], x: Tensor) -> Tensor:
+        return x.to(state.recent)
 
-    def _learned(self, part: Part, segments: Tensor, group: Tensor) -> Part:
-        """The sequences ``group`` of a part, which all had the same segment, after they learned from it."""
-        group = group.to(segments.device)
-        first = part.state.first
-        segment = segments[group[0]]
-        before = part.recent[0]
-        begin = part.state.position + 1 - len(segment)
+    def learn(
+        self, group: SharedHistory[FollowedWeights], segments: Tensor, same: list[Tensor]
+    ) -> list[SharedHistory[FollowedWeights]]:
+        return [self._learned(group, segments, rows) for rows in same]
+
+    def alike(self, pasts: list[Tensor | None]) -> list[Tensor | None]:
+        return pasts
+
+    def _learned(
+        self, group: SharedHistory[FollowedWeights], segments: Tensor, rows: Tensor
+    ) -> SharedHistory[FollowedWeights]:
+        """The sequences ``rows`` of a group, which all had the same segment, after they learned from it."""
+        learned, before_last = group.learned, group.state
+        segment = segments[rows[0]]
+        before = learned.recent[0]
+        begin = before_last.position + 1 - len(segment)
         values = np.zeros((begin + len(segment), *segment.shape[1:]), segment.cpu().numpy().dtype)
         values[begin - len(before) :] = torch.cat([before, segment]).cpu().numpy()  # what comes before is not read
-        row = Row(values, first, None, 1.0, part.weights.module.spec.has_end)
-        pieces = pieces_of(self.reader.windowing, begin, len(values), part.window)
-        *_, gradient = self.reader.learn(part.weights, row, pieces, part.before)
-        weights = part.weights
+        row = Row(values, before_last.first, None, 1.0, learned.weights.module.spec.has_end)
+        pieces = pieces_of(self.reader.windowing, begin, len(values), learned.window)
+        *_, gradient = self.reader.learn(learned.weights, row, pieces, learned.before)
+        weights = learned.weights
         if gradient is not None:
-            weights = FlatWeights(part.weights.module)
+            weights = FlatWeights(learned.weights.module)
             self.rule.apply(weights.vector, gradient)
         cursor = self._network_cursor(weights)
-        state = cursor.select(part.state, group)
-        advanced = cursor.advance(state, segments[group, -1])
+        state = cursor.select(before_last, rows)
+        advanced = cursor.advance(state, segments[rows, -1])
         one = torch.zeros(1, dtype=torch.int64, device=segments.device)
         goes_before = None if advanced.window != state.window else select(state.network_state, one)
-        rows = part.rows.index_select(0, group)
-        return Part(rows, weights, goes_before, advanced.recent[:1], advanced.window, (), advanced)
-
-    def distribution(self, state: DynamicState) -> Prediction:
-        """The prediction of the next step."""
-        predictions = [self._network_cursor(part.weights).distribution(part.state) for part in state.parts]
-        if len(predictions) == 1:
-            order = torch.argsort(state.parts[0].rows)
-        else:
-            order = torch.argsort(torch.cat([part.rows for part in state.parts]))
-        first = predictions[0]
-
-        def in_order(tensors: list[Tensor | None]) -> Tensor | None:
-            present = [tensor for tensor in tensors if tensor is not None]
-            return torch.cat(present).index_select(0, order) if present else None
-
-        output_parameters = in_order([p.output_parameters for p in predictions])
-        assert output_parameters is not None, "every prediction has them"
-        past, log_end = in_order([p.past for p in predictions]), in_order([p.log_end for p in predictions])
-        return Prediction(first.observation, output_parameters, None, past, log_end)
-
-    @torch.inference_mode(False)
-    def select(self, state: DynamicState, index: Tensor) -> DynamicState:
-        """The state of the sequences ``index (m,)``, in this order."""
-        parts = []
-        for part in state.parts:
-            is_here = index.to(part.rows.device)[:, None] == part.rows  # (m, rows of the part)
-            numbers, local = is_here.nonzero().unbind(1)
-            if len(numbers):
-                steps = tuple(step.index_select(0, local) for step in part.steps)
-                chosen = self._network_cursor(part.weights).select(part.state, local)
-                parts.append(replace(part, rows=numbers, steps=steps, state=chosen))
-        return DynamicState(tuple(parts))
+        follows = FollowedWeights(weights, goes_before, advanced.recent[:1], advanced.window)
+        return SharedHistory(group.rows.index_select(0, rows), follows, (), advanced)
 
     def _network_cursor(self, weights: FlatWeights) -> NetworkCursor[Any]:
         return NetworkCursor(weights.module, self.reader.observation, self.reader.windowing)

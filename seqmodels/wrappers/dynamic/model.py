@@ -14,10 +14,8 @@ from seqmodels.common.parameters import checked
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.model.fitting import checked_data
 from seqmodels.neural.batches import Row
 from seqmodels.neural.model import NeuralModel
-from seqmodels.sequences.measure import MemoryKind
 from seqmodels.wrappers.dynamic.cursor import DynamicCursor
 from seqmodels.wrappers.dynamic.segments import FlatWeights, LearningRule, ReadSegment, SegmentReader
 from seqmodels.wrappers.dynamic.tuning import (
@@ -77,14 +75,6 @@ class Dynamic(WrappedModel):
     decay: float | Literal["auto"] = "auto"
 
     @property
-    def memory_(self) -> MemoryKind:
-        return "adaptive"
-
-    @property
-    def context_(self) -> int | None:
-        return None
-
-    @property
     def n_parameters_(self) -> int:
         self._setting()
         return self.model_.n_parameters_ + 2  # lr and decay
@@ -117,13 +107,7 @@ class Dynamic(WrappedModel):
             NotFittedError: there is no network yet.
             ValueError: sequences that the network cannot read.
         """
-        setting = self._setting()
-        train = setting.examples(checked_data(self, X, y).without_past())
-        held_out: list[Example] = []
-        if validation is not None:
-            pair = (validation, None) if y is None else validation
-            held_out = setting.examples(checked_data(self, *pair).without_past())
-        self._fit_around(train, held_out)
+        self._fit_around(self._examples_of(X, y), self._validation_of(validation, y))
         return self
 
     def _fit_around(

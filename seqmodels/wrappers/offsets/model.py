@@ -15,11 +15,10 @@ from seqmodels.common.parameters import NotNegative, PositiveFloat, checked
 from seqmodels.encodings.examples import Example
 from seqmodels.hmm.cursor import HMMCursor
 from seqmodels.model import SequenceModel
-from seqmodels.model.fitting import checked_data, fit_member
+from seqmodels.model.fitting import fit_member
 from seqmodels.neural.model import NeuralModel
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
-from seqmodels.sequences.measure import MemoryKind
 from seqmodels.wrappers.offsets.conditional import CursorGivenOffset, GivenOffset, HMMGivenOffset
 from seqmodels.wrappers.offsets.cursor import Evidence, OffsetCursor, evidence_of, log_prob_steps
 from seqmodels.wrappers.offsets.filtering import Belief
@@ -96,14 +95,6 @@ class LatentOffset(WrappedModel):
     scales: Sequence[float] = (1.0,)
 
     @property
-    def memory_(self) -> MemoryKind:
-        return "adaptive"
-
-    @property
-    def context_(self) -> int | None:
-        return None
-
-    @property
     def n_parameters_(self) -> int:
         self._setting()
         size = self.encoding_.size
@@ -156,7 +147,7 @@ class LatentOffset(WrappedModel):
         enrolled = copy.copy(self)
         if isinstance(X, Sized) and not isinstance(X, np.ndarray) and not len(X):
             return enrolled
-        examples = [replace(e, cluster=0) for e in self._setting().examples(checked_data(self, X, y).without_past())]
+        examples = [replace(e, cluster=0) for e in self._examples_of(X, y)]
         start = np.tile(self.prior_.mean, (len(examples), 1))
         result, draws, prior = offsets_of(
             examples, cluster_ids(examples), self._read, self.prior_, start, ROUNDS_OF_ENROLMENT

@@ -21,9 +21,8 @@ from seqmodels.hmm.cursor import HMMCursor
 from seqmodels.hmm.learning.em import Expectations, e_step
 from seqmodels.hmm.model import corpus_of_fitted, objective_of
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.model.fitting import checked_data, fit_member
+from seqmodels.model.fitting import fit_member
 from seqmodels.observations import Observation
-from seqmodels.sequences.measure import MemoryKind
 from seqmodels.wrappers.dynamic.tuning import at_most, choose_rates, held_out_part, segment_length
 from seqmodels.wrappers.online_em.cursor import OnlineCursor
 from seqmodels.wrappers.online_em.segments import LearningState, OnlineRule
@@ -87,14 +86,6 @@ class OnlineEM(WrappedModel):
     frozen: Sequence[str] = ()
 
     @property
-    def memory_(self) -> MemoryKind:
-        return "adaptive"
-
-    @property
-    def context_(self) -> int | None:
-        return None
-
-    @property
     def n_parameters_(self) -> int:
         self._setting()
         return self.model_.n_parameters_ + 2  # prior_steps and decay
@@ -134,13 +125,8 @@ class OnlineEM(WrappedModel):
             NotFittedError: there is no HMM yet.
             ValueError: sequences that the HMM cannot read, or of probability zero.
         """
-        setting = self._setting()
-        train = setting.examples(checked_data(self, X, y).without_past())
-        if validation is None:
-            rest, held_out = held_out_part(train, [])
-        else:
-            pair = (validation, None) if y is None else validation
-            rest, held_out = train, setting.examples(checked_data(self, *pair).without_past())
+        train, held_out = self._examples_of(X, y), self._validation_of(validation, y)
+        rest, held_out = (train, held_out) if validation is not None else held_out_part(train, [])
         self._learn(self._hmm(), train)
         self._choose([Fold(self._hmm(), *_statistics(self._hmm(), rest), held_out)])
         return self
