@@ -162,8 +162,11 @@ def _forward_blocks(
     for first in range(ranks[0], ranks[1], WIDTH):
         stop = min(first + WIDTH, ranks[1])
         for j in range(K):
-            predicted[j * WIDTH : j * WIDTH + stop - first] = starts[j, first:stop]
-            predicted[j * WIDTH + stop - first : (j + 1) * WIDTH] = 0
+            at, starts_j = j * WIDTH, starts[j, first:stop]
+            for n in range(stop - first):
+                predicted[at + n] = starts_j[n]
+            for n in range(stop - first, WIDTH):
+                predicted[at + n] = 0
         _forward_block(transition, b, offsets, times, (first, stop), predicted, alpha, scale, flush, True)
 
 
