@@ -52,7 +52,7 @@ installable: .venv/installed
 lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet $(PIP_FLAGS) $$($(PYTHON) tools/lowest.py text audio translation) \
-		"setuptools>=77" pytest pytest-timeout pytest-xdist hypothesis scikit-learn hmmlearn safetensors
+		"setuptools>=77" pytest pytest-xdist hypothesis scikit-learn hmmlearn safetensors
 	.venv-lowest/bin/python -m pip install --quiet $(PIP_FLAGS) --no-deps --no-build-isolation --editable .
 	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n 2 --one-row tests/test_contract.py tests/sequences/test_sequences.py \
 		tests/sequences/test_items.py tests/common/test_storage.py tests/encodings tests/observations

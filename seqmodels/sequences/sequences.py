@@ -8,6 +8,7 @@ import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -135,12 +136,19 @@ class Sequences(Sequence[Item]):
         if self.times is not None and time_unit is None and any(has_zone(each) for each in times or ()):
             time_unit = "UTC"
         self.time_name, self.time_unit, self.by = time_name, time_unit, by
-        self.metadata = _metadata(len(self), metadata, {"name": names, "label": labels, "cluster": clusters})
+        columns = {"name": names, "label": labels, "cluster": clusters}
+        if metadata is not None or any(column is not None for column in columns.values()):
+            self.metadata = _metadata(len(self), metadata, columns)
         self.grid: tuple[float, ...] | None = None if grid is None else _checked_grid(grid)
         if self.grid is not None and (self.kind != "vectors" or len(self.grid) != self.n_features):
             raise ValueError(f"grid has {len(self.grid)} steps, one for each feature of vectors; these are {self!r}")
         if before:
             self.past = [before.get(i) for i in range(len(self))]
+
+    @cached_property
+    def metadata(self) -> pd.DataFrame:
+        """A row for each sequence, in columns ``name``, ``label``, ``cluster`` and others, if there are any."""
+        return _metadata(len(self), None, {})  # when it is asked for: it takes half of the time
 
     # -- other forms of data -------------------------------------------------------------------------------
 

@@ -20,6 +20,13 @@ FOUR = 4  # states, and columns, at a time: so many products are kept in registe
 
 
 @compiled(any_order=True)
+def _copy(x: np.ndarray, y: np.ndarray) -> None:
+    """``y[:n] = x (n,)``: as a loop, since to assign a whole array takes numba 2 s to compile."""
+    for i in range(len(x)):
+        y[i] = x[i]
+
+
+@compiled(any_order=True)
 def _log_densities(
     whitening: np.ndarray,
     constants: np.ndarray,
@@ -42,7 +49,7 @@ def _log_densities(
         stop = min(start + FRAMES, part[1])
         n = stop - start
         for i in range(len(order)):
-            w[i, :n] = columns[order[i], start:stop]
+            _copy(columns[order[i], start:stop], w[i])
         p0, p1, p2, p3 = densities[0, :n], densities[1, :n], densities[2, :n], densities[3, :n]
         r0, r1, r2, r3 = residuals[0, :n], residuals[1, :n], residuals[2, :n], residuals[3, :n]
         for k in range(0, padded_states, FOUR):
@@ -68,7 +75,7 @@ def _log_densities(
                     p2[t] -= 0.5 * (r2[t] * r2[t])
                     p3[t] -= 0.5 * (r3[t] * r3[t])
             for state in range(min(FOUR, K - k)):
-                result[k + state, start:stop] = densities[state, :n]
+                _copy(densities[state, :n], result[k + state, start:stop])
 
 
 @compiled(any_order=True)
@@ -83,9 +90,9 @@ def _second_moments(columns: np.ndarray, weights: np.ndarray, part: Part, sums: 
         stop = min(start + FRAMES_SUMMED, part[1])
         n = stop - start
         for i in range(W):
-            w[i, :n] = columns[i, start:stop]
+            _copy(columns[i, start:stop], w[i])
         for k in range(K):
-            g[k, :n] = weights[k, start:stop]
+            _copy(weights[k, start:stop], g[k])
         for i in range(W):
             x = w[i, :n]
             for j in range(i, W, FOUR):

@@ -111,11 +111,10 @@ def _forward_block(
     alpha: np.ndarray,
     scale: np.ndarray,
     flush: Any,
-    keeps: bool,
 ) -> None:
     """Steps of a range of times; ``predicted``, a buffer, has the messages before them, and then those after.
 
-    ``keeps``: write ``alpha`` (K, N) and ``scale`` (N,).
+    ``alpha`` (K, N) and ``scale`` (N,) are written unless ``scale`` is empty.
     """
     K, zero = len(transition), predicted.dtype.type(0)  # of one type with the rest: numba would compute in float64
     joint, total = np.zeros_like(predicted), np.zeros_like(predicted[:WIDTH])
@@ -134,7 +133,7 @@ def _forward_block(
             for n in range(WIDTH):
                 value = joint[at + n] / total[n]
                 joint[at + n] = zero if value <= flush else value
-        if keeps:
+        if len(scale):
             scale_t = scale[row : row + running]
             for n in range(running):
                 scale_t[n] = total[n]
@@ -150,21 +149,25 @@ def _forward_blocks(
     transition: np.ndarray,
     b: np.ndarray,
     offsets: np.ndarray,
+    times: tuple[int, int],
     ranks: tuple[int, int],
     starts: np.ndarray,
     alpha: np.ndarray,
     scale: np.ndarray,
     flush: Any,
 ) -> None:
-    """All steps of the blocks of a range of sequences, from messages ``starts`` (K, w)."""
-    K, times = len(transition), (0, len(offsets) - 1)
+    """Steps of a range of times, of the blocks of a range of sequences, from messages ``starts`` (K, w)."""
+    K = len(transition)
     predicted = np.zeros(K * WIDTH, starts.dtype)
     for first in range(ranks[0], ranks[1], WIDTH):
         stop = min(first + WIDTH, ranks[1])
         for j in range(K):
-            predicted[j * WIDTH : j * WIDTH + stop - first] = starts[j, first:stop]
-            predicted[j * WIDTH + stop - first : (j + 1) * WIDTH] = 0
-        _forward_block(transition, b, offsets, times, (first, stop), predicted, alpha, scale, flush, True)
+            at, starts_j = j * WIDTH, starts[j, first:stop]
+            for n in range(stop - first):
+                predicted[at + n] = starts_j[n]
+            for n in range(stop - first, WIDTH):
+                predicted[at + n] = 0
+        _forward_block(transition, b, offsets, times, (first, stop), predicted, alpha, scale, flush)
 
 
 @compiled(any_order=True)
@@ -385,9 +388,10 @@ def forward(
     offsets = packing.offsets.numpy()
     a, b_rows, alpha_rows, scales = (_array(each) for each in (transition.contiguous(), b.mT, alpha.mT, scale))
     messages, least = _array(starts.mT.contiguous()), _number(flush, b)
+    times = (0, len(offsets) - 1)  # an argument: numba compiles what it calls with a literal once more for that
 
     def run(ranks: tuple[int, int]) -> None:
-        _forward_blocks(a, b_rows, offsets, ranks, messages, alpha_rows, scales, least)
+        _forward_blocks(a, b_rows, offsets, times, ranks, messages, alpha_rows, scales, least)
 
     _each_part(starts.shape[0], packing.n_frames * transition.numel(), run)
 
@@ -406,7 +410,7 @@ def warm_start(transition: Tensor, b: Tensor, packing: Packing, *, size: int, ma
 
     def run(ranks: tuple[int, int]) -> None:
         predicted = np.full(K * WIDTH, 1 / K, messages.dtype)
-        _forward_block(a, b_rows, offsets, times, ranks, predicted, no_alpha, no_scale, least, False)
+        _forward_block(a, b_rows, offsets, times, ranks, predicted, no_alpha, no_scale, least)
         messages[:, slice(*ranks)] = predicted.reshape(K, WIDTH)[:, : ranks[1] - ranks[0]]
 
     _each_block(n, n * margin * transition.numel(), run)

@@ -88,7 +88,7 @@ class CompiledStepper(FasterStepper):
         cache_ahead = cache if ahead is None else ahead.claimed_cache(max_length, n_steps)
         pending, t_ahead = state.pending.numpy(), 0 if ahead is None else ahead.length
         symbols, outputs, pending = draw_steps(
-            row_ids.numpy(),
+            row_ids.contiguous().numpy(),  # a view with other strides would be compiled for anew
             uniform.numpy(),
             pending,
             cache.key_value.numpy(),
@@ -125,7 +125,7 @@ class CompiledStepper(FasterStepper):
         cache_ahead = cache if ahead is None else ahead.claimed_cache(self.plain.max_length)
         pending, t_ahead = state.pending.numpy(), 0 if ahead is None else ahead.length
         hidden, pending = take_step(
-            row_ids.numpy(),
+            row_ids.contiguous().numpy(),  # a view with other strides would be compiled for anew
             pending,
             cache.key_value.numpy(),
             t,

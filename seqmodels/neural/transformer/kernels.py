@@ -147,6 +147,22 @@ def add_weighted_rows(x: np.ndarray, rows: np.ndarray, y: np.ndarray) -> None:
 
 
 @compiled(any_order=True)
+def copy_to_rows(x: np.ndarray, y: np.ndarray) -> None:
+    """``y (N, n) = x (n,)``: as a loop, since to assign a whole array takes numba 2 s to compile."""
+    for r in range(len(y)):
+        for i in range(len(x)):
+            y[r, i] = x[i]
+
+
+@compiled(any_order=True)
+def add_to_rows(x: np.ndarray, y: np.ndarray) -> None:
+    """``y (N, n) += x (n,)``."""
+    for r in range(len(y)):
+        for i in range(len(x)):
+            y[r, i] += x[i]
+
+
+@compiled(any_order=True)
 def normalise(x: np.ndarray, gain_and_shift: np.ndarray, centres: bool, epsilon: float, y: np.ndarray) -> None:
     """The layer norm or RMS norm ``y`` of ``x``, both (d,)."""
     d = len(x)
@@ -285,13 +301,13 @@ def take_step(
     n_rows = n + len(pending_ahead)
     rows, x = np.empty((n_rows, inputs.shape[1]), inputs.dtype), np.empty((n_rows, d), inputs.dtype)
     for row in range(n_rows):
-        rows[row] = inputs[row_ids[row % n]]
+        copy_to_rows(inputs[row_ids[row % n]], rows[row : row + 1])
         before = pending[row] if row < n else pending_ahead[row - n]
         for i in range(width):
             rows[row, i] += before[i]
-        x[row] = rows[row, :d]
+        copy_to_rows(rows[row, :d], x[row : row + 1])
         if weights.position.shape[1]:
-            x[row] += weights.position[t if row < n else t_ahead]
+            add_to_rows(weights.position[t if row < n else t_ahead], x[row : row + 1])
     normed = np.empty_like(x)
     projected = np.empty((n_rows, weights.project.shape[1]), x.dtype)
     context = np.empty((n_rows, weights.output.shape[2]), x.dtype)
@@ -301,7 +317,7 @@ def take_step(
     for layer in range(n_layers):
         for row in range(n_rows):
             normalise(x[row], weights.attention_norm[layer], constants.centres, constants.epsilon, normed[row])
-        projected[:] = weights.project_bias[layer]
+        copy_to_rows(weights.project_bias[layer], projected)
         add_maps(normed, weights.project[layer], projected)
         context[:] = 0
         for row in range(n_rows):
@@ -312,15 +328,15 @@ def take_step(
                 attend_in_block(projected[row], layer, key_value, row, t, scores, context[row])
             else:
                 attend_in_block(projected[row], layer, key_value_ahead, row - n, t_ahead, scores, context[row])
-        x += weights.output_bias[layer]
+        add_to_rows(weights.output_bias[layer], x)
         add_maps(context, weights.output[layer], x)
         for row in range(n_rows):
             normalise(x[row], weights.feedforward_norm[layer], constants.centres, constants.epsilon, normed[row])
-        expanded[:] = weights.expand_bias[layer]
+        copy_to_rows(weights.expand_bias[layer], expanded)
         add_maps(normed, weights.expand[layer], expanded)
         for row in range(n_rows):
             activate(expanded[row], constants.activation, activated[row])
-        x += weights.contract_bias[layer]
+        add_to_rows(weights.contract_bias[layer], x)
         add_maps(activated, weights.contract[layer], x)
     for row in range(n_rows):
         normalise(x[row], weights.final_norm, constants.centres, constants.epsilon, normed[row])
@@ -384,7 +400,7 @@ def draw_steps(
         hidden, after = take_step(
             row_ids, after[:n], key_value, t + k, after[n:], key_value_ahead, t_ahead + k, inputs, weights, constants
         )
-        outputs[:] = head_bias
+        copy_to_rows(head_bias, outputs)
         add_maps(hidden[:n], head, outputs)
         for row in range(n):
             symbols[k, row] = draw_symbol(outputs[row], n_symbols, may_end, uniform[k, row])

@@ -24,7 +24,8 @@ def fixed_share_steps(log_p: np.ndarray, log_prior: np.ndarray, rate: float) -> 
             largest = max(largest, joint[k])
         if largest == -math.inf:  # what no model can give
             steps[t] = -math.inf
-            log_weights[:] = log_prior
+            for k in range(n_models):
+                log_weights[k] = log_prior[k]
             continue
         total = 0.0
         for k in range(n_models):
@@ -180,4 +181,5 @@ def restore_rows(
             for j in range(contexts.shape[1]):
                 first = contexts[t, j]
                 row = first + nodes[t, b] if first >= 0 else -1 - first
-                weights[row] = fitted[row]
+                for k in range(weights.shape[1]):
+                    weights[row, k] = fitted[row, k]
