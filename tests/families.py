@@ -230,6 +230,7 @@ FAMILIES = (
     _hmm("hmm-tied", sm.GaussianMixture(2, "tied"), "vectors"),
     _hmm("hmm-spherical", sm.GaussianMixture(2, "spherical"), "vectors"),
     _hmm("hmm-ar", sm.AutoregressiveGaussian(2), "vectors"),
+    _hmm("hmm-ar-tied", sm.AutoregressiveGaussian(1, "tied", intercept=False), "vectors"),
     _hmm("hmm-categorical", sm.Categorical(0.01), "symbols", "text", n_init="auto"),
     _hmm("hmm-bernoulli", sm.Bernoulli(0.5, 0.4), "bits"),
     _hmm("hmm-poisson", sm.Poisson(), "counts"),

@@ -307,7 +307,7 @@ def gaussian_steps(
     """
     size = past.shape[-1]
     matrix, intercept, shape, *_ = observation.unpack(output_parameters.double(), size)
-    if observation.covariance_type == "diag":
+    if observation.shape_type == "diag":
         noise = torch.diag_embed(variances_of_shape(shape, observation.min_covariance))
     else:
         factor = covariance_cholesky(shape, size, observation.min_covariance)

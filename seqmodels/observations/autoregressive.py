@@ -21,13 +21,16 @@ class AutoregressiveGaussian(Observation):
 
     Args:
         order: p, how many past steps enter.
-        covariance_type: of the innovations and of the first steps: ``"full"`` or ``"diag"``.
+        covariance_type: of the innovations and of the first steps: ``"full"`` or ``"diag"``; ``"tied"``: one full
+            matrix that the innovations of all states of an HMM share, so that they differ by their regressions alone.
         min_covariance: floor of the innovations' variances (eigenvalues under ``full`` in EM), in standardised units.
         ridge: strength of a Gaussian prior on the coefficients in an M-step (``ridge`` pseudo-frames of unit variance).
         unit_root: strength of a prior that the coefficients ``A_1 + ... + A_p`` sum to the identity, in such
             pseudo-frames too: what a level that drifts does, where least squares draws forecasts to the mean of the
             training data (Doan, Litterman and Sims 1984, *Forecasting and conditional projection using realistic prior
             distributions*). Far more than there are frames (1e6) makes it a regression of differences.
+        intercept: False: c is zero, in encoded units: regressions are through the mean of the training data, or with
+            ``encoding=Standardize(with_mean=False)`` through zero. Of an HMM.
 
     The output parameters of a state are the coefficients (D, pD), the intercept (D), the innovations' shape, and mean
     and shape of the first steps. Reference: Hamilton (1990), *Analysis of time series subject to changes in regime*.
@@ -38,10 +41,11 @@ class AutoregressiveGaussian(Observation):
     """
 
     order: PositiveInt = 1
-    covariance_type: Literal["diag", "full"] = "full"
+    covariance_type: Literal["diag", "full", "tied"] = "full"
     min_covariance: PositiveFloat = 1e-6
     ridge: NotNegativeFloat = 1e-3
     unit_root: NotNegativeFloat = 0.0
+    intercept: bool = True
     emits = "vectors"
 
     def check(self, size: int) -> None:
@@ -51,6 +55,24 @@ class AutoregressiveGaussian(Observation):
     def n_past(self) -> int:
         return self.order
 
+    @property
+    def shape_type(self) -> Literal["diag", "full"]:
+        """The kind of the shapes that ``unpack`` returns."""
+        return "diag" if self.covariance_type == "diag" else "full"
+
+    def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
+        if self.covariance_type == "tied":
+            raise ValueError(
+                'covariance_type="tied" shares one matrix over the states of an HMM, and a network has no states; '
+                'use "full" or "diag"'
+            )
+        if not self.intercept:
+            raise ValueError(
+                "intercept=False is of the regressions of an HMM; a network computes the intercept of every step, so "
+                "leave it out"
+            )
+        return super().starting_point(size, generator)
+
     def n_output_parameters(self, size: int) -> int:
         return sum(self._widths(size))
 
@@ -59,7 +81,7 @@ class AutoregressiveGaussian(Observation):
         return next(d for d in range(1, n_output_parameters) if self.n_output_parameters(d) == n_output_parameters)
 
     def _widths(self, size: int) -> list[int]:
-        shape = gaussian.n_shape_parameters(self.covariance_type, size)
+        shape = gaussian.n_shape_parameters(self.shape_type, size)
         return [size * size * self.order, size, shape, size, shape]
 
     def unpack(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -102,7 +124,7 @@ class AutoregressiveGaussian(Observation):
         has_past = ~torch.isnan(history).any(-1, keepdim=True)
         predicted = intercept + torch.einsum("...ij,...j->...i", coefficients, torch.where(has_past, history, 0.0))
         mean, shape = torch.where(has_past, predicted, first_mean), torch.where(has_past, shape, first_shape)
-        return mean, shape, self.covariance_type
+        return mean, shape, self.shape_type
 
     def shifted_means(self, output_parameters: Tensor, offset: Tensor, past: Tensor | None = None) -> Tensor:
         """As ``Observation.shifted_means``, of one Gaussian and a past without missing values."""
@@ -172,7 +194,7 @@ class AutoregressiveGaussian(Observation):
 
         def mean_shape(shape: Tensor) -> Tensor:
             covariance = mean(self._covariance(shape, size))
-            is_diagonal = self.covariance_type == "diag"
+            is_diagonal = self.shape_type == "diag"
             return covariance.diagonal().log() if is_diagonal else gaussian.shape_of_covariance(covariance)
 
         if len(table) == 1:
@@ -180,7 +202,7 @@ class AutoregressiveGaussian(Observation):
         return self.pack(mean(matrix), mean(intercept), mean_shape(shape), mean(first_mean), mean_shape(first_shape))
 
     def _covariance(self, shape: Tensor, size: int) -> Tensor:
-        if self.covariance_type == "diag":
+        if self.shape_type == "diag":
             return torch.diag_embed(gaussian.variances_of_shape(shape, self.min_covariance))
         return gaussian.covariance_of_shape(shape, size, self.min_covariance)
 
@@ -188,8 +210,8 @@ class AutoregressiveGaussian(Observation):
         """Covariances times the temperature, but at least the floor."""
         size = self._size(output_parameters.shape[-1])
         coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
-        shape = gaussian.scaled(shape, size, self.covariance_type, temperature)
-        first_shape = gaussian.scaled(first_shape, size, self.covariance_type, temperature)
+        shape = gaussian.scaled(shape, size, self.shape_type, temperature)
+        first_shape = gaussian.scaled(first_shape, size, self.shape_type, temperature)
         return self.pack(coefficients, intercept, shape, first_mean, first_shape)
 
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
@@ -225,11 +247,11 @@ class AutoregressiveGaussian(Observation):
 
     def on_floor(self, output_parameters: Tensor, size: int, factor: float) -> Tensor:
         matrix, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
-        shape = gaussian.on_floor(shape, size, self.covariance_type, self.min_covariance, factor)
-        first_shape = gaussian.on_floor(first_shape, size, self.covariance_type, self.min_covariance, factor)
+        shape = gaussian.on_floor(shape, size, self.shape_type, self.min_covariance, factor)
+        first_shape = gaussian.on_floor(first_shape, size, self.shape_type, self.min_covariance, factor)
         return self.pack(matrix, intercept, shape, first_mean, first_shape)
 
     def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
         _, _, shape, _, first_shape = self.unpack(output_parameters, size)
-        hits = gaussian.at_floor(shape, size, self.covariance_type, self.min_covariance)
-        return hits | gaussian.at_floor(first_shape, size, self.covariance_type, self.min_covariance)
+        hits = gaussian.at_floor(shape, size, self.shape_type, self.min_covariance)
+        return hits | gaussian.at_floor(first_shape, size, self.shape_type, self.min_covariance)

@@ -125,6 +125,41 @@ def test_the_floor_bounds_the_density(kind: CovarianceType) -> None:
     assert observation.floor_hits(torch.stack([narrow, output_parameters]), D).tolist() == [True, False]
 
 
+def test_without_an_intercept_a_regression_is_through_zero() -> None:
+    rng = np.random.default_rng(0)
+    x = 5.0 + rng.normal(size=(200, 1))
+    through_zero = sm.HMM(
+        1,
+        observation=AutoregressiveGaussian(1, ridge=0.0, intercept=False),
+        encoding=sm.encodings.Standardize(with_mean=False),
+    ).fit([x])
+    assert through_zero.intercepts_[0, 0] == 0.0
+    slope = float((x[1:] * x[:-1]).sum() / (x[:-1] ** 2).sum())
+    assert through_zero.coefficients_[0, 0, 0] == pytest.approx(slope, rel=1e-9)
+    through_mean = sm.HMM(1, observation=AutoregressiveGaussian(1, ridge=0.0, intercept=False)).fit([x])
+    level = through_mean.intercepts_[0, 0] / (1 - through_mean.coefficients_[0, 0, 0])
+    assert level == pytest.approx(float(x.mean()), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("observation", "message"),
+    [
+        (AutoregressiveGaussian(1, "tied"), 'covariance_type="tied" shares one matrix over the states of an HMM'),
+        (AutoregressiveGaussian(1, intercept=False), "intercept=False is of the regressions of an HMM"),
+    ],
+)
+def test_what_is_of_states_is_refused_by_a_network(observation: AutoregressiveGaussian, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sm.LSTM(d_model=4, max_steps=1, observation=observation).fit([simulated(20)])
+
+
+def test_a_state_cannot_be_frozen_apart_from_the_covariance_it_shares() -> None:
+    with pytest.raises(ValueError, match="covariance_type='tied' is one covariance for all states"):
+        sm.HMM(
+            2, observation=AutoregressiveGaussian(1, "tied"), frozen=sm.hmm.Frozen(emission=[0]), warm_start=True
+        ).fit([simulated(20)])
+
+
 def test_a_unit_root_keeps_the_level_of_a_walk() -> None:
     """Least squares draws a walk to the mean of what it saw."""
     rng = np.random.default_rng(0)

@@ -95,13 +95,15 @@ class AutoregressiveEmission(Emission):
     def __init__(self, observation: AutoregressiveGaussian, size: int) -> None:
         super().__init__(observation, size)
         self.n_regressors = size * observation.order  # pD, without the constant
-        self.diagonal = observation.covariance_type == "diag"
+        self.diagonal = observation.shape_type == "diag"
 
     def tie(self, table: Tensor) -> Tensor:
-        *regression, first_mean, first_shape = self.observation.unpack(table, self.size)
-        return self.observation.pack(
-            *regression, first_mean[:1].expand_as(first_mean), first_shape[:1].expand_as(first_shape)
-        )
+        matrix, intercept, shape, *first = self.observation.unpack(table, self.size)
+        if self.observation.covariance_type == "tied":
+            shape = shape[:1].expand_as(shape)
+        if not self.observation.intercept:
+            intercept = torch.zeros_like(intercept)
+        return self.observation.pack(matrix, intercept, shape, *(numbers[:1].expand_as(numbers) for numbers in first))
 
     @property
     def shares(self) -> bool:
@@ -260,7 +262,7 @@ class AutoregressiveEmission(Emission):
         """
         matrix, intercept, shape, *_ = self.observation.unpack(table, self.size)
         factor = gaussian.precision_factor(
-            shape, self.size, self.observation.covariance_type, self.observation.min_covariance
+            shape, self.size, self.observation.shape_type, self.observation.min_covariance
         )
         identity = torch.eye(self.size, dtype=table.dtype, device=table.device).expand(len(table), -1, -1)
         residual = torch.cat([identity, -matrix, -intercept.unsqueeze(-1)], dim=-1)
@@ -307,16 +309,27 @@ class AutoregressiveEmission(Emission):
             )
         penalty = torch.full((q + 1,), self.observation.ridge, dtype=torch.float64, device=table.device)
         penalty[q] = 0.0
+        if not self.observation.intercept:
+            gram[:, q, :q] = gram[:, :q, q] = cross[..., q] = 0.0
+        gram = gram + torch.diag(penalty)
         visited = counts > 1e-10
         identity = torch.eye(q + 1, dtype=torch.float64, device=table.device)
-        ridged = torch.where(visited[:, None, None], gram + torch.diag(penalty), identity)
-        weights = cross @ torch.linalg.pinv(ridged, hermitian=True)
+        weights = cross @ torch.linalg.pinv(torch.where(visited[:, None, None], gram, identity), hermitian=True)
         # At the optimum (cross terms included) the residual scatter plus the penalty is Σxx - W crossᵀ.
-        scatter = scatter - weights @ cross.transpose(-1, -2)
-        covariance = 0.5 * (scatter + scatter.transpose(-1, -2)) / torch.where(visited, counts, 1.0)[:, None, None]
+        residual = scatter - weights @ cross.transpose(-1, -2)
+        matrix, intercept, old_shape, *first = self.observation.unpack(table, self.size)
+        if self.observation.covariance_type == "tied":
+            # A state that no frame belongs to keeps its regression, of which the prior says something.
+            kept = torch.cat([matrix, intercept.unsqueeze(-1)], dim=-1)
+            about_kept = scatter - kept @ cross.mT - cross @ kept.mT + kept @ gram @ kept.mT
+            weights = torch.where(visited[:, None, None], weights, kept)
+            residual = torch.where(visited[:, None, None], residual, about_kept).sum(0)
+            shape = self._shape(0.5 * (residual + residual.mT) / counts.sum()).expand_as(old_shape)
+            updated = self.observation.pack(weights[..., :q], weights[..., q], shape, *first)
+            return updated if bool(visited.any()) else table
+        covariance = 0.5 * (residual + residual.mT) / torch.where(visited, counts, 1.0)[:, None, None]
         shape = self._shape(torch.where(visited[:, None, None], covariance, identity[: self.size, : self.size]))
-        _, _, _, first_mean, first_shape = self.observation.unpack(table, self.size)
-        updated = self.observation.pack(weights[..., :q], weights[..., q], shape, first_mean, first_shape)
+        updated = self.observation.pack(weights[..., :q], weights[..., q], shape, *first)
         return torch.where(visited.unsqueeze(1), updated, table)
 
     def _shape(self, covariance: Tensor) -> Tensor:
@@ -404,7 +417,7 @@ class AutoregressiveEmission(Emission):
         first.diagonal().copy_(torch.where(n_early < len(early), variances, first.diagonal()))
         return self.observation.pack(
             torch.zeros(n_states, self.size, self.n_regressors, dtype=torch.float64, device=x.device),
-            mean.expand(n_states, -1),
+            (mean if self.observation.intercept else torch.zeros_like(mean)).expand(n_states, -1),
             self._shape(covariance).expand(n_states, -1),
             first_mean.expand(n_states, -1),
             self._shape(first).expand(n_states, -1),
@@ -413,8 +426,10 @@ class AutoregressiveEmission(Emission):
     # -- for users -----------------------------------------------------------------------------------------
 
     def n_parameters(self, n_states: int) -> int:
-        shape = gaussian.n_shape_parameters(self.observation.covariance_type, self.size)
-        return n_states * (self.size * (self.n_regressors + 1) + shape) + self.size + shape
+        shape = gaussian.n_shape_parameters(self.observation.shape_type, self.size)
+        regression = self.size * (self.n_regressors + self.observation.intercept)
+        n_shapes = 1 if self.observation.covariance_type == "tied" else n_states
+        return n_states * regression + n_shapes * shape + self.size + shape
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         matrix, intercept, shape, *_ = (t.cpu() for t in self.observation.unpack(table, self.size))
@@ -425,6 +440,8 @@ class AutoregressiveEmission(Emission):
             covariances = gaussian.variances_of_shape(shape, floor).numpy() * scale**2
         else:
             covariances = gaussian.covariance_of_shape(shape, self.size, floor).numpy() * np.outer(scale, scale)
+            if self.observation.covariance_type == "tied":
+                covariances = covariances[0]
         return {
             "coefficients_": coefficients,
             "intercepts_": intercept.numpy() * scale + shift - coefficients @ np.tile(shift, order),

@@ -16,7 +16,7 @@ from seqmodels.hmm.learning.first_state import STARTS, Start, is_irreducible
 from seqmodels.hmm.learning.priors import Pseudocounts, as_pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology, as_topology, breaks
-from seqmodels.observations import GaussianMixture, Observation
+from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, Observation
 
 Algorithm = Literal["em", "stepwise", "gradient"]
 StartChoice = Literal["auto", "free", "stationary", "uniform"]
@@ -102,8 +102,10 @@ class ChainOptions:
         frozen, tied = self.constraints.frozen, not self.constraints.tying.is_free
         if algorithm == "gradient" and (tied or frozen.initial or frozen.transition or frozen.emission):
             raise ValueError("algorithm='gradient' trains all parameters of all states; leave tied and frozen to 'em'")
-        shared = isinstance(observation, GaussianMixture) and observation.covariance_type == "tied"
-        if shared and (tied or not isinstance(frozen.emission, bool)):
+        of_mixtures = isinstance(observation, GaussianMixture) and observation.covariance_type == "tied"
+        of_regressions = isinstance(observation, AutoregressiveGaussian) and observation.covariance_type == "tied"
+        is_partly_frozen = not isinstance(frozen.emission, bool)
+        if (of_mixtures and (tied or is_partly_frozen)) or (of_regressions and is_partly_frozen):
             raise ValueError(
                 "covariance_type='tied' is one covariance for all states, so that some states cannot be frozen or tied "
                 "apart from the others; pass another covariance_type, or leave tied and frozen states out"

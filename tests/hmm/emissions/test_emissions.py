@@ -53,8 +53,8 @@ def random_case(observation: Observation, seed: int = 0) -> tuple[Emission, Tens
     past = None if past is None else past.squeeze(0)
     table = 0.5 * torch.randn(K, observation.n_output_parameters(D), generator=generator, dtype=F64)
     if isinstance(observation, AutoregressiveGaussian):
-        table[:, -D - gaussian.n_shape_parameters(observation.covariance_type, D) :] = table[
-            0, -D - gaussian.n_shape_parameters(observation.covariance_type, D) :
+        table[:, -D - gaussian.n_shape_parameters(observation.shape_type, D) :] = table[
+            0, -D - gaussian.n_shape_parameters(observation.shape_type, D) :
         ]  # shared by all states
     if observation.get_params().get("covariance_type") == "tied":
         table[:, -D * (D + 1) // 2 :] = table[0, -D * (D + 1) // 2 :]
@@ -195,6 +195,33 @@ def test_autoregressive_m_step_by_hand(kind: Any, unit_root: float) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    "options", [{"covariance_type": "tied"}, {"covariance_type": "tied", "intercept": False}, {"intercept": False}]
+)
+@pytest.mark.parametrize("n_visited", [K, K - 1])
+def test_regressions_that_share_a_covariance_or_have_no_intercept_are_optimal(
+    options: dict[str, Any], n_visited: int
+) -> None:
+    """The slope of the objective is zero along every number that may change; a state without frames stays."""
+    observation = AutoregressiveGaussian(2, ridge=0.3, unit_root=0.7, **options)
+    emission, table, x, past, gamma = random_case(observation)
+    table = emission.tie(table)
+    gamma[:, n_visited:] = 0.0
+    before = expected(emission, table, x, past, gamma)
+    best = emission.maximise(statistics(emission, table, x, past, gamma), table)
+    assert expected(emission, best, x, past, gamma) > before + 1
+    assert torch.equal(emission.tie(best), best)
+    leaf = best.clone().requires_grad_()
+    frames = past.unsqueeze(1) if past is not None else None
+    value = (gamma * observation.log_prob(emission.tie(leaf), x.unsqueeze(1), frames)).sum()
+    (value + emission.log_prior(emission.tie(leaf))).backward()
+    assert leaf.grad is not None
+    matrix, intercept, shape, *_ = observation.unpack(leaf.grad, D)
+    assert_allclose(torch.cat([matrix.flatten(1), intercept, shape], 1)[:n_visited], 0.0, atol=1e-9)
+    kept, was = (observation.unpack(t[n_visited:], D)[:2] for t in (best, table))
+    assert all(torch.equal(a, b) for a, b in zip(kept, was, strict=True))
+
+
 def test_categorical_m_step_by_hand() -> None:
     emission, table, x, _, gamma = random_case(Categorical(0.5))
     new = emission.maximise(statistics(emission, table, x, None, gamma), table).exp().numpy()
@@ -212,7 +239,7 @@ def test_no_step_from_the_m_step_goes_up(observation: Observation) -> None:
     for _ in range(50):
         step = 1e-3 * torch.randn(best.shape, generator=generator, dtype=F64)
         if isinstance(observation, AutoregressiveGaussian):  # the first steps' Gaussian is no part of the M-step
-            step[:, -D - gaussian.n_shape_parameters(observation.covariance_type, D) :] = 0.0
+            step[:, -D - gaussian.n_shape_parameters(observation.shape_type, D) :] = 0.0
         assert expected(emission, best + step, x, past, gamma) < top
 
 

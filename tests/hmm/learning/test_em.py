@@ -102,6 +102,8 @@ GAUSSIANS = [
     AutoregressiveGaussian(2),
     AutoregressiveGaussian(1, "diag"),
     AutoregressiveGaussian(2, "diag", ridge=2.0),
+    AutoregressiveGaussian(1, "tied", ridge=2.0),
+    AutoregressiveGaussian(2, "tied", unit_root=1.0, intercept=False),
 ]
 
 

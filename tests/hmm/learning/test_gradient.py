@@ -57,6 +57,25 @@ def test_a_covariance_that_states_share_stays_one(prior: PseudoFrames | None) ->
     assert_allclose([stream.update(frame) for frame in x[0]], ours.log_prob_steps(x[:1])[0], rtol=1e-9)
 
 
+def test_regressions_share_a_covariance_and_have_no_intercept_if_told_so() -> None:
+    rng, observation = np.random.default_rng(0), AutoregressiveGaussian(1, "tied", intercept=False)
+    x = [rng.normal(size=(30, 2)) for _ in range(12)]
+    for item in x:
+        slopes = np.repeat(rng.permutation([0.95, -0.95]), 15)
+        for t in range(1, len(item)):
+            item[t] += slopes[t] * item[t - 1]
+    em = HMM(2, observation=observation, dtype="float64", tol=0.0, max_iter=60).fit(x)
+    ours = HMM(2, observation=observation, max_iter=100, **OPTIONS).fit(x)
+    for model in (em, ours):
+        _, intercept, shape, *_ = model.observation_.unpack(model.parameters_.table, 2)
+        assert torch.equal(shape[0], shape[1])
+        assert not intercept.any()
+        assert model.covariances_.shape == (2, 2)
+        assert model.n_parameters_ == 3 + 2 * 4 + 3 + 2 + 3  # chain, coefficients, covariance, first steps
+    after_first = [np.mean([steps[1:] for steps in model.log_prob_steps(x)]) for model in (em, ours)]
+    assert abs(after_first[0] - after_first[1]) < 1e-3
+
+
 def test_an_autoregression_is_scored_as_it_was_trained() -> None:
     x = runs()
     em = HMM(2, observation=AutoregressiveGaussian(2), dtype="float64", max_iter=40).fit(x)

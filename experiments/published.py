@@ -1,0 +1,446 @@
+"""Does the library find the figures that books and other software print? ``published.py [--data DIR ..]``.
+
+Each row is a model of a series whose maximum of the likelihood, or parameters there, somebody has published: the figure
+as it is printed, ours, and the difference. Every fit is by EM from starts of its own (``HMM(n_init=20)``), with no
+prior; nothing is taken from the source but the series and the model. Two rows say otherwise: the first steps of EM from
+the start that a book follows it from.
+
+Conventions of the sources: figures are natural logarithms; a regression on the last p values is given the first p, and
+the distribution of the first state is the chain's stationary one, but for rows of a free start.
+
+Yearly counts of earthquakes stand below, a public record. All else is read from ``DIR`` and the folders in it, or from
+an installed ``statsmodels``, whose tests contain the series (``pip install statsmodels``, which nothing here imports).
+A row whose data are not there is in the table without figures of ours. The table goes to ``results/published/`` and
+into ``docs/published.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, Poisson, Sequences
+from seqmodels.encodings import Standardize
+from seqmodels.evaluation.comparison.provenance import stamped
+
+RESULTS = Path("experiments/results/published/published.csv")
+PAGE = Path("docs/published.md")
+ABOVE, BELOW = "<!-- the table of experiments/published.py -->", "<!-- its end -->"
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+# Earthquakes of magnitude 7 or more in the world, 1900 to 2006 (U.S. Geological Survey).
+EARTHQUAKES = """
+13 14 8 10 16 26 32 27 18 32 36 24 22 23 22 18 25 21 21 14 8 11 14 23 18 17 19 20 22 19 13 26 13 14 22 24 21 22 26 21 23
+24 27 41 31 27 35 26 28 36 39 21 17 22 17 19 15 34 10 15 22 18 15 20 15 22 19 16 30 27 29 23 20 16 21 21 25 16 18 15 18
+14 10 15 8 15 6 11 8 7 18 16 13 12 13 20 15 16 12 18 15 16 13 15 16 11 11
+"""
+REGRESSIONS = "statsmodels: test_markov_regression.py"
+AUTOREGRESSIONS = "statsmodels: test_markov_autoregression.py"
+SPEED = "R package depmixS4: write.csv(speed, 'speed.csv')"
+HERE = "in the script"
+# By name, where the series is.
+WHERE = {
+    "earthquakes": HERE,
+    "fedfunds": REGRESSIONS,
+    "areturns": REGRESSIONS,
+    "mumpspc": REGRESSIONS,
+    "rgnp": AUTOREGRESSIONS,
+    "speed": SPEED,
+}
+
+
+def read(name: str, folders: Sequence[Path]) -> np.ndarray | None:
+    """``(T, 1)``, or None where none of the folders has it."""
+    where = WHERE[name]
+    if where == HERE:
+        return np.array(EARTHQUAKES.split(), dtype=float)[:, None]
+    path = _find("speed.csv" if where == SPEED else where.split()[-1], folders)
+    if path is None:
+        return None
+    values = pd.read_csv(path)["rt"].to_numpy() if where == SPEED else assigned(path.read_text(), name)
+    return np.asarray(values, dtype=float)[:, None]
+
+
+def assigned(source: str, name: str) -> list[float]:
+    """The list of numbers that a module gives that name, without running the module."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+            found: list[float] = ast.literal_eval(node.value)
+            return found
+    raise ValueError(f"the file assigns no {name}; take the one of statsmodels 0.14 or later")
+
+
+def _find(file_name: str, folders: Sequence[Path]) -> Path | None:
+    return next((path for folder in folders for path in sorted(folder.rglob(file_name))), None)
+
+
+def folders_of(arguments: Sequence[str]) -> list[Path]:
+    """Those named, then that of an installed statsmodels."""
+    installed = find_spec("statsmodels")
+    places = [] if installed is None else list(installed.submodule_search_locations or [])
+    return [Path(each) for each in [*arguments, *places]]
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+STARTS = {"n_init": 20, "tol": 1e-8, "max_iter": 2_000, "dtype": "float64", "warm_start": True}
+TO_THE_END = {"tol": 0.0, "max_iter": 1_500}  # steps, after which parameters have eight digits
+FEW_STEPS = {"tol": 0.0, "dtype": "float64", "start": "free", "warm_start": True}
+Fit = Callable[[np.ndarray], HMM]
+Figures = Callable[[HMM, np.ndarray], Sequence[float]]
+
+
+def maximum(model: HMM, x: np.ndarray) -> HMM:
+    """The best of the model's starts, and EM from there on until nothing moves."""
+    return model.fit([x]).set_params(**TO_THE_END).fit([x])
+
+
+def poisson(n_states: int, start: str) -> Fit:
+    """An HMM of counts; states are in the order of their rates."""
+
+    def fit(x: np.ndarray) -> HMM:
+        model = maximum(HMM(n_states, observation=Poisson(), start=start, **STARTS), x)
+        return model.reorder(np.argsort(model.rates_[:, 0]))
+
+    return fit
+
+
+def poisson_from(rates: Sequence[float], stays: float, steps: int) -> Fit:
+    """``steps`` of EM from these rates, equal first states, and transitions that stay or go to any other alike."""
+    k = len(rates)
+    transition = np.full((k, k), (1 - stays) / (k - 1))
+    np.fill_diagonal(transition, stays)
+    chain = {"initial": np.full(k, 1 / k), "transition": transition, "rates": np.array(rates)[:, None]}
+    return lambda x: HMM.from_parameters(**chain, observation=Poisson(), max_iter=steps, **FEW_STEPS).fit([x])
+
+
+def gaussian(n_states: int, covariance_type: str, start: str) -> Fit:
+    """States are in the order of their means."""
+
+    def fit(x: np.ndarray) -> HMM:
+        observation = GaussianMixture(1, covariance_type)
+        return maximum(HMM(n_states, observation=observation, start=start, **STARTS), x).reorder("mean")
+
+    return fit
+
+
+def regression(covariance_type: str, *, intercept: bool = True) -> Fit:
+    """Two regressions on the last value; states are in the order of its coefficients."""
+
+    def fit(x: np.ndarray) -> HMM:
+        observation = AutoregressiveGaussian(1, covariance_type, ridge=0.0, intercept=intercept)
+        encoding = Standardize(with_mean=intercept)
+        model = maximum(HMM(2, observation=observation, encoding=encoding, start="stationary", **STARTS), x)
+        return model.reorder(np.argsort(model.coefficients_[:, 0, 0]))
+
+    return fit
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def log_prob(model: HMM, x: np.ndarray) -> Sequence[float]:
+    """Given as many first values as the observation looks back at."""
+    p = model.observation_.n_past
+    return model.log_prob(Sequences([x[p:]], past=[x[:p]]) if p else [x]).tolist()
+
+
+def em_steps(*steps: int) -> Figures:
+    """``-log p`` after so many steps of EM."""
+    return lambda model, x: [-len(x) * model.history_["log_prob"].iloc[step] for step in steps]
+
+
+def transitions_and_rates(model: HMM, x: np.ndarray) -> Sequence[float]:
+    """From the first state to the second, from the second to the first; rates."""
+    return [model.transition_[0, 1], model.transition_[1, 0], *model.rates_[:, 0]]
+
+
+def rates(model: HMM, x: np.ndarray) -> Sequence[float]:
+    return model.rates_[:, 0].tolist()
+
+
+def first_states(model: HMM, x: np.ndarray) -> Sequence[float]:
+    """Probabilities of all states but the last at the first step."""
+    return model.initial_[:-1].tolist()
+
+
+def first_state_after(*steps: int) -> Figures:
+    """Of all states, so many steps after the last one."""
+    return lambda model, x: model.forecast_states([x], max(steps))[0].states[[h - 1 for h in steps]].flatten().tolist()
+
+
+def means_and_deviation(model: HMM, x: np.ndarray) -> Sequence[float]:
+    """To the first state from each; means; the deviation that they share."""
+    return [*model.transition_[:, 0], *model.means_[:, 0, 0], *np.sqrt(model.covariances_).flatten()]
+
+
+def regressions(model: HMM, x: np.ndarray) -> Sequence[float]:
+    """To the first state from each; intercepts if there are any, coefficients, deviations."""
+    intercepts = model.intercepts_[:, 0] if model.observation_.intercept else []
+    numbers = [intercepts, model.coefficients_[:, 0, 0], np.sqrt(model.covariances_).flatten()]
+    return [*model.transition_[:, 0], *(float(number) for each in numbers for number in each)]
+
+
+# -- what is published -------------------------------------------------------------------------------------------------
+
+BOOK = "Zucchini, MacDonald and Langrock, *Hidden Markov models for time series*"
+STATA = "Stata 14 manual, *mswitch*; statsmodels, tests of MarkovRegression"
+VIEWS = "Hamilton (1989); EViews, in statsmodels, tests of MarkovAutoregression"
+DEPMIX = "depmixS4, vignette; Visser and Speekenbrink (2010)"
+LOG_PROB = "log p"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of a series, and figures of it: by name the numbers as they are printed, and how ours are read.
+
+    ``fit`` is None for a model that the library does not have.
+    """
+
+    data: str
+    model: str
+    source: str
+    fit: Fit | None
+    figures: Mapping[str, tuple[str, Figures]]
+
+
+CASES = [
+    Case("earthquakes", "Poisson, 1 state", BOOK, poisson(1, "free"), {LOG_PROB: ("-391.9189", log_prob)}),
+    Case(
+        "earthquakes",
+        "Poisson, 2 states, free start",
+        BOOK,
+        poisson(2, "free"),
+        {
+            LOG_PROB: ("-341.87870", log_prob),
+            "transitions, rates": ("0.071626 0.11903 15.421 26.018", transitions_and_rates),
+        },
+    ),
+    Case(
+        "earthquakes",
+        "Poisson, 3 states, free start",
+        BOOK,
+        poisson(3, "free"),
+        {LOG_PROB: ("-328.52748", log_prob), "rates": ("13.134 19.713 29.710", rates)},
+    ),
+    Case(
+        "earthquakes",
+        "Poisson, 2 states, EM from the book's start",
+        BOOK,
+        poisson_from([10, 30], stays=0.9, steps=50),
+        {
+            "-log p after 0, 1, 2, 30, 50 steps": (
+                "413.27542 343.76023 343.13618 341.87871 341.87870",
+                em_steps(0, 1, 2, 30, 50),
+            )
+        },
+    ),
+    Case(
+        "earthquakes",
+        "Poisson, 3 states, EM from the book's start",
+        BOOK,
+        poisson_from([10, 20, 30], stays=0.8, steps=30),
+        {"-log p after 0, 1, 2, 30 steps": ("342.90781 332.12143 330.63689 328.52748", em_steps(0, 1, 2, 30))},
+    ),
+    Case(
+        "earthquakes",
+        "Poisson, 2 states, stationary",
+        BOOK,
+        poisson(2, "stationary"),
+        {
+            LOG_PROB: ("-342.31827", log_prob),
+            "transitions, rates": ("0.065961 0.12851 15.472 26.125", transitions_and_rates),
+            "stationary": ("0.66082", first_states),
+        },
+    ),
+    Case(
+        "earthquakes",
+        "Poisson, 3 states, stationary",
+        BOOK,
+        poisson(3, "stationary"),
+        {
+            LOG_PROB: ("-329.46028", log_prob),
+            "rates": ("13.146 19.721 29.714", rates),
+            "stationary": ("0.44364 0.40450", first_states),
+            "states of 2007, 2016, 2036": (
+                "0.951 0.028 0.021 0.674 0.220 0.107 0.482 0.373 0.145",
+                first_state_after(1, 10, 30),
+            ),
+        },
+    ),
+    Case(
+        "earthquakes",
+        "Poisson, 4 states, stationary",
+        BOOK,
+        poisson(4, "stationary"),
+        {LOG_PROB: ("-327.8316", log_prob)},
+    ),
+    Case(
+        "fedfunds",
+        "2 means, one variance",
+        STATA,
+        gaussian(2, "tied", "stationary"),
+        {
+            LOG_PROB: ("-508.63592", log_prob),
+            "transitions, means, deviation": (
+                "0.9820939 0.0503587 3.70877 9.556793 2.107562",
+                means_and_deviation,
+            ),
+        },
+    ),
+    Case(
+        "fedfunds",
+        "2 intercepts and lags, one variance",
+        STATA,
+        regression("tied"),
+        {
+            LOG_PROB: ("-264.71069", log_prob),
+            "transitions, regressions": (
+                "0.6378175 0.1306295 0.724457 -0.0988764 0.7631424 1.061174 0.6915759",
+                regressions,
+            ),
+        },
+    ),
+    Case(
+        "areturns",
+        "2 intercepts, lags and variances",
+        STATA,
+        regression("full"),
+        {
+            LOG_PROB: ("-745.7977", log_prob),
+            "transitions, regressions": (
+                "0.7530865 0.6825357 0.7641424 1.972771 0.0790744 0.527953 0.5895792 1.605333",
+                regressions,
+            ),
+        },
+    ),
+    Case(
+        "mumpspc",
+        "2 lags and variances, no intercept",
+        STATA,
+        regression("full", intercept=False),
+        {
+            LOG_PROB: ("131.7225", log_prob),
+            "transitions, regressions": (
+                "0.762733 0.1473767 0.420275 0.9847369 0.0562405 0.2611362",
+                regressions,
+            ),
+        },
+    ),
+    Case("rgnp", "2 means, 4 lags of deviations from them", VIEWS, None, {LOG_PROB: ("-181.26339", log_prob)}),
+    Case("rgnp", "2 means, each with a lag of deviations from them", VIEWS, None, {LOG_PROB: ("-186.7575", log_prob)}),
+    Case("speed", "2 Gaussians, free start", DEPMIX, gaussian(2, "full", "free"), {LOG_PROB: ("-88.73", log_prob)}),
+]
+# Intervals of durations and waiting times of Old Faithful, from the same book, belong here.
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def rows(case: Case, x: np.ndarray | None) -> list[dict[str, object]]:
+    """A row for each figure; ``seconds`` of the processor are those of the fit."""
+    alike = {"data": case.data, "model": case.model}
+    if x is None or case.fit is None:
+        why = "no such model" if case.fit is None else f"no data: {WHERE[case.data]}"
+        return [
+            {**alike, "figure": name, "published": printed, "agreement": why, "source": case.source}
+            for name, (printed, _) in case.figures.items()
+        ]
+    began = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # series with values that repeat, which are as they are
+        model = case.fit(x)
+    seconds = time.process_time() - began
+    found = []
+    for name, (printed, read_figures) in case.figures.items():
+        ours = [float(value) for value in read_figures(model, x)]
+        found.append(
+            {
+                **alike,
+                "figure": name,
+                "published": printed,
+                "ours": (shown := as_printed(ours, printed)),
+                "difference": (difference := largest_difference(ours, printed)),
+                "agreement": agreement(shown, printed, difference, is_maximum=name == LOG_PROB),
+                "seconds": round(seconds, 1),
+                "source": case.source,
+            }
+        )
+    return found
+
+
+def decimals(number: str) -> int:
+    """How many are printed after the point."""
+    return len(number.partition(".")[2])
+
+
+def as_printed(ours: Sequence[float], printed: str) -> str:
+    """Ours, to the digits of what is printed."""
+    return " ".join(f"{a:.{decimals(b)}f}" for a, b in zip(ours, printed.split(), strict=True))
+
+
+def largest_difference(ours: Sequence[float], printed: str) -> float:
+    """Ours minus the printed one, of the numbers that differ most."""
+    differences = [a - float(b) for a, b in zip(ours, printed.split(), strict=True)]
+    return max(differences, key=abs)
+
+
+def agreement(ours: str, printed: str, difference: float, *, is_maximum: bool) -> str:
+    """``all digits`` if ours, to as many digits, are the numbers printed; else how they differ."""
+    pairs = zip(ours.split(), printed.split(), strict=True)
+    units = max(round(abs(float(a) - float(b)) * 10 ** decimals(b)) for a, b in pairs)
+    if units == 0:
+        return "all digits"
+    if is_maximum and difference > 0:
+        return "ours is higher"
+    return f"{units} in the last digit" if units < 10 else "differs"
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """The table of the page."""
+    columns = ["data", "model", "figure", "published", "ours", "difference", "agreement", "seconds"]
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    frame = frame.reindex(columns=[*columns, "source"]).astype(object)
+    for row in frame.where(frame.notna(), "").to_dict("records"):
+        difference = row["difference"] if row["difference"] == "" else f"{row['difference']:.0e}"
+        cells = {**row, "difference": difference, "model": f"{row['model']} [{_number(row['source'])}]"}
+        lines.append("| " + " | ".join(str(cells[name]) for name in columns) + " |")
+    sources = [f"{_number(source)}. {source}." for source in SOURCES]
+    return "\n".join([*lines, "", *sources])
+
+
+SOURCES = list(dict.fromkeys(case.source for case in CASES))
+
+
+def _number(source: object) -> int:
+    return SOURCES.index(str(source)) + 1
+
+
+def with_table(page: str, table: str) -> str:
+    """The page with this table in the place of the one it has."""
+    before, _, rest = page.partition(ABOVE)
+    _, _, after = rest.partition(BELOW)
+    return f"{before}{ABOVE}\n\n{table}\n\n{BELOW}{after}"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", nargs="*", default=[], metavar="DIR", help="folders with the series, in any depth")
+    folders = folders_of(parser.parse_args().data)
+    found: list[dict[str, object]] = []
+    for case in CASES:
+        found += rows(case, read(case.data, folders))
+        print(case.data, case.model, found[-1]["agreement"], sep="; ", flush=True)
+    frame = pd.DataFrame(found)
+    stamped(frame).to_csv(RESULTS, index=False)
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), markdown(frame)), encoding="utf-8")

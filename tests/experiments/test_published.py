@@ -1,0 +1,87 @@
+"""Figures of the literature: what the script finds, and that its page shows what it found."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("published", ROOT / "experiments/published.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["published"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_earthquakes_have_the_figures_of_the_book(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(script.STARTS, "n_init", 4)
+    monkeypatch.setitem(script.TO_THE_END, "max_iter", 100)
+    cases = [case for case in script.CASES if case.data == "earthquakes"]
+    x = script.read("earthquakes", [])
+    found = pd.DataFrame([row for case in cases for row in script.rows(case, x)])
+    is_of_steps = found["figure"].str.contains("log p")
+    assert is_of_steps.sum() == len(cases) == 8
+    assert set(found["agreement"][is_of_steps]) == {"all digits"}
+    assert set(found["agreement"]) == {"all digits", "2 in the last digit"}  # the latter of one transition
+
+
+def test_the_page_shows_the_table_that_was_measured(script: ModuleType) -> None:
+    frame = pd.read_csv(ROOT / script.RESULTS)
+    assert script.markdown(frame) in (ROOT / script.PAGE).read_text(encoding="utf-8")
+    named = [(case.data, case.model, name) for case in script.CASES for name in case.figures]
+    assert list(frame[["data", "model", "figure"]].itertuples(index=False, name=None)) == named
+    page = f"a\n{script.ABOVE}\nold\n{script.BELOW}\nb\n"
+    assert script.with_table(page, "new") == f"a\n{script.ABOVE}\n\nnew\n\n{script.BELOW}\nb\n"
+
+
+def test_a_row_without_data_or_model_stays(script: ModuleType) -> None:
+    by_data = {case.data: case for case in script.CASES}
+    (no_data,) = script.rows(by_data["speed"], None)
+    assert "ours" not in no_data
+    assert no_data["published"] == "-88.73"
+    assert no_data["agreement"] == f"no data: {script.SPEED}"
+    (no_model,) = script.rows(by_data["rgnp"], np.zeros((5, 1)))
+    assert no_model["agreement"] == "no such model"
+    assert "no such model" in script.markdown(pd.DataFrame([no_data, no_model]))
+
+
+def test_series_are_read_as_they_stand(script: ModuleType, tmp_path: Path) -> None:
+    assert script.read("fedfunds", [tmp_path]) is None
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_markov_regression.py").write_text("import nothing\nfedfunds = [1.5, -2]\nother = f()\n")
+    (tmp_path / "speed.csv").write_text("rt,corr\n6.5,cor\n")
+    assert script.read("fedfunds", [tmp_path]).tolist() == [[1.5], [-2.0]]
+    assert script.read("speed", [tmp_path]).tolist() == [[6.5]]
+    with pytest.raises(ValueError, match="the file assigns no areturns"):
+        script.read("areturns", [tmp_path])
+    assert script.read("earthquakes", []).shape == (107, 1)
+
+
+@pytest.mark.parametrize(
+    ("ours", "is_maximum", "expected"),
+    [
+        ([1.2344, -5.0], False, "all digits"),
+        ([1.2356, -5.0], False, "2 in the last digit"),
+        ([1.234, -4.0], False, "differs"),
+        ([1.250, -5.0], True, "ours is higher"),
+        ([1.218, -5.0], True, "differs"),
+    ],
+)
+def test_agreement_is_that_of_printed_digits(
+    script: ModuleType, ours: list[float], is_maximum: bool, expected: str
+) -> None:
+    printed = "1.234 -5.00"
+    shown, difference = script.as_printed(ours, printed), script.largest_difference(ours, printed)
+    assert script.agreement(shown, printed, difference, is_maximum=is_maximum) == expected
