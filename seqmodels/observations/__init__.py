@@ -7,8 +7,10 @@ from seqmodels.observations.chords import Chords
 from seqmodels.observations.columns import Columns
 from seqmodels.observations.exponential_family import Bernoulli, Poisson
 from seqmodels.observations.gaussian_mixture import GaussianMixture, PseudoFrames
+from seqmodels.observations.independent_features import FeatureMoments, IndependentFeatures
 from seqmodels.observations.moment_matching import MomentMatching
 from seqmodels.observations.one_of import OneOf
+from seqmodels.observations.student_t import StudentT
 
 __all__ = [
     "AutoregressiveGaussian",
@@ -16,7 +18,9 @@ __all__ = [
     "Categorical",
     "Chords",
     "Columns",
+    "FeatureMoments",
     "GaussianMixture",
+    "IndependentFeatures",
     "LinearOutputs",
     "LinearPrediction",
     "MomentMatching",
@@ -24,4 +28,5 @@ __all__ = [
     "OneOf",
     "Poisson",
     "PseudoFrames",
+    "StudentT",
 ]

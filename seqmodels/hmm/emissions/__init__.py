@@ -5,6 +5,7 @@ from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of
 from seqmodels.hmm.emissions.categorical import CategoricalEmission
 from seqmodels.hmm.emissions.columns import ColumnsEmission
 from seqmodels.hmm.emissions.exponential import ExponentialEmission
+from seqmodels.hmm.emissions.feature_moments import FeatureMomentEmission
 from seqmodels.hmm.emissions.gaussian_mixture import GaussianMixtureEmission, TiedMixtureEmission
 from seqmodels.hmm.emissions.moments import MomentEmission
 
@@ -14,6 +15,7 @@ __all__ = [
     "ColumnsEmission",
     "Emission",
     "ExponentialEmission",
+    "FeatureMomentEmission",
     "GaussianMixtureEmission",
     "MomentEmission",
     "Statistics",
