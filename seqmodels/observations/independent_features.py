@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from dataclasses import replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -13,7 +15,20 @@ from seqmodels.common.parameters import refuse_wrong_arguments
 from seqmodels.observations.base import FullConditionals, Observation, full_conditionals_of_independent
 from seqmodels.sequences.measure import Values
 
+LARGEST_LOG_SCALE = 30.0  # whose draws float32 holds
+ON_FLOOR = 1e-6  # nats of a scale above its floor that are on it
+SMALLEST = 1e-37  # positive number that float32 holds to all its digits; and so is its inverse
 STAND_IN = 0.5  # for a missing value, whose term is then left out: every density here is finite at it
+
+
+def log_of_positive(x: Tensor) -> Tensor:
+    """``log x`` of values above 0, some of which may have underflowed to 0."""
+    return x.clamp(min=SMALLEST).log()
+
+
+def positive_of_log(log_x: Tensor) -> Tensor:
+    """``exp(log_x)``, of a draw, within the positive numbers that float32 holds."""
+    return log_x.clamp(math.log(SMALLEST), -math.log(SMALLEST)).exp()
 
 
 class IndependentFeatures(Observation, ABC):
@@ -89,9 +104,13 @@ class FeatureMoments(IndependentFeatures, ABC):
     Of an exponential family they are its sufficient statistics ``s(x)``. Where a density is a mixture over a variable
     that is not observed they are the expected ones of both, ``E[s(x, u) | x, θ]`` with the θ before the M-step.
 
-    To add one, define the methods of ``IndependentFeatures`` and the two below.
+    Values that repeat have an unbounded density; the floor ``min_scale`` of one number that says how wide a density is
+    bounds it.
+
+    To add one, define the field ``min_scale``, the methods of ``IndependentFeatures`` and those below.
     """
 
+    min_scale: float
     is_of_state: ClassVar[bool] = False  # whether ``moments`` differ from state to state
 
     @abstractmethod
@@ -100,4 +119,31 @@ class FeatureMoments(IndependentFeatures, ABC):
 
     @abstractmethod
     def from_averages(self, averages: Tensor) -> Tensor:
-        """``(K, Q, D)``, most likely within the floors given averages of the moments, ``(K, S, D)`` float64."""
+        """``(K, Q, D)``, most likely within the floor given averages of the moments, ``(K, S, D)`` float64."""
+
+    @abstractmethod
+    def log_scale(self, theta: Tensor) -> Tensor:
+        """The logarithm of what is at least ``min_scale``: ``(..., Q, D)`` -> ``(..., D)``."""
+
+    @abstractmethod
+    def with_log_scale(self, theta: Tensor, log_scale: Tensor) -> Tensor:
+        """``theta (..., Q, D)`` with that logarithm ``(..., D)`` instead."""
+
+    def floored(self, theta: Tensor) -> Tensor:
+        """Within the floor, and within what float32 holds: what the density is made of."""
+        return self.with_log_scale(theta, self.log_scale(theta).clamp(math.log(self.min_scale), LARGEST_LOG_SCALE))
+
+    def with_floor(self, factor: float) -> Self:
+        return replace(self, min_scale=self.min_scale * factor**0.5)  # type: ignore[type-var]
+
+    def on_floor(self, output_parameters: Tensor, size: int, factor: float) -> Tensor:
+        theta = self.unpack(output_parameters)
+        log_scale, least = self.log_scale(theta), math.log(self.min_scale * factor**0.5)
+        moved = torch.where(self._hits(theta), least, log_scale.clamp(min=least))
+        return self.with_log_scale(theta, moved).flatten(-2).to(output_parameters.dtype)
+
+    def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
+        return self._hits(self.unpack(output_parameters)).any(-1)
+
+    def _hits(self, theta: Tensor) -> Tensor:
+        return self.log_scale(theta) <= math.log(self.min_scale) + ON_FLOOR

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,9 +14,7 @@ from seqmodels.observations.independent_features import FeatureMoments
 from seqmodels.observations.special_functions import log_gamma_step, shape_of_gamma
 
 LEAST_DEGREES, MOST_DEGREES = 0.5, 1e6  # of freedom; the last is a Gaussian to six digits of its fourth moment
-LARGEST_LOG_SCALE = 30.0  # whose draws float32 holds
 LARGE = 1e8  # deviations whose squares plus 1 are their squares
-ON_FLOOR = 1 + 1e-6
 
 
 @dataclass(eq=False, repr=False)
@@ -43,9 +41,9 @@ class StudentT(FeatureMoments):
     is_of_state = True
 
     def _location_scale_degrees(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        location, log_scale, log_degrees = theta.unbind(-2)
-        scale = log_scale.clamp(math.log(self.min_scale), LARGEST_LOG_SCALE).exp()
-        return location, scale, log_degrees.clamp(math.log(LEAST_DEGREES), math.log(MOST_DEGREES)).exp()
+        location, log_scale, log_degrees = self.floored(theta).unbind(-2)
+        degrees = log_degrees.clamp(math.log(LEAST_DEGREES), math.log(MOST_DEGREES)).exp()
+        return location, log_scale.exp(), degrees
 
     def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
         location, scale, nu = self._location_scale_degrees(theta)
@@ -102,19 +100,11 @@ class StudentT(FeatureMoments):
         degrees = 2 * shape_of_gamma(gap, LEAST_DEGREES / 2, MOST_DEGREES / 2)
         return torch.stack([location, 0.5 * variance.log(), degrees.log()], -2)
 
-    # -- the floor -----------------------------------------------------------------------------------------
+    def log_scale(self, theta: Tensor) -> Tensor:
+        return theta[..., 1, :]
 
-    def with_floor(self, factor: float) -> StudentT:
-        return replace(self, min_scale=self.min_scale * factor**0.5)
-
-    def on_floor(self, output_parameters: Tensor, size: int, factor: float) -> Tensor:
-        location, log_scale, log_degrees = output_parameters.chunk(3, -1)
-        least = math.log(self.min_scale * factor**0.5)
-        hits = log_scale <= math.log(self.min_scale * ON_FLOOR)
-        return torch.cat([location, torch.where(hits, least, log_scale.clamp(min=least)), log_degrees], -1)
-
-    def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
-        return (output_parameters.chunk(3, -1)[1] <= math.log(self.min_scale * ON_FLOOR)).any(-1)
+    def with_log_scale(self, theta: Tensor, log_scale: Tensor) -> Tensor:
+        return torch.stack([theta[..., 0, :], log_scale, theta[..., 2, :]], -2)
 
     # -- starts and raw units ------------------------------------------------------------------------------
 

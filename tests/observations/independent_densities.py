@@ -68,4 +68,30 @@ DENSITIES = [
         lambda p: stats.t(np.exp(p[2]), p[0], np.exp(p[1])),
         unit=50.0,
     ),
+    Density(
+        OBSERVATIONS.Gamma(),
+        [[[0.5, 1.5], [-0.5, 1.0]], [[2.5, -0.5], [1.5, 2.0]]],
+        lambda p: stats.gamma(np.exp(p[0]), scale=np.exp(p[1] - p[0])),
+        (0.0, np.inf),
+        unit=50.0,
+    ),
+    Density(
+        OBSERVATIONS.LogNormal(),
+        [[[0.5, 1.5], [-0.5, 0.0]], [[-1.0, -0.5], [-1.5, 0.2]]],
+        lambda p: stats.lognorm(np.exp(p[1]), scale=np.exp(p[0])),
+        (0.0, np.inf),
+        unit=50.0,
+    ),
+    Density(
+        OBSERVATIONS.VonMises(),
+        [[[2.0, -1.0], [1.0, 0.2]], [[-8.0, 0.3], [4.0, 6.0]]],
+        lambda p: stats.vonmises(np.hypot(*p), loc=np.arctan2(p[1], p[0])),
+        (-np.pi, np.pi),
+    ),
+    Density(
+        OBSERVATIONS.Beta(),
+        [[[0.5, -0.5], [1.0, -0.2]], [[2.0, 2.5], [0.5, 1.0]]],
+        lambda p: stats.beta(*np.exp(p)),
+        (0.0, 1.0),
+    ),
 ]
