@@ -12,6 +12,7 @@ from seqmodels.observations.gaussian_mixture import GaussianMixture, PseudoFrame
 from seqmodels.observations.independent_features import FeatureMoments, IndependentFeatures
 from seqmodels.observations.log_normal import LogNormal
 from seqmodels.observations.moment_matching import MomentMatching
+from seqmodels.observations.negative_binomial import NegativeBinomial
 from seqmodels.observations.one_of import OneOf
 from seqmodels.observations.student_t import StudentT
 from seqmodels.observations.von_mises import VonMises
@@ -31,6 +32,7 @@ __all__ = [
     "LinearPrediction",
     "LogNormal",
     "MomentMatching",
+    "NegativeBinomial",
     "Observation",
     "OneOf",
     "Poisson",

@@ -94,4 +94,10 @@ DENSITIES = [
         lambda p: stats.beta(*np.exp(p)),
         (0.0, 1.0),
     ),
+    Density(
+        OBSERVATIONS.NegativeBinomial(),
+        [[[0.5, 3.0], [0.0, 1.0]], [[2.5, 5.0], [1.0, 0.5]]],
+        lambda p: stats.nbinom(np.exp(p[1]), 1 / (1 + np.exp(p[0] - p[1]))),
+        is_discrete=True,
+    ),
 ]

@@ -8,6 +8,7 @@ from seqmodels.hmm.emissions.exponential import ExponentialEmission
 from seqmodels.hmm.emissions.feature_moments import FeatureMomentEmission
 from seqmodels.hmm.emissions.gaussian_mixture import GaussianMixtureEmission, TiedMixtureEmission
 from seqmodels.hmm.emissions.moments import MomentEmission
+from seqmodels.hmm.emissions.negative_binomial import NegativeBinomialEmission
 
 __all__ = [
     "AutoregressiveEmission",
@@ -18,6 +19,7 @@ __all__ = [
     "FeatureMomentEmission",
     "GaussianMixtureEmission",
     "MomentEmission",
+    "NegativeBinomialEmission",
     "Statistics",
     "TiedMixtureEmission",
     "emission_of",
