@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqmodels.common.parameters import PositiveFloat
 from seqmodels.observations.independent_features import FeatureMoments, log_of_positive, positive_of_log
-from seqmodels.observations.special_functions import LARGE, shape_of_gamma, stirling_rest
+from seqmodels.observations.special_functions import ASYMPTOTIC_FROM, shape_of_gamma, stirling_rest
 
 LEAST_SHAPE = 1e-2
 LARGEST_LOG_MEAN = 60.0
@@ -47,8 +47,8 @@ class Gamma(FeatureMoments):
         log_x = log_of_positive(x)
         log_ratio = log_x - log_mean
         # k log k - k - log Γ(k), by Stirling's formula where it is the small difference of large numbers.
-        is_large = shape > LARGE
-        small, large = torch.where(is_large, 1.0, shape), torch.where(is_large, shape, LARGE)
+        is_large = shape > ASYMPTOTIC_FROM
+        small, large = torch.where(is_large, 1.0, shape), torch.where(is_large, shape, ASYMPTOTIC_FROM)
         constant = torch.where(
             is_large,
             0.5 * (large / (2 * math.pi)).log() - stirling_rest(large),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.observations.independent_features import IndependentFeatures
-from seqmodels.observations.special_functions import LARGE, stirling_rest
+from seqmodels.observations.special_functions import ASYMPTOTIC_FROM, stirling_rest
 
 LEAST_SIZE, MOST_SIZE = 1e-4, 1e8  # of r; the last is a Poisson distribution
 LEAST_LOG_MEAN, LARGEST_LOG_MEAN = -40.0, 30.0
@@ -42,8 +42,8 @@ class NegativeBinomial(IndependentFeatures):
         log_mean, r = self._log_mean_size(theta)
         log_ratio = torch.log1p(log_mean.exp() / r)  # of (r + m) / r
         # log Γ(x + r) - log Γ(r) - x log r: by Stirling's formula where it is the small difference of large numbers.
-        is_large = r > LARGE
-        small, large = torch.where(is_large, 1.0, r), torch.where(is_large, r, LARGE)
+        is_large = r > ASYMPTOTIC_FROM
+        small, large = torch.where(is_large, 1.0, r), torch.where(is_large, r, ASYMPTOTIC_FROM)
         rising = torch.where(
             is_large,
             (large + x - 0.5) * torch.log1p(x / large) - x + stirling_rest(large + x) - stirling_rest(large),

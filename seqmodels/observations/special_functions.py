@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 N_NEWTON, N_HALVINGS = 40, 12  # steps, and halvings of each
-LARGE = 20.0  # from where asymptotic series have all digits of float64
+ASYMPTOTIC_FROM = 20.0  # from where asymptotic series have all digits of float64
 
 
 def log_gamma_step(z: Tensor) -> Tensor:
@@ -14,15 +14,15 @@ def log_gamma_step(z: Tensor) -> Tensor:
 
     The series is that of Tricomi and Erdélyi (1951): ``½ log z - 1/(8 z) + 1/(192 z³) - ...``.
     """
-    is_large = z > LARGE
-    small, large = torch.where(is_large, 1.0, z), torch.where(is_large, z, LARGE)
+    is_large = z > ASYMPTOTIC_FROM
+    small, large = torch.where(is_large, 1.0, z), torch.where(is_large, z, ASYMPTOTIC_FROM)
     r = 1 / large**2
     series = (-1 / 8 + r * (1 / 192 + r * (-1 / 640 + r * (17 / 14336 - r * 31 / 18432)))) / large
     return torch.where(is_large, 0.5 * large.log() + series, torch.lgamma(small + 0.5) - torch.lgamma(small))
 
 
 def stirling_rest(z: Tensor) -> Tensor:
-    """``log Γ(z) - ((z - ½) log z - z + ½ log 2π)``, about ``1 / (12 z)``; z at least ``LARGE``."""
+    """``log Γ(z) - ((z - ½) log z - z + ½ log 2π)``, about ``1 / (12 z)``; z at least ``ASYMPTOTIC_FROM``."""
     r = 1 / z**2
     return (1 / 12 - r * (1 / 360 - r * (1 / 1260 - r / 1680))) / z
 
@@ -61,8 +61,8 @@ def concentration_of_von_mises(resultant: Tensor, high: float) -> Tensor:
 def log_beta(a: Tensor, b: Tensor) -> Tensor:
     """``log Γ(a) + log Γ(b) - log Γ(a + b)``, also where one is so large that this cancels."""
     small, large = torch.minimum(a, b), torch.maximum(a, b)
-    is_large = large > LARGE
-    m, big = torch.where(is_large, 1.0, large), torch.where(is_large, large, LARGE)
+    is_large = large > ASYMPTOTIC_FROM
+    m, big = torch.where(is_large, 1.0, large), torch.where(is_large, large, ASYMPTOTIC_FROM)
     plain = torch.lgamma(small) + torch.lgamma(m) - torch.lgamma(small + m)
     # log Γ(large) - log Γ(large + small), by Stirling's formula.
     total = big + small

@@ -14,7 +14,7 @@ from seqmodels.observations.independent_features import FeatureMoments
 from seqmodels.observations.special_functions import log_gamma_step, shape_of_gamma
 
 LEAST_DEGREES, MOST_DEGREES = 0.5, 1e6  # of freedom; the last is a Gaussian to six digits of its fourth moment
-LARGE = 1e8  # deviations whose squares plus 1 are their squares
+ONE_IS_LOST_FROM = 1e8  # deviations whose squares plus 1 are their squares
 
 
 @dataclass(eq=False, repr=False)
@@ -49,7 +49,8 @@ class StudentT(FeatureMoments):
         location, scale, nu = self._location_scale_degrees(theta)
         z = (x - location).abs() / (scale * nu.sqrt())
         # Of z² neither overflows nor, in the gradient of what is not taken, is infinite.
-        log_kernel = torch.where(z > LARGE, 2 * z.clamp(min=LARGE).log(), torch.log1p(z.clamp(max=LARGE).square()))
+        near, far = z.clamp(max=ONE_IS_LOST_FROM), z.clamp(min=ONE_IS_LOST_FROM)
+        log_kernel = torch.where(z > ONE_IS_LOST_FROM, 2 * far.log(), torch.log1p(near.square()))
         constant = log_gamma_step(0.5 * nu) - 0.5 * (math.pi * nu).log() - scale.log()
         return constant - 0.5 * (nu + 1) * log_kernel
 

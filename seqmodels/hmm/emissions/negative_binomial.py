@@ -53,7 +53,7 @@ class NegativeBinomialEmission(IndependentEmission):
             moments[:, 1] += weights @ counts
             # The bin of the last j below each count; those before it are full. A count of 0 has no j at all.
             last = (torch.bucketize(counts - 1, firsts, right=True) - 1).clamp(min=0)  # (n, D)
-            shown = weights.unsqueeze(-1) * (counts > 0)  # (K, n, D)
+            weighted = weights.unsqueeze(-1) * (counts > 0)  # (K, n, D)
             begin = firsts[last]
             # Σ_j (r + b) / (r + j) over the j of the bin below the count
             rest = (size[:, None] + begin) * (
@@ -61,8 +61,8 @@ class NegativeBinomialEmission(IndependentEmission):
             )
             rest = torch.where(last < N_EXACT - 1, 1.0, rest)
             index = last.T.expand(k, -1, -1)  # (K, D, n)
-            full.scatter_add_(2, index, shown.mT)
-            partial.scatter_add_(2, index, (shown * rest).mT)
+            full.scatter_add_(2, index, weighted.mT)
+            partial.scatter_add_(2, index, (weighted * rest).mT)
         # Bins before the last one of a count, wholly below it: the sums over all later ones.
         beyond = full.flip(-1).cumsum(-1).flip(-1) - full
         return (torch.cat([moments, (partial + beyond * self._weights(size, firsts)).movedim(-1, 1)], 1),)
@@ -89,5 +89,5 @@ class NegativeBinomialEmission(IndependentEmission):
             slope = (weights / (r.unsqueeze(1) + firsts)).sum(1) - torch.log1p(mean / r)
             low, high = torch.where(slope > 0, middle, low), torch.where(slope > 0, high, middle)
         log_size = 0.5 * (low + high)
-        found = torch.cat([mean.log().clamp(min=LEAST_LOG_MEAN), log_size], 1)
-        return torch.where(is_visited.repeat(1, 2), found, table)
+        updated = torch.cat([mean.log().clamp(min=LEAST_LOG_MEAN), log_size], 1)
+        return torch.where(is_visited.repeat(1, 2), updated, table)
