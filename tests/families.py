@@ -240,6 +240,7 @@ FAMILIES = (
     _hmm("hmm-von-mises", sm.observations.VonMises(), "angles"),
     _hmm("hmm-beta", sm.observations.Beta(), "proportions"),
     _hmm("hmm-negative-binomial", sm.observations.NegativeBinomial(), "counts"),
+    _hmm("hmm-zero-inflated", sm.observations.ZeroInflated(sm.Poisson()), "counts"),
     _hmm("hmm-columns", sm.Columns([(sm.GaussianMixture(2), 1), (sm.Poisson(), 1)]), "mixed"),
     _hmm("hmm-tied-prior", sm.GaussianMixture(2, "tied", prior=sm.observations.PseudoFrames(2.0)), "vectors"),
     _hmm("hmm-background", sm.GaussianMixture(2, prior=sm.observations.PseudoFrames(5.0), background=1e-3), "vectors"),

@@ -16,6 +16,7 @@ from seqmodels.observations.negative_binomial import NegativeBinomial
 from seqmodels.observations.one_of import OneOf
 from seqmodels.observations.student_t import StudentT
 from seqmodels.observations.von_mises import VonMises
+from seqmodels.observations.zero_inflated import ZeroInflated
 
 __all__ = [
     "AutoregressiveGaussian",
@@ -39,4 +40,5 @@ __all__ = [
     "PseudoFrames",
     "StudentT",
     "VonMises",
+    "ZeroInflated",
 ]

@@ -9,6 +9,7 @@ from seqmodels.hmm.emissions.feature_moments import FeatureMomentEmission
 from seqmodels.hmm.emissions.gaussian_mixture import GaussianMixtureEmission, TiedMixtureEmission
 from seqmodels.hmm.emissions.moments import MomentEmission
 from seqmodels.hmm.emissions.negative_binomial import NegativeBinomialEmission
+from seqmodels.hmm.emissions.zero_inflated import ZeroInflatedEmission
 
 __all__ = [
     "AutoregressiveEmission",
@@ -22,5 +23,6 @@ __all__ = [
     "NegativeBinomialEmission",
     "Statistics",
     "TiedMixtureEmission",
+    "ZeroInflatedEmission",
     "emission_of",
 ]
