@@ -119,6 +119,7 @@ def test_floors_are_named_and_their_hits_seen(density: Density) -> None:
         assert value > 0
     if not arguments:
         return
+    assert observation.with_floor(4.0).get_params() == {"min_scale": 2 * arguments["min_scale"]}  # 4 is of variances
     moved = observation.on_floor(density.table, 2, 1e9)  # to a floor that is above all
     raised, x = observation.with_floor(1e9), torch.full((2,), 0.5)
     assert raised.floor_hits(moved, 2).all()
