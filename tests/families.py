@@ -33,7 +33,7 @@ SOURCES = ("to", "né", "b", "€", "on", "a tab", "no", "eta")
 
 
 # What the tests tell apart: vectors of whole numbers have probabilities, not densities.
-DataKind = Literal[Kind, "bits", "counts", "mixed", "positive"]  # the last for densities of positive numbers
+DataKind = Literal[Kind, "bits", "counts", "mixed", "positive", "proportions", "angles"]  # the last of some reals
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Family:
     predicts_steps: bool = True  # False: it scores sequences as a whole, and has no cursor
 
 
+SOME_REALS: tuple[DataKind, ...] = ("positive", "proportions", "angles")  # densities of which not all have one
 DISCRETE: tuple[DataKind, ...] = ("symbols", "bits")  # few enough values that all sequences can be listed
 KINDS: tuple[DataKind, ...] = ("vectors", "symbols", "text")  # text is symbols again: one of each architecture reads it
 DROPS = {"recurrent_dropout": 0.2, "embedding_dropout": 0.1, "weight_drop": 0.2}
@@ -234,6 +235,13 @@ FAMILIES = (
     _hmm("hmm-categorical", sm.Categorical(0.01), "symbols", "text", n_init="auto"),
     _hmm("hmm-bernoulli", sm.Bernoulli(0.5, 0.4), "bits"),
     _hmm("hmm-poisson", sm.Poisson(), "counts"),
+    _hmm("hmm-student", sm.observations.StudentT(), "vectors"),
+    _hmm("hmm-gamma", sm.observations.Gamma(), "positive"),
+    _hmm("hmm-log-normal", sm.observations.LogNormal(), "positive"),
+    _hmm("hmm-von-mises", sm.observations.VonMises(), "angles"),
+    _hmm("hmm-beta", sm.observations.Beta(), "proportions"),
+    _hmm("hmm-negative-binomial", sm.observations.NegativeBinomial(), "counts"),
+    _hmm("hmm-zero-inflated", sm.observations.ZeroInflated(sm.Poisson()), "counts"),
     _hmm("hmm-columns", sm.Columns([(sm.GaussianMixture(2), 1), (sm.Poisson(), 1)]), "mixed"),
     _hmm("hmm-tied-prior", sm.GaussianMixture(2, "tied", prior=sm.observations.PseudoFrames(2.0)), "vectors"),
     _hmm("hmm-background", sm.GaussianMixture(2, prior=sm.observations.PseudoFrames(5.0), background=1e-3), "vectors"),
@@ -259,6 +267,8 @@ FAMILIES = (
     _network("lstm-ar", sm.LSTM, "vectors", observation=sm.AutoregressiveGaussian(2)),
     _network("lstm-bernoulli", sm.LSTM, "bits", observation=sm.Bernoulli()),
     _network("lstm-poisson", sm.LSTM, "counts", observation=sm.Poisson()),
+    _network("lstm-student", sm.LSTM, "vectors", observation=sm.observations.StudentT()),
+    _network("lstm-negative-binomial", sm.LSTM, "counts", observation=sm.observations.NegativeBinomial()),
     _network("lstm-chords", sm.LSTM, "bits", observation=sm.Chords(4)),
     _network("transformer-chords", sm.Transformer, "bits", context=3, observation=sm.Chords(4, "ascending")),
     _network("gru", sm.GRU, *KINDS),
@@ -450,12 +460,14 @@ def make_data(
 
 
 def _of_kind(kind: DataKind, vectors: np.ndarray) -> np.ndarray:
-    """Positive numbers, bits and counts that remember a little, from vectors that do; mixed ones have a real first."""
+    """Some reals, bits and counts that remember a little, from vectors that do; mixed ones have a real first."""
     if kind == "vectors":
         return vectors
     z = (vectors - OFFSET) / SCALES[: vectors.shape[1]]
     if kind == "positive":
         return np.exp(0.5 * z)
+    if kind in ("proportions", "angles"):
+        return 1 / (1 + np.exp(-0.5 * z)) if kind == "proportions" else np.angle(np.exp(1j * z))
     whole = np.where(z > 0, 1.0, 0.0) if kind == "bits" else np.rint(np.exp(0.5 * z))
     return np.concatenate([vectors[:, :1], whole[:, 1:]], axis=1) if kind == "mixed" else whole
 
@@ -478,7 +490,7 @@ def rows(*kinds: DataKind, n_features: int = 2) -> list[Row]:
 
 def scored_rows(*kinds: DataKind, n_features: int = 2) -> list[Row]:
     """``rows``, and those of models that score sequences as a whole."""
-    return list(_rows(kinds or (*KINDS, "bits", "counts", "mixed", "positive"), n_features))
+    return list(_rows(kinds or (*KINDS, "bits", "counts", "mixed", *SOME_REALS), n_features))
 
 
 def _rows(kinds: tuple[DataKind, ...], n_features: int) -> Iterator[Row]:

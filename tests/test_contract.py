@@ -31,6 +31,7 @@ from tests.families import (
     N_SYMBOLS,
     OFFSET,
     SCALES,
+    SOME_REALS,
     TEXTS,
     DataKind,
     Row,
@@ -180,7 +181,8 @@ def altered(item: Any, t: int) -> Any:
         changed[t:] = (item[t:] + 1) % N_SYMBOLS
     else:
         whole = (item == np.rint(item)).all(axis=0)
-        changed[t:] = np.where(whole, 1 - np.minimum(item[t:], 1), 2 * OFFSET - 3 * item[t:])
+        reals = np.where(np.abs(item[t:]) < np.pi, 0.9 * item[t:], 2 * OFFSET - 3 * item[t:])  # proportions, angles too
+        changed[t:] = np.where(whole, 1 - np.minimum(item[t:], 1), reals)
     return changed
 
 
@@ -283,7 +285,7 @@ def test_all_that_could_come_next_sums_to_one_and_holds_what_came(row: Row) -> N
         close(table[np.arange(len(outcomes)), outcomes], steps, 1e-10)
 
 
-@half("vectors", "bits", "counts", "mixed", "positive")
+@half("vectors", "bits", "counts", "mixed", *SOME_REALS)
 def test_missing_values_are_summed_out_batched_and_one_by_one_or_refused(row: Row) -> None:
     X, y = row.data
     scored = [item.copy() for item in row.scored]
@@ -343,7 +345,7 @@ def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -
 # -- units -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row", halved([r for r in rows("vectors") if not r.family.is_given]), ids=str)
+@pytest.mark.parametrize("row", halved([r for r in rows("vectors", "positive") if not r.family.is_given]), ids=str)
 def test_scaling_the_data_shifts_the_score_by_the_logarithm(row: Row) -> None:
     X, y = row.data
     same = row.family.source is not None  # sources of another kind have other units
@@ -374,7 +376,9 @@ def test_a_sequence_cannot_end_before_it_begins(row: Row) -> None:
 
 @every_scored
 def test_the_measure_says_what_was_measured(row: Row) -> None:
-    vectors = {"vectors": "R^2", "bits": "{0,1}^2", "counts": "N^2", "mixed": "R^1 x N^1", "positive": "R^2"}
+    vectors = {"vectors": "R^2", "bits": "{0,1}^2", "counts": "N^2", "mixed": "R^1 x N^1"} | dict.fromkeys(
+        SOME_REALS, "R^2"
+    )
     space, unit = vectors.get(row.kind, row.kind), {"text": "byte", "symbols": "symbol"}.get(row.kind, "frame")
     model = fitted(row)
     kind = "exact" if row.family.predicts_steps else "bound"
@@ -487,7 +491,7 @@ def test_draws_repeat_by_seed_and_have_the_length_asked_for(row: Row) -> None:
 def test_what_is_generated_piece_by_piece_is_what_is_sampled(row: Row) -> None:
     model, prefix = rough(row), row.scored[3][:2]
     wanted = {"length": 4} if row.length == "given" else {"max_length": 6}
-    has_temperature = row.kind not in ("counts", "mixed", "positive") and "chords" not in row.family.name
+    has_temperature = row.kind not in ("counts", "mixed", *SOME_REALS) and "chords" not in row.family.name
     for seed, decoding in ((1, {}), (2, {"temperature": 1.5} if has_temperature else {})):
         given = {"prefix": prefix, "source": row.source(6), "random_state": seed, **wanted, **decoding}
         whole, pieces = model.sample(**given)[0], list(model.generate(**given))
@@ -799,10 +803,11 @@ def test_clones_and_nested_parameters(row: Row) -> None:
     assert repr(copied) == repr(model)
     assert not hasattr(copied, "measure_")
     if row.kind == "vectors" and model.observation != "auto":
-        floor = model.get_params()["observation__min_covariance"]
-        copied.set_params(observation__min_covariance=2 * floor)
-        assert model.get_params()["observation__min_covariance"] == floor
-        assert copied.get_params()["observation__min_covariance"] == 2 * floor
+        (name,) = (name for name in model.get_params() if name.startswith("observation__min_"))
+        floor = model.get_params()[name]
+        copied.set_params(**{name: 2 * floor})
+        assert model.get_params()[name] == floor
+        assert copied.get_params()[name] == 2 * floor
     with pytest.raises(ValueError, match="has no parameter 'n_nothing'"):
         copied.set_params(n_nothing=1)
 

@@ -20,6 +20,7 @@ from seqmodels.sequences.profile import N_PROFILED, warn_of_repeats
 SMALLEST_SCALE = float(np.nextafter(0, 1))
 LARGEST_VALUE = 1e290  # whose sum over much data float64 holds
 RELATIVE_ROUNDING = 1e-12  # of a feature's mean: a smaller deviation is of the order of what float64 rounds off
+LARGEST_ANGLE = float(np.float32(np.pi))  # π, which float32 rounds up
 N_RUNS_READ = 1 << 8  # of consecutive frames of a memory-mapped array, in which repeated values are looked for
 
 
@@ -105,17 +106,18 @@ class Standardize(Vectors):
 
 @dataclass(eq=False, repr=False)
 class Features(Vectors):
-    """Features that are reals, bits or counts: reals are standardised, whole numbers are left as they are.
+    """Features of one kind or of several: reals are standardised, positive ones scaled, all others left as they are.
 
     The likelihood of bits and counts is a probability, so it has no unit to convert.
 
     Args:
-        kinds: ``"reals"``, ``"bits"`` (0 or 1) or ``"counts"`` (0, 1, 2, ...) of all features, or a list with one for
+        kinds: ``"reals"``, ``"positive"`` (above 0), ``"proportions"`` (above 0 and below 1), ``"angles"`` (radians
+            from -π to π), ``"bits"`` (0 or 1) or ``"counts"`` (0, 1, 2, ...) of all features, or a list with one for
             each.
 
     Raises:
-        ValueError: a real feature is constant over the training data; from ``check``: a value that a feature cannot
-            have.
+        ValueError: a feature that has a density is constant over the training data; from ``check``: a value that a
+            feature cannot have.
     """
 
     kinds: Values | list[Values]
@@ -124,12 +126,15 @@ class Features(Vectors):
         return _kind_of_each(self.kinds, self.size)
 
     def fit(self, sequences: Sequences) -> Self:
-        reals = np.array([value == "reals" for value in _kind_of_each(self.kinds, sequences.n_features)])
-        mean, scale, frames = _moments(sequences, reals)
-        if reals.any():
-            names: Sequence[object] = sequences.features or range(len(reals))
-            warn_of_repeats(frames[:, reals], [name for name, is_real in zip(names, reals, strict=True) if is_real])
-        return self.restore({"mean": mean, "scale": scale})
+        values = np.array(_kind_of_each(self.kinds, sequences.n_features))
+        has_density = ~np.isin(values, ("bits", "counts"))
+        mean, scale, frames = _moments(sequences, has_density)
+        if has_density.any():
+            names: Sequence[object] = sequences.features or range(len(values))
+            kept = [name for name, is_kept in zip(names, has_density, strict=True) if is_kept]
+            warn_of_repeats(frames[:, has_density], kept)
+        scale = np.where(np.isin(values, ("reals", "positive")), scale, 1.0)
+        return self.restore({"mean": np.where(values == "reals", mean, 0.0), "scale": scale})
 
     def _check_values(self, i: int, frames: np.ndarray) -> None:
         for start, part in parts_of(frames):
@@ -144,18 +149,39 @@ def _kind_of_each(kinds: Values | list[Values], size: int) -> tuple[Values, ...]
     return tuple(kinds)
 
 
-def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...], start: int) -> None:
-    observed = ~np.isnan(frames)
+# Of each kind that may not have all values: what it may have, in words, and which observations have others.
+RANGES: dict[Values, tuple[str, str]] = {
+    "positive": ("above 0", "GaussianMixture for all reals"),
+    "proportions": ("above 0 and below 1", "GaussianMixture for all reals"),
+    "angles": ("an angle in radians, from -π to π", "GaussianMixture for all reals"),
+    "bits": ("0 or 1", "Poisson for counts, GaussianMixture for reals"),
+    "counts": ("a count: 0, 1, 2, ...", "GaussianMixture for reals"),
+}
+
+
+def _is_value(frames: np.ndarray, kind: Values) -> np.ndarray:
+    """``(T, D)`` whether a feature of this kind may have the value."""
+    if kind == "positive":
+        return np.asarray(frames > 0)
+    if kind == "proportions":
+        return np.asarray((frames > 0) & (frames < 1))
+    if kind == "angles":
+        return np.asarray(np.abs(frames) <= LARGEST_ANGLE)
+    if kind == "reals":
+        return np.ones(frames.shape, dtype=bool)
     whole = (frames >= 0) & (frames == np.rint(frames))
-    bits, counts = (np.array([value == kind for value in values]) for kind in ("bits", "counts"))
-    bad = observed & ((bits & ~(whole & (frames <= 1))) | (counts & ~whole))
+    return np.asarray(whole & (frames <= 1) if kind == "bits" else whole)
+
+
+def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...], start: int) -> None:
+    bad = ~np.isnan(frames)
+    for kind in set(values):
+        columns = np.array([value == kind for value in values])
+        bad[:, columns] &= ~_is_value(frames[:, columns], kind)
     if not bad.any():
         return
     frame, feature = np.argwhere(bad)[0]
-    if values[feature] == "bits":
-        expected, others = "0 or 1", "Poisson for counts, GaussianMixture for reals"
-    else:
-        expected, others = "a count: 0, 1, 2, ...", "GaussianMixture for reals"
+    expected, others = RANGES[values[feature]]
     raise ValueError(
         f"sequence {i} has {frames[frame, feature]:g} at frame {start + frame}, feature {feature}, which must be "
         f"{expected}; mark what is unknown with NaN, or give the feature another observation ({others})"

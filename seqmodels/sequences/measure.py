@@ -12,8 +12,17 @@ from seqmodels.common.parameters import check_fields
 Length = Literal["given", "stop"]
 Exactness = Literal["exact", "bound"]
 MemoryKind = Literal["static", "adaptive"]
-Values = Literal["reals", "bits", "counts"]  # what a feature of a vector may be: a density, or a probability
-SPACES: dict[Values, str] = {"reals": "R", "bits": "{0,1}", "counts": "N"}
+# What a feature of a vector may be. Of bits and counts there are probabilities. The others have a density over reals,
+# whichever of them it is above zero for: positive ones, those between 0 and 1, angles in radians from -π to π.
+Values = Literal["reals", "positive", "proportions", "angles", "bits", "counts"]
+SPACES: dict[Values, str] = {
+    "reals": "R",
+    "positive": "R",
+    "proportions": "R",
+    "angles": "R",
+    "bits": "{0,1}",
+    "counts": "N",
+}
 
 
 class IncomparableError(ValueError):
@@ -61,8 +70,10 @@ def space_of(values: Sequence[Values]) -> str:
 
     >>> space_of(["reals", "reals", "bits"])
     'R^2 x {0,1}^1'
+    >>> space_of(["reals", "positive"])
+    'R^2'
     """
-    return " x ".join(f"{SPACES[value]}^{len(list(run))}" for value, run in groupby(values))
+    return " x ".join(f"{space}^{len(list(run))}" for space, run in groupby(SPACES[value] for value in values))
 
 
 def check_comparable(measures: Mapping[str, Measure]) -> None:

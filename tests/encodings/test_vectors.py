@@ -21,7 +21,7 @@ from seqmodels import (
     Standardize,
 )
 from seqmodels.encodings.defaults import default_encoding
-from seqmodels.sequences.measure import check_comparable
+from seqmodels.sequences.measure import check_comparable, space_of
 
 SHIFT, SCALE = np.array([100.0, -2.0, 0.0]), np.array([20.0, 0.01, 3.0])
 MIXED = np.array([[1.0, 10.0, 0.0, 3.0], [3.0, np.nan, 1.0, 0.0], [2.0, 30.0, np.nan, 7.0]])
@@ -175,6 +175,25 @@ def test_reals_are_standardised_and_whole_numbers_are_not() -> None:
     np.testing.assert_allclose(encoding.log_det(MIXED), reals.log_det(MIXED[:, :2]))
     assert encoding.values() == ("reals", "reals", "bits", "counts")
     np.testing.assert_array_equal(Features("bits").fit(Sequences([MIXED[:, 2:3]])).log_det(MIXED[:, 2:3]), 0.0)
+
+
+def test_positive_features_are_scaled_and_proportions_and_angles_are_not() -> None:
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.normal(size=50), rng.gamma(2.0, 9.0, 50), rng.random(50), rng.uniform(-3, 3, 50)], 1)
+    encoding = Features(["reals", "positive", "proportions", "angles"]).fit(Sequences([x]))
+    np.testing.assert_allclose(encoding.mean, [x[:, 0].mean(), 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(encoding.scale, [x[:, 0].std(), x[:, 1].std(), 1.0, 1.0])
+    np.testing.assert_allclose(encoding.log_det(x), -np.log(encoding.scale).sum())
+    assert space_of(encoding.values()) == "R^4"
+    encoding.check(0, np.full((1, 4), np.nan))
+    for feature, value, words in ((1, 0.0, "above 0;"), (2, 1.0, "above 0 and below 1;"), (3, 3.2, "an angle in rad")):
+        wrong = x.copy()
+        wrong[7, feature] = value
+        with pytest.raises(ValueError, match=rf"at frame 7, feature {feature}, which must be {words}"):
+            encoding.check(0, wrong)
+    x[:, 3] = 1.0
+    with pytest.raises(ValueError, match="feature 3 is constant"):
+        Features(["reals", "positive", "proportions", "angles"]).fit(Sequences([x]))
 
 
 def test_a_constant_bit_is_no_trouble_and_a_constant_real_is() -> None:

@@ -15,7 +15,7 @@ from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Bernoulli, Categorical, Columns, GaussianMixture, Observation, Poisson
 from seqmodels.sequences.mapped import MappedArray
-from seqmodels.sequences.measure import IncomparableError, check_comparable
+from seqmodels.sequences.measure import SPACES, IncomparableError, check_comparable
 
 REFERENCE_NAME = "iid"
 MAX_FULL_FEATURES = 64  # up to so many features have a full covariance matrix; more have a variance each
@@ -89,8 +89,8 @@ def _observation(encoding: Encoding) -> Observation:
     if encoding.reads != "vectors":
         return Categorical(pseudocount=PSEUDOCOUNT)
     columns: list[tuple[Observation, int]] = []
-    for value, features in groupby(encoding.values()):
+    for space, features in groupby(SPACES[value] for value in encoding.values()):
         n_features = len(list(features))
         gaussian = GaussianMixture(1, "full" if n_features <= MAX_FULL_FEATURES else "diag")
-        columns.append(({"reals": gaussian, "bits": Bernoulli(), "counts": Poisson()}[value], n_features))
+        columns.append(({"R": gaussian, "{0,1}": Bernoulli(), "N": Poisson()}[space], n_features))
     return columns[0][0] if len(columns) == 1 else Columns(columns)

@@ -5,8 +5,11 @@ from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of
 from seqmodels.hmm.emissions.categorical import CategoricalEmission
 from seqmodels.hmm.emissions.columns import ColumnsEmission
 from seqmodels.hmm.emissions.exponential import ExponentialEmission
+from seqmodels.hmm.emissions.feature_moments import FeatureMomentEmission
 from seqmodels.hmm.emissions.gaussian_mixture import GaussianMixtureEmission, TiedMixtureEmission
 from seqmodels.hmm.emissions.moments import MomentEmission
+from seqmodels.hmm.emissions.negative_binomial import NegativeBinomialEmission
+from seqmodels.hmm.emissions.zero_inflated import ZeroInflatedEmission
 
 __all__ = [
     "AutoregressiveEmission",
@@ -14,9 +17,12 @@ __all__ = [
     "ColumnsEmission",
     "Emission",
     "ExponentialEmission",
+    "FeatureMomentEmission",
     "GaussianMixtureEmission",
     "MomentEmission",
+    "NegativeBinomialEmission",
     "Statistics",
     "TiedMixtureEmission",
+    "ZeroInflatedEmission",
     "emission_of",
 ]

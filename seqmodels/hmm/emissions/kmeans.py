@@ -23,11 +23,22 @@ REACH = 2  # frames on either side of one
 
 def in_comparable_units(x: Tensor, values: tuple[Values, ...]) -> Tensor:
     """``x (N, D)`` in units in which distances can be compared: 2 for a bit, 2√x for a count (whose deviation is then
-    1); missing: the mean.
+    1), the logarithm of a positive number, 4 for a proportion; missing: the mean.
+
+    Of each angle the cosine, and in a column more the sine: ``(N, D + angles)``.
     """
-    bits, counts = (torch.tensor([v == kind for v in values], device=x.device) for kind in ("bits", "counts"))
-    scaled = torch.where(bits, 2 * x, torch.where(counts, 2 * x.clamp(min=0).sqrt(), x))
-    return torch.where(torch.isnan(x), scaled.nanmean(0).nan_to_num(), scaled)
+
+    def are(kind: Values) -> Tensor:
+        return torch.tensor([value == kind for value in values], device=x.device)
+
+    scaled = torch.where(are("bits"), 2 * x, torch.where(are("counts"), 2 * x.clamp(min=0).sqrt(), x))
+    if "positive" in values:
+        scaled = torch.where(are("positive"), x.clamp(min=torch.finfo(x.dtype).tiny).log(), scaled)
+    if "proportions" in values:
+        scaled = torch.where(are("proportions"), 4 * x, scaled)
+    if "angles" in values:
+        scaled = torch.cat([torch.where(are("angles"), x.cos(), scaled), x[:, are("angles")].sin()], 1)
+    return torch.where(torch.isnan(scaled), scaled.nanmean(0).nan_to_num(), scaled)
 
 
 def with_neighbour_means(x: Tensor) -> Tensor:

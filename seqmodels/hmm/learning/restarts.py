@@ -187,10 +187,14 @@ def warn_of_floor(result: FitResult, observation: Observation) -> None:
     """Warn, at the line that called ``fit``, if a floor bounds what was found."""
     hits = int(result.history["floor_hits"].iloc[-1])
     if hits:
-        floors = {v for name, v in observation.get_params().items() if name.endswith("min_covariance")}
+        floors: dict[str, list[float]] = {"min_covariance": [], "min_scale": []}
+        for path, value in observation.get_params().items():
+            floors.get(path.rpartition("__")[2], []).append(value)
+        stated = {name: min(values) for name, values in floors.items() if values}
         warnings.warn(
-            f"{hits} state(s) ended on the floor of the variances, min_covariance={min(floors)}, which then sets the "
-            "score; use fewer states or components, or raise min_covariance",
+            f"{hits} state(s) ended on the floor of the {'variances' if 'min_covariance' in stated else 'scales'}, "
+            f"{', '.join(f'{name}={least}' for name, least in stated.items())}, which then sets the "
+            f"score; use fewer states or components, or raise {' or '.join(stated)}",
             UserWarning,
             stacklevel=5,
         )

@@ -1,0 +1,84 @@
+"""EM for independent features of few parameters: averages of moments, each over the frames that show the feature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of, empty_by_state, row_blocks
+from seqmodels.observations.independent_features import STAND_IN, FeatureMoments, IndependentFeatures
+
+NOT_VISITED = 1e-10  # frames of a state that has none
+ROUNDS = 10  # of EM within the guessed states, where moments depend on parameters
+
+
+class IndependentEmission(Emission):
+    """What densities of independent features share. To add one, define ``statistics`` and ``maximise``."""
+
+    observation: IndependentFeatures
+
+    def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
+        result = empty_by_state(len(table), len(x), dtype, x.device)
+        for rows in row_blocks(len(x), 2 * table.numel(), x.device):
+            result[rows] = self.observation.log_prob(table, x[rows].unsqueeze(1)).to(dtype)
+        return result
+
+    def from_labels(
+        self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
+    ) -> Tensor:
+        start = self.observation.starting_point(self.size, torch.Generator().manual_seed(0))
+        table = start.to(x.device, torch.float64).expand(n_states, -1)
+        gamma = torch.nn.functional.one_hot(labels, n_states).double()
+        for _ in range(self.n_starting_rounds):
+            sums = self.statistics(table, x, past, gamma)
+            table = self.maximise(tuple(s + 2 * s.sum(0) / len(x) for s in sums), table)
+        return table
+
+    @property
+    def n_starting_rounds(self) -> int:
+        """How often ``from_labels`` repeats the M-step."""
+        return ROUNDS
+
+    def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
+        units = (torch.as_tensor(each, dtype=torch.float64) for each in (shift, scale))
+        raw = self.observation.raw_parameters(self.observation.unpack(table.cpu()), *units)
+        return {name: value.numpy() for name, value in raw.items()}
+
+
+@emission_of.register(FeatureMoments)
+class FeatureMomentEmission(IndependentEmission):
+    """Statistics are ``Σ_t γ_t s_d(x_td)`` and ``Σ_t γ_t`` over the frames in which feature d is not missing."""
+
+    observation: FeatureMoments
+
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
+        theta = self.observation.unpack(table)
+        width = table.numel() if self.observation.is_of_state else 4 * self.size
+        sums: list[Tensor] = []
+        for rows in row_blocks(len(x), 2 * width, x.device):
+            weights, observed = gamma[rows].double(), ~torch.isnan(x[rows])
+            values = torch.where(observed, x[rows], STAND_IN).double()
+            if self.observation.is_of_state:
+                moments = self.observation.moments(theta, values.unsqueeze(1))  # (n, K, S, D)
+                weighted = torch.einsum("nk,nksd->ksd", weights, torch.where(observed[:, None, None], moments, 0.0))
+            else:
+                moments = self.observation.moments(theta, values)  # (n, S, D)
+                weighted = torch.einsum("nk,nsd->ksd", weights, torch.where(observed[:, None], moments, 0.0))
+            sums.append(torch.cat([weighted, (weights.T @ observed.double()).unsqueeze(1)], 1))
+        return (torch.stack(sums).sum(0),)  # (K, S + 1, D)
+
+    def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
+        sums, frames = statistics[0][:, :-1], statistics[0][:, -1:]
+        is_visited = frames > NOT_VISITED
+        # A state keeps its parameters of a feature that none of its frames shows; the average of all stands in.
+        averages = torch.where(is_visited, sums / torch.where(is_visited, frames, 1.0), sums.sum(0) / frames.sum(0))
+        theta = self.observation.from_averages(averages)
+        return torch.where(is_visited, theta, self.observation.unpack(table)).flatten(1)
+
+    @property
+    def n_starting_rounds(self) -> int:
+        return ROUNDS if self.observation.is_of_state else 1

@@ -1,0 +1,81 @@
+"""Values between 0 and 1: independent beta densities, ``p(x) = Π_d x_d^{a - 1} (1 - x_d)^{b - 1} / B(a, b)``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seqmodels.common.parameters import PositiveFloat
+from seqmodels.observations.independent_features import FeatureMoments
+from seqmodels.observations.special_functions import log_beta, shapes_of_beta
+
+LEAST_SHAPE = 1e-2
+EDGE = 1e-37  # what is nearer to 0 is taken for this
+
+
+@dataclass(eq=False, repr=False)
+class Beta(FeatureMoments):
+    """Beta densities of proportions, above 0 and below 1.
+
+    The output parameters of a state are D times log a and D times log b. The M-step is exact, by Newton's method in a
+    and b (Minka 2000, *Estimating a Dirichlet distribution*).
+
+    Args:
+        min_scale: floor of ``1/√(a + b)``, which is about the deviation where the mean is a half, divided by a half:
+            repeated values would have an unbounded density. Both a and b are 0.01 or more besides.
+
+    float32 holds proportions near 1 to 6e-8 only, and takes what is nearer to 1 for that: fit with ``dtype="float64"``
+    where there are such. NaN is summed out. In raw units: ``a_`` and ``b_ (K, D)``.
+    """
+
+    min_scale: PositiveFloat = 1e-2
+    n_per_feature = 2
+    kind = "proportions"
+
+    def _shapes(self, theta: Tensor) -> Tensor:
+        """a and b, ``(..., 2, D)``."""
+        return self.floored(theta).clamp(min=math.log(LEAST_SHAPE)).exp()
+
+    def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
+        a, b = self._shapes(theta).unbind(-2)
+        log_x, log_rest = _logarithms(x)
+        return (a - 1) * log_x + (b - 1) * log_rest - log_beta(a, b)
+
+    def feature_sample(self, theta: Tensor, generator: torch.Generator) -> Tensor:
+        shapes = self._shapes(theta)
+        uniform = 1 - torch.rand_like(shapes, generator=generator)
+        # Two gamma variables, in logarithms as small shapes underflow.
+        logs = torch._standard_gamma(shapes + 1, generator=generator).log() + uniform.log() / shapes
+        x = torch.sigmoid(logs[..., 0, :] - logs[..., 1, :])
+        return x.clamp(EDGE, 1 - torch.finfo(torch.float32).eps / 2)
+
+    def moments(self, theta: Tensor, x: Tensor) -> Tensor:
+        """log x and log(1 - x)."""
+        return torch.stack(_logarithms(x), -2)
+
+    def from_averages(self, averages: Tensor) -> Tensor:
+        return shapes_of_beta(averages, LEAST_SHAPE, self.min_scale**-2).log()
+
+    def log_scale(self, theta: Tensor) -> Tensor:
+        return -0.5 * theta.logsumexp(-2)
+
+    def with_log_scale(self, theta: Tensor, log_scale: Tensor) -> Tensor:
+        return theta - (2 * log_scale + theta.logsumexp(-2)).unsqueeze(-2)
+
+    def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
+        """Of the mean of the training frames, with ``a + b`` of 2."""
+        mean = (total / n).cpu()
+        return torch.cat([(2 * mean).log(), (2 - 2 * mean).log()]).to(start)
+
+    def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
+        a, b = self._shapes(theta).unbind(-2)
+        return {"a_": a, "b_": b}
+
+
+def _logarithms(x: Tensor) -> tuple[Tensor, Tensor]:
+    """log x and log(1 - x), where neither has been rounded to minus infinity."""
+    return x.clamp(min=EDGE).log(), torch.log1p(-x.clamp(max=1 - torch.finfo(torch.float64).eps))

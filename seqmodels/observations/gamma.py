@@ -1,0 +1,87 @@
+"""Positive values: independent gamma densities, ``p(x) = Π_d r_d^{k_d} x_d^{k_d - 1} e^{-r_d x_d} / Γ(k_d)``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seqmodels.common.parameters import PositiveFloat
+from seqmodels.observations.independent_features import FeatureMoments, log_of_positive, positive_of_log
+from seqmodels.observations.special_functions import ASYMPTOTIC_FROM, shape_of_gamma, stirling_rest
+
+LEAST_SHAPE = 1e-2
+LARGEST_LOG_MEAN = 60.0
+LARGEST_LOG_RATIO = 600.0  # of a value to the mean; so far away the density is as good as zero
+
+
+@dataclass(eq=False, repr=False)
+class Gamma(FeatureMoments):
+    """Gamma densities of values above 0: durations, amounts, magnitudes.
+
+    The output parameters of a state are D log-shapes log k and D log-means log(k/r). Features are scaled by their
+    deviation over the training frames and not shifted. The M-step is exact, by Newton's method for the shape (Minka
+    2002, *Estimating a gamma distribution*).
+
+    Args:
+        min_scale: floor of the deviation of a state as a part of its mean, ``1/√k``: repeated values would have an
+            unbounded density. Shapes are 0.01 or more besides.
+
+    NaN is summed out. In raw units: ``shapes_`` and ``rates_ (K, D)``.
+    """
+
+    min_scale: PositiveFloat = 1e-2
+    n_per_feature = 2
+    kind = "positive"
+
+    def _shape_log_mean(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        log_shape, log_mean = self.floored(theta).unbind(-2)
+        shape = log_shape.clamp(min=math.log(LEAST_SHAPE)).exp()
+        return shape, log_mean.clamp(-LARGEST_LOG_MEAN, LARGEST_LOG_MEAN)
+
+    def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
+        shape, log_mean = self._shape_log_mean(theta)
+        log_x = log_of_positive(x)
+        log_ratio = log_x - log_mean
+        # k log k - k - log Γ(k), by Stirling's formula where it is the small difference of large numbers.
+        is_large = shape > ASYMPTOTIC_FROM
+        small, large = torch.where(is_large, 1.0, shape), torch.where(is_large, shape, ASYMPTOTIC_FROM)
+        constant = torch.where(
+            is_large,
+            0.5 * (large / (2 * math.pi)).log() - stirling_rest(large),
+            small * small.log() - small - torch.lgamma(small),
+        )
+        return constant + shape * (log_ratio - torch.expm1(log_ratio.clamp(max=LARGEST_LOG_RATIO))) - log_x
+
+    def feature_sample(self, theta: Tensor, generator: torch.Generator) -> Tensor:
+        shape, log_mean = self._shape_log_mean(theta)
+        uniform = 1 - torch.rand_like(shape, generator=generator)
+        # A gamma variable of shape k is one of shape k + 1 times U^(1/k), in logarithms as small shapes underflow.
+        log_x = torch._standard_gamma(shape + 1, generator=generator).log() + uniform.log() / shape
+        return positive_of_log(log_x - shape.log() + log_mean)
+
+    def moments(self, theta: Tensor, x: Tensor) -> Tensor:
+        """x and log x."""
+        return torch.stack([x, log_of_positive(x)], -2)
+
+    def from_averages(self, averages: Tensor) -> Tensor:
+        mean, mean_log = averages.unbind(-2)
+        shape = shape_of_gamma(mean.log() - mean_log, LEAST_SHAPE, max(self.min_scale**-2, LEAST_SHAPE))
+        return torch.stack([shape.log(), mean.log()], -2)
+
+    def log_scale(self, theta: Tensor) -> Tensor:
+        return -0.5 * theta[..., 0, :]
+
+    def with_log_scale(self, theta: Tensor, log_scale: Tensor) -> Tensor:
+        return torch.stack([-2 * log_scale, theta[..., 1, :]], -2)
+
+    def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
+        """Exponential, of the mean of the training frames."""
+        return torch.cat([torch.zeros(len(total)), (total / n).log().cpu()]).to(start)
+
+    def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
+        shape, log_mean = self._shape_log_mean(theta)
+        return {"shapes_": shape, "rates_": shape / (scale * log_mean.exp())}

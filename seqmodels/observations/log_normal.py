@@ -1,0 +1,65 @@
+"""Positive values whose logarithms are Gaussian: ``p(x) = Π_d N(log x_d; μ_d, σ_d²) / x_d``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seqmodels.common.parameters import PositiveFloat
+from seqmodels.observations.independent_features import FeatureMoments, log_of_positive, positive_of_log
+
+
+@dataclass(eq=False, repr=False)
+class LogNormal(FeatureMoments):
+    """Log-normal densities of values above 0, of heavier tails than gamma densities: incomes, sizes, latencies.
+
+    The output parameters of a state are the D means μ of log x and D logarithms of their deviations σ. Features are
+    scaled by their deviation over the training frames and not shifted. The M-step is in closed form.
+
+    Args:
+        min_scale: floor of σ, which has no unit: repeated values would have an unbounded density.
+
+    NaN is summed out. In raw units: ``locations_``, the means of log x, and ``scales_``, σ, both ``(K, D)``.
+    """
+
+    min_scale: PositiveFloat = 1e-2
+    n_per_feature = 2
+    kind = "positive"
+
+    def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
+        location, log_scale = self.floored(theta).unbind(-2)
+        log_x = log_of_positive(x)
+        z = (log_x - location) * torch.exp(-log_scale)
+        return -0.5 * (z.square() + math.log(2 * math.pi)) - log_scale - log_x
+
+    def feature_sample(self, theta: Tensor, generator: torch.Generator) -> Tensor:
+        location, log_scale = self.floored(theta).unbind(-2)
+        return positive_of_log(location + log_scale.exp() * torch.randn_like(location, generator=generator))
+
+    def moments(self, theta: Tensor, x: Tensor) -> Tensor:
+        """log x and its square."""
+        log_x = log_of_positive(x)
+        return torch.stack([log_x, log_x.square()], -2)
+
+    def from_averages(self, averages: Tensor) -> Tensor:
+        location, second = averages.unbind(-2)
+        variance = (second - location.square()).clamp(min=self.min_scale**2)
+        return torch.stack([location, 0.5 * variance.log()], -2)
+
+    def log_scale(self, theta: Tensor) -> Tensor:
+        return theta[..., 1, :]
+
+    def with_log_scale(self, theta: Tensor, log_scale: Tensor) -> Tensor:
+        return torch.stack([theta[..., 0, :], log_scale], -2)
+
+    def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
+        """Of the mean of the training frames, and σ of 1."""
+        return torch.cat([(total / n).log().cpu() - 0.5, torch.zeros(len(total))]).to(start)
+
+    def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
+        location, log_scale = self.floored(theta).unbind(-2)
+        return {"locations_": location + scale.log(), "scales_": log_scale.exp()}

@@ -1,0 +1,67 @@
+"""Counts that vary more than Poisson's: independent negative binomial distributions of mean m and size r.
+
+``p(x) = Γ(x + r) / (Γ(r) x!) · (r / (r + m))^r · (m / (r + m))^x``, of variance ``m + m² / r``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seqmodels.observations.independent_features import IndependentFeatures
+from seqmodels.observations.special_functions import ASYMPTOTIC_FROM, stirling_rest
+
+LEAST_SIZE, MOST_SIZE = 1e-4, 1e8  # of r; the last is a Poisson distribution
+LEAST_LOG_MEAN, LARGEST_LOG_MEAN = -40.0, 30.0
+
+
+@dataclass(eq=False, repr=False)
+class NegativeBinomial(IndependentFeatures):
+    """Negative binomial distributions, mixtures of Poisson distributions over rates with a gamma density.
+
+    The output parameters of a state are D logarithms of means and D of sizes. Sizes are learned, from 1e-4 to 1e8; the
+    last is what counts that vary no more than Poisson's come to: the limit, a Poisson distribution, to 1e-8 m of a
+    variance. A state of zeros alone has a mean of e^-40, so that other counts are improbable and not impossible.
+
+    NaN is summed out. In raw units: ``means_`` and ``dispersions_``, 1/r, both ``(K, D)``.
+    """
+
+    n_per_feature = 2
+    kind = "counts"
+
+    def _log_mean_size(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        log_mean, log_size = theta.unbind(-2)
+        size = log_size.clamp(math.log(LEAST_SIZE), math.log(MOST_SIZE)).exp()
+        return log_mean.clamp(LEAST_LOG_MEAN, LARGEST_LOG_MEAN), size
+
+    def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
+        log_mean, r = self._log_mean_size(theta)
+        log_ratio = torch.log1p(log_mean.exp() / r)  # of (r + m) / r
+        # log Γ(x + r) - log Γ(r) - x log r: by Stirling's formula where it is the small difference of large numbers.
+        is_large = r > ASYMPTOTIC_FROM
+        small, large = torch.where(is_large, 1.0, r), torch.where(is_large, r, ASYMPTOTIC_FROM)
+        rising = torch.where(
+            is_large,
+            (large + x - 0.5) * torch.log1p(x / large) - x + stirling_rest(large + x) - stirling_rest(large),
+            torch.lgamma(small + x) - torch.lgamma(small) - x * small.log(),
+        )
+        return rising - torch.lgamma(x + 1) + x * log_mean - (r + x) * log_ratio
+
+    def feature_sample(self, theta: Tensor, generator: torch.Generator) -> Tensor:
+        log_mean, r = self._log_mean_size(theta)
+        uniform = 1 - torch.rand_like(r, generator=generator)
+        # A gamma variable of size r is one of r + 1 times U^(1/r), in logarithms as small sizes underflow.
+        log_rate = torch._standard_gamma(r + 1, generator=generator).log() + uniform.log() / r - r.log() + log_mean
+        return torch.poisson(log_rate.clamp(max=LARGEST_LOG_MEAN).exp(), generator=generator)
+
+    def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
+        """Of the mean of the training frames and one more of mean 1, and size 1."""
+        return torch.cat([((total + 1) / (n + 1)).log().cpu(), torch.zeros(len(total))]).to(start)
+
+    def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
+        log_mean, r = self._log_mean_size(theta)
+        return {"means_": log_mean.exp(), "dispersions_": 1 / r}

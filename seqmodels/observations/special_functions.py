@@ -1,0 +1,108 @@
+"""Special functions and inverses that densities need, without the cancellation of their definitions; float64."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+N_NEWTON, N_HALVINGS = 40, 12  # steps, and halvings of each
+ASYMPTOTIC_FROM = 20.0  # from where asymptotic series have all digits of float64
+
+
+def log_gamma_step(z: Tensor) -> Tensor:
+    """``log Γ(z + ½) - log Γ(z)``, which for large z is the small difference of large numbers.
+
+    The series is that of Tricomi and Erdélyi (1951): ``½ log z - 1/(8 z) + 1/(192 z³) - ...``.
+    """
+    is_large = z > ASYMPTOTIC_FROM
+    small, large = torch.where(is_large, 1.0, z), torch.where(is_large, z, ASYMPTOTIC_FROM)
+    r = 1 / large**2
+    series = (-1 / 8 + r * (1 / 192 + r * (-1 / 640 + r * (17 / 14336 - r * 31 / 18432)))) / large
+    return torch.where(is_large, 0.5 * large.log() + series, torch.lgamma(small + 0.5) - torch.lgamma(small))
+
+
+def stirling_rest(z: Tensor) -> Tensor:
+    """``log Γ(z) - ((z - ½) log z - z + ½ log 2π)``, about ``1 / (12 z)``; z at least ``ASYMPTOTIC_FROM``."""
+    r = 1 / z**2
+    return (1 / 12 - r * (1 / 360 - r * (1 / 1260 - r / 1680))) / z
+
+
+def shape_of_gamma(gap: Tensor, low: float, high: float) -> Tensor:
+    """k in ``low .. high`` at which ``log k - ψ(k)`` is nearest to ``gap``: the most likely shape of a gamma density.
+
+    ``gap`` is the logarithm of the mean minus the mean of the logarithms. By Newton's method in 1/k, which from Minka's
+    start (2002, *Estimating a gamma distribution*) takes four steps.
+    """
+    s = gap.clamp(min=1e-300)
+    k = ((3 - s + ((s - 3).square() + 24 * s).sqrt()) / (12 * s)).clamp(low, high)
+    for _ in range(8):
+        slope = 1 / k - torch.polygamma(1, k)  # < 0
+        inverse = 1 / k + (k.log() - torch.digamma(k) - s) / (k.square() * slope)
+        k = torch.where(inverse > 0, 1 / inverse.clamp(min=1e-300), high).clamp(low, high)
+    return k
+
+
+def concentration_of_von_mises(resultant: Tensor, high: float) -> Tensor:
+    """κ in ``0 .. high`` at which ``I_1(κ) / I_0(κ)`` is nearest to ``resultant``, which is from 0 to 1.
+
+    By Newton's method from the start of Banerjee et al. (2005), *Clustering on the unit hypersphere*; the slope of the
+    ratio A is ``1 - A² - A/κ`` (Mardia and Jupp 2000, 3.6).
+    """
+    r = resultant.clamp(0.0, 1 - 1e-15)
+    kappa = (r * (2 - r.square()) / (1 - r.square())).clamp(1e-12, high)
+    for _ in range(12):
+        ratio = torch.special.i1e(kappa) / torch.special.i0e(kappa)
+        slope = torch.where(kappa < 1e-4, 0.5, 1 - ratio.square() - ratio / kappa)
+        moved = kappa - (ratio - r) / slope.clamp(min=1e-300)
+        kappa = torch.minimum(torch.maximum(moved, kappa / 10), kappa * 10).clamp(1e-12, high)
+    return kappa
+
+
+def log_beta(a: Tensor, b: Tensor) -> Tensor:
+    """``log Γ(a) + log Γ(b) - log Γ(a + b)``, also where one is so large that this cancels."""
+    small, large = torch.minimum(a, b), torch.maximum(a, b)
+    is_large = large > ASYMPTOTIC_FROM
+    m, big = torch.where(is_large, 1.0, large), torch.where(is_large, large, ASYMPTOTIC_FROM)
+    plain = torch.lgamma(small) + torch.lgamma(m) - torch.lgamma(small + m)
+    # log Γ(large) - log Γ(large + small), by Stirling's formula.
+    total = big + small
+    falling = -(big - 0.5) * torch.log1p(small / big) - small * total.log() + small
+    series = falling + stirling_rest(big) - stirling_rest(total)
+    return torch.where(is_large, torch.lgamma(small) + series, plain)
+
+
+def shapes_of_beta(averages: Tensor, low: float, high: float) -> Tensor:
+    """a and b ``(..., 2, D)``, both at least ``low`` and of a sum of at most ``high``, of the most likely beta density.
+
+    ``averages (..., 2, D)`` are those of log x and log(1 - x). The likelihood is concave in a and b: Newton's method,
+    with steps halved until they go up, and where the sum would be larger, bisection along the edge.
+    """
+
+    def likelihood(shapes: Tensor) -> Tensor:
+        return (shapes * averages).sum(-2) - log_beta(*shapes.unbind(-2))
+
+    # On the edge a = c - b the slope in a falls: log x less log(1 - x) is then what it is expected to be.
+    below = torch.full_like(averages[..., 0, :], low)
+    above = torch.full_like(below, high - low)
+    for _ in range(100):
+        a = 0.5 * (below + above)
+        slope = averages[..., 0, :] - torch.digamma(a) - averages[..., 1, :] + torch.digamma(high - a)
+        below, above = torch.where(slope > 0, a, below), torch.where(slope > 0, above, a)
+    edge = torch.stack([0.5 * (below + above), high - 0.5 * (below + above)], -2)
+    shapes = torch.ones_like(averages)
+    value = likelihood(shapes)
+    for _ in range(N_NEWTON):
+        total = shapes.sum(-2, keepdim=True)
+        gradient = averages - torch.digamma(shapes) + torch.digamma(total)
+        # The Hessian is -diag(q) + z 1 1ᵀ, inverted in closed form.
+        q, z = torch.polygamma(1, shapes), torch.polygamma(1, total)
+        pull = (gradient / q).sum(-2, keepdim=True) / (1 / z - (1 / q).sum(-2, keepdim=True))
+        step = (gradient + pull) / q
+        length = torch.ones_like(value)
+        for _ in range(N_HALVINGS):
+            moved = (shapes + length.unsqueeze(-2) * step).clamp(low, high)
+            goes_up = likelihood(moved) >= value
+            length = torch.where(goes_up, length, 0.5 * length)
+        shapes = torch.where(goes_up.unsqueeze(-2), moved, shapes)
+        value = likelihood(shapes)
+    return torch.where((shapes.sum(-2) <= high).unsqueeze(-2), shapes, edge)

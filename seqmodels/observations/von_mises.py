@@ -1,0 +1,92 @@
+"""Angles: independent von Mises densities, ``p(x) = Π_d e^{κ_d cos(x_d - μ_d)} / (2π I_0(κ_d))`` from -π to π."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seqmodels.common.parameters import PositiveFloat
+from seqmodels.observations.independent_features import FeatureMoments
+from seqmodels.observations.special_functions import concentration_of_von_mises
+
+LEAST_CONCENTRATION = 1e-12  # whose density is uniform
+
+
+@dataclass(eq=False, repr=False)
+class VonMises(FeatureMoments):
+    """Von Mises densities of angles in radians, of period 2π: directions, phases, times of the day.
+
+    Values are from -π to π; others are refused, so that a direction is not written in two ways. The output parameters
+    of a state are the natural ones, D times κ cos μ and D times κ sin μ. The M-step is exact: μ is the direction of the
+    mean resultant, and κ the inverse of ``I_1/I_0`` at its length (Mardia and Jupp 2000, *Directional statistics*).
+
+    Args:
+        min_scale: floor of ``1/√κ``, in radians, which for narrow densities is the deviation: repeated values would
+            have an unbounded density.
+
+    NaN is summed out. In raw units: ``locations_``, μ, and ``concentrations_``, κ, both ``(K, D)``.
+    """
+
+    min_scale: PositiveFloat = 1e-2
+    n_per_feature = 2
+    kind = "angles"
+
+    def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
+        a, b = self.floored(theta).unbind(-2)
+        kappa = _length(a, b)
+        # log I_0(κ) = log(e^{-κ} I_0(κ)) + κ, of which the first stays near 1.
+        log_bessel = torch.special.i0e(kappa).log() + kappa
+        log_prob: Tensor = a * x.cos() + b * x.sin() - log_bessel - math.log(2 * math.pi)
+        return log_prob
+
+    def feature_sample(self, theta: Tensor, generator: torch.Generator) -> Tensor:
+        """By rejection from a wrapped Cauchy density (Best and Fisher 1979), which accepts two of three or more."""
+        a, b = self.floored(theta).unbind(-2)
+        kappa = _length(a, b)
+        tau = 1 + (1 + 4 * kappa.square()).sqrt()
+        rho = ((tau - (2 * tau).sqrt()) / (2 * kappa)).clamp(min=1e-9)
+        r = (1 + rho.square()) / (2 * rho)
+        deviation, is_missing = torch.zeros_like(kappa), torch.ones_like(kappa, dtype=torch.bool)
+        while bool(is_missing.any()):
+            u, v, sign = (torch.rand_like(kappa, generator=generator) for _ in range(3))
+            z = (math.pi * u).cos()
+            f = (1 + r * z) / (r + z)
+            c = kappa * (r - f)
+            accepted = (c * (2 - c) > v) | ((c / v.clamp(min=1e-300)).log() + 1 - c >= 0)
+            drawn = torch.where(sign < 0.5, -1.0, 1.0) * f.clamp(-1, 1).acos()
+            deviation = torch.where(is_missing & accepted, drawn, deviation)
+            is_missing &= ~accepted
+        x = torch.atan2(b, a) + deviation
+        return torch.atan2(x.sin(), x.cos())
+
+    def moments(self, theta: Tensor, x: Tensor) -> Tensor:
+        """cos x and sin x."""
+        return torch.stack([x.cos(), x.sin()], -2)
+
+    def from_averages(self, averages: Tensor) -> Tensor:
+        resultant = averages.square().sum(-2).sqrt()
+        kappa = concentration_of_von_mises(resultant, self.min_scale**-2)
+        return averages * (kappa / resultant.clamp(min=1e-300)).unsqueeze(-2)
+
+    def log_scale(self, theta: Tensor) -> Tensor:
+        return -0.5 * _length(*theta.unbind(-2)).log()
+
+    def with_log_scale(self, theta: Tensor, log_scale: Tensor) -> Tensor:
+        return theta * torch.exp(-2 * log_scale - _length(*theta.unbind(-2)).log()).unsqueeze(-2)
+
+    def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
+        """Nearly uniform; at no concentration at all there would be no direction."""
+        return torch.full((2 * size,), 0.1)
+
+    def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
+        a, b = self.floored(theta).unbind(-2)
+        return {"locations_": torch.atan2(b, a), "concentrations_": _length(a, b)}
+
+
+def _length(a: Tensor, b: Tensor) -> Tensor:
+    """``√(a² + b²)``, above zero, where it has a gradient."""
+    return (a.square() + b.square() + LEAST_CONCENTRATION**2).sqrt()
