@@ -118,7 +118,7 @@ class SemiMarkovFiltered:
         steps: (N,) float64: log p(x_t | x_<t), -inf from the first impossible frame on.
         log_start: (N, K) log p(a segment of j begins at t | x_<t).
         log_ended: (N, K) log p(a segment of j has t as its last step | x_<=t).
-        log_goes_on: (N, K) log p(a segment of j is under way and has more steps | x_<=t).
+        log_continues: (N, K) log p(a segment of j is under way and has more steps | x_<=t).
         ends: (n,) log p(end | x); zeros where the end is no event.
         log_scale: (N,) log p(x_t | x_<t), relative to the largest density of the frame.
     """
@@ -126,14 +126,14 @@ class SemiMarkovFiltered:
     steps: Tensor
     log_start: Tensor
     log_ended: Tensor
-    log_goes_on: Tensor
+    log_continues: Tensor
     ends: Tensor
     log_scale: Tensor
 
     @property
     def log_beliefs(self) -> Tensor:
         """``(N, K)`` log p(z_t | x_<=t)."""
-        return torch.logaddexp(self.log_ended, self.log_goes_on)
+        return torch.logaddexp(self.log_ended, self.log_continues)
 
 
 @dataclass(frozen=True)
@@ -229,18 +229,18 @@ def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     flipped = tuple(table[:, :longest].flip(1) for table in (d.log_pmf, d.log_longer))  # the newest begin is last
     open_segments = _Open(n, k, longest, log_b)
     first = trellis.initial.log().expand(n, k).clone()  # of the first segment, whose durations are its own
-    log_start, log_ended, log_goes_on = (torch.empty_like(log_b) for _ in range(3))
-    log_scale = log_b.new_empty(len(log_b))
+    log_start, log_ended, log_continues = (torch.empty_like(log_b) for _ in range(3))
+    log_scale, row_before = log_b.new_empty(len(log_b)), 0
     for t, (low, high) in enumerate(packing.blocks):
         m = high - low
         if t:
-            log_start[low:high] = advance(log_ended[before : before + m])
+            log_start[low:high] = advance(log_ended[row_before : row_before + m])
             open_segments.begin(log_start[low:high])
         else:
             log_start[low:high] = first
         open_segments.multiply(log_b[low:high], has_zeros=has_zeros)
         first = first[:m] + log_b[low:high]
-        ended, goes_on = (
+        ended, continues = (
             (first + table[:, t] for table in (d.log_first, d.log_first_longer))
             if t < longest
             else (torch.full_like(first, -torch.inf),) * 2
@@ -250,19 +250,19 @@ def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
             level = open_segments.level[:m]
             columns = window.shape[-1]
             sums = _log_sums(window, tuple(table[:, longest - columns :] for table in flipped))
-            ended, goes_on = torch.logaddexp(ended, sums[0] + level), torch.logaddexp(goes_on, sums[1] + level)
-        scale = torch.logsumexp(torch.cat([ended, goes_on], 1), 1)
+            ended, continues = torch.logaddexp(ended, sums[0] + level), torch.logaddexp(continues, sums[1] + level)
+        scale = torch.logsumexp(torch.cat([ended, continues], 1), 1)
         shift = finite(scale)[:, None]
-        log_ended[low:high], log_goes_on[low:high], log_scale[low:high] = ended - shift, goes_on - shift, scale
+        log_ended[low:high], log_continues[low:high], log_scale[low:high] = ended - shift, continues - shift, scale
         open_segments.level[:m] -= shift
         first -= shift
-        before = low
+        row_before = low
     steps = log_scale + peak
     if trellis.final is None:
         ends = log_b.new_zeros(n)
     else:
         ends = torch.logsumexp(log_ended[packing.last] + trellis.final.log(), 1)
-    return SemiMarkovFiltered(steps, log_start, log_ended, log_goes_on, ends, log_scale)
+    return SemiMarkovFiltered(steps, log_start, log_ended, log_continues, ends, log_scale)
 
 
 @torch.no_grad()
@@ -296,7 +296,7 @@ def forward_backward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovPosterior:
         of_frame = ended.clone()
         of_frame[:n_later] += gamma[high : high + n_later] - begun
         if trellis.final is None:
-            of_frame[n_later:] += filtered.log_goes_on[low + n_later : high].exp()
+            of_frame[n_later:] += filtered.log_continues[low + n_later : high].exp()
         factor = log_b[low:high] - finite(filtered.log_scale[low:high, None])
         gamma[low:high] = of_frame.clamp_(min=0.0).masked_fill_(torch.isneginf(factor), 0.0)
         open_segments.begin(log_beta)
@@ -311,11 +311,11 @@ def forward_backward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovPosterior:
         # With as many steps to the end a segment that is there to the end goes on after it.
         left = (lengths[:m] - t).clamp(max=n_durations)
         beyond = (d.log_longer if t else d.log_first_longer).T[left - 1]
-        goes_on = to_end[:m] + beyond.masked_fill((lengths[:m] - t > n_durations)[:, None], -torch.inf)
-        later = torch.logaddexp(scaled.sum(-1).log_() + shift, goes_on)
+        continues = to_end[:m] + beyond.masked_fill((lengths[:m] - t > n_durations)[:, None], -torch.inf)
+        later = torch.logaddexp(scaled.sum(-1).log_() + shift, continues)
         weights = (log_start + shift).exp_()
         (counts if t else first_counts)[:, :columns] += torch.einsum("mk,mkc->kc", weights, scaled).flip(1)
-        (cut_off if t else first_cut_off).index_add_(0, left - 1, (log_start + goes_on).exp_())
+        (cut_off if t else first_cut_off).index_add_(0, left - 1, (log_start + continues).exp_())
         begun = (log_start + later).exp()
     gamma /= gamma.sum(1, keepdim=True)
     initial = gamma[packing.rank].sum(0)

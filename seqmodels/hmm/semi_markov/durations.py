@@ -132,9 +132,10 @@ def _length_biased(counts: Array, n_biased: float) -> Array:
 
     ``p(d) = counts / (N - n_biased + n_biased d / m)``, where m, which is then E[d], makes it sum to one.
     """
-    total, d = counts.sum(), np.arange(1.0, len(counts) + 1)
+    total, d = float(counts.sum()), np.arange(1.0, len(counts) + 1)
+    unbiased: Array = counts / total
     if n_biased <= 0:
-        return counts / total
+        return unbiased
 
     def rows(mean: float) -> Array:
         result: Array = counts / (total - n_biased + n_biased * d / mean)
@@ -142,12 +143,13 @@ def _length_biased(counts: Array, n_biased: float) -> Array:
 
     seen = d[counts > 0]
     if len(seen) == 1:
-        return counts / total
+        return unbiased
     from scipy.optimize import brentq
 
     mean = brentq(lambda mean: rows(mean).sum() - 1, seen.min(), seen.max(), xtol=1e-14, rtol=1e-14)
     p = rows(mean)
-    return p / p.sum()
+    normalised: Array = p / p.sum()
+    return normalised
 
 
 @dataclass(frozen=True)
@@ -261,21 +263,24 @@ class NegativeBinomialDurations(DurationFamily):
             tilt = of_size.best(TILTS[0], LARGEST_LOG_SUCCESS)
             return of_size.value(tilt), tilt
 
-        found = minimize_scalar(
+        optimum = minimize_scalar(
             lambda log_size: -best_at(log_size)[0],
             bounds=(math.log(SIZES[0]), math.log(SIZES[1])),
             method="bounded",
             options={"xatol": 1e-6},
         )
         # The search is of one interval, where a better one may lie in another: what was is never given up for worse.
-        value, tilt = best_at(float(found.x))
+        value, tilt = best_at(float(optimum.x))
         kept_value, kept_tilt = best_at(float(before[0]))
         if kept_value >= value:
             return np.array([before[0], kept_tilt])
-        return np.array([found.x, tilt])
+        return np.array([optimum.x, tilt])
 
     def raw(self, table: Tensor) -> Mapping[str, Array]:
-        return {"duration_sizes_": table[:, 0].exp().numpy(), "duration_probabilities_": -torch.expm1(table[:, 1]).numpy()}
+        return {
+            "duration_sizes_": table[:, 0].exp().numpy(),
+            "duration_probabilities_": -torch.expm1(table[:, 1]).numpy(),
+        }
 
     def check(self, table: Tensor) -> None:
         if not (bool(torch.isfinite(table).all()) and bool((table[:, 1] < 0).all())):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -108,12 +109,12 @@ def enumerated(chain: Chain, log_b: Array) -> Enumerated:
         path = tuple(j for j, d, _ in segments for _ in range(d))
         of_path[path] = of_path.get(path, 0.0) + p
         gamma[np.arange(n_steps), path] += p / total
-        for (i, *_), (j, *_) in zip(segments, segments[1:], strict=False):
+        for (i, *_), (j, *_) in pairwise(segments):
             xi[i, j] += p / total
-        for number, (j, d, goes_on) in enumerate(segments):
+        for number, (j, d, continues) in enumerate(segments):
             is_first = chain.left_censored and number == 0
             pmf, counts = (chain.first_pmf, first_durations) if is_first else (chain.pmf, durations)
-            if goes_on:
+            if continues:
                 if pmf[j, d:].sum() > 0:
                     counts[j, d:] += p / total * pmf[j, d:] / pmf[j, d:].sum()
             else:
@@ -183,7 +184,8 @@ def test_long_sequences_are_as_in_the_chain_of_states_and_steps_left(ends: bool)
     log_b = densities(8, (400, 150, 399, 7), k=2)
     trellis = chain.trellis(log_b)
     initial, transition, final = (None if a is None else torch.from_numpy(a) for a in expanded(chain))
-    assert initial is not None and transition is not None
+    assert initial is not None
+    assert transition is not None
     of_states = torch.from_numpy(np.concatenate(log_b)).repeat_interleave(6, 1)
     lengths = [len(each) for each in log_b]
     expected = forward_backward(initial, transition, of_states, final, lengths=lengths)
@@ -237,4 +239,5 @@ def test_what_is_impossible_has_probability_zero_and_only_that() -> None:
     assert_array_equal(gamma[4], [0.0, 0.0, 1.0])
     log_b[6] = -np.inf
     steps = forward_pass(chain.trellis([log_b])).steps
-    assert bool(torch.isfinite(steps[:6]).all()) and bool(torch.isneginf(steps[6:]).all())
+    assert bool(torch.isfinite(steps[:6]).all())
+    assert bool(torch.isneginf(steps[6:]).all())
