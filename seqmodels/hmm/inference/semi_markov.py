@@ -427,3 +427,66 @@ def _traced(
             stop, duration = begin, int(lasted[offsets[begin - 1] + rank, state])
         paths.append(path)
     return paths
+
+
+@torch.no_grad()
+def sample_paths(trellis: SemiMarkovTrellis, n: int, generator: torch.Generator) -> tuple[list[np.ndarray], Tensor]:
+    """``n`` paths of states of each sequence, ``(n, T)``, drawn from p(z | x), and ``(n_sequences,)`` float64 log p(x).
+
+    Filter forwards, draw segment by segment backwards: given where a segment begins and its state, what comes later
+    tells nothing more of the one before. One of -inf has no path, and what is returned of it means nothing.
+    """
+    filtered, d = forward_pass(trellis), trellis.durations
+    log_prob = trellis.packing.totals(filtered.steps) + filtered.ends
+    factor = trellis.relative[0] - finite(filtered.log_scale[:, None])
+    tables = [table.cpu().numpy() for table in (d.log_pmf, d.log_first)]
+    if trellis.final is None:
+        at_end = [d.log_at_least.cpu().numpy(), torch.logaddexp(d.log_first, d.log_first_longer).cpu().numpy()]
+    else:
+        at_end = [table + trellis.final.log().cpu().numpy()[:, None] for table in tables]
+    log_a = trellis.transition.log().cpu().numpy()
+    split = trellis.packing.split
+    paths = []
+    for starts, factors, total in zip(split(filtered.log_start), split(factor), log_prob.tolist(), strict=True):
+        one = _Drawn(starts.cpu().numpy(), factors.cpu().numpy())
+        is_drawn = total > -np.inf
+        paths.append(np.stack([one.path(tables, at_end, log_a, generator, is_drawn=is_drawn) for _ in range(n)]))
+    return paths, log_prob
+
+
+class _Drawn:
+    """Paths of one sequence; ``log_start (T, K)`` and the ``log_factor (T, K)`` of each step in each state."""
+
+    def __init__(self, log_start: np.ndarray, log_factor: np.ndarray) -> None:
+        is_zero = np.isneginf(log_factor)
+        before = np.zeros((1, log_start.shape[1]))
+        self.log_start = log_start
+        self.level = np.concatenate([before, np.where(is_zero, 0.0, log_factor).cumsum(0)])
+        self.n_zeros = np.concatenate([before, is_zero.cumsum(0)])
+
+    def path(
+        self,
+        tables: list[np.ndarray],
+        at_end: list[np.ndarray],
+        log_a: np.ndarray,
+        generator: torch.Generator,
+        *,
+        is_drawn: bool,
+    ) -> np.ndarray:
+        stop, path = len(self.log_start), np.zeros(len(self.log_start), np.int64)
+        (pmf, first), into = at_end, np.zeros(len(log_a))
+        while stop and is_drawn:
+            longest = min(stop, pmf.shape[1])
+            begins = np.arange(stop - 1, stop - longest - 1, -1)  # of 1, 2, ... steps
+            weights = self.log_start[begins] + self.level[stop] - self.level[begins] + pmf[:, :longest].T + into
+            if begins[-1] == 0:
+                weights[-1] = self.log_start[0] + self.level[stop] + first[:, longest - 1] + into
+            weights[self.n_zeros[begins] < self.n_zeros[stop]] = -np.inf
+            shares = np.exp(weights - weights.max()).cumsum()
+            at = float(torch.rand((), generator=generator, dtype=torch.float64)) * shares[-1]
+            place = min(int(np.searchsorted(shares, at, side="right")), len(shares) - 1)
+            duration, state = place // len(log_a) + 1, place % len(log_a)
+            path[stop - duration : stop] = state
+            stop -= duration
+            (pmf, first), into = tables, log_a[:, state]
+        return path

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.main_memory import refuse_beyond_memory
-from seqmodels.common.parameters import checked
+from seqmodels.common.parameters import Seed, checked
 from seqmodels.encodings import OpenSymbols
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.precision import DTYPES, in_float64
@@ -28,6 +28,7 @@ from seqmodels.hmm.inference.semi_markov import (
     best_segments,
     forward_backward_pass,
     forward_pass,
+    sample_paths,
 )
 from seqmodels.hmm.learning import em
 from seqmodels.hmm.learning.constraints import Constraints
@@ -309,6 +310,22 @@ class HSMM(SequenceModel):
         """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible."""
         return _run_on_each(self, X, y, _beliefs)
 
+    @checked
+    def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: Seed | None = None) -> list[np.ndarray]:
+        """``(n, T)`` paths of states of each sequence, drawn independently from p(z | x), exactly.
+
+        Args:
+            n: draws of each sequence.
+            random_state: seed; None takes the model's.
+
+        Raises:
+            ValueError: a sequence of probability zero, named.
+        """
+        if n < 1:
+            raise ValueError(f"n is {n}; pass at least 1")
+        generator = torch.Generator().manual_seed(self.random_state if random_state is None else random_state)
+        return [path.T for path in _run_on_each(self, X, y, partial(_draws, n=n, generator=generator))]
+
     # -- the chain -----------------------------------------------------------------------------------------
 
     @property
@@ -527,6 +544,13 @@ def _posteriors(batch: PackedBatch, trellis: SemiMarkovTrellis) -> list[Tensor]:
     posterior = forward_backward_pass(trellis)
     refuse_impossible(batch, posterior.log_prob)
     return trellis.packing.split(posterior.gamma)
+
+
+def _draws(batch: PackedBatch, trellis: SemiMarkovTrellis, n: int, generator: torch.Generator) -> list[Tensor]:
+    """``(T, n)`` of each."""
+    paths, log_prob = sample_paths(trellis, n, generator)
+    refuse_impossible(batch, log_prob)
+    return [torch.from_numpy(each.T) for each in paths]
 
 
 def _beliefs(batch: PackedBatch, trellis: SemiMarkovTrellis) -> list[Tensor]:

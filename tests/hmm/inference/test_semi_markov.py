@@ -20,6 +20,7 @@ from seqmodels.hmm.inference.semi_markov import (
     best_segments,
     forward_backward_pass,
     forward_pass,
+    sample_paths,
 )
 
 Array = NDArray[np.float64]
@@ -241,3 +242,22 @@ def test_what_is_impossible_has_probability_zero_and_only_that() -> None:
     steps = forward_pass(chain.trellis([log_b])).steps
     assert bool(torch.isfinite(steps[:6]).all())
     assert bool(torch.isneginf(steps[6:]).all())
+
+
+@pytest.mark.parametrize("chain", CHAINS[:4])
+def test_drawn_paths_have_their_probabilities(chain: Chain) -> None:
+    log_b = densities(5, (5,))[0]
+    log_b[2, 1] = -np.inf
+    n = 4000
+    (paths,), log_prob = sample_paths(chain.trellis([log_b]), n, torch.Generator().manual_seed(0))
+    assert_allclose(log_prob, enumerated(chain, log_b).log_prob)
+    table = list(segmentations(chain, np.exp(log_b)))
+    expected: dict[tuple[int, ...], float] = {}
+    for segments, p in table:
+        path = tuple(j for j, d, _ in segments for _ in range(d))
+        expected[path] = expected.get(path, 0.0) + p / sum(p for _, p in table)
+    drawn, times = np.unique(paths, axis=0, return_counts=True)
+    shares = {tuple(path.tolist()): float(k) / n for path, k in zip(drawn, times, strict=True)}
+    assert all(expected[path] > 0 for path in shares)
+    for path, p in expected.items():
+        assert abs(shares.get(path, 0.0) - p) < 4.5 * np.sqrt(p * (1 - p) / n) + 4 / n

@@ -199,3 +199,11 @@ def test_one_state_follows_itself() -> None:
 def test_a_budget_of_parameters_sets_the_number_of_states() -> None:
     result = sm.compare({"hsmm": hsmm(max_iter=1)}, X[:10], test=X[10:], budget=sm.Budget(parameters=60))
     assert int(result.frame["n_parameters"].iloc[0]) <= 60
+
+
+def test_drawn_states_are_as_the_posterior_says() -> None:
+    model = hsmm(max_iter=3).fit(X)
+    draws = model.sample_states(X[:1], 600, random_state=1)[0]
+    assert draws.shape == (600, 80)
+    shares = np.stack([(draws == k).mean(0) for k in range(3)], 1)
+    assert_allclose(shares, model.posterior(X[:1])[0], atol=4.5 * 0.5 / np.sqrt(600))
