@@ -477,11 +477,13 @@ class _Drawn:
         (pmf, first), into = at_end, np.zeros(len(log_a))
         while stop and is_drawn:
             longest = min(stop, pmf.shape[1])
-            begins = np.arange(stop - 1, stop - longest - 1, -1)  # of 1, 2, ... steps
-            weights = self.log_start[begins] + self.level[stop] - self.level[begins] + pmf[:, :longest].T + into
-            if begins[-1] == 0:
+            first_steps = np.arange(stop - 1, stop - longest - 1, -1)  # of 1, 2, ... steps
+            weights = (
+                self.log_start[first_steps] + self.level[stop] - self.level[first_steps] + pmf[:, :longest].T + into
+            )
+            if first_steps[-1] == 0:
                 weights[-1] = self.log_start[0] + self.level[stop] + first[:, longest - 1] + into
-            weights[self.n_zeros[begins] < self.n_zeros[stop]] = -np.inf
+            weights[self.n_zeros[first_steps] < self.n_zeros[stop]] = -np.inf
             shares = np.exp(weights - weights.max()).cumsum()
             at = float(torch.rand((), generator=generator, dtype=torch.float64)) * shares[-1]
             place = min(int(np.searchsorted(shares, at, side="right")), len(shares) - 1)

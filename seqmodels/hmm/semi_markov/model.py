@@ -61,7 +61,7 @@ from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoi
 
 PSEUDO_FRAMES = 10.0
 BACKGROUND = 0.01
-STEPS_OF_START = 10  # of EM of an HMM, from whose states and mean durations EM starts
+STEPS_OF_START = 100  # most EM steps of the HMM from whose states and mean durations EM starts
 
 StateAlgorithm = Callable[[PackedBatch, SemiMarkovTrellis], list[Tensor]]  # a result for each sequence
 
@@ -88,8 +88,8 @@ class HSMM(SequenceModel):
             that none that was not seen is impossible.
         max_iter: most EM steps a start.
         tol: EM stops when a step improves the objective by less, in nats per unit; 0 never stops early.
-        n_init: starts, each after 10 EM steps of an HMM; the best objective wins. ``"auto"``: as of ``HMM``, a density
-            being a state and a duration.
+        n_init: starts, each from an HMM after EM of up to 100 steps; the best objective wins. ``"auto"``: as of
+            ``HMM``, a density being a state and a duration.
         max_seconds: a cap on time, over all starts.
         pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``;
             ``"auto"``: 0.01 under ``length="stop"``, otherwise 0.
@@ -460,15 +460,21 @@ def _starts(model: HSMM, objective: MAPObjective, corpus: Corpus, n_init: int) -
         generators=[torch.Generator().manual_seed(model.random_state + i) for i in range(n_init)],
     )
     of_hmm = replace(objective, emission=emission.inner)
-    return [_with_durations(_after_steps_of_hmm(guess, of_hmm, corpus), emission) for guess in guesses]
+    stop = StopRule(STEPS_OF_START, model.tol)
+    return [_with_durations(_as_hmm(guess, of_hmm, corpus, stop), emission) for guess in guesses]
 
 
-def _after_steps_of_hmm(parameters: Parameters, objective: MAPObjective, corpus: Corpus) -> Parameters:
-    """All processes do the same steps, each on all of the data, as they do for the guess itself."""
-    for _ in range(STEPS_OF_START):
-        expectations = em.e_step([parameters], objective.emission, corpus.batches, corpus.dtype)
-        assert expectations is not None, "nothing interrupts it"
-        parameters = em.m_step(parameters, expectations[0], objective)
+def _as_hmm(parameters: Parameters, objective: MAPObjective, corpus: Corpus, stop: StopRule) -> Parameters:
+    """After EM of an HMM; all processes do the same steps, each on all of the data, as they do for the guess itself."""
+    history = em.History()
+    for step in range(stop.max_iter):
+        e_steps = em.e_step([parameters], objective.emission, corpus.batches, corpus.dtype)
+        assert e_steps is not None, "nothing interrupts it"
+        prior = objective.log_prior(parameters)
+        history.add(objective.row(step, 0.0, e_steps[0].log_prob, prior, parameters.table))
+        if stop.converged(history):
+            break
+        parameters = em.m_step(parameters, e_steps[0], objective)
     return parameters
 
 

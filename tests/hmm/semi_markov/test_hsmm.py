@@ -13,6 +13,7 @@ from scipy import stats
 
 import seqmodels as sm
 from seqmodels.generation.cursor import read_steps
+from seqmodels.hmm.semi_markov import model as semi_markov
 from seqmodels.hmm.semi_markov.durations import DurationName
 from seqmodels.sequences.measure import Length
 
@@ -65,8 +66,9 @@ def test_geometric_durations_are_an_hmm() -> None:
     assert_allclose(model.stationary_, like.stationary_)
 
 
-def test_em_of_geometric_durations_is_that_of_an_hmm() -> None:
+def test_em_of_geometric_durations_is_that_of_an_hmm(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the same start: 10 steps of an HMM, then as many as there are."""
+    monkeypatch.setattr(semi_markov, "STEPS_OF_START", 10)
     options: dict[str, Any] = {"tol": 0.0, "n_init": 1, "observation": sm.GaussianMixture(1), "dtype": "float64"}
     found = sm.hmm.HSMM(3, durations="geometric", max_iter=5, **options).fit(X)
     expected = sm.HMM(3, max_iter=15, start="free", **options).fit(X)
@@ -77,7 +79,10 @@ def test_em_of_geometric_durations_is_that_of_an_hmm() -> None:
 @pytest.mark.parametrize("left_censored", [False, True])
 @pytest.mark.parametrize("length", ["given", "stop"])
 @pytest.mark.parametrize("durations", NAMES)
-def test_em_never_falls(durations: DurationName, length: Length, left_censored: bool) -> None:
+def test_em_never_falls(
+    durations: DurationName, length: Length, left_censored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(semi_markov, "STEPS_OF_START", 1)
     x = [each[: 40 - 3 * i] for i, each in enumerate(X[:10])]
     weights = np.linspace(0.5, 2.0, len(x))
     model = hsmm(durations, length=length, left_censored=left_censored, max_iter=6, tol=0.0, max_duration=12)
