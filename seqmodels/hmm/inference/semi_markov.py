@@ -9,7 +9,8 @@ Artificial Intelligence 174). With ``u_t(j)`` the probability that a segment of 
 and likewise backwards: ``K D + K²`` terms a step, and messages of K numbers. Densities of the segments that are under
 way change all by one factor, so that theirs is kept apart (``_Open.level``) and a step multiplies D numbers by the
 distribution of durations. All is float64 logarithms: exponentials are taken of the D numbers of a state relative to
-their largest, and a sum that is so small that what underflowed could matter is computed again from logarithms.
+their largest, and a sum that is so small that what underflowed could matter is computed again from logarithms. Few
+sequences of many steps run in compiled loops, where numba is installed (``compiled_semi_markov``).
 
 Where the end is no event the last segment of a sequence may go on: it counts by the probability of lasting at least as
 long as was seen. Where it is one, sequences end where a segment does, with ``final``.
@@ -24,10 +25,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.compiled import is_compiling
 from seqmodels.hmm.inference.log_space import LogProduct, finite, relative_to_largest
 from seqmodels.hmm.inference.packing import Packing
 
 LEAST_EXACT = 1e-285  # of a sum of exponentials of at most one: below, what underflows in float64 could matter
+FEWEST_STEPS_COMPILED = 1000  # times, from which on compiled loops are worth loading numba for
+MOST_SEQUENCES_COMPILED = 64  # of a time on average: of more, tensor operations take hardly longer
 COLUMNS_AHEAD = 64  # steps at least from one move of the window of open segments to the next
 
 
@@ -103,6 +107,17 @@ class SemiMarkovTrellis:
         """``log_b`` float64, relative to the largest of each frame, and that ``(N,)``."""
         log_b, peak = relative_to_largest(self.log_b.double())
         return log_b, peak[:, 0]
+
+    @property
+    def runs_compiled(self) -> bool:
+        """Whether there are many times, of few sequences each."""
+        n_times = len(self.packing.blocks)
+        return (
+            n_times >= FEWEST_STEPS_COMPILED
+            and self.packing.n_frames <= n_times * MOST_SEQUENCES_COMPILED
+            and not self.log_b.is_cuda
+            and is_compiling()
+        )
 
     @cached_property
     def has_zeros(self) -> bool:
@@ -224,8 +239,10 @@ def _log_sums(window: Tensor, tables: tuple[Tensor, ...]) -> list[Tensor]:
 def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     """The forward pass of all sequences side by side, step by step."""
     n, k, longest = trellis.shape
-    packing, (log_b, peak) = trellis.packing, trellis.relative
+    packing, log_b = trellis.packing, trellis.relative[0]
     d, has_zeros, advance = trellis.durations, trellis.has_zeros, LogProduct(trellis.transition)
+    if trellis.runs_compiled:
+        return _forward_compiled(trellis)
     flipped = tuple(table[:, :longest].flip(1) for table in (d.log_pmf, d.log_longer))  # the newest begin is last
     open_segments = _Open(n, k, longest, log_b)
     first = trellis.initial.log().expand(n, k).clone()  # of the first segment, whose durations are its own
@@ -257,20 +274,50 @@ def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
         open_segments.level[:m] -= shift
         first -= shift
         row_before = low
-    steps = log_scale + peak
-    if trellis.final is None:
-        ends = log_b.new_zeros(n)
-    else:
-        ends = torch.logsumexp(log_ended[packing.last] + trellis.final.log(), 1)
+    return _filtered(trellis, log_start, log_ended, log_continues, log_scale)
+
+
+def _filtered(
+    trellis: SemiMarkovTrellis, log_start: Tensor, log_ended: Tensor, log_continues: Tensor, log_scale: Tensor
+) -> SemiMarkovFiltered:
+    ends = log_scale.new_zeros(trellis.packing.n_sequences)
+    if trellis.final is not None:
+        ends = torch.logsumexp(log_ended[trellis.packing.last] + trellis.final.log(), 1)
+    steps = log_scale + trellis.relative[1]
     return SemiMarkovFiltered(steps, log_start, log_ended, log_continues, ends, log_scale)
+
+
+def _forward_compiled(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
+    from seqmodels.hmm.inference import compiled_semi_markov
+
+    longest, d, packing = trellis.shape[2], trellis.durations, trellis.packing
+    log_b, into = trellis.relative[0].contiguous(), trellis.transition.T
+    results = [torch.empty_like(log_b) for _ in range(3)] + [log_b.new_empty(len(log_b))]
+    tables = torch.stack([d.log_pmf, d.log_longer])[..., :longest].flip(2)
+    first = torch.stack([d.log_first, d.log_first_longer])[..., :longest]
+    given = [torch.stack([into, into.log()]), trellis.initial.log(), tables.exp(), tables, first, log_b]
+    given += [packing.offsets, packing.lengths[packing.order]]
+    compiled_semi_markov.forward(_arrays(given), _arrays(results), LEAST_EXACT * longest)
+    return _filtered(trellis, *results)
 
 
 @torch.no_grad()
 def forward_backward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovPosterior:
     """Forward-backward; of a sequence of probability zero ``log_prob`` is -inf and the rest means nothing."""
+    filtered = forward_pass(trellis)
+    backward = _backward_compiled if trellis.runs_compiled else _backward
+    return _posterior(trellis, filtered, *backward(trellis, filtered))
+
+
+def _backward(
+    trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered
+) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
+    """gamma (N, K), xi, and ``(K, D)`` expected segments of all steps but the first and of the first: those of each
+    duration, and those that are cut off after so many steps.
+    """
     n, k, longest = trellis.shape
     packing, log_b = trellis.packing, trellis.relative[0]
-    d, has_zeros, filtered = trellis.durations, trellis.has_zeros, forward_pass(trellis)
+    d, has_zeros = trellis.durations, trellis.has_zeros
     ahead_of, log_a = LogProduct(trellis.transition.T.contiguous()), trellis.transition.log()
     lengths = packing.lengths[packing.order]
     at_end = _log_at_end(trellis, filtered)
@@ -317,11 +364,48 @@ def forward_backward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovPosterior:
         (counts if t else first_counts)[:, :columns] += torch.einsum("mk,mkc->kc", weights, scaled).flip(1)
         (cut_off if t else first_cut_off).index_add_(0, left - 1, (log_start + continues).exp_())
         begun = (log_start + later).exp()
+    return gamma, xi, [counts, first_counts], [cut_off.T, first_cut_off.T]
+
+
+def _backward_compiled(
+    trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered
+) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
+    from seqmodels.hmm.inference import compiled_semi_markov
+
+    longest, d, packing, a = trellis.shape[2], trellis.durations, trellis.packing, trellis.transition
+    factors = trellis.relative[0] - finite(filtered.log_scale[:, None])
+    gamma, xi = torch.zeros_like(factors), torch.zeros_like(a)
+    counts, cut_off = (factors.new_zeros(2, len(a), longest) for _ in range(2))
+    tables = torch.stack([d.log_pmf, d.log_first])[..., :longest].flip(2)
+    longer = torch.stack([d.log_longer, d.log_first_longer])[..., :longest]
+    given = [torch.stack([a, a.log()]), _log_at_end(trellis, filtered), tables.exp(), tables, longer, factors]
+    given += [packing.offsets, packing.lengths[packing.order]]
+    given += [filtered.log_start, filtered.log_ended, filtered.log_continues]
+    results = [gamma, xi, counts, cut_off]
+    compiled_semi_markov.backward(_arrays(given), _arrays(results), LEAST_EXACT * longest, trellis.final is None)
+    missing = d.log_pmf.shape[1] - longest
+    counts, cut_off = (torch.nn.functional.pad(each, (0, missing)) for each in (counts.flip(2), cut_off))
+    return gamma, xi, list(counts), list(cut_off)
+
+
+def _arrays(tensors: list[Tensor]) -> tuple[np.ndarray, ...]:
+    return tuple(tensor.contiguous().numpy() for tensor in tensors)
+
+
+def _posterior(
+    trellis: SemiMarkovTrellis,
+    filtered: SemiMarkovFiltered,
+    gamma: Tensor,
+    xi: Tensor,
+    counts: list[Tensor],
+    cut_off: list[Tensor],
+) -> SemiMarkovPosterior:
+    packing, d = trellis.packing, trellis.durations
     gamma /= gamma.sum(1, keepdim=True)
     initial = gamma[packing.rank].sum(0)
     final = gamma[packing.last].sum(0)
-    durations = counts + _in_full(cut_off.T, d.log_pmf, d.log_longer)
-    firsts = first_counts + _in_full(first_cut_off.T, d.log_first, d.log_first_longer)
+    durations = counts[0] + _in_full(cut_off[0], d.log_pmf, d.log_longer)
+    firsts = counts[1] + _in_full(cut_off[1], d.log_first, d.log_first_longer)
     if d.log_first is d.log_pmf:
         durations, firsts = durations + firsts, torch.zeros_like(firsts)
     return SemiMarkovPosterior(
