@@ -69,6 +69,10 @@ def _hmm(name: str, observation: Any, *kinds: DataKind, **options: Any) -> Famil
     return Family(name, partial(sm.HMM, 3, observation=observation, **({"max_iter": 3, "n_init": 1} | options)), kinds)
 
 
+def _hsmm(name: str, *kinds: DataKind, **options: Any) -> Family:
+    return Family(name, partial(sm.hmm.HSMM, 3, **({"max_iter": 3, "n_init": 1, "max_duration": 4} | options)), kinds)
+
+
 SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "batch_size": 4}
 
 
@@ -248,6 +252,12 @@ FAMILIES = (
     _hmm("hmm-full-background", sm.GaussianMixture(1, "full", background=0.01), "vectors"),
     Family(
         "hmm-series", partial(sm.HMM, 4, max_iter=3, n_init=1, topology=sm.hmm.Series(2), tied=sm.hmm.Series(2).tied(4))
+    ),
+    _hsmm("hsmm", "vectors"),
+    _hsmm("hsmm-categorical", "symbols", "text", durations="categorical", observation=sm.Categorical(0.01)),
+    _hsmm(
+        *("hsmm-ar", "vectors"),
+        **{"durations": "poisson", "left_censored": True, "observation": sm.AutoregressiveGaussian(2)},
     ),
     Family("hmm-gradient", partial(sm.HMM, 3, max_iter=3, n_init=1, algorithm="gradient")),
     _alignment("alignment", "symbols", "text"),

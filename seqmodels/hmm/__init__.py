@@ -4,11 +4,13 @@ from seqmodels.hmm.alignment import AlignmentHMM
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.model import HMM
+from seqmodels.hmm.semi_markov import HSMM
 from seqmodels.hmm.tagger import HMMTagger
 from seqmodels.hmm.topology import Arcs, Banded, LeftToRight, Series, Topology
 
 __all__ = [
     "HMM",
+    "HSMM",
     "AlignmentHMM",
     "Arcs",
     "Banded",

@@ -140,13 +140,13 @@ def draw_matrix(ax: Axes, transition: np.ndarray, names: Sequence[str]) -> None:
     colour_bar(ax, image, "probability")
 
 
-def draw_survival(ax: Axes, observed: Mapping[int, np.ndarray], stay: np.ndarray, names: Sequence[str]) -> None:
+def draw_survival(ax: Axes, observed: Mapping[int, np.ndarray], fitted: np.ndarray, names: Sequence[str]) -> None:
     """Shares of visits that last at least so long, on a logarithmic axis, where those of a chain are straight.
 
     Args:
         ax: what is drawn on.
         observed: for states the share of visits of at least 1, 2, ... steps; drawn as steps.
-        stay: (K,) probabilities of staying; the dashed lines ``stay^(d - 1)``.
+        fitted: (K, longest) the same shares as the model has them; dashed, those of a plain chain straight lines.
         names: of the K states.
     """
     longest = max(len(shares) for shares in observed.values())
@@ -156,15 +156,15 @@ def draw_survival(ax: Axes, observed: Mapping[int, np.ndarray], stay: np.ndarray
         d = np.arange(1, len(shares) + 1)
         positive = shares > 0
         ax.step(d[positive], shares[positive], where="mid", color=colour, label=short(names[state]), gid="observed")
-        with np.errstate(under="ignore"):
-            geometric = stay[state] ** np.arange(longest)
-        ax.plot(np.arange(1, longest + 1), geometric, color=colour, linestyle=(0, (4, 2)), linewidth=1, gid="geometric")
+        expected, steps = fitted[state], np.arange(1, longest + 1)
+        lasts = expected > 0
+        ax.plot(steps[lasts], expected[lasts], color=colour, linestyle=(0, (4, 2)), linewidth=1, gid="fitted")
     ax.set(yscale="log", ylim=(0.7 * lowest, 1.25), xlim=(0.5, longest + 0.5))
     ax.yaxis.set_major_formatter(lambda p, _: f"{p:g}")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set(xlabel="duration d (steps)", ylabel="share of visits of at least d steps")
     handles, _ = ax.get_legend_handles_labels()
-    dashed = Line2D([], [], color=MUTED, linestyle=(0, (4, 2)), linewidth=1, label="implied by the chain")
+    dashed = Line2D([], [], color=MUTED, linestyle=(0, (4, 2)), linewidth=1, label="as fitted")
     ax.legend(
         handles=[*handles, dashed], title="state", frameon=False, fontsize=SIZE, loc="upper left",
         bbox_to_anchor=(1.005, 1.0), borderaxespad=0,

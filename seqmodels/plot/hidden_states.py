@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -40,6 +40,14 @@ class HiddenStates(Protocol):
     def decode(self, X: Any, y: Any = None) -> list[np.ndarray]: ...
     def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]: ...
     def sample_states(self, X: Any, n: int, *, y: Any, random_state: int | None) -> list[np.ndarray]: ...
+
+
+@runtime_checkable
+class ExplicitDurations(Protocol):
+    """What has durations of its own beside its transitions: ``seqmodels.hmm.HSMM``."""
+
+    @property
+    def durations_(self) -> np.ndarray: ...
 
 
 @checked_but("model")
@@ -217,10 +225,11 @@ def durations(
     n_draws: int = 0,
     random_state: Seed = 0,
 ) -> Axes:
-    """How long the states last in sequences, and how long the chain says that they do, ``a_kk^(d - 1) (1 - a_kk)``.
+    """How long the states last in sequences, and how long the model says that they do: ``a_kk^(d - 1) (1 - a_kk)`` in
+    an HMM, ``durations_`` in an HSMM.
 
     For each state that is visited the share of visits of at least d steps, on a logarithmic axis, on which the
-    geometric distribution of a chain is straight (dashed). The share is Kaplan and Meier's (1958), since the last visit
+    geometric distribution of an HMM is straight (dashed). The share is Kaplan and Meier's (1958), since the last visit
     of a sequence whose length is given is cut off, and may have lasted longer.
 
     Args:
@@ -252,8 +261,19 @@ def durations(
 
     with in_style():
         axes = axes_or_new(ax, 3.2)
-        drawing.draw_survival(axes, observed, np.diag(model.transition_), names)
+        drawing.draw_survival(axes, observed, _fitted_shares(model, max(map(len, observed.values()))), names)
     return axes
+
+
+def _fitted_shares(model: HiddenStates, longest: int) -> np.ndarray:
+    """``(K, longest)`` probability of a visit of at least 1, 2, ... steps, as the model has it."""
+    stays = np.diag(model.transition_)[:, None]
+    if stays.any() or not isinstance(model, ExplicitDurations):
+        with np.errstate(under="ignore"):
+            geometric: np.ndarray = stays ** np.arange(longest)
+        return geometric
+    at_least = model.durations_[:, ::-1].cumsum(1)[:, ::-1]
+    return np.pad(at_least, ((0, 0), (0, longest)))[:, :longest]
 
 
 def duration_shares(paths: Sequence[np.ndarray], *, are_cut_off: bool) -> dict[int, np.ndarray]:

@@ -39,6 +39,7 @@ from seqmodels import (
     TransformerSeq2Seq,
 )
 from seqmodels.common import distributed
+from seqmodels.hmm import HSMM
 from seqmodels.hmm.learning import em, restarts
 from seqmodels.model import SequenceModel
 from seqmodels.neural import model as neural_model
@@ -106,6 +107,7 @@ WORDS = ["ab", "ba", "a", "bb"] * 4
 FITS: dict[str, Callable[[], SequenceModel]] = {
     "em": lambda: hmm(max_iter=8, n_init=2).fit(vectors()),
     "em of one": lambda: hmm(max_iter=8, n_init=2).fit(vectors()[:1]),
+    "semi-Markov": lambda: HSMM(2, max_duration=9, max_iter=4, n_init=2).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "gradient": lambda: hmm(algorithm="gradient", max_iter=20).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "stepwise": lambda: hmm(algorithm="stepwise", max_iter=5, batches=3).fit(vectors()),
     "partial_fit": lambda: hmm(max_iter=2).fit(vectors()).partial_fit(vectors()).partial_fit(vectors()),
@@ -143,6 +145,7 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
 AS_ONE = {
     "em": 1e-10,
     "em of one": 1e-10,
+    "semi-Markov": 1e-8,  # its M-step of durations is a search
     "gradient": 1e-10,
     "stepwise": 1e-10,
     "partial_fit": 1e-10,

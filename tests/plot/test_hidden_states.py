@@ -366,11 +366,24 @@ def test_drawn_paths_last_as_the_chain_says_and_most_probable_ones_longer():
 
 def test_the_dashed_lines_are_the_chains():
     ax = sm.plot.durations(VECTORS, [X])
-    lines = [line for line in ax.lines if line.get_gid() == "geometric"]
+    lines = [line for line in ax.lines if line.get_gid() == "fitted"]
     for line, stay in zip(lines, np.diag(TRANSITION), strict=True):
         np.testing.assert_allclose(line.get_ydata(), stay ** (line.get_xdata() - 1.0))
     with pytest.raises(ValueError, match="n_draws is -1"):
         sm.plot.durations(VECTORS, [X], n_draws=-1)
+
+
+@pytest.mark.parametrize("durations", ["categorical", "geometric"])
+def test_the_dashed_lines_of_explicit_durations_are_theirs(durations):
+    rng = np.random.default_rng(0)
+    lasting = [np.repeat(rng.permutation(3).tolist() * 4, rng.integers(2, 5, 12)) for _ in range(10)]
+    model = sm.hmm.HSMM(3, durations=durations, max_duration=6, n_init=1, length="given").fit(lasting)
+    lines = [line for line in sm.plot.durations(model, lasting, n_draws=1).lines if line.get_gid() == "fitted"]
+    assert len(lines) == 3
+    for line, pmf, stay in zip(lines, model.durations_, np.diag(model.transition_), strict=True):
+        d = line.get_xdata()
+        expected = stay ** (d - 1.0) if durations == "geometric" else np.array([pmf[n - 1 :].sum() for n in d])
+        np.testing.assert_allclose(line.get_ydata(), expected)
 
 
 # -- over what is drawn already ---------------------------------------------------------------------------------

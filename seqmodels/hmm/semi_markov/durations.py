@@ -1,0 +1,327 @@
+"""How long a state lasts: families of distributions over 1 .. D, and their M-steps.
+
+Parametric families are of ``d - 1``, cut off at D and normalised there: ``p(d) = h(d) exp(θ (d - 1)) / Z(θ)``, whose
+maximum likelihood is the θ of equal means. Durations that were not seen in full come as expected counts of the full
+ones, so that an M-step is that of complete data. A segment that was under way when its sequence began is met in
+proportion to its duration: its density is ``p(d) / E[d]``, and the M-step that of length-biased data (Vardi 1989,
+*Multiplicative censoring*, Biometrika 76).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = NDArray[np.float64]
+DurationName = Literal["negative-binomial", "poisson", "categorical", "geometric"]
+
+TILTS = (-60.0, 20.0)  # of log θ of a Poisson distribution: beyond, it is one of the shortest or longest duration
+LARGEST_LOG_SUCCESS = -1e-9  # of a negative binomial distribution: its mean is finite
+SIZES = (1e-2, 1e3)  # of a negative binomial distribution: beyond, it is a Poisson distribution
+SMOOTHING = 0.1  # the share of a first guess that is spread evenly
+
+
+@dataclass(frozen=True)
+class DurationFamily(ABC):
+    """Distributions over 1 .. ``longest``; ``table (K, Q)`` float64 has the parameters of each state.
+
+    To add one, define the abstract methods and name it in ``duration_family``.
+
+    Attributes:
+        longest: D.
+        pseudocount: added to the count of every duration by a categorical distribution.
+    """
+
+    longest: int
+    pseudocount: float = 0.0
+
+    @property
+    def n_columns(self) -> int:
+        """Q, numbers of a state in the table."""
+        return self.n_free
+
+    @property
+    @abstractmethod
+    def n_free(self) -> int:
+        """Free parameters of a state."""
+
+    @property
+    def follows_itself(self) -> bool:
+        """Whether a state may follow itself: then its segments of one step are what lasts."""
+        return False
+
+    @abstractmethod
+    def log_pmf(self, table: Tensor) -> Tensor:
+        """``(K, D)`` log p(d)."""
+
+    @abstractmethod
+    def with_mean(self, mean: Tensor) -> Tensor:
+        """A table of ``(K,)`` states that last about so long, widely spread: where EM starts."""
+
+    @abstractmethod
+    def maximise(self, counts: Tensor, n_biased: Tensor, table: Tensor) -> Tensor:
+        """The M-step: the table that maximises ``Σ_d counts log p(d) - n_biased log E[d]``, plus ``log_prior``.
+
+        Args:
+            counts: ``(K, D)`` expected durations in full.
+            n_biased: ``(K,)`` how many of them were met in proportion to their duration.
+            table: that before, whose objective is never above the new one's. A state without counts keeps its row.
+        """
+
+    @abstractmethod
+    def raw(self, table: Tensor) -> Mapping[str, Array]:
+        """The parameters as users know them, ``(K,)`` or ``(K, D)`` each, by attribute name."""
+
+    @abstractmethod
+    def check(self, table: Tensor) -> None:
+        """Raise ``ValueError`` for numbers that no fit could have found."""
+
+    def log_prior(self, table: Tensor) -> Tensor:
+        """Nats, up to a constant."""
+        return table.new_zeros(())
+
+
+class CategoricalDurations(DurationFamily):
+    """``p(d)`` is any; the table has it."""
+
+    @property
+    def n_columns(self) -> int:
+        return self.longest
+
+    @property
+    def n_free(self) -> int:
+        return self.longest - 1
+
+    def log_pmf(self, table: Tensor) -> Tensor:
+        return table.log()
+
+    def with_mean(self, mean: Tensor) -> Tensor:
+        geometric = NegativeBinomialDurations(self.longest)
+        p = geometric.log_pmf(geometric.with_mean(mean)).exp()
+        return (1 - SMOOTHING) * p + SMOOTHING / self.longest
+
+    def maximise(self, counts: Tensor, n_biased: Tensor, table: Tensor) -> Tensor:
+        weights = (counts + self.pseudocount * (table > 0)).cpu().numpy()
+        rows = table.cpu().numpy().copy()
+        for row, n, biased in zip(rows, weights, n_biased.tolist(), strict=True):
+            if n.sum() > 0:
+                row[:] = _length_biased(n, min(biased, n.sum()))
+        return torch.as_tensor(rows, device=table.device)
+
+    def log_prior(self, table: Tensor) -> Tensor:
+        return self.pseudocount * torch.where(table > 0, table, 1.0).log().sum()
+
+    def raw(self, table: Tensor) -> Mapping[str, Array]:
+        return {}
+
+    def check(self, table: Tensor) -> None:
+        if not (bool((table >= 0).all()) and torch.allclose(table.sum(1), table.new_ones(()), atol=1e-6)):
+            raise ValueError("durations of a state are not probabilities that sum to one")
+
+
+def _length_biased(counts: Array, n_biased: float) -> Array:
+    """``(D,)`` the maximum of ``Σ counts log p - n_biased log E[d]``.
+
+    ``p(d) = counts / (N - n_biased + n_biased d / m)``, where m, which is then E[d], makes it sum to one.
+    """
+    total, d = float(counts.sum()), np.arange(1.0, len(counts) + 1)
+    unbiased: Array = counts / total
+    if n_biased <= 0:
+        return unbiased
+
+    def rows(mean: float) -> Array:
+        result: Array = counts / (total - n_biased + n_biased * d / mean)
+        return result
+
+    seen = d[counts > 0]
+    if len(seen) == 1:
+        return unbiased
+    from scipy.optimize import brentq
+
+    mean = brentq(lambda mean: rows(mean).sum() - 1, seen.min(), seen.max(), xtol=1e-14, rtol=1e-14)
+    p = rows(mean)
+    normalised: Array = p / p.sum()
+    return normalised
+
+
+@dataclass(frozen=True)
+class _Tilted:
+    """``p(d) ∝ exp(log_base + θ (d - 1))`` on 1 .. D, and what an M-step of it maximises."""
+
+    log_base: Array
+    counts: Array
+    n_biased: float
+
+    def log_pmf(self, tilt: float) -> Array:
+        terms = self.log_base + tilt * np.arange(len(self.log_base))
+        peak = terms.max()
+        result: Array = terms - peak - math.log(np.exp(terms - peak).sum())
+        return result
+
+    def value(self, tilt: float) -> float:
+        log_p = self.log_pmf(tilt)
+        mean = np.exp(log_p) @ np.arange(1.0, len(log_p) + 1)
+        return float(self.counts @ log_p - self.n_biased * math.log(mean))
+
+    def slope(self, tilt: float) -> float:
+        """The derivative of ``value``; that of the mean is the variance."""
+        p, d = np.exp(self.log_pmf(tilt)), np.arange(1.0, len(self.log_base) + 1)
+        mean = p @ d
+        variance = p @ (d - mean) ** 2
+        return float(self.counts @ (d - mean) - self.n_biased * variance / mean)
+
+    def best(self, low: float, high: float) -> float:
+        """The root of the slope, which falls; else the bound beyond which it lies."""
+        from scipy.optimize import brentq
+
+        if self.slope(low) <= 0:
+            return low
+        if self.slope(high) >= 0:
+            return high
+        root: float = brentq(self.slope, low, high, xtol=1e-13, rtol=1e-14)
+        return root
+
+
+class PoissonDurations(DurationFamily):
+    """``p(d) ∝ λ^(d-1) / (d-1)!``; the table has log λ."""
+
+    @property
+    def n_free(self) -> int:
+        return 1
+
+    def log_pmf(self, table: Tensor) -> Tensor:
+        d = torch.arange(self.longest, dtype=torch.float64, device=table.device)
+        return (table * d - torch.lgamma(d + 1)).log_softmax(1)
+
+    def with_mean(self, mean: Tensor) -> Tensor:
+        return (mean[:, None].double() - 1).clamp(min=0.1).log()
+
+    def maximise(self, counts: Tensor, n_biased: Tensor, table: Tensor) -> Tensor:
+        rows = table.cpu().numpy().copy()
+        log_base = -torch.lgamma(torch.arange(1.0, self.longest + 1, dtype=torch.float64)).numpy()
+        for row, n, biased in zip(rows, counts.cpu().numpy(), n_biased.tolist(), strict=True):
+            if n.sum() > 0:
+                problem = _Tilted(log_base, n, biased)
+                candidates = [float(row[0]), problem.best(*TILTS)]
+                row[0] = max(candidates, key=problem.value)
+        return torch.as_tensor(rows, device=table.device)
+
+    def raw(self, table: Tensor) -> Mapping[str, Array]:
+        return {"duration_rates_": table[:, 0].exp().numpy()}
+
+    def check(self, table: Tensor) -> None:
+        if not bool(torch.isfinite(table).all()):
+            raise ValueError("rates of durations are not finite")
+
+
+class NegativeBinomialDurations(DurationFamily):
+    """``p(d) ∝ Γ(d-1+r) / (Γ(r) (d-1)!) q^(d-1)``; the table has log r and log q.
+
+    With r = 1 it is geometric; the larger r, the narrower. The M-step is a search over r, with q of equal means.
+    """
+
+    @property
+    def n_free(self) -> int:
+        return 2
+
+    def log_pmf(self, table: Tensor) -> Tensor:
+        d, size = torch.arange(self.longest, dtype=torch.float64, device=table.device), table[:, :1].exp()
+        log_base = torch.lgamma(d + size) - torch.lgamma(size) - torch.lgamma(d + 1)
+        return (log_base + table[:, 1:] * d).log_softmax(1)
+
+    def with_mean(self, mean: Tensor) -> Tensor:
+        log_q = torch.log1p(-1 / mean.double().clamp(min=1.1)).clamp(max=LARGEST_LOG_SUCCESS)
+        return torch.stack([torch.zeros_like(log_q), log_q], 1)
+
+    def maximise(self, counts: Tensor, n_biased: Tensor, table: Tensor) -> Tensor:
+        rows = table.cpu().numpy().copy()
+        for row, n, biased in zip(rows, counts.cpu().numpy(), n_biased.tolist(), strict=True):
+            if n.sum() > 0:
+                row[:] = self._best(n, biased, row)
+        return torch.as_tensor(rows, device=table.device)
+
+    def _best(self, counts: Array, n_biased: float, before: Array) -> Array:
+        from scipy.optimize import minimize_scalar
+        from scipy.special import gammaln
+
+        d = np.arange(float(self.longest))
+
+        def problem(log_size: float) -> _Tilted:
+            size = math.exp(log_size)
+            return _Tilted(gammaln(d + size) - gammaln(size) - gammaln(d + 1), counts, n_biased)
+
+        def best_at(log_size: float) -> tuple[float, float]:
+            of_size = problem(log_size)
+            tilt = of_size.best(TILTS[0], LARGEST_LOG_SUCCESS)
+            return of_size.value(tilt), tilt
+
+        optimum = minimize_scalar(
+            lambda log_size: -best_at(log_size)[0],
+            bounds=(math.log(SIZES[0]), math.log(SIZES[1])),
+            method="bounded",
+            options={"xatol": 1e-6},
+        )
+        # The search is of one interval, where a better one may lie in another: what was is never given up for worse.
+        value, tilt = best_at(float(optimum.x))
+        kept_value, kept_tilt = best_at(float(before[0]))
+        if kept_value >= value:
+            return np.array([before[0], kept_tilt])
+        return np.array([optimum.x, tilt])
+
+    def raw(self, table: Tensor) -> Mapping[str, Array]:
+        return {
+            "duration_sizes_": table[:, 0].exp().numpy(),
+            "duration_probabilities_": -torch.expm1(table[:, 1]).numpy(),
+        }
+
+    def check(self, table: Tensor) -> None:
+        if not (bool(torch.isfinite(table).all()) and bool((table[:, 1] < 0).all())):
+            raise ValueError("sizes and probabilities of negative binomial durations are not finite")
+
+
+class GeometricDurations(DurationFamily):
+    """``p(d) = a^(d-1) (1 - a)``, not cut off: segments of one step, and the chain's own ``a_kk``, as in an HMM."""
+
+    @property
+    def n_free(self) -> int:
+        return 0
+
+    @property
+    def follows_itself(self) -> bool:
+        return True
+
+    def log_pmf(self, table: Tensor) -> Tensor:
+        return table.new_zeros(len(table), 1)
+
+    def with_mean(self, mean: Tensor) -> Tensor:
+        return mean.new_empty(len(mean), 0, dtype=torch.float64)
+
+    def maximise(self, counts: Tensor, n_biased: Tensor, table: Tensor) -> Tensor:
+        return table
+
+    def raw(self, table: Tensor) -> Mapping[str, Array]:
+        return {}
+
+    def check(self, table: Tensor) -> None:
+        """There is nothing in the table."""
+
+
+def duration_family(name: DurationName, longest: int, pseudocount: float) -> DurationFamily:
+    """What ``HSMM(durations=name)`` means."""
+    families: dict[str, type[DurationFamily]] = {
+        "negative-binomial": NegativeBinomialDurations,
+        "poisson": PoissonDurations,
+        "categorical": CategoricalDurations,
+        "geometric": GeometricDurations,
+    }
+    if name not in families:
+        raise ValueError(f"durations is {name!r}; pass one of {', '.join(map(repr, families))}")
+    return families[name](1 if name == "geometric" else longest, pseudocount)

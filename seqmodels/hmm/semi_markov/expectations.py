@@ -1,0 +1,174 @@
+"""EM for hidden semi-Markov models: the E-step over segments, and durations as a part of what a state emits.
+
+The table of a state is that of its emission and, in further columns, that of its durations; the sufficient statistics
+of durations are expected counts beside those of the emission. So Baum-Welch, restarts, checkpoints and several
+processes are those of ``HMM`` (``seqmodels.hmm.learning``).
+
+A last segment that is cut off has a hidden full duration: the E-step counts it by ``p(d) / P(d >= what was seen)``, so
+that M-steps are those of complete data and the likelihood never falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.corpus import PackedBatch
+from seqmodels.hmm.emissions import Emission, Statistics
+from seqmodels.hmm.inference.densities import Densities, clamped
+from seqmodels.hmm.inference.packing import Packing
+from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.hmm.inference.semi_markov import Durations, SemiMarkovTrellis, forward_backward_pass
+from seqmodels.hmm.learning.em import Expectations
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.semi_markov.durations import DurationFamily
+
+
+class SegmentEmission(Emission):
+    """An emission and the durations of segments: tables ``(K, P + Q)``, Q columns of durations last.
+
+    ``statistics`` are those of the emission; those of durations, ``(K, D)`` counts in full and ``(K, D)`` of what was
+    left of first segments, are the last two that ``maximise`` takes.
+    """
+
+    def __init__(self, inner: Emission, family: DurationFamily, *, left_censored: bool) -> None:
+        super().__init__(inner.observation, inner.size)
+        self.inner = inner
+        self.family = family
+        self.left_censored = left_censored
+
+    @property
+    def n_statistics(self) -> int:
+        return self.inner.n_statistics + 2
+
+    @property
+    def shares(self) -> bool:
+        return self.inner.shares
+
+    def n_densities(self, n_states: int) -> int:
+        """Also the durations of a step, which take as much memory."""
+        return max(self.inner.n_densities(n_states), n_states * self.family.longest)
+
+    def split(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        """The tables of the emission and of the durations."""
+        n_columns = table.shape[1] - self.family.n_columns
+        return table[:, :n_columns], table[:, n_columns:]
+
+    def durations(self, table: Tensor) -> Durations:
+        """How long segments last, as inference takes it."""
+        return Durations.of(self.family.log_pmf(self.split(table)[1]), left_censored=self.left_censored)
+
+    def evaluate(
+        self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
+    ) -> tuple[Densities, Any]:
+        return self.inner.evaluate(self.split(table)[0], x, past, dtype, scratch)
+
+    def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
+        return self.inner.log_prob(self.split(table)[0], x, past, dtype)
+
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
+        return self.inner.statistics(self.split(table)[0], x, past, gamma, memo)
+
+    def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
+        *of_emission, counts, first = statistics
+        emission, durations = self.split(table)
+        in_full = counts
+        if self.left_censored:
+            in_full = counts + _full_durations_of_first(first, self.family.log_pmf(durations))
+        updated = self.family.maximise(in_full, first.sum(1), durations)
+        return torch.cat([self.inner.maximise(tuple(of_emission), emission), updated], 1)
+
+    def log_prior(self, table: Tensor) -> Tensor:
+        emission, durations = self.split(table)
+        return self.inner.log_prior(emission) + self.family.log_prior(durations)
+
+    def floor_hits(self, table: Tensor) -> Tensor:
+        return self.inner.floor_hits(self.split(table)[0])
+
+    def n_parameters(self, n_states: int) -> int:
+        return self.inner.n_parameters(n_states) + n_states * self.family.n_free
+
+    def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
+        emission, durations = self.split(table)
+        return {**self.inner.raw_parameters(emission, shift, scale), **self.family.raw(durations)}
+
+
+def _full_durations_of_first(left: Tensor, log_pmf: Tensor) -> Tensor:
+    """``(K, D)`` expected full durations of segments of which ``left (K, D)`` says how many have r steps left.
+
+    Of a segment met in proportion to its duration, at any of its steps alike, the full duration given that r steps are
+    left is ``p(d) / P(d >= r)``, d >= r.
+    """
+    log_at_least = log_pmf.flip(1).logcumsumexp(1).flip(1)
+    rate = (left.log() - torch.where(left > 0, log_at_least, 0.0)).logcumsumexp(1)
+    return (rate + log_pmf).exp()
+
+
+# -- the data ----------------------------------------------------------------------------------------------------------
+
+
+def trellis_of_batch(
+    parameters: Parameters, emission: SegmentEmission, batch: PackedBatch, densities: Densities
+) -> SemiMarkovTrellis:
+    """The inference problem of the batch, its sequences uncut; a known state has the only density."""
+    if batch.states is not None:
+        densities = clamped(densities, batch.states)
+    packing, log_b = batch.segments.packing, densities.log()
+    if not batch.segments.is_whole:
+        packing = Packing.of(batch.segments.lengths.cpu(), log_b.device)
+        log_b = packing.pack(batch.segments.packing.unpack(log_b))
+    durations = emission.durations(parameters.table)
+    return SemiMarkovTrellis(parameters.initial, parameters.transition, parameters.final, durations, log_b, packing)
+
+
+def each_trellis(
+    parameters: Parameters, emission: SegmentEmission, batches: Iterator[PackedBatch], dtype: torch.dtype
+) -> Iterator[tuple[PackedBatch, SemiMarkovTrellis]]:
+    """Each batch and its inference problem."""
+    for batch in batches:
+        densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
+        yield batch, trellis_of_batch(parameters, emission, batch, densities)
+
+
+@torch.no_grad()
+def e_step(
+    parameters: Parameters, emission: SegmentEmission, batches: Sequence[PackedBatch], dtype: torch.dtype
+) -> Expectations:
+    """Log-probability and expected counts, summed over all batches.
+
+    Raises:
+        ValueError: a sequence of probability zero, named by its place among all of them.
+    """
+    results: list[Expectations] = []
+    for batch in batches:
+        densities, memo = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
+        trellis = trellis_of_batch(parameters, emission, batch, densities)
+        posterior = forward_backward_pass(trellis)
+        refuse_impossible(batch, posterior.log_prob)
+        gamma = posterior.gamma
+        if not batch.segments.is_whole:
+            gamma = batch.segments.packing.pack(trellis.packing.unpack(gamma))
+        of_emission = emission.statistics(parameters.table, batch.x, batch.past, gamma.to(dtype), memo)
+        statistics = (*of_emission, posterior.durations, posterior.first_durations)
+        log_prob = float(posterior.log_prob.sum())
+        counted = Expectations(log_prob, posterior.initial, posterior.xi, posterior.final, statistics)
+        results.append(counted.scaled(batch.weight))
+    total = results[0]
+    for result in results[1:]:
+        total = total + result
+    return total
+
+
+def refuse_impossible(batch: PackedBatch, log_prob: Tensor) -> None:
+    """Raise ``ValueError``, naming it by its number in the corpus, if a sequence has -inf."""
+    impossible = batch.impossible(log_prob)
+    if impossible:
+        raise ValueError(
+            f"sequence {min(impossible)} has probability zero under this HSMM, so its states have no posterior; leave "
+            "it out, raise max_duration, or keep emissions, transitions and durations from being exactly zero "
+            "(pseudocount, duration_pseudocount)"
+        )
