@@ -4,6 +4,7 @@ from seqmodels.hmm.alignment import AlignmentHMM
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.model import HMM
+from seqmodels.hmm.state_paths import StatePath
 from seqmodels.hmm.tagger import HMMTagger
 from seqmodels.hmm.topology import Arcs, Banded, LeftToRight, Series, Topology
 
@@ -17,5 +18,6 @@ __all__ = [
     "LeftToRight",
     "Pseudocounts",
     "Series",
+    "StatePath",
     "Topology",
 ]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
 import torch
@@ -57,7 +57,9 @@ from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, m
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.scoring import score_steps, score_sums
 from seqmodels.hmm.state_forecast import StateForecast, state_forecasts
+from seqmodels.hmm.state_paths import StatePath, batch_best_paths, check_n_paths, state_paths
 from seqmodels.hmm.state_queries import (
+    Result,
     StateAlgorithm,
     batch_beliefs,
     batch_draws,
@@ -393,16 +395,39 @@ class HMM(SequenceModel):
 
     # -- states of given sequences -------------------------------------------------------------------------
 
-    def decode(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """The most probable path of states of each sequence, ``(T,)`` (Viterbi); of equal paths the one of lowest
-        states.
+    @overload
+    def decode(self, X: Any, y: Any = None, *, k: None = None) -> list[np.ndarray]: ...
+
+    @overload
+    def decode(self, X: Any, y: Any = None, *, k: int) -> list[list[StatePath]]: ...
+
+    def decode(self, X: Any, y: Any = None, *, k: int | None = None) -> list[np.ndarray] | list[list[StatePath]]:
+        """The most probable path of states of each sequence, ``(T,)`` (Viterbi), or the ``k`` most probable ones (list
+        Viterbi, Seshadri and Sundberg 1994).
 
         Of a sequence with a past: the last T states of the path of both; so for the other questions about states.
 
+        Args:
+            k: a number: a list of ``StatePath``, ``states`` and ``log_prob``, for each sequence, the best first; it is
+                shorter where fewer paths are possible. Of equally probable paths the one of the lowest states, from the
+                last frame backwards, comes first.
+
         Raises:
-            ValueError: a sequence that no path can explain, named.
+            ValueError: a sequence that no path can explain, named; a past, with ``k``.
+
+        >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
+        >>> for path in model.decode([[0, 0, 1]], k=3)[0]:
+        ...     print(path.states, round(path.log_prob, 3))
+        [0 0 0] -3.417
+        [0 0 1] -3.535
+        [1 1 1] -4.581
         """
-        return _run_on_each(self, X, y, batch_paths)
+        if k is None:
+            return _run_on_each(self, X, y, batch_paths)
+        check_n_paths(k)
+        data = _without_past(self, X, y, "decode with k")
+        examples, best = _states_of_each(self, X, y, partial(batch_best_paths, k=k))
+        return state_paths(best, _log_det(self, data, examples))
 
     def path_log_prob(self, X: Any, paths: Any, y: Any = None) -> np.ndarray:
         """``(n,)`` nats of each sequence together with a path of its states: log p(x, z), in raw units.
@@ -418,16 +443,11 @@ class HMM(SequenceModel):
         >>> model.path_log_prob([[0, 1]], [[0, 1]]).round(4)  # log(0.5 * 0.9 * 0.1 * 0.8)
         array([-3.3242])
         """
-        data, setting = checked_data(self, X, y), self._setting()
-        data.refuse_past("path_log_prob")
-        examples = setting.examples(data, on_disk=True)
-        lengths = [len(e.values) + (0 if e.source is None else len(e.source)) for e in examples]
-        states = checked_paths(paths, lengths, len(self.initial_))
+        data = _without_past(self, X, y, "path_log_prob")
+        examples = self._setting().examples(data, on_disk=True)
+        states = checked_paths(paths, [_n_steps(example) for example in examples], len(self.initial_))
         encoded = np.array(_run_on_each(self, X, y, partial(batch_log_prob_of_paths, paths=states)))
-        log_det = np.array([example.log_det for example in examples])
-        if data.y is not None and setting.source_encoding is not None:  # sources are read by the encoding of targets
-            log_det += [source.log_det for source in setting.examples(Data.of(data.X), on_disk=True)]
-        return np.asarray(encoded + log_det)
+        return np.asarray(encoded + _log_det(self, data, examples))
 
     def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` p(z_t | x_1 .. x_T): each state at each step, given the whole sequence (smoothing).
@@ -784,10 +804,22 @@ def _fitting_and_corpus(
     return fitting, corpus
 
 
-def _run_on_each(model: HMM, X: Any, y: Any, algorithm: StateAlgorithm, *, of_steps: bool = True) -> list[np.ndarray]:
-    """What an algorithm over the states finds for each sequence, in float64 where float32 cannot hold the data.
+def _run_on_each(
+    model: HMM, X: Any, y: Any, algorithm: StateAlgorithm[torch.Tensor], *, of_steps: bool = True
+) -> list[np.ndarray]:
+    """What an algorithm over the states finds for each sequence; where that is ``of_steps``, those of a past are left
+    out.
+    """
+    examples, each = _states_of_each(model, X, y, algorithm)
+    results = [result.cpu().numpy() for result in each]
+    return without_past(examples, results) if of_steps else results
 
-    Where it finds something ``of_steps``, those of a past are left out.
+
+def _states_of_each(
+    model: HMM, X: Any, y: Any, algorithm: StateAlgorithm[Result]
+) -> tuple[list[Example], list[Result]]:
+    """Encoded sequences, and what an algorithm over the states finds for each, in float64 where float32 cannot hold the
+    data.
     """
     data = checked_data(model, X, y)
     if data.y is not None:
@@ -796,5 +828,24 @@ def _run_on_each(model: HMM, X: Any, y: Any, algorithm: StateAlgorithm, *, of_st
     precise = in_float64(model) if need_float64(examples) else model
     parameters, emission = model.parameters_.to(model._device()), _emission(model)
     corpus = _corpus(precise, emission, examples, len(parameters.initial))
-    results = run_on_corpus(parameters, emission, corpus, algorithm)
-    return without_past(examples, results) if of_steps else results
+    return examples, run_on_corpus(parameters, emission, corpus, algorithm)
+
+
+def _without_past(model: HMM, X: Any, y: Any, question: str) -> Data:
+    """Checked data; raises ``ValueError`` where sequences have a past."""
+    data = checked_data(model, X, y)
+    data.refuse_past(question)
+    return data
+
+
+def _n_steps(example: Example) -> int:
+    """Its encoded steps, of x and then y, each of which has a state."""
+    return len(example.values) + (0 if example.source is None else len(example.source))
+
+
+def _log_det(model: HMM, data: Data, examples: list[Example]) -> np.ndarray:
+    """``(n,)`` nats to add to the log-probability of each encoded sequence, of x and y, for that in raw units."""
+    log_det, setting = np.array([example.log_det for example in examples]), model._setting()
+    if data.y is not None and setting.source_encoding is not None:  # sources are read by the encoding of targets
+        log_det += [source.log_det for source in setting.examples(Data.of(data.X), on_disk=True)]
+    return log_det
