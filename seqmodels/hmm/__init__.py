@@ -4,7 +4,7 @@ from seqmodels.hmm.alignment import AlignmentHMM
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.model import HMM
-from seqmodels.hmm.state_paths import StatePath
+from seqmodels.hmm.state_paths import ForcedAlignment, StatePath
 from seqmodels.hmm.tagger import HMMTagger
 from seqmodels.hmm.topology import Arcs, Banded, LeftToRight, Series, Topology
 
@@ -13,6 +13,7 @@ __all__ = [
     "AlignmentHMM",
     "Arcs",
     "Banded",
+    "ForcedAlignment",
     "Frozen",
     "HMMTagger",
     "LeftToRight",

@@ -57,7 +57,16 @@ from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, m
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.scoring import score_steps, score_sums
 from seqmodels.hmm.state_forecast import StateForecast, state_forecasts
-from seqmodels.hmm.state_paths import StatePath, batch_best_paths, check_n_paths, state_paths
+from seqmodels.hmm.state_paths import (
+    ForcedAlignment,
+    StatePath,
+    batch_alignments,
+    batch_best_paths,
+    check_n_paths,
+    checked_labels,
+    forced_alignments,
+    state_paths,
+)
 from seqmodels.hmm.state_queries import (
     Result,
     StateAlgorithm,
@@ -448,6 +457,34 @@ class HMM(SequenceModel):
         states = checked_paths(paths, [_n_steps(example) for example in examples], len(self.initial_))
         encoded = np.array(_run_on_each(self, X, y, partial(batch_log_prob_of_paths, paths=states)))
         return np.asarray(encoded + _log_det(self, data, examples))
+
+    def align(self, X: Any, labels: Any, y: Any = None) -> list[ForcedAlignment]:
+        """Where each of the ``labels`` of a sequence begins and ends (forced alignment): the most probable path that
+        goes through all of them in their order, each for one step at least.
+
+        Its probability is that of the model, log p(x, path): transitions within a label and to the next are those of
+        ``transition_``. Between two labels of one state, or that share states, nothing tells where the second begins;
+        then it is as late as possible.
+
+        Args:
+            labels: for each sequence a list of states in their order; in place of a state may stand a group of states,
+                as ``(3, 4, 5)`` for a phone of three, among which the path moves freely. Where there are targets: of x
+                and then y.
+
+        Raises:
+            ValueError: labels that are no states, or more than there are steps; a sequence that no such path can
+                explain; a past.
+
+        >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
+        >>> (aligned,) = model.align([[0, 0, 1, 1, 0]], [[0, 1, 0]])
+        >>> aligned.starts, aligned.ends
+        (array([0, 2, 4]), array([2, 4, 5]))
+        """
+        data = _without_past(self, X, y, "align")
+        examples = self._setting().examples(data, on_disk=True)
+        groups = checked_labels(labels, [_n_steps(example) for example in examples], len(self.initial_))
+        _, best = _states_of_each(self, X, y, partial(batch_alignments, groups=groups))
+        return forced_alignments(best, _log_det(self, data, examples))
 
     def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` p(z_t | x_1 .. x_T): each state at each step, given the whole sequence (smoothing).

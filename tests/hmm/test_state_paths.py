@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -73,3 +74,79 @@ def test_what_has_no_best_paths_is_refused() -> None:
     later = Sequences([np.array([0, 0])], past=[np.array([0])])
     with pytest.raises(ValueError, match="decode with k reads whole sequences"):
         model.decode(later, k=2)
+
+
+# -- forced alignment --------------------------------------------------------------------------------------------------
+
+
+def through(model: HMM, word: np.ndarray, groups: list[tuple[int, ...]]) -> tuple[float, list[list[int]]]:
+    """The best log p(x, path) of all that go through these groups, and the ends of all segmentations that reach it."""
+    scores = {}
+    for cuts in itertools.combinations(range(1, len(word)), len(groups) - 1):
+        ends = [*cuts, len(word)]
+        each = [group for group, n in zip(groups, np.diff([0, *ends]), strict=True) for _ in range(n)]
+        every = list(itertools.product(*each))
+        scores[tuple(ends)] = max(model.path_log_prob([word] * len(every), every))
+    best = max(scores.values())
+    return best, [list(ends) for ends, score in scores.items() if score > best - 1e-9]
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_an_alignment_is_the_best_of_all(final: bool) -> None:
+    model, words = symbols(final, seed=3), [np.array([0, 2, 1, 2, 0, 1]), np.array([1]), np.array([2, 2, 0])]
+    labels: list[list[Any]] = [[0, (1, 2), np.int64(0)], [[0, 2]], [{1}, range(2)]]
+    for word, label, aligned in zip(words, labels, model.align(words, labels), strict=True):
+        groups = [tuple(each) if isinstance(each, tuple | list | set | range) else (int(each),) for each in label]
+        best, segmentations = through(model, word, groups)
+        assert_allclose(aligned.log_prob, best, rtol=1e-12)
+        assert aligned.ends.tolist() in segmentations
+        assert aligned.starts.tolist() == [0, *aligned.ends[:-1]]
+        for group, first, after in zip(groups, aligned.starts, aligned.ends, strict=True):
+            assert set(aligned.states[first:after]) <= set(group)
+        assert_allclose(model.path_log_prob([word], [aligned.states]), [best], rtol=1e-12)
+
+
+def test_an_alignment_to_the_runs_of_the_best_path_is_this_path() -> None:
+    x = [1e3 * item for item in frames(np.random.default_rng(1), lengths=[120, 3, 700])]
+    model = HMM(3, observation=GaussianMixture(1), max_iter=5, dtype="float64").fit(x)
+    paths = model.decode(x)
+    starts = [np.flatnonzero(np.diff(path, prepend=-1)) for path in paths]
+    aligned = model.align(x, [path[first] for path, first in zip(paths, starts, strict=True)])
+    assert all(each.states.tolist() == path.tolist() for each, path in zip(aligned, paths, strict=True))
+    assert all(each.starts.tolist() == first.tolist() for each, first in zip(aligned, starts, strict=True))
+    assert_allclose([each.log_prob for each in aligned], model.path_log_prob(x, paths), rtol=1e-12)
+
+
+def test_a_label_that_comes_twice_begins_the_second_time_as_late_as_possible() -> None:
+    model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
+    (aligned,) = model.align([np.array([0, 0, 0, 1, 1])], [[0, 0, 1]])
+    assert aligned.ends.tolist() == [2, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (3, "labels is "),
+        ([[0]], "there are 2 sequences but labels of 1"),
+        ([[0], 1], "the labels of sequence 1 are "),
+        ([[0], []], "sequence 1 has no labels"),
+        ([[0], [0, 1]], "sequence 1 has 1 steps but 2 labels"),
+        ([[0, 3], [0]], "label 1 of sequence 0 is 3; the model has states 0 to 2"),
+        ([[0, -1], [0]], "label 1 of sequence 0 is -1; the model has states 0 to 2"),
+        ([[0, "a"], [0]], "label 1 of sequence 0 is 'a'; pass a state, as 2, or a group"),
+        ([[(), 1], [0]], "label 0 of sequence 0 is (); pass a state, as 2, or a group"),
+    ],
+)
+def test_labels_that_are_none_are_refused(labels: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        symbols().align([np.array([0, 1]), np.array([2])], labels)
+
+
+def test_labels_that_no_path_goes_through_are_refused() -> None:
+    model = HMM(3, topology="left-to-right", observation=GaussianMixture(1), max_iter=2).fit(
+        frames(np.random.default_rng(0), lengths=[40, 40])
+    )
+    x = frames(np.random.default_rng(0), lengths=[9, 9])
+    assert model.align(x, [[0, 1, 2], [0]])[1].ends.tolist() == [9]
+    with pytest.raises(ValueError, match="no path of sequence 1 goes through its labels in their order"):
+        model.align(x, [[0, 1, 2], [0, 2]])
