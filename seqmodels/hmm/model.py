@@ -56,6 +56,7 @@ from seqmodels.hmm.learning.restarts import (
 )
 from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, mean_filter
 from seqmodels.hmm.parameters import Parameters, check_arrays
+from seqmodels.hmm.profile_likelihood import profile_interval
 from seqmodels.hmm.scoring import score_steps, score_sums
 from seqmodels.hmm.standard_errors import FitObjective, standard_errors
 from seqmodels.hmm.state_forecast import StateForecast, state_forecasts
@@ -618,10 +619,38 @@ class HMM(SequenceModel):
             name  estimate  standard_error
         0  rates      4.32           0.208
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level is {level}; pass a probability between 0 and 1, as 0.95")
+        _check_level(level)
         data = _without_past(self, X, y, "standard_errors")
         return standard_errors(*_objective_at(self, self._setting().examples(data)), level)
+
+    def profile_interval(
+        self, X: Any, name: str, state: int | None = None, feature: Any = None, *, y: Any = None, level: float = 0.95
+    ) -> tuple[float, float]:
+        """The interval of one parameter by its profile likelihood, in raw units (Venzon and Moolgavkar 1988).
+
+        It has every value for which the largest likelihood over all other parameters is within ``χ²/2`` of the largest
+        of all, so it does not take the likelihood for quadratic, as ``standard_errors`` does: for few data, and near
+        boundaries. It takes some tens of E-steps more.
+
+        Args:
+            X, y: the training data.
+            name, state, feature: as in a row of ``standard_errors``.
+            level: of the interval.
+
+        Raises:
+            ValueError: no such parameter, or one on a boundary or not identified; an end that is not reached, where the
+                likelihood stays as large; as ``standard_errors``.
+
+        >>> from seqmodels import Poisson
+        >>> x = [np.random.default_rng(0).poisson(4.0, (100, 1))]
+        >>> low, high = HMM(1, observation=Poisson()).fit(x).profile_interval(x, "rates", 0, 0)
+        >>> round(low, 3), round(high, 3)
+        (3.925, 4.74)
+        """
+        _check_level(level)
+        data = _without_past(self, X, y, "profile_interval")
+        objective, shift, scale = _objective_at(self, self._setting().examples(data))
+        return profile_interval(objective, shift, scale, (name, state, feature), level)
 
     # -- how many states -----------------------------------------------------------------------------------
 
@@ -776,6 +805,11 @@ def objective_of(model: HMM) -> MAPObjective:
     """What the M-steps of a fitted model maximise; its figures would be of encoded data, summed."""
     options = _chain_options(model, len(model.parameters_.initial), model.length_)
     return MAPObjective(_emission(model), options.pseudocount, options.constraints, n_units=1.0, log_det=0.0)
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level}; pass a probability between 0 and 1, as 0.95")
 
 
 def _objective_at(model: HMM, examples: list[Example]) -> tuple[FitObjective, torch.Tensor, torch.Tensor]:

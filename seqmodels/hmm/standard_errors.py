@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.corpus import PackedBatch
-from seqmodels.hmm.estimates import Coordinates, Estimate
+from seqmodels.hmm.estimates import Coordinates, Estimate, Link
 from seqmodels.hmm.inference.autograd import log_prob_of_segments
 from seqmodels.hmm.learning.em import MAPObjective
 from seqmodels.hmm.learning.gradient import log_densities
@@ -48,10 +48,14 @@ class FitObjective:
 
     def gradient(self, u: Tensor) -> Tensor:
         """``(P,)`` float64, exact; ``ValueError`` for a sequence of probability zero, named."""
+        return self.value_and_gradient(u)[1]
+
+    def value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
+        """Nats of encoded data, up to a constant, and the ``(P,)`` gradient."""
         u = u.detach().requires_grad_()
         parameters, table = self.coordinates.at(u)
         log_prior = self.prior.emission.log_prior(table) + self.prior.pseudocount.log_prior(parameters)
-        total = _gradient(log_prior, u)
+        value, gradient = float(log_prior.detach()), _gradient(log_prior, u)
         for batch in self.batches:
             parameters, _ = self.coordinates.at(u)
             log_b = log_densities(self.coordinates.emission, parameters.table, batch.x, batch.past)
@@ -59,8 +63,9 @@ class FitObjective:
                 parameters.initial, parameters.transition, log_b, batch.segments, parameters.final
             )
             batch.refuse_impossible(log_prob.detach())
-            total += _gradient(batch.weight * log_prob.sum(), u)
-        return total
+            weighted = batch.weight * log_prob.sum()
+            value, gradient = value + float(weighted.detach()), gradient + _gradient(weighted, u)
+        return value, gradient
 
 
 def _gradient(value: Tensor, u: Tensor) -> Tensor:
@@ -116,7 +121,7 @@ def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level
 
     coordinates, estimates = objective.coordinates, objective.coordinates.estimates()
     u = shift.new_zeros(coordinates.n)
-    values, jacobian = _raw(coordinates, estimates, u, shift, scale)
+    values, jacobian = raw_values(coordinates, estimates, u, shift, scale)
     information = Information.of(-hessian(objective.gradient, u))
     errors = (jacobian @ information.root).square().sum(1).sqrt()
     is_identified = information.is_identified(jacobian)
@@ -129,7 +134,7 @@ def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level
     _warn_far(estimates, (newton / errors).abs().where(has_error & (errors > 0), 0.0))
     errors = errors.where(has_error, torch.nan)
     intervals = [
-        _interval(value, error, estimate, level)
+        wald_interval(value, error, estimate.link, level)
         for value, error, estimate in zip(values.tolist(), errors.tolist(), estimates, strict=True)
     ]
     return pd.DataFrame(
@@ -146,7 +151,7 @@ def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level
     )
 
 
-def _raw(
+def raw_values(
     coordinates: Coordinates, estimates: Sequence[Estimate], u: Tensor, shift: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor]:
     """``(R,)`` estimates in raw units and ``(R, P)`` their derivatives by the unconstrained numbers."""
@@ -159,14 +164,14 @@ def _raw(
     return each(u), jacobian
 
 
-def _interval(value: float, error: float, estimate: Estimate, level: float) -> tuple[float, float]:
-    """Symmetric on the scale of the estimate's link, so that it keeps to what the parameter may be."""
+def wald_interval(value: float, error: float, link: Link, level: float) -> tuple[float, float]:
+    """Symmetric on the scale of the link, so that it keeps to what the parameter may be."""
     if np.isnan(error):
         return np.nan, np.nan
     width = NormalDist().inv_cdf(0.5 + level / 2) * error
-    if estimate.link == "identity":
+    if link == "identity":
         return value - width, value + width
-    if estimate.link == "log":
+    if link == "log":
         factor = np.exp(width / value)
         return value / factor, value * factor
     logit, half = np.log(value / (1 - value)), width / (value * (1 - value))
