@@ -5,6 +5,7 @@ from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.model import HMM
 from seqmodels.hmm.semi_markov import HSMM
+from seqmodels.hmm.state_paths import ForcedAlignment, StatePath
 from seqmodels.hmm.tagger import HMMTagger
 from seqmodels.hmm.topology import Arcs, Banded, LeftToRight, Series, Topology
 
@@ -14,10 +15,12 @@ __all__ = [
     "AlignmentHMM",
     "Arcs",
     "Banded",
+    "ForcedAlignment",
     "Frozen",
     "HMMTagger",
     "LeftToRight",
     "Pseudocounts",
     "Series",
+    "StatePath",
     "Topology",
 ]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values,
 from seqmodels.hmm.cursor import HMMCursor, HMMState, merged_states
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
+from seqmodels.hmm.estimates import Coordinates, emitted_of
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hmmlearn import hint_of_attribute, with_hints_of_arguments
 from seqmodels.hmm.learning.constraints import Frozen
@@ -55,9 +56,22 @@ from seqmodels.hmm.learning.restarts import (
 )
 from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, mean_filter
 from seqmodels.hmm.parameters import Parameters, check_arrays
+from seqmodels.hmm.profile_likelihood import profile_interval
 from seqmodels.hmm.scoring import score_steps, score_sums
+from seqmodels.hmm.standard_errors import FitObjective, standard_errors
 from seqmodels.hmm.state_forecast import StateForecast, state_forecasts
+from seqmodels.hmm.state_paths import (
+    ForcedAlignment,
+    StatePath,
+    batch_alignments,
+    batch_best_paths,
+    check_n_paths,
+    checked_labels,
+    forced_alignments,
+    state_paths,
+)
 from seqmodels.hmm.state_queries import (
+    Result,
     StateAlgorithm,
     batch_beliefs,
     batch_draws,
@@ -94,6 +108,9 @@ from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
 from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 from seqmodels.training.fingerprint import check_processes_agree
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # The default observation of vectors: chosen by experiments/defaults.py.
 UNLIMITED_EM_STEPS = 1_000_000  # where time alone ends EM
@@ -393,16 +410,39 @@ class HMM(SequenceModel):
 
     # -- states of given sequences -------------------------------------------------------------------------
 
-    def decode(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """The most probable path of states of each sequence, ``(T,)`` (Viterbi); of equal paths the one of lowest
-        states.
+    @overload
+    def decode(self, X: Any, y: Any = None, *, k: None = None) -> list[np.ndarray]: ...
+
+    @overload
+    def decode(self, X: Any, y: Any = None, *, k: int) -> list[list[StatePath]]: ...
+
+    def decode(self, X: Any, y: Any = None, *, k: int | None = None) -> list[np.ndarray] | list[list[StatePath]]:
+        """The most probable path of states of each sequence, ``(T,)`` (Viterbi), or the ``k`` most probable ones (list
+        Viterbi, Seshadri and Sundberg 1994).
 
         Of a sequence with a past: the last T states of the path of both; so for the other questions about states.
 
+        Args:
+            k: a number: a list of ``StatePath``, ``states`` and ``log_prob``, for each sequence, the best first; it is
+                shorter where fewer paths are possible. Of equally probable paths the one of the lowest states, from the
+                last frame backwards, comes first.
+
         Raises:
-            ValueError: a sequence that no path can explain, named.
+            ValueError: a sequence that no path can explain, named; a past, with ``k``.
+
+        >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
+        >>> for path in model.decode([[0, 0, 1]], k=3)[0]:
+        ...     print(path.states, round(path.log_prob, 3))
+        [0 0 0] -3.417
+        [0 0 1] -3.535
+        [1 1 1] -4.581
         """
-        return _run_on_each(self, X, y, batch_paths)
+        if k is None:
+            return _run_on_each(self, X, y, batch_paths)
+        check_n_paths(k)
+        data = _without_past(self, X, y, "decode with k")
+        examples, best = _states_of_each(self, X, y, partial(batch_best_paths, k=k))
+        return state_paths(best, _log_det(self, data, examples))
 
     def path_log_prob(self, X: Any, paths: Any, y: Any = None) -> np.ndarray:
         """``(n,)`` nats of each sequence together with a path of its states: log p(x, z), in raw units.
@@ -418,16 +458,39 @@ class HMM(SequenceModel):
         >>> model.path_log_prob([[0, 1]], [[0, 1]]).round(4)  # log(0.5 * 0.9 * 0.1 * 0.8)
         array([-3.3242])
         """
-        data, setting = checked_data(self, X, y), self._setting()
-        data.refuse_past("path_log_prob")
-        examples = setting.examples(data, on_disk=True)
-        lengths = [len(e.values) + (0 if e.source is None else len(e.source)) for e in examples]
-        states = checked_paths(paths, lengths, len(self.initial_))
+        data = _without_past(self, X, y, "path_log_prob")
+        examples = self._setting().examples(data, on_disk=True)
+        states = checked_paths(paths, [_n_steps(example) for example in examples], len(self.initial_))
         encoded = np.array(_run_on_each(self, X, y, partial(batch_log_prob_of_paths, paths=states)))
-        log_det = np.array([example.log_det for example in examples])
-        if data.y is not None and setting.source_encoding is not None:  # sources are read by the encoding of targets
-            log_det += [source.log_det for source in setting.examples(Data.of(data.X), on_disk=True)]
-        return np.asarray(encoded + log_det)
+        return np.asarray(encoded + _log_det(self, data, examples))
+
+    def align(self, X: Any, labels: Any, y: Any = None) -> list[ForcedAlignment]:
+        """Where each of the ``labels`` of a sequence begins and ends (forced alignment): the most probable path that
+        goes through all of them in their order, each for one step at least.
+
+        Its probability is that of the model, log p(x, path): transitions within a label and to the next are those of
+        ``transition_``. Between two labels of one state, or that share states, nothing tells where the second begins;
+        then it is as late as possible.
+
+        Args:
+            labels: for each sequence a list of states in their order; in place of a state may stand a group of states,
+                as ``(3, 4, 5)`` for a phone of three, among which the path moves freely. Where there are targets: of x
+                and then y.
+
+        Raises:
+            ValueError: labels that are no states, or more than there are steps; a sequence that no such path can
+                explain; a past.
+
+        >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
+        >>> (aligned,) = model.align([[0, 0, 1, 1, 0]], [[0, 1, 0]])
+        >>> aligned.starts, aligned.ends
+        (array([0, 2, 4]), array([2, 4, 5]))
+        """
+        data = _without_past(self, X, y, "align")
+        examples = self._setting().examples(data, on_disk=True)
+        groups = checked_labels(labels, [_n_steps(example) for example in examples], len(self.initial_))
+        _, best = _states_of_each(self, X, y, partial(batch_alignments, groups=groups))
+        return forced_alignments(best, _log_det(self, data, examples))
 
     def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` p(z_t | x_1 .. x_T): each state at each step, given the whole sequence (smoothing).
@@ -521,6 +584,73 @@ class HMM(SequenceModel):
         other.parameters_ = parameters.take(torch.as_tensor(permutation.astype(np.int64)))
         other.statistics_ = None
         return other
+
+    # -- how sure the parameters are -----------------------------------------------------------------------
+
+    def standard_errors(self, X: Any, y: Any = None, *, level: float = 0.95) -> pd.DataFrame:
+        """A frame with a row for each estimated parameter: ``name``, ``state``, ``feature``, ``estimate``,
+        ``standard_error``, ``ci_low``, ``ci_high`` and ``note``, in raw units.
+
+        From the observed information, the negative Hessian of what ``fit`` maximises (the log-likelihood, where there
+        are targets of both, and the log-prior where there is one), and the delta method: right for many data, at the
+        maximum, and of the right number of states. The Hessian is of central differences of exact gradients, to about
+        1e-7 of its largest entries; P free parameters take 2 P + 1 E-steps in float64, on the CPU.
+
+        States have no order: the errors are those of this maximum, under these numbers. ``feature`` is a name or
+        number: of transitions the state after it; of several components ``(component, feature)``; of full covariances
+        a pair; of autoregressions ``(feature, past feature, steps back)``. Intervals of probabilities are symmetric on
+        the scale of log-odds, those of variances and rates on that of logarithms. A parameter on a boundary (a
+        probability near 0 or 1, a variance on its floor), or that the data do not identify, has NaN and a ``note`` that
+        says why; the others are then given that it stays there. What is frozen, or ruled out by the topology, has no
+        row.
+
+        Args:
+            X, y: the training data.
+            level: of the intervals.
+
+        Raises:
+            ValueError: an observation whose standard errors are not known; missing values in the past of an
+                autoregression; a sequence of probability zero; a past.
+
+        >>> from seqmodels import Poisson
+        >>> x = [np.random.default_rng(0).poisson(4.0, (100, 1))]
+        >>> frame = HMM(1, observation=Poisson()).fit(x).standard_errors(x)
+        >>> frame[["name", "estimate", "standard_error"]].round(3)
+            name  estimate  standard_error
+        0  rates      4.32           0.208
+        """
+        _check_level(level)
+        data = _without_past(self, X, y, "standard_errors")
+        return standard_errors(*_objective_at(self, self._setting().examples(data)), level)
+
+    def profile_interval(
+        self, X: Any, name: str, state: int | None = None, feature: Any = None, *, y: Any = None, level: float = 0.95
+    ) -> tuple[float, float]:
+        """The interval of one parameter by its profile likelihood, in raw units (Venzon and Moolgavkar 1988).
+
+        It has every value for which the largest likelihood over all other parameters is within ``χ²/2`` of the largest
+        of all, so it does not take the likelihood for quadratic, as ``standard_errors`` does: for few data, and near
+        boundaries. It takes some tens of E-steps more.
+
+        Args:
+            X, y: the training data.
+            name, state, feature: as in a row of ``standard_errors``.
+            level: of the interval.
+
+        Raises:
+            ValueError: no such parameter, or one on a boundary or not identified; an end that is not reached, where the
+                likelihood stays as large; as ``standard_errors``.
+
+        >>> from seqmodels import Poisson
+        >>> x = [np.random.default_rng(0).poisson(4.0, (100, 1))]
+        >>> low, high = HMM(1, observation=Poisson()).fit(x).profile_interval(x, "rates", 0, 0)
+        >>> round(low, 3), round(high, 3)
+        (3.925, 4.74)
+        """
+        _check_level(level)
+        data = _without_past(self, X, y, "profile_interval")
+        objective, shift, scale = _objective_at(self, self._setting().examples(data))
+        return profile_interval(objective, shift, scale, (name, state, feature), level)
 
     # -- how many states -----------------------------------------------------------------------------------
 
@@ -677,6 +807,29 @@ def objective_of(model: HMM) -> MAPObjective:
     return MAPObjective(_emission(model), options.pseudocount, options.constraints, n_units=1.0, log_det=0.0)
 
 
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level}; pass a probability between 0 and 1, as 0.95")
+
+
+def _objective_at(model: HMM, examples: list[Example]) -> tuple[FitObjective, torch.Tensor, torch.Tensor]:
+    """What ``fit`` maximises on these examples, near the fitted parameters, and the shift and scale to raw units."""
+    if _misses_past(model, examples):
+        raise ValueError(
+            "standard errors of an autoregression are not known where values are missing that later steps look at; "
+            "pass complete sequences"
+        )
+    parameters, emission, encoding = model.parameters_, _emission(model), model.encoding_
+    n_states, n_frames = len(parameters.initial), sum(map(len, joined_values(examples)))
+    names = list(range(encoding.size)) if encoding.names is None else list(encoding.names)
+    emitted = emitted_of(model.observation_, encoding.size, names, 1 / n_frames)
+    options = _chain_options(model, n_states, model.length_)
+    coordinates = Coordinates(parameters, emission, emitted, options, model.start_, 1 / n_frames)
+    corpus = corpus_of(examples, emission, n_states, torch.device("cpu"), torch.float64, None)
+    shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in encoding.affine())
+    return FitObjective(coordinates, objective_of(model), corpus.batches), shift, scale
+
+
 def corpus_of_fitted(model: HMM, examples: list[Example]) -> Corpus:
     """Encoded examples as a fitted model reads them."""
     return _corpus(model, _emission(model), examples, len(model.parameters_.initial))
@@ -784,10 +937,22 @@ def _fitting_and_corpus(
     return fitting, corpus
 
 
-def _run_on_each(model: HMM, X: Any, y: Any, algorithm: StateAlgorithm, *, of_steps: bool = True) -> list[np.ndarray]:
-    """What an algorithm over the states finds for each sequence, in float64 where float32 cannot hold the data.
+def _run_on_each(
+    model: HMM, X: Any, y: Any, algorithm: StateAlgorithm[torch.Tensor], *, of_steps: bool = True
+) -> list[np.ndarray]:
+    """What an algorithm over the states finds for each sequence; where that is ``of_steps``, those of a past are left
+    out.
+    """
+    examples, each = _states_of_each(model, X, y, algorithm)
+    results = [result.cpu().numpy() for result in each]
+    return without_past(examples, results) if of_steps else results
 
-    Where it finds something ``of_steps``, those of a past are left out.
+
+def _states_of_each(
+    model: HMM, X: Any, y: Any, algorithm: StateAlgorithm[Result]
+) -> tuple[list[Example], list[Result]]:
+    """Encoded sequences, and what an algorithm over the states finds for each, in float64 where float32 cannot hold the
+    data.
     """
     data = checked_data(model, X, y)
     if data.y is not None:
@@ -796,5 +961,24 @@ def _run_on_each(model: HMM, X: Any, y: Any, algorithm: StateAlgorithm, *, of_st
     precise = in_float64(model) if need_float64(examples) else model
     parameters, emission = model.parameters_.to(model._device()), _emission(model)
     corpus = _corpus(precise, emission, examples, len(parameters.initial))
-    results = run_on_corpus(parameters, emission, corpus, algorithm)
-    return without_past(examples, results) if of_steps else results
+    return examples, run_on_corpus(parameters, emission, corpus, algorithm)
+
+
+def _without_past(model: HMM, X: Any, y: Any, question: str) -> Data:
+    """Checked data; raises ``ValueError`` where sequences have a past."""
+    data = checked_data(model, X, y)
+    data.refuse_past(question)
+    return data
+
+
+def _n_steps(example: Example) -> int:
+    """Its encoded steps, of x and then y, each of which has a state."""
+    return len(example.values) + (0 if example.source is None else len(example.source))
+
+
+def _log_det(model: HMM, data: Data, examples: list[Example]) -> np.ndarray:
+    """``(n,)`` nats to add to the log-probability of each encoded sequence, of x and y, for that in raw units."""
+    log_det, setting = np.array([example.log_det for example in examples]), model._setting()
+    if data.y is not None and setting.source_encoding is not None:  # sources are read by the encoding of targets
+        log_det += [source.log_det for source in setting.examples(Data.of(data.X), on_disk=True)]
+    return log_det

@@ -6,7 +6,7 @@ A missing value (NaN) says nothing of its feature; a frame of which all is missi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -33,21 +33,21 @@ from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 from seqmodels.sequences.items import in_words
 
-StateAlgorithm = Callable[[Parameters, Densities, PackedBatch], list[Tensor]]  # a result for each sequence
+Result = TypeVar("Result")
+StateAlgorithm = Callable[[Parameters, Densities, PackedBatch], list[Result]]  # a result for each sequence
 
 # -- the states of sequences ---------------------------------------------------------------------------------
 
 
 def run_on_corpus(
-    parameters: Parameters, emission: Emission, corpus: Corpus, algorithm: StateAlgorithm
-) -> list[np.ndarray]:
+    parameters: Parameters, emission: Emission, corpus: Corpus, algorithm: StateAlgorithm[Result]
+) -> list[Result]:
     """What an algorithm over the states, such as ``batch_paths``, finds for each sequence of a corpus."""
-    results: list[np.ndarray] = [np.empty(0)] * len(corpus.sequences)
+    results: dict[int, Result] = {}
     for batch in corpus.each_batch():
         densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, corpus.dtype, batch.scratch)
-        for i, result in zip(batch.indices, algorithm(parameters, densities, batch), strict=True):
-            results[i] = result.cpu().numpy()
-    return results
+        results.update(zip(batch.indices, algorithm(parameters, densities, batch), strict=True))
+    return [results[i] for i in range(len(corpus.sequences))]
 
 
 @torch.no_grad()

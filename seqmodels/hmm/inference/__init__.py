@@ -7,16 +7,30 @@ event. It is the code that ``HMM`` runs.
 - ``log_prob``: log p(x), differentiable in all arguments;
 - ``forward_backward``: log p(x), p(z_t | x) and expected transitions (the E-step); ``smooth``: p(z_t | x) alone;
 - ``filter``: p(z_t | x_1 .. x_t), and log p(x_t | x_1 .. x_t-1);
-- ``viterbi``: the most probable path of states;
+- ``viterbi``: the most probable path of states; ``list_viterbi``: the k most probable ones;
+- ``forced_alignment``: the most probable path through given groups of states, one after the other;
 - ``sample_states``: paths of states drawn from p(z | x).
 
 ``textbook`` has the same algorithms as plain loops, to be read.
 """
 
 from seqmodels.hmm.inference.autograd import log_prob
+from seqmodels.hmm.inference.forced_alignment import forced_alignment
 from seqmodels.hmm.inference.forward_backward import filter, forward_backward, smooth
+from seqmodels.hmm.inference.list_viterbi import list_viterbi
 from seqmodels.hmm.inference.sampling import sample_states
 from seqmodels.hmm.inference.trellis import Filtered, Posterior
 from seqmodels.hmm.inference.viterbi import viterbi
 
-__all__ = ["Filtered", "Posterior", "filter", "forward_backward", "log_prob", "sample_states", "smooth", "viterbi"]
+__all__ = [
+    "Filtered",
+    "Posterior",
+    "filter",
+    "forced_alignment",
+    "forward_backward",
+    "list_viterbi",
+    "log_prob",
+    "sample_states",
+    "smooth",
+    "viterbi",
+]

@@ -63,14 +63,27 @@ def viterbi(
 @torch.no_grad()
 def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
     """``viterbi`` of a trellis: (N,) states, one sequence after the other, and (n,) log-probabilities."""
-    packing, log_b = trellis.packing, trellis.densities.log()
-    scores, psi = _scores_of_segments(trellis, log_b)
+    log_b = trellis.densities.log()
+    path, _ = traced(trellis, log_b)
+    return path, log_prob_of_paths(trellis, path, log_b)
+
+
+def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The best paths, (N,) states, one sequence after the other; (N, K) packed psi, but for sequences' first frames.
+
+    Args:
+        trellis: of one chain.
+        log_b: (N, K) packed, the logarithms of its densities.
+        deltas: (N, K) float64, where the scores of all frames are to be written, packed: delta on the grid, up to a
+            constant of each frame.
+    """
+    packing = trellis.packing
+    scores, psi = _scores_of_segments(trellis, log_b, deltas)
     last = (scores + on_grid(trellis.ends(torch.float64).log()))[packing.rank].argmax(1)  # (w,), by segment
     if not trellis.segments.is_whole:
         last = _last_states(trellis.segments, _states_before(packing, psi), last)
     states = _trace(packing, psi, last[packing.order, None])[0][:, 0]
-    path = packing.unpack(states)
-    return path, log_prob_of_paths(trellis, path, log_b)
+    return packing.unpack(states), psi
 
 
 @torch.no_grad()
@@ -99,7 +112,9 @@ def log_prob_of_paths(trellis: Trellis, path: Tensor, log_b: Tensor | None = Non
 # -- delta and psi -----------------------------------------------------------------------------------------------------
 
 
-def best_scores(into: Tensor, log_b: Tensor, packing: Packing, arriving: Tensor) -> tuple[Tensor, Tensor]:
+def best_scores(
+    into: Tensor, log_b: Tensor, packing: Packing, arriving: Tensor, deltas: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The recursion over time, on all sequences that are still running at once.
 
     Args:
@@ -107,6 +122,7 @@ def best_scores(into: Tensor, log_b: Tensor, packing: Packing, arriving: Tensor)
         log_b: (N, K) packed.
         packing: of the N rows.
         arriving: (w, K) by rank, scores before the first frames.
+        deltas: (N, K) packed, where the scores of every frame are written.
 
     Returns:
         (w, K) by rank, delta after the last frames, the largest 0; and (N, K) psi, the states before, but for first
@@ -123,6 +139,8 @@ def best_scores(into: Tensor, log_b: Tensor, packing: Packing, arriving: Tensor)
                 scores[high - low : len(delta)] = delta[high - low :]
                 delta, psi[low:high] = best_step(delta[: high - low], into)
             delta = window_log_b[low - offset : high - offset].add_(delta)
+            if deltas is not None:
+                deltas[low:high] = delta
         delta = rescaled(delta)
     scores[: len(delta)] = delta
     return rescaled(scores), psi
@@ -175,15 +193,18 @@ def _split(delta: Tensor, into: Tensor) -> tuple[Tensor, ...]:
 # -- segments side by side ---------------------------------------------------------------------------------------------
 
 
-def _scores_of_segments(trellis: Trellis, log_b: Tensor) -> tuple[Tensor, Tensor]:
-    """(w, K) by rank, scores after each segment, up to a constant; (N, K) psi, but for sequences' first frames."""
+def _scores_of_segments(trellis: Trellis, log_b: Tensor, deltas: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(w, K) by rank, scores after each segment, up to a constant; (N, K) psi, but for sequences' first frames.
+
+    ``deltas`` as of ``traced``.
+    """
     segments, packing = trellis.segments, trellis.packing
     assert segments.is_whole or segments.size % RESCALE_EVERY == 0, "scores are rescaled where those of the whole are"
     into = on_grid(trellis.transition.log()).T.contiguous()  # into[j, i] = log a_ij
     arriving, (before, after) = on_grid(trellis.starts(torch.float64).log()), segments.neighbours
     if len(after):
         arriving[after] = best_step(warm_start(into, log_b, segments)[before], into)[0]
-    scores, psi = best_scores(into, log_b, packing, arriving)
+    scores, psi = best_scores(into, log_b, packing, arriving, deltas)
     nanoseconds_left = RETRY_BUDGET * STEP_COST * int(segments.lengths.max())
     while len(after):
         true_arriving, came_from = best_step(scores[before], into)
@@ -197,7 +218,10 @@ def _scores_of_segments(trellis: Trellis, log_b: Tensor) -> tuple[Tensor, Tensor
         arriving[ranks] = true_arriving[again]
         part, rows = packing.take(packing.order[ranks])
         part_ranks = ranks[part.order]
-        scores[part_ranks], psi[rows] = best_scores(into, log_b[rows], part, arriving[part_ranks])
+        part_deltas = None if deltas is None else deltas[rows]
+        scores[part_ranks], psi[rows] = best_scores(into, log_b[rows], part, arriving[part_ranks], part_deltas)
+        if deltas is not None and part_deltas is not None:
+            deltas[rows] = part_deltas
     return scores, psi
 
 

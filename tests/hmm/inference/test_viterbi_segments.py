@@ -96,9 +96,9 @@ def test_segments_make_the_path_of_a_plain_recursion(
 def test_a_chain_that_forgets_is_run_once_one_that_does_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
 
-    def counted(into: torch.Tensor, log_b: torch.Tensor, packing: Packing, arriving: torch.Tensor) -> object:
+    def counted(into: torch.Tensor, log_b: torch.Tensor, packing: Packing, *scores: torch.Tensor) -> object:
         sizes.append(packing.n_sequences)
-        return best_scores(into, log_b, packing, arriving)
+        return best_scores(into, log_b, packing, *scores)
 
     monkeypatch.setattr(module, "best_scores", counted)
     best_paths(trellis("mixed", 128))

@@ -1,0 +1,98 @@
+"""Intervals of one parameter of an HMM by its profile likelihood.
+
+An interval of level 1 - α has every value θ for which the likelihood, maximised over all other parameters, is within
+``q / 2`` nats of the largest, q the 1 - α quantile of χ² with one degree of freedom (Venzon and Moolgavkar 1988, *A
+method for computing profile-likelihood-based confidence intervals*). Its ends are the extreme values of θ where
+
+    ``l(u) >= l(û) - q / 2``,
+
+over all unconstrained numbers u. Unlike ``standard_errors`` it does not take the likelihood for quadratic, and it is
+the same on any scale of θ. Sequential quadratic programming finds the ends (Kraft 1988), in coordinates in which the
+observed information is the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.estimates import Estimate
+from seqmodels.hmm.standard_errors import NOT_IDENTIFIED, FitObjective, Information, hessian, raw_values
+
+PRECISION = 1e-9  # of a parameter in its standard errors, at which the search ends
+WITHIN = 1e-6  # nats between the likelihood at an end and what it should be, and of the cosine of their directions
+MOST_STEPS = 200
+
+
+def profile_interval(
+    objective: FitObjective, shift: Tensor, scale: Tensor, which: tuple[str, int | None, Any], level: float
+) -> tuple[float, float]:
+    """What ``HMM.profile_interval`` returns, of the parameter ``(name, state, feature)``."""
+    from scipy.optimize import minimize
+    from scipy.stats import chi2
+
+    estimate = chosen_estimate(objective.coordinates.estimates(), which)
+    u = shift.new_zeros(objective.coordinates.n)
+    values, jacobian = raw_values(objective.coordinates, [estimate], u, shift, scale)
+    information = Information.of(-hessian(objective.gradient, u))
+    root, size = information.root, float((jacobian @ information.root).norm())
+    if not information.is_identified(jacobian).all():
+        raise ValueError(f"{_in_words(which)} has no interval: {NOT_IDENTIFIED}")
+    value, half = float(values), float(chi2.ppf(level, 1)) / 2
+    largest, _ = objective.value_and_gradient(u)
+
+    def raw(v: np.ndarray) -> tuple[float, np.ndarray]:
+        """The parameter, in standard errors from its estimate, and its derivatives."""
+        at, slope = raw_values(objective.coordinates, [estimate], root @ torch.as_tensor(v), shift, scale)
+        return (float(at) - value) / size, (slope @ root)[0].numpy() / size
+
+    def margin(v: np.ndarray) -> tuple[float, np.ndarray]:
+        """By how many nats the likelihood is above the least of the interval, and their derivatives."""
+        log_prob, gradient = objective.value_and_gradient(root @ torch.as_tensor(v))
+        return log_prob - largest + half, (root.T @ gradient).numpy()
+
+    is_likely: Any = {"type": "ineq", "fun": lambda v: margin(v)[0], "jac": lambda v: margin(v)[1]}
+
+    def end(sign: int) -> float:
+        def inwards(v: np.ndarray) -> tuple[float, np.ndarray]:
+            at, slope = raw(v)
+            return -sign * at, -sign * slope
+
+        start = sign * np.sqrt(2 * half) * (jacobian @ root)[0].numpy() / size  # where it is if l is quadratic
+        options: Any = {"maxiter": MOST_STEPS, "ftol": PRECISION}
+        result = minimize(inwards, start, jac=True, method="SLSQP", constraints=is_likely, options=options)
+        # At an extreme value the parameter and the likelihood change in opposite directions, and in no other.
+        (at, outwards), (left, upwards) = raw(result.x), margin(result.x)
+        cosine = -sign * (outwards @ upwards) / (np.linalg.norm(outwards) * np.linalg.norm(upwards))
+        if not (abs(left) < WITHIN and 1 - cosine < WITHIN):
+            side = "upper" if sign > 0 else "lower"
+            raise ValueError(
+                f"the {side} end of the interval of {_in_words(which)} was not reached: on that side the likelihood "
+                f"does not fall by {half:.2f} nats, or the parameters are not at its maximum; fit with a smaller tol, "
+                "or read standard_errors"
+            )
+        return value + at * size
+
+    return end(-1), end(1)
+
+
+def chosen_estimate(estimates: Sequence[Estimate], which: tuple[str, int | None, Any]) -> Estimate:
+    """That of this name, state and feature; ``ValueError`` if there is none, or it has no interval."""
+    matching = [each for each in estimates if (each.name, each.state, each.feature) == which]
+    if not matching:
+        of_name = [f"({each.state}, {each.feature!r})" for each in estimates if each.name == which[0]]
+        known = ", ".join(of_name[:8]) if of_name else f"names {', '.join(dict.fromkeys(e.name for e in estimates))}"
+        raise ValueError(f"{_in_words(which)} is no estimated parameter; standard_errors lists them all: {known}")
+    (estimate,) = matching
+    if estimate.note:
+        raise ValueError(f"{_in_words(which)} has no interval: {estimate.note}")
+    return estimate
+
+
+def _in_words(which: tuple[str, int | None, Any]) -> str:
+    name, state, feature = which
+    return f"{name} of state {state}" + ("" if feature is None else f" and feature {feature!r}")

@@ -1,0 +1,194 @@
+"""Standard errors of an HMM's parameters from the observed information.
+
+At the maximum of the log-likelihood ``l`` the estimates are asymptotically normal, and their covariance is estimated by
+the inverse of the observed information ``-∂²l / ∂u ∂u'`` (Lystig and Hughes 2002, *Exact computation of the observed
+information matrix for hidden Markov models*; Zucchini, MacDonald and Langrock 2016, section 3.6). ``u`` are
+unconstrained numbers (``hmm.estimates``); the delta method takes their covariance to raw units, ``J Cov J'`` with
+``J = ∂ raw / ∂u``.
+
+The gradient of ``l`` is exact, by an E-step (Fisher's identity). Its central differences, in float64 and over ``STEP``
+of the width of a density, are the Hessian to about 1e-7 of its largest entries: P numbers take 2 P + 1 E-steps.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.corpus import PackedBatch
+from seqmodels.hmm.estimates import Coordinates, Estimate, Link
+from seqmodels.hmm.inference.autograd import log_prob_of_segments
+from seqmodels.hmm.learning.em import MAPObjective
+from seqmodels.hmm.learning.gradient import log_densities
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STEP = 1e-4  # of differences, in units of the width of a density
+FLAT = 1e-6  # of the eigenvalues of the scaled information: below, they are rounding
+SAME = 1e-3  # part of a parameter's gradient in flat directions from which it is not identified
+FAR = 0.25  # standard errors between the estimates and the maximum that are warned of
+NOT_IDENTIFIED = "not identified: the log-likelihood is flat, or not at a maximum, in a direction that changes it"
+
+
+@dataclass(frozen=True)
+class FitObjective:
+    """What ``fit`` maximises, as a function of unconstrained numbers ``u (P,)``: log-likelihood and log-prior."""
+
+    coordinates: Coordinates
+    prior: MAPObjective
+    batches: Sequence[PackedBatch]
+
+    def gradient(self, u: Tensor) -> Tensor:
+        """``(P,)`` float64, exact; ``ValueError`` for a sequence of probability zero, named."""
+        return self.value_and_gradient(u)[1]
+
+    def value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
+        """Nats of encoded data, up to a constant, and the ``(P,)`` gradient."""
+        u = u.detach().requires_grad_()
+        parameters, table = self.coordinates.at(u)
+        log_prior = self.prior.emission.log_prior(table) + self.prior.pseudocount.log_prior(parameters)
+        value, gradient = float(log_prior.detach()), _gradient(log_prior, u)
+        for batch in self.batches:
+            parameters, _ = self.coordinates.at(u)
+            log_b = log_densities(self.coordinates.emission, parameters.table, batch.x, batch.past)
+            log_prob = log_prob_of_segments(
+                parameters.initial, parameters.transition, log_b, batch.segments, parameters.final
+            )
+            batch.refuse_impossible(log_prob.detach())
+            weighted = batch.weight * log_prob.sum()
+            value, gradient = value + float(weighted.detach()), gradient + _gradient(weighted, u)
+        return value, gradient
+
+
+def _gradient(value: Tensor, u: Tensor) -> Tensor:
+    if not value.requires_grad:
+        return torch.zeros_like(u)
+    (gradient,) = torch.autograd.grad(value, u, allow_unused=True)
+    return torch.zeros_like(u) if gradient is None else gradient
+
+
+def hessian(gradient: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
+    """``(P, P)`` central differences of a gradient at ``u (P,)``, made symmetric."""
+    columns = []
+    for i in range(len(u)):
+        step = torch.zeros_like(u)
+        step[i] = STEP
+        columns.append((gradient(u + step) - gradient(u - step)) / (2 * STEP))
+    matrix = torch.stack(columns, 1) if columns else u.new_zeros(0, 0)
+    return 0.5 * (matrix + matrix.T)
+
+
+@dataclass(frozen=True)
+class Information:
+    """The inverse of an observed information ``(P, P)``, apart from directions in which it is not positive.
+
+    Attributes:
+        root: ``(P, r)``, ``root @ root.T`` the covariance of u.
+        flat: ``(P, P - r)``, the other directions.
+    """
+
+    root: Tensor
+    flat: Tensor
+
+    @classmethod
+    def of(cls, information: Tensor) -> Information:
+        """Scaled by its diagonal first, so that units do not decide what is flat."""
+        diagonal = information.diagonal().abs()
+        scale = torch.where(diagonal > 0, diagonal, 1.0).rsqrt()
+        values, vectors = torch.linalg.eigh(scale[:, None] * information * scale)
+        is_flat = values <= FLAT * values.abs().amax() if len(values) else values > 0
+        directions = scale[:, None] * vectors
+        return cls(directions[:, ~is_flat] / values[~is_flat].sqrt(), directions[:, is_flat])
+
+    def is_identified(self, jacobian: Tensor) -> Tensor:
+        """``(R,)`` whether parameters with this ``jacobian (R, P)`` change in no flat direction."""
+        along = (jacobian @ self.flat).square().sum(1)
+        across = (jacobian @ self.root).square().sum(1)
+        return along <= SAME**2 * across
+
+
+def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level: float) -> pd.DataFrame:
+    """What ``HMM.standard_errors`` returns; ``shift (D,)`` and ``scale (D,)`` lead from encoded to raw units."""
+    import pandas as pd
+
+    coordinates, estimates = objective.coordinates, objective.coordinates.estimates()
+    u = shift.new_zeros(coordinates.n)
+    values, jacobian = raw_values(coordinates, estimates, u, shift, scale)
+    information = Information.of(-hessian(objective.gradient, u))
+    errors = (jacobian @ information.root).square().sum(1).sqrt()
+    is_identified = information.is_identified(jacobian)
+    notes = [
+        estimate.note or ("" if identified else NOT_IDENTIFIED)
+        for estimate, identified in zip(estimates, is_identified.tolist(), strict=True)
+    ]
+    has_error = torch.tensor([not note for note in notes], dtype=torch.bool, device=errors.device)
+    newton = jacobian @ information.root @ (information.root.T @ objective.gradient(u))
+    _warn_far(estimates, (newton / errors).abs().where(has_error & (errors > 0), 0.0))
+    errors = errors.where(has_error, torch.nan)
+    intervals = [
+        wald_interval(value, error, estimate.link, level)
+        for value, error, estimate in zip(values.tolist(), errors.tolist(), estimates, strict=True)
+    ]
+    return pd.DataFrame(
+        {
+            "name": [estimate.name for estimate in estimates],
+            "state": pd.array([estimate.state for estimate in estimates], dtype="Int64"),
+            "feature": pd.Series([estimate.feature for estimate in estimates], dtype=object),
+            "estimate": values.cpu().numpy(),
+            "standard_error": errors.cpu().numpy(),
+            "ci_low": [low for low, _ in intervals],
+            "ci_high": [high for _, high in intervals],
+            "note": notes,
+        }
+    )
+
+
+def raw_values(
+    coordinates: Coordinates, estimates: Sequence[Estimate], u: Tensor, shift: Tensor, scale: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``(R,)`` estimates in raw units and ``(R, P)`` their derivatives by the unconstrained numbers."""
+
+    def each(u: Tensor) -> Tensor:
+        raw = coordinates.raw(u, shift, scale)
+        return torch.stack([raw[estimate.name][estimate.index] for estimate in estimates])
+
+    jacobian: Tensor = torch.autograd.functional.jacobian(each, u)
+    return each(u), jacobian
+
+
+def wald_interval(value: float, error: float, link: Link, level: float) -> tuple[float, float]:
+    """Symmetric on the scale of the link, so that it keeps to what the parameter may be."""
+    if np.isnan(error):
+        return np.nan, np.nan
+    width = NormalDist().inv_cdf(0.5 + level / 2) * error
+    if link == "identity":
+        return value - width, value + width
+    if link == "log":
+        factor = np.exp(width / value)
+        return value / factor, value * factor
+    logit, half = np.log(value / (1 - value)), width / (value * (1 - value))
+    low, high = (float(1 / (1 + np.exp(-(logit + sign * half)))) for sign in (-1, 1))
+    return low, high
+
+
+def _warn_far(estimates: Sequence[Estimate], distances: Tensor) -> None:
+    """Warn if a Newton step would move an estimate far, ``distances (R,)`` in standard errors."""
+    if not len(distances) or float(distances.max()) <= FAR:
+        return
+    of = estimates[int(distances.argmax())]
+    where = "" if of.state is None else f" of state {of.state}"
+    warnings.warn(
+        f"the parameters are not at the maximum of their likelihood on these data: {of.name}{where} is about "
+        f"{float(distances.max()):.1f} standard errors away, so intervals are around another value; pass the training "
+        "data, and fit with a smaller tol and a larger max_iter",
+        UserWarning,
+        stacklevel=4,
+    )

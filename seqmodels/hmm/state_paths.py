@@ -1,0 +1,138 @@
+"""Paths of states of given sequences: the k most probable ones, and the best through given states in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.corpus import PackedBatch
+from seqmodels.hmm.inference.densities import Densities
+from seqmodels.hmm.inference.forced_alignment import best_alignments
+from seqmodels.hmm.inference.list_viterbi import k_best_paths
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.sequences.items import in_words
+
+
+@dataclass(frozen=True, eq=False)
+class StatePath:
+    """A path of states of one sequence.
+
+    Attributes:
+        states: ``(T,)`` integers.
+        log_prob: nats, log p(x, path) in raw units, as ``HMM.path_log_prob``.
+    """
+
+    states: np.ndarray
+    log_prob: float
+
+
+@dataclass(frozen=True, eq=False)
+class ForcedAlignment:
+    """The best segmentation of one sequence by S labels in their order: label s has ``starts[s]`` to ``ends[s] - 1``.
+
+    Attributes:
+        starts: ``(S,)`` the first step of each label.
+        ends: ``(S,)`` the step after the last of each: ``starts`` of the next, at the end T.
+        states: ``(T,)`` the state of each step, one of its label's.
+        log_prob: nats, log p(x, states) in raw units, as ``HMM.path_log_prob``.
+    """
+
+    starts: np.ndarray
+    ends: np.ndarray
+    states: np.ndarray
+    log_prob: float
+
+
+def check_n_paths(k: int) -> None:
+    """Raise ``ValueError`` unless ``k`` is a number of paths."""
+    if not (isinstance(k, int | np.integer) and k >= 1):
+        raise ValueError(f"k is {k!r}; pass the number of paths of each sequence, at least 1, or None for the best one")
+
+
+@torch.no_grad()
+def batch_best_paths(
+    parameters: Parameters, densities: Densities, batch: PackedBatch, k: int
+) -> list[tuple[Tensor, Tensor]]:
+    """The ``k`` best paths of each sequence, ``(m, T)``, and log p(path, x), ``(m,)`` nats of encoded data."""
+    best = k_best_paths(batch.trellis(parameters, densities), k)
+    batch.refuse_impossible(torch.tensor([0.0 if len(paths) else -torch.inf for paths, _ in best]))
+    return best
+
+
+def state_paths(best: Sequence[tuple[Tensor, Tensor]], log_det: np.ndarray) -> list[list[StatePath]]:
+    """What ``batch_best_paths`` finds, in raw units: ``log_det (n,)`` is added to log-probabilities."""
+    each = ((paths.cpu().numpy(), log_prob.cpu().numpy()) for paths, log_prob in best)
+    return [
+        [StatePath(path, float(value + shift)) for path, value in zip(paths, log_prob, strict=True)]
+        for (paths, log_prob), shift in zip(each, log_det, strict=True)
+    ]
+
+
+# -- labels in their order ---------------------------------------------------------------------------------------------
+
+
+def checked_labels(labels: Any, n_steps: Sequence[int], n_states: int) -> list[list[list[int]]]:
+    """For each sequence the states of each of its labels, in order; raises ``ValueError`` for what is none, named."""
+    way_out = "pass for each sequence a list of states, or of groups of states, in the order in which they come"
+    if not isinstance(labels, Iterable):
+        raise ValueError(f"labels is {in_words(labels)}; {way_out}")
+    each = list(labels)
+    if len(each) != len(n_steps):
+        raise ValueError(f"there are {len(n_steps)} sequences but labels of {len(each)}; {way_out}")
+    groups = []
+    for i, (of_sequence, n) in enumerate(zip(each, n_steps, strict=True)):
+        if isinstance(of_sequence, str) or not isinstance(of_sequence, Iterable):
+            raise ValueError(f"the labels of sequence {i} are {in_words(of_sequence)}; {way_out}")
+        groups.append([_states_of_label(label, i, s, n_states) for s, label in enumerate(of_sequence)])
+        if not groups[-1]:
+            raise ValueError(f"sequence {i} has no labels; {way_out}")
+        if n < len(groups[-1]):
+            raise ValueError(
+                f"sequence {i} has {n} steps but {len(groups[-1])} labels, each of which takes one step at least; pass "
+                "fewer labels"
+            )
+    return groups
+
+
+def _states_of_label(label: Any, i: int, s: int, n_states: int) -> list[int]:
+    states = np.atleast_1d(np.asarray(list(label) if isinstance(label, set | frozenset | range) else label))
+    if states.ndim != 1 or states.dtype.kind not in "iu" or not states.size:
+        raise ValueError(f"label {s} of sequence {i} is {label!r}; pass a state, as 2, or a group of states, as (0, 1)")
+    if not 0 <= states.min() <= states.max() < n_states:
+        raise ValueError(f"label {s} of sequence {i} is {label!r}; the model has states 0 to {n_states - 1}")
+    return [int(state) for state in np.unique(states)]
+
+
+@torch.no_grad()
+def batch_alignments(
+    parameters: Parameters, densities: Densities, batch: PackedBatch, groups: Sequence[list[list[int]]]
+) -> list[tuple[Tensor, Tensor, float]]:
+    """Of each sequence the label of each step, ``(T,)``, its state, and log p(path, x) of encoded data; ``groups`` of
+    all sequences of the corpus.
+    """
+    positions, states, log_prob = best_alignments(
+        batch.trellis(parameters, densities), [groups[i] for i in batch.indices]
+    )
+    impossible = batch.impossible(log_prob)
+    if impossible:
+        raise ValueError(
+            f"no path of sequence {min(impossible)} goes through its labels in their order: a transition or an "
+            "emission that it would need has probability zero; check the labels and transition_"
+        )
+    lengths = batch.segments.lengths.tolist()
+    return list(zip(positions.split(lengths), states.split(lengths), log_prob.tolist(), strict=True))
+
+
+def forced_alignments(best: Sequence[tuple[Tensor, Tensor, float]], log_det: np.ndarray) -> list[ForcedAlignment]:
+    """What ``batch_alignments`` finds, in raw units: ``log_det (n,)`` is added to log-probabilities."""
+    results = []
+    for (positions, states, log_prob), shift in zip(best, log_det, strict=True):
+        ends = np.bincount(positions.cpu().numpy()).cumsum()
+        starts = np.concatenate([[0], ends[:-1]])
+        results.append(ForcedAlignment(starts, ends, states.cpu().numpy(), float(log_prob + shift)))
+    return results

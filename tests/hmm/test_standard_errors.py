@@ -1,0 +1,309 @@
+"""Standard errors against closed forms, and against Hessians of log-likelihoods that are written out here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import norm, poisson
+
+import seqmodels as sm
+from seqmodels.hmm.estimates import ON_BOUNDARY, ON_FLOOR, ON_ZERO
+from seqmodels.hmm.standard_errors import NOT_IDENTIFIED
+from seqmodels.sequences import Sequences
+
+rng = np.random.default_rng(0)
+COUNTS = [rng.poisson([4.0, 0.5], (100, 2)), rng.poisson([4.0, 0.5], (60, 2))]
+BITS = [np.asarray(rng.random((150, 2)) < [0.3, 0.8], dtype=float)]
+VECTORS = [rng.multivariate_normal([3.0, -500.0], [[4.0, 30.0], [30.0, 900.0]], 150) for _ in range(2)]
+TWO_LEVELS, _ = sm.data.hmm_draws(4, 150, n_states=2, n_features=1, random_state=3)
+
+
+def errors(frame: pd.DataFrame, name: str) -> np.ndarray:
+    return frame.loc[frame["name"] == name, "standard_error"].to_numpy()
+
+
+def fitted(n_states: int, x: Any, **options: Any) -> sm.HMM:
+    steps = options.pop("max_iter", 3 if n_states == 1 else 300)
+    return sm.HMM(n_states, tol=0, max_iter=steps, dtype="float64", n_init=1, **options).fit(x)
+
+
+# -- closed forms ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("covariance_type", ["diag", "spherical", "full", "tied"])
+def test_of_one_gaussian(covariance_type: Any) -> None:
+    model, n = fitted(1, VECTORS, observation=sm.GaussianMixture(1, covariance_type=covariance_type)), 300
+    frame, covariance = model.standard_errors(VECTORS), np.cov(np.concatenate(VECTORS).T, bias=True)
+    variances = np.diag(covariance)
+    assert frame["note"].eq("").all()
+    if covariance_type == "spherical":  # in standardised units both variances are one number, from 2 n values
+        assert_allclose(errors(frame, "covariances"), variances * np.sqrt(2 / (2 * n)), rtol=1e-6)
+        return
+    assert_allclose(errors(frame, "means"), np.sqrt(variances / n), rtol=1e-6)
+    expected = variances * np.sqrt(2 / n)
+    if covariance_type != "diag":
+        expected = np.insert(expected, 1, np.sqrt((variances.prod() + covariance[0, 1] ** 2) / n))
+    assert_allclose(errors(frame, "covariances"), expected, rtol=1e-6)
+
+
+def test_of_one_poisson_with_and_without_a_prior() -> None:
+    frame = fitted(1, COUNTS, observation=sm.Poisson()).standard_errors(COUNTS)
+    rates = np.concatenate(COUNTS).mean(0)
+    assert_allclose(frame["estimate"], rates)
+    assert_allclose(frame["standard_error"], np.sqrt(rates / 160), rtol=1e-7)
+    half = norm.ppf(0.975) / np.sqrt(160 * rates)  # on the scale of logarithms
+    assert_allclose(frame["ci_low"], rates * np.exp(-half), rtol=1e-7)
+    assert_allclose(frame["ci_high"], rates * np.exp(half), rtol=1e-7)
+    model = fitted(1, COUNTS, observation=sm.Poisson(pseudocount=40, mean=2.0))
+    frame = model.standard_errors(COUNTS)
+    assert_allclose(frame["standard_error"], np.sqrt(model.rates_[0] / 200), rtol=1e-7)  # of a Gamma distribution
+
+
+def test_of_one_bernoulli() -> None:
+    frame, p = fitted(1, BITS, observation=sm.Bernoulli()).standard_errors(BITS, level=0.8), BITS[0].mean(0)
+    assert_allclose(frame["standard_error"], np.sqrt(p * (1 - p) / 150), rtol=1e-7)
+    half = norm.ppf(0.9) / np.sqrt(150 * p * (1 - p))  # on the scale of log-odds
+    assert_allclose(frame["ci_low"], 1 / (1 + np.exp(-np.log(p / (1 - p)) + half)), rtol=1e-7)
+    assert_allclose(frame["ci_high"], 1 / (1 + np.exp(-np.log(p / (1 - p)) - half)), rtol=1e-7)
+
+
+def test_of_one_categorical_by_the_names_of_its_symbols() -> None:
+    words = [["sit", "walk", "sit", "lie", "sit", "walk"] * 10]
+    frame = fitted(1, words, length="given").standard_errors(words)
+    p = np.array([10, 30, 20]) / 60
+    assert frame["feature"].tolist() == ["lie", "sit", "walk"]
+    assert_allclose(frame["standard_error"], np.sqrt(p * (1 - p) / 60), rtol=1e-7)
+
+
+def test_of_a_visible_chain_with_ends_they_are_multinomial() -> None:
+    x = [np.array(s) for s in ([0, 0, 1, 1, 0], [1, 0, 1], [0, 0, 0, 1], [1, 1, 1, 0, 0], [1, 1])]
+    model = sm.HMM.from_parameters(
+        [0.5, 0.5], [[0.4, 0.4], [0.4, 0.4]], [0.2, 0.2], emission=np.eye(2), frozen=["emission"], tol=0
+    )
+    model.set_params(warm_start=True, pseudocount=0.0).fit(x)
+    frame = model.standard_errors(x).set_index("name")
+    joined = [(i, j) for s in x for i, j in zip(s, [*s[1:], 2], strict=True)]
+    counts = np.array([[joined.count((i, j)) for j in range(3)] for i in range(2)], dtype=float)
+    p, n = counts / counts.sum(1, keepdims=True), counts.sum(1, keepdims=True)
+    expected = np.sqrt(p * (1 - p) / n)
+    assert_allclose(frame.loc["transition", "standard_error"], expected[:, :2].ravel(), rtol=1e-6)
+    assert_allclose(frame.loc["final", "standard_error"], expected[:, 2], rtol=1e-6)
+    assert_allclose(frame.loc["initial", "standard_error"], np.sqrt(0.4 * 0.6 / 5) * np.ones(2), rtol=1e-6)
+    assert set(frame.index) == {"initial", "transition", "final"}
+    assert frame.loc["transition", "state"].tolist() == [0, 0, 1, 1]
+    assert frame.loc["transition", "feature"].tolist() == [0, 1, 0, 1]
+
+
+# -- Hessians of log-likelihoods written out ---------------------------------------------------------------------------
+
+
+def log_likelihood(
+    x: list[np.ndarray], start: np.ndarray, rows: np.ndarray, log_b: Callable[[np.ndarray], Any]
+) -> float:
+    total = 0.0
+    for item in x:
+        b = np.exp(log_b(item))  # (T, K)
+        alpha = start * b[0]
+        total += np.log(alpha.sum())
+        for frame in b[1:]:
+            alpha = (alpha / alpha.sum()) @ rows * frame
+            total += np.log(alpha.sum())
+    return float(total)
+
+
+def deviations(objective: Callable[[np.ndarray], float], theta: np.ndarray) -> np.ndarray:
+    """Standard errors by differences of differences of the log-likelihood, in raw units."""
+    unit = 1e-3 * np.maximum(np.abs(theta), 0.05)
+
+    def scaled(u: np.ndarray) -> float:
+        return objective(theta + unit * u)
+
+    def gradient(u: np.ndarray) -> np.ndarray:
+        return np.array([(scaled(u + e) - scaled(u - e)) / 2 for e in np.eye(len(u))])
+
+    hessian = np.array([(gradient(e) - gradient(-e)) / 2 for e in np.eye(len(theta))])
+    return np.sqrt(np.diag(np.linalg.inv(-0.5 * (hessian + hessian.T)))) * unit
+
+
+def rows_of(leave: np.ndarray) -> np.ndarray:
+    return np.array([[1 - leave[0], leave[0]], [leave[1], 1 - leave[1]]])
+
+
+@pytest.mark.parametrize("start", ["free", "stationary", "uniform"])
+def test_of_two_states_of_a_gaussian(start: Any) -> None:
+    model = fitted(2, TWO_LEVELS, observation=sm.GaussianMixture(1), start=start)
+    frame = model.standard_errors(TWO_LEVELS)
+    a, free = model.transition_, start == "free" and 0.01 < model.initial_[0] < 0.99
+
+    def objective(theta: np.ndarray) -> float:
+        leave, means, variances = theta[:2], theta[2:4], theta[4:6]
+        first = {
+            "free": np.array([theta[-1], 1 - theta[-1]]) if free else model.initial_,
+            "stationary": leave[::-1] / leave.sum(),
+            "uniform": np.full(2, 0.5),
+        }[start]
+        return log_likelihood(TWO_LEVELS, first, rows_of(leave), lambda x: norm.logpdf(x, means, np.sqrt(variances)))
+
+    theta = np.array([a[0, 1], a[1, 0], *model.means_.ravel(), *model.covariances_.ravel()])
+    theta = np.append(theta, model.initial_[0]) if free else theta
+    expected = deviations(objective, theta)
+    assert_allclose(errors(frame, "transition")[[0, 1, 2, 3]], expected[[0, 0, 1, 1]], rtol=2e-4)
+    assert_allclose(errors(frame, "means"), expected[2:4], rtol=2e-4)
+    assert_allclose(errors(frame, "covariances"), expected[4:6], rtol=2e-4)
+    if start == "stationary":  # π_0 = leave_1 / (leave_0 + leave_1)
+        assert (errors(frame, "initial") > 0).all()
+        assert_allclose(*errors(frame, "initial"))
+    elif start == "uniform":
+        assert "initial" not in set(frame["name"])
+    elif free:
+        assert_allclose(errors(frame, "initial"), expected[-1], rtol=2e-4)
+
+
+def test_of_two_states_of_a_poisson_in_other_units_of_the_hessian() -> None:
+    state = (np.arange(300) // 30) % 2
+    x = [np.random.default_rng(1).poisson(np.array([2.0, 9.0])[state])[:, None]]
+    model = fitted(2, x, observation=sm.Poisson(), start="stationary")
+    frame, a = model.standard_errors(x), model.transition_
+
+    def objective(theta: np.ndarray) -> float:
+        leave = theta[:2]
+        first = leave[::-1] / leave.sum()
+        return log_likelihood(x, first, rows_of(leave), lambda item: poisson.logpmf(item, theta[2:]))
+
+    expected = deviations(objective, np.array([a[0, 1], a[1, 0], *model.rates_.ravel()]))
+    assert_allclose(errors(frame, "rates"), expected[2:], rtol=2e-4)
+    assert_allclose(errors(frame, "transition")[1:3], expected[:2], rtol=2e-4)
+
+
+def test_of_two_states_of_an_autoregression() -> None:
+    generator, x = np.random.default_rng(2), []
+    for _ in range(3):
+        values, state = [0.0], (np.arange(200) // 25) % 2
+        for z in state:
+            values.append([0.9, -0.5][z] * values[-1] + [0.0, 3.0][z] + generator.normal())
+        x.append(10 + 5 * np.array(values)[:, None])
+    observation = sm.AutoregressiveGaussian(1, ridge=0.0)
+    model = fitted(2, x, observation=observation, start="stationary")
+    frame, a = model.standard_errors(x), model.transition_
+    # The first step has a density of its own that all states share, and says nothing of parameters.
+    later = [np.stack([item[:-1, 0], item[1:, 0]], 1) for item in x]
+
+    def objective(theta: np.ndarray) -> float:
+        leave, slope, intercept, variance = theta[:2], theta[2:4], theta[4:6], theta[6:8]
+        rows, first = rows_of(leave), leave[::-1] / leave.sum()
+
+        def log_b(pairs: np.ndarray) -> Any:
+            return norm.logpdf(pairs[:, 1:], slope * pairs[:, :1] + intercept, np.sqrt(variance))
+
+        return log_likelihood(later, first @ rows, rows, log_b)
+
+    theta = np.concatenate([[a[0, 1], a[1, 0]], model.coefficients_.ravel(), model.intercepts_.ravel()])
+    expected = deviations(objective, np.concatenate([theta, model.covariances_.ravel()]))
+    for name, part in (("coefficients", slice(2, 4)), ("intercepts", slice(4, 6)), ("covariances", slice(6, 8))):
+        assert_allclose(errors(frame, name), expected[part], rtol=2e-4)
+    assert frame.loc[frame["name"] == "coefficients", "feature"].tolist() == [(0, 0, 1)] * 2
+
+
+# -- what holds of all -------------------------------------------------------------------------------------------------
+
+
+def test_errors_scale_with_the_data_and_follow_the_order_of_states() -> None:
+    model = fitted(2, TWO_LEVELS, observation=sm.GaussianMixture(1), start="uniform")
+    frame = model.standard_errors(TWO_LEVELS)
+    large = [8.0 * item for item in TWO_LEVELS]
+    scaled = fitted(2, large, observation=sm.GaussianMixture(1), start="uniform").standard_errors(large)
+    for name, factor in (("means", 8), ("covariances", 64), ("transition", 1)):
+        assert_allclose(errors(scaled, name), factor * errors(frame, name), rtol=1e-5)
+    other = model.reorder([1, 0]).standard_errors(TWO_LEVELS)
+    assert_allclose(errors(other, "means"), errors(frame, "means")[::-1], rtol=1e-6)
+
+
+def test_states_that_share_an_emission_share_its_errors() -> None:
+    model = fitted(2, TWO_LEVELS, observation=sm.GaussianMixture(1), tied=[0, 0], max_iter=5)
+    frame = model.standard_errors(TWO_LEVELS)
+    values = np.concatenate(TWO_LEVELS)
+    assert_allclose(errors(frame, "means"), np.sqrt(values.var() / len(values)), rtol=1e-5)
+    # Of states that emit alike the data say nothing of transitions.
+    assert frame.loc[frame["name"] == "transition", "note"].eq(NOT_IDENTIFIED).all()
+
+
+# -- boundaries --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:feature 0 is 1 in 40%", "ignore:.*floor")
+def test_a_variance_on_its_floor_has_none() -> None:
+    x = [np.concatenate([np.full(40, 1.0), np.random.default_rng(0).normal(9.0, 1.0, 60)])[:, None]]
+    model = fitted(2, x, observation=sm.GaussianMixture(1), start="uniform", max_iter=50)
+    frame = model.standard_errors(x)
+    narrow = int(model.covariances_.argmin())
+    row = frame[(frame["name"] == "covariances") & (frame["state"] == narrow)].iloc[0]
+    assert row["note"] == ON_FLOOR
+    assert np.isnan(row[["standard_error", "ci_low", "ci_high"]].astype(float)).all()
+    other = frame[(frame["name"] == "covariances") & (frame["state"] != narrow)].iloc[0]
+    assert_allclose(other["standard_error"], other["estimate"] * np.sqrt(2 / 60), rtol=1e-5)
+
+
+def test_a_probability_near_zero_has_none_and_one_that_is_ruled_out_no_row() -> None:
+    x = [np.concatenate([np.random.default_rng(i).normal(m, 1.0, (30, 1)) for m in (0, 9, 18)]) for i in range(5)]
+    model = fitted(3, x, observation=sm.GaussianMixture(1), topology=sm.LeftToRight(skips=1), max_iter=60)
+    frame = model.standard_errors(x)
+    chain = frame[frame["name"] == "transition"]
+    assert "initial" not in set(frame["name"])  # the topology has one first state
+    assert list(zip(chain["state"], chain["feature"], strict=True)) == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2)]
+    assert chain["note"].tolist() == ["", "", ON_BOUNDARY, "", ""]
+    # A state is left 5 times, after 30 steps each.
+    assert_allclose(
+        chain["standard_error"],
+        [*[np.sqrt(29 / 30 / 30 / 150)] * 2, np.nan, *[np.sqrt(29 / 30 / 30 / 150)] * 2],
+        rtol=1e-4,
+    )
+
+
+def test_rates_of_zero_and_certain_bits_and_symbols_have_none() -> None:
+    counts = [np.column_stack([item[:, 0], np.zeros(len(item))]) for item in COUNTS]
+    frame = fitted(1, counts, observation=sm.Poisson()).standard_errors(counts)
+    assert frame["note"].tolist() == ["", ON_ZERO]
+    bits = [np.column_stack([BITS[0][:, 0], np.ones(150)])]
+    frame = fitted(1, bits, observation=sm.Bernoulli()).standard_errors(bits)
+    assert frame["note"].tolist() == ["", ON_BOUNDARY]
+    model = fitted(1, [np.array([0, 1, 1, 0, 1])], length="given", encoding=sm.Symbols(3))
+    frame = model.standard_errors([np.array([0, 1, 1, 0, 1])])
+    assert frame["note"].tolist() == ["", "", ON_BOUNDARY]
+    assert_allclose(frame["standard_error"], [np.sqrt(0.24 / 5)] * 2 + [np.nan], rtol=1e-7)
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def test_parameters_that_are_not_at_the_maximum_are_warned_of() -> None:
+    model = fitted(1, VECTORS, observation=sm.GaussianMixture(1))
+    away = [item + np.array([0.5, 0.0]) for item in VECTORS]
+    with pytest.warns(UserWarning, match=r"means of state 0 is about 4\.\d standard errors away"):
+        model.standard_errors(away)
+
+
+def test_what_has_no_standard_errors_is_refused() -> None:
+    both = sm.Columns([(sm.GaussianMixture(1), 1), (sm.Bernoulli(), 1)])
+    model = sm.HMM(1, observation=both).fit([np.column_stack([VECTORS[0][:, 0], BITS[0][:, 0]])])
+    with pytest.raises(ValueError, match=re.escape("are not known; they are of GaussianMixture, Categorical")):
+        model.standard_errors([np.column_stack([VECTORS[0][:, 0], BITS[0][:, 0]])])
+    model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), max_iter=2).fit(VECTORS)
+    missing = [np.where(np.arange(150)[:, None] == 7, np.nan, VECTORS[0])]
+    with pytest.raises(ValueError, match="where values are missing that later steps look at"):
+        model.standard_errors(missing)
+    with pytest.raises(ValueError, match="standard_errors reads whole sequences"):
+        model.standard_errors(Sequences(VECTORS, past=VECTORS))
+    with pytest.raises(ValueError, match=r"level is 95; pass a probability between 0 and 1"):
+        model.standard_errors(VECTORS, level=95)
+    model = sm.HMM(2, start="stationary", max_iter=2).fit([np.array([0, 1, 1])] * 3)
+    with pytest.raises(ValueError, match="where the end is an event are not known"):
+        model.standard_errors([np.array([0, 1, 1])] * 3)
+    impossible = sm.HMM.from_parameters([1.0, 0.0], [[0.5, 0.5], [0.5, 0.5]], emission=np.eye(2))
+    with pytest.raises(ValueError, match="sequence 1 has probability zero"):
+        impossible.standard_errors([np.array([0]), np.array([1])])
