@@ -75,8 +75,8 @@ class Setting:
 
     def with_inputs(self, inputs: InputScaling | None) -> Setting:
         """The same of a model that reads these inputs: p(x | inputs)."""
-        return self if inputs is None else replace(
-            self, inputs=inputs, measure=replace(self.measure, inputs=inputs.names)
+        return (
+            self if inputs is None else replace(self, inputs=inputs, measure=replace(self.measure, inputs=inputs.names))
         )
 
     def check(self, data: Data, missing_is_summed_out: bool) -> None:

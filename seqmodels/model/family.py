@@ -29,6 +29,7 @@ from seqmodels.generation import (
     MergedStates,
     event_log_probs,
 )
+from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.mapped import totals
@@ -160,7 +161,10 @@ class Family(Configurable, ABC):
         Nats, given the steps before; the end is the last column. By default from the cursor, one step after the other.
         """
         cursor = self.cursor()
-        return [event_log_probs(cursor, np.asarray(example.values), example.source) for example in examples]
+        return [
+            event_log_probs(with_inputs(cursor, example.inputs), np.asarray(example.values), example.source)
+            for example in examples
+        ]
 
     def _decision_log_odds(self, code: BinaryCode, examples: list[Example]) -> list[np.ndarray]:
         """Of symbols: for each example ``(T, B)`` log-odds of the binary decisions that its steps are.
@@ -390,9 +394,7 @@ class Family(Configurable, ABC):
     def _setting(self) -> Setting:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"this {type(self).__name__} is not fitted; call fit first")
-        return Setting(
-            self.encoding_, self.observation_, self.measure_, self.source_encoding_, self._input_scaling
-        )
+        return Setting(self.encoding_, self.observation_, self.measure_, self.source_encoding_, self._input_scaling)
 
     @property
     def _input_scaling(self) -> InputScaling | None:

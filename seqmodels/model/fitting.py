@@ -75,6 +75,10 @@ def fit_member(model: Family, setting: Setting, train: list[Example], validation
 
     Several processes, all of which must come here, end with one model, as by ``fit_model``.
     """
+    if model._reads_inputs and setting.inputs is None:
+        raise ValueError(
+            f"a {type(model).__name__} within another model is given no inputs; fit it by itself, or let it read none"
+        )
     began = time.perf_counter()
     apply_setting(model, setting)
     if model._fits_in_parallel or not distributed.is_distributed():

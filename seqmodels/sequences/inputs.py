@@ -48,7 +48,9 @@ class Inputs:
             ValueError: names the sequence, the step, and the way out.
         """
         given = _one_each("inputs", inputs, len(lengths))
-        each = [_checked(f"the inputs of sequence {i}", u, n) for i, (u, n) in enumerate(zip(given, lengths, strict=True))]
+        each = [
+            _checked(f"the inputs of sequence {i}", u, n) for i, (u, n) in enumerate(zip(given, lengths, strict=True))
+        ]
         n_inputs = each[0].shape[1]
         if names is None:
             columns = getattr(given[0], "columns", None)
@@ -60,7 +62,7 @@ class Inputs:
             return cls(checked, each)
         if past is None:
             raise ValueError(
-                "sequences have a past and inputs; pass past_inputs too, the inputs of the steps of each past, or no past"
+                "sequences have a past and inputs; pass past_inputs too, those of the steps of each past, or no past"
             )
         before: list[np.ndarray | None] = []
         for i, (u, n) in enumerate(zip(_one_each("past_inputs", past, len(lengths)), lengths_of_past, strict=True)):
@@ -75,7 +77,7 @@ class Inputs:
         return Inputs(self.names, [self.each[i] for i in rows], past)
 
     def segments(self, parts: Sequence[tuple[int, int, int]], n_past: int | None) -> Inputs:
-        """Those of steps ``start .. stop - 1`` of sequence i, for each part, and of ``n_past`` steps before (None: all)."""
+        """Those of steps ``start .. stop - 1`` of sequence i, of each part; and of ``n_past`` steps before, None: all."""
         each = [self.each[i][a:b] for i, a, b in parts]
         if n_past == 0:
             return Inputs(self.names, each)
@@ -117,7 +119,9 @@ def _one_each(name: str, values: Any, n: int) -> list[Any]:
     if isinstance(values, Mapping) or hasattr(values, "columns"):
         raise ValueError(f"{name} is one {type(values).__name__}; pass a list, one for each sequence")
     if len(values) != n:
-        raise ValueError(f"there are {name} of {len(values)} sequences but {n} sequences; pass an array (T, U) for each")
+        raise ValueError(
+            f"there are {name} of {len(values)} sequences but {n} sequences; pass an array (T, U) for each"
+        )
     return list(values)
 
 
@@ -134,8 +138,8 @@ def _checked(what: str, values: Any, n: int) -> np.ndarray:
     if wrong.any():
         t, column = (int(k) for k in np.argwhere(wrong)[0])
         raise ValueError(
-            f"{what} have {array[t, column]} at step {t}, input {column}; inputs are given and not modelled, so none may "
-            "be missing: fill it in, or leave the input out"
+            f"{what} have {array[t, column]} at step {t}, input {column}; inputs are given and not modelled, so none "
+            "may be missing: fill it in, or leave the input out"
         )
     return array
 

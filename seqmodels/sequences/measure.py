@@ -36,7 +36,7 @@ class Measure:
         memory: ``"static"``: the parameters are those of the fit; ``"adaptive"``: within a sequence they follow what of
             it has been read, and are those of the fit again at the start of the next, so that by the chain rule it is
             one probability all the same.
-        inputs: the names of the inputs that a model of p(x | inputs) reads; none of p(x). Both are densities of the same
+        inputs: the names of the inputs that a model of p(x | inputs) reads; none of p(x). Both are densities of one
             x, so they may stand in one table, which says of each model what it was given.
     """
 

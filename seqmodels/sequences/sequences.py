@@ -249,8 +249,8 @@ class Sequences(Sequence[Item]):
         words_as_inputs = [c for c in inputs if not pd.api.types.is_numeric_dtype(frame[c])]
         if words_as_inputs:
             raise ValueError(
-                f"the column {words_as_inputs[0]!r} holds no numbers, so it is no input; make columns of 0 and 1 of it, "
-                "with pandas.get_dummies"
+                f"the column {words_as_inputs[0]!r} holds no numbers, so it is no input; make columns of 0 and 1 of "
+                "it, with pandas.get_dummies"
             )
         words = [c for c in others if pd.api.types.is_string_dtype(frame[c])]
         if words:

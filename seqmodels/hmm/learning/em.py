@@ -23,6 +23,7 @@ from seqmodels.hmm.inference.forward_backward import forward_backward_pass
 from seqmodels.hmm.inference.threads import in_threads
 from seqmodels.hmm.learning.constraints import Constraints, Tying
 from seqmodels.hmm.learning.first_state import Start, stationary_initial, stationary_rows
+from seqmodels.hmm.learning.given_inputs import InputOptions, InputStatistics, maximised_transitions
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.training import Checkpoints, Interruption, interruptible
@@ -47,6 +48,7 @@ class MAPObjective:
         n_units: raw units of the data, by weight.
         log_det: nats, by weight, that the encoding adds to ``log p`` of encoded data.
         start: what the distribution of the first state is.
+        inputs: what is regressed on inputs.
     """
 
     emission: Emission
@@ -55,12 +57,14 @@ class MAPObjective:
     n_units: float
     log_det: float
     start: Start = "free"
+    inputs: InputOptions = field(default_factory=InputOptions)
 
     def log_prior(self, parameters: Parameters) -> float:
         """Nats, up to a constant; an emission that states share counts once."""
         tying = self.constraints.tying
         table = parameters.table if tying.is_free else tying.one_each(parameters.table)
-        return float(self.emission.log_prior(table) + self.pseudocount.log_prior(parameters))
+        of_tables = float(self.emission.log_prior(table) + self.pseudocount.log_prior(parameters))
+        return of_tables + self.inputs.log_prior(parameters)
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
         """A row of the history, in nats per raw unit, from ``log_prob`` in nats of encoded data and the ``table``."""
@@ -121,21 +125,27 @@ class StopRule:
 
 @dataclass(frozen=True)
 class Expectations:
-    """One E-step: log p(x), and the expected counts. Those of two batches of sequences add."""
+    """One E-step: log p(x), and the expected counts. Those of two batches of sequences add.
+
+    ``given_inputs``: where transitions are regressed on inputs, those of each step, of this process.
+    """
 
     log_prob: float
     initial: Tensor
     xi: Tensor
     final: Tensor
     emission: Statistics
+    given_inputs: InputStatistics | None = None
 
     def __add__(self, other: Expectations) -> Expectations:
+        both = (self.given_inputs, other.given_inputs)
         return Expectations(
             self.log_prob + other.log_prob,
             self.initial + other.initial,
             self.xi + other.xi,
             self.final + other.final,
             tuple(a + b for a, b in zip(self.emission, other.emission, strict=True)),
+            None if both[0] is None or both[1] is None else both[0] + both[1],
         )
 
     def scaled(self, factor: float) -> Expectations:
@@ -146,6 +156,7 @@ class Expectations:
             factor * self.xi,
             factor * self.final,
             tuple(factor * s for s in self.emission),
+            None if self.given_inputs is None else self.given_inputs.scaled(factor),
         )
 
     def arrays(self) -> dict[str, Any]:
@@ -155,6 +166,7 @@ class Expectations:
             "log_prob": self.log_prob,
             **{name: tensor.cpu().numpy() for name, tensor in tensors.items()},
             "emission": {str(i): s.cpu().numpy() for i, s in enumerate(self.emission)},
+            **({} if self.given_inputs is None else {"given_inputs": self.given_inputs.arrays()}),
         }
 
     @classmethod
@@ -163,7 +175,12 @@ class Expectations:
         initial, xi, final = (torch.tensor(arrays[name], device=device) for name in ("initial", "xi", "final"))
         emission = arrays["emission"]
         statistics = tuple(torch.tensor(emission[str(i)], device=device) for i in range(len(emission)))
-        return cls(arrays["log_prob"], initial, xi, final, statistics)
+        of_inputs = arrays.get("given_inputs")
+        given_inputs = None
+        if of_inputs is not None:
+            parts = (torch.tensor(of_inputs[name], device=device) for name in ("inputs", "transitions"))
+            given_inputs = InputStatistics(*parts)
+        return cls(arrays["log_prob"], initial, xi, final, statistics, given_inputs)
 
 
 @torch.no_grad()
@@ -211,8 +228,12 @@ def _expectations(
         return [], impossible
     gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
     statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
+    of_inputs = None
+    if posterior.transitions is not None and batch.inputs is not None:  # of one chain
+        later = slice(batch.segments.n_sequences, None)  # first frames come first
+        of_inputs = InputStatistics(batch.inputs[later], posterior.transitions[later])
     of_chains = [
-        Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s)).scaled(batch.weight)
+        Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s), of_inputs).scaled(batch.weight)
         for p, *s in zip(posterior.chains, *(s.chunk(n_chains) for s in statistics), strict=True)
     ]
     return of_chains, []
@@ -230,7 +251,8 @@ def sum_over_processes(
     summed = []
     for i in range(0, len(sums), size):
         log_prob, initial, xi, final, *emission = sums[i : i + size]
-        summed.append(Expectations(float(log_prob), initial, xi, final, tuple(emission)))
+        of_inputs = expectations[i // size].given_inputs
+        summed.append(Expectations(float(log_prob), initial, xi, final, tuple(emission), of_inputs))
     return summed, numbers
 
 
@@ -291,8 +313,12 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
         initial = parameters.initial if objective.start == "uniform" else _normalised(first, parameters.initial)
     final = None if parameters.final is None else transition_and_final[:, k].contiguous()
     table = _maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
-    transition = transition_and_final[:, :k].contiguous()
-    return constraints.frozen.keep(parameters, Parameters(initial, transition, final, table))
+    transition, slopes = transition_and_final[:, :k].contiguous(), None
+    if expectations.given_inputs is not None:
+        transition, slopes = maximised_transitions(
+            parameters, expectations.given_inputs, transition_counts, objective.inputs
+        )
+    return constraints.frozen.keep(parameters, Parameters(initial, transition, final, table, slopes))
 
 
 def _maximised_table(table: Tensor, emission: Emission, statistics: Statistics, tying: Tying) -> Tensor:
@@ -400,7 +426,8 @@ class EMRun:
 
     def _end(self, expectations: Expectations) -> None:
         n_frames = float(expectations.xi.sum() + expectations.initial.sum())
-        self.statistics = RunningStatistics(expectations.scaled(1 / n_frames), len(self.history.rows), n_frames)
+        summed = replace(expectations, given_inputs=None)  # which grow with the data
+        self.statistics = RunningStatistics(summed.scaled(1 / n_frames), len(self.history.rows), n_frames)
 
     @property
     def result(self) -> FitResult:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.hmm.emissions import Emission
@@ -97,6 +98,11 @@ class ChainOptions:
         n_emission = emission.n_parameters(n_tables) if n_tables else 0
         return n_initial + int(in_row[free].sum()) + n_emission
 
+    def transitions(self, n_states: int) -> tuple[Tensor, Tensor]:
+        """``(K, K)`` which there are, and ``(K,)`` the states whose transitions are free."""
+        frozen = self.constraints.frozen
+        return self.topology.transition_mask(n_states), ~frozen.rows(frozen.transition, n_states)
+
     def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
         """Raise ``ValueError`` for choices that do not go together."""
         frozen, tied = self.constraints.frozen, not self.constraints.tying.is_free
@@ -126,6 +132,16 @@ class ChainOptions:
                 "states that are tied have different emissions, so warm_start cannot continue; leave tied out, or "
                 "warm_start=False"
             )
+
+
+def check_with_inputs(algorithm: Algorithm, start: StartChoice) -> None:
+    """Raise ``ValueError`` for choices that do not go with transitions that depend on inputs."""
+    if algorithm != "em":
+        raise ValueError(f"algorithm={algorithm!r} fits no regressions on inputs; pass algorithm='em'")
+    if start == "stationary":
+        raise ValueError(
+            "transitions that depend on inputs leave no distribution as it is; pass start='free' or start='uniform'"
+        )
 
 
 def check_same_start(choice: StartChoice, fitted: Start) -> None:
