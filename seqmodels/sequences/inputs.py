@@ -77,7 +77,7 @@ class Inputs:
         return Inputs(self.names, [self.each[i] for i in rows], past)
 
     def segments(self, parts: Sequence[tuple[int, int, int]], n_past: int | None) -> Inputs:
-        """Those of steps ``start .. stop - 1`` of sequence i, of each part; and of ``n_past`` steps before, None: all."""
+        """Those of steps ``start .. stop - 1`` of sequence i, of each part; and of ``n_past`` before (None: all)."""
         each = [self.each[i][a:b] for i, a, b in parts]
         if n_past == 0:
             return Inputs(self.names, each)

@@ -515,3 +515,23 @@ def test_a_code_of_one_sequence_as_a_whole_has_no_interval() -> None:
     assert frame.loc["5-gram", "method"].startswith("moving blocks")
     parts = [text[i : i + 70] for i in range(0, 700, 70)]
     assert np.isfinite(sm.compare(models, [text], test=parts).frame.set_index("model").loc["zlib", "ci_low"])
+
+
+def test_who_was_given_inputs_is_said() -> None:
+    rng = np.random.default_rng(0)
+    inputs = [np.repeat(rng.normal(size=10), 4)[:, None] for _ in range(14)]
+    x = sm.Sequences([3 * u + rng.normal(size=u.shape) for u in inputs], inputs=inputs, input_names=["heat"])
+    hmm = sm.HMM(2, max_iter=3, n_init=1)
+    models = {"alone": hmm, "given heat": hmm.clone().set_params(transition_inputs=["heat"])}
+    result = sm.compare(models, x[:6], test=x[6:])
+    assert dict(zip(result.frame["model"], result.frame["inputs"], strict=True)) == {
+        "alone": "none",
+        "given heat": "heat",
+        "iid": "none",
+    }
+    assert "nats per frame of p(x | inputs) or p(x), on" in str(result)
+    assert 'with "none" of p(x)' in str(result)
+    assert models["given heat"].measure_.inputs == ("heat",)
+    without = sm.compare({"alone": hmm.clone()}, sm.Sequences(x.items[:6]), test=sm.Sequences(x.items[6:]))
+    assert "inputs" not in without.frame
+    assert "inputs" not in str(without)
