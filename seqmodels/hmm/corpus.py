@@ -23,7 +23,8 @@ from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.inference.densities import Densities, clamped, possible_states
+from seqmodels.hmm.emissions.given_inputs import log_density_given_inputs
+from seqmodels.hmm.inference.densities import Densities, LogDensities, clamped, possible_states
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import FEW_STATES, Segments, runs_compiled
 from seqmodels.hmm.inference.threads import WORTH_A_RECURSION
@@ -84,6 +85,15 @@ class PackedBatch:
             return trellis
         assert self.inputs is not None
         return replace(trellis, log_transitions=log_transitions(p.transition, p.transition_slopes, self.inputs))
+
+    def densities(self, emission: Emission, parameters: Parameters, dtype: torch.dtype) -> Densities:
+        """Of each of its frames, ``(N, K)``, under one chain."""
+        p = parameters
+        if p.table_slopes is None:
+            return emission.evaluate(p.table, self.x, self.past, dtype, self.scratch)[0]
+        assert self.inputs is not None
+        log_b = log_density_given_inputs(emission.observation, p.table, p.table_slopes, self.x, self.past, self.inputs)
+        return LogDensities(log_b.to(dtype))
 
     def refuse_impossible(self, log_prob: Tensor) -> None:
         """Raise ``ValueError``, naming it by its number in the corpus, if a sequence has -inf under any chain."""

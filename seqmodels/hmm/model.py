@@ -25,6 +25,7 @@ from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values,
 from seqmodels.hmm.cursor import HMMCursor, HMMState, merged_states
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
+from seqmodels.hmm.emissions.given_inputs import regression_of
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hmmlearn import hint_of_attribute, with_hints_of_arguments
 from seqmodels.hmm.inference.time_varying import log_transitions
@@ -148,6 +149,11 @@ class HMM(SequenceModel):
             fitted in each M-step by Newton's method; ``transition_slopes_ (K, K, U)`` are w in units of one unit of
             each raw input, and ``transition_`` is the matrix where all inputs are at their mean in the training data.
             ``transition_at(inputs)`` has those of other inputs.
+        emission_inputs: names of inputs that emissions depend on; True: all. The means of a ``GaussianMixture(1)`` or
+            the intercepts of an ``AutoregressiveGaussian`` are linear in them, the log-odds of ``Categorical`` and
+            ``Bernoulli`` and the log-rates of ``Poisson`` are, and so are those of ``Columns`` of these:
+            ``emission_slopes_``, for one unit of each raw input; other parameters are those where all inputs are at
+            their mean. ``observation="auto"`` is then ``GaussianMixture(1)``, without prior and background.
         transition_ridge: the prior ``-½ ridge Σ w²`` of slopes, of standardised inputs and less their mean over j.
         dtype: ``"auto"``: ``"float64"`` where it costs nothing, which is where training data have at most 2¹⁵ densities
             in all, frames times states times components; after ``from_parameters`` with up to 8 densities a frame; else
@@ -212,6 +218,7 @@ class HMM(SequenceModel):
     dtype: str = "auto"
     start: StartChoice = "auto"
     transition_inputs: Sequence[str] | bool | None = None
+    emission_inputs: Sequence[str] | bool | None = None
     transition_ridge: float = 0.0
     checkpoint: str | None = None
     checkpoint_seconds: float = 300.0
@@ -238,17 +245,21 @@ class HMM(SequenceModel):
     @property
     def n_parameters_(self) -> int:
         options = _chain_options(self, len(self.parameters_.initial), self.length_)
-        slopes = _input_options(self).n_parameters(*options.transitions(len(self.parameters_.initial)))
+        free = options.free_rows(len(self.parameters_.initial))
+        slopes = _input_options(self).n_parameters(*free, _emission(self))
         return options.n_parameters(self.length_, _emission(self), self.start_) + slopes
 
     @property
     def _reads_inputs(self) -> bool:
-        return self.transition_inputs not in (None, False)
+        return bool(self.transition_inputs) or bool(self.emission_inputs)
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        return chosen_inputs(self.transition_inputs, names)
+        read = [*chosen_inputs(self.transition_inputs, names), *chosen_inputs(self.emission_inputs, names)]
+        return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
     def _default_observation(self, kind: Kind) -> Observation:
+        if kind == "vectors" and self.emission_inputs:
+            return GaussianMixture(1)
         if kind == "vectors":
             return GaussianMixture(1, prior=PseudoFrames(PSEUDO_FRAMES), background=BACKGROUND)
         # Training may have no byte, or no symbol of the class of unknown ones, that comes later.
@@ -275,7 +286,7 @@ class HMM(SequenceModel):
         def count(n_states: int) -> int:
             options = _chain_options(like, n_states, like.length_)
             start = options.resolved_start(like.start, like.algorithm, start_data)
-            slopes = _input_options(like).n_parameters(*options.transitions(n_states))
+            slopes = _input_options(like).n_parameters(*options.free_rows(n_states), _emission(like))
             return options.n_parameters(like.length_, _emission(like), start) + slopes
 
         return largest_size(count, n_parameters, 1, "n_states")
@@ -287,7 +298,8 @@ class HMM(SequenceModel):
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         if self._reads_inputs:
-            check_with_inputs(self.algorithm, self.start)
+            drives_transitions = bool(self.transition_inputs)
+            check_with_inputs(self.algorithm, self.start, self.tied, of_transitions=drives_transitions)
         if not 0 <= self.transition_ridge < np.inf:
             raise ValueError(f"transition_ridge is {self.transition_ridge}; pass a finite number, 0 or more")
         options = _chain_options(self, self.n_states, self.length)
@@ -321,7 +333,9 @@ class HMM(SequenceModel):
 
         with propagate_errors():
             if self._reads_inputs:
-                raise ValueError("partial_fit reads no inputs; call fit, or leave transition_inputs out")
+                raise ValueError(
+                    "partial_fit reads no inputs; call fit, or leave transition_inputs and emission_inputs out"
+                )
             data = Data.of(X, y, sample_weight, states)
             data.refuse_past("partial_fit")
             check_arguments(self)
@@ -594,6 +608,21 @@ class HMM(SequenceModel):
             raise AttributeError(f"this {type(self).__name__} has transitions that depend on no inputs")
         return np.asarray(slopes.numpy() / scaling.scale)
 
+    @property
+    def emission_slopes_(self) -> np.ndarray:
+        """``(K, D, U)``, of symbols ``(K, V, U)``: what a unit of each input adds, in the order of ``input_names_``.
+
+        To the mean of a feature in its raw unit, to the log-odds of a bit, the log-rate of a count, or the log-odds of
+        a symbol to the first.
+        """
+        slopes, scaling = self.parameters_.table_slopes, self._input_scaling
+        if slopes is None or scaling is None:
+            raise AttributeError(f"this {type(self).__name__} has emissions that depend on no inputs")
+        location = regression_of(self.observation_, self.encoding_.size).location
+        of_location = np.concatenate([slopes[:, each].numpy() for each in location], 1)
+        units = self.encoding_.affine()[1] if self.encoding_.reads == "vectors" else np.ones(1)
+        return np.asarray(of_location * units[:, None] / scaling.scale)
+
     def transition_at(self, inputs: Any) -> np.ndarray:
         """``(T, K, K)`` transitions into steps with these inputs, ``(T, U)`` or a mapping from names to values."""
         slopes, scaling = self.parameters_.transition_slopes, self._input_scaling
@@ -713,7 +742,8 @@ class HMM(SequenceModel):
             self.shared_autoregression_ = row
         state = {name: array for name, array in state.items() if name not in LEARNED_BESIDE}
         scaling = self._input_scaling
-        slopes = ["transition_slopes"] if self._reads_inputs else []
+        choices = {"transition_slopes": self.transition_inputs, "table_slopes": self.emission_inputs}
+        slopes = [name for name, choice in choices.items() if choice]
         n_inputs = 0 if scaling is None else len(scaling.names)
         check_arrays(state, self.n_states, has_end=self.length_ == "stop", slopes=slopes, n_inputs=n_inputs)
         self.parameters_ = Parameters.from_arrays(state)
@@ -748,8 +778,9 @@ def _input_options(model: HMM) -> InputOptions:
     scaling = model._input_scaling
     if scaling is None:
         return InputOptions()
-    names = chosen_inputs(model.transition_inputs, scaling.names)
-    return InputOptions(len(scaling.names), tuple(map(scaling.names.index, names)), model.transition_ridge)
+    chosen = (chosen_inputs(choice, scaling.names) for choice in (model.transition_inputs, model.emission_inputs))
+    transition, emission = (tuple(map(scaling.names.index, names)) for names in chosen)
+    return InputOptions(len(scaling.names), transition, emission, model.transition_ridge)
 
 
 def _is_warm_start(model: HMM) -> bool:
@@ -805,7 +836,8 @@ def _learned_past_filter(
 
 
 def _start_of_fit(model: HMM, options: ChainOptions, examples: list[Example], *, is_partial: bool) -> Start:
-    if model.start == "auto" and (is_partial or model._reads_inputs):  # more sequences come later, or no one matrix
+    # More sequences come later, or there is no one matrix.
+    if model.start == "auto" and (is_partial or model.transition_inputs):
         return "free"
     knows_states = any(e.states is not None for e in examples)
     data = StartData(len(examples), model.length_, knows_states, any(e.source is not None for e in examples))
@@ -821,6 +853,10 @@ def _fitting_and_corpus(
     """
     options, emission = _chain_options(model, model.n_states, model.length_), _emission(model)
     options.check_together(model.algorithm, model.observation_)
+    if _input_options(model).emission:
+        regression_of(model.observation_, model.encoding_.size)  # which refuses what has none
+        if _misses_past(model, examples):
+            raise ValueError("an autoregression on inputs is fitted to frames without missing values; fill them in")
     n_units, log_det = raw_size(examples, model.encoding_)
     if not is_continued:
         model.start_ = _start_of_fit(model, options, examples, is_partial=is_partial)

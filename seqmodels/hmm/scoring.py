@@ -210,8 +210,7 @@ def _score_parts_in_logarithms(
 
 
 def _trellis(parameters: Parameters, emission: Emission, corpus: Corpus, batch: PackedBatch) -> Trellis:
-    densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, corpus.dtype, batch.scratch)
-    return batch.trellis(parameters, densities)
+    return batch.trellis(parameters, batch.densities(emission, parameters, corpus.dtype))
 
 
 def _end(parameters: Parameters, filtered: Filtered, j: int) -> float | None:

@@ -44,7 +44,7 @@ def run_on_corpus(
     """What an algorithm over the states, such as ``batch_paths``, finds for each sequence of a corpus."""
     results: list[np.ndarray] = [np.empty(0)] * len(corpus.sequences)
     for batch in corpus.each_batch():
-        densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, corpus.dtype, batch.scratch)
+        densities = batch.densities(emission, parameters, corpus.dtype)
         for i, result in zip(batch.indices, algorithm(parameters, densities, batch), strict=True):
             results[i] = result.cpu().numpy()
     return results

@@ -249,3 +249,105 @@ def test_who_reads_none_takes_no_notice() -> None:
     assert np.array_equal(models[0].log_prob(X), models[1].log_prob(given))
     assert models[1].measure_.inputs == ()
     assert "inputs" not in models[1].measure_.to_json()
+
+
+EMITTED: list[tuple[Any, str]] = [
+    (sm.GaussianMixture(1), "reals"),
+    (sm.GaussianMixture(1, "full"), "reals"),
+    (sm.AutoregressiveGaussian(2), "reals"),
+    (sm.Poisson(), "counts"),
+    (sm.Categorical(0.01), "symbols"),
+    (sm.Columns([(sm.GaussianMixture(1), 1), (sm.Bernoulli(0.1), 1)]), "mixed"),
+]
+
+
+def emitted(kind: str, seed: int = 0, lengths: tuple[int, ...] = (40, 25, 30)) -> sm.Sequences:
+    """Two states, in which an input moves what is emitted one way and the other."""
+    rng = np.random.default_rng(seed)
+    items, inputs = [], []
+    for n in lengths:
+        u, z = rng.normal(size=n), np.cumsum(rng.random(n) < 0.2) % 2
+        level = np.where(z == 0, 1.0 + 0.8 * u, -1.0 - 0.4 * u)
+        reals = np.stack([level, -level], 1) + 0.5 * rng.normal(size=(n, 2))
+        bits = (rng.random(n) < 1 / (1 + np.exp(-2 * level))).astype(float)
+        items.append(
+            {
+                "reals": 10.0 + 5.0 * reals,
+                "counts": rng.poisson(np.exp(0.7 * level))[:, None].astype(float),
+                "symbols": np.minimum(bits + (rng.random(n) < 0.2), 2).astype(int),
+                "mixed": np.stack([reals[:, 0], bits], 1),
+            }[kind]
+        )
+        inputs.append(np.stack([rng.normal(size=n), 3.0 + 2.0 * u], 1))
+    return sm.Sequences(items, inputs=inputs, input_names=["noise", "heat"])
+
+
+@pytest.mark.parametrize(("observation", "kind"), EMITTED)
+def test_emissions_given_inputs(observation: Any, kind: str, tmp_path: Path) -> None:
+    X = emitted(kind)
+    options: dict[str, Any] = {"transition_inputs": ["noise"], "emission_inputs": ["heat"]}
+    model = fitted(X, observation=observation, max_iter=20, tol=0.0, **options)
+    assert np.diff(model.history_["objective"]).min() > -1e-10
+    assert X.inputs is not None
+    steps = model.log_prob_steps(X)
+    for item, inputs, of_sequence in zip(X, X.inputs, steps, strict=True):
+        stream = model.stream()
+        streamed = [stream.update(x, inputs=u) for x, u in zip(item, inputs, strict=True)]
+        np.testing.assert_allclose(of_sequence, streamed, atol=1e-8)
+    slopes = model.emission_slopes_
+    assert not slopes[:, :, 0].any()
+    assert slopes[:, :, 1].any()
+    model.save(tmp_path / "model.safetensors")
+    loaded = sm.load(tmp_path / "model.safetensors")
+    assert all(np.array_equal(*pair) for pair in zip(steps, loaded.log_prob_steps(X), strict=True))
+    drawn_items = model.sample(3, inputs=X.inputs[0][:6])
+    assert all(len(x) == 6 and np.isfinite(x).all() for x in drawn_items)
+    ahead = model.forecast(X, 2, inputs=[u[:2] for u in X.inputs], n=50)
+    assert set(ahead.frame["step"]) == {1, 2}
+    assert len(model.decode(X)[1]) == len(X.items[1])
+    in_float32 = model.clone().set_params(dtype="float32").fit(X)
+    np.testing.assert_allclose(in_float32.score(X), model.score(X), atol=1e-3)
+
+
+def test_regressions_of_each_state_are_recovered() -> None:
+    X = emitted("reals", 1, (400,) * 5)
+    model = sm.HMM(2, emission_inputs=True, n_init=2, tol=1e-6).fit(X)
+    assert repr(model.observation_) == "GaussianMixture(n_components=1)"
+    order = np.argsort(-model.means_[:, 0, 0])
+    # Where heat is 3: 10 + 5 (1, -1); a unit of heat is half of one of u.
+    assert model.input_scaling_ is not None
+    off_mean = np.array([0.0, 3.0]) - model.input_scaling_.mean * [0, 1]
+    at_three = model.means_[order, 0, 0] + model.emission_slopes_[order, 0] @ off_mean
+    np.testing.assert_allclose(at_three, [15.0, 5.0], atol=0.25)
+    np.testing.assert_allclose(model.emission_slopes_[order, :, 1], [[2.0, -2.0], [-1.0, 1.0]], atol=0.12)
+    assert np.abs(model.emission_slopes_[:, :, 0]).max() < 0.25
+    plain = sm.HMM(2, n_init=2, tol=1e-6, observation=sm.GaussianMixture(1)).fit(X)
+    test = emitted("reals", 2, (200,) * 5)
+    assert model.score(test) > plain.score(test) + 0.1
+    assert model.n_parameters_ == plain.n_parameters_ + 2 * 2 * 2
+
+
+def test_one_state_is_a_regression() -> None:
+    X = emitted("reals", 3, (80,))
+    model = fitted(X, max_iter=2, emission_inputs=True, transition_inputs=None).reorder([1, 0])
+    one = sm.HMM(1, emission_inputs=True, dtype="float64", max_iter=3, n_init=1).fit(X)
+    assert X.inputs is not None
+    x, design = X.items[0], np.concatenate([np.ones((80, 1)), X.inputs[0]], 1)
+    coefficients = np.linalg.lstsq(design, x, rcond=None)[0]
+    variance = np.mean((x - design @ coefficients) ** 2, axis=0)
+    np.testing.assert_allclose(one.emission_slopes_[0], coefficients[1:].T, atol=1e-8)
+    np.testing.assert_allclose(one.covariances_[0, 0], variance, atol=1e-8)
+    assert one.score(X) == pytest.approx(-0.5 * np.log(2 * np.pi * np.e * variance).sum(), abs=1e-9)
+    assert model.emission_slopes_.shape == (2, 2, 2)
+
+
+def test_emissions_refused_in_words() -> None:
+    X = emitted("reals")
+    with pytest.raises(ValueError, match="without prior and background"):
+        fitted(X, emission_inputs=True, observation=sm.GaussianMixture(2))
+    with pytest.raises(ValueError, match="leave tied out"):
+        fitted(X, emission_inputs=True, tied=[0, 0])
+    missing = sm.Sequences([np.where(x > 14, np.nan, x) for x in X], inputs=X.inputs)
+    with pytest.raises(ValueError, match="frames without missing values"):
+        fitted(missing, emission_inputs=True, observation=sm.AutoregressiveGaussian(1))
+    assert np.isfinite(fitted(missing, emission_inputs=True).score(missing))

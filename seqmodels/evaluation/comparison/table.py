@@ -188,8 +188,8 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
         notes.append("context: how many steps back a model sees; what more would give it is not in its score.")
     if "inputs" in frame:
         notes.append(
-            "inputs: what a model was given at each step beside the sequence; with inputs its score is of p(x | inputs), "
-            'with "none" of p(x). Both are of the same x, but the one was told more.'
+            "inputs: what a model was given at each step beside the sequence; with inputs its score is of "
+            'p(x | inputs), with "none" of p(x). Both are of the same x, but the one was told more.'
         )
     if (frame["kind"] == "bound").any():
         notes.append('A "bound" is a lower bound: the model may be better than it says.')

@@ -23,7 +23,12 @@ from seqmodels.hmm.inference.forward_backward import forward_backward_pass
 from seqmodels.hmm.inference.threads import in_threads
 from seqmodels.hmm.learning.constraints import Constraints, Tying
 from seqmodels.hmm.learning.first_state import Start, stationary_initial, stationary_rows
-from seqmodels.hmm.learning.given_inputs import InputOptions, InputStatistics, maximised_transitions
+from seqmodels.hmm.learning.given_inputs import (
+    InputOptions,
+    InputStatistics,
+    maximised_emissions,
+    maximised_transitions,
+)
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.training import Checkpoints, Interruption, interruptible
@@ -176,10 +181,7 @@ class Expectations:
         emission = arrays["emission"]
         statistics = tuple(torch.tensor(emission[str(i)], device=device) for i in range(len(emission)))
         of_inputs = arrays.get("given_inputs")
-        given_inputs = None
-        if of_inputs is not None:
-            parts = (torch.tensor(of_inputs[name], device=device) for name in ("inputs", "transitions"))
-            given_inputs = InputStatistics(*parts)
+        given_inputs = None if of_inputs is None else InputStatistics.from_arrays(of_inputs, device)
         return cls(arrays["log_prob"], initial, xi, final, statistics, given_inputs)
 
 
@@ -221,17 +223,22 @@ def _expectations(
     stacked: Parameters, table: Tensor, n_chains: int, emission: Emission, batch: PackedBatch, dtype: torch.dtype
 ) -> tuple[list[Expectations], list[int]]:
     """Those of one batch, for each chain; and the sequences of probability zero: where there are any, nothing else."""
-    densities, memo = emission.evaluate(table, batch.x, batch.past, dtype, batch.scratch)
+    if stacked.table_slopes is None:
+        densities, memo = emission.evaluate(table, batch.x, batch.past, dtype, batch.scratch)
+    else:  # of one chain
+        densities, memo = batch.densities(emission, stacked, dtype), None
     of_each = densities if n_chains == 1 else densities.chains(n_chains)
     posterior = forward_backward_pass(batch.trellis(stacked, of_each))
     if impossible := batch.impossible(posterior.log_prob):
         return [], impossible
     gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
-    statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
-    of_inputs = None
-    if posterior.transitions is not None and batch.inputs is not None:  # of one chain
-        later = slice(batch.segments.n_sequences, None)  # first frames come first
-        of_inputs = InputStatistics(batch.inputs[later], posterior.transitions[later])
+    of_inputs, statistics = None, tuple[Tensor, ...]()
+    if batch.inputs is not None:  # of one chain
+        of_inputs = InputStatistics(batch.inputs, posterior.transitions)
+    if batch.inputs is not None and stacked.table_slopes is not None:
+        of_inputs = InputStatistics(batch.inputs, posterior.transitions, batch.x, batch.past, gamma.double())
+    else:
+        statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
     of_chains = [
         Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s), of_inputs).scaled(batch.weight)
         for p, *s in zip(posterior.chains, *(s.chunk(n_chains) for s in statistics), strict=True)
@@ -312,13 +319,18 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
         transition_and_final = _normalised(counts, previous)
         initial = parameters.initial if objective.start == "uniform" else _normalised(first, parameters.initial)
     final = None if parameters.final is None else transition_and_final[:, k].contiguous()
-    table = _maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
-    transition, slopes = transition_and_final[:, :k].contiguous(), None
-    if expectations.given_inputs is not None:
-        transition, slopes = maximised_transitions(
-            parameters, expectations.given_inputs, transition_counts, objective.inputs
+    transition, of_inputs = transition_and_final[:, :k].contiguous(), expectations.given_inputs
+    transition_slopes = table_slopes = None
+    if of_inputs is not None and parameters.transition_slopes is not None:
+        transition, transition_slopes = maximised_transitions(
+            parameters, of_inputs, transition_counts, objective.inputs
         )
-    return constraints.frozen.keep(parameters, Parameters(initial, transition, final, table, slopes))
+    if of_inputs is not None and parameters.table_slopes is not None:
+        table, table_slopes = maximised_emissions(parameters, of_inputs, objective.emission, objective.inputs)
+    else:
+        table = _maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
+    updated = Parameters(initial, transition, final, table, transition_slopes, table_slopes)
+    return constraints.frozen.keep(parameters, updated)
 
 
 def _maximised_table(table: Tensor, emission: Emission, statistics: Statistics, tying: Tying) -> Tensor:

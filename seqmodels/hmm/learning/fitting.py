@@ -144,7 +144,7 @@ class Fitting:
             tying=self.objective.constraints.tying,
         )
         started = (with_start(guess, self.objective.start, self.topology) for guess in guesses)
-        return (self.objective.inputs.started(start) for start in started)
+        return (self.objective.inputs.started(start, self.objective.emission) for start in started)
 
     def _first_batches(self, corpus: Corpus) -> list[PackedBatch]:
         may_cut = is_ergodic(self.topology.transition_mask(corpus.n_states))

@@ -98,10 +98,11 @@ class ChainOptions:
         n_emission = emission.n_parameters(n_tables) if n_tables else 0
         return n_initial + int(in_row[free].sum()) + n_emission
 
-    def transitions(self, n_states: int) -> tuple[Tensor, Tensor]:
-        """``(K, K)`` which there are, and ``(K,)`` the states whose transitions are free."""
+    def free_rows(self, n_states: int) -> tuple[Tensor, Tensor, Tensor]:
+        """``(K, K)`` which transitions there are; ``(K,)`` which states have free transitions, and a free emission."""
         frozen = self.constraints.frozen
-        return self.topology.transition_mask(n_states), ~frozen.rows(frozen.transition, n_states)
+        leaves, emits = (~frozen.rows(which, n_states) for which in (frozen.transition, frozen.emission))
+        return self.topology.transition_mask(n_states), leaves, emits
 
     def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
         """Raise ``ValueError`` for choices that do not go together."""
@@ -134,11 +135,13 @@ class ChainOptions:
             )
 
 
-def check_with_inputs(algorithm: Algorithm, start: StartChoice) -> None:
-    """Raise ``ValueError`` for choices that do not go with transitions that depend on inputs."""
+def check_with_inputs(algorithm: Algorithm, start: StartChoice, tied: Any, *, of_transitions: bool) -> None:
+    """Raise ``ValueError`` for choices that do not go with regressions on inputs; ``of_transitions``: of these too."""
     if algorithm != "em":
         raise ValueError(f"algorithm={algorithm!r} fits no regressions on inputs; pass algorithm='em'")
-    if start == "stationary":
+    if tied is not None:
+        raise ValueError("states that are tied are fitted without inputs; leave tied out, or the inputs")
+    if of_transitions and start == "stationary":
         raise ValueError(
             "transitions that depend on inputs leave no distribution as it is; pass start='free' or start='uniform'"
         )

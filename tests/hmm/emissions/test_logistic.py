@@ -7,7 +7,7 @@ import pytest
 import scipy.optimize
 import torch
 
-from seqmodels.hmm.learning.logistic import multinomial_logistic
+from seqmodels.hmm.emissions.logistic import multinomial_logistic
 
 
 def data(seed: int, n: int, j: int, u: int) -> tuple[torch.Tensor, torch.Tensor]:
