@@ -169,15 +169,17 @@ class GaussianRegression(InputRegression):
             variances = gaussian.variances_of_shape(shapes[0], self.observation.min_covariance)
             for d in range(self.size):
                 seen = torch.where(missing[:, d], 0.0, gamma)
-                found = weighted_least_squares(torch.where(missing[:, d], 0.0, x[:, d])[:, None], design, seen, penalty)
-                if found is not None:
-                    coefficients[:, d], variances[d] = found[0][:, 0], found[1][0, 0] / found[2]
+                solution = weighted_least_squares(
+                    torch.where(missing[:, d], 0.0, x[:, d])[:, None], design, seen, penalty
+                )
+                if solution is not None:
+                    coefficients[:, d], variances[d] = solution[0][:, 0], solution[1][0, 0] / solution[2]
             covariance = torch.diag(variances)
         else:
             _refuse_missing(self.observation, x)
-            found = weighted_least_squares(x, design, gamma, penalty)
-            if found is not None:
-                coefficients, covariance = found[0], found[1] / found[2]
+            solution = weighted_least_squares(x, design, gamma, penalty)
+            if solution is not None:
+                coefficients, covariance = solution[0], solution[1] / solution[2]
         if covariance is not None:
             shapes = self._shape(covariance).unsqueeze(0)
         new_slopes = torch.zeros_like(slopes)
@@ -225,10 +227,10 @@ class AutoregressiveRegression(InputRegression):
         design = torch.cat([history[later], ones, inputs[later]], 1)
         penalty = design.new_zeros(design.shape[1])
         penalty[:width] = self.observation.ridge
-        found = weighted_least_squares(x[later], design, gamma[later], penalty)
-        if found is None:
+        solution = weighted_least_squares(x[later], design, gamma[later], penalty)
+        if solution is None:
             return row, slopes
-        coefficients, products, total = found
+        coefficients, products, total = solution
         _, _, _, first_mean, first_shape = self.observation.unpack(row, self.size)
         covariance, floor = products / total, self.observation.min_covariance
         if self.observation.covariance_type == "diag":
@@ -368,8 +370,8 @@ class ColumnsRegression(InputRegression):
         row, slopes = row.clone(), slopes.clone()
         for group, regression in self.parts:
             before = (row[group.outputs], slopes[group.outputs])
-            found = regression.maximise(*before, group.of(x), group.before(past), inputs, gamma)
-            row[group.outputs], slopes[group.outputs] = found
+            maximised = regression.maximise(*before, group.of(x), group.before(past), inputs, gamma)
+            row[group.outputs], slopes[group.outputs] = maximised
         return row, slopes
 
 
