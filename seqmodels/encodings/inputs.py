@@ -16,6 +16,13 @@ from seqmodels.encodings.base import State, names_of_state
 from seqmodels.sequences import Sequences
 
 
+def chosen_inputs(choice: Sequence[str] | bool | None, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The inputs that an argument names: True: all of ``names``; None or False: none."""
+    if isinstance(choice, bool) or choice is None:
+        return names if choice else ()
+    return (choice,) if isinstance(choice, str) else tuple(choice)
+
+
 @dataclass(frozen=True)
 class InputScaling:
     """``(u - mean) / scale`` of each input, by name.

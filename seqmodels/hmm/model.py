@@ -17,6 +17,7 @@ from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.parameters import Seed, checked, undone_on_failure
 from seqmodels.encodings import Encoding, OpenSymbols
 from seqmodels.encodings.examples import Example, without_past
+from seqmodels.encodings.inputs import chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
@@ -33,7 +34,7 @@ from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule
 from seqmodels.hmm.learning.first_state import STARTS, Start, check_initial
 from seqmodels.hmm.learning.fitting import Fitting
-from seqmodels.hmm.learning.given_inputs import InputOptions, chosen_inputs
+from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.options import (
     Algorithm,
     ChainOptions,

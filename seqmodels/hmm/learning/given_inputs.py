@@ -19,13 +19,6 @@ from seqmodels.hmm.emissions.logistic import multinomial_logistic
 from seqmodels.hmm.parameters import Parameters
 
 
-def chosen_inputs(choice: Sequence[str] | bool | None, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The inputs that an argument names: True: all of ``names``; None or False: none."""
-    if isinstance(choice, bool) or choice is None:
-        return names if choice else ()
-    return (choice,) if isinstance(choice, str) else tuple(choice)
-
-
 @dataclass(frozen=True)
 class InputOptions:
     """What is regressed on which of the U inputs of a model.
