@@ -63,7 +63,7 @@ class PackedBatch:
         scratch: memory to compute in; batches made together share one, for they are worked on one after the other.
         states: (N,) the state of each frame where it is known, -1 where not; or (N, K) bool, which are possible; None:
             all are, everywhere.
-        inputs: (N, U) of each frame, standardised, where the model reads inputs: sequences are then uncut.
+        inputs: (N, U) of each frame, standardised, where the model reads inputs.
     """
 
     x: Tensor
@@ -192,6 +192,7 @@ class Corpus:
         scratch: memory to compute in.
         past_filter: what tells what is known of missing values of the past; None: none are missing.
         inputs: (T, U) of each sequence, standardised; None: none are read.
+        has_one_matrix: whether transitions are the same at all steps, so that sequences may be cut into segments.
     """
 
     sequences: Sequence[np.ndarray]
@@ -205,6 +206,7 @@ class Corpus:
     scratch: Scratch = field(default_factory=Scratch)
     past_filter: PastFilter | None = None
     inputs: Sequence[np.ndarray] | None = None
+    has_one_matrix: bool = True
 
     @cached_property
     def beliefs(self) -> Sequence[Beliefs | None] | None:
@@ -302,7 +304,7 @@ class Corpus:
 
     def _pack(self, parts: list[Subsequence], scratch: Scratch) -> PackedBatch:
         lengths = [len(part) for part in parts]
-        if self.inputs is None:
+        if self.has_one_matrix:
             segments = Segments.fastest(lengths, self.n_states, self.dtype, self.device)
         else:
             segments = Segments.whole(torch.tensor(lengths), self.device)
@@ -425,10 +427,13 @@ def corpus_of(
     device: torch.device,
     dtype: torch.dtype,
     past_filter: PastFilter | None = None,
+    *,
+    has_one_matrix: bool = True,
 ) -> Corpus:
     """Sources and what follows them joined; the states of each where any sequence has some.
 
-    ``past_filter`` tells what is known of missing values of the past, where there are any.
+    ``past_filter`` tells what is known of missing values of the past, where there are any; ``has_one_matrix`` is of
+    ``Corpus``.
     """
     n_past, n_densities = emission.observation.n_past, emission.n_densities(n_states)
     joined = joined_values(examples)
@@ -441,9 +446,10 @@ def corpus_of(
             states = [possible_states(torch.from_numpy(known), n_states).numpy() for known in states]
     weights = [e.weight for e in examples]
     inputs = [e.inputs for e in examples if e.inputs is not None] or None
-    if inputs is not None:  # a matrix of transitions for each frame
+    if not has_one_matrix:  # but one for each frame
         n_densities = max(n_densities, n_states * n_states)
-    return Corpus(joined, weights, states, n_past, n_states, n_densities, device, dtype, Scratch(), past_filter, inputs)
+    of_model = (n_past, n_states, n_densities, device, dtype, Scratch(), past_filter, inputs, has_one_matrix)
+    return Corpus(joined, weights, states, *of_model)
 
 
 def joined_values(examples: Sequence[Example]) -> list[np.ndarray]:

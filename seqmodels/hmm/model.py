@@ -799,7 +799,8 @@ def _raw_parameters(model: HMM) -> Mapping[str, np.ndarray]:
 
 def _corpus(model: HMM, emission: Emission, examples: list[Example], n_states: int) -> Corpus:
     past_filter = _past_filter(model) if _misses_past(model, examples) else None
-    return corpus_of(examples, emission, n_states, model._device(), DTYPES[model.dtype_], past_filter)
+    computed = (model._device(), DTYPES[model.dtype_], past_filter)
+    return corpus_of(examples, emission, n_states, *computed, has_one_matrix=not model.transition_inputs)
 
 
 def _misses_past(model: HMM, examples: list[Example]) -> bool:
@@ -864,7 +865,9 @@ def _fitting_and_corpus(
     n_frames = sum(len(values) for values in joined_values(examples))
     model._dtype_of_auto = dtype_of_size(n_frames * emission.n_densities(model.n_states), FLOAT64_DENSITIES)
     past_filter = _learned_past_filter(model, emission, examples, is_continued=is_continued)
-    corpus = corpus_of(examples, emission, model.n_states, model._device(), DTYPES[model.dtype_], past_filter)
+    computed = (model._device(), DTYPES[model.dtype_], past_filter)
+    one_matrix = not model.transition_inputs
+    corpus = corpus_of(examples, emission, model.n_states, *computed, has_one_matrix=one_matrix)
     is_one_regression = model.n_states == 1 and past_filter is not None  # of which all starts are the same
     n_init = 1
     if not (_is_warm_start(model) or (model.n_init == "auto" and is_one_regression)):

@@ -26,6 +26,8 @@ from seqmodels import (
     HMM,
     LSTM,
     AlignmentHMM,
+    Categorical,
+    Columns,
     Dynamic,
     GaussianMixture,
     GenerativeClassifier,
@@ -35,6 +37,8 @@ from seqmodels import (
     Mixture,
     NGram,
     OnlineEM,
+    Poisson,
+    Sequences,
     Transformer,
     TransformerSeq2Seq,
 )
@@ -102,9 +106,25 @@ def on_other_cores(fit: Callable[[], SequenceModel]) -> SequenceModel:
         torch.set_num_threads(n_threads)
 
 
+GIVEN: dict[str, Any] = {"transition_inputs": True, "emission_inputs": True, "pseudocount": 0.1}
+
+
+def with_inputs(items: list[np.ndarray] | None = None) -> Sequences:
+    """Vectors of a real number and a count, or symbols, with two inputs."""
+    rng = np.random.default_rng(3)
+    items = [np.stack([x[:, 0], np.floor(np.abs(x[:, 1]))], 1) for x in vectors()] if items is None else items
+    return Sequences(items, inputs=[rng.normal(size=(len(x), 2)) for x in items])
+
+
 WORDS = ["ab", "ba", "a", "bb"] * 4
 FITS: dict[str, Callable[[], SequenceModel]] = {
     "em": lambda: hmm(max_iter=8, n_init=2).fit(vectors()),
+    "em given inputs": lambda: hmm(
+        max_iter=5, n_init=1, observation=Columns([(GaussianMixture(1), 1), (Poisson(0.1), 1)]), **GIVEN
+    ).fit(with_inputs()),
+    "em of symbols given inputs": lambda: hmm(
+        max_iter=5, n_init=1, observation=Categorical(0.1), length="given", **GIVEN
+    ).fit(with_inputs(symbols())),
     "em of one": lambda: hmm(max_iter=8, n_init=2).fit(vectors()[:1]),
     "gradient": lambda: hmm(algorithm="gradient", max_iter=20).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "stepwise": lambda: hmm(algorithm="stepwise", max_iter=5, batches=3).fit(vectors()),
@@ -142,6 +162,8 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
 }
 AS_ONE = {
     "em": 1e-10,
+    "em given inputs": 1e-8,
+    "em of symbols given inputs": 1e-8,
     "em of one": 1e-10,
     "gradient": 1e-10,
     "stepwise": 1e-10,

@@ -1,7 +1,8 @@
 """Transitions that differ from step to step: ``alpha_t(j) = Σ_i alpha_t-1(i) a_t(i, j) b_t(j)``, in logarithms.
 
 Given inputs u_t of step t the transitions into it are a multinomial logistic regression,
-``a_t(i, j) ∝ a(i, j) exp(w_ij · u_t)``. Rows are those of a ``Packing``; all is float64.
+``a_t(i, j) ∝ a(i, j) exp(w_ij · u_t)``. Rows are those of a ``Packing``; all is float64. Of few sequences of many steps
+the passes are compiled loops, where numba is installed (``compiled_time_varying``).
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from seqmodels.common.compiled import is_compiling
 from seqmodels.hmm.inference.packing import Packing
+
+FEWEST_STEPS_COMPILED = 5_000  # times, from which on a compiled loop is worth loading numba for
+MOST_TERMS_COMPILED = 1 << 14  # sums of a time: of more, tensor operations take no longer
 
 
 def log_transitions(transition: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
@@ -44,6 +49,10 @@ def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -
     Returns:
         (N, K) log p(z_t | x_<=t), and (N,) log p(x_t | x_<t); -inf from the first impossible frame on.
     """
+    if _runs_compiled(packing, log_a):
+        from seqmodels.hmm.inference import compiled_time_varying
+
+        return compiled_time_varying.forward(packing, log_a, log_b, log_start)
     log_alpha, log_scale = torch.empty_like(log_b), log_b.new_empty(len(log_b))
     previous = log_start
     for t, (low, high) in enumerate(packing.blocks):
@@ -68,6 +77,10 @@ def backward(
         gamma (N, K), p(z_t | x), and (N, K, K), p(z_t-1 = i, z_t = j | x), zeros of first frames; zeros of sequences
         of probability zero.
     """
+    if _runs_compiled(packing, log_a):
+        from seqmodels.hmm.inference import compiled_time_varying
+
+        return compiled_time_varying.backward(packing, log_a, log_b, log_alpha, log_scale, log_end)
     gamma, xi = torch.zeros_like(log_alpha), torch.zeros_like(log_a)
     ahead = log_b[:0]  # log of b_t+1 beta_t+1 / c_t+1, for the sequences that go on
     after = 0  # the first row of the step after
@@ -81,6 +94,13 @@ def backward(
         ahead = log_b[low:high] + log_beta - norm - _finite(log_scale[low:high, None])
         after = low
     return gamma, xi
+
+
+def _runs_compiled(packing: Packing, log_a: Tensor) -> bool:
+    """Whether there are many times, of little arithmetic each."""
+    n_times = len(packing.batch_sizes)
+    few_terms = log_a.numel() <= n_times * MOST_TERMS_COMPILED
+    return n_times >= FEWEST_STEPS_COMPILED and few_terms and not log_a.is_cuda and is_compiling()
 
 
 def _finite(values: Tensor) -> Tensor:

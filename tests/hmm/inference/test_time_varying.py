@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from seqmodels.hmm.inference import time_varying
 from seqmodels.hmm.inference.densities import LogDensities
 from seqmodels.hmm.inference.forward_backward import forward_backward_pass, forward_pass
 from seqmodels.hmm.inference.sampling import sample_paths
@@ -125,3 +126,22 @@ def test_an_impossible_sequence() -> None:
     assert not found.gamma.isnan().any()
     assert found.transitions is not None
     assert not found.transitions.isnan().any()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_compiled_loops_are_the_tensor_operations(sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    for seed in range(3):
+        trellis, *_ = problem(seed, sparse=sparse)
+        log_b = trellis.densities.log().clone()
+        if seed == 2:  # and an impossible sequence
+            log_b[trellis.segments.rows(torch.tensor([2]), torch.tensor([1]))] = -torch.inf
+        trellis = replace(trellis, densities=LogDensities(log_b))
+        expected = forward_backward_pass(trellis), forward_pass(trellis)
+        with monkeypatch.context() as patch:
+            patch.setattr(time_varying, "FEWEST_STEPS_COMPILED", 1)
+            compiled = forward_backward_pass(trellis), forward_pass(trellis)
+        for left, right in zip(compiled, expected, strict=True):
+            for name, value in vars(right).items():
+                if value is not None:
+                    torch.testing.assert_close(getattr(left, name), value, atol=1e-12, rtol=1e-10)
