@@ -544,7 +544,10 @@ class HMM(SequenceModel):
         """
         p = self.parameters_
         if p.transition_slopes is not None:
-            raise ValueError("transitions depend on inputs, so there is no stationary distribution; see transition_at")
+            raise ValueError(
+                "transitions depend on inputs, so there is no stationary distribution; see transition_at, or draw "
+                "plot.transitions_by_input"
+            )
         return stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
 
     @checked

@@ -9,5 +9,16 @@ from seqmodels.plot.confusion_matrix import confusion
 from seqmodels.plot.fan_chart import forecast
 from seqmodels.plot.hidden_states import durations, posterior, states, transitions
 from seqmodels.plot.one_sequence import frames
+from seqmodels.plot.transitions_by_input import transitions_by_input
 
-__all__ = ["alignment", "confusion", "durations", "forecast", "frames", "posterior", "states", "transitions"]
+__all__ = [
+    "alignment",
+    "confusion",
+    "durations",
+    "forecast",
+    "frames",
+    "posterior",
+    "states",
+    "transitions",
+    "transitions_by_input",
+]
