@@ -65,8 +65,8 @@ def _backward(
         n_after = 0 if t == n_times - 1 else offsets[t + 2] - offsets[t + 1]
         for row in range(offsets[t], offsets[t + 1]):
             rank, after = row - offsets[t], offsets[t + 1] + row - offsets[t]
-            goes_on = rank < n_after
-            if goes_on:
+            has_next = rank < n_after
+            if has_next:
                 scale = log_scale[after] if log_scale[after] > -np.inf else 0.0
                 for j in range(K):
                     ahead[j] = log_b[after, j] + log_beta[rank, j] - scale
@@ -81,7 +81,7 @@ def _backward(
             norm = _log_sum(terms)
             norm = norm if norm > -np.inf else 0.0
             gamma[row] = np.exp(terms - norm)
-            if goes_on:
+            if has_next:
                 for i in range(K):
                     for j in range(K):
                         xi[after, i, j] = np.exp(log_alpha[row, i] + xi[after, i, j] - norm)
