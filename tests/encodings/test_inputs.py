@@ -27,8 +27,8 @@ def test_standardised_by_name() -> None:
 
 
 def test_refused() -> None:
-    with pytest.raises(ValueError, match=r"'a' is 1\.0 at every step"):
-        InputScaling.learn(Sequences([np.zeros((2, 1))], inputs=[[1.0, 1.0]], input_names=["a"]), ["a"])
+    with pytest.raises(ValueError, match=r"'a' is 0\.1 at every step"):
+        InputScaling.learn(Sequences([np.zeros((7, 1))], inputs=[[0.1] * 7], input_names=["a"]), ["a"])
     with pytest.raises(ValueError, match="have the inputs a, b"):
         InputScaling.learn(X, ["c"])
     scaling = InputScaling.learn(X, ["a", "b"])
