@@ -545,7 +545,7 @@ class HMM(SequenceModel):
         p = self.parameters_
         if p.transition_slopes is not None:
             raise ValueError(
-                "transitions depend on inputs, so there is no stationary distribution; see transition_at, or draw "
+                "transitions depend on inputs, so there is no stationary distribution; see transition_at, or call "
                 "plot.transitions_by_input"
             )
         return stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
