@@ -373,6 +373,8 @@ class Family(Configurable, ABC):
         self.input_scaling_ = None if inputs is None else InputScaling.of_state(inputs)
         if self.measure_.inputs != (() if self.input_scaling_ is None else self.input_scaling_.names):
             raise ValueError("the inputs of the measure are not those that the model reads")
+        if self._inputs_among(self.measure_.inputs) != self.measure_.inputs:
+            raise ValueError("the inputs of the measure are not those that the hyperparameters name")
         self.history_ = pd.DataFrame(content["history"])
         self.converged_: bool = content["converged"]
         self.fit_seconds_: float = content["fit_seconds"]

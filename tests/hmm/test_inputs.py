@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import seqmodels as sm
+from seqmodels.common import storage
 from seqmodels.data import hmm_draws
 
 LENGTHS = (9, 1, 14, 6)
@@ -351,3 +352,25 @@ def test_emissions_refused_in_words() -> None:
     with pytest.raises(ValueError, match="frames without missing values"):
         fitted(missing, emission_inputs=True, observation=sm.AutoregressiveGaussian(1))
     assert np.isfinite(fitted(missing, emission_inputs=True).score(missing))
+
+
+def test_files_whose_inputs_do_not_agree_are_refused(tmp_path: Path) -> None:
+    X = drawn(11)
+    model = fitted(X, transition_inputs=["heat"], emission_inputs=["noise"])
+
+    def refused(match: str, change: Any) -> None:
+        content = model.content()
+        change(content)
+        storage.write(tmp_path / "model.safetensors", content)
+        with pytest.raises(ValueError, match=match):
+            sm.load(tmp_path / "model.safetensors")
+
+    refused("are not those that the model reads", lambda c: c["measure"].pop("inputs"))
+    refused("are not those that the model reads", lambda c: c.pop("inputs"))
+    refused("different names", lambda c: c["inputs"].update(names=["heat"]))
+    refused("scales of inputs", lambda c: c["inputs"].update(scale=np.zeros(2)))
+    refused("the hyperparameters name", lambda c: c["model"]["params"].update(transition_inputs=["cold"]))
+    refused("the hyperparameters name", lambda c: c["model"]["params"].update(transition_inputs=None))
+    refused("an HMM has", lambda c: c["state"].pop("table_slopes"))
+    refused("should be finite", lambda c: c["state"].update(transition_slopes=np.full((2, 2, 2), np.nan)))
+    refused("transition_slopes", lambda c: c["state"].update(transition_slopes=np.zeros((2, 2, 3))))
