@@ -23,6 +23,7 @@ class Example:
     ``cluster`` is the number of the sequence's cluster among those it was encoded with; None: it names none.
     The first ``n_past`` steps of ``values`` are what came before the sequence: models read them as they read all steps
     before another, and whatever scores leaves them out (``without_past``). ``log_det`` and ``n_units`` are of the rest.
+    ``inputs`` ``(S, U)``, standardised, are known at each of the S steps of ``values``; None: the model reads none.
     """
 
     values: np.ndarray
@@ -33,6 +34,7 @@ class Example:
     states: np.ndarray | None = None
     cluster: int | None = None
     n_past: int = 0
+    inputs: np.ndarray | None = None
 
     def alone(self) -> Example:
         """The sequence as one that begins where it does."""
@@ -40,7 +42,8 @@ class Example:
             return self
         values: Any = self.values
         rest = OnDisk(values.encoding, values.item) if isinstance(values, OnDisk) else values[self.n_past :]
-        return replace(self, values=cast(np.ndarray, rest), n_past=0)
+        inputs = None if self.inputs is None else self.inputs[self.n_past :]
+        return replace(self, values=cast(np.ndarray, rest), n_past=0, inputs=inputs)
 
 
 def without_past(examples: Sequence[Example], steps: list[np.ndarray]) -> list[np.ndarray]:

@@ -13,6 +13,7 @@ from seqmodels.encodings import Bytes, Encoding
 from seqmodels.encodings.aligned_targets import check_aligned
 from seqmodels.encodings.defaults import Choices, Sources
 from seqmodels.encodings.examples import Example, no_garbage_collection
+from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.encodings.raw_data import Data, cluster_numbers
 from seqmodels.observations import Observation
@@ -31,6 +32,7 @@ class Setting:
     observation: Observation
     measure: Measure
     source_encoding: Encoding | None = None  # of sources: ``encoding`` itself, one of their own, or they are not read
+    inputs: InputScaling | None = None  # of the inputs that are read; None: none
 
     @classmethod
     def learn(cls, data: Data, choices: Choices, *, alphabet: Data | None = None) -> Setting:
@@ -72,6 +74,12 @@ class Setting:
         measure = Measure(space, UNITS[kind], length, encoding.exactness, conditional, grid)
         return cls(encoding, observation, measure, source_encoding)
 
+    def with_inputs(self, inputs: InputScaling | None) -> Setting:
+        """The same of a model that reads these inputs: p(x | inputs)."""
+        return (
+            self if inputs is None else replace(self, inputs=inputs, measure=replace(self.measure, inputs=inputs.names))
+        )
+
     def check(self, data: Data, missing_is_summed_out: bool, *, aligned: bool = False) -> None:
         """Raise ``ValueError``, naming sequence, position and way out, for data the model cannot read.
 
@@ -83,6 +91,8 @@ class Setting:
                 f"{self.measure.grid}; dither both by one grid: test.dithered(like=train) of the raw values, where "
                 "train is dithered"
             )
+        if self.inputs is not None:
+            self.inputs.check(data.scored)
         if data.y is None:
             return _check_readable("X", data.X, self.encoding, missing_is_summed_out)
         self.check_sources(data.X, missing_is_summed_out)
@@ -127,6 +137,9 @@ class Setting:
                 example if past is None else replace(example, source=_encoded_after(encoding, past, item)[0])
                 for example, item, past in each
             ]
+        if self.inputs is not None:
+            pairs = zip(examples, self.inputs.encode(data.scored), strict=True)
+            examples = [replace(example, inputs=inputs) for example, inputs in pairs]
         clusters = cluster_numbers(data)
         if clusters is None:
             return examples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,11 @@ from seqmodels import plot
 from seqmodels.common.display import listed, quantile_name
 from seqmodels.common.parameters import check_options, checked
 from seqmodels.encodings import Encoding
+from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.text import Text
 from seqmodels.generation.feature_distributions import FeatureDistributions
-from seqmodels.generation.inputs import GenerativeModel
+from seqmodels.generation.inputs import GenerativeModel, encode_inputs
 from seqmodels.generation.steps_ahead import Ahead, Paths, ahead_of
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.times import time_column, times_ahead
@@ -89,6 +90,7 @@ def forecast(
     n: int,
     top_k: int | None,
     random_state: int | None,
+    inputs: Sequence[Any] | None = None,
 ) -> Forecast:
     """``SequenceModel.forecast`` of data that the model can read."""
     import pandas as pd
@@ -96,7 +98,7 @@ def forecast(
     levels = check_arguments(model, k, quantiles, n)
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k is {top_k}; pass at least 1, or None for every symbol")
-    examples = model._setting().examples(data)
+    examples = _with_inputs_ahead(model, model._setting().examples(data), inputs, k)
     seed = model.random_state if random_state is None else random_state
     each = list(ahead_of(model, examples, [[len(e.values)] for e in examples], k, n, seed))
     each.sort(key=lambda ahead: ahead.sequence)
@@ -114,6 +116,24 @@ def forecast(
     if model.length_ != "stop":
         frame = frame.drop(columns="survival")
     return Forecast(frame, history, tuple(levels.tolist()), [a.draw_paths for a in each], encoding)
+
+
+def _with_inputs_ahead(
+    model: GenerativeModel, examples: list[Example], inputs: Sequence[Any] | None, k: int
+) -> list[Example]:
+    """The examples with the inputs of the k steps after each."""
+    if model._input_scaling is None or inputs is None:
+        encode_inputs(model, inputs, k)  # which refuses what is missing, or one too many
+        return examples
+    if isinstance(inputs, np.ndarray | str) or not isinstance(inputs, Sequence) or len(inputs) != len(examples):
+        raise ValueError(
+            f"inputs are not a list of {len(examples)}; pass for each sequence an array ({k}, U), of the steps ahead"
+        )
+    known = [model._input_scaling.encode_steps(each, k) for each in inputs]
+    return [
+        example if example.inputs is None else replace(example, inputs=np.concatenate([example.inputs, ahead]))
+        for example, ahead in zip(examples, known, strict=True)
+    ]
 
 
 def check_arguments(

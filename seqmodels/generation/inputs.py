@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sized
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.aligned_targets import n_steps_left
 from seqmodels.encodings.examples import Example, TargetLengths
+from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import in_float64, refuse_beyond_float64, squares_exceed_float32
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
@@ -40,6 +42,10 @@ class GenerativeModel(Protocol):
     @property
     def dtype_(self) -> str:
         """The precision of the computation."""
+
+    @property
+    def _input_scaling(self) -> InputScaling | None:
+        """How the inputs that it reads are standardised; None: it reads none."""
 
     def cursor(self, n_steps: int | None = None) -> Cursor:
         """The model as a chain of one-step predictions, of which about ``n_steps`` will be taken; None: many."""
@@ -77,7 +83,7 @@ def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
             return np.zeros((0, encoding.size), dtype=np.float64)
         return np.zeros(0, dtype=np.int64)
     sequences = Sequences([item])
-    setting.check(Data.of(sequences), model._reads_missing())
+    replace(setting, inputs=None).check(Data.of(sequences), model._reads_missing())  # of which encode_inputs sees
     return encoding.encode(sequences.items[0])
 
 
@@ -97,6 +103,20 @@ def encode_source(model: GenerativeModel, source: Any) -> np.ndarray | None:
     sequences = Sequences([source])
     setting.check_sources(sequences, model._reads_missing())
     return encoding.encode(sequences.items[0])
+
+
+def encode_inputs(model: GenerativeModel, inputs: Any, n: int | None) -> np.ndarray | None:
+    """``(n, U)`` standardised inputs of n steps (None: of however many there are); None of a model that reads none.
+
+    Raises:
+        ValueError: inputs that are missing, or that the model does not read.
+    """
+    scaling = model._input_scaling
+    if scaling is not None:
+        return scaling.encode_steps(inputs, n)
+    if inputs is not None:
+        raise ValueError("the model reads no inputs; leave inputs out")
+    return None
 
 
 def encode_step(model: GenerativeModel, x: Any, *, is_first: bool = True) -> tuple[np.ndarray, np.ndarray]:

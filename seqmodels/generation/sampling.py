@@ -16,8 +16,10 @@ from torch import Tensor
 from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, DrawingCursor, start_after
 from seqmodels.generation.decoding import ANCESTRAL, Decoding, Draw, draw
+from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.generation.inputs import (
     GenerativeModel,
+    encode_inputs,
     encode_prefix,
     encode_source,
     n_new_steps,
@@ -45,6 +47,7 @@ class SamplingOptions:
     random_state: int | None = None
     decoding: Decoding = ANCESTRAL
     stop: Sequence[str] | None = None
+    inputs: Any = None
 
     def __post_init__(self) -> None:
         if self.max_length < 0:
@@ -56,11 +59,11 @@ def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Ite
     if not (isinstance(n, int | np.integer) and n >= 0):
         raise ValueError(f"n is {n!r}; pass a number of sequences")
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
-    length = n_new_steps(model, options.length, source, len(prefix))
+    length, inputs = _length_and_inputs(model, options, source, len(prefix))
     stop = _stop_strings(model, options.stop, prefix, n)
     _check_decoding(model, options.decoding)
     drawn = sample_steps(
-        with_enough_precision(model, prefix, source).cursor(),
+        with_inputs(with_enough_precision(model, prefix, source).cursor(), inputs),
         n,
         prefix=prefix,
         source=source,
@@ -78,11 +81,11 @@ def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Ite
 def generate(model: GenerativeModel, options: SamplingOptions) -> Iterator[Any]:
     """``SequenceModel.generate``: raw steps, or the characters of a text, as they are drawn."""
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
-    length = n_new_steps(model, options.length, source, len(prefix))
+    length, inputs = _length_and_inputs(model, options, source, len(prefix))
     stop = _stop_strings(model, options.stop, prefix, 1)
     _check_decoding(model, options.decoding)
     drawn = stream_steps(
-        with_enough_precision(model, prefix, source).cursor(),
+        with_inputs(with_enough_precision(model, prefix, source).cursor(), inputs),
         prefix=prefix,
         source=source,
         length=length,
@@ -95,6 +98,21 @@ def generate(model: GenerativeModel, options: SamplingOptions) -> Iterator[Any]:
         leading = b"" if len(prefix) else encoding.leading
         return decode_stream(drawn, encoding.spelling(), stop, leading)
     return (encoding.decode(step[None])[0] for step in drawn)
+
+
+def _length_and_inputs(
+    model: GenerativeModel, options: SamplingOptions, source: np.ndarray | None, n_prefix: int
+) -> tuple[int | None, np.ndarray | None]:
+    """How many steps follow the prefix, and the standardised inputs of prefix and steps, which say it too."""
+    n = None if options.length is None else n_prefix + options.length
+    inputs = encode_inputs(model, options.inputs, n)
+    if inputs is not None and len(inputs) < n_prefix:
+        raise ValueError(
+            f"inputs are of {len(inputs)} steps, fewer than the {n_prefix} of the prefix; pass those of the prefix and "
+            "of the steps to draw"
+        )
+    length = len(inputs) - n_prefix if inputs is not None else options.length
+    return n_new_steps(model, length, source, n_prefix), inputs
 
 
 def _generator(model: GenerativeModel, random_state: int | None) -> torch.Generator:

@@ -8,7 +8,7 @@ first h - 1 steps. One step ahead there is nothing between, and it is exact for 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
@@ -23,6 +23,7 @@ from seqmodels.generation.feature_distributions import (
     FeatureDistributions,
     feature_distributions,
 )
+from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.generation.inputs import GenerativeModel, with_enough_precision
 
 ROWS_AT_ONCE = 4096  # paths that are drawn together
@@ -111,6 +112,8 @@ def _after_origins(
 ) -> Iterator[Ahead]:
     """Reads the examples together, the shorter ones padded with their last step, and stops at each origin."""
     sources = [e.source for e in examples if e.source is not None]
+    inputs = _inputs_together(examples, origins, sampler.k, numbers)
+    sampler = replace(sampler, cursor=with_inputs(sampler.cursor, inputs))
     state = sampler.cursor.start(sources or None, len(examples))
     values = [np.asarray(e.values[: max(each, default=1)]) for e, each in zip(examples, origins, strict=True)]
     longest = max(map(len, values))
@@ -124,6 +127,24 @@ def _after_origins(
             part = here[a : a + size]
             selected = sampler.cursor.select(state, torch.tensor(part, device=sampler.generator.device))
             yield from sampler.ahead(selected, [numbers[i] for i in part], t)
+
+
+def _inputs_together(
+    examples: list[Example], origins: list[Sequence[int]], k: int, numbers: list[int]
+) -> np.ndarray | None:
+    """``(m, T + k, U)`` standardised inputs, the shorter ones padded with their last; None where none are read."""
+    each, n_steps = [e.inputs for e in examples if e.inputs is not None], [max(o, default=1) + k for o in origins]
+    if not each:
+        return None
+    for number, inputs, n in zip(numbers, each, n_steps, strict=True):
+        if len(inputs) < n:
+            raise ValueError(
+                f"the model reads inputs, but of sequence {number} those of {n - len(inputs)} of the {k} steps ahead "
+                "are not known; pass inputs=, for each sequence those of the steps ahead"
+            )
+    longest = max(n_steps)
+    cut = [inputs[:longest] for inputs in each]
+    return np.stack([np.concatenate([u, np.repeat(u[-1:], longest - len(u), axis=0)]) for u in cut])
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,9 +14,11 @@ from torch import Tensor
 from seqmodels.encodings import Encoding, OpenSymbols
 from seqmodels.encodings.precision import refuse_beyond_float64, squares_exceed_float32
 from seqmodels.generation.cursor import Cursor, CursorState, Prediction, start_after
+from seqmodels.generation.given_inputs import InputCursor, with_inputs
 from seqmodels.generation.inputs import (
     GenerativeModel,
     decoding_affine,
+    encode_inputs,
     encode_prefix,
     encode_source,
     encode_step,
@@ -27,11 +29,11 @@ from seqmodels.generation.inputs import (
 LOWEST_UNCHECKED = -1e29
 
 
-def predict_next(model: GenerativeModel, prefix: Any, source: Any) -> Any:
+def predict_next(model: GenerativeModel, prefix: Any, source: Any, inputs: Any = None) -> Any:
     """``SequenceModel.predict_next``: a Pyro distribution over the raw step after ``prefix``, given ``source``."""
     steps, encoded_source = encode_prefix(model, prefix), encode_source(model, source)
     precise = with_enough_precision(model, steps, encoded_source)
-    cursor = precise.cursor(len(steps))
+    cursor = with_inputs(precise.cursor(len(steps)), encode_inputs(model, inputs, len(steps) + 1))
     state = start_after(cursor, encoded_source, steps, 1)
     return _over_raw_steps(model.encoding_, cursor.distribution(state).as_distribution(*decoding_affine(precise)))
 
@@ -62,6 +64,7 @@ class Stream:
     ``encode_after`` one that is not the first, where that is another;
     ``encoding`` is that of the model, where predictions are wanted over raw symbols; ``past`` are encoded steps that
     have been read before the first; ``filtered`` what a state of the cursor says of the hidden states of an HMM.
+    ``encode_inputs`` standardises the inputs of one step, ``(U,)``; ``past_inputs (P, U)`` are standardised.
     """
 
     def __init__(
@@ -74,17 +77,26 @@ class Stream:
         encode_after: EncodeStep | None = None,
         past: np.ndarray | None = None,
         filtered: Callable[[CursorState], np.ndarray] | None = None,
+        encode_inputs: Callable[[Any], np.ndarray | None] | None = None,
+        past_inputs: np.ndarray | None = None,
     ) -> None:
-        self._filtered = filtered
+        self._filtered, self._encode_inputs = filtered, encode_inputs
         self._cursor, self._encode, self._affine, self._encoding = cursor, encode, affine, encoding
         self._encode_after = encode if encode_after is None else encode_after
         self._is_first = past is None or len(past) == 0
-        self._state = cursor.start(source, 1) if past is None else start_after(cursor, source, past, 1)
+        if past is None:
+            self._state = cursor.start(source, 1)
+        else:
+            self._state = start_after(with_inputs(cursor, past_inputs), source, past, 1)
+            self._state = self._state if past_inputs is None else self._state.state
 
     @classmethod
-    def of(cls, model: GenerativeModel, source: Any, past: Any = None) -> Stream:
-        """Of a fitted model, given a raw ``source``, and after a raw ``past``."""
+    def of(cls, model: GenerativeModel, source: Any, past: Any = None, past_inputs: Any = None) -> Stream:
+        """Of a fitted model, given a raw ``source``, and after a raw ``past`` and its inputs."""
         encoded_source, encoded_past = encode_source(model, source), encode_prefix(model, past)
+        known = None
+        if len(encoded_past) or past_inputs is not None:
+            known = encode_inputs(model, past_inputs, len(encoded_past))
         precise = with_enough_precision(model, encoded_source, encoded_past)
         return cls(
             precise.cursor(),
@@ -95,17 +107,29 @@ class Stream:
             partial(encode_step, model, is_first=False),
             encoded_past if len(encoded_past) else None,
             precise._filtered,
+            partial(_inputs_of_step, model),
+            known,
         )
 
-    def update(self, x: Any) -> float:
+    def _given(self, inputs: Any) -> CursorState:
+        """The state, given the inputs of the next step where the model reads some."""
+        encoded = None if self._encode_inputs is None else self._encode_inputs(inputs)
+        if encoded is None:
+            return self._state
+        assert isinstance(self._cursor, InputCursor)
+        return self._cursor.given(self._state, torch.as_tensor(encoded))
+
+    def update(self, x: Any, inputs: Any = None) -> float:
         """Take the next step (a frame ``(D,)``, a symbol, or a piece of text); returns its log p given the past, nats.
+
+        ``inputs``: ``(U,)`` of this step, or a mapping by name, of a model that reads inputs.
 
         Raises:
             ValueError: what cannot be read, or has a log-probability that the precision cannot hold; the stream then is
                 as before.
         """
         steps, log_dets = (self._encode if self._is_first else self._encode_after)(x)
-        log_prob, state = 0.0, self._state
+        log_prob, state = 0.0, self._given(inputs)
         for step, log_det in zip(steps, log_dets, strict=True):
             value = torch.as_tensor(step).unsqueeze(0)
             prediction = self._cursor.distribution(state)
@@ -117,9 +141,13 @@ class Stream:
         self._state, self._is_first = state, self._is_first and len(steps) == 0
         return log_prob
 
-    def predict_next(self) -> Any:
-        """A Pyro distribution over the next raw step, as of ``SequenceModel.predict_next``, with ``p_end``."""
-        return _over_raw_steps(self._encoding, self._cursor.distribution(self._state).as_distribution(*self._affine))
+    def predict_next(self, inputs: Any = None) -> Any:
+        """A Pyro distribution over the next raw step, as of ``SequenceModel.predict_next``, with ``p_end``.
+
+        ``inputs``: those of the next step, as of ``update``.
+        """
+        prediction = self._cursor.distribution(self._given(inputs))
+        return _over_raw_steps(self._encoding, prediction.as_distribution(*self._affine))
 
     @property
     def filtered(self) -> np.ndarray:
@@ -149,6 +177,15 @@ class Stream:
         if log_end is None:
             raise ValueError('the model was fitted with length="given", so ends have no probability')
         return float(log_end)
+
+
+def _inputs_of_step(model: GenerativeModel, inputs: Any) -> np.ndarray | None:
+    """``(1, U)`` standardised inputs of one step."""
+    if inputs is not None and isinstance(inputs, Mapping):
+        inputs = {name: [value] for name, value in inputs.items()}
+    elif inputs is not None:
+        inputs = np.atleast_1d(np.asarray(inputs))[None]
+    return encode_inputs(model, inputs, 1)
 
 
 def _refuse_unless_zero(prediction: Prediction, value: Tensor, nats: float) -> None:

@@ -23,10 +23,12 @@ from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.inference.densities import Densities, clamped, possible_states
+from seqmodels.hmm.emissions.given_inputs import log_density_given_inputs
+from seqmodels.hmm.inference.densities import Densities, LogDensities, clamped, possible_states
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import FEW_STATES, Segments, runs_compiled
 from seqmodels.hmm.inference.threads import WORTH_A_RECURSION
+from seqmodels.hmm.inference.time_varying import log_transitions
 from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.missing_past import Beliefs, PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
@@ -61,6 +63,7 @@ class PackedBatch:
         scratch: memory to compute in; batches made together share one, for they are worked on one after the other.
         states: (N,) the state of each frame where it is known, -1 where not; or (N, K) bool, which are possible; None:
             all are, everywhere.
+        inputs: (N, U) of each frame, standardised, where the model reads inputs.
     """
 
     x: Tensor
@@ -70,13 +73,27 @@ class PackedBatch:
     indices: list[int]
     scratch: Scratch
     states: Tensor | None = None
+    inputs: Tensor | None = None
 
     def trellis(self, parameters: Parameters, densities: Densities) -> Trellis:
         """The inference problem of the batch, for one chain or several; a known state has the only density."""
         if self.states is not None:
             densities = clamped(densities, self.states)
         p = parameters
-        return Trellis.of(p.initial, p.transition, densities, self.segments, p.final, self.scratch)
+        trellis = Trellis.of(p.initial, p.transition, densities, self.segments, p.final, self.scratch)
+        if p.transition_slopes is None:
+            return trellis
+        assert self.inputs is not None
+        return replace(trellis, log_transitions=log_transitions(p.transition, p.transition_slopes, self.inputs))
+
+    def densities(self, emission: Emission, parameters: Parameters, dtype: torch.dtype) -> Densities:
+        """Of each of its frames, ``(N, K)``, under one chain."""
+        p = parameters
+        if p.table_slopes is None:
+            return emission.evaluate(p.table, self.x, self.past, dtype, self.scratch)[0]
+        assert self.inputs is not None
+        log_b = log_density_given_inputs(emission.observation, p.table, p.table_slopes, self.x, self.past, self.inputs)
+        return LogDensities(log_b.to(dtype))
 
     def refuse_impossible(self, log_prob: Tensor) -> None:
         """Raise ``ValueError``, naming it by its number in the corpus, if a sequence has -inf under any chain."""
@@ -91,6 +108,8 @@ class PackedBatch:
 
         Each has long and short ones, and memory of its own. They are packed once, if this is the only batch.
         """
+        if self.inputs is not None:
+            return [self]
         n, sequences = torch.get_num_threads(), self.segments.n_sequences
         if runs_compiled(n_states, len(self.x), self.x.device):  # of few states, loops are shared as they are
             is_faster = n_states > FEW_STATES and runs_compiled(n_states, len(self.x) // n, self.x.device)
@@ -172,6 +191,8 @@ class Corpus:
         device, dtype: of the computation.
         scratch: memory to compute in.
         past_filter: what tells what is known of missing values of the past; None: none are missing.
+        inputs: (T, U) of each sequence, standardised; None: none are read.
+        has_one_matrix: whether transitions are the same at all steps, so that sequences may be cut into segments.
     """
 
     sequences: Sequence[np.ndarray]
@@ -184,6 +205,8 @@ class Corpus:
     dtype: torch.dtype
     scratch: Scratch = field(default_factory=Scratch)
     past_filter: PastFilter | None = None
+    inputs: Sequence[np.ndarray] | None = None
+    has_one_matrix: bool = True
 
     @cached_property
     def beliefs(self) -> Sequence[Beliefs | None] | None:
@@ -265,7 +288,7 @@ class Corpus:
 
     def _pack_whole(self, indices: list[int], scratch: Scratch) -> PackedBatch:
         sequences = [self.sequences[i] for i in indices]
-        if self.n_past or self.states is not None or self.is_on_disk:
+        if self.n_past or self.states is not None or self.inputs is not None or self.is_on_disk:
             whole = [Subsequence(i, 0, len(x), len(x)) for i, x in zip(indices, sequences, strict=True)]
             return self._pack(whole, scratch)
         lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
@@ -280,10 +303,17 @@ class Corpus:
         return self._pack(subsequences, self.scratch)
 
     def _pack(self, parts: list[Subsequence], scratch: Scratch) -> PackedBatch:
-        segments = Segments.fastest([len(part) for part in parts], self.n_states, self.dtype, self.device)
+        lengths = [len(part) for part in parts]
+        if self.has_one_matrix:
+            segments = Segments.fastest(lengths, self.n_states, self.dtype, self.device)
+        else:
+            segments = Segments.whole(torch.tensor(lengths), self.device)
         pack = segments.packing.pack
         x = pack(self._frames(parts).to(self.device))
-        past = states = None
+        past = states = inputs = None
+        if self.inputs is not None:
+            of_parts = np.concatenate([self.inputs[p.sequence][p.first : p.stop] for p in parts])
+            inputs = pack(torch.as_tensor(of_parts, device=self.device))
         if self.n_past:
             past_frames = np.concatenate([_past(self.sequences[p.sequence], p, self.n_past) for p in parts])
             if self.beliefs is None:
@@ -296,7 +326,7 @@ class Corpus:
             states = pack(torch.as_tensor(labels, device=self.device))
         indices = [p.sequence for p in parts]
         common_weight = self.weights[indices[0]]
-        return PackedBatch(x, past, segments, common_weight, indices, scratch, states)
+        return PackedBatch(x, past, segments, common_weight, indices, scratch, states, inputs)
 
     def _frames(self, parts: list[Subsequence]) -> Tensor:
         """``(N, ...)`` the frames of the parts one after the other, floats in the precision of the computation.
@@ -397,10 +427,13 @@ def corpus_of(
     device: torch.device,
     dtype: torch.dtype,
     past_filter: PastFilter | None = None,
+    *,
+    has_one_matrix: bool = True,
 ) -> Corpus:
     """Sources and what follows them joined; the states of each where any sequence has some.
 
-    ``past_filter`` tells what is known of missing values of the past, where there are any.
+    ``past_filter`` tells what is known of missing values of the past, where there are any; ``has_one_matrix`` is of
+    ``Corpus``.
     """
     n_past, n_densities = emission.observation.n_past, emission.n_densities(n_states)
     joined = joined_values(examples)
@@ -412,7 +445,11 @@ def corpus_of(
         if any(known.ndim == 2 for known in states):
             states = [possible_states(torch.from_numpy(known), n_states).numpy() for known in states]
     weights = [e.weight for e in examples]
-    return Corpus(joined, weights, states, n_past, n_states, n_densities, device, dtype, past_filter=past_filter)
+    inputs = [e.inputs for e in examples if e.inputs is not None] or None
+    if not has_one_matrix:  # but one for each frame
+        n_densities = max(n_densities, n_states * n_states)
+    of_model = (n_past, n_states, n_densities, device, dtype, Scratch(), past_filter, inputs, has_one_matrix)
+    return Corpus(joined, weights, states, *of_model)
 
 
 def joined_values(examples: Sequence[Example]) -> list[np.ndarray]:

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import MergedStates, Prediction, Source, select_rows, stacked_sources
+from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.hmm.inference.densities import LogDensities
 from seqmodels.hmm.inference.log_space import LogProduct, finite, log_alpha_and_steps, relative_to_largest
 from seqmodels.hmm.inference.segments import Segments
+from seqmodels.hmm.inference.time_varying import log_transitions
 from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.missing_past import PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
@@ -35,6 +37,7 @@ class HMMState:
         log_predicted: (n, K) float64: log p(there is a next step, in this state | the same).
         past: (n, p, D) the last p steps; once values were missing (n, p + p²D, D), what is known of them.
         n_scored: the number of steps after the source.
+        inputs: (n, U) standardised, of the next step, which ``log_predicted`` then is given; None until they are given.
 
     Both log-probabilities are -inf in all states once the steps are impossible.
     """
@@ -43,6 +46,7 @@ class HMMState:
     log_predicted: Tensor
     past: Tensor
     n_scored: int
+    inputs: Tensor | None = None
 
 
 def merged_states(log_weights: list[float], states: list[HMMState]) -> MergedStates:
@@ -73,6 +77,26 @@ class HMMCursor:
     dtype: torch.dtype
     make_past_filter: Callable[[], PastFilter] | None = None
 
+    @property
+    def _reads_inputs(self) -> bool:
+        return self.parameters.transition_slopes is not None or self.parameters.table_slopes is not None
+
+    def given(self, state: HMMState, inputs: Tensor) -> HMMState:
+        """The same state, given the inputs ``(n, U)`` of the next step."""
+        inputs, predicted = inputs.to(self.parameters.initial), state.log_predicted
+        if self.parameters.transition_slopes is not None and state.log_alpha is not None:
+            log_a = log_transitions(self.parameters.transition, self.parameters.transition_slopes, inputs)  # (n, K, K)
+            predicted = torch.logsumexp(state.log_alpha.unsqueeze(2) + log_a, 1)
+        return replace(state, log_predicted=predicted, inputs=inputs)
+
+    def unseen(self, state: HMMState) -> HMMState | None:
+        """The state after a next step that is not seen; None where the observation looks at what came before."""
+        if self.observation.n_past:
+            return None
+        total = torch.logsumexp(state.log_predicted, -1, keepdim=True)
+        log_alpha = state.log_predicted - finite(total)
+        return HMMState(log_alpha, self._predict(log_alpha), state.past, state.n_scored + 1)
+
     def start(self, source: Source = None, n: int = 1) -> HMMState:
         """The state before the first scored step of ``n`` sequences; a ``source`` runs through the same chain."""
         device, width = self.parameters.initial.device, self.size if self.observation.emits == "vectors" else 1
@@ -89,7 +113,7 @@ class HMMCursor:
         if self.observation.emits == "vectors":
             x = x.to(self.dtype)
         past = state.past.unsqueeze(1) if self.observation.n_past else None
-        log_b = self.observation.log_prob(self._table(len(x)), x.unsqueeze(1), past).double()  # (n, K)
+        log_b = self.observation.log_prob(self._table(state), x.unsqueeze(1), past).double()  # (n, K)
         if self.observation.emits == "vectors":  # which may lie far from every state
             log_b = relative_to_largest(log_b)[0]
         joint = state.log_predicted + log_b
@@ -230,8 +254,8 @@ class HMMCursor:
 
     def distribution(self, state: HMMState) -> Prediction:
         """The mixture of all states' observations, and the end; a sequence cannot end before its first scored step."""
-        n, past = len(state.past), state.past if self.observation.n_past else None
-        table, log_weights = self._table(n), state.log_predicted
+        past = state.past if self.observation.n_past else None
+        table, log_weights = self._table(state), state.log_predicted
         if self.parameters.final is None:  # what is to come sums to one
             return Prediction(self.observation, table, log_weights, past, None)
         total = torch.logsumexp(log_weights, -1)  # (n,)
@@ -290,9 +314,15 @@ class HMMCursor:
         assert self.parameters.final is not None, "ends are events"
         return self.parameters.final.log()
 
-    def _table(self, n: int) -> Tensor:
-        """``(n, K, P)``, without copies."""
-        return self.parameters.table.to(self.dtype).expand(n, -1, -1)
+    def _table(self, state: HMMState) -> Tensor:
+        """``(n, K, P)``, the parameters of the next step, without copies where they are the same at all steps."""
+        if self._reads_inputs:
+            refuse_without_inputs(state.inputs)
+        if self.parameters.table_slopes is None or state.inputs is None:
+            return self.parameters.table.to(self.dtype).expand(len(state.past), -1, -1)
+        return (self.parameters.table + torch.einsum("nu,kpu->nkp", state.inputs, self.parameters.table_slopes)).to(
+            self.dtype
+        )
 
 
 def gaussian_steps(

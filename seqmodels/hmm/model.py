@@ -17,6 +17,7 @@ from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.parameters import Seed, checked, undone_on_failure
 from seqmodels.encodings import Encoding, OpenSymbols
 from seqmodels.encodings.examples import Example, without_past
+from seqmodels.encodings.inputs import chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
@@ -25,13 +26,16 @@ from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values,
 from seqmodels.hmm.cursor import HMMCursor, HMMState, merged_states
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
+from seqmodels.hmm.emissions.given_inputs import regression_of
 from seqmodels.hmm.estimates import Coordinates, emitted_of
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hmmlearn import hint_of_attribute, with_hints_of_arguments
+from seqmodels.hmm.inference.time_varying import log_transitions
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule
 from seqmodels.hmm.learning.first_state import STARTS, Start, check_initial
 from seqmodels.hmm.learning.fitting import Fitting
+from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.options import (
     Algorithm,
     ChainOptions,
@@ -42,6 +46,7 @@ from seqmodels.hmm.learning.options import (
     check_observation,
     check_same_start,
     check_table_size,
+    check_with_inputs,
 )
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.learning.restarts import (
@@ -155,6 +160,19 @@ class HMM(SequenceModel):
             the data, all of which are taken, and ``tol`` has no say.
         step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
         lr: peak learning rate of ``algorithm="gradient"``.
+        transition_inputs: names of inputs (``Sequences(items, inputs=...)``) that transitions depend on; True: all.
+            ``p(z_t = j | z_t-1 = i, u_t) ∝ exp(b_ij + w_ij · u_t)``: the input of a step drives the transition into it,
+            and none that into the first. In depmixS4 that of a step drives the transition out of it: there
+            ``X.with_lagged_inputs(1)`` gives the same model. A row of transitions is a multinomial logistic regression,
+            fitted in each M-step by Newton's method; ``transition_slopes_ (K, K, U)`` are w in units of one unit of
+            each raw input, and ``transition_`` is the matrix where all inputs are at their mean in the training data.
+            ``transition_at(inputs)`` has those of other inputs.
+        emission_inputs: names of inputs that emissions depend on; True: all. The means of a ``GaussianMixture(1)`` or
+            the intercepts of an ``AutoregressiveGaussian`` are linear in them, the log-odds of ``Categorical`` and
+            ``Bernoulli`` and the log-rates of ``Poisson`` are, and so are those of ``Columns`` of these:
+            ``emission_slopes_``, for one unit of each raw input; other parameters are those where all inputs are at
+            their mean. ``observation="auto"`` is then ``GaussianMixture(1)``, without prior and background.
+        transition_ridge: the prior ``-½ ridge Σ w²`` of slopes, of standardised inputs and less their mean over j.
         dtype: ``"auto"``: ``"float64"`` where it costs nothing, which is where training data have at most 2¹⁵ densities
             in all, frames times states times components; after ``from_parameters`` with up to 8 densities a frame; else
             ``"float32"``. ``dtype_`` says which.
@@ -217,6 +235,9 @@ class HMM(SequenceModel):
     _: KW_ONLY
     dtype: str = "auto"
     start: StartChoice = "auto"
+    transition_inputs: Sequence[str] | bool | None = None
+    emission_inputs: Sequence[str] | bool | None = None
+    transition_ridge: float = 0.0
     checkpoint: str | None = None
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
@@ -242,9 +263,21 @@ class HMM(SequenceModel):
     @property
     def n_parameters_(self) -> int:
         options = _chain_options(self, len(self.parameters_.initial), self.length_)
-        return options.n_parameters(self.length_, _emission(self), self.start_)
+        free = options.free_rows(len(self.parameters_.initial))
+        slopes = _input_options(self).n_parameters(*free, _emission(self))
+        return options.n_parameters(self.length_, _emission(self), self.start_) + slopes
+
+    @property
+    def _reads_inputs(self) -> bool:
+        return bool(self.transition_inputs) or bool(self.emission_inputs)
+
+    def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        read = [*chosen_inputs(self.transition_inputs, names), *chosen_inputs(self.emission_inputs, names)]
+        return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
     def _default_observation(self, kind: Kind) -> Observation:
+        if kind == "vectors" and self.emission_inputs:
+            return GaussianMixture(1)
         if kind == "vectors":
             return GaussianMixture(1, prior=PseudoFrames(PSEUDO_FRAMES), background=BACKGROUND)
         # Training may have no byte, or no symbol of the class of unknown ones, that comes later.
@@ -271,7 +304,8 @@ class HMM(SequenceModel):
         def count(n_states: int) -> int:
             options = _chain_options(like, n_states, like.length_)
             start = options.resolved_start(like.start, like.algorithm, start_data)
-            return options.n_parameters(like.length_, _emission(like), start)
+            slopes = _input_options(like).n_parameters(*options.free_rows(n_states), _emission(like))
+            return options.n_parameters(like.length_, _emission(like), start) + slopes
 
         return largest_size(count, n_parameters, 1, "n_states")
 
@@ -281,6 +315,11 @@ class HMM(SequenceModel):
         check_checkpoint_arguments(self)
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
+        if self._reads_inputs:
+            drives_transitions = bool(self.transition_inputs)
+            check_with_inputs(self.algorithm, self.start, self.tied, of_transitions=drives_transitions)
+        if not 0 <= self.transition_ridge < np.inf:
+            raise ValueError(f"transition_ridge is {self.transition_ridge}; pass a finite number, 0 or more")
         options = _chain_options(self, self.n_states, self.length)
         options.check_first_state(self.start, self.algorithm, self.length)
         if _is_warm_start(self):
@@ -311,6 +350,10 @@ class HMM(SequenceModel):
         import pandas as pd
 
         with propagate_errors():
+            if self._reads_inputs:
+                raise ValueError(
+                    "partial_fit reads no inputs; call fit, or leave transition_inputs and emission_inputs out"
+                )
             data = Data.of(X, y, sample_weight, states)
             data.refuse_past("partial_fit")
             check_arguments(self)
@@ -538,6 +581,8 @@ class HMM(SequenceModel):
         """
         if k < 1:
             raise ValueError(f"k is {k}; pass at least 1")
+        if self._reads_inputs:
+            raise ValueError("forecast_states knows no inputs of the steps ahead; call forecast(X, k, inputs=...)")
         log_beliefs = _run_on_each(self, X, y, batch_last_log_beliefs, of_steps=False)
         examples = self._setting().examples(checked_data(self, X, y))
         past_filter = _past_filter(self) if _misses_past(self, examples) else None
@@ -561,6 +606,11 @@ class HMM(SequenceModel):
         distributions; this is the one that it is led to from ``initial_``.
         """
         p = self.parameters_
+        if p.transition_slopes is not None:
+            raise ValueError(
+                "transitions depend on inputs, so there is no stationary distribution; see transition_at, or call "
+                "plot.transitions_by_input"
+            )
         return stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
 
     @checked
@@ -677,8 +727,43 @@ class HMM(SequenceModel):
 
     @property
     def transition_(self) -> np.ndarray:
-        """``(K, K)`` probability of state j after state i."""
+        """``(K, K)`` probability of state j after state i; where they depend on inputs, with all at their mean."""
         return self.parameters_.transition.numpy()
+
+    @property
+    def transition_slopes_(self) -> np.ndarray:
+        """``(K, K, U)``: by how much the log-odds of going to j rather than staying rise with a unit of an input.
+
+        In the order of ``input_names_``; zeros of inputs that transitions do not depend on. The reference of a state
+        that cannot stay is the first that it leads to.
+        """
+        slopes, scaling = self.parameters_.transition_slopes, self._input_scaling
+        if slopes is None or scaling is None:
+            raise AttributeError(f"this {type(self).__name__} has transitions that depend on no inputs")
+        return np.asarray(slopes.numpy() / scaling.scale)
+
+    @property
+    def emission_slopes_(self) -> np.ndarray:
+        """``(K, D, U)``, of symbols ``(K, V, U)``: what a unit of each input adds, in the order of ``input_names_``.
+
+        To the mean of a feature in its raw unit, to the log-odds of a bit, the log-rate of a count, or the log-odds of
+        a symbol to the first.
+        """
+        slopes, scaling = self.parameters_.table_slopes, self._input_scaling
+        if slopes is None or scaling is None:
+            raise AttributeError(f"this {type(self).__name__} has emissions that depend on no inputs")
+        location = regression_of(self.observation_, self.encoding_.size).location
+        of_location = np.concatenate([slopes[:, each].numpy() for each in location], 1)
+        units = self.encoding_.affine()[1] if self.encoding_.reads == "vectors" else np.ones(1)
+        return np.asarray(of_location * units[:, None] / scaling.scale)
+
+    def transition_at(self, inputs: Any) -> np.ndarray:
+        """``(T, K, K)`` transitions into steps with these inputs, ``(T, U)`` or a mapping from names to values."""
+        slopes, scaling = self.parameters_.transition_slopes, self._input_scaling
+        if slopes is None or scaling is None:
+            raise ValueError("the transitions depend on no inputs; see transition_")
+        u = torch.as_tensor(scaling.encode_steps(inputs))
+        return log_transitions(self.parameters_.transition, slopes, u).exp().numpy()
 
     @property
     def final_(self) -> np.ndarray:
@@ -790,7 +875,11 @@ class HMM(SequenceModel):
             self.observation_.check_table(row[None], self.encoding_.size)
             self.shared_autoregression_ = row
         state = {name: array for name, array in state.items() if name not in LEARNED_BESIDE}
-        check_arrays(state, self.n_states, has_end=self.length_ == "stop")
+        scaling = self._input_scaling
+        choices = {"transition_slopes": self.transition_inputs, "table_slopes": self.emission_inputs}
+        slopes = [name for name, choice in choices.items() if choice]
+        n_inputs = 0 if scaling is None else len(scaling.names)
+        check_arrays(state, self.n_states, has_end=self.length_ == "stop", slopes=slopes, n_inputs=n_inputs)
         self.parameters_ = Parameters.from_arrays(state)
         self.observation_.check(self.encoding_.size)
         self.observation_.check_table(self.parameters_.table, self.encoding_.size)
@@ -842,6 +931,15 @@ def _chain_options(model: HMM, n_states: int, length: str) -> ChainOptions:
     return ChainOptions.from_arguments(n_states, model.topology, model.tied, model.frozen, model.pseudocount, length)
 
 
+def _input_options(model: HMM) -> InputOptions:
+    scaling = model._input_scaling
+    if scaling is None:
+        return InputOptions()
+    chosen = (chosen_inputs(choice, scaling.names) for choice in (model.transition_inputs, model.emission_inputs))
+    transition, emission = (tuple(map(scaling.names.index, names)) for names in chosen)
+    return InputOptions(len(scaling.names), transition, emission, model.transition_ridge)
+
+
 def _is_warm_start(model: HMM) -> bool:
     return model.warm_start and "parameters_" in vars(model)
 
@@ -857,7 +955,8 @@ def _raw_parameters(model: HMM) -> Mapping[str, np.ndarray]:
 
 def _corpus(model: HMM, emission: Emission, examples: list[Example], n_states: int) -> Corpus:
     past_filter = _past_filter(model) if _misses_past(model, examples) else None
-    return corpus_of(examples, emission, n_states, model._device(), DTYPES[model.dtype_], past_filter)
+    computed = (model._device(), DTYPES[model.dtype_], past_filter)
+    return corpus_of(examples, emission, n_states, *computed, has_one_matrix=not model.transition_inputs)
 
 
 def _misses_past(model: HMM, examples: list[Example]) -> bool:
@@ -895,7 +994,8 @@ def _learned_past_filter(
 
 
 def _start_of_fit(model: HMM, options: ChainOptions, examples: list[Example], *, is_partial: bool) -> Start:
-    if model.start == "auto" and is_partial:  # more sequences come later
+    # More sequences come later, or there is no one matrix.
+    if model.start == "auto" and (is_partial or model.transition_inputs):
         return "free"
     knows_states = any(e.states is not None for e in examples)
     data = StartData(len(examples), model.length_, knows_states, any(e.source is not None for e in examples))
@@ -911,19 +1011,27 @@ def _fitting_and_corpus(
     """
     options, emission = _chain_options(model, model.n_states, model.length_), _emission(model)
     options.check_together(model.algorithm, model.observation_)
+    if _input_options(model).emission:
+        regression_of(model.observation_, model.encoding_.size)  # which refuses what has none
+        if _misses_past(model, examples):
+            raise ValueError("an autoregression on inputs is fitted to frames without missing values; fill them in")
     n_units, log_det = raw_size(examples, model.encoding_)
     if not is_continued:
         model.start_ = _start_of_fit(model, options, examples, is_partial=is_partial)
     n_frames = sum(len(values) for values in joined_values(examples))
     model._dtype_of_auto = dtype_of_size(n_frames * emission.n_densities(model.n_states), FLOAT64_DENSITIES)
     past_filter = _learned_past_filter(model, emission, examples, is_continued=is_continued)
-    corpus = corpus_of(examples, emission, model.n_states, model._device(), DTYPES[model.dtype_], past_filter)
+    computed = (model._device(), DTYPES[model.dtype_], past_filter)
+    one_matrix = not model.transition_inputs
+    corpus = corpus_of(examples, emission, model.n_states, *computed, has_one_matrix=one_matrix)
     is_one_regression = model.n_states == 1 and past_filter is not None  # of which all starts are the same
     n_init = 1
     if not (_is_warm_start(model) or (model.n_init == "auto" and is_one_regression)):
         n_init = n_starts(model.n_init, model.algorithm, options.topology, corpus)
     fitting = Fitting(
-        MAPObjective(emission, options.pseudocount, options.constraints, n_units, log_det, model.start_),
+        MAPObjective(
+            emission, options.pseudocount, options.constraints, n_units, log_det, model.start_, _input_options(model)
+        ),
         options.topology,
         StopRule(model.max_iter, model.tol, model.max_seconds and model.max_seconds / n_init),
         algorithm=model.algorithm,

@@ -15,12 +15,21 @@ from seqmodels.common.distributed import broadcast_tensors, is_distributed
 
 @dataclass(frozen=True)
 class Parameters:
-    """``initial (K,)``, ``transition (K, K)``, ``final (K,)`` or None, and the emissions' ``table (K, P)``; float64."""
+    """``initial (K,)``, ``transition (K, K)``, ``final (K,)`` or None, and the emissions' ``table (K, P)``; float64.
+
+    Given inputs u of a step, standardised, ``transition`` and ``table`` are those where all inputs are at their mean.
+
+    Attributes:
+        transition_slopes: (K, K, U) ``d log a_ij / d u`` before each row is normalised; None: the same at all inputs.
+        table_slopes: (K, P, U) ``d table / d u``; None: the same at all inputs.
+    """
 
     initial: Tensor
     transition: Tensor
     final: Tensor | None
     table: Tensor
+    transition_slopes: Tensor | None = None
+    table_slopes: Tensor | None = None
 
     @classmethod
     def stack(cls, chains: Sequence[Parameters]) -> Parameters:
@@ -34,40 +43,57 @@ class Parameters:
     def to(self, device: torch.device) -> Parameters:
         """The same parameters on another device."""
         final = None if self.final is None else self.final.to(device)
-        return Parameters(self.initial.to(device), self.transition.to(device), final, self.table.to(device))
+        slopes = (None if each is None else each.to(device) for each in (self.transition_slopes, self.table_slopes))
+        return Parameters(self.initial.to(device), self.transition.to(device), final, self.table.to(device), *slopes)
 
     def of_first_process(self) -> Parameters:
         """The parameters of process 0, if there are several processes: rounding may differ from machine to machine."""
         if not is_distributed():
             return self
-        ends = [] if self.final is None else [self.final]
-        initial, transition, table, *final = broadcast_tensors([self.initial, self.transition, self.table, *ends])
-        return Parameters(initial, transition, final[0] if final else None, table)
+        tensors = {name: t for name, t in vars(self).items() if t is not None}
+        return Parameters(
+            **{**vars(self), **dict(zip(tensors, broadcast_tensors(list(tensors.values())), strict=True))}
+        )
 
     def take(self, order: Tensor) -> Parameters:
         """State i as it was at ``order[i]``."""
         final = None if self.final is None else self.final[order]
-        return Parameters(self.initial[order], self.transition[order][:, order], final, self.table[order])
+        of_transition = None if self.transition_slopes is None else self.transition_slopes[order][:, order]
+        of_table = None if self.table_slopes is None else self.table_slopes[order]
+        transition = self.transition[order][:, order]
+        return Parameters(self.initial[order], transition, final, self.table[order], of_transition, of_table)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """By name, to be stored."""
         final = {} if self.final is None else {"final": self.final.numpy()}
         chain = {"initial": self.initial.numpy(), "transition": self.transition.numpy()}
-        return {**chain, "table": self.table.numpy(), **final}
+        slopes = {"transition_slopes": self.transition_slopes, "table_slopes": self.table_slopes}
+        given = {name: each.numpy() for name, each in slopes.items() if each is not None}
+        return {**chain, "table": self.table.numpy(), **final, **given}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Parameters:
         """The inverse of ``arrays``."""
         t = {name: torch.tensor(array) for name, array in arrays.items()}
-        return cls(t["initial"], t["transition"], t.get("final"), t["table"])
+        slopes = t.get("transition_slopes"), t.get("table_slopes")
+        return cls(t["initial"], t["transition"], t.get("final"), t["table"], *slopes)
 
 
-def check_arrays(arrays: Mapping[str, np.ndarray], n_states: int, *, has_end: bool) -> None:
-    """Raise ``ValueError`` for what no fit of ``n_states`` could have found; the observation checks the table."""
-    k, names = n_states, {"initial", "transition", "table", *(["final"] if has_end else [])}
+def check_arrays(
+    arrays: Mapping[str, np.ndarray], n_states: int, *, has_end: bool, slopes: Sequence[str] = (), n_inputs: int = 0
+) -> None:
+    """Raise ``ValueError`` for what no fit of ``n_states`` could have found; the observation checks the table.
+
+    ``slopes``: the names of those that there should be, of ``n_inputs``.
+    """
+    k, names = n_states, {"initial", "transition", "table", *(["final"] if has_end else []), *slopes}
     if arrays.keys() != names:
         raise ValueError(f"an HMM has {', '.join(sorted(names))}, but the file has {', '.join(sorted(arrays))}")
-    array_of(arrays, "table", np.float64, (k, None))
+    table = array_of(arrays, "table", np.float64, (k, None))
+    shapes = {"transition_slopes": (k, k, n_inputs), "table_slopes": (k, table.shape[1], n_inputs)}
+    for name in slopes:
+        if not np.isfinite(array_of(arrays, name, np.float64, shapes[name])).all():
+            raise ValueError(f"{name} should be finite")
     check_between("initial", array_of(arrays, "initial", np.float64, (k,)), 0)
     check_between("transition", array_of(arrays, "transition", np.float64, (k, k)), 0)
     check_sums("initial", arrays["initial"].sum(keepdims=True))

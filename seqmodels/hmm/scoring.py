@@ -134,6 +134,8 @@ def _longer_than_a_batch(parameters: Parameters, corpus: Corpus, sources: Sequen
 
     If the chain does not forget, those on disk alone: it is slow in parts, and what is in memory is read at once.
     """
+    if corpus.inputs is not None:
+        return set()
     most = corpus.frames_at_once
     lengths = np.fromiter(map(len, corpus.sequences), np.int64, len(corpus.sequences))
     long = {i for i in np.flatnonzero(lengths > most).tolist() if sources[i] is None and corpus.weights[i] > 0}
@@ -208,8 +210,7 @@ def _score_parts_in_logarithms(
 
 
 def _trellis(parameters: Parameters, emission: Emission, corpus: Corpus, batch: PackedBatch) -> Trellis:
-    densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, corpus.dtype, batch.scratch)
-    return batch.trellis(parameters, densities)
+    return batch.trellis(parameters, batch.densities(emission, parameters, corpus.dtype))
 
 
 def _end(parameters: Parameters, filtered: Filtered, j: int) -> float | None:

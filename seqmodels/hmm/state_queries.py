@@ -45,7 +45,7 @@ def run_on_corpus(
     """What an algorithm over the states, such as ``batch_paths``, finds for each sequence of a corpus."""
     results: dict[int, Result] = {}
     for batch in corpus.each_batch():
-        densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, corpus.dtype, batch.scratch)
+        densities = batch.densities(emission, parameters, corpus.dtype)
         results.update(zip(batch.indices, algorithm(parameters, densities, batch), strict=True))
     return [results[i] for i in range(len(corpus.sequences))]
 
@@ -68,9 +68,10 @@ def batch_beliefs(parameters: Parameters, densities: Densities, batch: PackedBat
 def batch_last_log_beliefs(parameters: Parameters, densities: Densities, batch: PackedBatch) -> list[Tensor]:
     """log p(z_T | x) of each sequence, ``(K,)`` float64, exact in every state; -inf everywhere if it is impossible."""
     trellis = batch.trellis(parameters, densities)
-    ran = scaled.forward(trellis)
-    if not ran.failed.any() and scaled.loss_is_negligible(trellis, ran.scale):
-        return list(ran.alpha[batch.segments.last].double().log())
+    if trellis.log_transitions is None:
+        ran = scaled.forward(trellis)
+        if not ran.failed.any() and scaled.loss_is_negligible(trellis, ran.scale):
+            return list(ran.alpha[batch.segments.last].double().log())
     whole, _ = trellis.take(torch.arange(batch.segments.n_sequences, device=densities.device))
     return list(log_alpha_and_steps(whole)[0][whole.segments.last])
 
@@ -99,6 +100,9 @@ def batch_draws(
     whole = Segments.whole(batch.segments.lengths, densities.device)
     log_b = LogDensities(whole.packing.pack(batch.segments.packing.unpack(densities.log())))
     trellis = Trellis.of(parameters.initial, parameters.transition, log_b, whole, parameters.final)
+    if parameters.transition_slopes is not None:  # the batch is uncut, too
+        trellis = batch.trellis(parameters, densities)
+        whole = batch.segments
     paths, log_prob = sample_paths(trellis, n, generator)
     batch.refuse_impossible(log_prob)
     return whole.packing.split(paths)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -214,7 +214,7 @@ def restrict(parameters: Parameters, topology: Topology) -> Parameters:
         final = parameters.final * topology.final_mask(k).to(device)
         total = total + final
         final = final / total
-    return Parameters(initial / initial.sum(), transition / total[:, None], final, parameters.table)
+    return replace(parameters, initial=initial / initial.sum(), transition=transition / total[:, None], final=final)
 
 
 def breaks(parameters: Parameters, topology: Topology) -> bool:

@@ -26,9 +26,10 @@ def model_facts(model: Family) -> dict[str, str]:
     measure = model.measure_
     facts = {
         "model": repr(model),
-        "density": "p(y | x)" if measure.conditional else "p(x)",
+        "density": "p(y | x)" if measure.conditional else "p(x | inputs)" if measure.inputs else "p(x)",
         "data": f"{_space_in_words(measure.space)}, scored per {measure.unit}"
         + (", lengths given" if measure.length == "given" else ", the end of a sequence is scored too"),
+        **({"inputs": ", ".join(measure.inputs)} if measure.inputs else {}),
         "observation": repr(model.observation_),
         "encoding": repr(model.encoding_),
         "parameters": f"{model.n_parameters_:,}",

@@ -19,6 +19,7 @@ from seqmodels.encodings import Encoding
 from seqmodels.encodings.binary_code import BinaryCode, log_odds_of_path
 from seqmodels.encodings.defaults import Choices, choose_sources, default_encoding
 from seqmodels.encodings.examples import Example, TargetLengths, without_past
+from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
@@ -28,6 +29,7 @@ from seqmodels.generation import (
     MergedStates,
     event_log_probs,
 )
+from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.mapped import totals
@@ -102,6 +104,11 @@ class Family(Configurable, ABC):
         return self.dtype
 
     @property
+    def input_names_(self) -> tuple[str, ...]:
+        """The inputs that it reads, in its order; none where it is p(x)."""
+        return self._setting().measure.inputs
+
+    @property
     def memory_(self) -> MemoryKind:
         """``"static"``, or ``"adaptive"``: within a sequence its parameters follow what of it has been read.
 
@@ -154,7 +161,10 @@ class Family(Configurable, ABC):
         Nats, given the steps before; the end is the last column. By default from the cursor, one step after the other.
         """
         cursor = self.cursor()
-        return [event_log_probs(cursor, np.asarray(example.values), example.source) for example in examples]
+        return [
+            event_log_probs(with_inputs(cursor, example.inputs), np.asarray(example.values), example.source)
+            for example in examples
+        ]
 
     def _decision_log_odds(self, code: BinaryCode, examples: list[Example]) -> list[np.ndarray]:
         """Of symbols: for each example ``(T, B)`` log-odds of the binary decisions that its steps are.
@@ -253,8 +263,17 @@ class Family(Configurable, ABC):
         return value
 
     def _default_length(self, kind: Kind) -> Length:
-        """What ``length="auto"`` means for data of this kind."""
-        return "given" if kind == "vectors" or self._is_tagger else "stop"
+        """What ``length="auto"`` means for data of this kind; the inputs of a sequence say how long it is."""
+        return "given" if kind == "vectors" or self._is_tagger or self._reads_inputs else "stop"
+
+    @property
+    def _reads_inputs(self) -> bool:
+        """Whether it is to be p(x | inputs)."""
+        return False
+
+    def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Those that it is to read of the inputs that there are, in its order; also such as there are not."""
+        return ()
 
     def _default_encoding(self, kind: Kind, values: tuple[Values, ...]) -> Encoding:
         """What ``encoding="auto"`` means, for vectors by what the observation says of their features."""
@@ -329,6 +348,7 @@ class Family(Configurable, ABC):
             "converged": bool(self.converged_),
             "fit_seconds": float(self.fit_seconds_),
             **({} if self.target_lengths_ is None else {"target_lengths": asdict(self.target_lengths_)}),
+            **({} if self._input_scaling is None else {"inputs": self._input_scaling.state()}),
             "state": self._state(),
         }
 
@@ -349,6 +369,12 @@ class Family(Configurable, ABC):
         self.length_ = self.measure_.length
         lengths = content.get("target_lengths")  # earlier files have none
         self.target_lengths_: TargetLengths | None = None if lengths is None else TargetLengths(**lengths)
+        inputs = content.get("inputs")
+        self.input_scaling_ = None if inputs is None else InputScaling.of_state(inputs)
+        if self.measure_.inputs != (() if self.input_scaling_ is None else self.input_scaling_.names):
+            raise ValueError("the inputs of the measure are not those that the model reads")
+        if self._inputs_among(self.measure_.inputs) != self.measure_.inputs:
+            raise ValueError("the inputs of the measure are not those that the hyperparameters name")
         self.history_ = pd.DataFrame(content["history"])
         self.converged_: bool = content["converged"]
         self.fit_seconds_: float = content["fit_seconds"]
@@ -370,7 +396,13 @@ class Family(Configurable, ABC):
     def _setting(self) -> Setting:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"this {type(self).__name__} is not fitted; call fit first")
-        return Setting(self.encoding_, self.observation_, self.measure_, self.source_encoding_)
+        return Setting(self.encoding_, self.observation_, self.measure_, self.source_encoding_, self._input_scaling)
+
+    @property
+    def _input_scaling(self) -> InputScaling | None:
+        """How the inputs that it reads are standardised; None: it reads none."""
+        scaling: InputScaling | None = vars(self).get("input_scaling_")
+        return scaling
 
     def _device(self) -> torch.device:
         if self.device == "auto":

@@ -18,6 +18,7 @@ from seqmodels.common.parameters import in_one_line, undone_on_failure, wrong_ar
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.aligned_targets import check_choices, check_has_targets
 from seqmodels.encodings.examples import Example, TargetLengths
+from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import check_device, check_device_is_here
 from seqmodels.encodings.raw_data import Data, hold_out
 from seqmodels.encodings.setting import Setting
@@ -74,6 +75,10 @@ def fit_member(model: Family, setting: Setting, train: list[Example], validation
 
     Several processes, all of which must come here, end with one model, as by ``fit_model``.
     """
+    if model._reads_inputs and setting.inputs is None:
+        raise ValueError(
+            f"a {type(model).__name__} within another model is given no inputs; fit it by itself, or let it read none"
+        )
     began = time.perf_counter()
     apply_setting(model, setting)
     if model._fits_in_parallel or not distributed.is_distributed():
@@ -136,6 +141,11 @@ def check_arguments(model: Family) -> None:
         choice = getattr(model, name)
         if choice != "auto" and not isinstance(choice, kind):
             raise ValueError(f"{name} is {in_one_line(choice)}; pass 'auto' or an object such as {example}")
+    if model._reads_inputs and model.length == "stop":
+        raise ValueError(
+            "length is 'stop', but the inputs of a sequence say how long it is, so that its end is no event; pass "
+            "length='given'"
+        )
     if model._is_tagger:
         check_choices(type(model).__name__, model.length, model.ignore_source)
     wrong = wrong_argument(model)
@@ -169,19 +179,32 @@ def learn_setting(
         check_has_targets(type(model).__name__, train)
     if not (model.warm_start and model.__sklearn_is_fitted__()):
         choices = model._choices(train, fitted)
-        return Setting.learn(train, choices, alphabet=alphabet)
+        return Setting.learn(train, choices, alphabet=alphabet).with_inputs(_learn_inputs(model, train))
     length = model._default_length(train.scored.kind) if model.length == "auto" else model.length
     # Its own observation, which another version may have chosen.
     observation = (model.observation_ if model.observation == "auto" else model.observation).clone()
-    return Setting.from_fitted(
+    setting = Setting.from_fitted(
         model.encoding_, observation, length, train.y is not None, model.source_encoding_, grid=train.scored.grid
     )
+    return setting.with_inputs(model._input_scaling)
+
+
+def _learn_inputs(model: Family, train: Data) -> InputScaling | None:
+    if not model._reads_inputs:
+        return None
+    if train.y is not None:
+        raise ValueError(f"a {type(model).__name__} that reads inputs is p(x | inputs), not p(y | x); leave y out")
+    known = train.X.input_names or ()
+    names = model._inputs_among(known)
+    if not names:
+        raise ValueError("the model is to read inputs, but the sequences have none; pass Sequences(items, inputs=...)")
+    return InputScaling.learn(train.X, names)
 
 
 def apply_setting(model: Family, setting: Setting) -> None:
     """Set the attributes of a fitted model that a setting says."""
     model.encoding_, model.observation_ = setting.encoding, setting.observation
-    model.source_encoding_ = setting.source_encoding
+    model.source_encoding_, model.input_scaling_ = setting.source_encoding, setting.inputs
     model.measure_ = replace(setting.measure, memory=model.memory_)
     model.length_ = setting.measure.length
     model.target_lengths_ = None

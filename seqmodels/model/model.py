@@ -205,24 +205,28 @@ class SequenceModel(Family):
 
     # -- what comes next -----------------------------------------------------------------------------------
 
-    def predict_next(self, prefix: Any = None, *, source: Any = None) -> Any:
+    def predict_next(self, prefix: Any = None, *, source: Any = None, inputs: Any = None) -> Any:
         """A Pyro distribution over the raw step after ``prefix`` (None: the first step), given ``source``; on the CPU.
 
         Its ``p_end`` is the probability that the sequence ends here instead, 0 under ``length="given"``. Symbols under
         ``"stop"`` have the end as one more category, the last, so that ``log_prob(x)`` is what ``stream().update(x)``
         returns. A density has no such place: of vectors the distribution is given that the sequence goes on, and
         ``update(x) == log(1 - p_end) + log_prob(x)``.
-        """
-        return predict_next(self, prefix, source)
 
-    def stream(self, *, source: Any = None, past: Any = None) -> Stream:
+        ``inputs``: of a model of p(x | inputs) those of the prefix and of the step after it, ``(P + 1, U)`` in the
+        order of ``input_names_``, or a mapping from names to values.
+        """
+        return predict_next(self, prefix, source, inputs)
+
+    def stream(self, *, source: Any = None, past: Any = None, past_inputs: Any = None) -> Stream:
         """Reads one sequence as it comes: ``update(x_t)`` is ``log p(x_t | past)``, ``predict_next()`` what is next.
 
         Args:
             source: what the sequence is given, of a model of p(y | x).
             past: raw steps that came before it, an item such as ``Sequences.past`` has; None: it begins here.
+            past_inputs: of a model of p(x | inputs) those of the past; ``update(x, inputs=...)`` takes those of x.
         """
-        return Stream.of(self, source, past)
+        return Stream.of(self, source, past, past_inputs)
 
     @checked
     def forecast(
@@ -235,6 +239,7 @@ class SequenceModel(Family):
         n: int = 500,
         top_k: int | None = 5,
         random_state: Seed | None = None,
+        inputs: Sequence[Any] | None = None,
     ) -> Forecast:
         """What follows each sequence of ``X`` (of ``y``, given ``X``, for a model of p(y | x)), 1 to ``k`` steps ahead.
 
@@ -248,10 +253,12 @@ class SequenceModel(Family):
             n: paths.
             top_k: of symbols, how many of the most probable to list at each step; None: all.
             random_state: seed of the paths; None takes the model's.
+            inputs: of a model of p(x | inputs), for each sequence those of the k steps ahead, ``(k, U)`` in the order
+                of ``input_names_``, or a mapping from names to values.
 
         Raises:
             ValueError: a sequence that cannot be read, or of probability zero, named; a tagger, whose targets end with
-                their sources; arguments that cannot be.
+                their sources; arguments that cannot be; no inputs of the steps ahead, where the model reads some.
 
         >>> from seqmodels import HMM
         >>> moments = {"means": [[0.0], [5.0]], "covariances": [[1.0], [1.0]]}
@@ -262,7 +269,7 @@ class SequenceModel(Family):
         1     2  0.85 -1.55  5.54  exact
         """
         data = checked_data(self, X, y)
-        return forecast(self, data, k, quantiles=quantiles, n=n, top_k=top_k, random_state=random_state)
+        return forecast(self, data, k, quantiles=quantiles, n=n, top_k=top_k, random_state=random_state, inputs=inputs)
 
     @checked
     def sample(
@@ -279,6 +286,7 @@ class SequenceModel(Family):
         top_p: float | None = None,
         min_p: float | None = None,
         stop: Sequence[str] | None = None,
+        inputs: Any = None,
     ) -> list[Item]:
         """Draw ``n`` raw sequences that begin with ``prefix``, given ``source``.
 
@@ -291,6 +299,8 @@ class SequenceModel(Family):
                 ``seqmodels.generation.Decoding``.
             stop: strings, for text: a text ends after the first of them that is completed by what is drawn, and
                 contains it.
+            inputs: of a model of p(x | inputs) those of the prefix and of the steps to draw, ``(P + length, U)`` in the
+                order of ``input_names_``, or a mapping from names to values; they say the length, too.
 
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
@@ -300,7 +310,9 @@ class SequenceModel(Family):
         [array([1, 0, 0, 0])]
         """
         decoding = Decoding(temperature, top_k, top_p, min_p)
-        return sample(self, n, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop))
+        return sample(
+            self, n, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop, inputs)
+        )
 
     @checked
     def generate(
@@ -316,6 +328,7 @@ class SequenceModel(Family):
         top_p: float | None = None,
         min_p: float | None = None,
         stop: Sequence[str] | None = None,
+        inputs: Any = None,
     ) -> Iterator[Any]:
         """What ``sample(1)`` of the same arguments draws after ``prefix``, as it is drawn.
 
@@ -328,7 +341,7 @@ class SequenceModel(Family):
         [0, 0, 0, 0]
         """
         decoding = Decoding(temperature, top_k, top_p, min_p)
-        return generate(self, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop))
+        return generate(self, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop, inputs))
 
     @checked
     def n_best(

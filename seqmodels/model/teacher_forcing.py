@@ -14,6 +14,7 @@ from torch import Tensor
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data
 from seqmodels.generation import Prediction, Source
+from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.model.model import SequenceModel
 
 WARM_UP = 64  # steps of a window out of a long sequence that are read before any is evaluated
@@ -31,6 +32,7 @@ class ForcedBatch:
         source: what each target is given, if anything.
         warm_up: first steps, which are read but not evaluated.
         n_past: ``(n,)`` first steps of each that are its past, and not evaluated either.
+        inputs: ``(n, T, U)`` standardised inputs of each step, padded; None: the model reads none.
     """
 
     values: Tensor
@@ -38,27 +40,35 @@ class ForcedBatch:
     source: Source
     warm_up: int
     n_past: np.ndarray
+    inputs: Tensor | None = None
 
     @classmethod
     def from_examples(cls, examples: list[Example], n_steps: int, warm_up: int) -> ForcedBatch:
         """The first ``n_steps`` of each example after its past, shorter ones padded with their last step."""
         values = [example.values[: example.n_past + n_steps] for example in examples]
-        longest = max(map(len, values))
-        padded = [np.concatenate([v, np.repeat(v[-1:], longest - len(v), axis=0)]) for v in values]
+        padded = _padded(values)
+        inputs = [e.inputs[: len(v)] for e, v in zip(examples, values, strict=True) if e.inputs is not None]
         sources = [example.source for example in examples if example.source is not None]
         lengths, n_past = np.array(list(map(len, values))), np.array([example.n_past for example in examples])
-        return cls(torch.as_tensor(np.stack(padded)), lengths, sources or None, warm_up, n_past)
+        known = torch.as_tensor(_padded(inputs)) if inputs else None
+        return cls(torch.as_tensor(padded), lengths, sources or None, warm_up, n_past, known)
 
     @torch.inference_mode()
     def steps(self, model: SequenceModel) -> Iterator[tuple[Prediction, Tensor, np.ndarray]]:
         """For each evaluated step n predictions, the true steps ``(n, ...)``, and the rows that are real ``(m,)``."""
-        cursor = model.cursor()
+        cursor = with_inputs(model.cursor(), self.inputs)
         state = cursor.start(self.source, len(self.lengths))
         for t in range(self.values.shape[1]):
             if t >= max(self.warm_up, self.n_past.min()):
                 is_evaluated = (t >= self.n_past) & (t < self.lengths)
                 yield cursor.distribution(state), self.values[:, t], np.flatnonzero(is_evaluated)
             state = cursor.advance(state, self.values[:, t])
+
+
+def _padded(values: list[np.ndarray]) -> np.ndarray:
+    """``(n, T, ...)``: the shorter ones are padded with their last step."""
+    longest = max(map(len, values))
+    return np.stack([np.concatenate([v, np.repeat(v[-1:], longest - len(v), axis=0)]) for v in values])
 
 
 def forced_batches(model: SequenceModel, X: Any, y: Any, n_steps: int, random_state: int) -> list[ForcedBatch]:

@@ -34,6 +34,7 @@ class Row:
         weight: of every step.
         has_end: whether the end is an event, and so one more step.
         n_past: how many of those from ``first`` on are what came before, and in no sum.
+        exogenous: (L, U) exogenous inputs of each element; None: none are read.
     """
 
     values: np.ndarray
@@ -42,12 +43,14 @@ class Row:
     weight: float
     has_end: bool
     n_past: int = 0
+    exogenous: np.ndarray | None = None
 
     @classmethod
     def from_example(cls, example: Example, reads_source: bool, has_end: bool) -> Row:
         """``reads_source``: by an encoder; without one the source is the beginning of the row."""
         if example.source is None or reads_source:
-            return cls(example.values, 0, example.source, example.weight, has_end, example.n_past)
+            known = (example.n_past, example.inputs)
+            return cls(example.values, 0, example.source, example.weight, has_end, *known)
         joined = np.concatenate([example.source, example.values])
         return cls(joined, len(example.source), None, example.weight, has_end, example.n_past)
 
@@ -83,6 +86,7 @@ class PaddedBatch:
             the last one before it (``carried_forward``).
         source, source_mask: (B, S, ...) and (B, S), True where real, for an encoder.
         rows: of each of the B.
+        exogenous: (B, T, U) exogenous inputs of each step, zeros where it is padded; None: none are read.
         n_steps: how many are scored, of which ends are none.
     """
 
@@ -98,6 +102,7 @@ class PaddedBatch:
     source_mask: Tensor | None
     rows: list[int]
     n_steps: int
+    exogenous: Tensor | None = None
 
 
 def weight_of(rows: list[Row], ranges: list[StepRange]) -> float:
@@ -138,7 +143,22 @@ def assemble(
         source_mask=source_mask,
         rows=[r.row for r in ranges],
         n_steps=int(((fields[6] > 0) & ~fields[3]).sum()),
+        exogenous=_exogenous(rows, ranges, width, device, dtype),
     )
+
+
+def _exogenous(
+    rows: list[Row], ranges: list[StepRange], width: int, device: torch.device, dtype: torch.dtype
+) -> Tensor | None:
+    """``(B, T, U)`` exogenous inputs of the steps of each range, zeros where padded."""
+    parts = [rows[r.row].exogenous for r in ranges]
+    known = [u[r.begin : r.end] for u, r in zip(parts, ranges, strict=True) if u is not None]
+    if not known:
+        return None
+    padded = np.zeros((len(ranges), width, known[0].shape[1]))
+    for of_range, u in zip(padded, known, strict=True):
+        of_range[: len(u)] = u
+    return to_device(torch.as_tensor(padded, dtype=dtype), device)
 
 
 def _steps_of_rows(rows: list[Row], ranges: list[StepRange], width: int, n_past: int) -> list[np.ndarray]:

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from seqmodels.encodings.aligned_targets import past_the_source
 from seqmodels.generation import Prediction, Source, source_of_each, stacked_sources
+from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.neural.batches import Windowing, pad_sources
 from seqmodels.neural.embedding_and_head import SequenceModule, split_end
 from seqmodels.neural.evaluation_copy import MadeOfModules
@@ -41,6 +42,8 @@ class NetworkState(Generic[State]):
         first: the first scored step.
         n_steps: how many there are, where the source says so; of several the longest, so that the caller must know
             where others end.
+        exogenous: (n, w, U), of the last steps, and of the next one where it is given; None: none are read.
+        n_unread: how many inputs the network reads once the exogenous inputs of the next step are given; 0: they are.
     """
 
     network_state: State
@@ -51,6 +54,8 @@ class NetworkState(Generic[State]):
     window: int
     first: int
     n_steps: int | None = None
+    exogenous: Tensor | None = None
+    n_unread: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -81,6 +86,9 @@ class NetworkCursor(Generic[State]):
             start = self.module.start(n, padded, mask)
             recent = torch.zeros(n, 0, *width, dtype=dtype, device=parameter.device)
             n_steps = None if padded is None or not self.module.network.aligned else padded.shape[1]
+            if self.module.exogenous is not None:
+                none = torch.zeros(n, 0, self.module.spec.n_exogenous, dtype=parameter.dtype, device=parameter.device)
+                return NetworkState(start, none[:, :, 0], recent, recent, 0, 0, 0, n_steps, none, 1)
             return self._read(NetworkState(start, recent, recent, recent, 0, 0, 0, n_steps), 1)
         sources = stacked_sources(source, n)
         assert sources is not None, "there is a source"
@@ -92,15 +100,31 @@ class NetworkCursor(Generic[State]):
     @torch.no_grad()
     def advance(self, state: NetworkState[State], x: Tensor) -> NetworkState[State]:
         """Take each sequence's next element; at the end of a window begin the next."""
+        _refuse_unread(state)
         recent, filled = self._with_steps(state, x.unsqueeze(1))
         position, window = state.position + 1, self.windowing.window_of(state.position + 1, state.window)
         keep = max(self.windowing.context or 0, self.observation.n_past, 1)
         advanced = replace(state, recent=recent[:, -keep:], filled=filled[:, -keep:], position=position, window=window)
         if advanced.is_over:
             return advanced
+        if state.exogenous is not None:
+            if window == state.window:
+                return replace(advanced, n_unread=1)
+            start = self.module.start(len(recent), None, None)
+            return replace(advanced, network_state=start, n_unread=position - window + 1)
         if window == state.window:
             return self._read(advanced, 1)
         return self.begin_window(advanced.recent, advanced.filled, position, window, state.first)
+
+    @torch.no_grad()
+    def given(self, state: NetworkState[State], inputs: Tensor) -> NetworkState[State]:
+        """The same state, given the exogenous inputs ``(n, U)`` of the next step."""
+        assert state.exogenous is not None, "the module reads exogenous inputs"
+        if not state.n_unread:
+            raise ValueError("the inputs of the next step are given already")
+        known = torch.cat([state.exogenous, inputs.to(state.exogenous).unsqueeze(1)], 1)
+        exogenous = known[:, -max(self.windowing.context or 0, 1) :]
+        return self._read(replace(state, exogenous=exogenous, n_unread=0), state.n_unread)
 
     @torch.no_grad()
     def read(self, state: NetworkState[State], x: Tensor) -> NetworkState[State]:
@@ -146,7 +170,8 @@ class NetworkCursor(Generic[State]):
     def _read(self, state: NetworkState[State], n_inputs: int) -> NetworkState[State]:
         """Let the network read its last ``n_inputs`` inputs."""
         inputs = self.last_inputs(state.recent, state.position, state.first, n_inputs)
-        outputs, network_state = self.module(*inputs, state.network_state)
+        exogenous = None if state.exogenous is None else state.exogenous[:, -n_inputs:]
+        outputs, network_state = self.module(*inputs, state.network_state, exogenous)
         return replace(state, network_state=network_state, outputs=outputs[:, -1])
 
     def last_inputs(self, recent: Tensor, position: int, first: int, n_inputs: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -166,6 +191,7 @@ class NetworkCursor(Generic[State]):
         """The prediction of the next step; ``ValueError`` past the end of the source."""
         if state.n_steps is not None and state.is_over:
             raise past_the_source(state.n_steps)
+        _refuse_unread(state)
         may_end = torch.full((len(state.outputs),), state.position > state.first, device=state.outputs.device)
         output_parameters, end = split_end(state.outputs, may_end, self.module.spec.has_end)
         log_end = None if end is None else F.logsigmoid(end)
@@ -180,6 +206,7 @@ class NetworkCursor(Generic[State]):
             outputs=select(state.outputs, index),
             recent=select(state.recent, index),
             filled=select(state.filled, index),
+            exogenous=None if state.exogenous is None else select(state.exogenous, index),
         )
 
     def _past(self, state: NetworkState[State]) -> Tensor | None:
@@ -188,6 +215,11 @@ class NetworkCursor(Generic[State]):
             return None
         missing = n_past - state.filled.shape[1]
         return F.pad(state.filled, (0, 0, max(0, missing), 0), value=torch.nan)[:, -n_past:]
+
+
+def _refuse_unread(state: NetworkState[Any]) -> None:
+    """Raise ``ValueError`` where the exogenous inputs of the next step have not been given."""
+    refuse_without_inputs(None if state.n_unread else state)
 
 
 # -- networks of symbols ---------------------------------------------------------------------------------------
@@ -236,6 +268,8 @@ class SymbolCursor(Generic[State, StepperState]):
         """
         module = base.module
         if module.spec.reads == "vectors" or base.observation.n_past or not module.network.reads_past:
+            return None
+        if module.exogenous is not None:
             return None
         if sum(parameter.numel() for parameter in module.parameters()) > KEPT_UP_TO:
             made = cls._made(base, compiled=compiled)

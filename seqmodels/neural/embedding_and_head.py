@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.neural.network import Network, Source, State
 from seqmodels.neural.ops.tied_linear import TiedLinear
 from seqmodels.observations import LinearOutputs, Observation
@@ -29,6 +30,7 @@ class IOSpec:
         source: of a network with an encoder; None: sources are read as targets are.
         has_missing: vectors only: whether features may be missing (NaN), which then is an input too.
         has_first: vectors only: whether the linear skip has outputs of its own where there is no last vector.
+        n_exogenous: how many exogenous inputs are known at each step.
     """
 
     reads: Literal["vectors", "symbols"]
@@ -39,6 +41,7 @@ class IOSpec:
     source: SourceSpec | None = None
     has_missing: bool = False
     has_first: bool = False
+    n_exogenous: int = 0
 
 
 @dataclass(frozen=True)
@@ -107,13 +110,19 @@ class SequenceModule(nn.Module, Generic[State]):
     at the first step. Under ``has_end`` one more output is the logit of the end.
     A network that does not read the past has no x for an input, and there is no S: ``parameters_t = W hidden_t + b``.
     Where features may be missing they are read as 0, and a linear map of the mask of what is missing is added to the
-    embedding of the step.
+    embedding of the step. Exogenous inputs u_t of step t are known when it is predicted: a linear map of them is added
+    to the embedding of x_{t-1}, and for vectors another one to the output.
     """
 
     if TYPE_CHECKING:  # nn.Module's own takes and returns anything
 
         def __call__(
-            self, inputs: Tensor, is_start: Tensor, is_after_source: Tensor, state: State
+            self,
+            inputs: Tensor,
+            is_start: Tensor,
+            is_after_source: Tensor,
+            state: State,
+            exogenous: Tensor | None = None,
         ) -> tuple[Tensor, State]:
             """Calls ``forward``, after the hooks of the module."""
 
@@ -150,6 +159,13 @@ class SequenceModule(nn.Module, Generic[State]):
         self.skip = nn.Linear(spec.size + spec.has_first, n_outputs, bias=False) if skips else None
         if self.skip is not None:
             nn.init.zeros_(self.skip.weight)
+        n_exogenous = spec.n_exogenous
+        self.exogenous = nn.Linear(n_exogenous, d, bias=False) if n_exogenous else None
+        self.exogenous_skip = nn.Linear(n_exogenous, n_outputs, bias=False) if n_exogenous and skips else None
+        if self.exogenous is not None:
+            nn.init.normal_(self.exogenous.weight, std=n_exogenous**-0.5)
+        if self.exogenous_skip is not None:
+            nn.init.zeros_(self.exogenous_skip.weight)
 
     @torch.no_grad()
     def fit_bias(self, observation: Observation, frame_sum: Tensor, n_frames: float) -> None:
@@ -178,8 +194,10 @@ class SequenceModule(nn.Module, Generic[State]):
         embedding = self.embedding if self.source_embedding is None else self.source_embedding
         return self.network.start(n, Source(embedding(self.source_transform(source)) * mask.unsqueeze(-1), mask))
 
-    def embed(self, inputs: Tensor, is_start: Tensor, is_after_source: Tensor) -> Tensor:
-        """What the network reads, ``(B, T, d_model)``."""
+    def embed(
+        self, inputs: Tensor, is_start: Tensor, is_after_source: Tensor, exogenous: Tensor | None = None
+    ) -> Tensor:
+        """What the network reads, ``(B, T, d_model)``; ``exogenous (B, T, U)`` of the steps that are predicted."""
         if not self.network.reads_past:
             return self.head.bias.new_zeros(*is_start.shape, self.network.d_model)
         embedded: Tensor = self.embedding(self.transform(self._filled(inputs)), is_start, self.begin)
@@ -188,20 +206,39 @@ class SequenceModule(nn.Module, Generic[State]):
             embedded = embedded + self.missing(mask.to(inputs.dtype))
         if self.segment is not None:
             embedded = embedded + self.segment[is_after_source.long()]
+        if self.exogenous is not None:
+            refuse_without_inputs(exogenous)
+            embedded = embedded + self.exogenous(exogenous)
         return embedded
 
-    def hidden(self, inputs: Tensor, is_start: Tensor, is_after_source: Tensor, state: State) -> tuple[Tensor, State]:
+    def hidden(
+        self,
+        inputs: Tensor,
+        is_start: Tensor,
+        is_after_source: Tensor,
+        state: State,
+        exogenous: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
         """Hidden states ``(B, T, d_model)``, and the network's state after the last step."""
-        is_of_symbols = self.spec.reads == "symbols" and self.segment is None
+        is_of_symbols = self.spec.reads == "symbols" and self.segment is None and self.exogenous is None
         if self.training and is_of_symbols and self.begin is not None and inputs.numel() > self.spec.size + 1:
             table, row_ids = self.embedding.table(inputs, is_start, self.begin)
             return self.network.forward_rows(table * self.embedding.scale, row_ids, state)
-        return self.network(self.embed(inputs, is_start, is_after_source), state)
+        return self.network(self.embed(inputs, is_start, is_after_source, exogenous), state)
 
-    def forward(self, inputs: Tensor, is_start: Tensor, is_after_source: Tensor, state: State) -> tuple[Tensor, State]:
+    def forward(
+        self,
+        inputs: Tensor,
+        is_start: Tensor,
+        is_after_source: Tensor,
+        state: State,
+        exogenous: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
         """Output parameters (and the end's logit) of each step, ``(B, T, P)``, and the state after the last."""
-        hidden, state = self.hidden(inputs, is_start, is_after_source, state)
+        hidden, state = self.hidden(inputs, is_start, is_after_source, state, exogenous)
         outputs = self.head(hidden)
+        if self.exogenous_skip is not None:
+            outputs = outputs + self.exogenous_skip(exogenous)
         if self.skip is not None:
             start = is_start.unsqueeze(-1)
             last = torch.where(start, 0.0, self.transform(self._filled(inputs)))

@@ -138,6 +138,8 @@ def source_attention(
     for i, (row, example) in enumerate(zip(rows, examples, strict=True)):
         batch = assemble(rows, [StepRange(i, 0, row.n_steps)], 0, parameter.device, parameter.dtype)
         state = module.start(1, batch.source, batch.source_mask)
-        weights = attention_weights(module.embed(batch.inputs, batch.is_start, batch.is_after_source), state)
+        weights = attention_weights(
+            module.embed(batch.inputs, batch.is_start, batch.is_after_source, batch.exogenous), state
+        )
         result.append(weights[0, : len(example.values)].double().cpu().numpy())
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from seqmodels.common.parameters import checked
 from seqmodels.common.randomness import InitialDraws, fit_generator, training_draws
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example, no_garbage_collection
+from seqmodels.encodings.inputs import chosen_inputs
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.encodings.precision import DTYPES, squares_exceed_float32, where_largest
 from seqmodels.encodings.raw_data import MAX_HELD_OUT, Data
@@ -84,6 +86,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         linear_start: vectors with ``GaussianMixture`` only (others are as without): training starts from a linear
             prediction of each vector from the last one, by least squares, with a Gaussian of its own for the first,
             and learns what that misses. It saves steps where frames overlap, as in speech, and costs some elsewhere.
+        inputs: names of inputs (``Sequences(items, inputs=...)``) that it is given; True: all. Those of a step are
+            known when that step is predicted. Not of models with an encoder, and not of taggers.
 
     The others are those of ``TrainingOptions`` and ``SequenceModel``.
     """
@@ -97,6 +101,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     compile: Compile = False
     perturbation: Perturbation | None = None
     linear_start: bool = False
+    inputs: Sequence[str] | bool | None = None
 
     _fits_in_parallel: ClassVar[bool] = True
     _sums_out_missing: ClassVar[bool] = True
@@ -128,6 +133,13 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     @property
     def n_parameters_(self) -> int:
         return sum(p.numel() for p in self.module_.parameters())
+
+    @property
+    def _reads_inputs(self) -> bool:
+        return bool(self.inputs)
+
+    def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return chosen_inputs(self.inputs, names)
 
     def _default_observation(self, kind: Kind) -> Observation:
         return GaussianMixture(n_components=4, covariance_type="full") if kind == "vectors" else Categorical()
@@ -164,6 +176,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if self.training_precision not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
         check_compile(self.compile)
+        if self._reads_inputs and (self._has_encoder or self._is_tagger):
+            raise ValueError(f"a {type(self).__name__} reads sources and no inputs beside them; leave inputs out")
         if self.perturbation is not None:
             self.perturbation.check()
         if self._bptt_steps() < 1:
@@ -285,6 +299,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             source=None if sources is None or self._source_shares_encoding() else _source_spec(sources),
             has_missing=self._trained_on_missing,
             has_first=self._has_first,
+            n_exogenous=0 if self._input_scaling is None else len(self._input_scaling.names),
         )
         self.module_: SequenceModule[Any] = SequenceModule(network, self.observation_, spec, self._starting_generator())
 
@@ -527,5 +542,6 @@ def _limit(examples: list[Example], n_steps: int, *, aligned: bool = False) -> l
             if aligned and source is not None:
                 source = source[piece]
             log_det = part * example.log_det
-            kept.append(replace(example, values=values, source=source, log_det=log_det, n_units=units, n_past=n_before))
+            piece_of = replace(example, values=values, source=source, log_det=log_det, n_units=units, n_past=n_before)
+            kept.append(piece_of if example.inputs is None else replace(piece_of, inputs=example.inputs[piece]))
     return kept

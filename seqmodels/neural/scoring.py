@@ -71,7 +71,7 @@ def _predict(
     precision: torch.dtype | None,
 ) -> Predicted[State]:
     with autocast(batch.inputs.device, precision):
-        outputs, state = module(batch.inputs, batch.is_start, batch.is_after_source, state)
+        outputs, state = module(batch.inputs, batch.is_start, batch.is_after_source, state, batch.exogenous)
     outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
     output_parameters, end = split_end(outputs, batch.may_end, module.spec.has_end)
     log_prob = observation.bound(module.shared).log_prob(output_parameters, batch.targets, batch.past)
@@ -96,7 +96,7 @@ def _predict_in_blocks(
     else:
         symbol_weight, end_weight = head.weight, None  # the gradient of a slice is copied
     with autocast(batch.inputs.device, precision):
-        hidden, state = module.hidden(batch.inputs, batch.is_start, batch.is_after_source, state)
+        hidden, state = module.hidden(batch.inputs, batch.is_start, batch.is_after_source, state, batch.exogenous)
         log_prob = linear_log_prob(hidden, symbol_weight, head.bias[:size], batch.targets)
         if module.spec.has_end and end_weight is not None:
             logit = F.linear(hidden, end_weight, head.bias[size:])[..., 0]

@@ -6,8 +6,19 @@ takes a second to load, is imported when something is drawn.
 
 from seqmodels.plot.alignment_matrix import alignment
 from seqmodels.plot.confusion_matrix import confusion
+from seqmodels.plot.driven_transitions import transitions_by_input
 from seqmodels.plot.fan_chart import forecast
 from seqmodels.plot.hidden_states import durations, posterior, states, transitions
 from seqmodels.plot.one_sequence import frames
 
-__all__ = ["alignment", "confusion", "durations", "forecast", "frames", "posterior", "states", "transitions"]
+__all__ = [
+    "alignment",
+    "confusion",
+    "durations",
+    "forecast",
+    "frames",
+    "posterior",
+    "states",
+    "transitions",
+    "transitions_by_input",
+]

@@ -45,6 +45,8 @@ class Measure:
         memory: ``"static"``: the parameters are those of the fit; ``"adaptive"``: within a sequence they follow what of
             it has been read, and are those of the fit again at the start of the next, so that by the chain rule it is
             one probability all the same.
+        inputs: the names of the inputs that a model of p(x | inputs) reads; none of p(x). Both are densities of one
+            x, so they may stand in one table, which says of each model what it was given.
     """
 
     space: str
@@ -54,15 +56,20 @@ class Measure:
     conditional: bool
     grid: tuple[float, ...] | None = None
     memory: MemoryKind = "static"
+    inputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.grid is not None:  # JSON has lists only
             object.__setattr__(self, "grid", tuple(self.grid))
+        object.__setattr__(self, "inputs", tuple(self.inputs))
 
     def to_json(self) -> dict[str, Any]:
         """The fields by name, as they stand in a saved model."""
-        return asdict(self)
+        fields = asdict(self)
+        if not self.inputs:  # as in files of versions that had none
+            del fields["inputs"]
+        return fields
 
 
 def space_of(values: Sequence[Values]) -> str:
@@ -77,7 +84,7 @@ def space_of(values: Sequence[Values]) -> str:
 
 
 def check_comparable(measures: Mapping[str, Measure]) -> None:
-    """Raise ``IncomparableError``, naming the first field in which two differ; ``kind`` and ``memory`` may."""
+    """Raise ``IncomparableError``, naming the first field in which two differ; ``kind``, ``memory``, ``inputs`` may."""
     items = list(measures.items())
     if not items:
         return

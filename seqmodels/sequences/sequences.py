@@ -16,6 +16,7 @@ import numpy as np
 
 from seqmodels.common.display import MAX_LISTED, html_table, listed, sizes_in_words
 from seqmodels.common.parameters import Seed, check_options, checked, in_one_line
+from seqmodels.sequences.inputs import Inputs
 from seqmodels.sequences.items import (
     UNITS,
     Item,
@@ -86,6 +87,13 @@ class Sequences(Sequence[Item]):
         past: for each sequence the steps that came immediately before it, an item as ``items`` has; None: it begins
             there, or nothing is known of what came before. ``split`` of a single series keeps it. It is not scored:
             models score the sequence given its past (``log p(x_t | past, x_<t)``), and ``fit`` does not read it.
+        inputs: for each sequence ``(T, U)`` finite numbers, what is known at each of its steps beside it (exogenous
+            inputs, covariates), or a frame of pandas. They are not modelled: a model that reads them is
+            ``p(x | inputs)``, in which the inputs of step t are known when step t is predicted; others do not look at
+            them. Not of text.
+        input_names: a name for each input; None: the columns of frames, or ``u0, u1, ...``.
+        past_inputs: for each sequence the inputs ``(P, U)`` of the steps of its past, or None; needed where sequences
+            have a past and inputs.
 
     Raises:
         ValueError: names the sequence, the position in it, and the way out.
@@ -98,6 +106,7 @@ class Sequences(Sequence[Item]):
     """
 
     past: list[Item | None] | None = None  # also of objects that an earlier version pickled
+    _inputs: Inputs | None = None
 
     def __init__(
         self,
@@ -115,6 +124,9 @@ class Sequences(Sequence[Item]):
         time_unit: str | None = None,
         by: str = "sequence",
         past: Sequence[Any] | None = None,
+        inputs: Sequence[Any] | None = None,
+        input_names: Iterable[str] | None = None,
+        past_inputs: Sequence[Any] | None = None,
     ) -> None:
         if (time_name, time_unit, by) != ("time", None, "sequence"):  # a stream makes one of each step
             check_options(Sequences.__init__, time_name=time_name, time_unit=time_unit, by=by)
@@ -144,6 +156,10 @@ class Sequences(Sequence[Item]):
             raise ValueError(f"grid has {len(self.grid)} steps, one for each feature of vectors; these are {self!r}")
         if before:
             self.past = [before.get(i) for i in range(len(self))]
+        if inputs is not None:
+            self._inputs = self._checked_inputs(inputs, input_names, past_inputs)
+        elif input_names is not None or past_inputs is not None:
+            raise ValueError("there are input_names or past_inputs but no inputs; pass inputs too, or leave them out")
 
     @cached_property
     def metadata(self) -> pd.DataFrame:
@@ -190,6 +206,7 @@ class Sequences(Sequence[Item]):
         label: str | None = None,
         cluster: str | None = None,
         metadata: Sequence[str] = (),
+        inputs: Sequence[str] = (),
     ) -> Self:
         """A long frame, one row a step. The columns keep their names; ``to_frame`` is the inverse.
 
@@ -204,6 +221,7 @@ class Sequences(Sequence[Item]):
                 is called ``time``, ``t``, ``date`` or ``timestamp``.
             time_unit: what the times count, where they are numbers.
             label, cluster, metadata: columns that say something of a whole sequence, so that all its rows agree.
+            inputs: columns of numbers that are known at each step and not modelled.
 
         Raises:
             ValueError: a column that is not there; a row without a sequence or a time; times of an index that go back
@@ -213,17 +231,17 @@ class Sequences(Sequence[Item]):
 
         if not isinstance(frame, pd.DataFrame):
             raise ValueError(f"the frame is {in_words(frame)}; pass a pandas DataFrame, one row a step")
-        frame, of_index, unit = with_index_as_columns(frame, [by, time, label, cluster, *metadata])
+        frame, of_index, unit = with_index_as_columns(frame, [by, time, label, cluster, *metadata, *inputs])
         is_of_index = time is None and of_index is not None
         if is_of_index:
             time, time_unit = of_index, unit if time_unit is None else time_unit
         if columns is None:
-            columns = _columns_left(frame, {by, time, label, cluster, *metadata})
+            columns = _columns_left(frame, {by, time, label, cluster, *metadata, *inputs})
         features = [columns] if isinstance(columns, str) else list(columns)
         if not features:
             raise ValueError("columns is empty; name one column or more, or leave columns out for all of numbers")
         of_sequences = {"label": label, "cluster": cluster, **{each: each for each in metadata}}
-        chosen = [c for c in [by, time, *features, *of_sequences.values()] if c is not None]
+        chosen = [c for c in [by, time, *features, *of_sequences.values(), *inputs] if c is not None]
         missing = [c for c in chosen if c not in frame.columns]
         if missing:
             raise ValueError(f"the frame has no column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}")
@@ -238,6 +256,12 @@ class Sequences(Sequence[Item]):
             raise ValueError("the frame has no rows; pass one with a row a step")
         types = dict(frame.dtypes)
         others = [] if isinstance(columns, str) else [c for c in columns if types[c].kind not in "iufb"]
+        words_as_inputs = [c for c in inputs if not pd.api.types.is_numeric_dtype(frame[c])]
+        if words_as_inputs:
+            raise ValueError(
+                f"the column {words_as_inputs[0]!r} holds no numbers, so it is no input; make columns of 0 and 1 of "
+                "it, with pandas.get_dummies"
+            )
         words = [c for c in others if pd.api.types.is_string_dtype(frame[c])]
         if words:
             raise ValueError(
@@ -263,15 +287,17 @@ class Sequences(Sequence[Item]):
             time_name="time" if time is None else str(time),
             time_unit=time_unit,
             by="sequence" if by is None else str(by),
+            inputs=[_steps_of(group, list(inputs)) for group in groups] if inputs else None,
+            input_names=[str(c) for c in inputs] if inputs else None,
         )
 
     def to_frame(self) -> pd.DataFrame:
         """A long frame, one row a step: the inverse of ``from_frame``.
 
         Columns: ``by`` with the name of the sequence (its number, where several have one name), ``time_name`` where
-        there are times, the features (``x0, x1, ...`` without names; of symbols ``symbol``), and the metadata, the same
-        in all rows of a sequence. Dates that had a time zone are in UTC. The grid of dithered values is not in it, nor
-        is the past of a sequence.
+        there are times, the features (``x0, x1, ...`` without names; of symbols ``symbol``), the inputs, and the
+        metadata, the same in all rows of a sequence. Dates that had a time zone are in UTC. The grid of dithered values
+        is not in it, nor is the past of a sequence.
 
         Raises:
             ValueError: texts, which have no steps in a frame; two columns of one name.
@@ -296,13 +322,16 @@ class Sequences(Sequence[Item]):
         steps = np.concatenate([np.asarray(x) for x in self.items])
         names = self.features or (["symbol"] if steps.ndim == 1 else [f"x{i}" for i in range(self.n_features)])
         rest = self.metadata.drop(columns="name") if is_named and "name" in self.metadata else self.metadata
-        taken = [*columns, *names, *map(str, rest.columns)]
+        input_names = self.input_names or ()
+        taken = [*columns, *names, *input_names, *map(str, rest.columns)]
         twice = [name for name, n in Counter(taken).items() if n > 1]
         if twice:
             raise ValueError(f"two columns would be called {twice[0]!r}; change by, time_name or features")
         for name, values in zip(names, steps[:, None].T if steps.ndim == 1 else steps.T, strict=True):
             is_category = self.symbols is not None and list(self.symbols) != sorted(set(values))
             columns[name] = pd.Categorical(values, self.symbols) if is_category else values
+        if self.inputs is not None:
+            columns |= dict(zip(input_names, np.concatenate(self.inputs).T, strict=True))
         columns |= {str(name): values.iloc[of_step] for name, values in rest.items()}
         return pd.DataFrame(
             {name: values.array if isinstance(values, pd.Series) else values for name, values in columns.items()}
@@ -321,13 +350,13 @@ class Sequences(Sequence[Item]):
     @classmethod
     @checked
     def joined(cls, parts: Iterable[Sequences]) -> Sequences:
-        """The sequences of several containers in one, with their metadata, times and pasts.
+        """The sequences of several containers in one, with their metadata, times, pasts and inputs.
 
-        Symbols are those of all parts; features, grids and what times are called must agree, or are left out where
-        some part has none.
+        Symbols are those of all parts; features, grids, inputs and what times are called must agree, or are left out
+        where some part has none.
 
         Raises:
-            ValueError: parts of different kinds, with different features or different grids.
+            ValueError: parts of different kinds, with different features, different grids or different inputs.
         """
         import pandas as pd
 
@@ -338,6 +367,9 @@ class Sequences(Sequence[Item]):
         if len(kinds) > 1 or len(features) > 1 or len({part.grid for part in each}) > 1:
             what = "kinds" if len(kinds) > 1 else "features" if len(features) > 1 else "grids"
             raise ValueError(f"the parts have different {what}: {'; '.join(map(repr, each[:MAX_LISTED]))}")
+        if len({part.input_names for part in each} - {None}) > 1:
+            named = "; ".join(listed(part.input_names or ()) for part in each[:MAX_LISTED])
+            raise ValueError(f"the parts have different inputs: {named}; pass inputs of the same names, in one order")
         items = [item for part in each for item in part]
         check_alike(each[0].kind, items)
         metadata = pd.concat([part.metadata for part in each], ignore_index=True)
@@ -345,7 +377,7 @@ class Sequences(Sequence[Item]):
         have_times = all(part.times is not None for part in each)
         times = checked_times([t for part in each for t in part.times or ()], lengths) if have_times else None
         past = [before for part in each for before in part.past or [None] * len(part)]
-        joined = each[0]._with(items, metadata, times, past)
+        joined = each[0]._with(items, metadata, times, past, Inputs.joined([part._inputs for part in each]))
         joined.symbols = symbols_of_all(each)
         joined.features = each[0].features if len({part.features for part in each}) == 1 else None
         return joined
@@ -393,7 +425,8 @@ class Sequences(Sequence[Item]):
     def __repr__(self) -> str:
         what = f"{self.n_features}-dimensional vectors" if self.kind == "vectors" else self.kind
         past = "" if self.past is None else f", given {self._past_in_words()}"
-        return f"Sequences({len(self)} of {what}, {int(self.n_units.sum()):,} {self.unit}s{past})"
+        inputs = "" if self.input_names is None else f", with inputs {listed(self.input_names)}"
+        return f"Sequences({len(self)} of {what}, {int(self.n_units.sum()):,} {self.unit}s{past}{inputs})"
 
     def _past_in_words(self) -> str:
         n_units = int(self.n_units_of_past.sum())
@@ -416,7 +449,9 @@ class Sequences(Sequence[Item]):
         rows = self._rows(index)
         times = None if self.times is None else [self.times[i] for i in rows]
         past = None if self.past is None else [self.past[i] for i in rows]
-        return self._with(items_of([self.items[i] for i in rows]), self.metadata.iloc[rows], times, past)
+        inputs = None if self._inputs is None else self._inputs.take(rows)
+        items = items_of([self.items[i] for i in rows])
+        return self._with(items, self.metadata.iloc[rows], times, past, inputs)
 
     def _rows(self, index: Any) -> np.ndarray:
         """Positions, which are there."""
@@ -449,7 +484,8 @@ class Sequences(Sequence[Item]):
         times = None if self.times is None else [self.times[i][a:b] for i, a, b in parts]
         rows = self.metadata.iloc[[i for i, _, _ in parts]].reset_index(drop=True)
         before = None if past == 0 else [self._before(i, a, past) for i, a, _ in parts]
-        return self._like([self.items[i][a:b] for i, a, b in parts], rows, times, before)
+        inputs = None if self._inputs is None else self._inputs.segments(parts, past)
+        return self._like([self.items[i][a:b] for i, a, b in parts], rows, times, before, inputs)
 
     def _before(self, i: int, start: int, n: int | None) -> Item | None:
         """The last ``n`` steps (None: all) before step ``start`` of sequence ``i``; None where there are none."""
@@ -464,11 +500,31 @@ class Sequences(Sequence[Item]):
     @checked
     def with_metadata(self, metadata: pd.DataFrame) -> Sequences:
         """The same sequences with another table of metadata, a row each."""
-        return self._with(self.items, metadata, self.times, self.past)
+        return self._with(self.items, metadata, self.times, self.past, self._inputs)
+
+    def with_inputs(self, inputs: Sequence[Any], names: Iterable[str] | None = None) -> Sequences:
+        """The same sequences with other inputs: arguments as of ``Sequences``; what came before is left out."""
+        checked = self.without_past()._checked_inputs(inputs, names, None)
+        return self._with(self.items, self.metadata, self.times, None, checked)
+
+    def with_lagged_inputs(self, k: int = 1) -> Sequences:
+        """The same sequences with inputs k steps late: at step t those of step t - k, at the first k steps those of the
+        first.
+
+        >>> x = Sequences([np.zeros((3, 1))], inputs=[[5.0, 6.0, 7.0]], input_names=["level"])
+        >>> x.with_lagged_inputs(1).inputs[0].ravel().tolist()
+        [5.0, 5.0, 6.0]
+        """
+        if self._inputs is None:
+            raise ValueError("these sequences have no inputs; pass Sequences(items, inputs=[...])")
+        return self._with(self.items, self.metadata, self.times, self.past, self._inputs.lagged(k))
 
     def without_past(self) -> Sequences:
         """The same sequences, of which nothing is known to have come before; themselves where nothing is."""
-        return self if self.past is None else self._with(self.items, self.metadata, self.times, None)
+        if self.past is None:
+            return self
+        inputs = None if self._inputs is None else self._inputs.without_past()
+        return self._with(self.items, self.metadata, self.times, None, inputs)
 
     @checked
     def with_past_of(self, n: int) -> Sequences:
@@ -487,6 +543,7 @@ class Sequences(Sequence[Item]):
         metadata: pd.DataFrame,
         times: list[np.ndarray] | None,
         past: list[Item | None] | None,
+        inputs: Inputs | None,
     ) -> Sequences:
         """New items, which are checked, but not their past; features, symbols and times are called as these are."""
         like = Sequences(
@@ -500,7 +557,7 @@ class Sequences(Sequence[Item]):
             time_unit=self.time_unit,
             by=self.by,
         )
-        return like._with(like.items, like.metadata, like.times, past)
+        return like._with(like.items, like.metadata, like.times, past, inputs)
 
     def _with(
         self,
@@ -508,11 +565,13 @@ class Sequences(Sequence[Item]):
         metadata: pd.DataFrame,
         times: list[np.ndarray] | None,
         past: list[Item | None] | None,
+        inputs: Inputs | None,
     ) -> Sequences:
         """Whole items of containers such as this one, which were checked when those were made, and are not again."""
         made = copy.copy(self)
         made.items, made.times, made.metadata = list(items), times, _metadata(len(items), metadata, {})
         made.past = past if past is not None and any(before is not None for before in past) else None
+        made._inputs = inputs
         return made
 
     def _feature_names(self, features: Iterable[str]) -> tuple[str, ...]:
@@ -528,6 +587,31 @@ class Sequences(Sequence[Item]):
         if self.kind == "text":
             raise ValueError("texts have no times, which are of frames or symbols; leave times out")
         return checked_times(times, [len(item) for item in self.items])
+
+    def _checked_inputs(self, inputs: Any, names: Iterable[str] | None, past: Any) -> Inputs:
+        if self.kind == "text":
+            raise ValueError("texts have no inputs, which are of frames or symbols; leave inputs out")
+        before = [0 if x is None else len(x) for x in self.past or [None] * len(self)]
+        return Inputs.of(inputs, names, past, [len(item) for item in self.items], before)
+
+    @property
+    def inputs(self) -> list[np.ndarray] | None:
+        """For each sequence ``(T, U)`` inputs of its steps; None: there are none."""
+        return None if self._inputs is None else self._inputs.each
+
+    @property
+    def input_names(self) -> tuple[str, ...] | None:
+        """The names of the U inputs; None: there are none."""
+        return None if self._inputs is None else self._inputs.names
+
+    @property
+    def past_inputs(self) -> list[np.ndarray | None] | None:
+        """For each sequence the inputs of the steps of its past, or None; None: no inputs or no past."""
+        return None if self._inputs is None else self._inputs.past
+
+    def inputs_after_past(self) -> list[np.ndarray] | None:
+        """For each sequence the inputs of its past and of its steps, as one; None: there are no inputs."""
+        return None if self._inputs is None else self._inputs.after_past()
 
     @property
     def names(self) -> list[Any]:
@@ -691,7 +775,7 @@ class Sequences(Sequence[Item]):
         noise = np.random.default_rng([random_state, content]).uniform(-0.5, 0.5, frames.shape) * grid
         noisy = np.split(frames + noise, np.cumsum([*map(len, before), *self.n_units])[:-1])
         past: list[Item | None] = [x if len(x) else None for x in noisy[: len(before)]]
-        dithered = self._like(list(noisy[len(before) :]), self.metadata, self.times, past or None)
+        dithered = self._like(list(noisy[len(before) :]), self.metadata, self.times, past or None, self._inputs)
         dithered.grid = tuple(grid.tolist())
         return dithered
 
@@ -733,6 +817,8 @@ class Sequences(Sequence[Item]):
         parts = [f"{n}, {n_units:,} {self.unit}{'s' * (n_units != 1)}{self._in_words()}"]
         if self.past is not None:
             parts.append(f"given {self._past_in_words()}")
+        if self.input_names is not None:
+            parts.append(f"inputs {listed(self.input_names)}")
         if self.by != "sequence":
             parts.append(f"by {self.by}")
         if self.times is not None:
@@ -809,7 +895,7 @@ def items_of_both(X: Sequences, y: Sequences) -> Sequences:
     """
     items = [*X, *y]
     check_alike(X.kind, items)
-    both = X._with(items, _metadata(len(items), None, {}), None, None)
+    both = X._with(items, _metadata(len(items), None, {}), None, None, None)
     both.symbols = symbols_of_all([X, y])
     both.features = X.features if X.features == y.features else None
     both.grid = X.grid if X.grid == y.grid else None

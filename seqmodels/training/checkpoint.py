@@ -248,6 +248,7 @@ def hashes(train: Sequence[Example], validation: Sequence[Example]) -> dict[str,
         "training data": hash_of([e.values for e in train], [e.source for e in train], [e.log_det for e in train]),
         "sample_weight": hash_of([e.weight for e in train]),
         "states": hash_of([e.states for e in train]),
+        **({"inputs": hash_of([e.inputs for e in train])} if any(e.inputs is not None for e in train) else {}),
         "validation data": hash_of([(e.values, e.source) for e in validation]),
     }
 

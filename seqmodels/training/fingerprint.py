@@ -90,7 +90,8 @@ def _validation(held_out: Data) -> str:
 
 def _sequences(sequences: Sequences) -> str:
     past = "" if sequences.past is None else f", after a past of {_digest(sequences.past)}"
-    return f"{len(sequences)} sequences of SHA-256 {_digest(sequences.items)}{past}"
+    inputs = "" if sequences.inputs is None else f", with inputs {_digest([sequences.input_names, sequences.inputs])}"
+    return f"{len(sequences)} sequences of SHA-256 {_digest(sequences.items)}{past}{inputs}"
 
 
 def _short(value: Any) -> str:

@@ -26,6 +26,8 @@ from seqmodels import (
     HMM,
     LSTM,
     AlignmentHMM,
+    Categorical,
+    Columns,
     Dynamic,
     GaussianMixture,
     GenerativeClassifier,
@@ -35,6 +37,8 @@ from seqmodels import (
     Mixture,
     NGram,
     OnlineEM,
+    Poisson,
+    Sequences,
     Transformer,
     TransformerSeq2Seq,
 )
@@ -103,9 +107,25 @@ def on_other_cores(fit: Callable[[], SequenceModel]) -> SequenceModel:
         torch.set_num_threads(n_threads)
 
 
+GIVEN: dict[str, Any] = {"transition_inputs": True, "emission_inputs": True, "pseudocount": 0.1}
+
+
+def with_inputs(items: list[np.ndarray] | None = None) -> Sequences:
+    """Vectors of a real number and a count, or symbols, with two inputs."""
+    rng = np.random.default_rng(3)
+    items = [np.stack([x[:, 0], np.floor(np.abs(x[:, 1]))], 1) for x in vectors()] if items is None else items
+    return Sequences(items, inputs=[rng.normal(size=(len(x), 2)) for x in items])
+
+
 WORDS = ["ab", "ba", "a", "bb"] * 4
 FITS: dict[str, Callable[[], SequenceModel]] = {
     "em": lambda: hmm(max_iter=8, n_init=2).fit(vectors()),
+    "em given inputs": lambda: hmm(
+        max_iter=5, n_init=1, observation=Columns([(GaussianMixture(1), 1), (Poisson(0.1), 1)]), **GIVEN
+    ).fit(with_inputs()),
+    "em of symbols given inputs": lambda: hmm(
+        max_iter=5, n_init=1, observation=Categorical(0.1), length="given", **GIVEN
+    ).fit(with_inputs(symbols())),
     "em of one": lambda: hmm(max_iter=8, n_init=2).fit(vectors()[:1]),
     "semi-Markov": lambda: HSMM(2, max_duration=9, max_iter=4, n_init=2).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "gradient": lambda: hmm(algorithm="gradient", max_iter=20).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
@@ -144,6 +164,8 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
 }
 AS_ONE = {
     "em": 1e-10,
+    "em given inputs": 1e-8,
+    "em of symbols given inputs": 1e-8,
     "em of one": 1e-10,
     "semi-Markov": 1e-8,  # its M-step of durations is a search
     "gradient": 1e-10,

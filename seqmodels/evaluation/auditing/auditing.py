@@ -148,6 +148,10 @@ def _check(model: StepScorer, effort: str, alpha: float, tolerance: float) -> No
             raise ValueError(f"{name} is {value!r}; pass a number between 0 and 1")
     if isinstance(model, SequenceModel) and not model.__sklearn_is_fitted__():
         raise NotFittedError("the model is not fitted; call fit first")
+    if isinstance(model, SequenceModel) and model.measure_.inputs:
+        raise ValueError(
+            f"the model reads the inputs {', '.join(model.measure_.inputs)}, which an audit cannot give it"
+        )
 
 
 def _chosen(lengths: list[int], n: int, rng: np.random.Generator) -> list[int]:

@@ -270,6 +270,11 @@ def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
     if sequences.times is not None:
         content["times"] = [_times_to_json(times) for times in sequences.times]
     past = sequences.past
+    if sequences.inputs is not None:
+        content["input_names"] = sequences.input_names
+        content["inputs"] = [inputs.tolist() for inputs in sequences.inputs]
+        if sequences.past_inputs is not None:
+            content["past_inputs"] = [None if inputs is None else inputs.tolist() for inputs in sequences.past_inputs]
     if sequences.kind == "vectors":
         arrays = {"vectors": list(sequences.items)}
         if past is not None:  # of a sequence that has none no frames
@@ -295,6 +300,9 @@ def read_sequences(folder: Path, name: str) -> Sequences | None:
         past=arrays.get("past") if is_vectors else content.get("past"),  # earlier files have none
         metadata=frame_from_json(content["metadata"]),
         grid=content.get("grid"),
+        inputs=content.get("inputs"),
+        input_names=content.get("input_names"),
+        past_inputs=content.get("past_inputs"),
         times=None if times is None else [np.array(each["values"], dtype=_time_dtype(each["dtype"])) for each in times],
         **{name: content[name] for name in NAMES if content.get(name) is not None},
     )

@@ -126,6 +126,8 @@ def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
         columns.append(("steps", ["no step" if name in untrained else f"{n:,.0f}" for name, n in steps]))
     if (frame["source"] == "ignored").any():
         columns.append(("source", list(frame["source"])))
+    if "inputs" in frame:
+        columns.append(("inputs", list(frame["inputs"])))
     if frame["score_sd"].notna().any():
         columns.append(("sd of seeds", [_format(s) for s in frame["score_sd"]]))
     counts = {"trials": "trials", "floor_hits": "floor hits", "n_impossible": "impossible", "n_unseen": "unseen"}
@@ -139,7 +141,7 @@ def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
 def how_to_read(frame: pd.DataFrame, measure: Measure, test: Sequences) -> str:
     """What the figures mean, in words."""
     n = len(test)
-    given = "of y given x, " if measure.conditional else ""
+    given = "of y given x, " if measure.conditional else "of p(x | inputs) or p(x), " if "inputs" in frame else ""
     ends = "lengths are given" if measure.length == "given" else "the end of each sequence is scored too"
     n_before = int(test.n_units_of_past.sum())
     past = f", given the {n_before:,} {measure.unit}s that came before {'it' if n == 1 else 'them'}" if n_before else ""
@@ -184,6 +186,11 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
         )
     if frame["context"].notna().any():
         notes.append("context: how many steps back a model sees; what more would give it is not in its score.")
+    if "inputs" in frame:
+        notes.append(
+            "inputs: what a model was given at each step beside the sequence; with inputs its score is of "
+            'p(x | inputs), with "none" of p(x). Both are of the same x, but the one was told more.'
+        )
     if (frame["kind"] == "bound").any():
         notes.append('A "bound" is a lower bound: the model may be better than it says.')
     if is_any_adaptive(frame):

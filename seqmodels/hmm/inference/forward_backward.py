@@ -131,6 +131,8 @@ def refuse_impossible(log_prob: Tensor) -> None:
 
 def forward_pass(trellis: Trellis) -> Filtered:
     """The forward pass; ``ends`` is log 1 where the end is no event."""
+    if trellis.log_transitions is not None:
+        return log_space.forward_pass(trellis)
     ran = scaled.forward(trellis)
     filtered = ran.filtered
     if ran.failed.any():
@@ -140,6 +142,8 @@ def forward_pass(trellis: Trellis) -> Filtered:
 
 def forward_backward_pass(trellis: Trellis) -> Posterior:
     """Forward-backward; sequences of probability zero have log_prob -inf and no part in the sums."""
+    if trellis.log_transitions is not None:
+        return log_space.forward_backward_pass(trellis)
     posterior, failed = scaled.backward(trellis, scaled.forward(trellis, bounded=False))
     if failed.any():
         _recompute(trellis, posterior, failed, forward_backward_pass, log_space.forward_backward_pass)

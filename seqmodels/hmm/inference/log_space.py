@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import is_compiling
+from seqmodels.hmm.inference import time_varying
 from seqmodels.hmm.inference.packing import Packing
 from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
 
@@ -114,6 +115,8 @@ def forward_pass(trellis: Trellis) -> Filtered:
 
 def forward_backward_pass(trellis: Trellis) -> Posterior:
     """Forward-backward; sequences of probability zero have log_prob -inf, gamma of zeros and no part in the sums."""
+    if trellis.log_transitions is not None:
+        return _of_varying_transitions(trellis, trellis.log_transitions)
     packing, log_a = trellis.packing, trellis.transition.log()
     log_b, peak = relative_to_largest(trellis.densities.log().double())
     log_alpha, log_scale = _log_alpha_and_scale(trellis, log_b)
@@ -139,6 +142,23 @@ def forward_backward_pass(trellis: Trellis) -> Posterior:
     return Posterior(log_prob, gamma, xi, first, last)
 
 
+def _of_varying_transitions(trellis: Trellis, log_a: Tensor) -> Posterior:
+    """``forward_backward_pass`` where transitions differ from step to step; ``log_a (N, K, K)``."""
+    packing = trellis.packing
+    log_b, peak = relative_to_largest(trellis.densities.log().double())
+    log_alpha, log_scale = _log_alpha_and_scale(trellis, log_b)
+    ends = torch.logsumexp(log_alpha[packing.last] + trellis.final.log(), 1)
+    gamma, transitions = time_varying.backward(
+        packing, log_a, log_b, log_alpha, log_scale, trellis.ends(torch.float64).log()
+    )
+    sequences = torch.arange(packing.n_sequences, device=gamma.device)
+    first, last = (trellis.weighted(gamma[rows], sequences).sum(0) for rows in (packing.rank, packing.last))
+    log_prob = packing.totals(log_scale + peak[:, 0]) + ends
+    weights = torch.ones_like(log_prob) if trellis.weights is None else trellis.weights
+    xi = torch.einsum("n,nij->ij", weights[packing.sequence], transitions)
+    return Posterior(log_prob, gamma, xi, first, last, transitions)
+
+
 def log_alpha_and_steps(trellis: Trellis, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The forward pass, however small its probabilities.
 
@@ -161,6 +181,9 @@ def relative_to_largest(log_b: Tensor) -> tuple[Tensor, Tensor]:
 
 def _log_alpha_and_scale(trellis: Trellis, log_b: Tensor, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """As ``log_alpha_and_steps``, the steps less the largest log-density of their frame; ``log_b`` is so too."""
+    if trellis.log_transitions is not None:
+        predicted = trellis.starts(torch.float64).log() if log_starts is None else log_starts
+        return time_varying.forward(trellis.packing, trellis.log_transitions, log_b, predicted)
     advance = LogProduct(trellis.transition)
     log_alpha, log_scale = torch.empty_like(log_b), log_b.new_empty(len(log_b))
     predicted = trellis.starts(torch.float64).log() if log_starts is None else log_starts

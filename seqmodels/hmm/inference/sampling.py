@@ -54,10 +54,11 @@ def sample_paths(trellis: Trellis, n: int, generator: torch.Generator) -> tuple[
         nothing.
     """
     assert trellis.segments.is_whole, "a path is followed from end to end"
-    ran = scaled.forward(trellis)
-    if not ran.failed.any() and scaled.loss_is_negligible(trellis, ran.scale):
-        log_prob = trellis.packing.totals(ran.steps) + ran.ends
-        return _sample_backwards(trellis, ran.alpha.double().log(), n, generator), log_prob
+    if trellis.log_transitions is None:
+        ran = scaled.forward(trellis)
+        if not ran.failed.any() and scaled.loss_is_negligible(trellis, ran.scale):
+            log_prob = trellis.packing.totals(ran.steps) + ran.ends
+            return _sample_backwards(trellis, ran.alpha.double().log(), n, generator), log_prob
     # The likeliest way back may lead through a state whose alpha is below what a float can hold.
     log_alpha, steps = log_space.log_alpha_and_steps(trellis)
     ends = torch.logsumexp(log_alpha[trellis.segments.last] + trellis.final.log(), 1)
@@ -66,19 +67,26 @@ def sample_paths(trellis: Trellis, n: int, generator: torch.Generator) -> tuple[
 
 def _sample_backwards(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:
     """(N, n) packed states; where there is no way back they mean nothing."""
-    packing, into = trellis.packing, trellis.transition.log().T.contiguous()  # into[j, i] = log a_ij
+    packing, log_a = trellis.packing, trellis.log_transitions
+    into = trellis.transition.log().T.contiguous()  # into[j, i] = log a_ij
     log_ends = trellis.ends(torch.float64).log()
     paths = torch.empty(packing.n_frames, n, dtype=torch.int64, device=into.device)
-    states = paths[:0]
+    states, after = paths[:0], 0  # and the first row of the step after
     for low, high in reversed(packing.blocks):
         log_alpha_t, n_going_on = log_alpha[low:high], len(states)
         ending = log_alpha_t[n_going_on:] + log_ends[n_going_on : high - low]
         last = _draw(ending.unsqueeze(1).expand(-1, n, -1), generator)
         size = max(1, TERMS_AT_ONCE // (max(1, n) * len(into)))
         parts = zip(log_alpha_t[:n_going_on].split(size), states.split(size), strict=True) if n_going_on else ()
-        before = [_draw(a[:, None, :] + into[z], generator) for a, z in parts]
+        if log_a is None:
+            before = [_draw(a[:, None, :] + into[z], generator) for a, z in parts]
+        else:
+            to = log_a[after : after + n_going_on].mT  # (w, K, K) to[w, j, i] = log a_ij
+            index = states.unsqueeze(-1).expand(-1, -1, to.shape[-1])
+            draws = log_alpha_t[:n_going_on, None, :] + to.gather(1, index)
+            before = [_draw(draws, generator)] if n_going_on else []
         states = torch.cat([*before, last]).clamp(min=0)
-        paths[low:high] = states
+        paths[low:high], after = states, low
     return paths
 
 

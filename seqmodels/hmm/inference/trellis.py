@@ -33,6 +33,9 @@ class Trellis:
         segments: how the N rows make up the n sequences.
         scratch: memory that the passes write on; of two results from one scratch only the later is valid.
         weights: (n,) float64, what each sequence counts in sums over sequences; None: one.
+        log_transitions: (N, K, K) float64, of each row the logarithms of the transitions into it, where they differ
+            from step to step (those of first frames are not read); None: they are ``transition`` at all steps. Of one
+            chain and uncut sequences.
     """
 
     initial: Tensor
@@ -42,6 +45,7 @@ class Trellis:
     segments: Segments
     scratch: Scratch = field(default_factory=Scratch)
     weights: Tensor | None = None
+    log_transitions: Tensor | None = None
 
     @classmethod
     def of(
@@ -142,7 +146,9 @@ class Trellis:
         initial = self.initial if len(self.initial) == 1 else self.initial[sequences]
         final = self.final if len(self.final) == 1 else self.final[sequences]
         weights = None if self.weights is None else self.weights[sequences]
-        return Trellis(initial, self.transition, final, self.densities.take(rows), segments, weights=weights), rows
+        log_a = None if self.log_transitions is None else self.log_transitions[rows]
+        densities = self.densities.take(rows)
+        return Trellis(initial, self.transition, final, densities, segments, Scratch(), weights, log_a), rows
 
 
 def segments_of_concatenated(transition: Tensor, log_b: Tensor, lengths: Lengths | None) -> Segments:
@@ -200,6 +206,8 @@ class Posterior:
         xi: (..., K, K) float64, expected transitions i -> j, summed over all frames and sequences, by their weights.
         initial: (..., K) float64, expected starts in each state (the first frames' gamma), summed likewise.
         final: (..., K) float64, expected ends in each state (the last frames' gamma), summed likewise.
+        transitions: (N, K, K) float64, p(z_t-1 = i, z_t = j | x) of each row, zeros of first frames; None where
+            transitions are the same at all steps.
     """
 
     log_prob: Tensor
@@ -207,6 +215,7 @@ class Posterior:
     xi: Tensor
     initial: Tensor
     final: Tensor
+    transitions: Tensor | None = None
 
     @property
     def chains(self) -> list[Posterior]:

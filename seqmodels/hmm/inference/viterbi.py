@@ -102,11 +102,21 @@ def log_prob_of_paths(trellis: Trellis, path: Tensor, log_b: Tensor | None = Non
     sequences = torch.arange(n, device=path.device)
     terms = trellis.packing.unpack(log_b.gather(1, trellis.packing.pack(path)[:, None])[:, 0]).double()
     log_b_first = terms[first]
-    terms[1:] += trellis.transition.log()[path[:-1], path[1:]]
+    if trellis.log_transitions is None:
+        terms[1:] += trellis.transition.log()[path[:-1], path[1:]]
+    else:  # of the first frame of all there is no state before; those of other first frames are written over
+        rows = trellis.segments.rows(sequences.repeat_interleave(lengths), _time_of_each(lengths))
+        terms[1:] += trellis.log_transitions[rows[1:], path[:-1], path[1:]]
     terms[first] = log_b_first + trellis.initial.log().expand(n, -1)[sequences, path[first]]
     terms[last] += trellis.final.log().expand(n, -1)[sequences, path[last]]
     sums = torch.zeros(n, dtype=torch.float64, device=path.device)
     return sums.index_add_(0, sequences.repeat_interleave(lengths), terms)
+
+
+def _time_of_each(lengths: Tensor) -> Tensor:
+    """(N,) the time of each frame of sequences of these lengths, one after the other."""
+    first = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+    return torch.arange(len(first), device=lengths.device) - first
 
 
 # -- delta and psi -----------------------------------------------------------------------------------------------------
@@ -118,7 +128,7 @@ def best_scores(
     """The recursion over time, on all sequences that are still running at once.
 
     Args:
-        into: (K, K) on the grid, ``into[j, i] = log a_ij``.
+        into: (K, K) on the grid, ``into[j, i] = log a_ij``; or (N, K, K) packed, of the transitions into each row.
         log_b: (N, K) packed.
         packing: of the N rows.
         arriving: (w, K) by rank, scores before the first frames.
@@ -128,7 +138,8 @@ def best_scores(
         (w, K) by rank, delta after the last frames, the largest 0; and (N, K) psi, the states before, but for first
         frames.
     """
-    psi = torch.zeros(log_b.shape, dtype=torch.uint8 if len(into) <= 256 else torch.int16, device=log_b.device)
+    dtype = torch.uint8 if into.shape[-1] <= 256 else torch.int16
+    psi = torch.zeros(log_b.shape, dtype=dtype, device=log_b.device)
     scores, delta, blocks = torch.empty_like(arriving), arriving, packing.blocks
     for start in range(0, len(blocks), RESCALE_EVERY):
         window = blocks[start : start + RESCALE_EVERY]
@@ -137,7 +148,8 @@ def best_scores(
         for t, (low, high) in enumerate(window, start):
             if t:
                 scores[high - low : len(delta)] = delta[high - low :]
-                delta, psi[low:high] = best_step(delta[: high - low], into)
+                of_rows = into if into.dim() == 2 else into[low:high]
+                delta, psi[low:high] = best_step(delta[: high - low], of_rows)
             delta = window_log_b[low - offset : high - offset].add_(delta)
             if deltas is not None:
                 deltas[low:high] = delta
@@ -163,6 +175,9 @@ def warm_start(into: Tensor, log_b: Tensor, segments: Segments) -> Tensor:
 
 def best_step(delta: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
     """(n, K) best scores and the lowest states they come from, a few rows at a time."""
+    if into.dim() == 3:  # which is as large as its sum with the scores
+        arrivals = _arrivals(delta, into).max(2)
+        return arrivals.values, arrivals.indices
     best = [_arrivals(rows, into).max(2) for rows in _split(delta, into)]
     if len(best) == 1:
         return best[0].values, best[0].indices
@@ -200,7 +215,10 @@ def _scores_of_segments(trellis: Trellis, log_b: Tensor, deltas: Tensor | None) 
     """
     segments, packing = trellis.segments, trellis.packing
     assert segments.is_whole or segments.size % RESCALE_EVERY == 0, "scores are rescaled where those of the whole are"
-    into = on_grid(trellis.transition.log()).T.contiguous()  # into[j, i] = log a_ij
+    if trellis.log_transitions is None:
+        into = on_grid(trellis.transition.log()).T.contiguous()  # into[j, i] = log a_ij
+    else:
+        into = on_grid(trellis.log_transitions).mT.contiguous()
     arriving, (before, after) = on_grid(trellis.starts(torch.float64).log()), segments.neighbours
     if len(after):
         arriving[after] = best_step(warm_start(into, log_b, segments)[before], into)[0]

@@ -70,7 +70,16 @@ class Frozen(Configurable):
             torch.where(transition[:, None], previous.transition, updated.transition),
             final,
             torch.where(emission[:, None], previous.table, updated.table),
+            _kept(transition, previous.transition_slopes, updated.transition_slopes),
+            _kept(emission, previous.table_slopes, updated.table_slopes),
         )
+
+
+def _kept(is_frozen: Tensor, previous: Tensor | None, updated: Tensor | None) -> Tensor | None:
+    """``updated`` slopes, ``(K, ., U)``, but of the states that are frozen the previous ones."""
+    if previous is None or updated is None:
+        return updated
+    return torch.where(is_frozen[:, None, None], previous, updated)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,12 @@ from seqmodels.hmm.inference.forward_backward import forward_backward_pass
 from seqmodels.hmm.inference.threads import in_threads
 from seqmodels.hmm.learning.constraints import Constraints, Tying
 from seqmodels.hmm.learning.first_state import Start, stationary_initial, stationary_rows
+from seqmodels.hmm.learning.given_inputs import (
+    InputOptions,
+    InputStatistics,
+    maximised_emissions,
+    maximised_transitions,
+)
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.training import Checkpoints, Interruption, interruptible
@@ -47,6 +53,7 @@ class MAPObjective:
         n_units: raw units of the data, by weight.
         log_det: nats, by weight, that the encoding adds to ``log p`` of encoded data.
         start: what the distribution of the first state is.
+        inputs: what is regressed on inputs.
     """
 
     emission: Emission
@@ -55,12 +62,14 @@ class MAPObjective:
     n_units: float
     log_det: float
     start: Start = "free"
+    inputs: InputOptions = field(default_factory=InputOptions)
 
     def log_prior(self, parameters: Parameters) -> float:
         """Nats, up to a constant; an emission that states share counts once."""
         tying = self.constraints.tying
         table = parameters.table if tying.is_free else tying.one_each(parameters.table)
-        return float(self.emission.log_prior(table) + self.pseudocount.log_prior(parameters))
+        of_tables = float(self.emission.log_prior(table) + self.pseudocount.log_prior(parameters))
+        return of_tables + self.inputs.log_prior(parameters)
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
         """A row of the history, in nats per raw unit, from ``log_prob`` in nats of encoded data and the ``table``."""
@@ -121,21 +130,27 @@ class StopRule:
 
 @dataclass(frozen=True)
 class Expectations:
-    """One E-step: log p(x), and the expected counts. Those of two batches of sequences add."""
+    """One E-step: log p(x), and the expected counts. Those of two batches of sequences add.
+
+    ``given_inputs``: where transitions are regressed on inputs, those of each step, of this process.
+    """
 
     log_prob: float
     initial: Tensor
     xi: Tensor
     final: Tensor
     emission: Statistics
+    given_inputs: InputStatistics | None = None
 
     def __add__(self, other: Expectations) -> Expectations:
+        both = (self.given_inputs, other.given_inputs)
         return Expectations(
             self.log_prob + other.log_prob,
             self.initial + other.initial,
             self.xi + other.xi,
             self.final + other.final,
             tuple(a + b for a, b in zip(self.emission, other.emission, strict=True)),
+            None if both[0] is None or both[1] is None else both[0] + both[1],
         )
 
     def scaled(self, factor: float) -> Expectations:
@@ -146,6 +161,7 @@ class Expectations:
             factor * self.xi,
             factor * self.final,
             tuple(factor * s for s in self.emission),
+            None if self.given_inputs is None else self.given_inputs.scaled(factor),
         )
 
     def arrays(self) -> dict[str, Any]:
@@ -155,6 +171,7 @@ class Expectations:
             "log_prob": self.log_prob,
             **{name: tensor.cpu().numpy() for name, tensor in tensors.items()},
             "emission": {str(i): s.cpu().numpy() for i, s in enumerate(self.emission)},
+            **({} if self.given_inputs is None else {"given_inputs": self.given_inputs.arrays()}),
         }
 
     @classmethod
@@ -163,7 +180,9 @@ class Expectations:
         initial, xi, final = (torch.tensor(arrays[name], device=device) for name in ("initial", "xi", "final"))
         emission = arrays["emission"]
         statistics = tuple(torch.tensor(emission[str(i)], device=device) for i in range(len(emission)))
-        return cls(arrays["log_prob"], initial, xi, final, statistics)
+        of_inputs = arrays.get("given_inputs")
+        given_inputs = None if of_inputs is None else InputStatistics.from_arrays(of_inputs, device)
+        return cls(arrays["log_prob"], initial, xi, final, statistics, given_inputs)
 
 
 @torch.no_grad()
@@ -204,15 +223,24 @@ def _expectations(
     stacked: Parameters, table: Tensor, n_chains: int, emission: Emission, batch: PackedBatch, dtype: torch.dtype
 ) -> tuple[list[Expectations], list[int]]:
     """Those of one batch, for each chain; and the sequences of probability zero: where there are any, nothing else."""
-    densities, memo = emission.evaluate(table, batch.x, batch.past, dtype, batch.scratch)
+    if stacked.table_slopes is None:
+        densities, memo = emission.evaluate(table, batch.x, batch.past, dtype, batch.scratch)
+    else:  # of one chain
+        densities, memo = batch.densities(emission, stacked, dtype), None
     of_each = densities if n_chains == 1 else densities.chains(n_chains)
     posterior = forward_backward_pass(batch.trellis(stacked, of_each))
     if impossible := batch.impossible(posterior.log_prob):
         return [], impossible
     gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
-    statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
+    of_inputs, statistics = None, tuple[Tensor, ...]()
+    if batch.inputs is not None:  # of one chain
+        of_inputs = InputStatistics(batch.inputs, posterior.transitions)
+    if batch.inputs is not None and stacked.table_slopes is not None:
+        of_inputs = InputStatistics(batch.inputs, posterior.transitions, batch.x, batch.past, gamma.double())
+    else:
+        statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
     of_chains = [
-        Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s)).scaled(batch.weight)
+        Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s), of_inputs).scaled(batch.weight)
         for p, *s in zip(posterior.chains, *(s.chunk(n_chains) for s in statistics), strict=True)
     ]
     return of_chains, []
@@ -230,7 +258,8 @@ def sum_over_processes(
     summed = []
     for i in range(0, len(sums), size):
         log_prob, initial, xi, final, *emission = sums[i : i + size]
-        summed.append(Expectations(float(log_prob), initial, xi, final, tuple(emission)))
+        of_inputs = expectations[i // size].given_inputs
+        summed.append(Expectations(float(log_prob), initial, xi, final, tuple(emission), of_inputs))
     return summed, numbers
 
 
@@ -290,9 +319,18 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
         transition_and_final = _normalised(counts, previous)
         initial = parameters.initial if objective.start == "uniform" else _normalised(first, parameters.initial)
     final = None if parameters.final is None else transition_and_final[:, k].contiguous()
-    table = _maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
-    transition = transition_and_final[:, :k].contiguous()
-    return constraints.frozen.keep(parameters, Parameters(initial, transition, final, table))
+    transition, of_inputs = transition_and_final[:, :k].contiguous(), expectations.given_inputs
+    transition_slopes = table_slopes = None
+    if of_inputs is not None and parameters.transition_slopes is not None:
+        transition, transition_slopes = maximised_transitions(
+            parameters, of_inputs, transition_counts, objective.inputs
+        )
+    if of_inputs is not None and parameters.table_slopes is not None:
+        table, table_slopes = maximised_emissions(parameters, of_inputs, objective.emission, objective.inputs)
+    else:
+        table = _maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
+    updated = Parameters(initial, transition, final, table, transition_slopes, table_slopes)
+    return constraints.frozen.keep(parameters, updated)
 
 
 def _maximised_table(table: Tensor, emission: Emission, statistics: Statistics, tying: Tying) -> Tensor:
@@ -400,7 +438,8 @@ class EMRun:
 
     def _end(self, expectations: Expectations) -> None:
         n_frames = float(expectations.xi.sum() + expectations.initial.sum())
-        self.statistics = RunningStatistics(expectations.scaled(1 / n_frames), len(self.history.rows), n_frames)
+        summed = replace(expectations, given_inputs=None)  # which grow with the data
+        self.statistics = RunningStatistics(summed.scaled(1 / n_frames), len(self.history.rows), n_frames)
 
     @property
     def result(self) -> FitResult:

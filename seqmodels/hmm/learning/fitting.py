@@ -143,7 +143,8 @@ class Fitting:
             topology=self.topology,
             tying=self.objective.constraints.tying,
         )
-        return (with_start(guess, self.objective.start, self.topology) for guess in guesses)
+        started = (with_start(guess, self.objective.start, self.topology) for guess in guesses)
+        return (self.objective.inputs.started(start, self.objective.emission) for start in started)
 
     def _first_batches(self, corpus: Corpus) -> list[PackedBatch]:
         may_cut = is_ergodic(self.topology.transition_mask(corpus.n_states))
@@ -154,7 +155,13 @@ class Fitting:
     def groups_of(self, starts: Iterator[Parameters], corpus: Corpus) -> list[Sequence[Parameters]]:
         """Starts in groups that are run side by side; every process must find the same."""
         size = 1
-        if self.algorithm == "em" and not self.objective.emission.shares and corpus.device.type == "cpu":
+        # Where inputs are read each start has transitions of each frame of its own.
+        if (
+            corpus.inputs is None
+            and self.algorithm == "em"
+            and not self.objective.emission.shares
+            and corpus.device.type == "cpu"
+        ):
             size = max(1, STARTS_AT_ONCE // (corpus.n_densities * sum(map(len, corpus.sequences))))
         # All starts first: the frames they are guessed from, joined, need not stay.
         return in_groups([start.of_first_process() for start in starts], size)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.hmm.emissions import Emission
@@ -97,6 +98,12 @@ class ChainOptions:
         n_emission = emission.n_parameters(n_tables) if n_tables else 0
         return n_initial + int(in_row[free].sum()) + n_emission
 
+    def free_rows(self, n_states: int) -> tuple[Tensor, Tensor, Tensor]:
+        """``(K, K)`` which transitions there are; ``(K,)`` which states have free transitions, and a free emission."""
+        frozen = self.constraints.frozen
+        leaves, emits = (~frozen.rows(which, n_states) for which in (frozen.transition, frozen.emission))
+        return self.topology.transition_mask(n_states), leaves, emits
+
     def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
         """Raise ``ValueError`` for choices that do not go together."""
         frozen, tied = self.constraints.frozen, not self.constraints.tying.is_free
@@ -128,6 +135,18 @@ class ChainOptions:
                 "states that are tied have different emissions, so warm_start cannot continue; leave tied out, or "
                 "warm_start=False"
             )
+
+
+def check_with_inputs(algorithm: Algorithm, start: StartChoice, tied: Any, *, of_transitions: bool) -> None:
+    """Raise ``ValueError`` for choices that do not go with regressions on inputs; ``of_transitions``: of these too."""
+    if algorithm != "em":
+        raise ValueError(f"algorithm={algorithm!r} fits no regressions on inputs; pass algorithm='em'")
+    if tied is not None:
+        raise ValueError("states that are tied are fitted without inputs; leave tied out, or the inputs")
+    if of_transitions and start == "stationary":
+        raise ValueError(
+            "transitions that depend on inputs leave no distribution as it is; pass start='free' or start='uniform'"
+        )
 
 
 def check_same_start(choice: StartChoice, fitted: Start) -> None:

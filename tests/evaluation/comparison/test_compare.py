@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -515,3 +516,35 @@ def test_a_code_of_one_sequence_as_a_whole_has_no_interval() -> None:
     assert frame.loc["5-gram", "method"].startswith("moving blocks")
     parts = [text[i : i + 70] for i in range(0, 700, 70)]
     assert np.isfinite(sm.compare(models, [text], test=parts).frame.set_index("model").loc["zlib", "ci_low"])
+
+
+def test_who_was_given_inputs_is_said(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    inputs = [np.repeat(rng.normal(size=10), 4)[:, None] for _ in range(14)]
+    x = sm.Sequences([3 * u + rng.normal(size=u.shape) for u in inputs], inputs=inputs, input_names=["heat"])
+    hmm = sm.HMM(2, max_iter=3, n_init=1)
+    models = {"alone": hmm, "given heat": hmm.clone().set_params(transition_inputs=["heat"])}
+    result = sm.compare(models, x[:6], test=x[6:])
+    assert dict(zip(result.frame["model"], result.frame["inputs"], strict=True)) == {
+        "alone": "none",
+        "given heat": "heat",
+        "iid": "none",
+    }
+    assert "nats per frame of p(x | inputs) or p(x), on" in str(result)
+    assert 'with "none" of p(x)' in str(result)
+    assert models["given heat"].measure_.inputs == ("heat",)
+    result.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "given the same inputs where it reads some" in page
+    assert "could not be drawn from" not in page
+    result.save(tmp_path / "saved")
+    again = sm.evaluation.Comparison.load(tmp_path / "saved")
+    assert again.test.input_names == ("heat",)
+    assert again.test.inputs is not None
+    assert all(np.array_equal(*pair) for pair in zip(again.test.inputs, inputs[6:], strict=True))
+    assert again.models["given heat"].score(again.test) == models["given heat"].score(x[6:])
+    with pytest.raises(ValueError, match="audit cannot give it"):
+        sm.evaluation.audit(models["given heat"], x[6:])
+    without = sm.compare({"alone": hmm.clone()}, sm.Sequences(x.items[:6]), test=sm.Sequences(x.items[6:]))
+    assert "inputs" not in without.frame
+    assert "inputs" not in str(without)

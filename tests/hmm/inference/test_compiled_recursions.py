@@ -68,7 +68,7 @@ CASES = {
 
 
 def figures(posterior: Posterior) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in vars(posterior).items()}
+    return {name: value.clone() for name, value in vars(posterior).items() if value is not None}
 
 
 @pytest.mark.parametrize("by_frame", [False, True])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqmodels import HMM, AlignmentHMM, GaussianMixture, HMMTagger, SequenceModel, hmm
+from seqmodels import HMM, AlignmentHMM, GaussianMixture, HMMTagger, SequenceModel, Sequences, hmm
 from seqmodels.training import checkpoint
 
 RNG = np.random.default_rng(0)
@@ -32,6 +32,12 @@ CASES: dict[str, tuple[Callable[..., SequenceModel], Data]] = {
     "restarts one by one": (
         lambda **o: HMM(2, observation=GaussianMixture(2, "tied"), n_init=3, tol=1e-3, max_iter=4, **o),
         X,
+    ),
+    "given inputs": (
+        lambda **o: HMM(
+            2, observation=GaussianMixture(1), transition_inputs=True, emission_inputs=True, tol=0, max_iter=5, **o
+        ),
+        (Sequences(X[0], inputs=[RNG.normal(size=(40, 2)) for _ in X[0]]),),
     ),
     "stepwise": (lambda **o: HMM(2, algorithm="stepwise", batches=3, n_init=2, tol=0, max_iter=3, **o), X),
     "stepwise, cut": (lambda **o: HMM(2, algorithm="stepwise", batches=3, tol=0, max_iter=2, **o), LONG),

@@ -11,7 +11,7 @@ from seqmodels.evaluation.comparison.report.data import pair_of, readable_steps,
 from seqmodels.evaluation.comparison.report.elements import Section, picture, together
 from seqmodels.model import SequenceModel
 from seqmodels.plot.drawn_frames import side_by_side
-from seqmodels.sequences import Item
+from seqmodels.sequences import Item, Sequences
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -31,8 +31,10 @@ def section(comparison: Outcome) -> Section | None:
         return None
     source = data[0].items[0] if comparison.measure.conditional else None
     target = test.items[index]
-    drawn, failed = draws(comparison, target, source)
+    drawn, failed = draws(comparison, target, source, test.take([index]))
     given = ", given the same source" if source is not None else ""
+    if any(model.measure_.inputs for model in comparison.models.values()):
+        given = ", given the same inputs where it reads some"
     items = {REAL: _truncated(target), **drawn}
     is_readable = source is not None and not (isinstance(source, np.ndarray) and source.ndim == 2)
     body = together(
@@ -44,24 +46,31 @@ def section(comparison: Outcome) -> Section | None:
     return Section("samples", "Samples", body)
 
 
-def draws(comparison: Outcome, target: Item, source: Item | None) -> tuple[dict[str, Item], list[str]]:
-    """A draw from each model, as long as the test sequence or until its end; and a sentence for each that failed."""
+def draws(
+    comparison: Outcome, target: Item, source: Item | None, like: Sequences | None = None
+) -> tuple[dict[str, Item], list[str]]:
+    """A draw from each model, as long as the test sequence or until its end; and a sentence for each that failed.
+
+    ``like``: the test sequence with its inputs, which models that read some are given.
+    """
     drawn: dict[str, Item] = {}
     failed = []
     for name, model in comparison.models.items():
         try:
-            drawn[name] = _truncated(_draw(model, target, source))
+            drawn[name] = _truncated(_draw(model, target, source, like))
         except (ValueError, RuntimeError, ArithmeticError) as error:
             failed.append(f"{name} could not be drawn from: {error}")
     return drawn, failed
 
 
-def _draw(model: SequenceModel, target: Item, source: Item | None) -> Item:
+def _draw(model: SequenceModel, target: Item, source: Item | None, like: Sequences | None) -> Item:
     longest = MAX_LENGTHS[model.encoding_.reads]
     options: Any = {"source": source, "random_state": 0}
     if model.length_ == "stop":
         return model.sample(1, max_length=longest, **options)[0]
     length = None if model._is_tagger and source is not None else min(longest, len(target))
+    if model.measure_.inputs and like is not None and like.inputs is not None:
+        options["inputs"] = dict(zip(like.input_names or (), like.inputs[0][:length].T, strict=True))
     return model.sample(1, length=length, **options)[0]
 
 

@@ -1,0 +1,385 @@
+"""Emissions that depend on inputs: output parameters ``θ_k + C_k u_t`` of state k at step t, and their M-step.
+
+Only what places a distribution depends on inputs: means of Gaussians (linear regression by weighted least squares),
+log-odds of symbols and bits, log-rates of counts (generalised linear models by Newton's method). Sums over frames
+are of all processes, each of which has its share.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import singledispatch
+
+import torch
+from torch import Tensor
+
+from seqmodels.common.distributed import all_reduce_sum
+from seqmodels.hmm.emissions import quadratic
+from seqmodels.hmm.emissions.logistic import multinomial_logistic
+from seqmodels.observations import AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Observation, gaussian
+from seqmodels.observations.exponential_family import ExponentialFamily
+
+NUMBERS_AT_ONCE = 1 << 22  # output parameters of frames and states held at once
+MOST_COEFFICIENTS = 1000  # of one regression of symbols: Newton's method solves for all together
+MOST_NATURAL = 15.0  # of log-odds and log-rates where a regression starts, which may not be infinite
+MOST_STEPS, HALVINGS = 50, 30  # of Newton
+NEGLIGIBLE_GAIN = 1e-12  # of an objective, that another step would gain
+FLATTEST = 1e-12  # curvature, as a share of the largest: in directions that are flatter nothing is known
+
+
+def log_density_given_inputs(
+    observation: Observation, table: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor
+) -> Tensor:
+    """``(N, K)`` log p(x_t | state, inputs) of N frames.
+
+    Args:
+        table: (K, P) output parameters where all inputs are zero.
+        slopes: (K, P, U) by which they change with the inputs.
+        x: (N, ...) encoded frames.
+        past: (N, p, D) those before each, or None.
+        inputs: (N, U).
+    """
+    size = max(1, NUMBERS_AT_ONCE // table.numel())
+    pasts = [None] * -(-len(x) // size) if past is None else list(past.split(size))
+    parts = []
+    for frames, before, u in zip(x.split(size), pasts, inputs.split(size), strict=True):
+        parameters = table + torch.einsum("nu,kpu->nkp", u.to(table), slopes)  # (n, K, P)
+        frames = frames.double() if frames.is_floating_point() else frames
+        before = None if before is None else before.double().unsqueeze(1)
+        parts.append(observation.log_prob(parameters, frames.unsqueeze(1), before))
+    return torch.cat(parts)
+
+
+class InputRegression(ABC):
+    """The M-step of an observation given inputs, over D features or V symbols.
+
+    To add one, define the methods below and put ``@regression_of.register(MyObservation)`` before the class.
+    """
+
+    def __init__(self, observation: Observation, size: int) -> None:
+        self.observation, self.size = observation, size
+
+    @property
+    @abstractmethod
+    def location(self) -> list[slice]:
+        """The output parameters that depend on inputs."""
+
+    @property
+    @abstractmethod
+    def n_free(self) -> int:
+        """Of how many of them the slopes are free."""
+
+    @abstractmethod
+    def maximise(
+        self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Output parameters ``(P,)`` and slopes ``(P, U)`` of one state that are no worse than those given.
+
+        Args:
+            row, slopes: those of before.
+            x, past: N encoded frames, and those before each.
+            inputs: (N, U).
+            gamma: (N,) float64, what each frame counts.
+        """
+
+
+@singledispatch
+def regression_of(observation: Observation, size: int) -> InputRegression:
+    """The regression of an observation on inputs.
+
+    Raises:
+        ValueError: one that has none, or options that it has not.
+    """
+    raise ValueError(
+        f"{observation!r} cannot depend on inputs; pass a GaussianMixture(1), AutoregressiveGaussian, Categorical, "
+        "Bernoulli, Poisson, or Columns of them, or leave emission_inputs out"
+    )
+
+
+# -- Gaussians ---------------------------------------------------------------------------------------------------------
+
+
+def weighted_least_squares(
+    x: Tensor, design: Tensor, weights: Tensor, penalty: Tensor
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Coefficients ``(F, D)``, the products of residuals ``(D, D)`` and the sum of weights; None where that is zero.
+
+    It minimises ``Σ_n w_n |x_n - Bᵀ z_n|² + Σ_f penalty_f |B_f|²``; the products have the penalty too.
+    """
+    weighted = weights.unsqueeze(1) * design
+    (gram, cross, total), _ = all_reduce_sum([weighted.T @ design, weighted.T @ x, weights.sum()])
+    if not total > 0:
+        return None
+    coefficients = _solved(gram + torch.diag(penalty), cross)
+    residual = x - design @ coefficients
+    (products,), _ = all_reduce_sum([(weights.unsqueeze(1) * residual).T @ residual])
+    return coefficients, products + (penalty.unsqueeze(1) * coefficients).T @ coefficients, total
+
+
+def _solved(matrix: Tensor, right: Tensor) -> Tensor:
+    """Of a symmetric matrix without negative eigenvalues; zero along directions of which nothing is known."""
+    values, vectors = torch.linalg.eigh(matrix)
+    known = values > FLATTEST * values[-1].clamp(min=torch.finfo(values.dtype).tiny)
+    inverse = torch.where(known, 1 / torch.where(known, values, 1.0), 0.0)
+    solved: Tensor = vectors @ (inverse.unsqueeze(1) * (vectors.T @ right))
+    return solved
+
+
+def _refuse_missing(observation: Observation, x: Tensor) -> None:
+    if torch.isnan(x).any():
+        raise ValueError(
+            f"some values are missing, and {observation!r} given inputs is fitted to complete frames; fill them in, or "
+            "pass GaussianMixture(1), whose covariances are diagonal"
+        )
+
+
+@regression_of.register(GaussianMixture)
+class GaussianRegression(InputRegression):
+    """``N(x; μ + B u, Σ)``, one Gaussian a state."""
+
+    observation: GaussianMixture
+
+    def __init__(self, observation: GaussianMixture, size: int) -> None:
+        super().__init__(observation, size)
+        kinds = ("diag", "spherical", "full")
+        is_plain = observation.n_components == 1 and observation.prior is None and not observation.background
+        if not is_plain or observation.covariance_type not in kinds:
+            raise ValueError(
+                f"{observation!r} cannot depend on inputs; pass a GaussianMixture(1) without prior and background, "
+                f"whose covariance_type is one of {', '.join(map(repr, kinds))}"
+            )
+
+    @property
+    def location(self) -> list[slice]:
+        return [slice(1, 1 + self.size)]
+
+    @property
+    def n_free(self) -> int:
+        return self.size
+
+    def maximise(
+        self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        design, missing = torch.cat([torch.ones_like(inputs[:, :1]), inputs], 1), torch.isnan(x)
+        log_weights, means, shapes = self.observation.unpack(row, self.size)
+        coefficients = torch.cat([means, slopes[self.location[0]].T])  # (1 + U, D)
+        penalty = design.new_zeros(design.shape[1])
+        covariance = None
+        if self.observation.covariance_type == "diag":
+            variances = gaussian.variances_of_shape(shapes[0], self.observation.min_covariance)
+            for d in range(self.size):
+                seen = torch.where(missing[:, d], 0.0, gamma)
+                solution = weighted_least_squares(
+                    torch.where(missing[:, d], 0.0, x[:, d])[:, None], design, seen, penalty
+                )
+                if solution is not None:
+                    coefficients[:, d], variances[d] = solution[0][:, 0], solution[1][0, 0] / solution[2]
+            covariance = torch.diag(variances)
+        else:
+            _refuse_missing(self.observation, x)
+            solution = weighted_least_squares(x, design, gamma, penalty)
+            if solution is not None:
+                coefficients, covariance = solution[0], solution[1] / solution[2]
+        if covariance is not None:
+            shapes = self._shape(covariance).unsqueeze(0)
+        new_slopes = torch.zeros_like(slopes)
+        new_slopes[self.location[0]] = coefficients[1:].T
+        return self.observation.pack(log_weights, coefficients[:1], shapes), new_slopes
+
+    def _shape(self, covariance: Tensor) -> Tensor:
+        floor = self.observation.min_covariance
+        if self.observation.covariance_type == "full":
+            return gaussian.shape_of_covariance(quadratic.clip_eigenvalues(covariance, floor))
+        variances = covariance.diagonal()
+        if self.observation.covariance_type == "spherical":
+            variances = variances.mean().expand(self.size)
+        return variances.clamp(min=floor).log()
+
+
+@regression_of.register(AutoregressiveGaussian)
+class AutoregressiveRegression(InputRegression):
+    """``N(x; A past + c + B u, Σ)``; the Gaussian of the first steps does not depend on inputs."""
+
+    observation: AutoregressiveGaussian
+
+    def __init__(self, observation: AutoregressiveGaussian, size: int) -> None:
+        super().__init__(observation, size)
+        if observation.unit_root:
+            raise ValueError(f"{observation!r} cannot depend on inputs; pass unit_root=0, or leave emission_inputs out")
+
+    @property
+    def location(self) -> list[slice]:
+        n = self.size * self.size * self.observation.order
+        return [slice(n, n + self.size)]
+
+    @property
+    def n_free(self) -> int:
+        return self.size
+
+    def maximise(
+        self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        assert past is not None, "an autoregressive observation is always given its past"
+        _refuse_missing(self.observation, x)
+        history, width = past.flatten(1).double(), self.size * self.observation.order
+        later = ~torch.isnan(history).any(1)
+        ones = torch.ones_like(inputs[later, :1])
+        design = torch.cat([history[later], ones, inputs[later]], 1)
+        penalty = design.new_zeros(design.shape[1])
+        penalty[:width] = self.observation.ridge
+        solution = weighted_least_squares(x[later], design, gamma[later], penalty)
+        if solution is None:
+            return row, slopes
+        coefficients, products, total = solution
+        _, _, _, first_mean, first_shape = self.observation.unpack(row, self.size)
+        covariance, floor = products / total, self.observation.min_covariance
+        if self.observation.covariance_type == "diag":
+            shape = covariance.diagonal().clamp(min=floor).log()
+        else:
+            shape = gaussian.shape_of_covariance(quadratic.clip_eigenvalues(covariance, floor))
+        new_slopes = torch.zeros_like(slopes)
+        new_slopes[self.location[0]] = coefficients[width + 1 :].T
+        matrix = coefficients[:width].T
+        return self.observation.pack(matrix, coefficients[width], shape, first_mean, first_shape), new_slopes
+
+
+# -- symbols, bits and counts ------------------------------------------------------------------------------------------
+
+
+@regression_of.register(Categorical)
+class CategoricalRegression(InputRegression):
+    """``softmax(b + W u)``."""
+
+    observation: Categorical
+
+    @property
+    def location(self) -> list[slice]:
+        return [slice(0, self.size)]
+
+    @property
+    def n_free(self) -> int:
+        return self.size - 1
+
+    def maximise(
+        self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        design = torch.cat([torch.ones_like(inputs[:, :1]), inputs], 1)
+        if self.size * design.shape[1] > MOST_COEFFICIENTS:
+            raise ValueError(
+                f"a regression of {self.size} symbols on {inputs.shape[1]} inputs has {self.size * design.shape[1]} "
+                f"coefficients, more than {MOST_COEFFICIENTS}; leave emission_inputs out, or take a network"
+            )
+        counts = gamma.unsqueeze(1) * torch.nn.functional.one_hot(x, self.size)
+        before = torch.cat([row.unsqueeze(1), slopes], 1)
+        prior = None
+        if self.observation.pseudocount:
+            prior = row.new_full((self.size,), float(self.observation.pseudocount))
+        fitted = multinomial_logistic(counts, design, before - before[:1], at_zero=prior)
+        return torch.log_softmax(fitted[:, 0], 0), fitted[:, 1:]
+
+
+@regression_of.register(ExponentialFamily)
+class NaturalRegression(InputRegression):
+    """Natural parameters ``η + C u``: log-odds of bits, log-rates of counts; each feature by itself."""
+
+    observation: ExponentialFamily
+
+    @property
+    def location(self) -> list[slice]:
+        return [slice(0, self.size)]
+
+    @property
+    def n_free(self) -> int:
+        return self.size
+
+    def maximise(
+        self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        design = torch.cat([torch.ones_like(inputs[:, :1]), inputs], 1)
+        coefficients = torch.cat([row.unsqueeze(1), slopes], 1)
+        for d in range(self.size):
+            seen = ~torch.isnan(x[:, d])
+            fitted = self._fitted(d, x[seen, d], design[seen], gamma[seen], coefficients[d])
+            coefficients[d] = fitted
+        return coefficients[:, 0], coefficients[:, 1:]
+
+    def _fitted(self, d: int, x: Tensor, design: Tensor, weights: Tensor, coefficients: Tensor) -> Tensor:
+        """By Newton's method, of ``Σ_n w_n (x_n η_n - A(η_n))`` and what ``pseudocount`` adds where inputs are zero."""
+        count, mean = float(self.observation.pseudocount), float(self.observation.prior_mean(self.size)[d])
+
+        def terms(at: Tensor) -> tuple[float, Tensor, Tensor]:
+            sums, _ = all_reduce_sum(list(self._terms(x, design, weights, at)))
+            if count:
+                zero = torch.eye(1, len(at)).to(at)
+                of_prior = self._terms(at.new_tensor([mean]), zero, at.new_tensor([count]), at)
+                sums = [a + b for a, b in zip(sums, of_prior, strict=True)]
+            return float(sums[0]), sums[1], sums[2]
+
+        value, gradient, curvature = terms(coefficients)
+        for _ in range(MOST_STEPS):
+            step = _solved(curvature, gradient.unsqueeze(1))[:, 0]
+            if not float(gradient @ step) > NEGLIGIBLE_GAIN * max(1.0, abs(value)):
+                break
+            step = step * (MOST_NATURAL / step.abs().max()).clamp(max=1.0)
+            for _ in range(HALVINGS):
+                better = terms(coefficients + step)
+                if better[0] > value:
+                    break
+                step = 0.5 * step
+            else:
+                break
+            coefficients = coefficients + step
+            value, gradient, curvature = better
+        return coefficients
+
+    def _terms(self, x: Tensor, design: Tensor, weights: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.enable_grad():
+            natural = (design @ at).requires_grad_()
+            mean = self.observation.expected_value(natural)
+            (variance,) = torch.autograd.grad(mean.sum(), natural)
+        natural, mean = natural.detach(), mean.detach()
+        value = (weights * (x * natural - self.observation.log_normaliser(natural))).sum()
+        return value, design.T @ (weights * (x - mean)), (design.T * (weights * variance)) @ design
+
+
+@regression_of.register(Columns)
+class ColumnsRegression(InputRegression):
+    """Each group of columns by itself."""
+
+    observation: Columns
+
+    def __init__(self, observation: Columns, size: int) -> None:
+        super().__init__(observation, size)
+        self.parts = [(group, regression_of(group.observation, group.size)) for group in observation.parts()]
+
+    @property
+    def location(self) -> list[slice]:
+        return [
+            slice(group.outputs.start + each.start, group.outputs.start + each.stop)
+            for group, regression in self.parts
+            for each in regression.location
+        ]
+
+    @property
+    def n_free(self) -> int:
+        return sum(regression.n_free for _, regression in self.parts)
+
+    def maximise(
+        self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        row, slopes = row.clone(), slopes.clone()
+        for group, regression in self.parts:
+            before = (row[group.outputs], slopes[group.outputs])
+            maximised = regression.maximise(*before, group.of(x), group.before(past), inputs, gamma)
+            row[group.outputs], slopes[group.outputs] = maximised
+        return row, slopes
+
+
+def finite_start(observation: Observation, table: Tensor) -> Tensor:
+    """A table to start from, without natural parameters that are infinite."""
+    if isinstance(observation, Columns):
+        parts = [finite_start(group.observation, table[:, group.outputs]) for group in observation.parts()]
+        return torch.cat(parts, 1)
+    if isinstance(observation, Categorical | ExponentialFamily):
+        return table.clamp(-MOST_NATURAL, MOST_NATURAL)
+    return table

@@ -1,0 +1,97 @@
+"""Multinomial logistic regression on expected counts, by Newton's method (iteratively reweighted least squares).
+
+``Σ_n Σ_j counts_nj log p_nj - ½ ridge Σ_u Σ_j (w_ju - mean_j w_ju)²`` with ``p_n = softmax_j(b_j + w_j · u_n)`` is
+concave. Sums over frames are of all processes, each of which has its share of the frames.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from seqmodels.common.distributed import all_reduce_sum
+
+MOST_STEPS = 50  # of Newton; few are needed, and EM goes on from where they end
+HALVINGS = 30
+NEGLIGIBLE_GAIN = 1e-12  # of the objective, that another step would gain
+NUMBERS_AT_ONCE = 1 << 22  # of the curvature's terms
+FLATTEST = 1e-12  # curvature, as a share of the largest: in directions that are flatter nothing is known
+MOST_LOGITS = (
+    10.0  # that a coefficient changes by in one step: outcomes that the inputs separate have no finite optimum
+)
+
+
+def multinomial_logistic(
+    counts: Tensor, design: Tensor, coefficients: Tensor, *, ridge: float = 0.0, at_zero: Tensor | None = None
+) -> Tensor:
+    """``(J, F)`` coefficients that maximise the above, or are better than those given; the first row stays as it is.
+
+    Args:
+        counts: (N, J) float64, none negative: how often each of J outcomes is expected.
+        design: (N, F) float64, ones in the first column, then inputs.
+        coefficients: (J, F) to begin with; what is added to all rows changes nothing.
+        ridge: of the slopes, not of the intercepts.
+        at_zero: (J,) more counts of outcomes, where all inputs are zero; of each process the same.
+    """
+    if len(coefficients) < 2:
+        return coefficients
+    n_outcomes, width = coefficients.shape
+    penalty = _penalty(n_outcomes, width, ridge).to(coefficients)
+
+    def terms(at: Tensor) -> tuple[float, Tensor, Tensor]:
+        sums, _ = all_reduce_sum(list(_terms(counts, design, at)))
+        if at_zero is not None:
+            of_prior = _terms(at_zero[None], torch.eye(1, design.shape[1]).to(design), at)
+            sums = [a + b for a, b in zip(sums, of_prior, strict=True)]
+        value, gradient, curvature = sums
+        free = (at - at[:1])[1:].reshape(-1)
+        return float(value - 0.5 * free @ penalty @ free), gradient - penalty @ free, curvature + penalty
+
+    value, gradient, curvature = terms(coefficients)
+    for _ in range(MOST_STEPS):
+        step = _newton_step(curvature, gradient)
+        if float(gradient @ step) <= NEGLIGIBLE_GAIN * max(1.0, abs(value)):
+            break
+        change = torch.cat([torch.zeros_like(coefficients[:1]), step.view(-1, coefficients.shape[1])])
+        for _ in range(HALVINGS):
+            better = terms(coefficients + change)
+            if better[0] > value:
+                break
+            change = 0.5 * change
+        else:
+            break
+        coefficients = coefficients + change
+        value, gradient, curvature = better
+    return coefficients
+
+
+def _terms(counts: Tensor, design: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-likelihood ``()``, gradient ``((J - 1) F,)`` and negative Hessian of the coefficients but the first row."""
+    n_free, width = len(coefficients) - 1, coefficients.shape[1]
+    value = design.new_zeros(())
+    gradient, curvature = design.new_zeros(n_free, width), design.new_zeros(n_free, width, n_free, width)
+    size = max(1, NUMBERS_AT_ONCE // (n_free * width) ** 2)
+    for count, z in zip(counts.split(size), design.split(size), strict=True):
+        log_p = torch.log_softmax(z @ coefficients.T, 1)
+        value = value + (count * log_p).sum()
+        total, p = count.sum(1, keepdim=True), log_p.exp()[:, 1:]
+        gradient += (count[:, 1:] - total * p).T @ z
+        spread = torch.diag_embed(total * p) - total.unsqueeze(-1) * p.unsqueeze(2) * p.unsqueeze(1)  # (n, J-1, J-1)
+        curvature += torch.einsum("njl,na,nb->jalb", spread, z, z)
+    return value, gradient.reshape(-1), curvature.reshape(n_free * width, n_free * width)
+
+
+def _penalty(n_outcomes: int, width: int, ridge: float) -> Tensor:
+    """``((J - 1) F, (J - 1) F)``: of rows less the first, whichever is the first."""
+    between = torch.eye(n_outcomes - 1, dtype=torch.float64) - 1 / n_outcomes
+    slopes = torch.ones(width, dtype=torch.float64)
+    slopes[0] = 0.0
+    return torch.kron(between, torch.diag(ridge * slopes))
+
+
+def _newton_step(curvature: Tensor, gradient: Tensor) -> Tensor:
+    values, vectors = torch.linalg.eigh(curvature)
+    known = values > FLATTEST * values[-1].clamp(min=torch.finfo(values.dtype).tiny)
+    along = torch.where(known, (vectors.T @ gradient) / torch.where(known, values, 1.0), 0.0)
+    step: Tensor = vectors @ along
+    return step * (MOST_LOGITS / step.abs().max()).clamp(max=1.0) if bool(step.any()) else step

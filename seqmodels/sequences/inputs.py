@@ -1,0 +1,161 @@
+"""``Inputs``: what is known at each step beside the sequence (exogenous inputs, covariates): p(x | inputs)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from seqmodels.common.display import listed
+from seqmodels.sequences.items import checked_names, in_words
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs of n sequences, by name.
+
+    Attributes:
+        names: of the U inputs, all different.
+        each: for each sequence ``(T, U)`` float64, finite.
+        past: for each the inputs of the steps of its past, ``(P, U)``, or None; None: no sequence has a past.
+    """
+
+    names: tuple[str, ...]
+    each: list[np.ndarray]
+    past: list[np.ndarray | None] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        inputs: Any,
+        names: Iterable[str] | None,
+        past: Any,
+        lengths: Sequence[int],
+        lengths_of_past: Sequence[int],
+    ) -> Self:
+        """Checked inputs of sequences of these lengths, whose pasts have those lengths.
+
+        Args:
+            inputs: for each sequence ``(T, U)`` or ``(T,)`` numbers, or a frame of pandas.
+            names: of the inputs; None: the columns of frames, or ``u0, u1, ...``.
+            past: for each sequence the inputs of its past, or None.
+            lengths: T of each sequence.
+            lengths_of_past: P of each; 0 where it has none.
+
+        Raises:
+            ValueError: names the sequence, the step, and the way out.
+        """
+        given = _one_each("inputs", inputs, len(lengths))
+        each = [
+            _checked(f"the inputs of sequence {i}", u, n) for i, (u, n) in enumerate(zip(given, lengths, strict=True))
+        ]
+        n_inputs = each[0].shape[1]
+        if names is None:
+            columns = getattr(given[0], "columns", None)
+            names = [f"u{i}" for i in range(n_inputs)] if columns is None else [str(column) for column in columns]
+        checked = checked_names("input_names", names)
+        for i, u in enumerate(each):
+            _check_width(f"sequence {i}", u, checked)
+        if not any(lengths_of_past):
+            return cls(checked, each)
+        if past is None:
+            raise ValueError(
+                "sequences have a past and inputs; pass past_inputs too, those of the steps of each past, or no past"
+            )
+        before: list[np.ndarray | None] = []
+        for i, (u, n) in enumerate(zip(_one_each("past_inputs", past, len(lengths)), lengths_of_past, strict=True)):
+            before.append(_checked(f"the past inputs of sequence {i}", u, n) if n else None)
+            if n:
+                _check_width(f"the past of sequence {i}", before[-1], checked)
+        return cls(checked, each, before)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Inputs | None]) -> Inputs | None:
+        """Those of the sequences of all parts, whose inputs have one set of names; None where some part has none."""
+        whole = [part for part in parts if part is not None]
+        if not whole or len(whole) < len(parts):
+            return None
+        past = [before for part in whole for before in part.past or [None] * len(part.each)]
+        has_past = any(before is not None for before in past)
+        return cls(whole[0].names, [u for part in whole for u in part.each], past if has_past else None)
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> Inputs:
+        """Those of the sequences at these positions."""
+        past = None if self.past is None else [self.past[i] for i in rows]
+        return Inputs(self.names, [self.each[i] for i in rows], past)
+
+    def segments(self, parts: Sequence[tuple[int, int, int]], n_past: int | None) -> Inputs:
+        """Those of steps ``start .. stop - 1`` of sequence i, of each part; and of ``n_past`` before (None: all)."""
+        each = [self.each[i][a:b] for i, a, b in parts]
+        if n_past == 0:
+            return Inputs(self.names, each)
+        before: list[np.ndarray | None] = []
+        for i, a, _ in parts:
+            known = self.each[i][:a]
+            if self.past is not None and (earlier := self.past[i]) is not None:
+                known = np.concatenate([earlier, known])
+            known = known if n_past is None else known[max(0, len(known) - n_past) :]
+            before.append(known if len(known) else None)
+        return Inputs(self.names, each, before if any(u is not None for u in before) else None)
+
+    def without_past(self) -> Inputs:
+        """The same, of sequences that begin where they do."""
+        return self if self.past is None else Inputs(self.names, self.each)
+
+    def after_past(self) -> list[np.ndarray]:
+        """The inputs of each sequence after those of its past, as one."""
+        if self.past is None:
+            return self.each
+        return [u if b is None else np.concatenate([b, u]) for u, b in zip(self.each, self.past, strict=True)]
+
+    def lagged(self, k: int) -> Inputs:
+        """At each step the inputs of k steps before; where there are none so early, the first that there are."""
+        if not (isinstance(k, int | np.integer) and not isinstance(k, bool) and k >= 0):
+            raise ValueError(f"k is {k!r}; pass a number of steps, 0 or more")
+        whole = self.after_past()
+        moved = [u[np.maximum(np.arange(len(u)) - k, 0)] for u in whole]
+        if self.past is None:
+            return Inputs(self.names, moved)
+        n_past = [0 if b is None else len(b) for b in self.past]
+        past = [u[:n] if n else None for u, n in zip(moved, n_past, strict=True)]
+        return Inputs(self.names, [u[n:] for u, n in zip(moved, n_past, strict=True)], past)
+
+
+def _one_each(name: str, values: Any, n: int) -> list[Any]:
+    if isinstance(values, str | np.ndarray) or not (isinstance(values, Iterable) and isinstance(values, Sized)):
+        raise ValueError(f"{name} is {in_words(values)}; pass a list, an array (T, U) for each sequence")
+    if isinstance(values, Mapping) or hasattr(values, "columns"):
+        raise ValueError(f"{name} is one {type(values).__name__}; pass a list, one for each sequence")
+    if len(values) != n:
+        raise ValueError(
+            f"there are {name} of {len(values)} sequences but {n} sequences; pass an array (T, U) for each"
+        )
+    return list(values)
+
+
+def _checked(what: str, values: Any, n: int) -> np.ndarray:
+    """``(n, U)`` float64, finite; raises ``ValueError`` for anything else, with ``what`` it is."""
+    try:
+        array = np.ma.filled(np.ma.asarray(values, dtype=np.float64), np.nan)
+    except (TypeError, ValueError):
+        raise ValueError(f"{what} are no numbers; pass an array (T, U), words as columns of 0 and 1") from None
+    array = array[:, None] if array.ndim == 1 else array
+    if array.ndim != 2 or len(array) != n or array.shape[1] == 0:
+        raise ValueError(f"{what} have shape {array.shape}; pass (T, U), a row for each of its {n} steps")
+    wrong = ~np.isfinite(array)
+    if wrong.any():
+        t, column = (int(k) for k in np.argwhere(wrong)[0])
+        raise ValueError(
+            f"{what} have {array[t, column]} at step {t}, input {column}; inputs are given and not modelled, so none "
+            "may be missing: fill it in, or leave the input out"
+        )
+    return array
+
+
+def _check_width(whose: str, inputs: np.ndarray | None, names: tuple[str, ...]) -> None:
+    if inputs is not None and inputs.shape[1] != len(names):
+        raise ValueError(
+            f"{whose} has {inputs.shape[1]} inputs but there are {len(names)} ({listed(names)}); all must agree"
+        )

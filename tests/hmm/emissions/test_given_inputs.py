@@ -1,0 +1,143 @@
+"""Emissions given inputs: M-steps against least squares and scipy, and what cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+import torch
+
+import seqmodels as sm
+from seqmodels.hmm.emissions import emission_of
+from seqmodels.hmm.emissions.given_inputs import (
+    finite_start,
+    log_density_given_inputs,
+    regression_of,
+    weighted_least_squares,
+)
+from seqmodels.observations import Observation, PseudoFrames
+
+RNG = np.random.default_rng(0)
+N, D, U = 60, 2, 2
+INPUTS = torch.tensor(RNG.normal(size=(N, U)))
+GAMMA = torch.tensor(RNG.uniform(size=N))
+LINEAR = INPUTS @ torch.tensor([[1.0, -0.5], [0.3, 0.8]], dtype=torch.float64)
+REALS = LINEAR + 0.4 + 0.5 * torch.tensor(RNG.normal(size=(N, D)))
+BITS = torch.tensor(RNG.uniform(size=(N, D)) < torch.sigmoid(LINEAR).numpy(), dtype=torch.float64)
+COUNTS = torch.tensor(RNG.poisson(LINEAR.exp().numpy()), dtype=torch.float64)
+SYMBOLS = torch.tensor(RNG.integers(0, 3, N))
+
+
+def start_of(observation: Observation, size: int, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    past = torch.full((N, observation.n_past, D), torch.nan, dtype=torch.float64) if observation.n_past else None
+    table = emission_of(observation, size).from_labels(
+        x, past, torch.zeros(N, dtype=torch.int64), 1, torch.Generator().manual_seed(0)
+    )
+    return finite_start(observation, table), torch.zeros(1, table.shape[1], U, dtype=torch.float64)
+
+
+def objective(observation: Observation, table: torch.Tensor, slopes: torch.Tensor, x: torch.Tensor) -> float:
+    log_b = log_density_given_inputs(observation, table, slopes, x, None, INPUTS)
+    size = D if x.is_floating_point() else 3
+    return float((GAMMA * log_b[:, 0]).sum() + emission_of(observation, size).log_prior(table))
+
+
+@pytest.mark.parametrize(
+    ("observation", "x"),
+    [
+        (sm.GaussianMixture(1), REALS),
+        (sm.GaussianMixture(1, "spherical"), REALS),
+        (sm.GaussianMixture(1, "full"), REALS),
+        (sm.Bernoulli(), BITS),
+        (sm.Bernoulli(2.0, 0.3), BITS),
+        (sm.Poisson(), COUNTS),
+        (sm.Poisson(1.5, 2.0), COUNTS),
+        (sm.Categorical(), SYMBOLS),
+        (sm.Categorical(0.7), SYMBOLS),
+        (sm.Columns([(sm.GaussianMixture(1), 1), (sm.Poisson(), 1)]), torch.stack([REALS[:, 0], COUNTS[:, 1]], 1)),
+    ],
+)
+def test_the_maximum_that_scipy_finds(observation: Observation, x: torch.Tensor) -> None:
+    size = D if x.is_floating_point() else 3
+    table, slopes = start_of(observation, size, x)
+    regression = regression_of(observation, size)
+    row, found = regression.maximise(table[0], slopes[0], x, None, INPUTS, GAMMA)
+    best = objective(observation, row[None], found[None], x)
+    assert best > objective(observation, table, slopes, x) + 1.0 - 0.9 * (not x.is_floating_point())
+    moving = torch.cat([torch.arange(row.shape[0])[each] for each in regression.location])
+
+    def loss(flat: np.ndarray) -> float:
+        of_row, of_slopes = torch.tensor(flat[: len(row)]), torch.zeros_like(found)
+        of_slopes[moving] = torch.tensor(flat[len(row) :]).view(-1, U)
+        return -objective(observation, of_row[None], of_slopes[None], x)
+
+    start = np.concatenate([row.numpy(), found[moving].numpy().ravel()])
+    for near in (start, start + 0.05 * np.random.default_rng(1).normal(size=len(start))):
+        assert -scipy.optimize.minimize(loss, near, tol=1e-9).fun < best + 1e-5
+
+
+def test_an_autoregression_with_inputs_is_one_regression() -> None:
+    observation = sm.AutoregressiveGaussian(1, ridge=0.0)
+    regression = regression_of(observation, D)
+    past = torch.cat([torch.full((1, 1, D), torch.nan, dtype=torch.float64), REALS[:-1].unsqueeze(1)])
+    table, slopes = start_of(observation, D, REALS)
+    row, found = regression.maximise(table[0], slopes[0], REALS, past, INPUTS, GAMMA)
+    matrix, intercept, covariance, first_mean, _ = observation.regression(row, D)
+    design = np.concatenate([REALS[:-1], np.ones((N - 1, 1)), INPUTS[1:]], 1)
+    root = np.sqrt(GAMMA[1:, None].numpy())
+    expected = np.linalg.lstsq(root * design, root * REALS[1:].numpy(), rcond=None)[0]
+    np.testing.assert_allclose(matrix, expected[:D].T, atol=1e-9)
+    np.testing.assert_allclose(intercept, expected[D], atol=1e-9)
+    np.testing.assert_allclose(found[regression.location[0]], expected[D + 1 :].T, atol=1e-9)
+    residual = root * (REALS[1:].numpy() - design @ expected)
+    np.testing.assert_allclose(covariance, residual.T @ residual / float(GAMMA[1:].sum()), atol=1e-9)
+    assert torch.equal(first_mean, observation.regression(table[0], D)[3])
+
+
+def test_missing_values_and_states_without_frames() -> None:
+    x = REALS.clone()
+    x[::3, 1] = torch.nan
+    regression = regression_of(sm.GaussianMixture(1), D)
+    table, slopes = start_of(sm.GaussianMixture(1), D, REALS)
+    row, found = regression.maximise(table[0], slopes[0], x, None, INPUTS, GAMMA)
+    seen = ~torch.isnan(x[:, 1])
+    alone = regression_of(sm.GaussianMixture(1), 1).maximise(
+        *(each[0] for each in start_of(sm.GaussianMixture(1), 1, REALS[:, 1:])),
+        *(x[seen, 1:], None, INPUTS[seen], GAMMA[seen]),
+    )
+    np.testing.assert_allclose(found[2], alone[1][1])
+    np.testing.assert_allclose(row[[2, 4]], alone[0][1:])
+    for observation, data in ((sm.GaussianMixture(1), REALS), (sm.Poisson(), COUNTS), (sm.Bernoulli(), BITS)):
+        table, slopes = start_of(observation, D, data)
+        row, found = regression_of(observation, D).maximise(
+            table[0], slopes[0] + 0.1, data, None, INPUTS, torch.zeros_like(GAMMA)
+        )
+        assert torch.allclose(row, table[0])
+    full = regression_of(sm.GaussianMixture(1, "full"), D)
+    with pytest.raises(ValueError, match="some values are missing"):
+        full.maximise(*(each[0] for each in start_of(sm.GaussianMixture(1, "full"), D, REALS)), x, None, INPUTS, GAMMA)
+    assert weighted_least_squares(REALS, INPUTS, torch.zeros_like(GAMMA), torch.zeros(U, dtype=torch.float64)) is None
+
+
+@pytest.mark.parametrize(
+    ("observation", "size", "match"),
+    [
+        (sm.GaussianMixture(2), D, r"pass a GaussianMixture\(1\) without prior"),
+        (sm.GaussianMixture(1, prior=PseudoFrames(2.0)), D, "without prior"),
+        (sm.GaussianMixture(1, background=0.01), D, "without prior"),
+        (sm.GaussianMixture(1, "tied"), D, "covariance_type is one of"),
+        (sm.AutoregressiveGaussian(unit_root=1.0), D, "unit_root=0"),
+        (sm.Chords(4), 4, "cannot depend on inputs"),
+    ],
+)
+def test_what_has_no_regression(observation: Any, size: int, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        regression_of(observation, size)
+
+
+def test_too_many_symbols() -> None:
+    table = torch.zeros(500, dtype=torch.float64)
+    with pytest.raises(ValueError, match="1500 coefficients"):
+        regression_of(sm.Categorical(), 500).maximise(table, torch.zeros(500, U), SYMBOLS, None, INPUTS, GAMMA)
