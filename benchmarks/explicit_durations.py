@@ -1,7 +1,8 @@
 """An iteration of EM of an HSMM by its longest duration: ``OMP_NUM_THREADS=1 python benchmarks/explicit_durations.py``.
 
-Of 500 sequences of 200 steps (one feature, 8 states), in float64. Seconds are of the processor, in one thread, the
-median over rounds; ``ms_per_1000_steps`` is of the data. ``hmm`` is ``HMM`` on the same data.
+Of 500 sequences of 200 steps (one feature, 8 states), in float64, and of one of 10,000 steps. Seconds are of the
+processor, in one thread, the median over rounds; ``ms_per_1000_steps`` is of the data. ``hmm`` is ``HMM`` on the same
+data.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def main() -> None:
     parser.add_argument("--out", default=str(RESULTS / "explicit_durations.csv"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    table = pd.DataFrame(rows(data(500, 200), options.rounds)).assign(
+    table = pd.DataFrame(rows(data(500, 200), data(1, 10_000), options.rounds)).assign(
         hardware=options.hardware,
         date=date.today().isoformat(),
         command=shlex.join(["python", *sys.argv]),
@@ -52,8 +53,8 @@ def data(n: int, length: int) -> list[np.ndarray]:
     return [2.0 * z[:, None] + rng.standard_normal((length, 1)) for z in states]
 
 
-def rows(sequences: list[np.ndarray], rounds: int) -> list[dict[str, Any]]:
-    """One of each algorithm and size."""
+def rows(sequences: list[np.ndarray], long: list[np.ndarray], rounds: int) -> list[dict[str, Any]]:
+    """One of each algorithm and size; ``long`` is one sequence."""
     shared: dict[str, Any] = {"n_init": 1, "tol": 0.0, "observation": sm.GaussianMixture(1), "dtype": "float64"}
     makes: list[tuple[str, int, Callable[..., Any]]] = [
         ("hmm", 0, lambda **o: sm.HMM(N_STATES, **shared, **o)),
@@ -61,6 +62,7 @@ def rows(sequences: list[np.ndarray], rounds: int) -> list[dict[str, Any]]:
         *(("hsmm, poisson", d, lambda d=d, **o: _hsmm("poisson", d, shared, o)) for d in LONGEST if d != 50),
     ]
     table = [_timed(name, longest, make, sequences, rounds) for name, longest, make in makes]
+    table.append(_timed("hsmm, poisson, one sequence", 50, lambda **o: _hsmm("poisson", 50, shared, o), long, rounds))
     model = _hsmm("poisson", 50, shared, {"max_iter": 1}).fit(sequences)
     for name, function in {"log_prob": model.log_prob, "decode": model.decode}.items():
         seconds = [_seconds(lambda function=function: function(sequences)) for _ in range(rounds)]

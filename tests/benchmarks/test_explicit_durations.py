@@ -6,7 +6,7 @@ import explicit_durations
 
 
 def test_every_size_is_a_row() -> None:
-    table = explicit_durations.rows(explicit_durations.data(30, 100), rounds=1)
+    table = explicit_durations.rows(explicit_durations.data(30, 100), explicit_durations.data(1, 300), rounds=1)
     assert [row["what"] for row in table].count("hsmm, poisson") == len(explicit_durations.LONGEST)
     assert {row["what"] for row in table} >= {"hmm", "hsmm, log_prob", "hsmm, decode", "hsmm, negative-binomial"}
     assert all(row["slowest"] >= row["seconds"] for row in table)

@@ -231,6 +231,16 @@ def test_nothing_that_matters_underflows() -> None:
     assert_allclose(forward_backward_pass(chain.trellis([log_b[:400]])).log_prob, expected.log_prob, rtol=1e-12)
 
 
+def test_what_underflows_beside_a_segment_that_cannot_end_is_computed_again() -> None:
+    """Only states 1, 1, 0, 1 explain it; the segment of 0 begins a step after one that is a thousand nats ahead."""
+    pmf = np.array([[0.5, 0.0, 0.0, 0.5], [0.5, 0.5, 0.0, 0.0]])
+    chain = Chain(np.array([0.5, 0.5]), np.array([[0.0, 1.0], [1.0, 0.0]]), None, pmf)
+    log_b = np.array([[-np.inf, 0.0], [0.0, -1000.0], [0.0, -np.inf], [-np.inf, 0.0]])
+    posterior = forward_backward_pass(chain.trellis([log_b]))
+    assert_allclose(posterior.log_prob, 3 * np.log(0.5) - 1000.0, rtol=1e-14)
+    assert_array_equal(posterior.gamma.round(decimals=9), [[0, 1], [0, 1], [1, 0], [0, 1]])
+
+
 def test_what_is_impossible_has_probability_zero_and_only_that() -> None:
     chain = random_chain(1)
     (log_b,) = densities(2, (9,))
