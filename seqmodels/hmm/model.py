@@ -471,7 +471,8 @@ class HMM(SequenceModel):
                 last frame backwards, comes first.
 
         Raises:
-            ValueError: a sequence that no path can explain, named; a past, with ``k``.
+            ValueError: a sequence that no path can explain, named; with ``k`` a past, or transitions that depend on
+                inputs.
 
         >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
         >>> for path in model.decode([[0, 0, 1]], k=3)[0]:
@@ -483,6 +484,7 @@ class HMM(SequenceModel):
         if k is None:
             return _run_on_each(self, X, y, batch_paths)
         check_n_paths(k)
+        _refuse_inputs("decode with k", self.transition_inputs)
         data = _without_past(self, X, y, "decode with k")
         examples, best = _states_of_each(self, X, y, partial(batch_best_paths, k=k))
         return state_paths(best, _log_det(self, data, examples))
@@ -522,13 +524,14 @@ class HMM(SequenceModel):
 
         Raises:
             ValueError: labels that are no states, or more than there are steps; a sequence that no such path can
-                explain; a past.
+                explain; a past; transitions that depend on inputs.
 
         >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
         >>> (aligned,) = model.align([[0, 0, 1, 1, 0]], [[0, 1, 0]])
         >>> aligned.starts, aligned.ends
         (array([0, 2, 4]), array([2, 4, 5]))
         """
+        _refuse_inputs("align", self.transition_inputs)
         data = _without_past(self, X, y, "align")
         examples = self._setting().examples(data, on_disk=True)
         groups = checked_labels(labels, [_n_steps(example) for example in examples], len(self.initial_))
@@ -660,7 +663,7 @@ class HMM(SequenceModel):
 
         Raises:
             ValueError: an observation whose standard errors are not known; missing values in the past of an
-                autoregression; a sequence of probability zero; a past.
+                autoregression; a sequence of probability zero; a past; a model that reads inputs.
 
         >>> from seqmodels import Poisson
         >>> x = [np.random.default_rng(0).poisson(4.0, (100, 1))]
@@ -670,6 +673,7 @@ class HMM(SequenceModel):
         0  rates      4.32           0.208
         """
         _check_level(level)
+        _refuse_inputs("standard_errors", self._reads_inputs)
         data = _without_past(self, X, y, "standard_errors")
         return standard_errors(*_objective_at(self, self._setting().examples(data)), level)
 
@@ -698,6 +702,7 @@ class HMM(SequenceModel):
         (3.925, 4.74)
         """
         _check_level(level)
+        _refuse_inputs("profile_interval", self._reads_inputs)
         data = _without_past(self, X, y, "profile_interval")
         objective, shift, scale = _objective_at(self, self._setting().examples(data))
         return profile_interval(objective, shift, scale, (name, state, feature), level)
@@ -1077,6 +1082,12 @@ def _without_past(model: HMM, X: Any, y: Any, question: str) -> Data:
     data = checked_data(model, X, y)
     data.refuse_past(question)
     return data
+
+
+def _refuse_inputs(question: str, reads: Any) -> None:
+    """Raise ``ValueError`` where the model ``reads`` inputs that the answer would have to follow."""
+    if reads:
+        raise ValueError(f"{question} knows no probabilities that depend on inputs; fit a model without them")
 
 
 def _n_steps(example: Example) -> int:
