@@ -484,11 +484,12 @@ def _with_durations(parameters: Parameters, emission: SegmentEmission) -> Parame
     table = torch.cat([parameters.table, family.with_mean(1 / (1 - parameters.transition.diag()))], 1)
     if family.follows_itself:
         return replace(parameters, table=table)
-    rows = parameters.transition * _successors(k, emission).to(parameters.transition)
+    successors = _successors(k, emission).to(parameters.transition)
+    rows = parameters.transition * successors
     final = parameters.final
     total = rows.sum(1) + (0.0 if final is None else final)
     # A state that is never left: whatever follows it is as probable.
-    rows = torch.where((total > 0)[:, None], rows / total[:, None], _successors(k, emission) / max(k - 1, 1))
+    rows = torch.where((total > 0)[:, None], rows / total[:, None], successors / max(k - 1, 1))
     final = None if final is None else torch.where(total > 0, final / total, 0.0)
     return Parameters(parameters.initial, rows, final, table)
 
