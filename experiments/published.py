@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, Poisson, Sequences
+from seqmodels import HMM, AutoregressiveGaussian, Bernoulli, Columns, GaussianMixture, Poisson, Sequences
 from seqmodels.encodings import Standardize
 from seqmodels.evaluation.comparison.provenance import stamped
 
@@ -56,19 +56,25 @@ WHERE = {
     "mumpspc": REGRESSIONS,
     "rgnp": AUTOREGRESSIONS,
     "speed": SPEED,
+    "speed, three sessions": SPEED,
 }
+# Of a table, the columns; words are true or not.
+COLUMNS = {"speed": ["rt"], "speed, three sessions": ["rt", "corr", "Pacc"]}
+RIGHT = "cor"
 
 
 def read(name: str, folders: Sequence[Path]) -> np.ndarray | None:
-    """``(T, 1)``, or None where none of the folders has it."""
+    """``(T, D)``, or None where none of the folders has it."""
     where = WHERE[name]
     if where == HERE:
         return np.array(EARTHQUAKES.split(), dtype=float)[:, None]
     path = _find("speed.csv" if where == SPEED else where.split()[-1], folders)
     if path is None:
         return None
-    values = pd.read_csv(path)["rt"].to_numpy() if where == SPEED else assigned(path.read_text(), name)
-    return np.asarray(values, dtype=float)[:, None]
+    if where == SPEED:
+        table = pd.read_csv(path)[COLUMNS[name]]
+        return table.apply(lambda column: column if column.dtype.kind == "f" else column == RIGHT).to_numpy(float)
+    return np.asarray(assigned(path.read_text(), name), dtype=float)[:, None]
 
 
 def assigned(source: str, name: str) -> list[float]:
@@ -146,6 +152,23 @@ def regression(covariance_type: str, *, intercept: bool = True) -> Fit:
     return fit
 
 
+SESSIONS = (168, 134, 137)  # trials
+
+
+def sessions(x: np.ndarray) -> Sequences:
+    """Times and answers of each session, and as an input what was paid for being right, of the trial before."""
+    *parts, _ = np.split(x, np.cumsum(SESSIONS))
+    pay = [part[:, 2:] for part in parts]
+    return Sequences([part[:, :2] for part in parts], inputs=pay, input_names=["Pacc"]).with_lagged_inputs(1)
+
+
+def driven(x: np.ndarray) -> HMM:
+    """Two states of a Gaussian and a Bernoulli, whose transitions depend on the pay at the step that they leave."""
+    observation = Columns([(GaussianMixture(1), 1), (Bernoulli(), 1)])
+    few_starts = {**STARTS, "n_init": 4, "max_iter": 300}
+    return HMM(2, observation=observation, transition_inputs=["Pacc"], start="free", **few_starts).fit(sessions(x))
+
+
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
@@ -153,6 +176,17 @@ def log_prob(model: HMM, x: np.ndarray) -> Sequence[float]:
     """Given as many first values as the observation looks back at."""
     p = model.observation_.n_past
     return model.log_prob(Sequences([x[p:]], past=[x[:p]]) if p else [x]).tolist()
+
+
+def log_prob_of_sessions(model: HMM, x: np.ndarray) -> Sequence[float]:
+    return [float(model.log_prob(sessions(x)).sum())]
+
+
+def standard_errors(model: HMM, x: np.ndarray) -> Sequence[float]:
+    """Of transitions to the first state from each, and of means."""
+    frame = model.standard_errors([x])
+    to_first = (frame["name"] == "transition") & (frame["feature"] == 0)
+    return frame[to_first | (frame["name"] == "means")]["standard_error"].tolist()
 
 
 def em_steps(*steps: int) -> Figures:
@@ -296,6 +330,7 @@ CASES = [
                 "0.9820939 0.0503587 3.70877 9.556793 2.107562",
                 means_and_deviation,
             ),
+            "standard errors": ("0.0104002 0.0268434 0.1767083 0.2999889", standard_errors),
         },
     ),
     Case(
@@ -340,6 +375,13 @@ CASES = [
     Case("rgnp", "2 means, 4 lags of deviations from them", VIEWS, None, {LOG_PROB: ("-181.26339", log_prob)}),
     Case("rgnp", "2 means, each with a lag of deviations from them", VIEWS, None, {LOG_PROB: ("-186.7575", log_prob)}),
     Case("speed", "2 Gaussians, free start", DEPMIX, gaussian(2, "full", "free"), {LOG_PROB: ("-88.73", log_prob)}),
+    Case(
+        "speed, three sessions",
+        "2 Gaussians and answers, transitions by pay",
+        DEPMIX,
+        driven,
+        {LOG_PROB: ("-248.972219", log_prob_of_sessions)},
+    ),
 ]
 # Intervals of durations and waiting times of Old Faithful, from the same book, belong here.
 

@@ -61,9 +61,10 @@ def test_series_are_read_as_they_stand(script: ModuleType, tmp_path: Path) -> No
     assert script.read("fedfunds", [tmp_path]) is None
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_markov_regression.py").write_text("import nothing\nfedfunds = [1.5, -2]\nother = f()\n")
-    (tmp_path / "speed.csv").write_text("rt,corr\n6.5,cor\n")
+    (tmp_path / "speed.csv").write_text("rt,corr,Pacc\n6.5,cor,0.0\n5.5,inc,0.25\n")
     assert script.read("fedfunds", [tmp_path]).tolist() == [[1.5], [-2.0]]
-    assert script.read("speed", [tmp_path]).tolist() == [[6.5]]
+    assert script.read("speed", [tmp_path]).tolist() == [[6.5], [5.5]]
+    assert script.read("speed, three sessions", [tmp_path]).tolist() == [[6.5, 1.0, 0.0], [5.5, 0.0, 0.25]]
     with pytest.raises(ValueError, match="the file assigns no areturns"):
         script.read("areturns", [tmp_path])
     assert script.read("earthquakes", []).shape == (107, 1)
