@@ -139,5 +139,5 @@ def test_hmms_refuse_it_and_ranks_are_checked() -> None:
     for covariance_type in ("lowrank", "diag"):
         with pytest.raises(ValueError, match="rank of GaussianMixture is -1; pass an integer from 1 on"):
             sm.LSTM(max_steps=1, observation=GaussianMixture(2, covariance_type, rank=-1)).fit(X)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"covariance_type of .* is 'lowrank'; pass .diag. or .full."):
+    with pytest.raises(ValueError, match=r"covariance_type of .* is 'lowrank'; pass .diag., .full. or .tied."):
         sm.LSTM(max_steps=1, observation=AutoregressiveGaussian(1, "lowrank")).fit(X)  # type: ignore[arg-type]
