@@ -161,7 +161,7 @@ def two_dtypes(quick: bool) -> Promise:
     tally = Tally()
     for name in ["LSTM"] if quick else ["LSTM", "GRU", "Transformer", "TransformerSeq2Seq", "MaskedTransformer", "HMM"]:
         model, data = _models()[name]
-        model.fit(*data, validation=None)
+        model.set_params(dtype="float32").fit(*data, validation=None)
         doubled = copy.copy(model).set_params(dtype="float64")
         alone = copy.deepcopy(model).set_params(dtype="float64")
         jobs = [*_jobs(model, data), *_jobs(doubled, data)]

@@ -315,7 +315,15 @@ class GeometricDurations(DurationFamily):
 
 
 def duration_family(name: DurationName, longest: int, pseudocount: float) -> DurationFamily:
-    """What ``HSMM(durations=name)`` means."""
+    """What ``HSMM(durations=name)`` means, with its ``max_duration`` and ``duration_pseudocount``.
+
+    Raises:
+        ValueError: numbers that cannot be, or no such family.
+    """
+    if longest < 1:
+        raise ValueError(f"max_duration is {longest}; pass at least 1, the most steps of a segment")
+    if not 0 <= pseudocount < math.inf:
+        raise ValueError(f"duration_pseudocount is {pseudocount}; pass a finite number, 0 or more")
     families: dict[str, type[DurationFamily]] = {
         "negative-binomial": NegativeBinomialDurations,
         "poisson": PoissonDurations,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
@@ -170,10 +169,6 @@ class HSMM(SequenceModel):
         check_checkpoint_arguments(self)
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
-        if self.max_duration < 1:
-            raise ValueError(f"max_duration is {self.max_duration}; pass at least 1, the most steps of a segment")
-        if not 0 <= self.duration_pseudocount < math.inf:
-            raise ValueError(f"duration_pseudocount is {self.duration_pseudocount}; pass a finite number, 0 or more")
         duration_family(self.durations, self.max_duration, self.duration_pseudocount)
         _pseudocounts(self, self.n_states, self.length)
         refuse_beyond_memory(
