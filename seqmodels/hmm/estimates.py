@@ -341,7 +341,7 @@ class Coordinates:
 
     @property
     def n(self) -> int:
-        """P, free numbers."""
+        """How many unconstrained numbers there are: the length P of ``u`` in ``at``."""
         return sum(int(free.sum()) for free in self._free)
 
     def at(self, u: Tensor) -> tuple[Parameters, Tensor]:

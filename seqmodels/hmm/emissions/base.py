@@ -123,6 +123,21 @@ def emission_of(observation: Observation, size: int) -> Emission:
     )
 
 
+def table_of_labels(
+    emission: Emission, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, n_rounds: int
+) -> Tensor:
+    """A first table from guessed states: ``n_rounds`` of EM within them, from where the observation starts, with two
+    average frames more in each state.
+    """
+    start = emission.observation.starting_point(emission.size, torch.Generator().manual_seed(0))
+    table = start.to(x.device, torch.float64).expand(n_states, -1)
+    gamma = torch.nn.functional.one_hot(labels, n_states).double()
+    for _ in range(n_rounds):
+        sums = emission.statistics(table, x, past, gamma)
+        table = emission.maximise(tuple(s + 2 * s.sum(0) / len(x) for s in sums), table)
+    return table
+
+
 def row_blocks(n_frames: int, width: int, device: torch.device, most: int = MOST_ROWS) -> Iterator[slice]:
     """Blocks of frames, of ``width`` numbers each: on a CPU as many as its cache can hold, and ``most``."""
     max_rows = min(IN_CACHE // width, most) if device.type == "cpu" else ON_GPU // width

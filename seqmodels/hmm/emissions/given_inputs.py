@@ -16,15 +16,13 @@ from torch import Tensor
 from seqmodels.common.distributed import all_reduce_sum
 from seqmodels.hmm.emissions import quadratic
 from seqmodels.hmm.emissions.logistic import multinomial_logistic
+from seqmodels.hmm.emissions.newton import newton_maximum, solved
 from seqmodels.observations import AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Observation, gaussian
 from seqmodels.observations.exponential_family import ExponentialFamily
 
 NUMBERS_AT_ONCE = 1 << 22  # output parameters of frames and states held at once
 MOST_COEFFICIENTS = 1000  # of one regression of symbols: Newton's method solves for all together
 MOST_NATURAL = 15.0  # of log-odds and log-rates where a regression starts, which may not be infinite
-MOST_STEPS, HALVINGS = 50, 30  # of Newton
-NEGLIGIBLE_GAIN = 1e-12  # of an objective, that another step would gain
-FLATTEST = 1e-12  # curvature, as a share of the largest: in directions that are flatter nothing is known
 
 
 def log_density_given_inputs(
@@ -110,19 +108,10 @@ def weighted_least_squares(
     (gram, cross, total), _ = all_reduce_sum([weighted.T @ design, weighted.T @ x, weights.sum()])
     if not total > 0:
         return None
-    coefficients = _solved(gram + torch.diag(penalty), cross)
+    coefficients = solved(gram + torch.diag(penalty), cross)
     residual = x - design @ coefficients
     (products,), _ = all_reduce_sum([(weights.unsqueeze(1) * residual).T @ residual])
     return coefficients, products + (penalty.unsqueeze(1) * coefficients).T @ coefficients, total
-
-
-def _solved(matrix: Tensor, right: Tensor) -> Tensor:
-    """Of a symmetric matrix without negative eigenvalues; zero along directions of which nothing is known."""
-    values, vectors = torch.linalg.eigh(matrix)
-    known = values > FLATTEST * values[-1].clamp(min=torch.finfo(values.dtype).tiny)
-    inverse = torch.where(known, 1 / torch.where(known, values, 1.0), 0.0)
-    solved: Tensor = vectors @ (inverse.unsqueeze(1) * (vectors.T @ right))
-    return solved
 
 
 def _refuse_missing(observation: Observation, x: Tensor) -> None:
@@ -315,22 +304,13 @@ class NaturalRegression(InputRegression):
                 sums = [a + b for a, b in zip(sums, of_prior, strict=True)]
             return float(sums[0]), sums[1], sums[2]
 
-        value, gradient, curvature = terms(coefficients)
-        for _ in range(MOST_STEPS):
-            step = _solved(curvature, gradient.unsqueeze(1))[:, 0]
-            if not float(gradient @ step) > NEGLIGIBLE_GAIN * max(1.0, abs(value)):
-                break
-            step = step * (MOST_NATURAL / step.abs().max()).clamp(max=1.0)
-            for _ in range(HALVINGS):
-                better = terms(coefficients + step)
-                if better[0] > value:
-                    break
-                step = 0.5 * step
-            else:
-                break
-            coefficients = coefficients + step
-            value, gradient, curvature = better
-        return coefficients
+        def direction(curvature: Tensor, gradient: Tensor) -> Tensor:
+            return solved(curvature, gradient.unsqueeze(1))[:, 0]
+
+        def change(step: Tensor) -> Tensor:
+            return step * (MOST_NATURAL / step.abs().max()).clamp(max=1.0)
+
+        return newton_maximum(terms, coefficients, direction, change)
 
     def _terms(self, x: Tensor, design: Tensor, weights: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         with torch.enable_grad():

@@ -10,12 +10,9 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.distributed import all_reduce_sum
+from seqmodels.hmm.emissions.newton import newton_maximum, solved
 
-MOST_STEPS = 50  # of Newton; few are needed, and EM goes on from where they end
-HALVINGS = 30
-NEGLIGIBLE_GAIN = 1e-12  # of the objective, that another step would gain
 NUMBERS_AT_ONCE = 1 << 22  # of the curvature's terms
-FLATTEST = 1e-12  # curvature, as a share of the largest: in directions that are flatter nothing is known
 MOST_LOGITS = (
     10.0  # that a coefficient changes by in one step: outcomes that the inputs separate have no finite optimum
 )
@@ -47,22 +44,10 @@ def multinomial_logistic(
         free = (at - at[:1])[1:].reshape(-1)
         return float(value - 0.5 * free @ penalty @ free), gradient - penalty @ free, curvature + penalty
 
-    value, gradient, curvature = terms(coefficients)
-    for _ in range(MOST_STEPS):
-        step = _newton_step(curvature, gradient)
-        if float(gradient @ step) <= NEGLIGIBLE_GAIN * max(1.0, abs(value)):
-            break
-        change = torch.cat([torch.zeros_like(coefficients[:1]), step.view(-1, coefficients.shape[1])])
-        for _ in range(HALVINGS):
-            better = terms(coefficients + change)
-            if better[0] > value:
-                break
-            change = 0.5 * change
-        else:
-            break
-        coefficients = coefficients + change
-        value, gradient, curvature = better
-    return coefficients
+    def change(step: Tensor) -> Tensor:
+        return torch.cat([torch.zeros_like(coefficients[:1]), step.view(-1, width)])
+
+    return newton_maximum(terms, coefficients, _newton_step, change)
 
 
 def _terms(counts: Tensor, design: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -90,8 +75,5 @@ def _penalty(n_outcomes: int, width: int, ridge: float) -> Tensor:
 
 
 def _newton_step(curvature: Tensor, gradient: Tensor) -> Tensor:
-    values, vectors = torch.linalg.eigh(curvature)
-    known = values > FLATTEST * values[-1].clamp(min=torch.finfo(values.dtype).tiny)
-    along = torch.where(known, (vectors.T @ gradient) / torch.where(known, values, 1.0), 0.0)
-    step: Tensor = vectors @ along
+    step = solved(curvature, gradient.unsqueeze(1))[:, 0]
     return step * (MOST_LOGITS / step.abs().max()).clamp(max=1.0) if bool(step.any()) else step

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of, empty_by_state, row_blocks
+from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of, empty_by_state, row_blocks, table_of_labels
 from seqmodels.observations import ZeroInflated
 
 NOT_VISITED = 1e-10  # frames of a state that has none
@@ -71,13 +71,7 @@ class ZeroInflatedEmission(Emission):
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
-        start = self.observation.starting_point(self.size, torch.Generator().manual_seed(0))
-        table = start.to(x.device, torch.float64).expand(n_states, -1)
-        gamma = torch.nn.functional.one_hot(labels, n_states).double()
-        for _ in range(ROUNDS):
-            sums = self.statistics(table, x, past, gamma)
-            table = self.maximise(tuple(s + 2 * s.sum(0) / len(x) for s in sums), table)
-        return table
+        return table_of_labels(self, x, past, labels, n_states, ROUNDS)
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         logits, inner = self.observation.unpack(table, self.size)

@@ -89,7 +89,7 @@ def _backward(
 
 
 def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
-    """``time_varying.forward``."""
+    """``time_varying.forward`` in a compiled loop: ``(N, K)`` log p(z_t | x_<=t) and ``(N,)`` log p(x_t | x_<t)."""
     log_alpha, log_scale = torch.empty(log_b.shape, dtype=log_b.dtype), log_b.new_empty(len(log_b))
     arrays = (packing.offsets, log_a, log_b, log_start, log_alpha, log_scale)
     _forward(*(array.contiguous().numpy() for array in arrays))
@@ -99,7 +99,7 @@ def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -
 def backward(
     packing: Packing, log_a: Tensor, log_b: Tensor, log_alpha: Tensor, log_scale: Tensor, log_end: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """``time_varying.backward``."""
+    """``time_varying.backward`` in a compiled loop: ``(N, K)`` p(z_t | x), ``(N, K, K)`` p(z_t-1, z_t | x)."""
     gamma, xi = torch.zeros(log_b.shape, dtype=log_b.dtype), torch.zeros(log_a.shape, dtype=log_a.dtype)
     messages = torch.zeros(log_end.shape, dtype=log_b.dtype)
     arrays = (packing.offsets, log_a, log_b, log_alpha, log_scale, log_end, messages, gamma, xi)

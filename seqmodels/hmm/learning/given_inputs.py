@@ -56,7 +56,7 @@ class InputOptions:
         return of_transitions + len(self.emission) * n_free * int(emits_freely.sum())
 
     def log_prior(self, parameters: Parameters) -> float:
-        """Nats."""
+        """``log p`` of the transitions' slopes under the Gaussian of ``ridge``, in nats, up to a constant."""
         if parameters.transition_slopes is None or not self.ridge:
             return 0.0
         total = 0.0

@@ -32,8 +32,8 @@ class Transformer(TransformerConfig, NeuralModel):
         convolution_lags: how many steps before each are mixed into its embedding, by a causal convolution (after So et
             al. 2021 and Peng et al. 2023); within the context only.
         compile_steps: single steps of symbols (``sample``, ``generate``, a stream; up to four sequences, on a CPU) are
-            one call of code that numba compiles, of one thread, which makes those of small networks three times as fast
-            and changes no figure but for rounding. The first use compiles for some seconds, once on a machine; each
+            one call of code that numba compiles, of one thread, which makes those of small networks faster and
+            changes no figure but for rounding. The first use compiles for some seconds, once on a machine; each
             process loads it for half of one. Norms, positions and windows that the steps do not know are computed as
             without. Scoring is not changed.
 
