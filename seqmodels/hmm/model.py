@@ -85,6 +85,7 @@ from seqmodels.hmm.state_queries import (
     batch_paths,
     batch_posterior,
     checked_paths,
+    log_dets,
     need_float64,
     permutation_of_states,
     reordered,
@@ -487,7 +488,7 @@ class HMM(SequenceModel):
         _refuse_inputs("decode with k", self.transition_inputs)
         data = _without_past(self, X, y, "decode with k")
         examples, best = _states_of_each(self, X, y, partial(batch_best_paths, k=k))
-        return state_paths(best, _log_det(self, data, examples))
+        return state_paths(best, log_dets(self._setting(), data, examples))
 
     def path_log_prob(self, X: Any, paths: Any, y: Any = None) -> np.ndarray:
         """``(n,)`` nats of each sequence together with a path of its states: log p(x, z), in raw units.
@@ -507,7 +508,7 @@ class HMM(SequenceModel):
         examples = self._setting().examples(data, on_disk=True)
         states = checked_paths(paths, [_n_steps(example) for example in examples], len(self.initial_))
         encoded = np.array(_run_on_each(self, X, y, partial(batch_log_prob_of_paths, paths=states)))
-        return np.asarray(encoded + _log_det(self, data, examples))
+        return np.asarray(encoded + log_dets(self._setting(), data, examples))
 
     def align(self, X: Any, labels: Any, y: Any = None) -> list[ForcedAlignment]:
         """Where each of the ``labels`` of a sequence begins and ends (forced alignment): the most probable path that
@@ -536,7 +537,7 @@ class HMM(SequenceModel):
         examples = self._setting().examples(data, on_disk=True)
         groups = checked_labels(labels, [_n_steps(example) for example in examples], len(self.initial_))
         _, best = _states_of_each(self, X, y, partial(batch_alignments, groups=groups))
-        return forced_alignments(best, _log_det(self, data, examples))
+        return forced_alignments(best, log_dets(self._setting(), data, examples))
 
     def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` p(z_t | x_1 .. x_T): each state at each step, given the whole sequence (smoothing).
@@ -1093,11 +1094,3 @@ def _refuse_inputs(question: str, reads: Any) -> None:
 def _n_steps(example: Example) -> int:
     """Its encoded steps, of x and then y, each of which has a state."""
     return len(example.values) + (0 if example.source is None else len(example.source))
-
-
-def _log_det(model: HMM, data: Data, examples: list[Example]) -> np.ndarray:
-    """``(n,)`` nats to add to the log-probability of each encoded sequence, of x and y, for that in raw units."""
-    log_det, setting = np.array([example.log_det for example in examples]), model._setting()
-    if data.y is not None and setting.source_encoding is not None:  # sources are read by the encoding of targets
-        log_det += [source.log_det for source in setting.examples(Data.of(data.X), on_disk=True)]
-    return log_det

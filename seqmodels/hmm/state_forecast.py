@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -16,6 +16,21 @@ from seqmodels.hmm.inference.log_space import LogProduct
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, Observation
+
+
+@dataclass(frozen=True)
+class StepsAhead:
+    """The chain of the steps ahead, of S places: an HMM's states, or states and how many steps they last.
+
+    Attributes:
+        first: ``(S,)`` probability of each place one step ahead.
+        state: ``(S,)`` the state of each.
+        advance: what sums over each place, ``(S,)`` or ``(S, n)``, come to one step later.
+    """
+
+    first: Tensor
+    state: Tensor
+    advance: Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -36,6 +51,7 @@ class StateForecast:
     _shift: Tensor
     _scale: Tensor
     _uncertain_past: Tensor | None = None
+    _chain: StepsAhead | None = None
 
     @classmethod
     def from_belief(
@@ -58,12 +74,29 @@ class StateForecast:
         for _ in range(k):
             joint = step_forward(joint)
             rows.append(joint)
-        log_joint = torch.cat(rows)  # (k, K)
+        return cls.from_states(parameters, observation, torch.cat(rows), values, shift, scale, past)
+
+    @classmethod
+    def from_states(
+        cls,
+        parameters: Parameters,
+        observation: Observation,
+        log_joint: Tensor,
+        values: np.ndarray,
+        shift: Tensor,
+        scale: Tensor,
+        past: Tensor | None = None,
+        chain: StepsAhead | None = None,
+    ) -> Self:
+        """From ``log_joint (k, K)``, log p(the sequence has h more steps, the last of them in state j | x).
+
+        ``chain`` is that of the steps ahead, where it is not that of ``parameters``; the rest as of ``from_belief``.
+        """
         log_continue = torch.logsumexp(log_joint, 1, keepdim=True)
         log_states = log_joint - torch.where(log_continue == -torch.inf, 0.0, log_continue)
-        survival = np.ones(k) if parameters.final is None else log_continue[:, 0].exp().numpy()
         states = log_states.exp().numpy()
-        return cls(states, survival, log_states, parameters, observation, values, shift, scale, past)
+        survival = np.ones(len(states)) if parameters.final is None else log_continue[:, 0].exp().numpy()
+        return cls(states, survival, log_states, parameters, observation, values, shift, scale, past, chain)
 
     def distribution(self, step: int = 1) -> Any:
         """The Pyro distribution of the raw value ``step`` steps ahead, given that the sequence lasts so long.
@@ -93,7 +126,10 @@ class StateForecast:
         if self._observation.emits == "symbols":
             raise ValueError("symbols have no mean; use distribution(step).probs")
         if isinstance(self._observation, AutoregressiveGaussian):
-            encoded = _autoregressive_means(self._parameters, self._observation, self._history(), self.states)
+            chain = self._chain or _chain_of(self._parameters, self.states)
+            encoded = _autoregressive_means(
+                self._parameters.table, self._observation, self._history(), chain, len(self.states)
+            )
             return (self._shift + self._scale * encoded).numpy()
         return np.stack([self.distribution(h + 1).mean.numpy() for h in range(len(self.states))])
 
@@ -109,24 +145,30 @@ class StateForecast:
         return torch.as_tensor(np.concatenate([missing, self._values[len(self._values) - p + len(missing) :]]))
 
 
+def _chain_of(parameters: Parameters, states: np.ndarray) -> StepsAhead:
+    """An HMM's own, from the probabilities ``(k, K)`` of its states 1 to k steps ahead."""
+    k = len(parameters.initial)
+    return StepsAhead(torch.as_tensor(states[0]), torch.arange(k), lambda values: parameters.transition.T @ values)
+
+
 def _autoregressive_means(
-    parameters: Parameters, observation: AutoregressiveGaussian, history: Tensor, states: np.ndarray
+    table: Tensor, observation: AutoregressiveGaussian, history: Tensor, chain: StepsAhead, k: int
 ) -> Tensor:
-    """``(k, D)`` encoded means, exact: the past enters linearly, so that ``E[past; z_t]`` (K, pD) is enough."""
+    """``(k, D)`` encoded means, exact: the past enters linearly, so that ``E[past; z_t]`` (S, pD) is enough."""
     size = history.shape[1]
-    matrix, intercept, _, first_mean, _ = observation.unpack(parameters.table, size)
-    weights = torch.as_tensor(states[0])
+    matrix, intercept, _, first_mean, _ = (each[chain.state] for each in observation.unpack(table, size))
+    weights = chain.first
     known, _ = observation.split_past(history)
     past = weights[:, None] * known  # E[past; z], NaN where there is none yet
     means = []
-    for _ in range(len(states)):
+    for _ in range(k):
         if torch.isnan(past).any():
             value = weights[:, None] * first_mean
         else:
             value = (matrix @ past.unsqueeze(-1)).squeeze(-1) + weights[:, None] * intercept
         means.append(value.sum(0))
-        past = parameters.transition.T @ torch.cat([past[:, size:], value], 1)
-        weights = parameters.transition.T @ weights
+        past = chain.advance(torch.cat([past[:, size:], value], 1))
+        weights = chain.advance(weights)
         past, weights = past / weights.sum(), weights / weights.sum()
     return torch.stack(means)
 

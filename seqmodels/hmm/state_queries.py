@@ -14,6 +14,8 @@ from torch import Tensor
 
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import refuse_beyond_float64, squares_exceed_float32
+from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.setting import Setting
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference import scaled
@@ -145,6 +147,14 @@ def need_float64(examples: Sequence[Example]) -> bool:
     return bool(beyond)
 
 
+def log_dets(setting: Setting, data: Data, examples: Sequence[Example]) -> np.ndarray:
+    """``(n,)`` nats to add to the log-probability of each encoded sequence, of x and y, for that in raw units."""
+    log_det = np.array([example.log_det for example in examples])
+    if data.y is not None and setting.source_encoding is not None:  # sources are read by the encoding of targets
+        log_det += [source.log_det for source in setting.examples(Data.of(data.X), on_disk=True)]
+    return log_det
+
+
 # -- the share of each state ---------------------------------------------------------------------------------
 
 
@@ -250,7 +260,8 @@ def reordered_observation(observation: Any, order: np.ndarray) -> Any:
 
 
 def _reordered_frozen(frozen: Frozen, order: np.ndarray) -> Frozen:
-    return Frozen(frozen.initial, _renumbered(frozen.transition, order), _renumbered(frozen.emission, order))
+    by_state = (_renumbered(which, order) for which in (frozen.transition, frozen.emission, frozen.durations))
+    return Frozen(frozen.initial, *by_state)
 
 
 def _renumbered(which: Any, order: np.ndarray) -> Any:

@@ -98,7 +98,7 @@ def of_runs(trellis: SemiMarkovTrellis) -> SemiMarkovTrellis:
 
 @torch.no_grad()
 def k_best_segments(trellis: SemiMarkovTrellis, k: int) -> list[tuple[Tensor, Tensor]]:
-    """The ``k`` most probable paths of each sequence, ``(m, T)``, and ``(m,)`` float64 nats, log p(path, x), best first.
+    """The ``k`` most probable paths of each sequence, ``(m, T)``, the best first, and ``(m,)`` nats, log p(path, x).
 
     Viterbi over segments that keeps the ``k`` best of each step and state: ``K D k`` terms a step. m is less than ``k``
     where fewer paths are possible, 0 where none is.
@@ -199,16 +199,19 @@ class _ListOfSegments:
 
 
 @torch.no_grad()
-def best_segment_alignments(trellis: SemiMarkovTrellis, groups: Sequence[Groups]) -> tuple[list[Tensor], list[Tensor]]:
-    """Of each sequence the label that each step of the best path is in, ``(T,)``, and its state ``(T,)``.
+def best_segment_alignments(
+    trellis: SemiMarkovTrellis, groups: Sequence[Groups]
+) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """Of each sequence the label that each step of the best path is in, ``(T,)``, its state ``(T,)``, and ``(n,)``
+    nats, log p(path, x).
 
-    The path goes through the ``groups`` of states in their order, in each for one segment at least. Nothing is said of
-    whether there is such a path; of one that is impossible both mean nothing.
+    The path goes through the ``groups`` of states in their order, in each for one segment at least. -inf: there is
+    none, and what is returned of it means nothing.
 
     It is the best path of the chain whose states are pairs of a label and one of its states.
     """
     runs, packing = of_runs(trellis), trellis.packing
-    positions, states = [], []
+    positions, states, is_possible = [], [], []
     for log_b, of_sequence in zip(packing.split(trellis.log_b), groups, strict=True):
         label = torch.tensor([s for s, group in enumerate(of_sequence) for _ in group], device=log_b.device)
         state = torch.tensor([j for group in of_sequence for j in group], device=log_b.device)
@@ -223,8 +226,10 @@ def best_segment_alignments(trellis: SemiMarkovTrellis, groups: Sequence[Groups]
         expanded = SemiMarkovTrellis(
             initial, transition, final, durations, emitted, Packing.of([len(emitted)], emitted.device)
         )
-        (path,), _ = best_segments(expanded)
+        (path,), best = best_segments(expanded)
         at = torch.from_numpy(path).to(state.device)
         positions.append(label[at])
         states.append(state[at])
-    return positions, states
+        is_possible.append(bool(best > -torch.inf))
+    log_prob = log_prob_of_segment_paths(trellis, states)
+    return positions, states, log_prob.masked_fill(~torch.tensor(is_possible, device=log_prob.device), -torch.inf)

@@ -401,6 +401,10 @@ def _posterior(
     cut_off: list[Tensor],
 ) -> SemiMarkovPosterior:
     packing, d = trellis.packing, trellis.durations
+    # What cannot be is exactly zero: differences are not.
+    gamma[packing.rank] = gamma[packing.rank].masked_fill(trellis.initial == 0, 0.0)
+    if trellis.final is not None:
+        gamma[packing.last] = gamma[packing.last].masked_fill(trellis.final == 0, 0.0)
     gamma /= gamma.sum(1, keepdim=True)
     initial = gamma[packing.rank].sum(0)
     final = gamma[packing.last].sum(0)

@@ -24,25 +24,29 @@ class Frozen(Configurable):
         initial: whether the distribution of the first state is frozen.
         transition: whether what follows a state, ends too, is frozen: of all states, or of those listed.
         emission: whether emissions are frozen: of all states, or of those listed.
+        durations: whether the distributions of durations of an ``HSMM`` are frozen: of all states, or of those listed.
     """
 
     initial: bool = False
     transition: bool | Sequence[int] = False
     emission: bool | Sequence[int] = False
+    durations: bool | Sequence[int] = False
 
     @classmethod
-    def of(cls, choice: Any, n_states: int) -> Frozen:
-        """What ``HMM(frozen=...)`` means: names of tables, a ``Frozen``, or None; else raises ``ValueError``."""
+    def of(cls, choice: Any, n_states: int, names: Sequence[str] = TABLES) -> Frozen:
+        """What ``HMM(frozen=...)`` means: ``names`` of tables, a ``Frozen``, or None; else raises ``ValueError``."""
         if choice is None:
             return cls()
         if isinstance(choice, Frozen):
-            choice.rows(choice.transition, n_states)
-            choice.rows(choice.emission, n_states)
+            for which in (choice.transition, choice.emission, choice.durations):
+                choice.rows(which, n_states)
+            if "durations" not in names and choice.rows(choice.durations, n_states).any():
+                raise ValueError("frozen names durations, which are those of an HSMM; of an HMM freeze transition")
             return choice
-        unknown = [choice] if isinstance(choice, str) else [name for name in choice if name not in TABLES]
+        unknown = [choice] if isinstance(choice, str) else [name for name in choice if name not in names]
         if unknown:
             raise ValueError(
-                f"frozen is {choice!r}; pass a tuple of names among {', '.join(TABLES)}, or "
+                f"frozen is {choice!r}; pass a tuple of names among {', '.join(names)}, or "
                 "hmm.Frozen(emission=[0, 3]) for some states"
             )
         return cls(**{name: True for name in choice})

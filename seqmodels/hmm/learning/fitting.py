@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.one_regression import regression_batches, smoothed_e_step
 from seqmodels.hmm.learning.options import Algorithm
 from seqmodels.hmm.learning.restarts import in_groups
-from seqmodels.hmm.learning.stepwise import BatchUpdate, e_step_of_batch, stepwise_em
+from seqmodels.hmm.learning.stepwise import BatchUpdate, StepOfBatch, e_step_of_batch, stepwise_em
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
 from seqmodels.training import Checkpoints
@@ -43,7 +44,8 @@ START_FRAMES = 1 << 26  # densities of the frames that a start is guessed from, 
 class Fitting:
     """One fit of a chain of ``topology`` to the ``objective``, with or without a final distribution.
 
-    The other attributes are the arguments of ``HMM``.
+    ``e_step_of_batch``: what takes the place of stepwise EM's own where chains are others than an HMM's; sequences are
+    then not cut. The other attributes are the arguments of ``HMM``.
     """
 
     objective: MAPObjective
@@ -56,6 +58,7 @@ class Fitting:
     n_init: int
     random_state: int
     has_final: bool
+    e_step_of_batch: StepOfBatch | None = None
 
     def algorithm_on(self, corpus: Corpus, generator: torch.Generator) -> Callable[..., list[FitResult]]:
         """``run(starts, callback=..., checkpoints=...)``, which fits from each of a group of starts.
@@ -110,19 +113,24 @@ class Fitting:
         if state is not None:
             generator.set_state(torch.tensor(state["generator"]))
         generator_state = generator.get_state().numpy().copy()
-        batches = corpus.mini_batches(self.batches, generator, may_cut=is_ergodic(start.transition > NEGLIGIBLE))
+        batches = corpus.mini_batches(self.batches, generator, may_cut=self._may_cut(start))
         update = BatchUpdate(self.objective, self.step_decay, sum(corpus.n_frames(batch) for batch in batches))
         running = None if state is None else state["running"]
         inner = checkpoints.within({"generator": generator_state}, running)
-        return stepwise_em(start, update, corpus, batches, self.stop, callback=callback, checkpoints=inner)
+        options: dict[str, Any] = {"callback": callback, "checkpoints": inner, "e_step": self.e_step_of_batch}
+        return stepwise_em(start, update, corpus, batches, self.stop, **options)
+
+    def _may_cut(self, parameters: Parameters) -> bool:
+        return self.e_step_of_batch is None and is_ergodic(parameters.transition > NEGLIGIBLE)
 
     def one_step(
         self, parameters: Parameters, statistics: RunningStatistics | None, corpus: Corpus, number: int
     ) -> tuple[Parameters, RunningStatistics, Row]:
         """One M-step from the running statistics and all of the corpus; the row is of the parameters before."""
         began = time.perf_counter()
-        (batch,) = corpus.mini_batches(1, torch.Generator(), may_cut=is_ergodic(parameters.transition > NEGLIGIBLE))
-        share_of_batch = e_step_of_batch(parameters, self.objective.emission, corpus, batch)
+        (batch,) = corpus.mini_batches(1, torch.Generator(), may_cut=self._may_cut(parameters))
+        e_step = self.e_step_of_batch or e_step_of_batch
+        share_of_batch = e_step(parameters, self.objective.emission, corpus, batch, None)
         assert share_of_batch is not None, "nothing interrupts one step"
         (expectations,), _ = sum_over_processes([share_of_batch], [])
         update = BatchUpdate(self.objective, self.step_decay)

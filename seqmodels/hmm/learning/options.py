@@ -50,7 +50,7 @@ class ChainOptions:
         return cls(
             as_topology(topology, n_states),
             Constraints(Frozen.of(frozen, n_states), Tying.from_argument(tied, n_states)),
-            _pseudocounts(pseudocount, n_states, length),
+            chosen_pseudocounts(pseudocount, n_states, length),
         )
 
     def resolved_start(self, choice: StartChoice, algorithm: Algorithm, data: StartData) -> Start:
@@ -207,7 +207,8 @@ def check_algorithm(algorithm: str, batches: int, step_decay: float, max_iter: i
         raise ValueError(f"step_decay is {step_decay}; pass a number from 0.5 to 1")
 
 
-def _pseudocounts(choice: Any, n_states: int, length: str) -> Pseudocounts:
+def chosen_pseudocounts(choice: Any, n_states: int, length: str) -> Pseudocounts:
+    """What ``HMM(pseudocount=...)`` means; raises ``ValueError`` for what cannot be."""
     if isinstance(choice, str):
         if choice != "auto":
             raise ValueError(f"pseudocount is {choice!r}; pass a number, 0 or more, an hmm.Pseudocounts, or 'auto'")

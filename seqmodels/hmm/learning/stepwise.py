@@ -13,7 +13,7 @@ statistics of all subsequences sum to those of the sequence, to the accuracy of 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +40,9 @@ from seqmodels.hmm.learning.em import (
 )
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.training import Checkpoints, Interruption, interruptible
+
+# Of parameters, an emission and a corpus, on what this process has of a batch; None: a signal came before it ended.
+StepOfBatch = Callable[[Parameters, Any, Corpus, MiniBatch, Interruption | None], Expectations | None]
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ def stepwise_em(
     *,
     callback: Callback,
     checkpoints: Checkpoints | None = None,
+    e_step: StepOfBatch | None = None,
 ) -> FitResult | None:
     """Epochs of M-steps until one improves too little; ``stop`` counts epochs. None: a signal came before the first
     M-step.
@@ -85,9 +89,9 @@ def stepwise_em(
     The history has a row an epoch: ``log_prob`` is that of each batch under the parameters before its M-step,
     ``objective`` adds the prior of those before the epoch. An early row may be below the one before it; the last M-step
     is in none. A signal ends it between two groups of subsequences; the last row is then of the batches that it had.
-    ``stop`` counts epochs.
+    ``stop`` counts epochs. ``e_step`` takes the place of ``e_step_of_batch`` where chains are others than an HMM's.
     """
-    checkpoints = checkpoints or Checkpoints()
+    checkpoints, e_step = checkpoints or Checkpoints(), e_step or e_step_of_batch
     objective, device = update.objective, start.initial.device
     epoch, history, statistics = _Epoch(start, start), History(), None
     began, converged = time.perf_counter(), False
@@ -108,7 +112,7 @@ def stepwise_em(
             seconds, out_of_time = time.perf_counter() - began, False
             prior = objective.log_prior(epoch.first)
             for batch, size in zip(batches[epoch.n_taken :], sizes[epoch.n_taken :], strict=True):
-                share_of_batch = e_step_of_batch(epoch.parameters, objective.emission, corpus, batch, interruption)
+                share_of_batch = e_step(epoch.parameters, objective.emission, corpus, batch, interruption)
                 if share_of_batch is None:
                     break
                 # When to stop hangs on the clock and the rounding of process 0 alone, or one would stop without the

@@ -11,21 +11,50 @@ that M-steps are those of complete data and the likelihood never falls.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.corpus import PackedBatch
+from seqmodels.common.distributed import shard
+from seqmodels.hmm.corpus import Corpus, MiniBatch, PackedBatch
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.inference.densities import Densities, clamped
 from seqmodels.hmm.inference.packing import Packing
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.semi_markov import Durations, SemiMarkovTrellis, forward_backward_pass
+from seqmodels.hmm.learning.constraints import Tying
 from seqmodels.hmm.learning.em import Expectations
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.semi_markov.durations import DurationFamily
+from seqmodels.training import Interruption
+
+
+@dataclass(frozen=True)
+class SegmentConstraints:
+    """Which of K states share an ``emission``, which their ``durations``, and ``(K,)`` whose EM leaves as they are."""
+
+    emission: Tying
+    durations: Tying
+    keeps_emission: Tensor
+    keeps_durations: Tensor
+
+    @property
+    def is_free(self) -> bool:
+        """Whether there are none."""
+        return (
+            self.emission.is_free
+            and self.durations.is_free
+            and not bool(self.keeps_emission.any() or self.keeps_durations.any())
+        )
+
+    @property
+    def n_free(self) -> tuple[int, int]:
+        """How many distinct emissions and durations are estimated."""
+        of_emission = torch.unique(self.emission.group[~self.keeps_emission])
+        return len(of_emission), len(torch.unique(self.durations.group[~self.keeps_durations]))
 
 
 class SegmentEmission(Emission):
@@ -33,13 +62,24 @@ class SegmentEmission(Emission):
 
     ``statistics`` are those of the emission; those of durations, ``(K, D)`` counts in full and ``(K, D)`` of what was
     left of first segments, are the last two that ``maximise`` takes.
+
+    ``constraints`` say which states share an emission, which share their durations, and whose are left as they are;
+    None: all are free.
     """
 
-    def __init__(self, inner: Emission, family: DurationFamily, *, left_censored: bool) -> None:
+    def __init__(
+        self,
+        inner: Emission,
+        family: DurationFamily,
+        *,
+        left_censored: bool,
+        constraints: SegmentConstraints | None = None,
+    ) -> None:
         super().__init__(inner.observation, inner.size)
         self.inner = inner
         self.family = family
         self.left_censored = left_censored
+        self.constraints = constraints
 
     @property
     def n_statistics(self) -> int:
@@ -79,18 +119,33 @@ class SegmentEmission(Emission):
         in_full = counts
         if self.left_censored:
             in_full = counts + _full_durations_of_first(first, self.family.log_pmf(durations))
-        updated = self.family.maximise(in_full, first.sum(1), durations)
-        return torch.cat([self.inner.maximise(tuple(of_emission), emission), updated], 1)
+        c = self.constraints
+        if c is None:
+            updated = self.family.maximise(in_full, first.sum(1), durations)
+            return torch.cat([self.inner.maximise(tuple(of_emission), emission), updated], 1)
+        of_groups = self.inner.maximise(c.emission.pool(tuple(of_emission)), c.emission.one_each(emission))
+        in_full, n_biased = c.durations.pool((in_full, first.sum(1)))
+        of_durations = self.family.maximise(in_full, n_biased, c.durations.one_each(durations))
+        spread = c.emission.spread(of_groups), c.durations.spread(of_durations)
+        kept = zip((c.keeps_emission, c.keeps_durations), (emission, durations), spread, strict=True)
+        return torch.cat([torch.where(is_kept[:, None].to(new.device), old, new) for is_kept, old, new in kept], 1)
 
     def log_prior(self, table: Tensor) -> Tensor:
         emission, durations = self.split(table)
+        if self.constraints is not None:  # what states share counts once
+            emission = self.constraints.emission.one_each(emission)
+            durations = self.constraints.durations.one_each(durations)
         return self.inner.log_prior(emission) + self.family.log_prior(durations)
 
     def floor_hits(self, table: Tensor) -> Tensor:
         return self.inner.floor_hits(self.split(table)[0])
 
     def n_parameters(self, n_states: int) -> int:
-        return self.inner.n_parameters(n_states) + n_states * self.family.n_free
+        if self.constraints is None:
+            return self.inner.n_parameters(n_states) + n_states * self.family.n_free
+        n_emissions, n_durations = self.constraints.n_free
+        of_emissions = self.inner.n_parameters(n_emissions) if n_emissions else 0
+        return of_emissions + n_durations * self.family.n_free
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         emission, durations = self.split(table)
@@ -160,6 +215,25 @@ def e_step(
     total = results[0]
     for result in results[1:]:
         total = total + result
+    return total
+
+
+def e_step_of_batch(
+    parameters: Parameters,
+    emission: SegmentEmission,
+    corpus: Corpus,
+    batch: MiniBatch,
+    interruption: Interruption | None = None,
+) -> Expectations | None:
+    """The E-step on what this process has of a batch of whole sequences; None if a signal came in between."""
+    parts = [part for group in map(shard, batch) if group for part in corpus.in_batches(group)]
+    if not parts:  # the sequences are fewer than the processes: this one adds nothing
+        return e_step(parameters, emission, [corpus.pack(batch[0][:1])], corpus.dtype).scaled(0.0)
+    total = e_step(parameters, emission, [corpus.pack(parts[0])], corpus.dtype)
+    for part in parts[1:]:
+        if interruption is not None and interruption.requested:
+            return None
+        total = total + e_step(parameters, emission, [corpus.pack(part)], corpus.dtype)
     return total
 
 

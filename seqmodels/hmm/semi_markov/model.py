@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
+import copy
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.main_memory import refuse_beyond_memory
-from seqmodels.common.parameters import Seed, checked
-from seqmodels.encodings import OpenSymbols
+from seqmodels.common.parameters import Seed, checked, undone_on_failure
+from seqmodels.encodings import Encoding, OpenSymbols
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.setting import Setting
 from seqmodels.generation import CursorState
-from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, corpus_of, raw_size, validation_score
+from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values, raw_size, validation_score
 from seqmodels.hmm.emissions import emission_of
-from seqmodels.hmm.inference.semi_markov import (
-    SemiMarkovFiltered,
-    SemiMarkovTrellis,
-    best_segments,
-    forward_backward_pass,
-    forward_pass,
-    sample_paths,
-)
+from seqmodels.hmm.from_parameters import chain_parameters, emission_table
+from seqmodels.hmm.inference.semi_markov import SemiMarkovFiltered, SemiMarkovTrellis, forward_pass
 from seqmodels.hmm.learning import em
-from seqmodels.hmm.learning.constraints import Constraints
-from seqmodels.hmm.learning.em import Expectations, FitResult, MAPObjective, StopRule, baum_welch
+from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
+from seqmodels.hmm.learning.em import (
+    Expectations,
+    FitResult,
+    MAPObjective,
+    RunningStatistics,
+    StopRule,
+    baum_welch,
+)
+from seqmodels.hmm.learning.fitting import Fitting
 from seqmodels.hmm.learning.initialise import starts
-from seqmodels.hmm.learning.options import ChainOptions, check_numbers, check_observation, check_table_size
+from seqmodels.hmm.learning.options import check_algorithm, check_numbers, check_observation, check_table_size
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.learning.restarts import (
     best_of,
@@ -48,21 +54,67 @@ from seqmodels.hmm.learning.restarts import (
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.semi_markov.cursor import HSMMCursor, SegmentState
 from seqmodels.hmm.semi_markov.durations import DurationName, duration_family
-from seqmodels.hmm.semi_markov.expectations import SegmentEmission, e_step, each_trellis, refuse_impossible
-from seqmodels.hmm.state_queries import need_float64, stationary
-from seqmodels.hmm.topology import Banded
+from seqmodels.hmm.semi_markov.expectations import (
+    SegmentConstraints,
+    SegmentEmission,
+    e_step,
+    e_step_of_batch,
+    each_trellis,
+)
+from seqmodels.hmm.semi_markov.from_parameters import check_successors, duration_table
+from seqmodels.hmm.semi_markov.options import SegmentOptions
+from seqmodels.hmm.semi_markov.states import (
+    Result,
+    StateAlgorithm,
+    batch_alignments,
+    batch_beliefs,
+    batch_best_paths,
+    batch_draws,
+    batch_log_prob_of_paths,
+    batch_paths,
+    batch_posterior,
+    batch_steps_left,
+    log_states_ahead,
+    segments_ahead,
+)
+from seqmodels.hmm.state_forecast import StateForecast
+from seqmodels.hmm.state_paths import (
+    ForcedAlignment,
+    StatePath,
+    check_n_paths,
+    checked_labels,
+    forced_alignments,
+    state_paths,
+)
+from seqmodels.hmm.state_queries import (
+    checked_paths,
+    log_dets,
+    need_float64,
+    permutation_of_states,
+    reordered,
+    reordered_observation,
+    stationary,
+)
+from seqmodels.hmm.topology import Topology, breaks
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.model.fitting import checked_data, fit_model, resolved_choices
+from seqmodels.model.fitting import (
+    apply_setting,
+    check_arguments,
+    checked_data,
+    fit_model,
+    learn_setting,
+    resolved_choices,
+)
 from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Categorical, GaussianMixture, Observation, PseudoFrames
 from seqmodels.sequences import Kind
+from seqmodels.sequences.measure import Length
 from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training.fingerprint import check_processes_agree
 
 PSEUDO_FRAMES = 10.0
 BACKGROUND = 0.01
 STEPS_OF_START = 100  # most EM steps of the HMM from whose states and mean durations EM starts
-
-StateAlgorithm = Callable[[PackedBatch, SemiMarkovTrellis], list[Tensor]]  # a result for each sequence
 
 
 @dataclass(eq=False, repr=False)
@@ -92,6 +144,16 @@ class HSMM(SequenceModel):
         max_seconds: a cap on time, over all starts.
         pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``;
             ``"auto"``: 0.01 under ``length="stop"``, otherwise 0.
+        topology: which state may follow a segment of which, as of ``HMM``. What it says of a state after itself is
+            passed over, but that a state that nothing else may follow, neither another state nor the end, is followed
+            by itself, as is the only state (and all may be where durations are geometric).
+        tied: a group number for each state, ``[0, 0, 1, ...]``: states of a group share one emission.
+        tied_durations: the same of durations.
+        frozen: what EM leaves as it is: names among ``initial``, ``transition`` (ends too), ``emission``,
+            ``durations``; or a ``Frozen``.
+        algorithm: ``"em"``, or ``"stepwise"``: an M-step after each of ``batches`` mini-batches of whole sequences an
+            epoch (``max_iter`` counts epochs), for much data.
+        step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
 
     With ``length="given"`` the last segment of a sequence may go on after it: it counts by the probability of lasting
     at least as long as was seen, and in EM by the durations that it may have had in full. With ``length="stop"`` a
@@ -125,6 +187,13 @@ class HSMM(SequenceModel):
     pseudocount: float | str | Pseudocounts = "auto"
     _: KW_ONLY
     dtype: str = "float64"
+    topology: Any = "ergodic"
+    tied: Sequence[int] | None = None
+    tied_durations: Sequence[int] | None = None
+    frozen: Sequence[str] | Frozen | None = None
+    algorithm: Literal["em", "stepwise"] = "em"
+    batches: int = 6
+    step_decay: float = 0.7
     checkpoint: str | None = None
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
@@ -142,7 +211,7 @@ class HSMM(SequenceModel):
 
     @property
     def n_parameters_(self) -> int:
-        return _n_parameters(self, len(self.parameters_.initial), _emission(self))
+        return _n_parameters(self, len(self.parameters_.initial))
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors":
@@ -157,12 +226,9 @@ class HSMM(SequenceModel):
         return {} if seconds is None else {"max_seconds": seconds}
 
     def _size_within(self, n_parameters: int, data: Data) -> int | None:
-        from seqmodels.model.fitting import apply_setting, learn_setting
-
         like = self.clone()
         apply_setting(like, learn_setting(like, data))
-        emission = _emission(like)
-        return largest_size(lambda k: _n_parameters(like, k, emission), n_parameters, 1, "n_states")
+        return largest_size(lambda k: _n_parameters(like, k), n_parameters, 1, "n_states")
 
     def _check_hyperparameters(self) -> None:
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
@@ -170,7 +236,10 @@ class HSMM(SequenceModel):
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         duration_family(self.durations, self.max_duration, self.duration_pseudocount)
-        _pseudocounts(self, self.n_states, self.length)
+        if self.algorithm not in ("em", "stepwise"):
+            raise ValueError(f"algorithm is {self.algorithm!r}; pass 'em' or 'stepwise'")
+        check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, lr=1.0)
+        _options(self, self.n_states, self.length)
         refuse_beyond_memory(
             f"the durations of {self.n_states} states up to {self.max_duration} steps",
             48.0 * self.n_states * self.max_duration,
@@ -190,6 +259,8 @@ class HSMM(SequenceModel):
                 )
             if isinstance(self.observation, Observation):
                 check_observation(self.observation, self.observation_, self.encoding_.size)
+            options = _options(self, self.n_states, self.length_)
+            options.check_start(self.parameters_, self.length, _emission(self).split(self.parameters_.table))
 
     def fit(
         self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None, states: Any = None
@@ -199,32 +270,65 @@ class HSMM(SequenceModel):
             fit_model(self, Data.of(X, y, sample_weight, states), validation)
         return self
 
+    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
+        """One step of stepwise EM on these sequences, after all that came before, as of ``HMM``.
+
+        The first call learns the encoding and a start from them; after ``from_parameters`` or ``load`` it is one EM
+        step. It writes no checkpoints. Arguments as of ``fit``.
+        """
+        import pandas as pd
+
+        with propagate_errors():
+            data = Data.of(X, y, sample_weight, states)
+            data.refuse_past("partial_fit")
+            check_arguments(self)
+            self._check_hyperparameters()
+            check_processes_agree(self, data)
+            began = time.perf_counter()
+            with undone_on_failure(self):
+                if not self.__sklearn_is_fitted__():
+                    apply_setting(self, learn_setting(self, data))
+                    self.history_, self.fit_seconds_, self.starts_ = pd.DataFrame(), 0.0, starts_table([], None)
+                checked_data(self, data.X, data.y)
+                examples = self._setting().examples(data)
+                check_states(examples, self.n_states)
+                fitting, corpus = _fitting_and_corpus(self, examples)
+                fitted: Parameters | None = self.__dict__.get("parameters_")
+                start = fitted.to(self._device()) if fitted else _starts(self, fitting, corpus, 1)[0]
+                statistics: RunningStatistics | None = self.__dict__.get("statistics_")
+                parameters, statistics, row = fitting.one_step(
+                    start.of_first_process(), statistics, corpus, len(self.history_)
+                )
+                self.parameters_: Parameters = parameters.to(torch.device("cpu"))
+                self.statistics_: RunningStatistics | None = statistics
+                self.converged_ = False
+                self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
+            self.fit_seconds_ += time.perf_counter() - began
+        return self
+
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         check_states(train, self.n_states)
-        self._fitted_durations = (self.durations, self.max_duration, self.left_censored)
-        emission = _emission(self)
         check_table_size(self.n_states, self.observation_.n_output_parameters(self.encoding_.size))
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
-        n_units, log_det = raw_size(train, self.encoding_)
-        constraints, pseudocount = Constraints.none(self.n_states), _pseudocounts(self, self.n_states, self.length_)
-        objective = MAPObjective(emission, pseudocount, constraints, n_units, log_det)
-        corpus = _corpus(self, emission, train)
         is_warm = _is_warm_start(self)
-        n_init = 1 if is_warm else n_starts(self.n_init, "em", Banded(), corpus)
+        fitting, corpus = _fitting_and_corpus(self, train)
         groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
         if checkpoints.state is None:
-            first = [self.parameters_.to(self._device())] if is_warm else _starts(self, objective, corpus, n_init)
+            first = [self.parameters_.to(self._device())] if is_warm else _starts(self, fitting, corpus)
             groups = [[start.of_first_process()] for start in first]
-        stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / n_init)
+        run: Callable[..., list[FitResult]] = partial(_run, fitting=fitting, corpus=corpus)
+        if self.algorithm == "stepwise":
+            run = fitting.algorithm_on(corpus, torch.Generator().manual_seed(self.random_state))
         best = best_of(
             groups,
-            partial(_run, objective=objective, emission=emission, corpus=corpus, stop=stop),
+            run,
             max_iter=self.max_iter,
             verbose=self.verbose,
             checkpoints=checkpoints,
             device=corpus.device,
         )
-        self.parameters_: Parameters = best.parameters.to(torch.device("cpu"))
+        self.parameters_ = best.parameters.to(torch.device("cpu"))
+        self.statistics_ = _of_frames(best.statistics, corpus)
         self.converged_ = best.converged
         self.starts_ = starts_table(best.starts, best.start)
         last = {
@@ -234,7 +338,7 @@ class HSMM(SequenceModel):
         before = [np.nan] * (len(best.history) - 1)
         self.history_ = best.history.assign(**{name: [*before, value] for name, value in last.items()})
         warn_of_floor(best, self.observation_)
-        warn_of_disagreement(self.starts_, best, n_units)
+        warn_of_disagreement(self.starts_, best, fitting.objective.n_units)
 
     # -- many sequences at once ----------------------------------------------------------------------------
 
@@ -279,15 +383,72 @@ class HSMM(SequenceModel):
 
     # -- states of given sequences -------------------------------------------------------------------------
 
-    def decode(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """The most probable path of states of each sequence, ``(T,)``, exact (Viterbi over segments).
+    @overload
+    def decode(self, X: Any, y: Any = None, *, k: None = None) -> list[np.ndarray]: ...
+
+    @overload
+    def decode(self, X: Any, y: Any = None, *, k: int) -> list[list[StatePath]]: ...
+
+    def decode(self, X: Any, y: Any = None, *, k: int | None = None) -> list[np.ndarray] | list[list[StatePath]]:
+        """The most probable path of states of each sequence, ``(T,)``, exact (Viterbi over segments), or the ``k`` most
+        probable ones.
 
         Of a sequence with a past: the last T states of the path of both; so for the other questions about states.
 
+        Args:
+            k: a number: a list of ``StatePath``, ``states`` and ``log_prob``, for each sequence, the best first; it is
+                shorter where fewer paths are possible.
+
         Raises:
-            ValueError: a sequence that no path can explain, named.
+            ValueError: a sequence that no path can explain, named; with ``k`` a past.
         """
-        return _run_on_each(self, X, y, _paths)
+        if k is None:
+            return _run_on_each(self, X, y, batch_paths)
+        check_n_paths(k)
+        data = _without_past(self, X, y, "decode with k")
+        examples, best = _states_of_each(self, X, y, partial(batch_best_paths, k=k))
+        return state_paths(best, log_dets(self._setting(), data, examples))
+
+    def path_log_prob(self, X: Any, paths: Any, y: Any = None) -> np.ndarray:
+        """``(n,)`` nats of each sequence together with a path of its states: log p(x, z), in raw units, as of ``HMM``.
+
+        A path whose last segment may go on counts by the probability of lasting so long; a run that is longer than
+        ``max_duration`` is impossible.
+
+        Raises:
+            ValueError: paths of other lengths or states, by sequence.
+
+        >>> chain = {"initial": [1.0, 0.0], "transition": [[0.0, 1.0], [1.0, 0.0]], "durations": [[0.6, 0.4]] * 2}
+        >>> model = HSMM.from_parameters(**chain, emission=[[0.9, 0.1], [0.2, 0.8]])
+        >>> model.path_log_prob([[0, 0, 1]], [[0, 0, 1]]).round(4)  # log(0.4 * 0.9 * 0.9 * 0.8)
+        array([-1.3502])
+        """
+        data = _without_past(self, X, y, "path_log_prob")
+        examples = self._setting().examples(data)
+        states = checked_paths(paths, list(map(len, joined_values(examples))), len(self.initial_))
+        encoded = np.array(_run_on_each(self, X, y, partial(batch_log_prob_of_paths, paths=states), of_steps=False))
+        return np.asarray(encoded + log_dets(self._setting(), data, examples))
+
+    def align(self, X: Any, labels: Any, y: Any = None) -> list[ForcedAlignment]:
+        """Where each of the ``labels`` of a sequence begins and ends (forced alignment): the most probable path that
+        goes through all of them in their order, each for one segment at least.
+
+        As of ``HMM``, but that a label has whole segments, so that durations count; a state that is not followed by
+        itself cannot be two labels in a row.
+
+        Args:
+            labels: for each sequence a list of states in their order; in place of a state may stand a group of states,
+                among which the path moves freely. Where there are targets: of x and then y.
+
+        Raises:
+            ValueError: labels that are no states, or more than there are steps; a sequence that no such path can
+                explain; a past.
+        """
+        data = _without_past(self, X, y, "align")
+        examples = self._setting().examples(data)
+        groups = checked_labels(labels, list(map(len, joined_values(examples))), len(self.initial_))
+        _, best = _states_of_each(self, X, y, partial(batch_alignments, groups=groups))
+        return forced_alignments(best, log_dets(self._setting(), data, examples))
 
     def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` p(z_t | x_1 .. x_T): each state at each step, given the whole sequence (smoothing).
@@ -295,7 +456,7 @@ class HSMM(SequenceModel):
         Raises:
             ValueError: a sequence of probability zero, named.
         """
-        return _run_on_each(self, X, y, _posteriors)
+        return _run_on_each(self, X, y, batch_posterior)
 
     def predict_proba(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``posterior``, by the name that it has in hmmlearn."""
@@ -303,7 +464,7 @@ class HSMM(SequenceModel):
 
     def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible."""
-        return _run_on_each(self, X, y, _beliefs)
+        return _run_on_each(self, X, y, batch_beliefs)
 
     @checked
     def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: Seed | None = None) -> list[np.ndarray]:
@@ -319,7 +480,32 @@ class HSMM(SequenceModel):
         if n < 1:
             raise ValueError(f"n is {n}; pass at least 1")
         generator = torch.Generator().manual_seed(self.random_state if random_state is None else random_state)
-        return [path.T for path in _run_on_each(self, X, y, partial(_draws, n=n, generator=generator))]
+        return [path.T for path in _run_on_each(self, X, y, partial(batch_draws, n=n, generator=generator))]
+
+    @checked
+    def forecast_states(self, X: Any, k: int = 1, *, y: Any = None) -> list[StateForecast]:
+        """What follows each sequence, 1 to ``k`` steps ahead: states, and observations in raw units, as of ``HMM``.
+
+        How long the last state has lasted counts: a segment ends the sooner the less is left of it.
+
+        Raises:
+            ValueError: a sequence of probability zero, named.
+        """
+        if k < 1:
+            raise ValueError(f"k is {k}; pass at least 1")
+        examples, left = _states_of_each(self, X, y, batch_steps_left)
+        parameters, emission = self.parameters_, _emission(self)
+        log_pmf = emission.durations(parameters.table).log_pmf
+        of_emission = replace(parameters, table=emission.split(parameters.table)[0])
+        shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in self.encoding_.affine())
+        forecasts = []
+        for log_left, values in zip(left, joined_values(examples), strict=True):
+            log_joint, first = log_states_ahead(log_left.cpu(), parameters.transition, log_pmf, k)
+            chain = segments_ahead(first, parameters.transition, log_pmf)
+            forecasts.append(
+                StateForecast.from_states(of_emission, self.observation_, log_joint, values, shift, scale, chain=chain)
+            )
+        return forecasts
 
     # -- the chain -----------------------------------------------------------------------------------------
 
@@ -350,6 +536,29 @@ class HSMM(SequenceModel):
         segments = stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
         steps = segments if self.durations == "geometric" else segments * self.mean_durations_
         return np.asarray(steps / steps.sum())
+
+    @checked
+    def reorder(self, order: Sequence[int] | np.ndarray | Literal["mean", "stationary"]) -> Self:
+        """A copy whose state i is this model's state ``order[i]``, as of ``HMM``: the same probabilities under other
+        numbers; what was said of single states goes with them.
+
+        Args:
+            order: a permutation of the states; ``"mean"``: by the means of vectors, the first feature first;
+                ``"stationary"``: those visited most first.
+        """
+        parameters = self.parameters_
+        raw = _emission(self).raw_parameters(parameters.table, *self.encoding_.affine())
+        permutation = permutation_of_states(order, lambda: self.stationary_, raw)
+        k = len(parameters.initial)
+        if permutation.shape != (k,) or not np.array_equal(np.sort(permutation), np.arange(k)):
+            raise ValueError(f"order is {order!r}; pass each of the states 0 to {k - 1} once")
+        other = copy.copy(self).set_params(**reordered(self.get_params(deep=False), permutation))
+        if self.tied_durations is not None:
+            other.tied_durations = [int(self.tied_durations[i]) for i in permutation]
+        other.observation_ = reordered_observation(self.observation_, permutation)
+        other.parameters_ = parameters.take(torch.as_tensor(permutation.astype(np.int64)))
+        other.statistics_ = None
+        return other
 
     def bic(self, X: Any, y: Any = None) -> float:
         """Bayesian information criterion, as of ``HMM``. Lower is better (Schwarz 1978)."""
@@ -388,6 +597,92 @@ class HSMM(SequenceModel):
                 return raw[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    @classmethod
+    @checked
+    def from_parameters(
+        cls,
+        initial: Any,
+        transition: Any,
+        final: Any = None,
+        *,
+        durations: Any = None,
+        duration_rates: Any = None,
+        duration_sizes: Any = None,
+        duration_probabilities: Any = None,
+        weights: Any = None,
+        means: Any = None,
+        covariances: Any = None,
+        covariance_type: Literal["diag", "spherical", "full", "tied"] = "diag",
+        emission: Any = None,
+        probabilities: Any = None,
+        rates: Any = None,
+        encoding: Encoding | None = None,
+        observation: Observation | None = None,
+        **options: Any,
+    ) -> Self:
+        """A fitted HSMM from its parameters, in raw units.
+
+        Args:
+            initial: ``(K,)`` probabilities of the first state.
+            transition: ``(K, K)`` probabilities of the state of the next segment; rows, plus ``final``, sum to one, and
+                the diagonal is zero (but for geometric durations, and for states that nothing else follows).
+            final: ``(K,)`` probabilities of the end after a segment; None: ``length="given"``.
+            durations: ``(K, D)`` probabilities of 1 to D steps: ``durations="categorical"``.
+            duration_rates: ``(K,)``, instead of ``durations``: Poisson durations, of ``d - 1``, cut off at
+                ``max_duration``.
+            duration_sizes, duration_probabilities: ``(K,)`` each, instead of these: negative binomial ones, of
+                ``d - 1``, as in scipy, cut off at ``max_duration``. Without any of these durations are geometric.
+            weights, means, covariances, covariance_type, emission, probabilities, rates, encoding, observation: as of
+                ``HMM.from_parameters``.
+            options: other arguments of ``HSMM``.
+
+        Raises:
+            ValueError: as of ``HMM.from_parameters``; durations of several families, or that cannot be; a state that
+                is followed by itself, or what ``topology`` does not allow.
+
+        >>> chain = {"initial": [1.0, 0.0], "transition": [[0.0, 1.0], [1.0, 0.0]], "duration_rates": [2.0, 4.0]}
+        >>> model = HSMM.from_parameters(**chain, means=[[0.0], [5.0]], covariances=[[1.0], [1.0]])
+        >>> model.mean_durations_.round(3)
+        array([3., 5.])
+        """
+        import pandas as pd
+
+        k = len(numbers_of("initial", initial, "(K,)"))
+        encoding, observation, of_emission = emission_table(
+            k,
+            emission=emission,
+            probabilities=probabilities,
+            rates=rates,
+            mixture=(weights, means, covariances, covariance_type),
+            encoding=encoding,
+            observation=observation,
+        )
+        given = {"durations": durations, "duration_rates": duration_rates, "duration_sizes": duration_sizes}
+        family, of_durations = duration_table(k, {**given, "duration_probabilities": duration_probabilities})
+        if family == "categorical":
+            longest = of_durations.shape[1]
+            options = {"max_duration": longest, **options}
+            if options["max_duration"] != longest:
+                raise ValueError(
+                    f"durations are of up to {longest} steps, but max_duration={options['max_duration']}; leave it out"
+                )
+        parameters = chain_parameters(initial, transition, final, torch.cat([of_emission, of_durations], 1))
+        length: Length = "given" if final is None else "stop"
+        model = cls(k, family, observation=observation, length=length, **options)
+        model._check_hyperparameters()
+        apply_setting(model, Setting.from_fitted(encoding, observation.clone(), length, conditional=False))
+        chosen = _options(model, k, length)
+        check_successors(parameters, chosen.chain.topology.transition_mask(k))
+        if breaks(parameters, chosen.chain.topology):
+            raise ValueError(
+                f"the parameters allow transitions that topology={model.topology!r} does not; leave it out"
+            )
+        model.parameters_, model.statistics_ = parameters, None
+        model._fitted_durations = (model.durations, model.max_duration, model.left_censored)
+        model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
+        model.starts_ = starts_table([], None)
+        return model
+
     def _state(self) -> dict[str, Any]:
         return {**self.parameters_.arrays(), "starts": starts_arrays(self.starts_)}
 
@@ -414,26 +709,30 @@ def _is_warm_start(model: HSMM) -> bool:
     return model.warm_start and "parameters_" in vars(model)
 
 
-def _emission(model: HSMM) -> SegmentEmission:
+def _options(model: HSMM, n_states: int, length: str) -> SegmentOptions:
+    return SegmentOptions.from_arguments(
+        n_states,
+        model.topology,
+        model.tied,
+        model.tied_durations,
+        model.frozen,
+        model.pseudocount,
+        length,
+        follows_itself=model.durations == "geometric",
+    )
+
+
+def _emission(model: HSMM, constraints: SegmentConstraints | None = None) -> SegmentEmission:
+    """``constraints`` are those of M-steps."""
     family = duration_family(model.durations, model.max_duration, model.duration_pseudocount)
     inner = emission_of(model.observation_, model.encoding_.size)
-    return SegmentEmission(inner, family, left_censored=model.left_censored)
+    constraints = None if constraints is None or constraints.is_free else constraints
+    return SegmentEmission(inner, family, left_censored=model.left_censored, constraints=constraints)
 
 
-def _pseudocounts(model: HSMM, n_states: int, length: str) -> Pseudocounts:
-    return ChainOptions.from_arguments(n_states, "ergodic", None, None, model.pseudocount, length).pseudocount
-
-
-def _n_parameters(model: HSMM, n_states: int, emission: SegmentEmission) -> int:
-    in_row = int(_successors(n_states, emission).sum(1)[0]) - 1 + (model.length_ == "stop")
-    return n_states - 1 + n_states * in_row + emission.n_parameters(n_states)
-
-
-def _successors(n_states: int, emission: SegmentEmission) -> Tensor:
-    """``(K, K)`` which states may follow a segment of each: another one, if there is one."""
-    if emission.family.follows_itself or n_states == 1:
-        return torch.ones(n_states, n_states, dtype=torch.bool)
-    return ~torch.eye(n_states, dtype=torch.bool)
+def _n_parameters(model: HSMM, n_states: int) -> int:
+    options = _options(model, n_states, model.length_)
+    return options.chain.n_parameters(model.length_, _emission(model, options.constraints), "free")
 
 
 def _corpus(model: HSMM, emission: SegmentEmission, examples: list[Example]) -> Corpus:
@@ -443,8 +742,34 @@ def _corpus(model: HSMM, emission: SegmentEmission, examples: list[Example]) -> 
 # -- EM ----------------------------------------------------------------------------------------------------------------
 
 
-def _starts(model: HSMM, objective: MAPObjective, corpus: Corpus, n_init: int) -> list[Parameters]:
+def _fitting_and_corpus(model: HSMM, examples: list[Example]) -> tuple[Fitting, Corpus]:
+    """How the model is to be fitted, and to what."""
+    model._fitted_durations = (model.durations, model.max_duration, model.left_censored)
+    options = _options(model, model.n_states, model.length_)
+    options.check_together(model.observation_)
+    emission = _emission(model, options.constraints)
+    n_units, log_det = raw_size(examples, model.encoding_)
+    chain, corpus = options.chain, _corpus(model, emission, examples)
+    n_init = 1 if _is_warm_start(model) else n_starts(model.n_init, model.algorithm, options.steps, corpus)
+    fitting = Fitting(
+        MAPObjective(emission, chain.pseudocount, chain.constraints, n_units, log_det),
+        chain.topology,
+        StopRule(model.max_iter, model.tol, model.max_seconds and model.max_seconds / n_init),
+        algorithm=model.algorithm,
+        batches=model.batches,
+        step_decay=model.step_decay,
+        lr=0.0,
+        n_init=n_init,
+        random_state=model.random_state,
+        has_final=model.length_ == "stop",
+        e_step_of_batch=e_step_of_batch,
+    )
+    return fitting, corpus
+
+
+def _starts(model: HSMM, fitting: Fitting, corpus: Corpus, n_init: int | None = None) -> list[Parameters]:
     """From the states and mean durations of an HMM after some EM steps."""
+    objective, options = fitting.objective, _options(model, model.n_states, model.length_)
     emission = objective.emission
     assert isinstance(emission, SegmentEmission), "of this model"
     guesses = starts(
@@ -452,11 +777,15 @@ def _starts(model: HSMM, objective: MAPObjective, corpus: Corpus, n_init: int) -
         corpus.batches,
         corpus.n_states,
         has_final=model.length_ == "stop",
-        generators=[torch.Generator().manual_seed(model.random_state + i) for i in range(n_init)],
+        generators=[torch.Generator().manual_seed(model.random_state + i) for i in range(n_init or fitting.n_init)],
+        topology=options.steps,
+        tying=options.constraints.emission,
     )
-    of_hmm = replace(objective, emission=emission.inner)
-    stop = StopRule(STEPS_OF_START, model.tol)
-    return [_with_durations(_as_hmm(guess, of_hmm, corpus, stop), emission) for guess in guesses]
+    constraints = Constraints(Frozen(), options.constraints.emission)
+    of_hmm = replace(objective, emission=emission.inner, constraints=constraints)
+    stop, segments = StopRule(STEPS_OF_START, model.tol), options.chain.topology
+    tying = options.constraints.durations
+    return [_with_durations(_as_hmm(guess, of_hmm, corpus, stop), emission, segments, tying) for guess in guesses]
 
 
 def _as_hmm(parameters: Parameters, objective: MAPObjective, corpus: Corpus, stop: StopRule) -> Parameters:
@@ -473,55 +802,79 @@ def _as_hmm(parameters: Parameters, objective: MAPObjective, corpus: Corpus, sto
     return parameters
 
 
-def _with_durations(parameters: Parameters, emission: SegmentEmission) -> Parameters:
-    """The parameters of an HMM, its self-transitions as durations of equal means."""
+def _with_durations(parameters: Parameters, emission: SegmentEmission, segments: Topology, tying: Tying) -> Parameters:
+    """The parameters of an HMM, its self-transitions as durations of equal means; ``segments``: what follows what."""
     k, family = len(parameters.initial), emission.family
-    table = torch.cat([parameters.table, family.with_mean(1 / (1 - parameters.transition.diag()))], 1)
+    mean = 1 / (1 - parameters.transition.diag())
+    # A state that is never left: as long as can be.
+    mean = torch.where(torch.isfinite(mean), mean, float(family.longest))
+    mean = tying.spread(torch.stack([mean[tying.group == g].mean() for g in range(tying.n_groups)]))
+    table = torch.cat([parameters.table, family.with_mean(mean)], 1)
     if family.follows_itself:
         return replace(parameters, table=table)
-    successors = _successors(k, emission).to(parameters.transition)
+    successors = segments.transition_mask(k).to(parameters.transition)
     rows = parameters.transition * successors
     final = parameters.final
     total = rows.sum(1) + (0.0 if final is None else final)
     # A state that is never left: whatever follows it is as probable.
-    rows = torch.where((total > 0)[:, None], rows / total[:, None], successors / max(k - 1, 1))
-    final = None if final is None else torch.where(total > 0, final / total, 0.0)
+    rows = torch.where(
+        (total > 0)[:, None], rows / total[:, None], successors / successors.sum(1).clamp(min=1)[:, None]
+    )
+    final = None if final is None else torch.where(total > 0, final / total, 1.0 * (successors.sum(1) == 0))
     return Parameters(parameters.initial, rows, final, table)
 
 
 def _run(
     group: Sequence[Parameters],
     *,
-    objective: MAPObjective,
-    emission: SegmentEmission,
+    fitting: Fitting,
     corpus: Corpus,
-    stop: StopRule,
     callback: em.Callback,
     checkpoints: Checkpoints,
 ) -> list[FitResult]:
-    batches = corpus.own_batches()
+    batches, emission = corpus.own_batches(), fitting.objective.emission
+    assert isinstance(emission, SegmentEmission), "of this model"
 
     def expectations(parameters: Parameters) -> Expectations:
         return e_step(parameters, emission, batches, corpus.dtype)
 
     return baum_welch(
         group,
-        objective,
+        fitting.objective,
         [],
         corpus.dtype,
-        stop,
+        fitting.stop,
         callback=callback,
         checkpoints=checkpoints,
         e_step_of_one=expectations,
     )
 
 
+def _of_frames(statistics: RunningStatistics | None, corpus: Corpus) -> RunningStatistics | None:
+    """Averages over frames, of what EM gives by the number of segments."""
+    n_frames = sum(w * len(x) for w, x in zip(corpus.weights, corpus.sequences, strict=True))
+    if statistics is None or statistics.n_frames == n_frames:
+        return statistics
+    return RunningStatistics(statistics.mean.scaled(statistics.n_frames / n_frames), statistics.n_batches, n_frames)
+
+
 # -- the states of sequences -------------------------------------------------------------------------------------------
 
 
+def _run_on_each(
+    model: HSMM, X: Any, y: Any, algorithm: StateAlgorithm[Tensor], *, of_steps: bool = True
+) -> list[np.ndarray]:
+    """What an algorithm finds for each sequence; where that is ``of_steps``, those of a past are left out."""
+    examples, each = _states_of_each(model, X, y, algorithm)
+    results = [result.cpu().numpy() for result in each]
+    return without_past(examples, results) if of_steps else results
+
+
 @torch.no_grad()
-def _run_on_each(model: HSMM, X: Any, y: Any, algorithm: StateAlgorithm) -> list[np.ndarray]:
-    """What an algorithm finds for each sequence, in float64 where float32 cannot hold the data."""
+def _states_of_each(
+    model: HSMM, X: Any, y: Any, algorithm: StateAlgorithm[Result]
+) -> tuple[list[Example], list[Result]]:
+    """Encoded sequences, and what an algorithm finds for each, in float64 where float32 cannot hold the data."""
     data = checked_data(model, X, y)
     if data.y is not None:
         data.refuse_past("the states of pairs")
@@ -529,34 +882,17 @@ def _run_on_each(model: HSMM, X: Any, y: Any, algorithm: StateAlgorithm) -> list
     precise = in_float64(model) if need_float64(examples) else model
     parameters, emission = model.parameters_.to(model._device()), _emission(model)
     corpus = _corpus(precise, emission, examples)
-    results: list[np.ndarray] = [np.empty(0)] * len(examples)
+    results: dict[int, Result] = {}
     for batch, trellis in each_trellis(parameters, emission, corpus.each_batch(), corpus.dtype):
-        for i, result in zip(batch.indices, algorithm(batch, trellis), strict=True):
-            results[i] = result.cpu().numpy()
-    return without_past(examples, results)
+        results.update(zip(batch.indices, algorithm(batch, trellis), strict=True))
+    return examples, [results[i] for i in range(len(examples))]
 
 
-def _paths(batch: PackedBatch, trellis: SemiMarkovTrellis) -> list[Tensor]:
-    paths, log_prob = best_segments(trellis)
-    refuse_impossible(batch, log_prob)
-    return [torch.from_numpy(path) for path in paths]
-
-
-def _posteriors(batch: PackedBatch, trellis: SemiMarkovTrellis) -> list[Tensor]:
-    posterior = forward_backward_pass(trellis)
-    refuse_impossible(batch, posterior.log_prob)
-    return trellis.packing.split(posterior.gamma)
-
-
-def _draws(batch: PackedBatch, trellis: SemiMarkovTrellis, n: int, generator: torch.Generator) -> list[Tensor]:
-    """``(T, n)`` of each."""
-    paths, log_prob = sample_paths(trellis, n, generator)
-    refuse_impossible(batch, log_prob)
-    return [torch.from_numpy(each.T) for each in paths]
-
-
-def _beliefs(batch: PackedBatch, trellis: SemiMarkovTrellis) -> list[Tensor]:
-    return trellis.packing.split(forward_pass(trellis).log_beliefs.exp())
+def _without_past(model: HSMM, X: Any, y: Any, question: str) -> Data:
+    """Checked data; raises ``ValueError`` where sequences have a past."""
+    data = checked_data(model, X, y)
+    data.refuse_past(question)
+    return data
 
 
 def _log_continue(

@@ -112,8 +112,7 @@ def test_steps_left_are_those_of_the_chain_of_states_and_steps_left(chain: Chain
 def test_an_alignment_is_the_best_path_of_its_segments(chain: Chain) -> None:
     log_b = densities(5, (6, 5))
     groups = [[[1], [0], [2]], [[1], [0, 2]]]
-    positions, states = best_segment_alignments(chain.trellis(log_b), groups)
-    found = log_prob_of_segment_paths(chain.trellis(log_b), states)
+    positions, states, found = best_segment_alignments(chain.trellis(log_b), groups)
     for i, (each, labels) in enumerate(zip(log_b, groups, strict=True)):
         expected = {path: p for path, p in all_paths(chain, each).items() if _passes(path, labels)}
         best = max(expected, key=lambda path: expected[path])
@@ -122,6 +121,12 @@ def test_an_alignment_is_the_best_path_of_its_segments(chain: Chain) -> None:
         assert positions[i][0] == 0
         assert set(positions[i].diff().tolist()) <= {0, 1}
         assert all(int(j) in labels[int(s)] for s, j in zip(positions[i], states[i], strict=True))
+
+
+def test_labels_that_no_path_goes_through_have_probability_zero() -> None:
+    log_b = densities(5, (6, 5))
+    groups = [[[0], [1], [0], [1], [0]], [[1]]]  # state 0 lasts two steps at least, state 1 four at most
+    assert bool(torch.isneginf(best_segment_alignments(random_chain(0).trellis(log_b), groups)[2]).all())
 
 
 def _passes(path: Path, labels: list[list[int]]) -> bool:

@@ -1,0 +1,118 @@
+"""The hyperparameters of ``HSMM`` that say how its chain is learned, checked and read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.learning.constraints import TABLES, Constraints, Frozen, Tying
+from seqmodels.hmm.learning.options import ChainOptions, chosen_pseudocounts
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.semi_markov.expectations import SegmentConstraints
+from seqmodels.hmm.topology import Arcs, Topology, as_topology
+from seqmodels.observations import Observation
+
+
+@dataclass(frozen=True)
+class SegmentOptions:
+    """What EM is told of an HSMM of K states.
+
+    Attributes:
+        chain: of the chain from segment to segment: which transitions exist, whether they are frozen, and the prior.
+        steps: the topology of an HMM's chain from step to step, from which EM starts.
+        constraints: of emissions and durations.
+        frozen: what is left as it is.
+    """
+
+    chain: ChainOptions
+    steps: Topology
+    constraints: SegmentConstraints
+    frozen: Frozen
+
+    @classmethod
+    def from_arguments(
+        cls,
+        n_states: int,
+        topology: Any,
+        tied: Any,
+        tied_durations: Any,
+        frozen: Any,
+        pseudocount: Any,
+        length: str,
+        *,
+        follows_itself: bool,
+    ) -> SegmentOptions:
+        """From the arguments of ``HSMM``; ``follows_itself``: a state may, as those of geometric durations do.
+
+        Raises:
+            ValueError: values that cannot be.
+        """
+        k, chosen = n_states, as_topology(topology, n_states)
+        names = (*TABLES, "durations")
+        what = Frozen.of(frozen, k, names)
+        if follows_itself and (tied_durations is not None or what.rows(what.durations, k).any()):
+            raise ValueError(
+                "geometric durations are the transitions of states to themselves, which are not tied and frozen by "
+                "themselves; leave tied_durations out and freeze transition, or pass another family"
+            )
+        masks = chosen.transition_mask(k), chosen.initial_mask(k).tolist(), chosen.final_mask(k).tolist()
+        segments = chosen
+        if not follows_itself:
+            after = successors(masks[0], chosen.final_mask(k) if length == "stop" else None)
+            segments = Arcs(after.tolist(), *masks[1:], chosen.is_ordered)
+        steps = chosen
+        if not follows_itself and not masks[0].diagonal().all():
+            steps = Arcs((masks[0] | torch.eye(k, dtype=torch.bool)).tolist(), *masks[1:], chosen.is_ordered)
+        of_chain = Constraints(Frozen(what.initial, what.transition), Tying.from_argument(None, k))
+        constraints = SegmentConstraints(
+            Tying.from_argument(tied, k),
+            _tied_durations(tied_durations, k),
+            what.rows(what.emission, k),
+            what.rows(what.durations, k),
+        )
+        chain = ChainOptions(segments, of_chain, chosen_pseudocounts(pseudocount, k, length))
+        return cls(chain, steps, constraints, what)
+
+    def check_together(self, observation: Observation) -> None:
+        """Raise ``ValueError`` for an observation of which some states cannot be tied or frozen."""
+        of_emission = Constraints(self.frozen, self.constraints.emission)
+        replace(self.chain, constraints=of_emission).check_together("em", observation)
+
+    def check_start(self, parameters: Parameters, length: str, tables: tuple[Tensor, Tensor]) -> None:
+        """Raise ``ValueError`` if EM cannot go on from these; ``tables`` are those of emissions and of durations."""
+        self.chain.check_start(parameters, length)
+        tyings = self.constraints.emission, self.constraints.durations
+        for name, tying, table in zip(("emissions", "durations"), tyings, tables, strict=True):
+            if not torch.equal(tying.spread(tying.one_each(table)), table):
+                raise ValueError(
+                    f"states that are tied have different {name}, so warm_start cannot continue; leave "
+                    f"{'tied' if name == 'emissions' else 'tied_durations'} out, or warm_start=False"
+                )
+
+
+def successors(mask: Tensor, final_mask: Tensor | None) -> Tensor:
+    """``(K, K)`` bool: which states may follow a segment of each: those of ``mask (K, K)`` but itself.
+
+    A state that no other may follow, and after which the sequence may not end, is followed by itself; so is the only
+    one.
+    """
+    k = len(mask)
+    if k == 1:
+        return torch.ones_like(mask)
+    others = mask & ~torch.eye(k, dtype=torch.bool)
+    is_last = ~others.any(1)
+    if final_mask is not None:
+        is_last &= ~final_mask
+    return others | torch.diag(is_last)
+
+
+def _tied_durations(choice: Any, n_states: int) -> Tying:
+    try:
+        return Tying.from_argument(choice, n_states)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"tied_durations is {choice!r}; pass a group number for each of the {n_states} states, as [0, 0, 1, ...]"
+        ) from error
