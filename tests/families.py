@@ -259,6 +259,10 @@ FAMILIES = (
         *("hsmm-ar", "vectors"),
         **{"durations": "poisson", "left_censored": True, "observation": sm.AutoregressiveGaussian(2)},
     ),
+    _hsmm(
+        *("hsmm-left-to-right", "vectors", "symbols"),
+        **{"topology": "left-to-right", "tied_durations": [0, 1, 0], "algorithm": "stepwise", "batches": 2},
+    ),
     Family("hmm-gradient", partial(sm.HMM, 3, max_iter=3, n_init=1, algorithm="gradient")),
     _alignment("alignment", "symbols", "text"),
     _alignment("alignment-null", "symbols", window=3, null=True),

@@ -63,7 +63,7 @@ from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, m
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.profile_likelihood import profile_interval
 from seqmodels.hmm.scoring import score_steps, score_sums
-from seqmodels.hmm.standard_errors import FitObjective, standard_errors
+from seqmodels.hmm.standard_errors import FitObjective, check_level, standard_errors
 from seqmodels.hmm.state_forecast import StateForecast, state_forecasts
 from seqmodels.hmm.state_paths import (
     ForcedAlignment,
@@ -673,7 +673,7 @@ class HMM(SequenceModel):
             name  estimate  standard_error
         0  rates      4.32           0.208
         """
-        _check_level(level)
+        check_level(level)
         _refuse_inputs("standard_errors", self._reads_inputs)
         data = _without_past(self, X, y, "standard_errors")
         return standard_errors(*_objective_at(self, self._setting().examples(data)), level)
@@ -702,7 +702,7 @@ class HMM(SequenceModel):
         >>> round(low, 3), round(high, 3)
         (3.925, 4.74)
         """
-        _check_level(level)
+        check_level(level)
         _refuse_inputs("profile_interval", self._reads_inputs)
         data = _without_past(self, X, y, "profile_interval")
         objective, shift, scale = _objective_at(self, self._setting().examples(data))
@@ -900,11 +900,6 @@ def objective_of(model: HMM) -> MAPObjective:
     """What the M-steps of a fitted model maximise; its figures would be of encoded data, summed."""
     options = _chain_options(model, len(model.parameters_.initial), model.length_)
     return MAPObjective(_emission(model), options.pseudocount, options.constraints, n_units=1.0, log_det=0.0)
-
-
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"level is {level}; pass a probability between 0 and 1, as 0.95")
 
 
 def _objective_at(model: HMM, examples: list[Example]) -> tuple[FitObjective, torch.Tensor, torch.Tensor]:

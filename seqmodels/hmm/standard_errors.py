@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -38,6 +38,20 @@ FAR = 0.25  # standard errors between the estimates and the maximum that are war
 NOT_IDENTIFIED = "not identified: the log-likelihood is flat, or not at a maximum, in a direction that changes it"
 
 
+class Objective(Protocol):
+    """What is maximised, as a function of the unconstrained numbers ``u (P,)`` of its ``coordinates``."""
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """What u is."""
+
+    def gradient(self, u: Tensor) -> Tensor:
+        """``(P,)`` float64, exact."""
+
+    def value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
+        """Nats of encoded data, up to a constant, and the ``(P,)`` gradient."""
+
+
 @dataclass(frozen=True)
 class FitObjective:
     """What ``fit`` maximises, as a function of unconstrained numbers ``u (P,)``: log-likelihood and log-prior."""
@@ -55,7 +69,7 @@ class FitObjective:
         u = u.detach().requires_grad_()
         parameters, table = self.coordinates.at(u)
         log_prior = self.prior.emission.log_prior(table) + self.prior.pseudocount.log_prior(parameters)
-        value, gradient = float(log_prior.detach()), _gradient(log_prior, u)
+        value, gradient = float(log_prior.detach()), gradient_of(log_prior, u)
         for batch in self.batches:
             parameters, _ = self.coordinates.at(u)
             log_b = log_densities(self.coordinates.emission, parameters.table, batch.x, batch.past)
@@ -64,11 +78,12 @@ class FitObjective:
             )
             batch.refuse_impossible(log_prob.detach())
             weighted = batch.weight * log_prob.sum()
-            value, gradient = value + float(weighted.detach()), gradient + _gradient(weighted, u)
+            value, gradient = value + float(weighted.detach()), gradient + gradient_of(weighted, u)
         return value, gradient
 
 
-def _gradient(value: Tensor, u: Tensor) -> Tensor:
+def gradient_of(value: Tensor, u: Tensor) -> Tensor:
+    """Of a scalar by ``u (P,)``; zeros where it does not depend on it."""
     if not value.requires_grad:
         return torch.zeros_like(u)
     (gradient,) = torch.autograd.grad(value, u, allow_unused=True)
@@ -115,7 +130,13 @@ class Information:
         return along <= SAME**2 * across
 
 
-def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level: float) -> pd.DataFrame:
+def check_level(level: float) -> None:
+    """Raise ``ValueError`` for what is no level of an interval."""
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level}; pass a probability between 0 and 1, as 0.95")
+
+
+def standard_errors(objective: Objective, shift: Tensor, scale: Tensor, level: float) -> pd.DataFrame:
     """What ``HMM.standard_errors`` returns; ``shift (D,)`` and ``scale (D,)`` lead from encoded to raw units."""
     import pandas as pd
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -20,12 +21,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqmodels.hmm.estimates import ON_BOUNDARY, Estimate, free_logits, is_inner
+
 Array = NDArray[np.float64]
 DurationName = Literal["negative-binomial", "poisson", "categorical", "geometric"]
 
 TILTS = (-60.0, 20.0)  # of log θ of a Poisson distribution: beyond, it is one of the shortest or longest duration
 LARGEST_LOG_SUCCESS = -1e-9  # of a negative binomial distribution: its mean is finite
 SIZES = (1e-2, 1e3)  # of a negative binomial distribution: beyond, it is a Poisson distribution
+NEAR_END = 1e-4  # of a range: nearer to its ends a search ends there
+AT_END_OF_RANGE = "at the end of the range of its values, which sets it in place of the data"
 SMOOTHING = 0.1  # the share of a first guess that is spread evenly
 
 
@@ -88,6 +93,32 @@ class DurationFamily(ABC):
         """Nats, up to a constant."""
         return table.new_zeros(())
 
+    # -- how sure they are: ``seqmodels.hmm.estimates``, differentiable ------------------------------------------------
+
+    def pmf(self, table: Tensor) -> Tensor:
+        """``(K, D)`` p(d)."""
+        return self.log_pmf(table).exp()
+
+    def normalised(self, table: Tensor) -> Tensor:
+        """The table after a change of some of its numbers, where they have to sum to one."""
+        return table
+
+    @abstractmethod
+    def estimated(self, table: Tensor) -> Mapping[str, Tensor]:
+        """What ``raw`` gives, or ``durations (K, D)``, by name."""
+
+    @abstractmethod
+    def estimates(self, table: Tensor, least: float) -> Iterator[Estimate]:
+        """All that a table says; ``least``: the smallest probability that is not on the boundary."""
+
+    @abstractmethod
+    def is_free(self, table: Tensor, least: float) -> Tensor:
+        """``(K, Q)`` which numbers of the table may change: those that are on no boundary, nor implied by others."""
+
+    def lengths(self, table: Tensor) -> Tensor:
+        """``(K, Q)`` over which change of each the probabilities change."""
+        return torch.ones_like(table)
+
 
 class CategoricalDurations(DurationFamily):
     """``p(d)`` is any; the table has it."""
@@ -125,6 +156,26 @@ class CategoricalDurations(DurationFamily):
     def check(self, table: Tensor) -> None:
         if not (bool((table >= 0).all()) and torch.allclose(table.sum(1), table.new_ones(()), atol=1e-6)):
             raise ValueError("durations of a state are not probabilities that sum to one")
+
+    def pmf(self, table: Tensor) -> Tensor:
+        return table
+
+    def normalised(self, table: Tensor) -> Tensor:
+        return table / table.sum(1, keepdim=True)
+
+    def estimated(self, table: Tensor) -> Mapping[str, Tensor]:
+        return {"durations": table}
+
+    def estimates(self, table: Tensor, least: float) -> Iterator[Estimate]:
+        inner = is_inner(table, least)
+        for k, d in product(range(len(table)), range(self.longest)):
+            yield Estimate("durations", (k, d), k, d + 1, "logit", "" if inner[k, d] else ON_BOUNDARY)
+
+    def is_free(self, table: Tensor, least: float) -> Tensor:
+        return free_logits(table, least)
+
+    def lengths(self, table: Tensor) -> Tensor:
+        return table
 
 
 def _length_biased(counts: Array, n_biased: float) -> Array:
@@ -221,6 +272,16 @@ class PoissonDurations(DurationFamily):
         if not bool(torch.isfinite(table).all()):
             raise ValueError("rates of durations are not finite")
 
+    def estimated(self, table: Tensor) -> Mapping[str, Tensor]:
+        return {"duration_rates": table[:, 0].exp()}
+
+    def estimates(self, table: Tensor, least: float) -> Iterator[Estimate]:
+        for k, is_free in enumerate(self.is_free(table, least)[:, 0].tolist()):
+            yield Estimate("duration_rates", (k,), k, None, "log", "" if is_free else AT_END_OF_RANGE)
+
+    def is_free(self, table: Tensor, least: float) -> Tensor:
+        return is_within(table, *TILTS)
+
 
 class NegativeBinomialDurations(DurationFamily):
     """``p(d) ∝ Γ(d-1+r) / (Γ(r) (d-1)!) q^(d-1)``; the table has log r and log q.
@@ -286,6 +347,22 @@ class NegativeBinomialDurations(DurationFamily):
         if not (bool(torch.isfinite(table).all()) and bool((table[:, 1] < 0).all())):
             raise ValueError("sizes and probabilities of negative binomial durations are not finite")
 
+    def estimated(self, table: Tensor) -> Mapping[str, Tensor]:
+        return {"duration_sizes": table[:, 0].exp(), "duration_probabilities": -torch.expm1(table[:, 1])}
+
+    def estimates(self, table: Tensor, least: float) -> Iterator[Estimate]:
+        for k, (size, success) in enumerate(self.is_free(table, least).tolist()):
+            yield Estimate("duration_sizes", (k,), k, None, "log", "" if size else AT_END_OF_RANGE)
+            yield Estimate("duration_probabilities", (k,), k, None, "logit", "" if success else AT_END_OF_RANGE)
+
+    def is_free(self, table: Tensor, least: float) -> Tensor:
+        sizes = is_within(table[:, 0], math.log(SIZES[0]), math.log(SIZES[1]))
+        return torch.stack([sizes, is_within(table[:, 1], TILTS[0], LARGEST_LOG_SUCCESS)], 1)
+
+    def lengths(self, table: Tensor) -> Tensor:
+        # Those of log r, and of log q, which is below zero.
+        return torch.stack([torch.ones_like(table[:, 0]), table[:, 1].abs().clamp(max=1.0)], 1)
+
 
 class GeometricDurations(DurationFamily):
     """``p(d) = a^(d-1) (1 - a)``, not cut off: segments of one step, and the chain's own ``a_kk``, as in an HMM."""
@@ -312,6 +389,21 @@ class GeometricDurations(DurationFamily):
 
     def check(self, table: Tensor) -> None:
         """There is nothing in the table."""
+
+    def estimated(self, table: Tensor) -> Mapping[str, Tensor]:
+        return {}
+
+    def estimates(self, table: Tensor, least: float) -> Iterator[Estimate]:
+        return iter(())
+
+    def is_free(self, table: Tensor, least: float) -> Tensor:
+        return torch.ones_like(table, dtype=torch.bool)
+
+
+def is_within(values: Tensor, low: float, high: float) -> Tensor:
+    """Which are in a range that a search was of, and not at its ends."""
+    margin = NEAR_END * (high - low)
+    return (values > low + margin) & (values < high - min(margin, 0.5 * abs(high) or margin))
 
 
 def duration_family(name: DurationName, longest: int, pseudocount: float) -> DurationFamily:

@@ -51,6 +51,11 @@ class SegmentConstraints:
         )
 
     @property
+    def tyings(self) -> tuple[Tying, Tying]:
+        """Of emissions and of durations."""
+        return self.emission, self.durations
+
+    @property
     def n_free(self) -> tuple[int, int]:
         """How many distinct emissions and durations are estimated."""
         of_emission = torch.unique(self.emission.group[~self.keeps_emission])
@@ -136,6 +141,15 @@ class SegmentEmission(Emission):
             emission = self.constraints.emission.one_each(emission)
             durations = self.constraints.durations.one_each(durations)
         return self.inner.log_prior(emission) + self.family.log_prior(durations)
+
+    def tie(self, table: Tensor) -> Tensor:
+        emission, durations = self.split(table)
+        if self.constraints is not None:
+            emission, durations = (
+                tying.spread(tying.one_each(each))
+                for tying, each in zip(self.constraints.tyings, (emission, durations), strict=True)
+            )
+        return torch.cat([self.inner.tie(emission), self.family.normalised(durations)], 1)
 
     def floor_hits(self, table: Tensor) -> Tensor:
         return self.inner.floor_hits(self.split(table)[0])

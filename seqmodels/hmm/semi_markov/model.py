@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from seqmodels.encodings.setting import Setting
 from seqmodels.generation import CursorState
 from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values, raw_size, validation_score
 from seqmodels.hmm.emissions import emission_of
+from seqmodels.hmm.estimates import Coordinates, emitted_of
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.inference.semi_markov import SemiMarkovFiltered, SemiMarkovTrellis, forward_pass
 from seqmodels.hmm.learning import em
@@ -52,8 +53,10 @@ from seqmodels.hmm.learning.restarts import (
     warn_of_floor,
 )
 from seqmodels.hmm.parameters import Parameters, check_arrays
+from seqmodels.hmm.profile_likelihood import profile_interval
 from seqmodels.hmm.semi_markov.cursor import HSMMCursor, SegmentState
 from seqmodels.hmm.semi_markov.durations import DurationName, duration_family
+from seqmodels.hmm.semi_markov.estimates import SegmentEmitted, SegmentObjective
 from seqmodels.hmm.semi_markov.expectations import (
     SegmentConstraints,
     SegmentEmission,
@@ -77,6 +80,7 @@ from seqmodels.hmm.semi_markov.states import (
     log_states_ahead,
     segments_ahead,
 )
+from seqmodels.hmm.standard_errors import check_level, standard_errors
 from seqmodels.hmm.state_forecast import StateForecast
 from seqmodels.hmm.state_paths import (
     ForcedAlignment,
@@ -111,6 +115,9 @@ from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
 from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
 from seqmodels.training.fingerprint import check_processes_agree
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PSEUDO_FRAMES = 10.0
 BACKGROUND = 0.01
@@ -560,6 +567,46 @@ class HSMM(SequenceModel):
         other.statistics_ = None
         return other
 
+    # -- how sure the parameters are -----------------------------------------------------------------------
+
+    def standard_errors(self, X: Any, y: Any = None, *, level: float = 0.95) -> pd.DataFrame:
+        """A frame with a row for each estimated parameter, as of ``HMM``: from the observed information of what ``fit``
+        maximises.
+
+        Durations have the rows ``duration_rates``; ``duration_sizes`` and ``duration_probabilities``; or ``durations``,
+        whose ``feature`` is the number of steps. P free parameters take 2 P + 1 E-steps.
+
+        Args:
+            X, y: the training data.
+            level: of the intervals.
+
+        Raises:
+            ValueError: as of ``HMM``.
+        """
+        check_level(level)
+        data = _without_past(self, X, y, "standard_errors")
+        return standard_errors(*_objective_at(self, self._setting().examples(data)), level)
+
+    def profile_interval(
+        self, X: Any, name: str, state: int | None = None, feature: Any = None, *, y: Any = None, level: float = 0.95
+    ) -> tuple[float, float]:
+        """The interval of one parameter by its profile likelihood, in raw units, as of ``HMM``.
+
+        Args:
+            X, y: the training data.
+            name, state, feature: as in a row of ``standard_errors``.
+            level: of the interval.
+
+        Raises:
+            ValueError: as of ``HMM``.
+        """
+        check_level(level)
+        data = _without_past(self, X, y, "profile_interval")
+        objective, shift, scale = _objective_at(self, self._setting().examples(data))
+        return profile_interval(objective, shift, scale, (name, state, feature), level)
+
+    # -- how many states -----------------------------------------------------------------------------------
+
     def bic(self, X: Any, y: Any = None) -> float:
         """Bayesian information criterion, as of ``HMM``. Lower is better (Schwarz 1978)."""
         n = float(checked_data(self, X, y).scored.n_units.sum())
@@ -737,6 +784,20 @@ def _n_parameters(model: HSMM, n_states: int) -> int:
 
 def _corpus(model: HSMM, emission: SegmentEmission, examples: list[Example]) -> Corpus:
     return corpus_of(examples, emission, model.n_states, model._device(), DTYPES[model.dtype_])
+
+
+def _objective_at(model: HSMM, examples: list[Example]) -> tuple[SegmentObjective, Tensor, Tensor]:
+    """What ``fit`` maximises on these examples, near the fitted parameters, and the shift and scale to raw units."""
+    parameters, encoding, k = model.parameters_, model.encoding_, len(model.parameters_.initial)
+    options, least = _options(model, k, model.length_), 1 / sum(map(len, joined_values(examples)))
+    emission = _emission(model, options.constraints)
+    names = list(range(encoding.size)) if encoding.names is None else list(encoding.names)
+    inner = emitted_of(model.observation_, encoding.size, names, least)
+    emitted = SegmentEmitted(inner, emission, options.constraints)
+    coordinates = Coordinates(parameters, emission, emitted, options.chain, "free", least)
+    corpus = corpus_of(examples, emission, k, torch.device("cpu"), torch.float64)
+    shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in encoding.affine())
+    return SegmentObjective(coordinates, emission, options.chain.pseudocount, corpus.batches), shift, scale
 
 
 # -- EM ----------------------------------------------------------------------------------------------------------------

@@ -84,8 +84,7 @@ class SegmentOptions:
     def check_start(self, parameters: Parameters, length: str, tables: tuple[Tensor, Tensor]) -> None:
         """Raise ``ValueError`` if EM cannot go on from these; ``tables`` are those of emissions and of durations."""
         self.chain.check_start(parameters, length)
-        tyings = self.constraints.emission, self.constraints.durations
-        for name, tying, table in zip(("emissions", "durations"), tyings, tables, strict=True):
+        for name, tying, table in zip(("emissions", "durations"), self.constraints.tyings, tables, strict=True):
             if not torch.equal(tying.spread(tying.one_each(table)), table):
                 raise ValueError(
                     f"states that are tied have different {name}, so warm_start cannot continue; leave "

@@ -1,0 +1,138 @@
+"""How sure the parameters of an HSMM are: its log-likelihood as a function of unconstrained numbers.
+
+Its gradient is that of the expected log-likelihood of complete data, ``Σ counts log probability``, whose counts are
+those of an E-step (Fisher's identity). Standard errors and profile likelihoods are then those of an HMM
+(``seqmodels.hmm.standard_errors``, ``seqmodels.hmm.profile_likelihood``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.corpus import PackedBatch
+from seqmodels.hmm.estimates import Coordinates, Emitted, Estimate
+from seqmodels.hmm.inference.densities import LogDensities
+from seqmodels.hmm.inference.semi_markov import SemiMarkovPosterior, forward_backward_pass
+from seqmodels.hmm.learning.constraints import Tying
+from seqmodels.hmm.learning.gradient import log_densities
+from seqmodels.hmm.learning.priors import Pseudocounts
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.semi_markov.expectations import (
+    SegmentConstraints,
+    SegmentEmission,
+    refuse_impossible,
+    trellis_of_batch,
+)
+from seqmodels.hmm.standard_errors import gradient_of
+
+
+class SegmentEmitted(Emitted):
+    """The estimated parameters of emissions and durations, of tables ``(K, P + Q)``.
+
+    States that share an emission, or durations, are moved by the first of them.
+    """
+
+    def __init__(self, inner: Emitted, emission: SegmentEmission, constraints: SegmentConstraints) -> None:
+        super().__init__(inner.observation, inner.size, inner.names, inner.least)
+        self.inner = inner
+        self.emission = emission
+        self.constraints = constraints
+
+    def is_free(self, table: Tensor) -> Tensor:
+        emission, durations = self.emission.split(table)
+        c = self.constraints
+        of_emission = self.inner.is_free(emission) & _moves(c.emission, c.keeps_emission)[:, None]
+        of_durations = self.emission.family.is_free(durations, self.least)
+        return torch.cat([of_emission, of_durations & _moves(c.durations, c.keeps_durations)[:, None]], 1)
+
+    def lengths(self, table: Tensor) -> Tensor:
+        emission, durations = self.emission.split(table)
+        return torch.cat([self.inner.lengths(emission), self.emission.family.lengths(durations)], 1)
+
+    def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
+        emission, durations = self.emission.split(table)
+        return {**self.inner.raw(emission, shift, scale), **self.emission.family.estimated(durations)}
+
+    def estimates(self, table: Tensor) -> Iterator[Estimate]:
+        emission, durations = self.emission.split(table)
+        c, of_durations = self.constraints, self.emission.family.estimates(durations, self.least)
+        for each in self.inner.estimates(emission):
+            if not (c.keeps_emission.all() if each.state is None else c.keeps_emission[each.state]):
+                yield each
+        for each in of_durations:
+            if not c.keeps_durations[each.state]:
+                yield each
+
+
+def _moves(tying: Tying, is_kept: Tensor) -> Tensor:
+    """``(K,)`` the first state of each group, unless one of the group is kept."""
+    states = torch.arange(len(tying.group))
+    first = tying.one_each(states)
+    is_kept_group = torch.zeros(tying.n_groups, dtype=torch.bool).index_fill(0, tying.group[is_kept], value=True)
+    return torch.isin(states, first[~is_kept_group])
+
+
+@dataclass(frozen=True)
+class SegmentObjective:
+    """What ``fit`` maximises, as a function of unconstrained numbers ``u (P,)``: log-likelihood and log-prior."""
+
+    coordinates: Coordinates
+    emission: SegmentEmission
+    pseudocount: Pseudocounts
+    batches: Sequence[PackedBatch]
+
+    def gradient(self, u: Tensor) -> Tensor:
+        """``(P,)`` float64, exact; ``ValueError`` for a sequence of probability zero, named."""
+        return self.value_and_gradient(u)[1]
+
+    def value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
+        """Nats of encoded data, up to a constant, and the ``(P,)`` gradient."""
+        u = u.detach().requires_grad_()
+        parameters, _ = self.coordinates.at(u)
+        log_prior = self.emission.log_prior(parameters.table) + self.pseudocount.log_prior(parameters)
+        value, gradient = float(log_prior.detach()), gradient_of(log_prior, u)
+        for batch in self.batches:
+            parameters, _ = self.coordinates.at(u)
+            log_prob, expected = self._of_batch(parameters, batch)
+            value += batch.weight * log_prob
+            gradient = gradient + gradient_of(batch.weight * expected, u)
+        return value, gradient
+
+    def _of_batch(self, parameters: Parameters, batch: PackedBatch) -> tuple[float, Tensor]:
+        """log p(x), and the expected log-probability of states, segments and x, differentiable."""
+        of_emission, of_durations = self.emission.split(parameters.table)
+        log_b = log_densities(self.emission.inner, of_emission, batch.x, batch.past)
+        final = None if parameters.final is None else parameters.final.detach()
+        chain = parameters.initial.detach(), parameters.transition.detach(), final
+        fixed = Parameters(*chain, parameters.table.detach())
+        trellis = trellis_of_batch(fixed, self.emission, batch, LogDensities(log_b.detach()))
+        posterior = forward_backward_pass(trellis)
+        refuse_impossible(batch, posterior.log_prob)
+        gamma = batch.segments.packing.pack(trellis.packing.unpack(posterior.gamma))
+        terms = [(gamma * torch.where(gamma > 0, log_b, 0.0)).sum()]
+        terms += [
+            expected_log(posterior.initial, parameters.initial),
+            expected_log(posterior.xi, parameters.transition),
+        ]
+        if parameters.final is not None:
+            terms.append(expected_log(posterior.final, parameters.final))
+        terms.append(self._of_durations(posterior, of_durations))
+        return float(posterior.log_prob.sum()), torch.stack(terms).sum()
+
+    def _of_durations(self, posterior: SemiMarkovPosterior, table: Tensor) -> Tensor:
+        pmf = self.emission.family.pmf(table)
+        total = expected_log(posterior.durations, pmf)
+        if self.emission.left_censored:  # what is left of first segments: P(d >= r) / E[d]
+            at_least = pmf.flip(1).cumsum(1).flip(1)
+            total = total + expected_log(posterior.first_durations, at_least / at_least.sum(1, keepdim=True))
+        return total
+
+
+def expected_log(counts: Tensor, probabilities: Tensor) -> Tensor:
+    """``Σ counts log probabilities``, ``()``; what was not met adds nothing, also where it is impossible."""
+    is_met = (counts > 0) & (probabilities.detach() > 0)
+    return (counts * torch.where(is_met, probabilities, 1.0).log()).sum()
