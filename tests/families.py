@@ -261,7 +261,13 @@ FAMILIES = (
     ),
     _hsmm(
         *("hsmm-left-to-right", "vectors", "symbols"),
-        **{"topology": "left-to-right", "tied_durations": [0, 1, 0], "algorithm": "stepwise", "batches": 2},
+        **{
+            "topology": "left-to-right",
+            "tied_durations": [0, 1, 0],
+            "algorithm": "stepwise",
+            "batches": 2,
+            "max_duration": 12,
+        },
     ),
     Family("hmm-gradient", partial(sm.HMM, 3, max_iter=3, n_init=1, algorithm="gradient")),
     _alignment("alignment", "symbols", "text"),

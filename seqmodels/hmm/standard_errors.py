@@ -38,7 +38,7 @@ FAR = 0.25  # standard errors between the estimates and the maximum that are war
 NOT_IDENTIFIED = "not identified: the log-likelihood is flat, or not at a maximum, in a direction that changes it"
 
 
-class Objective(Protocol):
+class SmoothObjective(Protocol):
     """What is maximised, as a function of the unconstrained numbers ``u (P,)`` of its ``coordinates``."""
 
     @property
@@ -136,7 +136,7 @@ def check_level(level: float) -> None:
         raise ValueError(f"level is {level}; pass a probability between 0 and 1, as 0.95")
 
 
-def standard_errors(objective: Objective, shift: Tensor, scale: Tensor, level: float) -> pd.DataFrame:
+def standard_errors(objective: SmoothObjective, shift: Tensor, scale: Tensor, level: float) -> pd.DataFrame:
     """What ``HMM.standard_errors`` returns; ``shift (D,)`` and ``scale (D,)`` lead from encoded to raw units."""
     import pandas as pd
 
