@@ -128,6 +128,9 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
     ).fit(with_inputs(symbols())),
     "em of one": lambda: hmm(max_iter=8, n_init=2).fit(vectors()[:1]),
     "semi-Markov": lambda: HSMM(2, max_duration=9, max_iter=4, n_init=2).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
+    "semi-Markov, stepwise": lambda: (
+        HSMM(2, max_duration=9, algorithm="stepwise", batches=3, max_iter=3).fit(vectors()).partial_fit(vectors())
+    ),
     "gradient": lambda: hmm(algorithm="gradient", max_iter=20).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "stepwise": lambda: hmm(algorithm="stepwise", max_iter=5, batches=3).fit(vectors()),
     "partial_fit": lambda: hmm(max_iter=2).fit(vectors()).partial_fit(vectors()).partial_fit(vectors()),
