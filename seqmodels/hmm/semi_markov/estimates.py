@@ -69,11 +69,9 @@ class SegmentEmitted(Emitted):
 
 
 def _moves(tying: Tying, is_kept: Tensor) -> Tensor:
-    """``(K,)`` the first state of each group, unless one of the group is kept."""
+    """``(K,)`` the first state of each group that is not kept."""
     states = torch.arange(len(tying.group))
-    first = tying.one_each(states)
-    is_kept_group = torch.zeros(tying.n_groups, dtype=torch.bool).index_fill(0, tying.group[is_kept], value=True)
-    return torch.isin(states, first[~is_kept_group])
+    return torch.isin(states, tying.one_each(states)) & ~is_kept
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,9 @@ from seqmodels.training import Interruption
 
 @dataclass(frozen=True)
 class SegmentConstraints:
-    """Which of K states share an ``emission``, which their ``durations``, and ``(K,)`` whose EM leaves as they are."""
+    """Which of K states share an ``emission``, which their ``durations``, and ``(K,)`` whose EM leaves as they are: of
+    states that share, all or none.
+    """
 
     emission: Tying
     durations: Tying

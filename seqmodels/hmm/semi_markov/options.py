@@ -67,11 +67,12 @@ class SegmentOptions:
         if not follows_itself and not masks[0].diagonal().all():
             steps = Arcs((masks[0] | torch.eye(k, dtype=torch.bool)).tolist(), *masks[1:], chosen.is_ordered)
         of_chain = Constraints(Frozen(what.initial, what.transition), Tying.from_argument(None, k))
+        emission, durations = Tying.from_argument(tied, k), _tied_durations(tied_durations, k)
         constraints = SegmentConstraints(
-            Tying.from_argument(tied, k),
-            _tied_durations(tied_durations, k),
-            what.rows(what.emission, k),
-            what.rows(what.durations, k),
+            emission,
+            durations,
+            _of_group(emission, what.rows(what.emission, k)),
+            _of_group(durations, what.rows(what.durations, k)),
         )
         chain = ChainOptions(segments, of_chain, chosen_pseudocounts(pseudocount, k, length))
         return cls(chain, steps, constraints, what)
@@ -106,6 +107,11 @@ def successors(mask: Tensor, final_mask: Tensor | None) -> Tensor:
     if final_mask is not None:
         is_last &= ~final_mask
     return others | torch.diag(is_last)
+
+
+def _of_group(tying: Tying, is_kept: Tensor) -> Tensor:
+    """``(K,)``: what a state shares stays as it is if it does in one of the group."""
+    return torch.isin(tying.group, tying.group[is_kept])
 
 
 def _tied_durations(choice: Any, n_states: int) -> Tying:

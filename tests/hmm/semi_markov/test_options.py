@@ -146,6 +146,19 @@ def test_tied_states_share_and_em_never_falls(durations: DurationName, left_cens
     assert_allclose(continued.history_["objective"].iloc[0], model.history_["objective"].iloc[0])
 
 
+def test_what_is_frozen_in_one_state_of_a_group_is_in_all() -> None:
+    options: dict[str, Any] = {"tied": [0, 1, 0, 1], "tied_durations": [0, 0, 1, 1]}
+    model = hsmm(**options, max_iter=1).fit(ROUNDS)
+    frozen = model.reorder(range(K)).set_params(warm_start=True, frozen=Frozen(emission=[0], durations=[3]))
+    frozen.fit(ROUNDS)
+    same = np.array([model.means_[k] == frozen.means_[k] for k in range(K)]).ravel()
+    assert_array_equal(same, [True, False, True, False])
+    assert_array_equal(model.durations_[2:], frozen.durations_[2:])
+    assert (model.durations_[0] != frozen.durations_[0]).any()
+    assert_array_equal(frozen.durations_[0], frozen.durations_[1])
+    assert model.n_parameters_ - frozen.n_parameters_ == 2 + 1
+
+
 def test_tied_durations_are_those_of_all_segments_of_the_group() -> None:
     """Of known states: the mean of the Poisson distribution is that of all their segments."""
     x = [np.repeat([0, 1, 0, 1, 0], [2, 4, 3, 6, 9])] * 3
