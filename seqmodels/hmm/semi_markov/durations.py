@@ -24,7 +24,7 @@ from torch import Tensor
 from seqmodels.hmm.estimates import ON_BOUNDARY, Estimate, free_logits, is_inner
 
 Array = NDArray[np.float64]
-DurationName = Literal["negative-binomial", "poisson", "categorical", "geometric"]
+DurationName = Literal["negative-binomial", "poisson", "logarithmic", "categorical", "geometric"]
 
 TILTS = (-60.0, 20.0)  # of log θ of a Poisson distribution: beyond, it is one of the shortest or longest duration
 LARGEST_LOG_SUCCESS = -1e-9  # of a negative binomial distribution: its mean is finite
@@ -241,29 +241,52 @@ class _Tilted:
         return root
 
 
-class PoissonDurations(DurationFamily):
-    """``p(d) ∝ λ^(d-1) / (d-1)!``; the table has log λ."""
+class OneParameterDurations(DurationFamily):
+    """``p(d) ∝ h(d) exp(θ (d - 1))``; the table has θ. To add one, define ``log_base``, ``tilts`` and what remains."""
 
     @property
     def n_free(self) -> int:
         return 1
 
+    @abstractmethod
+    def log_base(self, device: torch.device) -> Tensor:
+        """``(D,)`` log h(d)."""
+
+    @property
+    @abstractmethod
+    def tilts(self) -> tuple[float, float]:
+        """The least and the largest θ."""
+
     def log_pmf(self, table: Tensor) -> Tensor:
         d = torch.arange(self.longest, dtype=torch.float64, device=table.device)
-        return (table * d - torch.lgamma(d + 1)).log_softmax(1)
-
-    def with_mean(self, mean: Tensor) -> Tensor:
-        return (mean[:, None].double() - 1).clamp(min=0.1).log()
+        return (table * d + self.log_base(table.device)).log_softmax(1)
 
     def maximise(self, counts: Tensor, n_biased: Tensor, table: Tensor) -> Tensor:
         rows = table.cpu().numpy().copy()
-        log_base = -torch.lgamma(torch.arange(1.0, self.longest + 1, dtype=torch.float64)).numpy()
+        log_base = self.log_base(torch.device("cpu")).numpy()
         for row, n, biased in zip(rows, counts.cpu().numpy(), n_biased.tolist(), strict=True):
             if n.sum() > 0:
                 problem = _Tilted(log_base, n, biased)
-                candidates = [float(row[0]), problem.best(*TILTS)]
+                candidates = [float(row[0]), problem.best(*self.tilts)]
                 row[0] = max(candidates, key=problem.value)
         return torch.as_tensor(rows, device=table.device)
+
+    def is_free(self, table: Tensor, least: float) -> Tensor:
+        return is_within(table, *self.tilts)
+
+
+class PoissonDurations(OneParameterDurations):
+    """``p(d) ∝ λ^(d-1) / (d-1)!``; the table has log λ."""
+
+    def log_base(self, device: torch.device) -> Tensor:
+        return -torch.lgamma(torch.arange(1.0, self.longest + 1, dtype=torch.float64, device=device))
+
+    @property
+    def tilts(self) -> tuple[float, float]:
+        return TILTS
+
+    def with_mean(self, mean: Tensor) -> Tensor:
+        return (mean[:, None].double() - 1).clamp(min=0.1).log()
 
     def raw(self, table: Tensor) -> Mapping[str, Array]:
         return {"duration_rates_": table[:, 0].exp().numpy()}
@@ -279,8 +302,45 @@ class PoissonDurations(DurationFamily):
         for k, is_free in enumerate(self.is_free(table, least)[:, 0].tolist()):
             yield Estimate("duration_rates", (k,), k, None, "log", "" if is_free else AT_END_OF_RANGE)
 
-    def is_free(self, table: Tensor, least: float) -> Tensor:
-        return is_within(table, *TILTS)
+
+class LogarithmicDurations(OneParameterDurations):
+    """``p(d) ∝ p^d / d``; the table has log p. One step is the most probable, and long durations more so than geometric
+    ones of the same mean (Fisher's logarithmic series).
+    """
+
+    def log_base(self, device: torch.device) -> Tensor:
+        return -torch.arange(1.0, self.longest + 1, dtype=torch.float64, device=device).log()
+
+    @property
+    def tilts(self) -> tuple[float, float]:
+        return TILTS[0], LARGEST_LOG_SUCCESS
+
+    def with_mean(self, mean: Tensor) -> Tensor:
+        in_full = torch.zeros(len(mean), self.longest, dtype=torch.float64)
+        # Two durations about the mean in such shares that theirs is the mean.
+        at = (mean.double().cpu() - 1).clamp(0.1, max(self.longest - 1.0, 0.1))
+        low = at.floor().clamp(max=self.longest - 1).long()
+        in_full.scatter_add_(1, low[:, None], (1 - (at - low))[:, None])
+        in_full.scatter_add_(1, (low + 1).clamp(max=self.longest - 1)[:, None], (at - low)[:, None])
+        start = torch.full((len(mean), 1), -1.0, dtype=torch.float64)
+        return self.maximise(in_full, torch.zeros(len(mean)), start).to(mean.device)
+
+    def raw(self, table: Tensor) -> Mapping[str, Array]:
+        return {"duration_probabilities_": table[:, 0].exp().numpy()}
+
+    def check(self, table: Tensor) -> None:
+        if not (bool(torch.isfinite(table).all()) and bool((table < 0).all())):
+            raise ValueError("probabilities of logarithmic durations are not between 0 and 1")
+
+    def estimated(self, table: Tensor) -> Mapping[str, Tensor]:
+        return {"duration_probabilities": table[:, 0].exp()}
+
+    def estimates(self, table: Tensor, least: float) -> Iterator[Estimate]:
+        for k, is_free in enumerate(self.is_free(table, least)[:, 0].tolist()):
+            yield Estimate("duration_probabilities", (k,), k, None, "logit", "" if is_free else AT_END_OF_RANGE)
+
+    def lengths(self, table: Tensor) -> Tensor:
+        return table.abs().clamp(max=1.0)  # of log p, which is below zero
 
 
 class NegativeBinomialDurations(DurationFamily):
@@ -419,6 +479,7 @@ def duration_family(name: DurationName, longest: int, pseudocount: float) -> Dur
     families: dict[str, type[DurationFamily]] = {
         "negative-binomial": NegativeBinomialDurations,
         "poisson": PoissonDurations,
+        "logarithmic": LogarithmicDurations,
         "categorical": CategoricalDurations,
         "geometric": GeometricDurations,
     }

@@ -22,7 +22,7 @@ def duration_table(k: int, given: Mapping[str, Any]) -> tuple[DurationName, Tens
     Args:
         k: K.
         given: ``durations (K, D)``; or ``duration_rates (K,)``; or ``duration_sizes`` and ``duration_probabilities
-            (K,)``; None or left out: not given. Of none, durations are geometric.
+            (K,)``, or these alone; None or left out: not given. Of none, durations are geometric.
 
     Raises:
         ValueError: several families at once, shapes that do not fit, values out of range.
@@ -35,15 +35,16 @@ def duration_table(k: int, given: Mapping[str, Any]) -> tuple[DurationName, Tens
         return "poisson", torch.as_tensor(rates).log()[:, None]
     if names == {"duration_sizes", "duration_probabilities"}:
         sizes = _positive("duration_sizes", given["duration_sizes"], k)
-        p = _positive("duration_probabilities", given["duration_probabilities"], k)
-        if not (p < 1).all():
-            raise ValueError(f"duration_probabilities must be between 0 and 1; the largest is {p.max()}")
+        p = _below_one(given["duration_probabilities"], k)
         log_q = torch.log1p(-torch.as_tensor(p)).clamp(max=LARGEST_LOG_SUCCESS)
         return "negative-binomial", torch.stack([torch.as_tensor(sizes).log(), log_q], 1)
+    if names == {"duration_probabilities"}:
+        p = _below_one(given["duration_probabilities"], k)
+        return "logarithmic", torch.as_tensor(p).log().clamp(max=LARGEST_LOG_SUCCESS)[:, None]
     if names:
         raise ValueError(
             f"{', '.join(sorted(names))} are no family of durations; pass durations, or duration_rates, or "
-            "duration_sizes and duration_probabilities, or none of them: geometric durations"
+            "duration_sizes and duration_probabilities, or these alone, or none of them: geometric durations"
         )
     return "geometric", torch.empty(k, 0, dtype=torch.float64)
 
@@ -77,3 +78,10 @@ def _positive(name: str, values: Any, k: int) -> np.ndarray:
     if not (np.isfinite(numbers).all() and (numbers > 0).all()):
         raise ValueError(f"{name} must be finite and above zero; the smallest is {numbers.min()}")
     return numbers
+
+
+def _below_one(values: Any, k: int) -> np.ndarray:
+    p = _positive("duration_probabilities", values, k)
+    if not (p < 1).all():
+        raise ValueError(f"duration_probabilities must be between 0 and 1; the largest is {p.max()}")
+    return p

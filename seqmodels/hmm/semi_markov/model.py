@@ -136,8 +136,9 @@ class HSMM(SequenceModel):
     Args:
         n_states: K.
         durations: the family of the distributions ``p_j`` over 1 .. D: ``"negative-binomial"`` and ``"poisson"`` are of
-            ``d - 1``, cut off at D and normalised there; ``"categorical"`` is any distribution; ``"geometric"`` is the
-            HMM with self-transitions, exactly, and is not cut off: ``max_duration`` has no say in it.
+            ``d - 1``, ``"logarithmic"`` of ``d``, cut off at D and normalised there; ``"categorical"`` is any
+            distribution; ``"geometric"`` is the HMM with self-transitions, exactly, and is not cut off:
+            ``max_duration`` has no say in it.
         max_duration: D, the most steps of a segment. A longer run of one state is possible only with another state in
             between; pass more than the longest run that is expected.
         left_censored: the first segment of a sequence may have begun before it: what is left of it has
@@ -174,7 +175,8 @@ class HSMM(SequenceModel):
     Attributes, raw units: ``initial_ (K,)``, ``transition_ (K, K)`` from segment to segment (its diagonal zero, but for
     geometric durations), ``final_ (K,)``, ``durations_ (K, D)``, and those of the observation, as of ``HMM``. Of the
     durations before they are cut off: ``duration_rates_ (K,)`` (Poisson, of ``d - 1``); ``duration_sizes_``,
-    ``duration_probabilities_`` (negative binomial of ``d - 1``, as in scipy). ``starts_``: a row for each start.
+    ``duration_probabilities_`` (negative binomial of ``d - 1``, as in scipy); ``duration_probabilities_`` (logarithmic
+    of ``d``, as in scipy). ``starts_``: a row for each start.
 
     >>> x = [np.repeat([0, 1, 0, 1, 0], [3, 4, 3, 4, 3]), np.repeat([1, 0, 1], [4, 3, 4])]
     >>> model = HSMM(2, durations="categorical", max_duration=6, length="given", duration_pseudocount=0.0).fit(x)
@@ -573,7 +575,7 @@ class HSMM(SequenceModel):
         """A frame with a row for each estimated parameter, as of ``HMM``: from the observed information of what ``fit``
         maximises.
 
-        Durations have the rows ``duration_rates``; ``duration_sizes`` and ``duration_probabilities``; or ``durations``,
+        Durations have the rows ``duration_rates``; ``duration_sizes``, ``duration_probabilities``; or ``durations``,
         whose ``feature`` is the number of steps. P free parameters take 2 P + 1 E-steps.
 
         Args:
@@ -678,7 +680,8 @@ class HSMM(SequenceModel):
             duration_rates: ``(K,)``, instead of ``durations``: Poisson durations, of ``d - 1``, cut off at
                 ``max_duration``.
             duration_sizes, duration_probabilities: ``(K,)`` each, instead of these: negative binomial ones, of
-                ``d - 1``, as in scipy, cut off at ``max_duration``. Without any of these durations are geometric.
+                ``d - 1``, as in scipy, cut off at ``max_duration``; ``duration_probabilities`` alone: logarithmic ones.
+                Without any of these durations are geometric.
             weights, means, covariances, covariance_type, emission, probabilities, rates, encoding, observation: as of
                 ``HMM.from_parameters``.
             options: other arguments of ``HSMM``.

@@ -14,7 +14,7 @@ from seqmodels.hmm.semi_markov.durations import DurationFamily, DurationName, du
 
 Array = NDArray[np.float64]
 LONGEST = 12
-NAMES: tuple[DurationName, ...] = ("negative-binomial", "poisson", "categorical")
+NAMES: tuple[DurationName, ...] = ("negative-binomial", "poisson", "logarithmic", "categorical")
 
 
 def value(family: DurationFamily, counts: Array, n_biased: float, row: Array) -> float:
@@ -32,6 +32,8 @@ def searched(name: DurationName, family: DurationFamily, counts: Array, n_biased
         if name == "categorical":
             exp = np.exp(free - free.max())
             return np.asarray(exp / exp.sum())
+        if name == "logarithmic":
+            return -np.exp(free)
         return free if name == "poisson" else np.array([free[0], -np.exp(free[1])])
 
     results = [
@@ -50,6 +52,8 @@ def counts_of(seed: int) -> Array:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_an_m_step_finds_the_maximum(name: DurationName, n_biased: float, seed: int) -> None:
     family, counts = duration_family(name, LONGEST, 0.0), counts_of(seed)
+    if name == "logarithmic":  # else the maximum is at p = 1
+        counts = counts * np.exp(-0.4 * np.arange(LONGEST))
     before = family.with_mean(torch.tensor([3.0]))
     after = family.maximise(torch.tensor(counts)[None], torch.tensor([n_biased]), before)
     found = value(family, counts, n_biased, after[0].numpy())
@@ -62,6 +66,7 @@ def test_the_distributions_are_those_of_scipy_cut_off() -> None:
     cases: dict[DurationName, tuple[list[float], Array]] = {
         "poisson": ([np.log(3.5)], stats.poisson.pmf(d, 3.5)),
         "negative-binomial": ([np.log(2.5), np.log(0.6)], stats.nbinom.pmf(d, 2.5, 0.4)),
+        "logarithmic": ([np.log(0.8)], stats.logser.pmf(d + 1, 0.8)),
     }
     for name, (row, pmf) in cases.items():
         log_pmf = duration_family(name, LONGEST, 0.0).log_pmf(torch.tensor([row], dtype=torch.float64))
@@ -89,6 +94,14 @@ def test_one_duration_alone_and_none_at_all(name: DurationName, at: int) -> None
     assert torch.isfinite(after).all()
     assert_allclose(after[1], before[1])
     assert family.log_pmf(after)[0, at] > family.log_pmf(before)[0, at]
+
+
+def test_logarithmic_durations_start_at_the_mean_where_they_can() -> None:
+    family = duration_family("logarithmic", LONGEST, 0.0)
+    pmf = family.log_pmf(family.with_mean(torch.tensor([1.5, 2.25, 400.0]))).exp()
+    means = pmf @ torch.arange(1.0, LONGEST + 1, dtype=torch.float64)
+    longest = LONGEST / (1 / np.arange(1, LONGEST + 1)).sum()  # of p = 1
+    assert_allclose(means, [1.5, 2.25, longest], rtol=1e-6)
 
 
 def test_a_pseudocount_keeps_durations_possible() -> None:

@@ -20,6 +20,7 @@ def test_parameters_make_the_same_model(durations: DurationName) -> None:
     of_family: dict[str, tuple[str, ...]] = {
         "negative-binomial": ("duration_sizes", "duration_probabilities"),
         "poisson": ("duration_rates",),
+        "logarithmic": ("duration_probabilities",),
         "categorical": ("durations",),
         "geometric": (),
     }

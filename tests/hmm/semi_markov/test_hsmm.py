@@ -18,7 +18,7 @@ from seqmodels.hmm.semi_markov.durations import DurationName
 from seqmodels.sequences.measure import Length
 
 Array = NDArray[np.float64]
-NAMES: tuple[DurationName, ...] = ("negative-binomial", "poisson", "categorical", "geometric")
+NAMES: tuple[DurationName, ...] = ("negative-binomial", "poisson", "logarithmic", "categorical", "geometric")
 MEANS = np.array([-2.0, 0.0, 2.0])
 RATES = (3.0, 7.0, 14.0)  # of durations less one
 
