@@ -26,6 +26,7 @@ from seqmodels.cli.inputs import (
     understood,
 )
 from seqmodels.common.files import replaced
+from seqmodels.common.parameters import Configurable
 from seqmodels.evaluation.tuning import model_selection
 from seqmodels.evaluation.tuning.budget import within_budget
 
@@ -40,7 +41,11 @@ def choose(
     data: Annotated[str, typer.Argument(help="A file or a folder, as seqmodels fit reads it.")],
     values: Annotated[
         str,
-        typer.Option(help="A hyperparameter and its values: n_states=1..8, or d_model=32,64.", metavar="KEY=VALUES"),
+        typer.Option(
+            help="A hyperparameter and its values: n_states=1..8, d_model=32,64; observation=proposed: those that the "
+            "values of the features propose.",
+            metavar="KEY=VALUES",
+        ),
     ],
     settings: Annotated[
         list[str] | None,
@@ -51,9 +56,9 @@ def choose(
     folds: Annotated[int, typer.Option(help="Parts of the data, each held out once; 0: no cross-validation.")] = 5,
     criterion: Annotated[Literal["cv", "bic", "aic"], typer.Option(help="What decides.")] = "cv",
     rule: Annotated[
-        Literal["one_se", "paired_se", "best"],
+        Literal["auto", "one_se", "paired_se", "best"],
         typer.Option(help="Of cv: the fewest parameters within a standard error of the best, or the best."),
-    ] = "one_se",
+    ] = "auto",
     target: Target = None,
     by: By = "",
     columns: Columns = "",
@@ -82,13 +87,15 @@ def choose(
         check_outputs(models={"--save": save}, texts={"--out": out}, pictures={"--plot": plot}, inputs=(data, target))
         parameter, tried = parse_values(values)
         unfitted = within_budget(model_of(model, settings or (), seed), seconds=seconds, steps=steps)
-        model_selection.check(unfitted, parameter, tried, folds or None, criterion, rule, "auto")
+        is_proposed = parameter == "observation" and tried == [model_selection.PROPOSED]
+        checked: list[Any] = [] if is_proposed else tried
+        model_selection.check(unfitted, parameter, checked, folds or None, criterion, rule, "auto")
         options = ReadOptions(by, [name for name in columns.split(",") if name], time, cut, kind)
         dataset = dataset_of(data, target, options)
         pair = dataset.read()
         if not quiet:
             console.say(understood(dataset, pair))
-        of_parameter: dict[str, Any] = {parameter: tried}
+        of_parameter: dict[str, Any] = {parameter: model_selection.PROPOSED if is_proposed else tried}
         choice = model_selection.choose(
             unfitted,
             *pair,
@@ -110,7 +117,19 @@ def choose(
             _draw(choice, plot)
         written = [str(path) for path in (save, out, plot) if path is not None]
         facts = {"parameter": parameter, "chosen": choice.chosen, "best": choice.best, "written": written}
-        console.result({**facts, "values": choice.frame.to_dict("records")}, _in_words(choice, written))
+        rows = choice.frame.to_dict("records")
+        if choice.proposals is not None:
+            facts["proposed"] = repr(choice.proposals).splitlines()
+        console.result(_with_observations_in_words({**facts, "values": rows}), _in_words(choice, written))
+
+
+def _with_observations_in_words(facts: Any) -> Any:
+    """What JSON has no form for, as the constructor is written."""
+    if isinstance(facts, dict):
+        return {key: _with_observations_in_words(value) for key, value in facts.items()}
+    if isinstance(facts, list):
+        return [_with_observations_in_words(each) for each in facts]
+    return repr(facts) if isinstance(facts, Configurable) else facts
 
 
 def parse_values(text: str) -> tuple[str, list[Any]]:

@@ -159,8 +159,8 @@ RANGES: dict[Values, tuple[str, str]] = {
 }
 
 
-def _is_value(frames: np.ndarray, kind: Values) -> np.ndarray:
-    """``(T, D)`` whether a feature of this kind may have the value."""
+def is_value(frames: np.ndarray, kind: Values) -> np.ndarray:
+    """Whether a feature of this kind may have each of the values ``frames``, in their shape."""
     if kind == "positive":
         return np.asarray(frames > 0)
     if kind == "proportions":
@@ -177,7 +177,7 @@ def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...], start
     bad = ~np.isnan(frames)
     for kind in set(values):
         columns = np.array([value == kind for value in values])
-        bad[:, columns] &= ~_is_value(frames[:, columns], kind)
+        bad[:, columns] &= ~is_value(frames[:, columns], kind)
     if not bad.any():
         return
     frame, feature = np.argwhere(bad)[0]

@@ -9,6 +9,7 @@ from seqmodels.evaluation.metrics import bleu, chrf, error_rate, evaluate, exact
 from seqmodels.evaluation.prequential import CodeLength, CodeLengths, prequential, prequential_code_lengths
 from seqmodels.evaluation.tuning.budget import Budget
 from seqmodels.evaluation.tuning.model_selection import ModelSelection, choose
+from seqmodels.evaluation.tuning.observation_proposals import ObservationProposals, propose_observations
 from seqmodels.evaluation.tuning.search import Search
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "CodeLengths",
     "Comparison",
     "ModelSelection",
+    "ObservationProposals",
     "Search",
     "audit",
     "backtest",
@@ -31,5 +33,6 @@ __all__ = [
     "exact_match",
     "prequential",
     "prequential_code_lengths",
+    "propose_observations",
     "window_loss",
 ]

@@ -50,6 +50,21 @@ def test_in_words_without_cross_validation(call, data):
     assert header == ["value", "train", "bic", "aic", "n_parameters"]
 
 
+def test_observations_that_the_values_propose(call, data, tmp_path):
+    given = ["--by", "who", "--set", "max_iter=5", "--set", "n_states=2", "--folds", 2]
+    done = call("choose", "hmm", data, "--values", "observation=proposed", *given)
+    assert done.exit_code == 0, done.output
+    assert "observation = GaussianMixture(n_components=1)" in done.stdout
+    assert "    v: reals: GaussianMixture(n_components=1), StudentT()" in done.stdout
+    out = tmp_path / "best.safetensors"
+    said = json.loads(
+        call("choose", "hmm", data, "--values", "observation=proposed", *given, "--save", out, "--json").stdout
+    )
+    assert said["proposed"] == ["v: reals: GaussianMixture(n_components=1), StudentT()"]
+    assert [row["value"] for row in said["values"]] == ["GaussianMixture(n_components=1)", "StudentT()"]
+    assert repr(sm.load(out).observation_) == said["chosen"]
+
+
 @pytest.mark.parametrize(
     ("text", "values"),
     [("a=1..1", [1]), ("a=-1..1", [-1, 0, 1]), ("a=0.5,2", [0.5, 2]), ("a=full,diag", ["full", "diag"]), ("a=7", [7])],

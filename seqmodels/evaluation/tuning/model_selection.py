@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -15,6 +16,7 @@ from seqmodels.common.distributed import LostProcessError
 from seqmodels.common.parameters import Seed, checked, checked_but
 from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation import parallel_fits
+from seqmodels.evaluation.tuning.observation_proposals import ObservationProposals, propose_observations
 from seqmodels.evaluation.tuning.search import FAILURES, FoldScore, cross_validation_folds, run_trial
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import check_arguments
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 
 FIGURES = ("train", "bic", "aic", "n_parameters", "floor_hits")  # of the fit to all of the data
 Criterion = Literal["cv", "bic", "aic"]
-Rule = Literal["one_se", "paired_se", "best"]
+Rule = Literal["auto", "one_se", "paired_se", "best"]
+PROPOSED = "proposed"  # observations that the data propose
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,10 +45,11 @@ class ModelSelection:
             densities whose variance ended on its floor; ``seconds`` of all its fits; ``error``.
         models: for each row the model fitted to all of the data, None where it failed.
         best_row, chosen_row: of the best value by ``criterion``, and of the one chosen by ``criterion`` and ``rule``.
-        criterion, rule: as given to ``choose``.
+        criterion, rule: as given to ``choose``; ``"auto"`` is the rule that it came to.
         unit: frame, byte or symbol.
         n_units: of all of the data; the n of BIC.
         folds: how many there were; None: no cross-validation.
+        proposals: of observations that the data proposed, why; None: the values were given.
     """
 
     parameter: str
@@ -59,6 +63,7 @@ class ModelSelection:
     unit: str
     n_units: int
     folds: int | None
+    proposals: ObservationProposals | None = None
 
     @property
     def best(self) -> Any:
@@ -106,6 +111,8 @@ class ModelSelection:
             lines.append(self._cross_validation_in_words())
         others = [f"{name.upper()}: {self.by(name)!r}" for name in ("bic", "aic") if self.by(name) is not None]
         lines.append(f"  by {', by '.join(others)} (n = {self.n_units:,} {self.unit}s)")
+        if self.proposals is not None:
+            lines += ["  proposed by the values of each feature:", indent(repr(self.proposals), "    ")]
         return "\n".join([*lines, *self._cautions()])
 
     def _cross_validation_in_words(self) -> str:
@@ -127,7 +134,8 @@ class ModelSelection:
 
     def _cautions(self) -> list[str]:
         lines = []
-        if len(self.frame) > 1 and self.best_row == int(self.frame["n_parameters"].argmax()):
+        is_series = self.proposals is None and len(self.frame) > 1
+        if is_series and self.best_row == int(self.frame["n_parameters"].argmax()):
             lines.append(f"  the best is the largest that was tried: try more than {self.best!r}")
         on_floor = [repr(self.values[i]) for i in np.flatnonzero(self.frame["floor_hits"] > 0)]
         if on_floor:
@@ -144,7 +152,7 @@ def choose(
     *,
     folds: int | None = 5,
     criterion: Criterion = "cv",
-    rule: Rule = "one_se",
+    rule: Rule = "auto",
     random_state: Seed = 0,
     validation: Any = "auto",
     n_jobs: parallel_fits.Jobs = 1,
@@ -173,13 +181,17 @@ def choose(
             that whose model has the fewest parameters (Breiman et al. 1984; Hastie et al. 2009, 7.10); of equally many
             the first given. ``"paired_se"``: the same with the standard error of the difference to the best, which
             leaves out what makes a fold hard for every value (other speakers, another year) and is smaller. ``"best"``
-            chooses the best. With ``"bic"`` and ``"aic"`` the best is chosen.
+            chooses the best. ``"auto"``: ``"one_se"``; of proposed observations, which are no series from simple to
+            complex, ``"paired_se"``, of equally many parameters the best. With ``"bic"`` and ``"aic"`` the best is
+            chosen.
         random_state: seed of what goes into which fold. Fits have the seed of the model.
         validation: as in ``fit``, within each fit: ``"auto"`` or None.
         n_jobs: values at a time, each in a process of its own, as in ``compare``; -1: one a core.
         progress: called with a line of text as each value is done.
         values: one hyperparameter by name and its values: ``n_states=range(1, 13)``, ``d_model=[32, 64]``,
-            ``observation__n_components=[1, 2, 4]``.
+            ``observation__n_components=[1, 2, 4]``. ``observation="proposed"`` tries what the values of the features
+            propose, as ``evaluation.propose_observations`` does, whose answer may be passed too; where there are
+            several groups of features, also the combination of what was best in each.
 
     Raises:
         ValueError: no hyperparameter or several, an unknown one, a value that cannot be, fewer sequences (or clusters)
@@ -194,24 +206,54 @@ def choose(
     >>> choose(HMM(max_iter=20), x, n_states=[1, 2, 3]).chosen
     1
     """
+    given: Any = values.get("observation")
+    if is_proposed(given):
+        check(model, "observation", [], folds, criterion, rule, validation)
+        given = propose_observations(Data.of(X, y).scored)
+        values = {**values, "observation": list(given)}
+    proposals = given if isinstance(given, ObservationProposals) else None
     parameter, tried = _swept(values)
     check(model, parameter, tried, folds, criterion, rule, validation)
     data = Data.of(X, y)
     parts = None if folds is None else cross_validation_folds(data, folds, random_state)
     jobs = parallel_fits.checked_jobs(n_jobs, has_seconds=False)
-    done: dict[int, _Result] = {}
-    tasks = ((i, partial(_figures, model, parameter, value, data, parts, validation)) for i, value in enumerate(tried))
-    for i, outcome in parallel_fits.run(tasks, jobs):
-        done[i] = _Result(tried[i], error=outcome.error) if isinstance(outcome, parallel_fits.LostWorker) else outcome
-        if progress is not None:
-            progress(_progress_line(parameter, done[i], data.scored.unit))
-    results = [done[i] for i in range(len(tried))]
+
+    def results_of(of_values: list[Any]) -> list[_Result]:
+        done: dict[int, _Result] = {}
+        tasks = (
+            (i, partial(_figures, model, parameter, value, data, parts, validation))
+            for i, value in enumerate(of_values)
+        )
+        for i, outcome in parallel_fits.run(tasks, jobs):
+            if isinstance(outcome, parallel_fits.LostWorker):
+                outcome = _Result(of_values[i], error=outcome.error)
+            done[i] = outcome
+            if progress is not None:
+                progress(_progress_line(parameter, done[i], data.scored.unit))
+        return [done[i] for i in range(len(of_values))]
+
+    results = results_of(tried)
+    if proposals is not None:
+        combination = proposals.combination([result.by(criterion) for result in results])
+        if combination is not None:
+            tried = [*tried, combination]
+            results += results_of([combination])
     frame = _frame(results)
-    best, chosen = _best_and_chosen(frame, criterion, rule)
+    prefers_score = rule == "auto" and proposals is not None
+    if rule == "auto":
+        rule = "one_se" if proposals is None else "paired_se"
+    best, chosen = _best_and_chosen(frame, criterion, rule, prefers_score=prefers_score)
     n_units = int(data.scored.n_units.sum())
     models = [result.model for result in results]
     unit = data.scored.unit
-    return ModelSelection(parameter, tried, frame, models, best, chosen, criterion, rule, unit, n_units, folds)
+    return ModelSelection(
+        parameter, tried, frame, models, best, chosen, criterion, rule, unit, n_units, folds, proposals
+    )
+
+
+def is_proposed(given: Any) -> bool:
+    """Whether the values of a hyperparameter are to be proposed by the data."""
+    return isinstance(given, str) and given == PROPOSED
 
 
 def _swept(values: dict[str, Sequence[Any]]) -> tuple[str, list[Any]]:
@@ -265,6 +307,12 @@ class _Result:
         """Nats per unit over all folds."""
         n_units = sum(fold.n_units for fold in self.folds)
         return sum(fold.log_prob for fold in self.folds) / n_units if n_units else math.nan
+
+    def by(self, criterion: Criterion) -> float:
+        """The figure of a criterion, higher is better; NaN where it was not computed or failed."""
+        if self.error:
+            return math.nan
+        return self.cv if criterion == "cv" else -self.figures[criterion]
 
 
 def _figures(
@@ -365,8 +413,11 @@ def _best_row(frame: pd.DataFrame, criterion: str) -> int | None:
     return int(np.argmax(np.where(usable, figures, -np.inf))) if usable.any() else None
 
 
-def _best_and_chosen(frame: pd.DataFrame, criterion: str, rule: str) -> tuple[int, int]:
-    """The rows of the best and of the chosen value; ``ValueError`` where there is none."""
+def _best_and_chosen(frame: pd.DataFrame, criterion: str, rule: str, *, prefers_score: bool = False) -> tuple[int, int]:
+    """The rows of the best and of the chosen value; ``ValueError`` where there is none.
+
+    Of equally many parameters the first is chosen, or, with ``prefers_score``, the best.
+    """
     best = _best_row(frame, criterion)
     if best is None:
         errors = [error for error in frame["error"] if error]
@@ -382,7 +433,8 @@ def _best_and_chosen(frame: pd.DataFrame, criterion: str, rule: str) -> tuple[in
     error = frame["cv_se"].iloc[best] if rule == "one_se" else frame["difference_se"].to_numpy(dtype=float)
     near = (scores >= scores[best] - error) & (frame["error"] == "").to_numpy()
     n_parameters = np.where(near, frame["n_parameters"].to_numpy(dtype=float), np.inf)
-    return best, int(np.argmin(n_parameters))
+    fewest = n_parameters == n_parameters.min()
+    return best, int(np.argmax(np.where(fewest, scores, -np.inf))) if prefers_score else int(np.argmax(fewest))
 
 
 def _progress_line(parameter: str, result: _Result, unit: str) -> str:
