@@ -22,7 +22,8 @@ from seqmodels.observations import (
 
 RNG = np.random.default_rng(0)
 N = 1500
-Draw = Callable[[int], np.ndarray]
+T_OF_FOUR = 2.78  # 97.5 % quantile of Student t with the degrees of freedom of five folds
+Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 
 def names(column: np.ndarray, name: str = "x", **options: object) -> list[str]:
@@ -110,34 +111,41 @@ def _chain(draw: Draw, other: Draw) -> sm.Sequences:
     """Sequences that stay in one of two states for ten steps on average, and are drawn in each."""
     rng = np.random.default_rng(3)
     states = [np.cumsum(rng.random(150) < 0.1) % 2 for _ in range(10)]
-    return sm.Sequences([np.where(z == 0, draw(150), other(150))[:, None].astype(float) for z in states])
+    return sm.Sequences([np.where(z == 0, draw(rng, 150), other(rng, 150))[:, None].astype(float) for z in states])
 
 
 @pytest.mark.parametrize(
     ("expected", "draw", "other"),
     [
-        (sm.Poisson(), lambda n: RNG.poisson(2.0, n), lambda n: RNG.poisson(9.0, n)),
-        (NegativeBinomial(), lambda n: RNG.negative_binomial(2, 0.5, n), lambda n: RNG.negative_binomial(2, 0.1, n)),
+        (sm.Poisson(), lambda rng, n: rng.poisson(2.0, n), lambda rng, n: rng.poisson(9.0, n)),
+        (
+            NegativeBinomial(),
+            lambda rng, n: rng.negative_binomial(2, 0.5, n),
+            lambda rng, n: rng.negative_binomial(2, 0.1, n),
+        ),
         (
             ZeroInflated(sm.Poisson()),
-            lambda n: (RNG.random(n) < 0.6) * RNG.poisson(5.0, n),
-            lambda n: (RNG.random(n) < 0.6) * RNG.poisson(20.0, n),
+            lambda rng, n: (rng.random(n) < 0.6) * rng.poisson(5.0, n),
+            lambda rng, n: (rng.random(n) < 0.6) * rng.poisson(20.0, n),
         ),
-        (sm.GaussianMixture(1), lambda n: RNG.normal(0.0, 1.0, n), lambda n: RNG.normal(6.0, 1.0, n)),
-        (StudentT(), lambda n: RNG.standard_t(2, n), lambda n: 9 + RNG.standard_t(2, n)),
-        (Gamma(), lambda n: RNG.gamma(1.0, 1.0, n), lambda n: RNG.gamma(2.0, 9.0, n)),
-        (LogNormal(), lambda n: RNG.lognormal(0.0, 0.8, n), lambda n: RNG.lognormal(3.0, 0.8, n)),
-        (Beta(), lambda n: RNG.beta(0.7, 3.0, n), lambda n: RNG.beta(5.0, 0.7, n)),
-        (VonMises(), lambda n: RNG.vonmises(3.0, 2.0, n), lambda n: RNG.vonmises(0.0, 2.0, n)),
+        (sm.GaussianMixture(1), lambda rng, n: rng.normal(0.0, 1.0, n), lambda rng, n: rng.normal(6.0, 1.0, n)),
+        (StudentT(), lambda rng, n: rng.standard_t(2, n), lambda rng, n: 9 + rng.standard_t(2, n)),
+        (Gamma(), lambda rng, n: rng.gamma(1.0, 1.0, n), lambda rng, n: rng.gamma(2.0, 9.0, n)),
+        (LogNormal(), lambda rng, n: rng.lognormal(0.0, 0.8, n), lambda rng, n: rng.lognormal(3.0, 0.8, n)),
+        (Beta(), lambda rng, n: rng.beta(0.7, 3.0, n), lambda rng, n: rng.beta(5.0, 0.7, n)),
+        (VonMises(), lambda rng, n: rng.vonmises(3.0, 2.0, n), lambda rng, n: rng.vonmises(0.0, 2.0, n)),
     ],
     ids=lambda each: repr(each) if isinstance(each, Observation) else "",
 )
 def test_the_right_family_wins_or_is_within_noise(expected: Observation, draw: Draw, other: Draw) -> None:
-    found = sm.choose(sm.HMM(2, max_iter=20, n_init=2), _chain(draw, other), observation="proposed", folds=3)
+    found = sm.choose(sm.HMM(2, max_iter=20, n_init=2), _chain(draw, other), observation="proposed", folds=5)
     row = found.frame.set_index(found.frame["value"].map(repr)).loc[repr(expected)]
     assert repr(expected) in [repr(value) for value in found.values]
-    assert row["difference"] >= -2 * row["difference_se"]
-    assert repr(found.chosen) == repr(expected)
+    assert row["difference"] >= -T_OF_FOUR * row["difference_se"]
+    assert found.chosen is found.best or repr(found.chosen) == repr(expected)
+    if repr(expected) != repr(found.values[0]):
+        plainest = found.frame.iloc[0]
+        assert plainest["difference"] < -T_OF_FOUR * plainest["difference_se"]
 
 
 def test_all_are_named_and_the_combination_is_tried() -> None:
