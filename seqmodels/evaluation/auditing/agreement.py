@@ -17,6 +17,7 @@ from seqmodels.evaluation.auditing.findings import Finding, not_checked
 from seqmodels.evaluation.auditing.invariance import Comparisons
 from seqmodels.evaluation.auditing.subject import Case, MeanScorer, SequenceSampler, Streamer, Subject
 from seqmodels.evaluation.auditing.sums_to_one import Effort, drawn_steps, frames_of, next_log_probs, prefixes
+from seqmodels.evaluation.auditing.unconstrained import WHOLE, from_reals, log_derivative, to_reals
 from seqmodels.sequences.items import n_units_of
 
 CURSOR, SAMPLES, UNITS, FINITE = "cursor equals batch", "samples follow scores", "units", "finite"
@@ -125,7 +126,7 @@ def samples_follow_scores(subject: Subject, effort: Effort, alpha: float, rng: n
         return not_checked(SAMPLES, "the model has no sample method")
     if subject.outcomes is not None and subject.has_all:
         return _frequencies(subject, effort, alpha, rng)
-    if "reals" in subject.values or "counts" in subject.values or "bits" in subject.values:
+    if subject.values:
         return _reversible(subject, effort, alpha, rng)
     return not_checked(SAMPLES, "what is drawn cannot be listed")
 
@@ -254,10 +255,15 @@ def _moved(
     near: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``x`` after some Metropolis moves by differences of other points, which are as likely to either side."""
-    whole = np.array([each != "reals" for each in subject.values])
-    bits = np.array([each == "bits" for each in subject.values])
-    moved, log_p_moved = x.copy(), log_p.copy()
+    """``x`` after some Metropolis moves by differences of other points, which are as likely to either side.
+
+    Features that have not all reals as their values move as ``unconstrained`` has them.
+    """
+    kinds = subject.values
+    whole = np.array([each in WHOLE for each in kinds])
+    bits = np.array([each == "bits" for each in kinds])
+    v, near = to_reals(x, kinds), to_reals(near, kinds)
+    moved, log_p_moved, log_p_v = v.copy(), log_p.copy(), log_p + log_derivative(v, kinds)
     for _ in range(N_MOVES):
         a, b = rng.integers(len(near), size=(2, len(x)))
         factor = rng.choice([1.0, 0.5, 0.2], (len(x), 1))
@@ -265,7 +271,9 @@ def _moved(
         allowed = ~((whole & (proposed < 0)) | (bits & (proposed > 1))).any(1)
         log_p_proposed = np.full(len(x), -np.inf)
         if allowed.any():
-            log_p_proposed[allowed] = subject.figures(case, t, list(proposed[allowed]))
-        accepted = np.log(rng.random(len(x))) < log_p_proposed - log_p_moved
+            log_p_proposed[allowed] = subject.figures(case, t, list(from_reals(proposed[allowed], kinds)))
+        log_p_v_proposed = log_p_proposed + log_derivative(proposed, kinds)
+        accepted = np.log(rng.random(len(x))) < log_p_v_proposed - log_p_v
         moved[accepted], log_p_moved[accepted] = proposed[accepted], log_p_proposed[accepted]
-    return moved, log_p_moved
+        log_p_v[accepted] = log_p_v_proposed[accepted]
+    return from_reals(moved, kinds), log_p_moved

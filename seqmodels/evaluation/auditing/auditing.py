@@ -79,8 +79,9 @@ def audit(
     The rules, and how each is checked:
 
     - *sums to one*: after several prefixes all next steps, and the end, are scored: listed for symbols; by adaptive
-      quadrature for one real feature; else by importance sampling, with an interval that holds for certain (empirical
-      Bernstein) but for ``alpha``.
+      quadrature for one feature that has a density; else by importance sampling, with an interval that holds for
+      certain (empirical Bernstein) but for ``alpha``. Only values that a feature may have are scored, as the encoding
+      of the model says: positive ones, proportions, angles.
     - *causal*: what follows step t is replaced, permuted, lengthened and cut off, and figures up to t stay.
     - *scores before it learns*: all values of a late step, the rest left as it is, sum to no more than one.
     - *same in any batch*: alone, together, in other orders, beside copies and longer sequences.

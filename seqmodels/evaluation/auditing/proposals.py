@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 
+from seqmodels.evaluation.auditing.unconstrained import WHOLE, from_reals, log_derivative, to_reals
 from seqmodels.sequences.measure import Values
 
 DEGREES = 5.0  # of freedom of Student's t: its tails are above those of any mixture of Gaussians
@@ -19,11 +20,13 @@ BROAD_WEIGHT = 0.1  # of the component that covers all there is, three times as 
 class BroadProposal:
     """``q(x) = Σ_k w_k t(x_real; m_k, C_k) Π_bits Bernoulli Π_counts (Poisson + geometric) / 2``.
 
+    Features that have not all reals as their values are real ones as ``unconstrained`` has them.
+
     Attributes:
         values: ``(D,)`` what each feature may be.
         weights: ``(K,)`` of the components.
         means: ``(K, D)``; of bits probabilities.
-        factors: ``(K, R, R)`` Cholesky factors of the scale matrices of the R real features.
+        factors: ``(K, R, R)`` Cholesky factors of the scale matrices of the R features that have a density.
     """
 
     values: tuple[Values, ...]
@@ -34,9 +37,10 @@ class BroadProposal:
     @classmethod
     def around(cls, points: np.ndarray, values: tuple[Values, ...], rng: np.random.Generator) -> Self:
         """Fitted to ``points (n, D)`` by k-means."""
+        points = to_reals(points, values)
         deviation = np.maximum(points.std(0), 1e-12 + 1e-9 * np.abs(points).max(0))
         groups = _k_means(points / deviation, min(N_CLUSTERS, max(1, len(points) // 20)), rng)
-        real = [d for d, each in enumerate(values) if each == "reals"]
+        real = [d for d, each in enumerate(values) if each not in WHOLE]
         weights: list[float] = []
         means, factors = [], []
         for group in [*groups, np.arange(len(points))]:
@@ -50,7 +54,7 @@ class BroadProposal:
         """``(n, D)`` points from the mixture."""
         k = rng.choice(len(self.weights), n, p=self.weights)
         x = self.means[k].copy()
-        real = [d for d, each in enumerate(self.values) if each == "reals"]
+        real = [d for d, each in enumerate(self.values) if each not in WHOLE]
         if real:
             z = rng.standard_normal((n, len(real))) / np.sqrt(rng.chisquare(DEGREES, (n, 1)) / DEGREES)
             x[:, real] += np.einsum("nij,nj->ni", self.factors[k], z)
@@ -60,13 +64,15 @@ class BroadProposal:
                 x[:, d] = rng.random(n) < mean
             elif each == "counts":
                 x[:, d] = np.where(rng.random(n) < 0.5, rng.poisson(mean), rng.geometric(1 / (1 + mean)) - 1)
-        return x
+        return from_reals(x, self.values)
 
     def log_prob(self, x: np.ndarray) -> np.ndarray:
         """``(n,)`` nats of points ``(n, D)``."""
         from scipy.special import gammaln, logsumexp
 
-        real = [d for d, each in enumerate(self.values) if each == "reals"]
+        x = to_reals(x, self.values)
+        of_map = log_derivative(x, self.values)
+        real = [d for d, each in enumerate(self.values) if each not in WHOLE]
         each = np.log(self.weights) + np.zeros((len(x), 1))  # (n, K)
         if real:
             z = np.stack(
@@ -85,7 +91,7 @@ class BroadProposal:
                 poisson = v * np.log(m) - m - gammaln(v + 1)
                 geometric = v * (np.log(m) - np.log1p(m)) - np.log1p(m)
                 each = each + np.logaddexp(poisson, geometric) - np.log(2)
-        return np.asarray(logsumexp(each, axis=1))
+        return np.asarray(logsumexp(each, axis=1) - of_map)
 
 
 def _means(points: np.ndarray, values: tuple[Values, ...]) -> np.ndarray:

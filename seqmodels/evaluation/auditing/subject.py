@@ -15,6 +15,7 @@ from seqmodels.encodings import OpenSymbols
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.text import Text
+from seqmodels.evaluation.auditing.unconstrained import WHOLE
 from seqmodels.generation import encode_source, sample_steps
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
@@ -128,14 +129,18 @@ class Subject:
 
     @property
     def values(self) -> tuple[Values, ...]:
-        """Of vectors what each feature may be; empty for symbols and text."""
+        """Of vectors what each feature may be, as the encoding says where there is one; empty for symbols and text."""
+        if isinstance(self.model, SequenceModel) and self.model.encoding_.reads == "vectors":
+            of_encoding = self.model.encoding_.values()
+            if space_of(of_encoding) == self.measure.space:
+                return of_encoding
         parts = re.findall(r"(R|\{0,1\}|N)\^(\d+)", self.measure.space)
         return tuple(VALUES[name] for name, n in parts for _ in range(int(n)))
 
     @property
     def has_density(self) -> bool:
         """Whether figures may be above zero."""
-        return "reals" in self.values
+        return any(each not in WHOLE for each in self.values)
 
     @property
     def ends(self) -> bool:

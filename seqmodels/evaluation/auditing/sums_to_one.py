@@ -11,6 +11,7 @@ from seqmodels.evaluation.auditing.bounds import half_width, share_between
 from seqmodels.evaluation.auditing.findings import Finding, not_checked
 from seqmodels.evaluation.auditing.proposals import BroadProposal
 from seqmodels.evaluation.auditing.subject import Case, Subject
+from seqmodels.evaluation.auditing.unconstrained import WHOLE, from_reals, limits, log_derivative, to_reals
 
 SUMS, FIRST = "sums to one", "scores before it learns"
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(4)
@@ -155,7 +156,7 @@ def _total(
         is_all = subject.has_all and (t > 0 or not subject.ends or subject.never_empty)
         return Total(total, total, is_all, total)
     values = subject.values
-    if values == ("reals",):
+    if len(values) == 1 and values[0] not in WHOLE:
         return _integral(subject, case, t, p_end, effort.n_points // length, in_place=in_place)
     n = min(effort.n_points // length, effort.n_points // POINTS_A_SEQUENCE)
     if n < 500:
@@ -165,20 +166,27 @@ def _total(
     return None if outcomes is None else _of_many(subject, case, t, p_end, n, delta, rng, in_place=in_place)
 
 
-# -- one real feature: adaptive quadrature ---------------------------------------------------------------------------
+# -- one feature that has a density: adaptive quadrature -------------------------------------------------------------
 
 
 def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int, *, in_place: bool) -> Total | None:
+    kinds = subject.values
     values = np.concatenate([np.asarray(c.item)[:, 0] for c in subject.cases])
     values = values[~np.isnan(values)]
-    centre, scale = float(np.median(values)), float(values.std()) or 1.0
+    low, high = limits(values, kinds[0])
+    v = to_reals(values[:, None], kinds)[:, 0]
+    centre, scale = float(np.median(v)), float(v.std()) or 1.0
 
     def density(u: np.ndarray) -> np.ndarray:
-        x = centre + scale * np.sinh(u)
-        figures = subject.figures(case, t, list(x[:, None]), in_place=in_place)
-        return np.asarray(np.exp(figures) * scale * np.cosh(u))
+        v = centre + scale * np.sinh(u)
+        p, inside = np.zeros(len(v)), (low <= v) & (v <= high)
+        if inside.any():
+            real = v[inside, None]
+            figures = subject.figures(case, t, list(from_reals(real, kinds)), in_place=in_place)
+            p[inside] = np.exp(figures + log_derivative(real, kinds))
+        return np.asarray(p * scale * np.cosh(u))
 
-    u = np.arcsinh((values - centre) / scale)
+    u = np.arcsinh((v - centre) / scale)
     breaks = np.unique(np.round(u, 6))[:: max(1, len(u) // N_BREAKS)]
     integral, error = integrate(density, breaks, max(n_points, MIN_POINTS))
     total = integral + p_end
