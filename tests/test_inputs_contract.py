@@ -16,11 +16,27 @@ from seqmodels.generation.given_inputs import InputCursor, with_inputs
 
 LENGTHS = (9, 1, 5, 12, 7, 3, 8, 6)
 SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "batch_size": 4}
+
+
+def mixture(weights: str, **options: Any) -> sm.Mixture:
+    """Of members that read all inputs, one of them, and none."""
+    members = [
+        sm.LSTM(**SMALL, inputs=True),
+        sm.HMM(2, max_iter=3, n_init=1, transition_inputs=["wind"]),
+        sm.GRU(**SMALL, inputs=["heat"]),
+        sm.HMM(2, max_iter=3, n_init=1),
+    ]
+    return sm.Mixture([*members], weights=weights, held_out=0.3, **options)
+
+
 FAMILIES: dict[str, Callable[..., sm.SequenceModel]] = {
     "hmm-transitions": partial(sm.HMM, 3, max_iter=3, n_init=1, transition_inputs=True),
     "hmm-emissions": partial(sm.HMM, 2, max_iter=3, n_init=1, emission_inputs=["heat"], transition_inputs=["wind"]),
     "lstm": partial(sm.LSTM, **SMALL, inputs=True),
     "transformer": partial(sm.Transformer, **SMALL, n_layers=1, n_heads=2, context=4, inputs=True),
+    "mixture-static": partial(mixture, "static"),
+    "mixture-switching": partial(mixture, "switching"),
+    "mixture-gated": partial(mixture, "gated"),
 }
 ROWS = [(name, kind) for name in FAMILIES for kind in ("symbols", "vectors")]
 each_row = pytest.mark.parametrize(("name", "kind"), ROWS)

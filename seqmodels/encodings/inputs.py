@@ -50,6 +50,11 @@ class InputScaling:
             )
         return cls(tuple(names), mean, scale)
 
+    def of(self, names: Sequence[str]) -> InputScaling:
+        """That of these inputs alone, in this order."""
+        columns = [self.names.index(name) for name in names]
+        return InputScaling(tuple(names), self.mean[columns], self.scale[columns])
+
     def check(self, sequences: Sequences) -> None:
         """Raise ``ValueError`` for sequences that lack an input."""
         _chosen(sequences, self.names, sequences.inputs)

@@ -80,6 +80,11 @@ class Setting:
             self if inputs is None else replace(self, inputs=inputs, measure=replace(self.measure, inputs=inputs.names))
         )
 
+    def reading(self, names: tuple[str, ...]) -> Setting:
+        """The same of a model that reads these of its inputs, in this order, or none."""
+        inputs = self.inputs.of(names) if names and self.inputs is not None else None
+        return replace(self, inputs=inputs, measure=replace(self.measure, inputs=names))
+
     def check(self, data: Data, missing_is_summed_out: bool, *, aligned: bool = False) -> None:
         """Raise ``ValueError``, naming sequence, position and way out, for data the model cannot read.
 

@@ -132,6 +132,11 @@ class WrappedModel(SequenceModel, ABC):
                 f"{type(self).__name__} wraps models of sequences by themselves, but {type(self.model).__name__} reads "
                 "sources by an encoder; pass an HMM, an n-gram, a recurrent network or a Transformer"
             )
+        if self.model._reads_inputs:
+            raise ValueError(
+                f"{type(self).__name__} gives its model no inputs, but {self.model!r:.200} reads some; let it read "
+                "none, or take it by itself, in a Mixture, a GenerativeClassifier or Anomalies, which give them"
+            )
         if self.warm_start:
             raise ValueError(f"warm_start=True, but {type(self).__name__} fits its model anew; leave it False")
         check_arguments(self.model)

@@ -179,11 +179,11 @@ def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int,
 
     def density(u: np.ndarray) -> np.ndarray:
         v = centre + scale * np.sinh(u)
-        p, inside = np.zeros(len(v)), (low <= v) & (v <= high)
-        if inside.any():
-            real = v[inside, None]
+        p, in_range = np.zeros(len(v)), (low <= v) & (v <= high)
+        if in_range.any():
+            real = v[in_range, None]
             figures = subject.figures(case, t, list(from_reals(real, kinds)), in_place=in_place)
-            p[inside] = np.exp(figures + log_derivative(real, kinds))
+            p[in_range] = np.exp(figures + log_derivative(real, kinds))
         return np.asarray(p * scale * np.cosh(u))
 
     u = np.arcsinh((v - centre) / scale)

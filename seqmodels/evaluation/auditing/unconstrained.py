@@ -26,8 +26,8 @@ def to_reals(x: np.ndarray, values: Sequence[Values]) -> np.ndarray:
         if kind == "positive":
             v[:, d] = np.log(np.clip(column, 1 / LARGEST, LARGEST))
         elif kind == "proportions":
-            inside = np.clip(column, 1 / LARGEST, 1 - EDGE)
-            v[:, d] = np.log(inside) - np.log1p(-inside)
+            clipped = np.clip(column, 1 / LARGEST, 1 - EDGE)
+            v[:, d] = np.log(clipped) - np.log1p(-clipped)
         elif kind == "angles":
             v[:, d] = 2 * np.arctanh(np.clip(column / np.pi, EDGE - 1, 1 - EDGE))
     return v

@@ -19,6 +19,7 @@ from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data, cluster_numbers
 from seqmodels.generation import Prediction
+from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.generation.inputs import with_enough_precision
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.teacher_forcing import WARM_UP
@@ -520,7 +521,14 @@ def _step_log_probs(model: SequenceModel, data: Data) -> list[_Steps]:
     if any(len(positions) for positions in (*unknown, *unknown_past)):
         items = [_with(item, positions, encoding) for item, positions in zip(data.scored, unknown, strict=True)]
         past = [x if x is None else _with(x, at, encoding) for x, at in zip(past, unknown_past, strict=True)]
-        known = Sequences(items, metadata=data.scored.metadata, past=past)
+        known = Sequences(
+            items,
+            metadata=data.scored.metadata,
+            past=past,
+            inputs=data.scored.inputs,
+            input_names=data.scored.input_names,
+            past_inputs=data.scored.past_inputs,
+        )
     X, y = (known, None) if data.y is None else (data.X, known)
     each = model.log_prob_steps(X, y)
     n_unknown = [len(positions) + len(before) for positions, before in zip(unknown, unknown_past, strict=True)]
@@ -552,7 +560,7 @@ def _with(item: Item, positions: np.ndarray, encoding: Encoding) -> Item:
 @torch.inference_mode()
 def _steps_past_zeros(model: SequenceModel, example: Example, unknown: np.ndarray) -> tuple[np.ndarray, list[int]]:
     """Log-probabilities of encoded steps (and the end), and which are -inf; those are replaced for what follows."""
-    cursor = with_enough_precision(model, example.values, example.source).cursor()
+    cursor = with_inputs(with_enough_precision(model, example.values, example.source).cursor(), example.inputs)
     state = cursor.start(example.source)
     steps, impossible, skipped = [], [], set(unknown.tolist())
     for t, value in enumerate(example.values):

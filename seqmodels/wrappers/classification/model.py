@@ -40,6 +40,8 @@ class GenerativeClassifier(Configurable):
     nothing else. With ``training_features`` the models are fitted to several readings of every sequence, as other
     speakers or microphones might have given it.
 
+    A model that reads inputs gives ``p(c | x, u) ∝ p(x | u, c) p(c)``: the inputs themselves say nothing of the label.
+
     Args:
         model: any ``SequenceModel``, unfitted; it stays as it is. Its parameters are reached as ``model__n_states``.
         features: a function of one item (a ``(T, D)`` array, a text, ...) that returns what the models read in its
@@ -152,6 +154,11 @@ class GenerativeClassifier(Configurable):
     def _training_readings(self, sequences: Sequences) -> Sequences:
         """Every sequence as ``features`` reads it, and then all again as each other function does."""
         readings = [_read(sequences, function) for function in (self.features, *self.training_features)]
+        if self.model._reads_inputs and any(each.inputs is None for each in readings):
+            raise ValueError(
+                f"{self.model!r:.200} reads inputs, but the sequences have none, or not one for each step of what "
+                "features make of them; pass Sequences(items, inputs=...), and features that keep the steps"
+            )
         if len(readings) == 1:
             return readings[0]
         joined = Sequences.joined(readings)
@@ -355,7 +362,11 @@ def _read(sequences: Sequences, function: Callable[[Any], Any] | None) -> Sequen
             items.append(function(item))
         except ValueError as error:
             raise ValueError(f"features of sequence {i}: {error}") from error
-    return Sequences(items, metadata=sequences.metadata)
+    inputs = sequences.inputs
+    if inputs is not None and any(len(item) != len(u) for item, u in zip(items, inputs, strict=True)):
+        inputs = None  # of other steps
+    names = None if inputs is None else sequences.input_names
+    return Sequences(items, metadata=sequences.metadata, inputs=inputs, input_names=names)
 
 
 def _labels(sequences: Sequences, y: Any) -> np.ndarray:

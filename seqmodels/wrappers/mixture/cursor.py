@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqmodels.generation import Cursor, CursorState, Prediction, Source
+from seqmodels.generation.given_inputs import InputCursor
 from seqmodels.observations import Categorical, OneOf
 from seqmodels.wrappers.mixture.weights import Weights
 
@@ -24,10 +25,18 @@ class MixtureState:
 
 @dataclass(frozen=True)
 class MixtureCursor:
-    """``Σ_k w_t(k) p_k(x_t | x_<t)``, where the weights follow what each member gave to what was read."""
+    """``Σ_k w_t(k) p_k(x_t | x_<t)``, where the weights follow what each member gave to what was read.
+
+    ``columns``: of the mixture's inputs, those that each member reads.
+    """
 
     members: list[Cursor]
     weights: Weights
+    columns: list[list[int]]
+
+    def given(self, state: MixtureState, inputs: Tensor) -> MixtureState:
+        """The same state, given the inputs ``(n, U)`` of the next step."""
+        return replace(state, members=given_to_each(self.members, state.members, self.columns, inputs))
 
     def start(self, source: Source = None, n: int = 1) -> MixtureState:
         """Before the first step of ``n`` sequences."""
@@ -58,6 +67,16 @@ class MixtureCursor:
 
     def _predictions(self, state: MixtureState) -> list[Prediction]:
         return [cursor.distribution(s) for cursor, s in zip(self.members, state.members, strict=True)]
+
+
+def given_to_each(
+    members: list[Cursor], states: tuple[CursorState, ...], columns: list[list[int]], inputs: Tensor
+) -> tuple[CursorState, ...]:
+    """The state of each member, given those columns of the inputs ``(n, U)`` of the next step that it reads."""
+    return tuple(
+        cast(InputCursor, cursor).given(state, inputs[:, read]) if read else state
+        for cursor, state, read in zip(members, states, columns, strict=True)
+    )
 
 
 def mixed_symbols(predictions: list[Prediction], log_weights: Tensor) -> Prediction:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqmodels.encodings.binary_code import BinaryDecisions, log_odds_of_all
 from seqmodels.generation import Cursor, CursorState, Prediction, Source
-from seqmodels.wrappers.mixture.cursor import categorical
+from seqmodels.wrappers.mixture.cursor import categorical, given_to_each
 from seqmodels.wrappers.mixture.symbol_gate import RECENT_DECAY, SymbolGate, log_sigmoid
 
 BLOCK = 64  # rows that are copied together
@@ -40,10 +40,15 @@ class GatedState:
 
 @dataclass(frozen=True)
 class GatedCursor:
-    """The predictions of ``members`` mixed by a ``gate``."""
+    """The predictions of ``members`` mixed by a ``gate``; ``columns``: of the inputs, those that each member reads."""
 
     members: list[Cursor]
     gate: SymbolGate
+    columns: list[list[int]]
+
+    def given(self, state: GatedState, inputs: Tensor) -> GatedState:
+        """The same state, given the inputs ``(n, U)`` of the next step."""
+        return replace(state, members=given_to_each(self.members, state.members, self.columns, inputs))
 
     def start(self, source: Source = None, n: int = 1) -> GatedState:
         """Before the first step of ``n`` sequences: the fitted weights."""

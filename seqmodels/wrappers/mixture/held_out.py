@@ -51,4 +51,6 @@ def segment(example: Example, begin: int, end: int, encoding: Encoding) -> Examp
     last = encoding.last_unit(values)
     log_det = np.broadcast_to(encoding.log_det(encoding.decode(values)), len(values)) if values.ndim == 2 else 0.0
     states = None if example.states is None else example.states[begin:end]
-    return replace(example, values=values, n_units=int(last[-1]) + 1, log_det=float(np.sum(log_det)), states=states)
+    inputs = None if example.inputs is None else example.inputs[begin:end]
+    n_units, total = int(last[-1]) + 1, float(np.sum(log_det))
+    return replace(example, values=values, n_units=n_units, log_det=total, states=states, inputs=inputs)

@@ -16,6 +16,7 @@ from seqmodels.common.parameters import PositiveInt, checked
 from seqmodels.encodings import Bytes, Encoding
 from seqmodels.encodings.binary_code import BinaryCode
 from seqmodels.encodings.examples import Example
+from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import computing_in
 from seqmodels.encodings.setting import Setting, fitted_to
 from seqmodels.encodings.text import Text
@@ -73,6 +74,9 @@ class Mixture(SequenceModel):
         refit: fit the members once more, on all of the training sequences, with the weights as they are; one answer, or
             one for each member. It costs their time again, and gives them back what was held out.
 
+    Members may read inputs, each its own (``HMM(2, transition_inputs=["heat"])``, ``LSTM(inputs=True)``), beside others
+    that read none: the mixture is ``p(x | inputs)`` of all that its members read.
+
     The other arguments are those of ``SequenceModel``; members compute in the mixture's ``dtype`` and on its
     ``device``, in its encoding and length. ``encoding``: where members name different ones, that of the mixture is for
     all, if it names one. ``warm_start`` is refused.
@@ -127,7 +131,18 @@ class Mixture(SequenceModel):
         self._setting()
         return sum(model.n_parameters_ for model in self.members_) + self.weights_.n_parameters
 
+    @property
+    def _reads_inputs(self) -> bool:
+        models = self.models if isinstance(self.models, list | tuple) else []
+        return any(isinstance(model, SequenceModel) and model._reads_inputs for model in models)
+
+    def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        read = [name for model in self.models for name in model._inputs_among(names)]
+        return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
+
     def _default_length(self, kind: Kind) -> Length:
+        if self._reads_inputs and all(model.length != "stop" for model in self.models):
+            return "given"  # of all members, as the inputs say how long a sequence is
         lengths = {m._default_length(kind) if m.length == "auto" else m.length for m in self.models}
         if len(lengths) > 1:
             raise IncomparableError("some models have length='given' and others length='stop'; set them to one")
@@ -249,7 +264,10 @@ class Mixture(SequenceModel):
         observation = Categorical() if symbols else OneOf([model.observation_ for model in models])
         mixture.members_ = [*models]
         mixture.dtype = "float64" if all(model.dtype_ == "float64" for model in models) else "float32"
-        apply_setting(mixture, Setting(first.encoding, observation, first.measure, first.source_encoding))
+        setting = Setting(first.encoding, observation, first.measure, first.source_encoding)
+        scaling = _joined_scaling([model._input_scaling for model in models])
+        measure = replace(setting.measure, inputs=() if scaling is None else scaling.names)
+        apply_setting(mixture, replace(setting, inputs=scaling, measure=measure))
         mixture.target_lengths_ = models[0].target_lengths_ if mixture.cuts_ is None else None
         held_out: list[Example] = []
         if X is not None:
@@ -314,9 +332,15 @@ class Mixture(SequenceModel):
             measure = setting.measure
             setting = Setting.from_fitted(encoding, observation, measure.length, measure.conditional, source)
             train, validation = ([in_encoding(e.alone(), encoding) for e in part] for part in (train, validation))
-        setting = Setting(setting.encoding, observation, setting.measure, setting.source_encoding)
-        fit_member(member, setting, train, validation)
+        names = member._inputs_among(setting.measure.inputs)
+        setting = replace(setting, observation=observation).reading(names)
+        columns = self._columns_of(names)
+        fit_member(member, setting, _with_inputs(train, columns), _with_inputs(validation, columns))
         return member
+
+    def _columns_of(self, names: tuple[str, ...]) -> list[int]:
+        """Where the inputs that a member reads are among those of the mixture."""
+        return [self.input_names_.index(name) for name in names]
 
     def _learn_weights(self, held_out: list[Example], prior: np.ndarray | None) -> None:
         """From held-out steps; without any the weights are ``prior``, or equal."""
@@ -381,8 +405,15 @@ class Mixture(SequenceModel):
         """For each sequence ``(T, K)`` of every member, where they read apart of its segments."""
         cuts = self.cuts_
         members = self._members_in_precision()
-        each = [m._steps(examples) if cuts is None else cuts.log_probs(m, examples) for m in members]
+        each = [
+            member._steps(self._examples_of(member, examples)) if cuts is None else cuts.log_probs(member, examples)
+            for member in members
+        ]
         return [np.column_stack(steps) for steps in zip(*each, strict=True)]
+
+    def _examples_of(self, member: SequenceModel, examples: list[Example]) -> list[Example]:
+        """The examples with the inputs that a member reads."""
+        return _with_inputs(examples, self._columns_of(member.input_names_))
 
     def _groups(self, examples: list[Example]) -> Iterator[list[Example]]:
         """Examples whose tables of all symbols are in memory together."""
@@ -404,7 +435,7 @@ class Mixture(SequenceModel):
         for member in self._members_in_precision():
             odds: list[np.ndarray] = []
             for group in self._groups(examples):
-                odds += member._decision_log_odds(layout.code, group)
+                odds += member._decision_log_odds(layout.code, self._examples_of(member, group))
             each.append(odds)
         return [np.stack(odds, axis=-1) for odds in zip(*each, strict=True)], decisions
 
@@ -419,9 +450,10 @@ class Mixture(SequenceModel):
                 "stream, sample or predict_next; use log_prob, score and compare, or one of members_"
             )
         members = [member.cursor(n_steps) for member in self._members_in_precision()]
+        columns = [self._columns_of(member.input_names_) for member in self.members_]
         if isinstance(self.weights_, SymbolGate):
-            return GatedCursor(members, self.weights_)
-        return MixtureCursor(members, self.weights_)
+            return GatedCursor(members, self.weights_, columns)
+        return MixtureCursor(members, self.weights_, columns)
 
     def _members_in_precision(self) -> list[SequenceModel]:
         """The members, computing in the dtype and on the device of the mixture."""
@@ -443,6 +475,9 @@ class Mixture(SequenceModel):
         if sorted(members) != sorted(names):
             raise ValueError(f"a mixture of {len(names)} models cannot have the members {sorted(members)}")
         self.members_ = [members[name] for name in names]
+        read = {name for member in self.members_ for name in member.input_names_}
+        if read != {*self.measure_.inputs}:
+            raise ValueError("the inputs of the mixture are not those of its members")
 
     def _state(self) -> dict[str, Any]:
         weights = self.weights_
@@ -481,6 +516,32 @@ def _check_members(models: Sequence[SequenceModel]) -> None:
                 f"a mixture is of models of sequences by themselves, but {type(model).__name__} reads sources by an "
                 "encoder; pass HMMs, n-grams, recurrent networks or Transformers"
             )
+
+
+def _with_inputs(examples: list[Example], columns: list[int]) -> list[Example]:
+    """The examples with these of their inputs; without any, where there are no columns."""
+    return [
+        example if example.inputs is None else replace(example, inputs=example.inputs[:, columns] if columns else None)
+        for example in examples
+    ]
+
+
+def _joined_scaling(scalings: Sequence[InputScaling | None]) -> InputScaling | None:
+    """That of the inputs of all members; ``ValueError`` where two standardise one input in different ways."""
+    known: dict[str, tuple[float, float]] = {}
+    for scaling in scalings:
+        if scaling is None:
+            continue
+        for name, mean, scale in zip(scaling.names, scaling.mean.tolist(), scaling.scale.tolist(), strict=True):
+            if known.setdefault(name, (mean, scale)) != (mean, scale):
+                raise ValueError(
+                    f"the models standardise the input {name!r} differently, as they were fitted to other sequences; "
+                    "fit all to the same ones, or fit a Mixture of them"
+                )
+    if not known:
+        return None
+    mean, scale = np.array([*known.values()]).T
+    return InputScaling(tuple(known), mean, scale)
 
 
 def _of_symbols(member: SequenceModel) -> Observation:

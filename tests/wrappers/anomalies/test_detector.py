@@ -552,3 +552,45 @@ def test_sequences_are_drawn_one_above_the_other(anomalies):
     assert len(anomalies.plot([np.asarray(item) for item in x[:3]])) == 6
     with pytest.raises(ValueError, match="ax holds 4 axes, but 2 are drawn on"):
         anomalies.plot(x[0], ax=mine)
+
+
+# -- inputs ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_an_input_explains_is_no_anomaly():
+    rng = np.random.default_rng(0)
+
+    def driven(n):
+        inputs = list(20 * rng.normal(size=(n, 30, 1)))
+        items = [u + rng.normal(size=(30, 2)) for u in inputs]
+        return sm.Sequences(items, inputs=inputs, input_names=["load"])
+
+    model = sm.HMM(1, emission_inputs=True, max_iter=3, n_init=1)
+    detector = sm.Anomalies(model, quantile=0.99).fit(driven(20))
+    new = driven(2)
+    items = [np.array(x) for x in new]
+    items[1][7] = -items[1][7] - 30.0  # within the range of the values, but not at this load
+    frame = detector.predict(sm.Sequences(items, inputs=new.inputs, input_names=["load"]))
+    worst = frame.loc[frame["score"].idxmax()]
+    assert (worst["sequence"], worst["step"]) == (1, 7)
+    assert frame["is_anomaly"].sum() <= 4
+    with pytest.raises(ValueError, match="the model reads the inputs load, but the sequences have no inputs"):
+        detector.predict(items)
+
+
+def test_a_step_that_cannot_be_does_not_lose_the_inputs_of_the_next():
+    rng = np.random.default_rng(0)
+    inputs = list(rng.normal(size=(30, 20, 1)))
+    items = [(u[:, 0] > 0).astype(int) for u in inputs]
+    X = sm.Sequences(items, inputs=inputs, input_names=["push"])
+    model = sm.HMM(1, emission_inputs=True, max_iter=5, n_init=1)
+    detector = sm.Anomalies(model, quantile=0.9).fit(X)
+    changed = np.array(items[0])
+    changed[3] = 7  # which the model does not know
+    with_past = sm.Sequences(
+        [changed], inputs=inputs[:1], past=[items[1]], past_inputs=[inputs[1]], input_names=["push"]
+    )
+    frame = detector.predict(with_past)
+    assert frame["reason"][3] == "unknown symbol 7"
+    expected = detector.predict(X.take([0]))["log_prob"]
+    np.testing.assert_allclose(frame["log_prob"].drop(3), expected.drop(3), atol=1e-5)

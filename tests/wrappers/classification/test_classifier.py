@@ -300,3 +300,31 @@ def test_what_all_fits_warn_of_is_said_once_with_how_many_and_which_labels(metho
     n = {"fit": 8, "cross_val_predict": 6}[method]
     assert f" sequences ({n} warnings like this, in {n} fits, of the labels a, b)" in str(one.message)
     assert one.filename == __file__
+
+
+def test_labels_whose_answer_to_an_input_differs() -> None:
+    rng = np.random.default_rng(0)
+    inputs = list(rng.normal(size=(40, 15)))
+    labels = np.resize(["up", "down"], 40)
+    slopes = np.where(labels == "up", 1.0, -1.0)
+    items = [s * u[:, None] + rng.normal(size=(15, 1)) for s, u in zip(slopes, inputs, strict=True)]
+    X = sm.Sequences(items, inputs=inputs, input_names=["push"], labels=labels)
+    train, test = X[:24], X[24:]
+    plain = GenerativeClassifier(sm.HMM(1, max_iter=2)).fit(train)
+    given = GenerativeClassifier(sm.HMM(1, max_iter=2, emission_inputs=True)).fit(train)
+    assert given.score(test) == 1.0 > plain.score(test)
+    assert given.cross_val_predict(X, n_folds=2).tolist() == labels.tolist()
+    doubled = GenerativeClassifier(given.model, features=_doubled, calibrate=False).fit(train)
+    np.testing.assert_allclose(doubled.decision_function(test), given.decision_function(test), rtol=1e-4)
+    with pytest.raises(ValueError, match="reads inputs, but the sequences have none, or not one for each step of what"):
+        GenerativeClassifier(given.model, features=_halved).fit(train)
+    with pytest.raises(ValueError, match="reads inputs, but the sequences have none"):
+        GenerativeClassifier(given.model).fit(items, labels)
+
+
+def _doubled(item: np.ndarray) -> np.ndarray:
+    return 2 * item
+
+
+def _halved(item: np.ndarray) -> np.ndarray:
+    return item[::2]

@@ -333,3 +333,52 @@ def test_members_compute_in_the_precision_of_the_mixture() -> None:
     single = mixture.log_prob(VECTORS)
     assert_allclose(mixture.set_params(dtype="float64").log_prob(VECTORS), single, rtol=1e-4)
     assert (mixture.log_prob(VECTORS) != single).any()
+
+
+def driven(n: int = 12, seed: int = 0) -> sm.Sequences:
+    """Vectors around an input ``heat``, beside ``wind``, which says nothing of them."""
+    rng = np.random.default_rng(seed)
+    inputs = list(rng.normal(size=(n, 20, 2)))
+    items = [3.0 * u[:, :1] + rng.normal(size=(20, 1)) for u in inputs]
+    return sm.Sequences(items, inputs=inputs, input_names=["heat", "wind"])
+
+
+@pytest.mark.parametrize("weights", ["static", "switching", "gated"])
+def test_members_read_their_own_inputs(weights: WeightsName, tmp_path: Any) -> None:
+    X, test = driven(), driven(4, seed=1)
+    regression = sm.HMM(1, emission_inputs=["heat"], max_iter=3, n_init=1)
+    members = [sm.HMM(2, max_iter=3, n_init=1), regression, sm.HMM(1, emission_inputs=["wind"], max_iter=3, n_init=1)]
+    model = sm.Mixture([*members], weights=weights, held_out=0.3).fit(X)
+    assert model.input_names_ == model.measure_.inputs == ("heat", "wind")
+    assert [member.input_names_ for member in model.members_] == [(), ("heat",), ("wind",)]
+    assert model.score(test) == pytest.approx(regression.fit(X).score(test), abs=0.1)
+    (steps,), stream = model.log_prob_steps(test.take([0])), model.stream()
+    assert test.inputs is not None
+    streamed = [stream.update(x, inputs=u) for x, u in zip(test[0], test.inputs[0], strict=True)]
+    np.testing.assert_allclose(streamed, steps, atol=1e-4)
+    hot, cold = ([{"heat": [h] * 2, "wind": [0.0] * 2}] * 4 for h in (2.0, -2.0))
+    means = [model.forecast(test, 2, inputs=u).frame["mean"].mean() for u in (hot, cold)]
+    assert means[0] - means[1] == pytest.approx(12.0, abs=3.0)
+    assert len(model.sample(2, inputs={"heat": np.zeros(5), "wind": np.zeros(5)})[0]) == 5
+    model.save(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(sm.load(tmp_path / "m.safetensors").log_prob(test), model.log_prob(test))
+    if weights != "static":
+        return
+    again = sm.Mixture.from_fitted([m.clone().fit(X) for m in members], prior=[0.0, 1.0, 0.0])
+    assert again.input_names_ == ("heat", "wind")
+    assert again.score(test) == pytest.approx(regression.score(test), abs=1e-6)
+    with pytest.raises(ValueError, match="the models standardise the input 'heat' differently"):
+        sm.Mixture.from_fitted([regression, regression.clone().fit_encoded(regression.encoding_, X[:6])])
+    with pytest.raises(ValueError, match="the model reads the inputs heat, wind, but the sequences have no inputs"):
+        model.score([np.zeros((3, 1))])
+
+
+def test_inputs_say_how_long_a_sequence_is_for_all_members() -> None:
+    rng = np.random.default_rng(0)
+    X = sm.Sequences([rng.integers(0, 3, 8) for _ in range(8)], inputs=list(rng.normal(size=(8, 8))))
+    read = sm.HMM(2, transition_inputs=True, max_iter=2)
+    model = sm.Mixture([sm.NGram(2), read], weights="contextual").fit(X)
+    assert model.length_ == "given"
+    assert [member.length_ for member in model.members_] == ["given", "given"]
+    with pytest.raises(sm.IncomparableError, match="some models have length='given' and others length='stop'"):
+        sm.Mixture([sm.NGram(2, length="stop"), read]).fit(X)
