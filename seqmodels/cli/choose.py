@@ -15,6 +15,7 @@ from seqmodels.cli.inputs import (
     By,
     Columns,
     Cut,
+    Inputs,
     Jobs,
     Kinds,
     ReadOptions,
@@ -23,6 +24,8 @@ from seqmodels.cli.inputs import (
     Target,
     Time,
     dataset_of,
+    names_of,
+    that_reads,
     understood,
 )
 from seqmodels.common.files import replaced
@@ -63,6 +66,7 @@ def choose(
     by: By = "",
     columns: Columns = "",
     time: Time = "",
+    inputs: Inputs = "",
     kind: Kinds = None,
     cut: Cut = "whole",
     seed: Seed = 0,
@@ -86,11 +90,13 @@ def choose(
         check_jobs(jobs)
         check_outputs(models={"--save": save}, texts={"--out": out}, pictures={"--plot": plot}, inputs=(data, target))
         parameter, tried = parse_values(values)
-        unfitted = within_budget(model_of(model, settings or (), seed), seconds=seconds, steps=steps)
+        read = [] if parameter.endswith("inputs") else names_of(inputs)
+        chosen = that_reads(model_of(model, settings or (), seed), read)
+        unfitted = within_budget(chosen, seconds=seconds, steps=steps)
         is_proposed = parameter == "observation" and tried == [model_selection.PROPOSED]
         checked: list[Any] = [] if is_proposed else tried
         model_selection.check(unfitted, parameter, checked, folds or None, criterion, rule, "auto")
-        options = ReadOptions(by, [name for name in columns.split(",") if name], time, cut, kind)
+        options = ReadOptions(by, names_of(columns), time, cut, kind, inputs=names_of(inputs))
         dataset = dataset_of(data, target, options)
         pair = dataset.read()
         if not quiet:

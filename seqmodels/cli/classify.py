@@ -13,7 +13,21 @@ import typer
 from seqmodels.cli.checks import SAVED, check_outputs
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.fit import complete_family, model_of
-from seqmodels.cli.inputs import By, Columns, Cut, Kinds, ReadOptions, SavedModel, Seed, Time, dataset_of, understood
+from seqmodels.cli.inputs import (
+    By,
+    Columns,
+    Cut,
+    Inputs,
+    Kinds,
+    ReadOptions,
+    SavedModel,
+    Seed,
+    Time,
+    dataset_of,
+    names_of,
+    that_reads,
+    understood,
+)
 from seqmodels.common.files import replaced
 from seqmodels.data import is_table, is_text
 from seqmodels.data.tables import read_table
@@ -48,6 +62,7 @@ def classify(
     by: By = "",
     columns: Columns = "",
     time: Time = "",
+    inputs: Inputs = "",
     kind: Kinds = None,
     cut: Cut = "whole",
     folds: Annotated[
@@ -83,14 +98,15 @@ def classify(
         if folds == 1:
             raise ValueError("--folds is 1, which leaves nothing to fit to; pass at least 2, or 0 to hold out nothing")
         is_saved = Path(model).suffix == SAVED or Path(model).is_file()
-        options = ReadOptions(by, [name for name in columns.split(",") if name], time, cut, kind, label)
+        options = ReadOptions(by, names_of(columns), time, cut, kind, label, inputs=names_of(inputs))
         if is_saved:
             given: dict[str, Any] = {"--set": settings, "--save": save, "--seconds": seconds, "--steps": steps}
-            given |= {"--by, --columns, --time or --label": options.of_tables, "--kind": kind}
+            given |= {"--by, --columns, --time, --inputs or --label": options.of_tables, "--kind": kind}
             _refuse_options_of_fit(model, given)
             saved, data, first = _read_classifier(model), None, None
         else:
-            unfitted = within_budget(model_of(model, settings or (), seed), seconds=seconds, steps=steps)
+            chosen = that_reads(model_of(model, settings or (), seed), names_of(inputs))
+            unfitted = within_budget(chosen, seconds=seconds, steps=steps)
             classifier = GenerativeClassifier(unfitted, random_state=seed)
             data = _labelled_data(files[0], options)
             first = _read_labelled(files[0], data)

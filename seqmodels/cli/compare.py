@@ -9,7 +9,20 @@ import typer
 
 from seqmodels.cli.checks import check_budget, check_folder, check_jobs
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
-from seqmodels.cli.inputs import OF_FORMATS, By, Columns, Jobs, Kinds, ReadOptions, Seed, Time, dataset_of, understood
+from seqmodels.cli.inputs import (
+    OF_FORMATS,
+    By,
+    Columns,
+    Inputs,
+    Jobs,
+    Kinds,
+    ReadOptions,
+    Seed,
+    Time,
+    dataset_of,
+    names_of,
+    understood,
+)
 from seqmodels.common.files import locked_folder
 from seqmodels.evaluation import Comparison
 from seqmodels.evaluation.runs.datasets import (
@@ -24,7 +37,7 @@ from seqmodels.evaluation.runs.datasets import (
 )
 from seqmodels.evaluation.runs.run import run
 from seqmodels.evaluation.runs.run_config import RunConfig
-from seqmodels.evaluation.runs.suites import Choice, Task, check_names
+from seqmodels.evaluation.runs.suites import GIVEN, Choice, Task, check_names
 
 
 def compare(
@@ -38,6 +51,7 @@ def compare(
         bool, typer.Option(help="Add noise of one step of their grid to the values of a table, which are rounded.")
     ] = False,
     time: Time = "",
+    inputs: Inputs = "",
     kind: Kinds = None,
     pairs: Annotated[
         tuple[str, str] | None,
@@ -67,6 +81,8 @@ def compare(
 
     Example: seqmodels compare --text book.txt --models hmm,lstm --seconds 60
 
+    With --inputs every model that can read inputs is fitted without and with them: hmm, and hmm-inputs.
+
     The figures: score is nats per byte, frame or symbol of held-out data, higher is better; bits are what a unit costs,
     -nats / 0.693; difference is the score minus the baseline's on the same sequences, with a 95 % interval: where that
     holds 0, the two may be equal. run.toml beside the results runs the same again. Ctrl-C keeps the models fitted so
@@ -81,6 +97,7 @@ def compare(
         "--kind": kind,
         "--pairs": pairs,
         "--dither": dither,
+        "--inputs": inputs,
         "--models": models,
         "--quick": quick,
         "--seconds": seconds,
@@ -99,21 +116,25 @@ def compare(
         else:
             if csv is not None and data is not None:
                 raise ValueError("--csv and --data are one question; pass --data alone")
-            names_of_columns = [name for name in columns.split(",") if name]
+            names_of_columns, names_of_inputs = names_of(columns), names_of(inputs)
+            reading = [name for name in names if name.endswith(GIVEN)]
+            if reading and not names_of_inputs:
+                raise ValueError(f"--models names {reading[0]}, which reads inputs, but there are none; pass --inputs")
             datasets: dict[str, Dataset] = {}
             if text is not None:
                 datasets["text"] = TextFiles(text)
             if audio is not None:
                 datasets["audio"] = Recordings(audio)
             if csv is not None:
-                datasets["table"] = Table(csv, by, names_of_columns, time, dither, kind or "")
+                datasets["table"] = Table(csv, by, names_of_columns, time, dither, kind or "", names_of_inputs or ())
             if data is not None:
-                read_options = ReadOptions(by, names_of_columns, time, kind=kind, dither=dither)
+                read_options = ReadOptions(by, names_of_columns, time, kind=kind, dither=dither, inputs=names_of_inputs)
                 datasets["data"] = dataset_of(data, None, read_options)
             if pairs is not None:
                 datasets["pairs"] = Parallel(*pairs)
             builtin: dict[str, Dataset] = {"text": BuiltinText(), "speech": BuiltinSpeech(random_state=seed)}
             of_tables = {"--by": by, "--columns": columns, "--time": time, "--kind": kind, "--dither": dither}
+            of_tables["--inputs"] = inputs
             _refuse_options_without_table([name for name, value in of_tables.items() if value], csv, data)
             run_config = RunConfig(datasets or builtin, {}, Choice(names, quick, seed), seeds, seconds, steps)
     with console.errors(), locked_folder(out):

@@ -18,6 +18,7 @@ from seqmodels.cli.inputs import (
     By,
     Columns,
     Cut,
+    Inputs,
     Kinds,
     ReadOptions,
     SavedModel,
@@ -25,6 +26,8 @@ from seqmodels.cli.inputs import (
     Target,
     Time,
     dataset_of,
+    names_of,
+    that_reads,
     understood,
 )
 from seqmodels.common.parameters import Configurable, check_argument
@@ -71,6 +74,7 @@ def fit(
     by: By = "",
     columns: Columns = "",
     time: Time = "",
+    inputs: Inputs = "",
     kind: Kinds = None,
     cut: Cut = "whole",
     seed: Seed = 0,
@@ -94,8 +98,9 @@ def fit(
     console = Console(as_json, quiet)
     with console.errors():
         check_outputs(models={"--out": out}, inputs=(data, target))
-        unfitted = within_budget(model_of(model, settings or (), seed), seconds=seconds, steps=steps)
-        options = ReadOptions(by, [name for name in columns.split(",") if name], time, cut, kind)
+        chosen = that_reads(model_of(model, settings or (), seed), names_of(inputs))
+        unfitted = within_budget(chosen, seconds=seconds, steps=steps)
+        options = ReadOptions(by, names_of(columns), time, cut, kind, inputs=names_of(inputs))
         dataset = dataset_of(data, target, options)
         pair = dataset.read()
         if not quiet:

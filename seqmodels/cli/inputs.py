@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
+import numpy as np
 import typer
 
 from seqmodels.common import storage
 from seqmodels.common.storage import MALFORMED
 from seqmodels.data import is_recordings, is_text
 from seqmodels.data.read import FORMATS
+from seqmodels.data.tables import read_table
 from seqmodels.data.text import Unit
 from seqmodels.evaluation.runs.datasets import DATASETS, Dataset, Files, Pair, Parallel, Recordings, TextFiles, hashed
 from seqmodels.evaluation.runs.toml import from_table, to_table
@@ -32,11 +34,12 @@ class ReadOptions:
     kind: Kind | None = None
     label: str = ""
     dither: bool = False
+    inputs: Sequence[str] = ()
 
     @property
     def of_tables(self) -> bool:
         """Whether any is of tables, or arrays, only."""
-        return bool(self.by or self.columns or self.time or self.label or self.dither)
+        return bool(self.by or self.columns or self.time or self.label or self.dither or self.inputs)
 
 
 # What a file may be of, and options that several commands have.
@@ -48,6 +51,9 @@ By = Annotated[
 Columns = Annotated[str, typer.Option(help="A table's features, a,b,c; by default all other numeric columns.")]
 Time = Annotated[
     str, typer.Option(help="A table's column to order a sequence by; by default dates, or one called time.")
+]
+Inputs = Annotated[
+    str, typer.Option(help="A table's columns, a,b, that are known at each step and not modelled: p(x | a, b).")
 ]
 Cut = Annotated[Literal["whole", "line", "paragraph"], typer.Option(help="What one sequence of a text is.")]
 Seed = Annotated[
@@ -76,13 +82,76 @@ def dataset_of(path: str, target: str | None, options: ReadOptions) -> Dataset:
         options.label,
         options.cut,
         options.dither,
+        list(options.inputs) or (),
     )
+
+
+def names_of(columns: str) -> list[str]:
+    """The names in ``a,b,c``."""
+    return [name.strip() for name in columns.split(",") if name.strip()]
+
+
+def that_reads(model: Any, inputs: Sequence[str]) -> Any:
+    """The unfitted model, a network's ``inputs`` set where ``--inputs`` names some and no setting says which it reads.
+
+    Raises:
+        ValueError: a model that reads none, or that must be told what they drive.
+    """
+    if not inputs or model._reads_inputs:
+        return model
+    params = model.get_params(deep=False)
+    if "transition_inputs" in params:
+        raise ValueError(
+            f"--inputs names {', '.join(inputs)}, but nothing of this {type(model).__name__} depends on inputs; pass "
+            "--set transition_inputs=true, --set emission_inputs=true, or both"
+        )
+    if "inputs" not in params:
+        raise ValueError(
+            f"--inputs names {', '.join(inputs)}, but a {type(model).__name__} reads no inputs; take hmm, elman, lstm, "
+            "gru or transformer"
+        )
+    changed = model.set_params(inputs=True)
+    changed._check_hyperparameters()
+    return changed
 
 
 def understood(dataset: Dataset, read: Pair) -> str:
     """What was read, in words."""
     named = zip((*dataset.paths(), ""), (part for part in read if part is not None), strict=False)
     return "\n".join(f"Read {Path(path).name or path}: {part.describe()}" for path, part in named)
+
+
+def check_inputs_file(names: Sequence[str], path: str | None, rows: str) -> None:
+    """Raise ``ValueError`` where a model reads the inputs ``names`` and there is no file of them, or the reverse."""
+    if not names and path is not None:
+        raise ValueError(f"--inputs-file is {path}, but the model reads no inputs; leave it out")
+    if names and path is None:
+        raise ValueError(
+            f"the model reads the inputs {', '.join(names)}; pass --inputs-file, a table of these columns with a row "
+            f"for each {rows}"
+        )
+
+
+def read_inputs(path: str, names: Sequence[str], by: str | None = None) -> dict[str, np.ndarray]:
+    """From a table, the inputs ``(T, U)`` of each sequence by its name; without ``by`` all rows are of one, ``""``.
+
+    Raises:
+        ValueError: a column that is not there, or that holds no numbers.
+    """
+    import pandas as pd
+
+    frame = read_table(Path(path))
+    frame.columns = [str(column) for column in frame.columns]
+    missing = [name for name in [*names, *([] if by is None else [by])] if name not in frame]
+    if missing:
+        raise ValueError(f"{path} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
+    words = [name for name in names if not pd.api.types.is_numeric_dtype(frame[name])]
+    if words:
+        raise ValueError(f"{path}: the column {words[0]!r} holds no numbers, so it is no input")
+    if by is None:
+        return {"": frame[list(names)].to_numpy(np.float64)}
+    groups = frame.groupby(by, sort=False)
+    return {str(name): rows[list(names)].to_numpy(np.float64) for name, rows in groups}
 
 
 class Saveable(Protocol):

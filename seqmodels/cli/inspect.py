@@ -70,7 +70,8 @@ def _names(encoding: Encoding | None) -> list[str] | None:
 
 def _in_words(facts: dict[str, Any]) -> str:
     measure = facts["measure"]
-    p = "p(y | x)" if measure["conditional"] else "p(x)"
+    inputs = ", ".join(measure.get("inputs", ()))
+    p = "p(y | x)" if measure["conditional"] else f"p(x | {inputs})" if inputs else "p(x)"
     ends = "ends are scored" if measure["length"] == "stop" else "lengths are given"
     context = "the whole sequence" if facts["context"] is None else f"{facts['context']} steps back"
     lines = [

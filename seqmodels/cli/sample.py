@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from scipy.io import wavfile
 
 from seqmodels.cli.checks import NO_TEXT, check_outputs
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
-from seqmodels.cli.inputs import SavedModel, Seed
+from seqmodels.cli.inputs import SavedModel, Seed, check_inputs_file, read_inputs
 from seqmodels.common.files import replaced, write_text
 from seqmodels.data import from_mfcc
 from seqmodels.evaluation.runs.datasets import Files, Recordings
@@ -42,6 +43,10 @@ def sample(
     ] = 1000,
     prefix: Annotated[str | None, typer.Option(help="What it begins with: text, or a file of a sequence.")] = None,
     source: Annotated[str | None, typer.Option(help="For p(y | x): the x, as text.")] = None,
+    inputs_file: Annotated[
+        str | None,
+        typer.Option(help="Of a model that reads inputs: a table of their columns, a row a step of prefix and draw."),
+    ] = None,
     temperature: Annotated[
         float, typer.Option(help="Below 1: likelier than the model has it; 0: the likeliest step.")
     ] = 1.0,
@@ -67,12 +72,14 @@ def sample(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        _check_size(n, max_length if length is None else length)
         saved = SavedModel.read(model)
+        known = _inputs(saved.model.input_names_, inputs_file)
+        _check_size(n, length if length is not None else max_length if known is None else len(known))
         _check_out(saved, out, model, prefix, sample_rate)
+        is_open = length is None and saved.model.length_ == "given" and source is None and known is None
         items = saved.model.sample(
             n,
-            length=DEFAULT_FRAMES if length is None and saved.model.length_ == "given" and source is None else length,
+            length=DEFAULT_FRAMES if is_open else length,
             prefix=None if prefix is None else _prefix(saved, prefix),
             source=source,
             max_length=max_length,
@@ -80,12 +87,19 @@ def sample(
             temperature=temperature,
             top_p=top_p,
             top_k=top_k,
+            inputs=known,
         )
     with console.errors(FAILED):
         if _is_sound(saved, sample_rate) and (out is None or out.suffix.lower() != FRAMES):
             _write_sounds(saved, items, out or Path("sample.wav"), sample_rate, seed, console)
         else:
             _write(items, _columns(saved, items), out, console)
+
+
+def _inputs(names: Sequence[str], path: str | None) -> np.ndarray | None:
+    """``(T, U)`` of prefix and draw; None of a model that reads none."""
+    check_inputs_file(names, path, "step of the prefix and of what is drawn")
+    return None if path is None else read_inputs(path, names)[""]
 
 
 def _check_size(n: int, length: int) -> None:

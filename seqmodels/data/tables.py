@@ -48,6 +48,7 @@ def table(
     label: str | None = None,
     cluster: str | None = None,
     kind: Kind | None = None,
+    inputs: str | Sequence[str] | None = None,
 ) -> Sequences:
     """A CSV (``,``, ``;`` or tabs), a Parquet file or a data frame with a row a step; what is left out is warned of.
 
@@ -69,6 +70,8 @@ def table(
         by, time, label, cluster: names of columns.
         columns: the features, or the column of symbols; a column that is named here is nothing else.
         time_unit: what times that are numbers count.
+        inputs: columns of numbers that are known at each step and not modelled (``Sequences(items, inputs=...)``); one
+            that is named here is nothing else.
         kind: ``"vectors"``: also one column of whole numbers; ``"symbols"``: one column; ``"text"``: one column, a text
             a row.
 
@@ -99,12 +102,18 @@ def table(
     if not len(frame):
         raise ValueError(f"{where} has no rows; pass a table with a row a step")
     named = [columns] if isinstance(columns, str) else list(columns or [])
-    missing = [c for c in [by, time, label, cluster, *named] if c is not None and c not in frame]
+    known = [inputs] if isinstance(inputs, str) else list(inputs or [])
+    missing = [c for c in [by, time, label, cluster, *named, *known] if c is not None and c not in frame]
     if missing:
         raise ValueError(f"{where} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
-    roles = _Roles(where, frame, set(named), by, time, label, cluster)
+    twice = [c for c in known if c in {by, time, label, cluster, *named}]
+    if twice:
+        raise ValueError(f"{where}: the input {twice[0]!r} is named as something else too; name it once")
+    roles = _Roles(where, frame, {*named, *known}, by, time, label, cluster)
     chosen = named or roles.features(kind)
     if kind == "text" or (kind is None and len(chosen) == 1 and _are_texts(frame[chosen[0]])):
+        if known:
+            raise ValueError(f"{where} is read as texts, which have no inputs; leave inputs out")
         sequences = roles.texts(chosen)
         warn_of_missing_labels(where, sequences)
         return sequences
@@ -122,6 +131,7 @@ def table(
             label=roles.label,
             cluster=roles.cluster,
             metadata=roles.metadata,
+            inputs=known,
         )
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
@@ -133,7 +143,7 @@ TABLE = FileFormat(
     "CSV, Parquet",
     (".csv", ".tsv", ".parquet"),
     table,
-    options=("kind", "by", "columns", "time", "label", "cluster"),
+    options=("kind", "by", "columns", "time", "label", "cluster", "inputs"),
     binary=(".parquet",),
 )
 
@@ -190,7 +200,7 @@ class _Roles:
 
     where: str
     frame: pd.DataFrame
-    named: set[str]  # features
+    named: set[str]  # features and inputs
     by: str | None
     time: str | None
     label: str | None

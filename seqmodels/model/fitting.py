@@ -75,10 +75,7 @@ def fit_member(model: Family, setting: Setting, train: list[Example], validation
 
     Several processes, all of which must come here, end with one model, as by ``fit_model``.
     """
-    if model._reads_inputs and setting.inputs is None:
-        raise ValueError(
-            f"a {type(model).__name__} within another model is given no inputs; fit it by itself, or let it read none"
-        )
+    assert model._reads_inputs == (setting.inputs is not None), "a member is given the inputs that it reads"
     began = time.perf_counter()
     apply_setting(model, setting)
     if model._fits_in_parallel or not distributed.is_distributed():
@@ -197,7 +194,10 @@ def _learn_inputs(model: Family, train: Data) -> InputScaling | None:
     known = train.X.input_names or ()
     names = model._inputs_among(known)
     if not names:
-        raise ValueError("the model is to read inputs, but the sequences have none; pass Sequences(items, inputs=...)")
+        raise ValueError(
+            "the model is to read inputs, but the sequences have none; pass Sequences(items, inputs=...), in a shell "
+            "--inputs with the names of columns"
+        )
     return InputScaling.learn(train.X, names)
 
 

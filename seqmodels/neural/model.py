@@ -177,7 +177,10 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
         check_compile(self.compile)
         if self._reads_inputs and (self._has_encoder or self._is_tagger):
-            raise ValueError(f"a {type(self).__name__} reads sources and no inputs beside them; leave inputs out")
+            raise ValueError(
+                f"a {type(self).__name__} reads sources and no inputs beside them; leave inputs out, or take what "
+                "reads inputs: HMM, ElmanRNN, LSTM, GRU or Transformer, fitted without y"
+            )
         if self.perturbation is not None:
             self.perturbation.check()
         if self._bptt_steps() < 1:

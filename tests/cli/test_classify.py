@@ -163,7 +163,7 @@ def test_what_cannot_be_is_refused(call, data, saved, tmp_path):
         (["hmm", data, *FIT, *label, "--folds", 0, "--out", tmp_path / "c.csv"], "--out has nothing to hold"),
         (["hmm", data, *FIT, *label, "--folds", 1], "--folds is 1"),
         ([saved, unlabelled, "--plot", tmp_path / "c.png"], "--plot has nothing to draw"),
-        ([saved, data, *label], "leave --by, --columns, --time or --label out"),
+        ([saved, data, *label], "leave --by, --columns, --time, --inputs or --label out"),
         ([saved, data, "--set", "n_states=3"], "leave --set out"),
         ([hmm, data], "holds a HMM, which is no classifier"),
         ([tmp_path / "none.safetensors", data], "there is no file"),

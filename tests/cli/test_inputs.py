@@ -144,3 +144,119 @@ def test_any_data_are_compared(call, states, tmp_path):
     both = call("compare", "--data", states, "--csv", states)
     assert both.exit_code == 2
     assert "pass --data alone" in both.stderr
+
+
+# -- inputs of a table -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def heated(tmp_path):
+    """Six days whose visitors follow the heat, and the heat of the three steps after each."""
+    rng = np.random.default_rng(0)
+    heat = rng.normal(20, 5, (6, 25))
+    day = np.repeat([f"d{i}" for i in range(6)], 25)
+    frame = pd.DataFrame({"day": day, "heat": heat.ravel(), "wind": rng.normal(size=150)})
+    frame["visitors"] = 3 * frame["heat"] + rng.normal(size=150)
+    file, ahead = tmp_path / "days.csv", tmp_path / "ahead.csv"
+    frame.to_csv(file, index=False)
+    pd.DataFrame({"heat": [25.0, 15.0, 20.0] * 6, "day": np.repeat([f"d{5 - i}" for i in range(6)], 3)}).to_csv(
+        ahead, index=False
+    )
+    return file, ahead
+
+
+def test_a_model_given_inputs_from_the_table_to_what_comes_next(call, heated, tmp_path):
+    file, ahead = heated
+    saved = tmp_path / "m.safetensors"
+    given = ["--by", "day", "--columns", "visitors", "--inputs", "heat", "--set", "n_states=1"]
+    done = call("fit", "hmm", file, *given, "--set", "emission_inputs=true", "--out", saved)
+    assert done.exit_code == 0, done.output
+    assert "features visitors: real; inputs heat; by day" in done.stdout
+    X = sm.data.read(file, by="day", columns=["visitors"], inputs=["heat"])
+    by_hand = sm.HMM(1, emission_inputs=True).fit(X)
+    scored = json.loads(call("score", saved, file, "--json").stdout)
+    assert scored["total"]["nats"] == pytest.approx(by_hand.score(X))
+    assert scored["measure"]["inputs"] == ["heat"]
+    printed = call("forecast", saved, file, "-k", 3, "--inputs-file", ahead)
+    frame = pd.read_csv(io.StringIO(printed.stdout))
+    assert frame["mean"][:3].tolist() == pytest.approx([75, 45, 60], abs=1.0)
+    expected = by_hand.forecast(X, 3, inputs=[{"heat": [25.0, 15.0, 20.0]}] * 6).frame
+    np.testing.assert_allclose(frame["mean"], expected["mean"], rtol=1e-6)
+    one = tmp_path / "one.csv"
+    pd.DataFrame({"heat": [10.0, 30.0]}).to_csv(one, index=False)
+    drawn = pd.read_csv(io.StringIO(call("sample", saved, "--inputs-file", one).stdout))
+    assert drawn["visitors"].tolist() == pytest.approx([30.0, 90.0], abs=6.0)
+    assert "p(x | heat) of R^1" in call("inspect", saved).stdout
+    flagged = call("anomalies", saved, file, file, "--quantile", 0.9, "--out", tmp_path / "a.csv")
+    assert flagged.exit_code == 0, flagged.output
+    for options, said in (
+        (["-k", 3], "reads the inputs heat; pass --inputs-file, a table of these columns with a row for each of the 3"),
+        (["-k", 2, "--inputs-file", ahead], "has 3 rows of the sequence 'd0', but -k is 2"),
+        (["-k", 3, "--inputs-file", one], "has no column 'day'"),
+        (["-k", 3, "--inputs-file", file.parent / "none.csv"], "none.csv"),
+    ):
+        refused = call("forecast", saved, file, *options)
+        assert refused.exit_code == 2
+        assert said in refused.stderr
+    assert "pass --inputs-file" in call("sample", saved).stderr
+
+
+def test_networks_read_what_inputs_names_and_others_say_what_to_do(call, heated, tmp_path):
+    file, ahead = heated
+    read = ["--by", "day", "--columns", "visitors", "--inputs", "heat, wind", "--out", tmp_path / "m.safetensors"]
+    done = call("fit", "gru", file, *read, "--set", "d_model=8", "--steps", 3)
+    assert done.exit_code == 0, done.output
+    assert sm.load(tmp_path / "m.safetensors").input_names_ == ("heat", "wind")
+    for family, options, said in (
+        (
+            "hmm",
+            [],
+            "nothing of this HMM depends on inputs; pass --set transition_inputs=true, --set emission_inputs=true",
+        ),
+        ("ngram", [], "a NGram reads no inputs; take hmm, elman, lstm, gru or transformer"),
+        ("seq2seq", [], "a LSTMSeq2Seq reads sources and no inputs beside them"),
+        ("gru", ["--columns", "heat"], "the input 'heat' is named as something else too"),
+    ):
+        refused = call("fit", family, file, *read, *options)
+        assert refused.exit_code == 2
+        assert said in refused.stderr
+    plain = call("fit", "hmm", file, "--by", "day", "--columns", "visitors", "--set", "transition_inputs=true")
+    assert "the sequences have none; pass Sequences(items, inputs=...), in a shell --inputs" in plain.stderr
+    call("fit", "hmm", file, "--by", "day", "--columns", "visitors", "--steps", 2, "--out", tmp_path / "p.safetensors")
+    refused = call("forecast", tmp_path / "p.safetensors", file, "--inputs-file", ahead)
+    assert "but the model reads no inputs; leave it out" in refused.stderr
+    options = ["--by", "day", "--columns", "visitors", "--inputs", "heat", "--folds", 2, "--steps", 2]
+    chosen = call("choose", "hmm", file, "--values", "emission_inputs=none,true", "--set", "n_states=1", *options)
+    assert "emission_inputs = True" in chosen.stdout, chosen.output
+
+
+@pytest.mark.usefixtures("_plain_pages")
+def test_what_inputs_are_worth_is_compared(call, heated, tmp_path):
+    file, _ = heated
+    out = tmp_path / "results"
+    read = [
+        "--data",
+        file,
+        "--by",
+        "day",
+        "--columns",
+        "visitors",
+        "--models",
+        "var,var-inputs",
+        "--steps",
+        2,
+        "--out",
+        out,
+    ]
+    done = call("compare", *read, "--inputs", "heat", "--json")
+    assert done.exit_code == 0, done.output
+    rows = {row["model"]: row for row in json.loads(done.stdout)["table-density"]["models"]}
+    assert rows["var-inputs"]["score"] > rows["var"]["score"] + 1
+    assert rows["var-inputs"]["inputs"] == "heat"
+    again = call("compare", "--config", out / "run.toml", "--out", tmp_path / "again", "--json")
+    assert again.exit_code == 0, again.output
+    assert {row["model"]: row["score"] for row in json.loads(again.stdout)["table-density"]["models"]} == {
+        name: row["score"] for name, row in rows.items()
+    }
+    refused = call("compare", *read)
+    assert "--models names var-inputs, which reads inputs, but there are none; pass --inputs" in refused.stderr

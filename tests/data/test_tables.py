@@ -181,3 +181,29 @@ def test_no_table(tmp_path: Path) -> None:
         file.write_bytes(content)
         with pytest.raises(ValueError, match=r"a\.csv is not a CSV in UTF-8"):
             table(file)
+
+
+def test_inputs_are_no_features_and_nothing_else() -> None:
+    heat, ward = [1, 2, 3, 4], [7, 7, 8, 8]
+    frame = pd.DataFrame(
+        {"who": [0, 0, 1, 1], "at": [1, 0, 0, 1], "x": [0.5, 1.5, 2.5, 3.5], "heat": heat, "ward": ward}
+    )
+    X = table(frame, by="who", time="at", inputs=["ward", "heat"])
+    assert X.features == ("x",)
+    assert X.input_names == ("ward", "heat")
+    assert X.inputs is not None
+    assert X.inputs[0].tolist() == [[7.0, 2.0], [7.0, 1.0]]  # in the order of time
+    assert "ward" not in X.metadata
+    assert table(frame, by="who", time="at", inputs="heat").input_names == ("heat",)
+    for options, said in (
+        ({"inputs": ["wind"]}, "has no column 'wind'"),
+        ({"inputs": ["x"], "columns": ["x"]}, "the input 'x' is named as something else too"),
+        ({"inputs": ["who"]}, "the input 'who' is named as something else too"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            table(frame, by="who", time="at", **options)
+    words = frame.assign(heat=["low", "high", "low", "low"])
+    with pytest.raises(ValueError, match="'heat' holds no numbers, so it is no input"):
+        table(words, by="who", time="at", inputs=["heat"])
+    with pytest.raises(ValueError, match="texts, which have no inputs"):
+        table(pd.DataFrame({"text": ["to be", "or not"], "heat": [1.0, 2.0]}), columns="text", inputs=["heat"])

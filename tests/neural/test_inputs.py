@@ -113,11 +113,13 @@ def test_refused_in_words() -> None:
     X = drawn("symbols")
     with pytest.raises(ValueError, match="say how long it is"):
         sm.GRU(**SMALL, length="stop").fit(X)
-    with pytest.raises(ValueError, match="reads sources and no inputs"):
-        sm.LSTMSeq2Seq(inputs=True).fit(X, X)
+    for cls in (sm.LSTMSeq2Seq, sm.TransformerSeq2Seq, sm.LSTMTagger):
+        said = f"a {cls.__name__} reads sources and no inputs beside them; leave inputs out, or take what reads inputs"
+        with pytest.raises(ValueError, match=said):
+            cls(inputs=True).fit(X, X)
     with pytest.raises(ValueError, match="leave y out"):
         sm.GRU(**SMALL).fit(X, X)
     with pytest.raises(ValueError, match="have none"):
         sm.GRU(**SMALL).fit(X.items)
-    with pytest.raises(ValueError, match="within another model"):
-        sm.Mixture([sm.GRU(**SMALL), sm.GRU(**(SMALL | {"inputs": None}))], length="given").fit(X)
+    with pytest.raises(ValueError, match="Dynamic gives its model no inputs"):
+        sm.Dynamic(sm.GRU(**SMALL)).fit(X)

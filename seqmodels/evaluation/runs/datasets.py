@@ -128,6 +128,7 @@ class Files(Dataset):
         path, kind, by, columns, time, label: as of ``data.read``; empty: recognised.
         cut: what one sequence of a text is, as in ``data.text``.
         dither: add noise of one step of their grid to vectors.
+        inputs: columns of a table that are known at each step and not modelled.
     """
 
     path_parameters = ("path",)
@@ -140,6 +141,7 @@ class Files(Dataset):
     label: str = ""
     cut: Unit = "whole"
     dither: bool = False
+    inputs: Sequence[str] = ()
 
     def read(self) -> Pair:
         names = list(self.columns)
@@ -151,6 +153,7 @@ class Files(Dataset):
             time=self.time or None,
             label=self.label or None,
             unit=self.cut,
+            inputs=list(self.inputs) or None,
         )
         return sequences.dithered() if self.dither else sequences, None  # before any split: one grid for all parts
 
@@ -165,7 +168,10 @@ class Files(Dataset):
 
 @dataclass(eq=False, repr=False)
 class Table(Dataset):
-    """A CSV or Parquet file with a row a step, as ``data.table`` reads it; ``dither``: with noise of one grid step."""
+    """A CSV or Parquet file with a row a step, as ``data.table`` reads it; ``dither``: with noise of one grid step.
+
+    ``inputs`` are columns that are known at each step and not modelled.
+    """
 
     path_parameters = ("path",)
 
@@ -175,6 +181,7 @@ class Table(Dataset):
     time: str = ""
     dither: bool = False
     kind: Kind | Literal[""] = ""
+    inputs: Sequence[str] = ()
 
     def read(self) -> Pair:
         sequences = data.table(
@@ -183,6 +190,7 @@ class Table(Dataset):
             columns=list(self.columns) or None,
             time=self.time or None,
             kind=self.kind or None,
+            inputs=list(self.inputs) or None,
         )
         return sequences.dithered() if self.dither else sequences, None
 

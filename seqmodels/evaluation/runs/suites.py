@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
+from seqmodels.common.display import listed
 from seqmodels.counts.ngram import NGram
 from seqmodels.data import builtin_text, speech
 from seqmodels.evaluation.tuning.budget import within_budget
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
+from seqmodels.neural.model import NeuralModel
 from seqmodels.observations import AutoregressiveGaussian, GaussianMixture
 from seqmodels.sequences import Sequences
 
@@ -21,6 +24,10 @@ TEXT_CONTEXT, TEXT_REST = 64, 128  # characters
 SPEECH_CONTEXT = 20  # frames
 WINDOWS_PER_CLUSTER = 8  # neighbouring windows of one text are not independent
 QUICK = ("iid", "var", "hmm", "lstm", "transformer")
+
+GIVEN = "-inputs"  # after the name of a model that reads the inputs of a table
+GIVEN_SLOWDOWN = 4.0  # of a fit that reads inputs, about
+MAX_GIVEN_STATES, GIVEN_RIDGE = 12, 10.0  # of an HMM whose K (K - 1) transitions are regressions, each with a prior
 
 Suite = dict[str, tuple[Callable[[int], SequenceModel], float]]  # a model from a seed; seconds of its fit on two cores
 
@@ -193,11 +200,48 @@ def speech_tasks(frames: Sequences | None = None, choice: Choice = ALL_MODELS) -
 
 
 def table_tasks(sequences: Sequences, choice: Choice = ALL_MODELS) -> list[Task]:
-    """Density of vectors by the models for speech, of symbols by those for text; a fifth of the sequences held out."""
+    """Density of vectors by the models for speech, of symbols by those for text; a fifth of the sequences held out.
+
+    Where the sequences have inputs, models that can read them are fitted without and with them, and none has ends that
+    are events: the inputs say how long a sequence is.
+    """
     train, test = sequences.split(0.2, random_state=choice.random_state)
     suite = SPEECH_DENSITY if sequences.kind == "vectors" else TEXT_DENSITY
-    task = Task("table-density", "Table: log p(x)", (train, None), (test, None))
+    title = "Table: log p(x)"
+    if sequences.input_names is not None:
+        suite, title = _beside_given(suite), f"Table: log p(x), and given {listed(sequences.input_names)}"
+    task = Task("table-density", title, (train, None), (test, None))
     return [_with_models(task, suite, choice)]
+
+
+def _beside_given(suite: Suite) -> Suite:
+    """The models of a suite under lengths that are given, and after each that can read inputs the same with them."""
+
+    def without(build: Callable[[int], SequenceModel], seed: int) -> SequenceModel:
+        return build(seed).set_params(length="given")
+
+    def with_inputs(build: Callable[[int], SequenceModel], seed: int) -> SequenceModel:
+        model = without(build, seed)
+        return model.set_params(**_reading_inputs(model))
+
+    both: Suite = {}
+    for name, (build, seconds) in suite.items():
+        both[name] = (partial(without, build), seconds)
+        if _reading_inputs(build(0)):
+            both[f"{name}{GIVEN}"] = (partial(with_inputs, build), GIVEN_SLOWDOWN * seconds)
+    return both
+
+
+def _reading_inputs(model: SequenceModel) -> dict[str, bool | float]:
+    """The hyperparameters with which a standard model reads all inputs; none of one that cannot."""
+    if isinstance(model, HMM):
+        if isinstance(model.observation, AutoregressiveGaussian):
+            return {"emission_inputs": True}
+        if model.n_states == 1:
+            return {}
+        n_states = min(model.n_states, MAX_GIVEN_STATES)
+        return {"transition_inputs": True, "transition_ridge": GIVEN_RIDGE, "n_states": n_states}
+    return {"inputs": True} if isinstance(model, NeuralModel) else {}
 
 
 def pair_tasks(X: Sequences, y: Sequences, choice: Choice = ALL_MODELS) -> list[Task]:
@@ -215,7 +259,8 @@ def pair_tasks(X: Sequences, y: Sequences, choice: Choice = ALL_MODELS) -> list[
 
 def check_names(names: Sequence[str]) -> None:
     """Raise ``ValueError`` for a name that no standard model has."""
-    known = list(dict.fromkeys([*TEXT_CONTINUATION, *SPEECH_CONTINUATION]))
+    of_tables = [*_beside_given(TEXT_DENSITY), *_beside_given(SPEECH_DENSITY)]
+    known = list(dict.fromkeys([*TEXT_CONTINUATION, *SPEECH_CONTINUATION, *of_tables]))
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"there is no model {unknown[0]!r}; choose from {', '.join(known)}")
@@ -224,7 +269,8 @@ def check_names(names: Sequence[str]) -> None:
 def _with_models(task: Task, suite: Suite, choice: Choice) -> Task:
     """The task with the chosen models of a suite, and always its baseline."""
     check_names(choice.names)
-    names = choice.names if choice.names else QUICK if choice.quick else tuple(suite)
+    quick = tuple(name for name in suite if name.removesuffix(GIVEN) in QUICK)
+    names = choice.names if choice.names else quick if choice.quick else tuple(suite)
     chosen = {name: suite[name] for name in suite if name in names or name == task.baseline}
     models = {name: build(choice.random_state) for name, (build, _) in chosen.items()}
     if choice.quick:

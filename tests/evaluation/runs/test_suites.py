@@ -82,3 +82,26 @@ def test_what_is_expected_follows_the_budget():
     held = task.under_budget(seconds=4.0, steps=None)
     assert held.seconds == 4.0
     assert held.models["lstm"].max_seconds == 4.0
+
+
+def test_models_of_a_table_with_inputs_are_fitted_without_and_with_them():
+    rng = np.random.default_rng(0)
+    given = {"inputs": list(rng.normal(size=(10, 8))), "input_names": ["heat"]}
+    vectors = sm.Sequences(list(rng.normal(size=(10, 8, 1))), **given)
+    (task,) = table_tasks(vectors)
+    assert task.title == "Table: log p(x), and given heat"
+    read = [name for name, model in task.models.items() if model._reads_inputs]
+    assert read == [f"{name}-inputs" for name in ("var", "hmm", "elman", "lstm", "gru", "transformer")]
+    assert {model.length for model in task.models.values()} == {"given"}
+    (quick,) = table_tasks(vectors, Choice(quick=True))
+    both = [f"{name}{given}" for name in ("var", "hmm", "lstm", "transformer") for given in ("", "-inputs")]
+    assert [*quick.models] == ["iid", *both]
+    given = {"inputs": list(rng.normal(size=(30, 8))), "input_names": ["heat"]}
+    (few,) = table_tasks(sm.Sequences([rng.integers(0, 2, 8) for _ in range(30)], **given), Choice(("hmm-inputs",)))
+    assert [*few.models] == ["hmm", "hmm-inputs"]
+    models = {name: model.set_params(max_iter=2, n_states=2) for name, model in few.models.items()}
+    result = sm.compare(models, few.train[0], test=few.test[0], baseline="hmm")
+    assert (result.frame["error"] == "").all()
+    (plain,) = table_tasks(sm.Sequences(list(rng.normal(size=(10, 8, 1)))))
+    assert not any(name.endswith("-inputs") for name in plain.models)
+    assert plain.models["hmm"].length == "auto"
