@@ -247,7 +247,7 @@ def _of_counts(x: np.ndarray) -> Proposed:
     zeros = float((x == 0).mean())
     if _exceeds(zeros, np.exp(-mean), n):
         proposed.append(ZeroInflated(Poisson()))
-        said.append(f"{zeros:.0%} zeros where Poisson has {np.exp(-mean):.1%}")
+        said.append(f"{zeros:.1%} zeros where Poisson has {np.exp(-mean):.1%}")
         if is_overdispersed:
             size = mean**2 / (variance - mean)
             of_negative_binomial = (size / (size + mean)) ** size
