@@ -98,6 +98,17 @@ def test_rules():
     assert selection_with([-1.0, -1.0], [0.0, 0.0], "one_se") == (0, 0)
 
 
+def test_of_equally_many_parameters_proposals_prefer_the_score():
+    import pandas as pd
+
+    from seqmodels.evaluation.tuning.model_selection import _best_and_chosen
+
+    columns = {"cv": [-1.2, -1.1, -1.0], "difference_se": [0.5] * 3, "n_parameters": [2, 2, 3], "error": [""] * 3}
+    frame = pd.DataFrame(columns)
+    assert _best_and_chosen(frame, "cv", "paired_se") == (2, 0)
+    assert _best_and_chosen(frame, "cv", "paired_se", prefers_score=True) == (2, 1)
+
+
 def test_folds_are_clusters(hmm):
     rng = np.random.default_rng(2)
     x = sm.Sequences([rng.normal(size=(20, 1)) for _ in range(6)], clusters=list("aabbcc"))

@@ -382,3 +382,14 @@ def test_inputs_say_how_long_a_sequence_is_for_all_members() -> None:
     assert [member.length_ for member in model.members_] == ["given", "given"]
     with pytest.raises(sm.IncomparableError, match="some models have length='given' and others length='stop'"):
         sm.Mixture([sm.NGram(2, length="stop"), read]).fit(X)
+
+
+def test_the_head_of_one_sequence_is_held_out_with_its_inputs() -> None:
+    rng = np.random.default_rng(0)
+    u = rng.normal(size=(300, 1))
+    X = sm.Sequences([3.0 * u + 0.1 * rng.normal(size=(300, 1))], inputs=[u], input_names=["heat"])
+    regression = sm.HMM(1, emission_inputs=True, max_iter=3, n_init=1)
+    model = sm.Mixture([regression], held_out=0.3).fit(X)
+    expected = regression.clone().fit(X).score(X)
+    assert model.score(X) == pytest.approx(expected, abs=0.05)
+    assert model.history_["validation"].iloc[-1] == pytest.approx(expected, abs=0.2)
