@@ -324,7 +324,7 @@ def _cautions(name: str, x: np.ndarray, profile: Profile, values: Values) -> tup
     if values == "reals" and profile.low == 0:
         share = (x == 0).mean()
         said.append(
-            f"{share:.2g} of the frames are 0, and all others above it, so neither Gamma nor LogNormal has "
+            f"{share:.1%} of the frames are 0, and all others above it, so neither Gamma nor LogNormal has "
             "a density there; if 0 stands for what is too small to measure, say so by a small number"
         )
     if values != "angles" and _is_named_angle(name) and profile.low >= 0 and profile.high <= DEGREES:
