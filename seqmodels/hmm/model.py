@@ -471,8 +471,7 @@ class HMM(SequenceModel):
                 last frame backwards, comes first.
 
         Raises:
-            ValueError: a sequence that no path can explain, named; with ``k`` a past, or transitions that depend on
-                inputs.
+            ValueError: a sequence that no path can explain, named; with ``k`` a past.
 
         >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
         >>> for path in model.decode([[0, 0, 1]], k=3)[0]:
@@ -484,7 +483,6 @@ class HMM(SequenceModel):
         if k is None:
             return _run_on_each(self, X, y, batch_paths)
         check_n_paths(k)
-        _refuse_inputs("decode with k", self.transition_inputs)
         data = _without_past(self, X, y, "decode with k")
         examples, best = _states_of_each(self, X, y, partial(batch_best_paths, k=k))
         return state_paths(best, _log_det(self, data, examples))
@@ -524,14 +522,13 @@ class HMM(SequenceModel):
 
         Raises:
             ValueError: labels that are no states, or more than there are steps; a sequence that no such path can
-                explain; a past; transitions that depend on inputs.
+                explain; a past.
 
         >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
         >>> (aligned,) = model.align([[0, 0, 1, 1, 0]], [[0, 1, 0]])
         >>> aligned.starts, aligned.ends
         (array([0, 2, 4]), array([2, 4, 5]))
         """
-        _refuse_inputs("align", self.transition_inputs)
         data = _without_past(self, X, y, "align")
         examples = self._setting().examples(data, on_disk=True)
         groups = checked_labels(labels, [_n_steps(example) for example in examples], len(self.initial_))

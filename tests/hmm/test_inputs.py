@@ -102,6 +102,51 @@ def test_the_states_of_sequences() -> None:
     np.testing.assert_allclose(swapped.transition_slopes_[0, 1], model.transition_slopes_[1, 0])
 
 
+def joint(model: sm.HMM, item: Any, inputs: np.ndarray) -> dict[tuple[int, ...], float]:
+    """log p(x, path) of every path of states of one sequence, in raw units."""
+    transitions, k = model.transition_at(inputs), len(model.initial_)
+    encoded = torch.as_tensor(model.encoding_.encode(item))
+    log_b = model.observation_.log_prob(model.parameters_.table.unsqueeze(1), encoded).T.numpy()
+    log_b = log_b + np.broadcast_to(model.encoding_.log_det(item), len(item))[:, None]
+    result = {}
+    for path in itertools.product(range(k), repeat=len(item)):
+        log_p = np.log(model.initial_[path[0]]) + log_b[range(len(item)), path].sum()
+        steps = zip(transitions[1:], path, path[1:], strict=False)
+        result[path] = log_p + sum(np.log(a[i, j]) for a, i, j in steps)
+    return result
+
+
+@pytest.mark.parametrize("topology", ["ergodic", "left-to-right"])
+def test_the_best_paths_and_alignments_are_those_of_all_paths(topology: str) -> None:
+    X = drawn(12, (7, 1, 5, 7))
+    options: dict[str, Any] = {"observation": sm.GaussianMixture(1), "transition_inputs": True, "topology": topology}
+    model = sm.HMM(3, **options, max_iter=2, n_init=1, dtype="float64").fit(X)
+    assert X.inputs is not None
+    labels: list[Any] = [[0, (1, 2)], [(0, 1, 2)], [(0, 1), (1, 2), 2], [0, 1, (0, 2)]]
+    labels = labels if topology == "ergodic" else [[0, (1, 2)], [0], [(0, 1), (1, 2), 2], [0, 1, 2]]
+    found = zip(X, X.inputs, model.decode(X, k=40), model.align(X, labels), labels, strict=True)
+    for item, inputs, paths, aligned, groups in found:
+        with np.errstate(divide="ignore"):
+            log_p = joint(model, item, inputs)
+        possible = sorted((p for p in log_p if np.isfinite(log_p[p])), key=lambda p: -log_p[p])
+        assert [tuple(path.states.tolist()) for path in paths] == possible[:40]
+        np.testing.assert_allclose([path.log_prob for path in paths], [log_p[p] for p in possible[:40]], atol=1e-10)
+        through = [p for p in possible if _goes_through(p, [np.atleast_1d(g).tolist() for g in groups])]
+        assert tuple(aligned.states.tolist()) == through[0]
+        assert aligned.log_prob == pytest.approx(log_p[through[0]], abs=1e-10)
+        assert aligned.ends[-1] == len(item)
+        parts = zip(aligned.starts, aligned.ends, groups, strict=True)
+        assert all(np.isin(aligned.states[a:b], group).all() and b > a for a, b, group in parts)
+
+
+def _goes_through(path: tuple[int, ...], groups: list[list[int]]) -> bool:
+    """Whether a path can be cut into one part or more steps for each group."""
+    if not groups:
+        return not path
+    lengths = itertools.takewhile(lambda n: path[n - 1] in groups[0], range(1, len(path) + 1))
+    return any(_goes_through(path[n:], groups[1:]) for n in lengths)
+
+
 def test_what_is_saved_is_what_was_fitted(tmp_path: Path) -> None:
     X = drawn(4)
     model = fitted(X)
@@ -248,8 +293,6 @@ def test_questions_that_know_no_inputs_are_refused() -> None:
     driven = fitted(X)
     emitting = fitted(X, transition_inputs=None, emission_inputs=True)
     asked: list[tuple[sm.HMM, str, Any]] = [
-        (driven, "decode with k", lambda model: model.decode(X, k=2)),
-        (driven, "align", lambda model: model.align(X[:1], [[0, 1]])),
         (driven, "standard_errors", lambda model: model.standard_errors(X)),
         (emitting, "standard_errors", lambda model: model.standard_errors(X)),
         (emitting, "profile_interval", lambda model: model.profile_interval(X, "means", 0, 0)),
