@@ -27,7 +27,7 @@ from seqmodels.hmm.cursor import HMMCursor, HMMState, merged_states
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.given_inputs import regression_of
-from seqmodels.hmm.estimates import Coordinates, emitted_of
+from seqmodels.hmm.estimates import Coordinates, GivenInputs, emitted_of
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hmmlearn import hint_of_attribute, with_hints_of_arguments
 from seqmodels.hmm.inference.time_varying import log_transitions
@@ -648,11 +648,12 @@ class HMM(SequenceModel):
 
         States have no order: the errors are those of this maximum, under these numbers. ``feature`` is a name or
         number: of transitions the state after it; of several components ``(component, feature)``; of full covariances
-        a pair; of autoregressions ``(feature, past feature, steps back)``. Intervals of probabilities are symmetric on
-        the scale of log-odds, those of variances and rates on that of logarithms. A parameter on a boundary (a
-        probability near 0 or 1, a variance on its floor), or that the data do not identify, has NaN and a ``note`` that
-        says why; the others are then given that it stays there. What is frozen, or ruled out by the topology, has no
-        row.
+        a pair; of autoregressions ``(feature, past feature, steps back)``; of slopes ``(state after it, input)`` or
+        ``(feature, input)``, beside which other parameters are those where all inputs are at their mean. Intervals of
+        probabilities are symmetric on the scale of log-odds, those of variances and rates on that of logarithms. A
+        parameter on a boundary (a probability near 0 or 1, given inputs on average; a variance on its floor), or that
+        the data do not identify, has NaN and a ``note`` that says why; the others are then given that it stays there.
+        What is frozen, or ruled out by the topology, has no row.
 
         Args:
             X, y: the training data.
@@ -660,7 +661,7 @@ class HMM(SequenceModel):
 
         Raises:
             ValueError: an observation whose standard errors are not known; missing values in the past of an
-                autoregression; a sequence of probability zero; a past; a model that reads inputs.
+                autoregression; a sequence of probability zero; a past.
 
         >>> from seqmodels import Poisson
         >>> x = [np.random.default_rng(0).poisson(4.0, (100, 1))]
@@ -670,7 +671,6 @@ class HMM(SequenceModel):
         0  rates      4.32           0.208
         """
         _check_level(level)
-        _refuse_inputs("standard_errors", self._reads_inputs)
         data = _without_past(self, X, y, "standard_errors")
         return standard_errors(*_objective_at(self, self._setting().examples(data)), level)
 
@@ -699,7 +699,6 @@ class HMM(SequenceModel):
         (3.925, 4.74)
         """
         _check_level(level)
-        _refuse_inputs("profile_interval", self._reads_inputs)
         data = _without_past(self, X, y, "profile_interval")
         objective, shift, scale = _objective_at(self, self._setting().examples(data))
         return profile_interval(objective, shift, scale, (name, state, feature), level)
@@ -895,7 +894,9 @@ def dtype_of_size(n_densities: int, most: int) -> str:
 def objective_of(model: HMM) -> MAPObjective:
     """What the M-steps of a fitted model maximise; its figures would be of encoded data, summed."""
     options = _chain_options(model, len(model.parameters_.initial), model.length_)
-    return MAPObjective(_emission(model), options.pseudocount, options.constraints, n_units=1.0, log_det=0.0)
+    return MAPObjective(
+        _emission(model), options.pseudocount, options.constraints, 1.0, 0.0, inputs=_input_options(model)
+    )
 
 
 def _check_level(level: float) -> None:
@@ -915,8 +916,13 @@ def _objective_at(model: HMM, examples: list[Example]) -> tuple[FitObjective, to
     names = list(range(encoding.size)) if encoding.names is None else list(encoding.names)
     emitted = emitted_of(model.observation_, encoding.size, names, 1 / n_frames)
     options = _chain_options(model, n_states, model.length_)
-    coordinates = Coordinates(parameters, emission, emitted, options, model.start_, 1 / n_frames)
-    corpus = corpus_of(examples, emission, n_states, torch.device("cpu"), torch.float64, None)
+    computed = (torch.device("cpu"), torch.float64, None)
+    corpus = corpus_of(examples, emission, n_states, *computed, has_one_matrix=not model.transition_inputs)
+    given, scaling = None, model._input_scaling
+    if scaling is not None and corpus.inputs is not None:
+        data, input_scale = torch.as_tensor(np.concatenate(corpus.inputs)), torch.as_tensor(scaling.scale)
+        given = GivenInputs.of(_input_options(model), scaling.names, input_scale, parameters, emitted, data)
+    coordinates = Coordinates(parameters, emission, emitted, options, model.start_, 1 / n_frames, given)
     shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in encoding.affine())
     return FitObjective(coordinates, objective_of(model), corpus.batches), shift, scale
 
@@ -1079,12 +1085,6 @@ def _without_past(model: HMM, X: Any, y: Any, question: str) -> Data:
     data = checked_data(model, X, y)
     data.refuse_past(question)
     return data
-
-
-def _refuse_inputs(question: str, reads: Any) -> None:
-    """Raise ``ValueError`` where the model ``reads`` inputs that the answer would have to follow."""
-    if reads:
-        raise ValueError(f"{question} knows no probabilities that depend on inputs; fit a model without them")
 
 
 def _n_steps(example: Example) -> int:

@@ -69,7 +69,7 @@ class MAPObjective:
         tying = self.constraints.tying
         table = parameters.table if tying.is_free else tying.one_each(parameters.table)
         of_tables = float(self.emission.log_prior(table) + self.pseudocount.log_prior(parameters))
-        return of_tables + self.inputs.log_prior(parameters)
+        return of_tables + float(self.inputs.log_prior(parameters))
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
         """A row of the history, in nats per raw unit, from ``log_prob`` in nats of encoded data and the ``table``."""

@@ -55,13 +55,14 @@ class InputOptions:
         n_free = regression_of(emission.observation, emission.size).n_free
         return of_transitions + len(self.emission) * n_free * int(emits_freely.sum())
 
-    def log_prior(self, parameters: Parameters) -> float:
-        """``log p`` of the transitions' slopes under the Gaussian of ``ridge``, in nats, up to a constant."""
+    def log_prior(self, parameters: Parameters) -> Tensor:
+        """``()`` log p of the transitions' slopes under the Gaussian of ``ridge``, in nats, up to a constant."""
+        total = parameters.transition.new_zeros(())
         if parameters.transition_slopes is None or not self.ridge:
-            return 0.0
-        total = 0.0
+            return total
         for row, slopes in zip(parameters.transition > 0, parameters.transition_slopes, strict=True):
-            total += float((slopes[row] - slopes[row].mean(0)).square().sum()) if row.any() else 0.0
+            if row.any():
+                total = total + (slopes[row] - slopes[row].mean(0)).square().sum()
         return -0.5 * self.ridge * total
 
 
@@ -119,7 +120,7 @@ def maximised_transitions(
     design = torch.cat([torch.ones_like(u[:, :1]), u], 1)
     transition, slopes = parameters.transition.clone(), parameters.transition_slopes.clone()
     for i in range(len(transition)):
-        leads_to = _reference_first(i, (transition[i] > 0).nonzero()[:, 0].tolist())
+        leads_to = reference_first(i, (transition[i] > 0).nonzero()[:, 0].tolist())
         if len(leads_to) < 2:
             continue
         intercepts = transition[i, leads_to].log()
@@ -155,5 +156,6 @@ def maximised_emissions(
     return table, slopes
 
 
-def _reference_first(i: int, states: Sequence[int]) -> list[int]:
+def reference_first(i: int, states: Sequence[int]) -> list[int]:
+    """The ``states`` that state i leads to, that one first to which the slopes of others are relative."""
     return [i, *(j for j in states if j != i)] if i in states else list(states)

@@ -7,16 +7,19 @@ logits, those of the observation are unconstrained already.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from seqmodels.common.distributed import all_reduce_sum, is_rank_zero
-from seqmodels.hmm.corpus import Portion
+from seqmodels.hmm.corpus import PackedBatch, Portion
 from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.emissions.given_inputs import log_density_given_inputs
 from seqmodels.hmm.inference.autograd import log_prob_of_segments
 from seqmodels.hmm.inference.forward_backward import forward_pass
+from seqmodels.hmm.inference.time_varying import log_transitions
 from seqmodels.hmm.learning.em import Callback, FitResult, MAPObjective, StopRule
 from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.parameters import Parameters
@@ -142,10 +145,7 @@ class _BlockObjective:
             zero = 0 * sum((p.sum() for p in self.module.parameters()), torch.zeros(()))
             return BatchResult(zero, portion.batch_frames, torch.zeros(()), 0.0, torch.zeros(()))
         emission, objective = self.module.emission, self.objective
-        log_b = log_densities(emission, parameters.table.to(self.dtype), packed.x, packed.past)
-        log_prob = log_prob_of_segments(
-            parameters.initial, parameters.transition, log_b, packed.segments, parameters.final
-        )
+        log_prob = log_prob_of_batch(emission, replace(parameters, table=parameters.table.to(self.dtype)), packed)
         packed.refuse_impossible(log_prob.detach())
         weighted_log_prob = packed.weight * log_prob.sum()
         share = packed.weight * len(packed.x) / self.n_frames
@@ -158,6 +158,22 @@ class _BlockObjective:
             # Of the table, which all processes have: the first counts them.
             floor_hits=emission.floor_hits(parameters.table.detach()).sum() * is_rank_zero(),
         )
+
+
+def log_prob_of_batch(emission: Emission, parameters: Parameters, batch: PackedBatch) -> Tensor:
+    """``(n,)`` log p(x) of each sequence, differentiable in the parameters, in the precision of ``table``."""
+    p, log_a = parameters, None
+    if p.table_slopes is None:
+        log_b = log_densities(emission, p.table, batch.x, batch.past)
+    else:
+        assert batch.inputs is not None
+        log_b = log_density_given_inputs(
+            emission.observation, p.table, p.table_slopes, batch.x, batch.past, batch.inputs
+        )
+    if p.transition_slopes is not None:
+        assert batch.inputs is not None
+        log_a = log_transitions(p.transition, p.transition_slopes, batch.inputs)
+    return log_prob_of_segments(p.initial, p.transition, log_b, batch.segments, p.final, log_a)
 
 
 def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | None) -> Tensor:
