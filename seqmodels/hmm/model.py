@@ -17,7 +17,7 @@ from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.parameters import Seed, checked, undone_on_failure
 from seqmodels.encodings import Encoding, OpenSymbols
 from seqmodels.encodings.examples import Example, without_past
-from seqmodels.encodings.inputs import chosen_inputs
+from seqmodels.encodings.inputs import InputScaling, chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
@@ -28,7 +28,13 @@ from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.given_inputs import regression_of
 from seqmodels.hmm.estimates import Coordinates, GivenInputs, emitted_of
-from seqmodels.hmm.from_parameters import chain_parameters, emission_table
+from seqmodels.hmm.from_parameters import (
+    chain_parameters,
+    emission_table,
+    input_scaling,
+    table_slopes_of,
+    transition_slopes_of,
+)
 from seqmodels.hmm.hmmlearn import hint_of_attribute, with_hints_of_arguments
 from seqmodels.hmm.inference.time_varying import log_transitions
 from seqmodels.hmm.learning.constraints import Frozen
@@ -797,6 +803,9 @@ class HMM(SequenceModel):
         emission: Any = None,
         probabilities: Any = None,
         rates: Any = None,
+        transition_slopes: Any = None,
+        emission_slopes: Any = None,
+        inputs: InputScaling | Mapping[str, float] | None = None,
         encoding: Encoding | None = None,
         observation: Observation | None = None,
         **options: Any,
@@ -814,6 +823,11 @@ class HMM(SequenceModel):
             emission: ``(K, V)`` probabilities of symbols, instead of the four above.
             probabilities: ``(K, D)`` of bits (``Bernoulli``), instead of all these.
             rates: ``(K, D)`` of counts (``Poisson``), instead of all these.
+            transition_slopes, emission_slopes: ``(K, K, U)`` and ``(K, D, U)``, as the attributes of these names, in
+                units of one unit of each raw input. They depend on all inputs, unless ``transition_inputs`` and
+                ``emission_inputs`` name some.
+            inputs: the U inputs by name, each with its value where the other parameters hold, as ``{"heat": 20.0}``; or
+                the ``input_scaling_`` of a fitted model.
             encoding: a fitted one: how symbols are read (``Bytes()`` for text; by default integers as they are), or the
                 units that vectors are computed in (by default the model's own mean and deviation).
             observation: for its M-step (``pseudocount``, ``min_covariance``), if ``fit`` is to go on with
@@ -822,7 +836,14 @@ class HMM(SequenceModel):
 
         Raises:
             ValueError: rows that do not sum to one, negative probabilities, shapes that do not fit, values out of
-                range, a variance below the floor.
+                range, a variance below the floor; slopes without inputs, or of inputs that nothing depends on.
+
+        >>> chain = {"initial": [0.5, 0.5], "transition": [[0.9, 0.1], [0.2, 0.8]], "rates": [[1.0], [5.0]]}
+        >>> slopes = [[[0.0], [0.3]], [[0.0], [0.0]]]
+        >>> model = HMM.from_parameters(**chain, transition_slopes=slopes, inputs={"heat": 20.0})
+        >>> model.transition_at({"heat": [20.0, 25.0]})[:, 0].round(3)
+        array([[0.9  , 0.1  ],
+               [0.668, 0.332]])
         """
         import pandas as pd
 
@@ -838,8 +859,23 @@ class HMM(SequenceModel):
         )
         parameters = chain_parameters(initial, transition, final, table)
         length: Length = "given" if final is None else "stop"
+        for name, slopes in (("transition_inputs", transition_slopes), ("emission_inputs", emission_slopes)):
+            if slopes is not None:
+                options.setdefault(name, True)
         model = cls(k, observation=observation, length=length, **options)
-        apply_setting(model, Setting.from_fitted(encoding, observation.clone(), length, conditional=False))
+        setting = Setting.from_fitted(encoding, observation.clone(), length, conditional=False)
+        if model._reads_inputs or inputs is not None:
+            setting = setting.with_inputs(input_scaling(inputs))
+        apply_setting(model, setting)
+        if setting.inputs is not None:
+            _check_given_inputs(model)
+            slopes_of = _input_options(model), setting.inputs.scale
+            if model.transition_inputs:
+                of_transitions = transition_slopes_of(transition_slopes, parameters.transition, *slopes_of)
+                parameters = replace(parameters, transition_slopes=of_transitions)
+            if model.emission_inputs:
+                of_table = table_slopes_of(emission_slopes, table, observation, encoding, *slopes_of)
+                parameters = replace(parameters, table_slopes=of_table)
         model.parameters_, model.shared_autoregression_ = parameters, None
         model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
         model.starts_ = starts_table([], None)
@@ -884,6 +920,25 @@ class HMM(SequenceModel):
         self.parameters_ = Parameters.from_arrays(state)
         self.observation_.check(self.encoding_.size)
         self.observation_.check_table(self.parameters_.table, self.encoding_.size)
+
+
+def _check_given_inputs(model: HMM) -> None:
+    """Raise ``ValueError`` for inputs that are not those that the hyperparameters name, or that go not with others."""
+    assert model._input_scaling is not None
+    names = model._input_scaling.names
+    read = model._inputs_among(names)
+    if read != names:
+        lacking = [name for name in read if name not in names]
+        unread = [name for name in names if name not in read]
+        problem = (
+            f"has no {lacking[0]!r}, which is named" if lacking else f"has {unread[0]!r}, which nothing depends on"
+        )
+        raise ValueError(
+            f"inputs {problem}; pass the inputs that transition_inputs and emission_inputs name, and slopes of them"
+        )
+    if model.length_ == "stop":
+        raise ValueError("the inputs of a sequence say how long it is, so that its end is no event; leave final out")
+    check_with_inputs(model.algorithm, model.start, model.tied, of_transitions=bool(model.transition_inputs))
 
 
 def dtype_of_size(n_densities: int, most: int) -> str:
