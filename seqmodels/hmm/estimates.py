@@ -9,18 +9,20 @@ inputs may take any value too.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, singledispatch
 from itertools import product
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.inputs import InputScaling
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.given_inputs import regression_of
-from seqmodels.hmm.inference.time_varying import log_transitions
+from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
 from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions, reference_first
 from seqmodels.hmm.learning.options import ChainOptions
@@ -34,6 +36,7 @@ ON_BOUNDARY = "on the boundary: less than one in the number of frames away from 
 ON_ZERO = "on the boundary: a mean below one in the number of frames, where intervals do not hold"
 ON_FLOOR = "on the floor of variances, min_covariance, which sets it in place of the data"
 
+Regressed = Literal["transition", "emission", "start"]  # what depends on inputs
 Link = Literal["identity", "log", "logit"]  # the scale on which an interval is symmetric
 
 
@@ -337,6 +340,7 @@ class GivenInputs:
         scale: (U,) a unit of each standardised input in raw units.
         rows: (K, K) the transitions of a step, on average over all steps.
         table: (K, P) likewise, output parameters of the expected emissions.
+        initial: (K,) the first state, on average over all sequences.
     """
 
     options: InputOptions
@@ -344,13 +348,17 @@ class GivenInputs:
     scale: Tensor
     rows: Tensor
     table: Tensor
+    initial: Tensor
 
     @classmethod
     def of(
-        cls, options: InputOptions, names: tuple[str, ...], scale: Tensor, p: Parameters, emitted: Emitted, data: Tensor
+        cls, options: InputOptions, scaling: InputScaling, p: Parameters, emitted: Emitted, inputs: Sequence[np.ndarray]
     ) -> GivenInputs:
-        """``data``: the inputs ``(N, U)`` of all steps, standardised."""
-        rows, table = p.transition, p.table
+        """``inputs``: those of each sequence, ``(T, U)``, standardised."""
+        rows, table, initial, data = p.transition, p.table, p.initial, torch.as_tensor(np.concatenate(inputs))
+        if p.initial_slopes is not None:
+            first = torch.as_tensor(np.stack([u[0] for u in inputs]))
+            initial = log_initial(p.initial, p.initial_slopes, first).exp().mean(0)
         if p.transition_slopes is not None:
             sums = [
                 log_transitions(p.transition, p.transition_slopes, u).exp().sum(0) for u in data.split(STEPS_AT_ONCE)
@@ -359,7 +367,7 @@ class GivenInputs:
         if p.table_slopes is not None:
             at = (p.table + torch.einsum("nu,kpu->nkp", u, p.table_slopes) for u in data.split(STEPS_AT_ONCE))
             table = emitted.table_of_expected(torch.stack([emitted.expected(t).sum(0) for t in at]).sum(0) / len(data))
-        return cls(options, names, scale, rows, table)
+        return cls(options, scaling.names, torch.as_tensor(scaling.scale), rows, table, initial)
 
 
 @dataclass(frozen=True)
@@ -422,12 +430,17 @@ class Coordinates:
         """(G, P) likewise."""
         return self._table if self.given is None else self.given.table
 
+    @property
+    def _mean_initial(self) -> Tensor:
+        """(K,) likewise."""
+        return self.parameters.initial if self.given is None else self.given.initial
+
     @cached_property
     def _numbers(self) -> dict[str, _Numbers]:
         """Logits of the first state and of rows, the table, and slopes, by name."""
         p, frozen, tying = self.parameters, self.options.constraints.frozen, self.options.constraints.tying
         k = len(self._rows)
-        initial = free_logits(p.initial, self.least)
+        initial = free_logits(self._mean_initial, self.least)
         if frozen.initial or self.start != "free":
             initial = torch.zeros_like(initial)
         moves = ~frozen.rows(frozen.transition, k)[:, None]
@@ -450,20 +463,32 @@ class Coordinates:
                 has_slope[:, each] = (self.emitted.has_slope(self._mean_table) & emits)[:, each]
             free = self._of_inputs(has_slope, "emission")
             numbers["table_slopes"] = _Numbers(free, p.table_slopes, lengths.unsqueeze(-1).expand_as(p.table_slopes))
+        if p.initial_slopes is not None:
+            has_slope = self._has_initial_slope & is_inner(self._mean_initial, self.least) & (not frozen.initial)
+            free = self._of_inputs(has_slope, "start")
+            numbers["initial_slopes"] = _Numbers(free, p.initial_slopes, torch.ones_like(p.initial_slopes))
         return numbers
 
-    def _of_inputs(self, has_slope: Tensor, which: Literal["transition", "emission"]) -> Tensor:
+    def _of_inputs(self, has_slope: Tensor, which: Regressed) -> Tensor:
         """``(..., U)`` from ``(...)``: with the inputs that these depend on."""
         assert self.given is not None
         is_read = torch.zeros(len(self.given.names), dtype=torch.bool)
         is_read[list(self._columns(which))] = True
         return has_slope.unsqueeze(-1) & is_read
 
-    def _columns(self, which: Literal["transition", "emission"]) -> tuple[int, ...]:
-        """The inputs that transitions, or emissions, depend on."""
+    def _columns(self, which: Regressed) -> tuple[int, ...]:
+        """The inputs that transitions, emissions or the first state depend on."""
         if self.given is None:
             return ()
-        return self.given.options.transition if which == "transition" else self.given.options.emission
+        options = self.given.options
+        return {"transition": options.transition, "emission": options.emission, "start": options.start}[which]
+
+    @cached_property
+    def _has_initial_slope(self) -> Tensor:
+        """(K,) all possible first states but the first of them."""
+        result = self.parameters.initial > 0
+        result[int(result.nonzero()[0])] = False
+        return result
 
     @cached_property
     def _has_transition_slope(self) -> Tensor:
@@ -491,7 +516,7 @@ class Coordinates:
         initial = differentiable_stationary(transition) if is_stationary else moved["initial"].softmax(-1)
         final = None if self.parameters.final is None else rows[:, k].contiguous()
         table = self.emission.tie(self.options.constraints.tying.spread(moved["table"]))
-        slopes = moved.get("transition_slopes"), moved.get("table_slopes")
+        slopes = (moved.get(name) for name in ("transition_slopes", "table_slopes", "initial_slopes"))
         return Parameters(initial, transition, final, table, *slopes), moved["table"]
 
     def raw(self, u: Tensor, shift: Tensor, scale: Tensor) -> dict[str, Tensor]:
@@ -510,6 +535,8 @@ class Coordinates:
             of_location = torch.cat([parameters.table_slopes[:, each] for each in location], 1)
             units = scale if len(scale) == of_location.shape[1] else scale.new_ones(1)
             slopes["emission_slopes"] = of_location * units[:, None] / self.given.scale
+        if self.given is not None and parameters.initial_slopes is not None:
+            slopes["initial_slopes"] = parameters.initial_slopes / self.given.scale
         return slopes
 
     def estimates(self) -> list[Estimate]:
@@ -517,7 +544,8 @@ class Coordinates:
         frozen, topology, k = self.options.constraints.frozen, self.options.topology, len(self._rows)
         result: list[Estimate] = []
         if not frozen.initial and self.start != "uniform":
-            result += self._of_row("initial", self.parameters.initial, topology.initial_mask(k), None)
+            result += self._of_row("initial", self._mean_initial, topology.initial_mask(k), None)
+            result += self._initial_slopes()
         is_frozen = frozen.rows(frozen.transition, k)
         mask = topology.transition_mask(k)
         if self.parameters.final is not None:
@@ -529,6 +557,16 @@ class Coordinates:
         of_states = self.emitted.estimates(self.parameters.table if self.given is None else self.given.table)
         result += [e for e in of_states if not (frozen_emission.all() if e.state is None else frozen_emission[e.state])]
         return [*result, *self._transition_slopes(is_frozen), *self._emission_slopes(frozen_emission)]
+
+    def _initial_slopes(self) -> Iterator[Estimate]:
+        columns, inner = self._columns("start"), is_inner(self._mean_initial, self.least)
+        if self.given is None or not columns:
+            return
+        for j in self._has_initial_slope.nonzero()[:, 0].tolist():
+            for u in columns:
+                yield Estimate(
+                    "initial_slopes", (j, u), j, self.given.names[u], "identity", "" if inner[j] else ON_BOUNDARY
+                )
 
     def _transition_slopes(self, is_frozen: Tensor) -> Iterator[Estimate]:
         columns, inner = self._columns("transition"), is_inner(self._mean_rows, self.least)

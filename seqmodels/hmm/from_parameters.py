@@ -253,6 +253,13 @@ def transition_slopes_of(slopes: Any, transition: Tensor, options: InputOptions,
     return result
 
 
+def initial_slopes_of(slopes: Any, initial: Tensor, options: InputOptions, scale: np.ndarray) -> Tensor:
+    """``(K, U)`` likewise, relative to the first possible state."""
+    checked = _checked_slopes("initial_slopes", slopes, (len(initial), options.n_inputs), options.start)
+    is_possible, result = initial > 0, checked * torch.as_tensor(scale)
+    return torch.where(is_possible[:, None], result - result[is_possible][0], 0.0)
+
+
 def table_slopes_of(
     slopes: Any, table: Tensor, observation: Observation, encoding: Encoding, options: InputOptions, scale: np.ndarray
 ) -> Tensor:
@@ -281,7 +288,7 @@ def _checked_slopes(name: str, slopes: Any, shape: tuple[int, ...], columns: tup
         raise ValueError(f"{name} must be finite")
     others = np.delete(values, list(columns), axis=-1)
     if others.any():
-        choice = name.replace("slopes", "inputs")
+        choice = name.replace("initial", "start").replace("slopes", "inputs")
         raise ValueError(f"{name} has slopes of inputs that {choice} does not name; name them, or pass zeros")
     return torch.tensor(values)
 

@@ -31,12 +31,13 @@ from seqmodels.hmm.estimates import Coordinates, GivenInputs, emitted_of
 from seqmodels.hmm.from_parameters import (
     chain_parameters,
     emission_table,
+    initial_slopes_of,
     input_scaling,
     table_slopes_of,
     transition_slopes_of,
 )
 from seqmodels.hmm.hmmlearn import hint_of_attribute, with_hints_of_arguments
-from seqmodels.hmm.inference.time_varying import log_transitions
+from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule
 from seqmodels.hmm.learning.first_state import STARTS, Start, check_initial
@@ -178,7 +179,12 @@ class HMM(SequenceModel):
             ``Bernoulli`` and the log-rates of ``Poisson`` are, and so are those of ``Columns`` of these:
             ``emission_slopes_``, for one unit of each raw input; other parameters are those where all inputs are at
             their mean. ``observation="auto"`` is then ``GaussianMixture(1)``, without prior and background.
-        transition_ridge: the prior ``-½ ridge Σ w²`` of slopes, of standardised inputs and less their mean over j.
+        start_inputs: names of inputs that the first state depends on, by those of the first step; True: all.
+            ``p(z_1 = j | u_1) ∝ exp(b_j + w_j · u_1)``, learned (``start="free"``) as a row of transitions is:
+            ``initial_slopes_ (K, U)`` are w, ``initial_`` is the distribution where all inputs are at their mean, and
+            ``initial_at(inputs)`` has that of other inputs.
+        transition_ridge: the prior ``-½ ridge Σ w²`` of slopes of transitions and of the first state, of standardised
+            inputs and less their mean over j.
         dtype: ``"auto"``: ``"float64"`` where it costs nothing, which is where training data have at most 2¹⁵ densities
             in all, frames times states times components; after ``from_parameters`` with up to 8 densities a frame; else
             ``"float32"``. ``dtype_`` says which.
@@ -243,6 +249,7 @@ class HMM(SequenceModel):
     start: StartChoice = "auto"
     transition_inputs: Sequence[str] | bool | None = None
     emission_inputs: Sequence[str] | bool | None = None
+    start_inputs: Sequence[str] | bool | None = None
     transition_ridge: float = 0.0
     checkpoint: str | None = None
     checkpoint_seconds: float = 300.0
@@ -270,15 +277,16 @@ class HMM(SequenceModel):
     def n_parameters_(self) -> int:
         options = _chain_options(self, len(self.parameters_.initial), self.length_)
         free = options.free_rows(len(self.parameters_.initial))
-        slopes = _input_options(self).n_parameters(*free, _emission(self))
+        slopes = _input_options(self).n_parameters(options.n_first_states, *free, _emission(self))
         return options.n_parameters(self.length_, _emission(self), self.start_) + slopes
 
     @property
     def _reads_inputs(self) -> bool:
-        return bool(self.transition_inputs) or bool(self.emission_inputs)
+        return bool(self.transition_inputs) or bool(self.emission_inputs) or bool(self.start_inputs)
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        read = [*chosen_inputs(self.transition_inputs, names), *chosen_inputs(self.emission_inputs, names)]
+        choices = (self.transition_inputs, self.emission_inputs, self.start_inputs)
+        read = [name for choice in choices for name in chosen_inputs(choice, names)]
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
     def _default_observation(self, kind: Kind) -> Observation:
@@ -310,7 +318,8 @@ class HMM(SequenceModel):
         def count(n_states: int) -> int:
             options = _chain_options(like, n_states, like.length_)
             start = options.resolved_start(like.start, like.algorithm, start_data)
-            slopes = _input_options(like).n_parameters(*options.free_rows(n_states), _emission(like))
+            free = options.free_rows(n_states)
+            slopes = _input_options(like).n_parameters(options.n_first_states, *free, _emission(like))
             return options.n_parameters(like.length_, _emission(like), start) + slopes
 
         return largest_size(count, n_parameters, 1, "n_states")
@@ -322,8 +331,8 @@ class HMM(SequenceModel):
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         if self._reads_inputs:
-            drives_transitions = bool(self.transition_inputs)
-            check_with_inputs(self.algorithm, self.start, self.tied, of_transitions=drives_transitions)
+            of_each = {"of_transitions": bool(self.transition_inputs), "of_start": bool(self.start_inputs)}
+            check_with_inputs(self.algorithm, self.start, self.tied, **of_each)
         if not 0 <= self.transition_ridge < np.inf:
             raise ValueError(f"transition_ridge is {self.transition_ridge}; pass a finite number, 0 or more")
         options = _chain_options(self, self.n_states, self.length)
@@ -358,7 +367,8 @@ class HMM(SequenceModel):
         with propagate_errors():
             if self._reads_inputs:
                 raise ValueError(
-                    "partial_fit reads no inputs; call fit, or leave transition_inputs and emission_inputs out"
+                    "partial_fit reads no inputs; call fit, or leave transition_inputs, emission_inputs and "
+                    "start_inputs out"
                 )
             data = Data.of(X, y, sample_weight, states)
             data.refuse_past("partial_fit")
@@ -655,10 +665,11 @@ class HMM(SequenceModel):
         States have no order: the errors are those of this maximum, under these numbers. ``feature`` is a name or
         number: of transitions the state after it; of several components ``(component, feature)``; of full covariances
         a pair; of autoregressions ``(feature, past feature, steps back)``; of slopes ``(state after it, input)`` or
-        ``(feature, input)``, beside which other parameters are those where all inputs are at their mean. Intervals of
-        probabilities are symmetric on the scale of log-odds, those of variances and rates on that of logarithms. A
-        parameter on a boundary (a probability near 0 or 1, given inputs on average; a variance on its floor), or that
-        the data do not identify, has NaN and a ``note`` that says why; the others are then given that it stays there.
+        ``(feature, input)``, of those of the first state the input; beside slopes, other parameters are those where all
+        inputs are at their mean. Intervals of probabilities are symmetric on the scale of log-odds, those of variances
+        and rates on that of logarithms. A parameter on a boundary (a probability near 0 or 1, given inputs on average;
+        a variance on its floor), or that the data do not identify, has NaN and a ``note`` that says why; the others are
+        then given that it stays there.
         What is frozen, or ruled out by the topology, has no row.
 
         Args:
@@ -729,7 +740,7 @@ class HMM(SequenceModel):
 
     @property
     def initial_(self) -> np.ndarray:
-        """``(K,)`` probability of each state at the first step."""
+        """``(K,)`` probability of each state at the first step; where it depends on inputs, with all at their mean."""
         return self.parameters_.initial.numpy()
 
     @property
@@ -747,6 +758,16 @@ class HMM(SequenceModel):
         slopes, scaling = self.parameters_.transition_slopes, self._input_scaling
         if slopes is None or scaling is None:
             raise AttributeError(f"this {type(self).__name__} has transitions that depend on no inputs")
+        return np.asarray(slopes.numpy() / scaling.scale)
+
+    @property
+    def initial_slopes_(self) -> np.ndarray:
+        """``(K, U)``: by how much the log-odds of starting in a state rather than in the first possible one rise with a
+        unit of an input of the first step, in the order of ``input_names_``.
+        """
+        slopes, scaling = self.parameters_.initial_slopes, self._input_scaling
+        if slopes is None or scaling is None:
+            raise AttributeError(f"this {type(self).__name__} has a first state that depends on no inputs")
         return np.asarray(slopes.numpy() / scaling.scale)
 
     @property
@@ -771,6 +792,16 @@ class HMM(SequenceModel):
             raise ValueError("the transitions depend on no inputs; see transition_")
         u = torch.as_tensor(scaling.encode_steps(inputs))
         return log_transitions(self.parameters_.transition, slopes, u).exp().numpy()
+
+    def initial_at(self, inputs: Any) -> np.ndarray:
+        """``(n, K)`` the first state where the first step has these inputs, ``(n, U)`` or a mapping from names to
+        values.
+        """
+        slopes, scaling = self.parameters_.initial_slopes, self._input_scaling
+        if slopes is None or scaling is None:
+            raise ValueError("the first state depends on no inputs; see initial_")
+        u = torch.as_tensor(scaling.encode_steps(inputs))
+        return log_initial(self.parameters_.initial, slopes, u).exp().numpy()
 
     @property
     def final_(self) -> np.ndarray:
@@ -805,6 +836,7 @@ class HMM(SequenceModel):
         rates: Any = None,
         transition_slopes: Any = None,
         emission_slopes: Any = None,
+        initial_slopes: Any = None,
         inputs: InputScaling | Mapping[str, float] | None = None,
         encoding: Encoding | None = None,
         observation: Observation | None = None,
@@ -823,9 +855,9 @@ class HMM(SequenceModel):
             emission: ``(K, V)`` probabilities of symbols, instead of the four above.
             probabilities: ``(K, D)`` of bits (``Bernoulli``), instead of all these.
             rates: ``(K, D)`` of counts (``Poisson``), instead of all these.
-            transition_slopes, emission_slopes: ``(K, K, U)`` and ``(K, D, U)``, as the attributes of these names, in
-                units of one unit of each raw input. They depend on all inputs, unless ``transition_inputs`` and
-                ``emission_inputs`` name some.
+            transition_slopes, emission_slopes, initial_slopes: ``(K, K, U)``, ``(K, D, U)`` and ``(K, U)``, as the
+                attributes of these names, in units of one unit of each raw input. They depend on all inputs, unless
+                ``transition_inputs``, ``emission_inputs`` and ``start_inputs`` name some.
             inputs: the U inputs by name, each with its value where the other parameters hold, as ``{"heat": 20.0}``; or
                 the ``input_scaling_`` of a fitted model.
             encoding: a fitted one: how symbols are read (``Bytes()`` for text; by default integers as they are), or the
@@ -859,7 +891,8 @@ class HMM(SequenceModel):
         )
         parameters = chain_parameters(initial, transition, final, table)
         length: Length = "given" if final is None else "stop"
-        for name, slopes in (("transition_inputs", transition_slopes), ("emission_inputs", emission_slopes)):
+        slopes_given = {"transition": transition_slopes, "emission": emission_slopes, "start": initial_slopes}
+        for name, slopes in ((f"{name}_inputs", each) for name, each in slopes_given.items()):
             if slopes is not None:
                 options.setdefault(name, True)
         model = cls(k, observation=observation, length=length, **options)
@@ -876,6 +909,9 @@ class HMM(SequenceModel):
             if model.emission_inputs:
                 of_table = table_slopes_of(emission_slopes, table, observation, encoding, *slopes_of)
                 parameters = replace(parameters, table_slopes=of_table)
+            if model.start_inputs:
+                of_first = initial_slopes_of(initial_slopes, parameters.initial, *slopes_of)
+                parameters = replace(parameters, initial_slopes=of_first)
         model.parameters_, model.shared_autoregression_ = parameters, None
         model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
         model.starts_ = starts_table([], None)
@@ -913,7 +949,11 @@ class HMM(SequenceModel):
             self.shared_autoregression_ = row
         state = {name: array for name, array in state.items() if name not in LEARNED_BESIDE}
         scaling = self._input_scaling
-        choices = {"transition_slopes": self.transition_inputs, "table_slopes": self.emission_inputs}
+        choices = {
+            "transition_slopes": self.transition_inputs,
+            "table_slopes": self.emission_inputs,
+            "initial_slopes": self.start_inputs,
+        }
         slopes = [name for name, choice in choices.items() if choice]
         n_inputs = 0 if scaling is None else len(scaling.names)
         check_arrays(state, self.n_states, has_end=self.length_ == "stop", slopes=slopes, n_inputs=n_inputs)
@@ -934,11 +974,13 @@ def _check_given_inputs(model: HMM) -> None:
             f"has no {lacking[0]!r}, which is named" if lacking else f"has {unread[0]!r}, which nothing depends on"
         )
         raise ValueError(
-            f"inputs {problem}; pass the inputs that transition_inputs and emission_inputs name, and slopes of them"
+            f"inputs {problem}; pass the inputs that transition_inputs, emission_inputs and start_inputs name, and "
+            "slopes of them"
         )
     if model.length_ == "stop":
         raise ValueError("the inputs of a sequence say how long it is, so that its end is no event; leave final out")
-    check_with_inputs(model.algorithm, model.start, model.tied, of_transitions=bool(model.transition_inputs))
+    of_each = {"of_transitions": bool(model.transition_inputs), "of_start": bool(model.start_inputs)}
+    check_with_inputs(model.algorithm, model.start, model.tied, **of_each)
 
 
 def dtype_of_size(n_densities: int, most: int) -> str:
@@ -975,8 +1017,7 @@ def _objective_at(model: HMM, examples: list[Example]) -> tuple[FitObjective, to
     corpus = corpus_of(examples, emission, n_states, *computed, has_one_matrix=not model.transition_inputs)
     given, scaling = None, model._input_scaling
     if scaling is not None and corpus.inputs is not None:
-        data, input_scale = torch.as_tensor(np.concatenate(corpus.inputs)), torch.as_tensor(scaling.scale)
-        given = GivenInputs.of(_input_options(model), scaling.names, input_scale, parameters, emitted, data)
+        given = GivenInputs.of(_input_options(model), scaling, parameters, emitted, corpus.inputs)
     coordinates = Coordinates(parameters, emission, emitted, options, model.start_, 1 / n_frames, given)
     shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in encoding.affine())
     return FitObjective(coordinates, objective_of(model), corpus.batches), shift, scale
@@ -998,9 +1039,10 @@ def _input_options(model: HMM) -> InputOptions:
     scaling = model._input_scaling
     if scaling is None:
         return InputOptions()
-    chosen = (chosen_inputs(choice, scaling.names) for choice in (model.transition_inputs, model.emission_inputs))
-    transition, emission = (tuple(map(scaling.names.index, names)) for names in chosen)
-    return InputOptions(len(scaling.names), transition, emission, model.transition_ridge)
+    choices = (model.transition_inputs, model.emission_inputs, model.start_inputs)
+    chosen = (chosen_inputs(choice, scaling.names) for choice in choices)
+    transition, emission, start = (tuple(map(scaling.names.index, names)) for names in chosen)
+    return InputOptions(len(scaling.names), transition, emission, model.transition_ridge, start)
 
 
 def _is_warm_start(model: HMM) -> bool:
@@ -1057,8 +1099,8 @@ def _learned_past_filter(
 
 
 def _start_of_fit(model: HMM, options: ChainOptions, examples: list[Example], *, is_partial: bool) -> Start:
-    # More sequences come later, or there is no one matrix.
-    if model.start == "auto" and (is_partial or model.transition_inputs):
+    # More sequences come later, or there is no one matrix, or no one first state.
+    if model.start == "auto" and (is_partial or model.transition_inputs or model.start_inputs):
         return "free"
     knows_states = any(e.states is not None for e in examples)
     data = StartData(len(examples), model.length_, knows_states, any(e.source is not None for e in examples))

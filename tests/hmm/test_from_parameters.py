@@ -114,18 +114,21 @@ def given_heat(seed: int, kind: str) -> Sequences:
 
 
 @pytest.mark.parametrize("kind", ["reals", "bits", "counts", "symbols"])
-@pytest.mark.parametrize("which", [(["heat"], ["wind"]), (True, True), (None, ["heat"]), (["wind"], None)])
-def test_a_model_given_inputs_is_its_parameters_and_goes_on(kind: str, which: tuple[Any, Any]) -> None:
+@pytest.mark.parametrize(
+    "which", [(["heat"], ["wind"], None), (True, True, True), (None, ["heat"], None), (["wind"], None, ["heat"])]
+)
+def test_a_model_given_inputs_is_its_parameters_and_goes_on(kind: str, which: tuple[Any, Any, Any]) -> None:
     x = given_heat(0, kind)
     observation = {"reals": GaussianMixture(1), "bits": Bernoulli(), "counts": Poisson(), "symbols": Categorical(0.1)}
-    options: dict[str, Any] = {"transition_inputs": which[0], "emission_inputs": which[1], "dtype": "float64"}
-    options |= {"start": "free", "max_iter": 3, "tol": 0.0}
+    options: dict[str, Any] = {"transition_inputs": which[0], "emission_inputs": which[1], "start_inputs": which[2]}
+    options |= {"start": "free", "max_iter": 3, "tol": 0.0, "dtype": "float64", "transition_ridge": 0.5}
     fitted = HMM(2, observation=observation[kind], n_init=1, **options).fit(x)
     names = {"reals": ["means", "covariances"], "bits": ["probabilities"], "counts": ["rates"], "symbols": ["emission"]}
     table = {name: getattr(fitted, f"{name}_") for name in names[kind]}
     table |= {"weights": fitted.weights_} if kind == "reals" else {}
     slopes = {"transition_slopes": fitted.transition_slopes_} if which[0] else {}
     slopes |= {"emission_slopes": fitted.emission_slopes_} if which[1] else {}
+    slopes |= {"initial_slopes": fitted.initial_slopes_} if which[2] else {}
     chain = {"initial": fitted.initial_, "transition": fitted.transition_, **table, **slopes}
     again = HMM.from_parameters(
         **chain, inputs=fitted.input_scaling_, observation=observation[kind], warm_start=True, **options
@@ -175,6 +178,7 @@ SLOPES = np.zeros((2, 2, 1))
         ({"transition_inputs": ["b"], "inputs": {"a": 0.0}}, "has no 'b', which is named"),
         ({"transition_slopes": SLOPES, "inputs": {"a": 0.0}, "final": [0.0, 0.0]}, "leave final out"),
         ({"transition_slopes": SLOPES, "inputs": {"a": 0.0}, "start": "stationary"}, "pass start='free'"),
+        ({"initial_slopes": np.zeros((2, 1)), "inputs": {"a": 0.0}, "start": "uniform"}, "leave start_inputs out"),
         ({"emission_slopes": SLOPES, "inputs": {"a": 0.0}}, "none may be impossible, certain or zero"),
         (
             {"transition_slopes": np.ones((2, 2, 2)), "transition_inputs": ["b"], "emission_inputs": ["a"]}

@@ -322,6 +322,35 @@ def test_of_two_states_whose_transitions_and_emissions_depend_on_inputs(ridge: f
     assert_allclose(of_inputs["estimate"], theta[4:])
 
 
+def test_of_a_first_state_they_are_those_of_a_logistic_regression() -> None:
+    generator, items, inputs = np.random.default_rng(5), [], []
+    for _ in range(150):
+        u = generator.normal(size=(3, 1))
+        first = int(generator.random() < 1 / (1 + np.exp(-0.3 - u[0, 0])))
+        items.append(100.0 * first + generator.normal(size=(3, 1)))  # a state that is seen, and kept
+        inputs.append(7 + 2 * u)
+    x = sm.Sequences(items, inputs=inputs, input_names=["heat"])
+    model = fitted(2, x, observation=sm.GaussianMixture(1), start_inputs=True, max_iter=20, pseudocount=1.0)
+    frame, heat = model.standard_errors(x), np.array([u[0, 0] for u in inputs])
+    scaling, high = model.input_scaling_, int(model.means_[:, 0, 0].argmax())
+    assert scaling is not None
+    design = np.stack([np.ones_like(heat), heat - scaling.mean[0]], 1)
+    base, slope = np.log(model.initial_[1] / model.initial_[0]), model.initial_slopes_[1, 0]
+    p = 1 / (1 + np.exp(-(base + slope * design[:, 1])))
+    information = design.T @ (design * (p * (1 - p))[:, None])
+    information[0, 0] += 2 * model.initial_.prod()  # of the prior: a start in each state, where heat is at its mean
+    errors_expected = np.sqrt(np.diag(np.linalg.inv(information)))
+    row = frame[frame["name"] == "initial_slopes"]
+    assert row[["state", "feature", "note"]].to_numpy().tolist() == [[1, "heat", ""]]
+    assert_allclose(row["estimate"], slope)
+    assert_allclose(row["standard_error"], errors_expected[1], rtol=1e-5)
+    assert_allclose(errors(frame, "initial"), errors_expected[0] * model.initial_.prod(), rtol=1e-5)
+    assert (slope > 0) == (high == 1)
+    low_end, high_end = model.profile_interval(x, "initial_slopes", 1, "heat")
+    assert low_end < slope < high_end
+    assert_allclose([slope - low_end, high_end - slope], 1.96 * errors_expected[1], rtol=0.15)
+
+
 def test_a_slope_of_a_transition_that_never_comes_has_none() -> None:
     generator = np.random.default_rng(0)
     x = [np.concatenate([generator.normal(m, 1.0, (30, 1)) for m in (0, 9, 18)]) for _ in range(5)]

@@ -37,6 +37,22 @@ def log_transitions(transition: Tensor, slopes: Tensor, inputs: Tensor) -> Tenso
     return torch.log_softmax(_log(transition.to(slopes)) + logits, -1)
 
 
+def log_initial(initial: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
+    """``(n, K)`` logarithms of the first state's distribution of n sequences; gradients as of ``log_transitions``.
+
+    Args:
+        initial: (K,) where inputs are zero.
+        slopes: (K, U) by which the logarithms change with the inputs, before they are normalised.
+        inputs: (n, U) of the first step of each.
+
+    >>> slopes = torch.tensor([[1.0], [10.0]]).log()
+    >>> log_initial(torch.tensor([0.5, 0.5]), slopes, torch.tensor([[0.0], [1.0]])).exp()
+    tensor([[0.5000, 0.5000],
+            [0.0909, 0.9091]])
+    """
+    return torch.log_softmax(_log(initial.to(slopes)) + inputs.to(slopes) @ slopes.T, -1)
+
+
 def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
     """The forward pass.
 

@@ -27,6 +27,7 @@ from seqmodels.hmm.learning.given_inputs import (
     InputOptions,
     InputStatistics,
     maximised_emissions,
+    maximised_initial,
     maximised_transitions,
 )
 from seqmodels.hmm.learning.priors import Pseudocounts
@@ -235,8 +236,11 @@ def _expectations(
     of_inputs, statistics = None, tuple[Tensor, ...]()
     if batch.inputs is not None:  # of one chain
         of_inputs = InputStatistics(batch.inputs, posterior.transitions)
-    if batch.inputs is not None and stacked.table_slopes is not None:
-        of_inputs = InputStatistics(batch.inputs, posterior.transitions, batch.x, batch.past, gamma.double())
+    if of_inputs is not None and stacked.initial_slopes is not None:
+        first = posterior.gamma[batch.segments.first].double()
+        of_inputs = replace(of_inputs, first_inputs=batch.first_inputs, first=first)
+    if of_inputs is not None and stacked.table_slopes is not None:
+        of_inputs = replace(of_inputs, x=batch.x, past=batch.past, gamma=gamma.double())
     else:
         statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
     of_chains = [
@@ -320,7 +324,9 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
         initial = parameters.initial if objective.start == "uniform" else _normalised(first, parameters.initial)
     final = None if parameters.final is None else transition_and_final[:, k].contiguous()
     transition, of_inputs = transition_and_final[:, :k].contiguous(), expectations.given_inputs
-    transition_slopes = table_slopes = None
+    transition_slopes = table_slopes = initial_slopes = None
+    if of_inputs is not None and parameters.initial_slopes is not None:
+        initial, initial_slopes = maximised_initial(parameters, of_inputs, initial_counts, objective.inputs)
     if of_inputs is not None and parameters.transition_slopes is not None:
         transition, transition_slopes = maximised_transitions(
             parameters, of_inputs, transition_counts, objective.inputs
@@ -329,7 +335,7 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
         table, table_slopes = maximised_emissions(parameters, of_inputs, objective.emission, objective.inputs)
     else:
         table = _maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
-    updated = Parameters(initial, transition, final, table, transition_slopes, table_slopes)
+    updated = Parameters(initial, transition, final, table, transition_slopes, table_slopes, initial_slopes)
     return constraints.frozen.keep(parameters, updated)
 
 

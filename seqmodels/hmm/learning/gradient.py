@@ -173,7 +173,7 @@ def log_prob_of_batch(emission: Emission, parameters: Parameters, batch: PackedB
     if p.transition_slopes is not None:
         assert batch.inputs is not None
         log_a = log_transitions(p.transition, p.transition_slopes, batch.inputs)
-    return log_prob_of_segments(p.initial, p.transition, log_b, batch.segments, p.final, log_a)
+    return log_prob_of_segments(batch.initial(p), p.transition, log_b, batch.segments, p.final, log_a)
 
 
 def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | None) -> Tensor:

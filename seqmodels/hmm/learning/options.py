@@ -98,6 +98,12 @@ class ChainOptions:
         n_emission = emission.n_parameters(n_tables) if n_tables else 0
         return n_initial + int(in_row[free].sum()) + n_emission
 
+    @property
+    def n_first_states(self) -> int:
+        """Of how many states the first one may be, unless its distribution is frozen."""
+        k = len(self.constraints.tying.group)
+        return 0 if self.constraints.frozen.initial else int(self.topology.initial_mask(k).sum())
+
     def free_rows(self, n_states: int) -> tuple[Tensor, Tensor, Tensor]:
         """``(K, K)`` which transitions there are; ``(K,)`` which states have free transitions, and a free emission."""
         frozen = self.constraints.frozen
@@ -137,12 +143,21 @@ class ChainOptions:
             )
 
 
-def check_with_inputs(algorithm: Algorithm, start: StartChoice, tied: Any, *, of_transitions: bool) -> None:
-    """Raise ``ValueError`` for choices that do not go with regressions on inputs; ``of_transitions``: of these too."""
+def check_with_inputs(
+    algorithm: Algorithm, start: StartChoice, tied: Any, *, of_transitions: bool, of_start: bool = False
+) -> None:
+    """Raise ``ValueError`` for choices that do not go with regressions on inputs; ``of_transitions``, ``of_start``: of
+    these and of the first state too.
+    """
     if algorithm != "em":
         raise ValueError(f"algorithm={algorithm!r} fits no regressions on inputs; pass algorithm='em'")
     if tied is not None:
         raise ValueError("states that are tied are fitted without inputs; leave tied out, or the inputs")
+    if of_start and start not in ("auto", "free"):
+        raise ValueError(
+            f"start={start!r} says what the first state is, which then depends on no inputs; pass start='free', or "
+            "leave start_inputs out"
+        )
     if of_transitions and start == "stationary":
         raise ValueError(
             "transitions that depend on inputs leave no distribution as it is; pass start='free' or start='uniform'"
