@@ -51,6 +51,7 @@ from seqmodels.hmm.learning.options import (
     check_algorithm,
     check_numbers,
     check_observation,
+    check_same_inputs,
     check_same_start,
     check_table_size,
     check_with_inputs,
@@ -340,6 +341,11 @@ class HMM(SequenceModel):
         if _is_warm_start(self):
             options.check_start(self.parameters_, self.length)
             check_same_start(self.start, self.start_)
+            known = () if self._input_scaling is None else self._input_scaling.names
+            names = ("transition_inputs", "emission_inputs", "start_inputs")
+            slopes = dict(zip(names, self.parameters_.slopes, strict=True))
+            choices = {name: getattr(self, name) for name in names}
+            check_same_inputs(choices, slopes, self._inputs_among(known), known)
             if isinstance(self.observation, Observation):
                 check_observation(self.observation, self.observation_, self.encoding_.size)
 

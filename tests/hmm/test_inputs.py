@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,27 @@ def test_what_is_saved_is_what_was_fitted(tmp_path: Path) -> None:
         assert np.array_equal(x, y)
     again = loaded.set_params(warm_start=True, max_iter=1, tol=0.0).fit(X)
     assert again.history_["objective"].iloc[0] == pytest.approx(model.history_["objective"].iloc[-1], abs=1e-9)
+
+
+def test_other_inputs_than_those_of_before_are_no_warm_start() -> None:
+    X = drawn(4)
+    model = fitted(X, transition_inputs=["heat"], warm_start=True)
+    plain = fitted(X, transition_inputs=None, warm_start=True, start="free")
+    changes: list[tuple[sm.HMM, dict[str, Any]]] = [
+        (model, {"transition_inputs": None}),
+        (model, {"transition_inputs": ["noise"]}),
+        (model, {"emission_inputs": ["heat"]}),
+        (model, {"start_inputs": True}),
+        (plain, {"transition_inputs": ["heat"]}),
+    ]
+    for fitted_model, change in changes:
+        other = copy.copy(fitted_model).set_params(**change)
+        with pytest.raises(ValueError, match=r"(differs from what was fitted|was fitted with the inputs heat, and)"):
+            other.fit(X)
+    both = fitted(X, warm_start=True)
+    with pytest.raises(ValueError, match=r"fitted with the inputs heat, noise, and .* now name noise, so"):
+        both.set_params(transition_inputs=["noise"]).fit(X)
+    assert np.isfinite(model.fit(X).score(X))
 
 
 def test_a_sequence_given_its_past_and_its_inputs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -168,6 +169,27 @@ def check_same_start(choice: StartChoice, fitted: Start) -> None:
     """Raise ``ValueError`` if EM cannot go on with this ``start`` from a model fitted with the other."""
     if choice not in ("auto", fitted):
         raise _differs("start", choice)
+
+
+def check_same_inputs(
+    choices: Mapping[str, Any], slopes: Mapping[str, Tensor | None], named: tuple[str, ...], fitted: tuple[str, ...]
+) -> None:
+    """Raise ``ValueError`` if EM cannot go on with these inputs from a model fitted with others.
+
+    Args:
+        choices: by argument of ``HMM``.
+        slopes: those that the model was fitted with, by argument too.
+        named: the inputs that all of ``choices`` name.
+        fitted: those that the model reads.
+    """
+    for name, choice in choices.items():
+        if bool(choice) != (slopes[name] is not None):
+            raise _differs(name, choice)
+    if named != fitted:
+        raise ValueError(
+            f"the model was fitted with the inputs {', '.join(fitted)}, and {', '.join(choices)} now name "
+            f"{', '.join(named)}, so warm_start cannot continue; set them back, or warm_start=False"
+        )
 
 
 def check_observation(observation: Observation, fitted: Observation, size: int) -> None:
