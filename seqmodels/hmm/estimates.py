@@ -24,7 +24,7 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.given_inputs import regression_of
 from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
 from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
-from seqmodels.hmm.learning.given_inputs import InputOptions, reference_first
+from seqmodels.hmm.learning.given_inputs import InputOptions, has_initial_slope, has_transition_slope
 from seqmodels.hmm.learning.options import ChainOptions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation, gaussian
@@ -454,7 +454,7 @@ class Coordinates:
             "table": _Numbers(self.emitted.is_free(self._mean_table) & emits, table, lengths),
         }
         if p.transition_slopes is not None:
-            has_slope = self._has_transition_slope & is_inner(self._mean_rows, self.least) & moves
+            has_slope = has_transition_slope(self.parameters.transition) & is_inner(self._mean_rows, self.least) & moves
             free = self._of_inputs(has_slope, "transition")
             numbers["transition_slopes"] = _Numbers(free, p.transition_slopes, torch.ones_like(p.transition_slopes))
         if p.table_slopes is not None:
@@ -464,7 +464,11 @@ class Coordinates:
             free = self._of_inputs(has_slope, "emission")
             numbers["table_slopes"] = _Numbers(free, p.table_slopes, lengths.unsqueeze(-1).expand_as(p.table_slopes))
         if p.initial_slopes is not None:
-            has_slope = self._has_initial_slope & is_inner(self._mean_initial, self.least) & (not frozen.initial)
+            has_slope = (
+                has_initial_slope(self.parameters.initial)
+                & is_inner(self._mean_initial, self.least)
+                & (not frozen.initial)
+            )
             free = self._of_inputs(has_slope, "start")
             numbers["initial_slopes"] = _Numbers(free, p.initial_slopes, torch.ones_like(p.initial_slopes))
         return numbers
@@ -482,22 +486,6 @@ class Coordinates:
             return ()
         options = self.given.options
         return {"transition": options.transition, "emission": options.emission, "start": options.start}[which]
-
-    @cached_property
-    def _has_initial_slope(self) -> Tensor:
-        """(K,) all possible first states but the first of them."""
-        result = self.parameters.initial > 0
-        result[int(result.nonzero()[0])] = False
-        return result
-
-    @cached_property
-    def _has_transition_slope(self) -> Tensor:
-        """(K, K) all possible transitions of a row but its reference."""
-        result = self.parameters.transition > 0
-        for i, row in enumerate(result):
-            states = reference_first(i, row.nonzero()[:, 0].tolist())
-            row[states[:1]] = False
-        return result
 
     @property
     def n(self) -> int:
@@ -562,7 +550,7 @@ class Coordinates:
         columns, inner = self._columns("start"), is_inner(self._mean_initial, self.least)
         if self.given is None or not columns:
             return
-        for j in self._has_initial_slope.nonzero()[:, 0].tolist():
+        for j in has_initial_slope(self.parameters.initial).nonzero()[:, 0].tolist():
             for u in columns:
                 yield Estimate(
                     "initial_slopes", (j, u), j, self.given.names[u], "identity", "" if inner[j] else ON_BOUNDARY
@@ -572,7 +560,7 @@ class Coordinates:
         columns, inner = self._columns("transition"), is_inner(self._mean_rows, self.least)
         if self.given is None or not columns:
             return
-        for i, j in (self._has_transition_slope & ~is_frozen[:, None]).nonzero().tolist():
+        for i, j in (has_transition_slope(self.parameters.transition) & ~is_frozen[:, None]).nonzero().tolist():
             for u in columns:
                 feature, note = (j, self.given.names[u]), "" if inner[i, j] else ON_BOUNDARY
                 yield Estimate("transition_slopes", (i, j, u), i, feature, "identity", note)

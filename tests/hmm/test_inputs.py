@@ -290,7 +290,7 @@ def test_refused_in_words() -> None:
             "reads the inputs cold, but the sequences have the inputs heat",
         ),
         (lambda: fitted(X, length="stop"), "say how long it is"),
-        (lambda: fitted(X, algorithm="stepwise"), "pass algorithm='em'"),
+        (lambda: fitted(X, algorithm="stepwise"), "pass algorithm='em' or 'gradient'"),
         (lambda: fitted(X, start="stationary"), "pass start='free'"),
         (lambda: fitted(X, transition_ridge=-1.0), "transition_ridge is -1.0"),
         (lambda: sm.HMM(2, transition_inputs=True).partial_fit(X), "partial_fit reads no inputs"),

@@ -65,6 +65,26 @@ class InputOptions:
         n_free = regression_of(emission.observation, emission.size).n_free
         return of_first + of_transitions + len(self.emission) * n_free * int(emits_freely.sum())
 
+    def free_slopes(self, parameters: Parameters, emission: Emission) -> tuple[Tensor, Tensor, Tensor]:
+        """Which slopes of transitions ``(K, K, U)``, of the table ``(K, P, U)`` and of the first state ``(K, U)`` are
+        learned: none of a reference, and none that ``transition``, ``emission`` and ``start`` leave out.
+        """
+        of_table = torch.zeros_like(parameters.table, dtype=torch.bool)
+        if self.emission:
+            regression = regression_of(emission.observation, emission.size)
+            for each in regression.location:
+                of_table[:, each] = True
+            if regression.n_free < emission.size:  # of symbols the first is the reference
+                of_table[:, 0] = False
+        rows = has_transition_slope(parameters.transition), of_table, has_initial_slope(parameters.initial)
+        columns = (self.transition, self.emission, self.start)
+        free = []
+        for of_row, which in zip(rows, columns, strict=True):
+            is_read = torch.zeros(self.n_inputs, dtype=torch.bool, device=of_row.device)
+            is_read[list(which)] = True
+            free.append(of_row.unsqueeze(-1) & is_read)
+        return free[0], free[1], free[2]
+
     def log_prior(self, parameters: Parameters) -> Tensor:
         """``()`` log p of the slopes of transitions and of the first state under the Gaussian of ``ridge``, in nats, up
         to a constant.
@@ -215,6 +235,22 @@ def maximised_emissions(
         before = parameters.table_slopes[k][:, columns]
         table[k], slopes[k][:, columns] = regression.maximise(table[k], before, x, statistics.past, inputs, gamma)
     return table, slopes
+
+
+def has_transition_slope(transition: Tensor) -> Tensor:
+    """``(K, K)`` bool: all possible transitions of a row but its reference."""
+    result = transition > 0
+    for i, row in enumerate(result):
+        states = reference_first(i, row.nonzero()[:, 0].tolist())
+        row[states[:1]] = False
+    return result
+
+
+def has_initial_slope(initial: Tensor) -> Tensor:
+    """``(K,)`` bool: all possible first states but the first of them."""
+    result = initial > 0
+    result[int(result.nonzero()[0])] = False
+    return result
 
 
 def reference_first(i: int, states: Sequence[int]) -> list[int]:
