@@ -14,7 +14,7 @@ from seqmodels.common.array_checks import numbers_of
 from seqmodels.encodings import Encoding, Features, Standardize, Symbols
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.hmm.emissions.given_inputs import regression_of
-from seqmodels.hmm.learning.given_inputs import InputOptions, reference_first
+from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Bernoulli, Categorical, GaussianMixture, Observation, Poisson
 from seqmodels.observations.exponential_family import ExponentialFamily
@@ -240,24 +240,16 @@ def input_scaling(inputs: InputScaling | Mapping[str, float] | None) -> InputSca
     return InputScaling(tuple(map(str, inputs)), means, np.ones(len(means)))
 
 
-def transition_slopes_of(slopes: Any, transition: Tensor, options: InputOptions, scale: np.ndarray) -> Tensor:
-    """``(K, K, U)`` of standardised inputs, of which ``scale (U,)`` is a unit in raw ones, relative to each row's
-    reference; None are zeros.
-    """
-    k = len(transition)
-    checked = _checked_slopes("transition_slopes", slopes, (k, k, options.n_inputs), options.transition)
-    result = checked * torch.as_tensor(scale)
-    for i, row in enumerate(transition > 0):
-        states = reference_first(i, row.nonzero()[:, 0].tolist())
-        result[i] = torch.where(row[:, None], result[i] - result[i, states[0]], 0.0)
-    return result
+def transition_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: np.ndarray) -> Tensor:
+    """``(K, K, U)`` of standardised inputs, of which ``scale (U,)`` is a unit in raw ones; None are zeros."""
+    shape = (n_states, n_states, options.n_inputs)
+    return _checked_slopes("transition_slopes", slopes, shape, options.transition) * torch.as_tensor(scale)
 
 
-def initial_slopes_of(slopes: Any, initial: Tensor, options: InputOptions, scale: np.ndarray) -> Tensor:
-    """``(K, U)`` likewise, relative to the first possible state."""
-    checked = _checked_slopes("initial_slopes", slopes, (len(initial), options.n_inputs), options.start)
-    is_possible, result = initial > 0, checked * torch.as_tensor(scale)
-    return torch.where(is_possible[:, None], result - result[is_possible][0], 0.0)
+def initial_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: np.ndarray) -> Tensor:
+    """``(K, U)`` likewise."""
+    shape = (n_states, options.n_inputs)
+    return _checked_slopes("initial_slopes", slopes, shape, options.start) * torch.as_tensor(scale)
 
 
 def table_slopes_of(

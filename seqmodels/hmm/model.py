@@ -42,7 +42,7 @@ from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule
 from seqmodels.hmm.learning.first_state import STARTS, Start, check_initial
 from seqmodels.hmm.learning.fitting import Fitting
-from seqmodels.hmm.learning.given_inputs import InputOptions
+from seqmodels.hmm.learning.given_inputs import InputOptions, relative_to_references
 from seqmodels.hmm.learning.options import (
     Algorithm,
     ChainOptions,
@@ -653,7 +653,7 @@ class HMM(SequenceModel):
             raise ValueError(f"order is {order!r}; pass each of the states 0 to {k - 1} once")
         other = copy.copy(self).set_params(**reordered(self.get_params(deep=False), permutation))
         other.observation_ = reordered_observation(self.observation_, permutation)
-        other.parameters_ = parameters.take(torch.as_tensor(permutation.astype(np.int64)))
+        other.parameters_ = relative_to_references(parameters.take(torch.as_tensor(permutation.astype(np.int64))))
         other.statistics_ = None
         return other
 
@@ -910,14 +910,14 @@ class HMM(SequenceModel):
             _check_given_inputs(model)
             slopes_of = _input_options(model), setting.inputs.scale
             if model.transition_inputs:
-                of_transitions = transition_slopes_of(transition_slopes, parameters.transition, *slopes_of)
+                of_transitions = transition_slopes_of(transition_slopes, k, *slopes_of)
                 parameters = replace(parameters, transition_slopes=of_transitions)
             if model.emission_inputs:
                 of_table = table_slopes_of(emission_slopes, table, observation, encoding, *slopes_of)
                 parameters = replace(parameters, table_slopes=of_table)
             if model.start_inputs:
-                of_first = initial_slopes_of(initial_slopes, parameters.initial, *slopes_of)
-                parameters = replace(parameters, initial_slopes=of_first)
+                parameters = replace(parameters, initial_slopes=initial_slopes_of(initial_slopes, k, *slopes_of))
+            parameters = relative_to_references(parameters)
         model.parameters_, model.shared_autoregression_ = parameters, None
         model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
         model.starts_ = starts_table([], None)

@@ -521,6 +521,7 @@ def test_a_first_state_given_inputs_against_every_path(others: dict[str, Any], t
     assert np.array_equal(loaded.initial_slopes_, model.initial_slopes_)
     swapped = model.reorder([1, 0])
     np.testing.assert_allclose(swapped.log_prob(X), model.log_prob(X), atol=1e-12)
+    np.testing.assert_allclose(swapped.initial_slopes_, -model.initial_slopes_, atol=1e-12)  # to the other state
     in_float32 = model.clone().set_params(dtype="float32").fit(X)
     np.testing.assert_allclose(in_float32.score(X), model.score(X), atol=1e-3)
 

@@ -237,6 +237,21 @@ def maximised_emissions(
     return table, slopes
 
 
+def relative_to_references(parameters: Parameters) -> Parameters:
+    """The same probabilities, where the slopes of each reference are zero, and those of what is impossible."""
+    of_transitions, of_first = parameters.transition_slopes, parameters.initial_slopes
+    if of_transitions is not None:
+        of_transitions = of_transitions.clone()
+        for i, row in enumerate(parameters.transition > 0):
+            states = reference_first(i, row.nonzero()[:, 0].tolist())
+            if states:
+                of_transitions[i] = torch.where(row[:, None], of_transitions[i] - of_transitions[i, states[0]], 0.0)
+    if of_first is not None:
+        is_possible = parameters.initial > 0
+        of_first = torch.where(is_possible[:, None], of_first - of_first[is_possible][0], 0.0)
+    return replace(parameters, transition_slopes=of_transitions, initial_slopes=of_first)
+
+
 def has_transition_slope(transition: Tensor) -> Tensor:
     """``(K, K)`` bool: all possible transitions of a row but its reference."""
     result = transition > 0
