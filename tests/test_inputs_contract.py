@@ -32,6 +32,8 @@ def mixture(weights: str, **options: Any) -> sm.Mixture:
 FAMILIES: dict[str, Callable[..., sm.SequenceModel]] = {
     "hmm-transitions": partial(sm.HMM, 3, max_iter=3, n_init=1, transition_inputs=True),
     "hmm-emissions": partial(sm.HMM, 2, max_iter=3, n_init=1, emission_inputs=["heat"], transition_inputs=["wind"]),
+    "hmm-start": partial(sm.HMM, 2, max_iter=3, n_init=1, start_inputs=["heat"], transition_inputs=["wind"]),
+    "hmm-start-alone": partial(sm.HMM, 2, max_iter=3, n_init=1, start_inputs=True),
     "lstm": partial(sm.LSTM, **SMALL, inputs=True),
     "transformer": partial(sm.Transformer, **SMALL, n_layers=1, n_heads=2, context=4, inputs=True),
     "mixture-static": partial(mixture, "static"),

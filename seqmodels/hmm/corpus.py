@@ -28,7 +28,7 @@ from seqmodels.hmm.inference.densities import Densities, LogDensities, clamped, 
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import FEW_STATES, Segments, runs_compiled
 from seqmodels.hmm.inference.threads import WORTH_A_RECURSION
-from seqmodels.hmm.inference.time_varying import log_transitions
+from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
 from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.missing_past import Beliefs, PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
@@ -79,12 +79,24 @@ class PackedBatch:
         """The inference problem of the batch, for one chain or several; a known state has the only density."""
         if self.states is not None:
             densities = clamped(densities, self.states)
-        p = parameters
-        trellis = Trellis.of(p.initial, p.transition, densities, self.segments, p.final, self.scratch)
+        p, initial = parameters, self.initial(parameters)
+        trellis = Trellis.of(initial, p.transition, densities, self.segments, p.final, self.scratch)
         if p.transition_slopes is None:
             return trellis
         assert self.inputs is not None
         return replace(trellis, log_transitions=log_transitions(p.transition, p.transition_slopes, self.inputs))
+
+    def initial(self, parameters: Parameters) -> Tensor:
+        """``(K,)`` or, given inputs, ``(n, K)``: the distribution of the first state of each of its sequences."""
+        if parameters.initial_slopes is None:
+            return parameters.initial
+        return log_initial(parameters.initial, parameters.initial_slopes, self.first_inputs).exp()
+
+    @property
+    def first_inputs(self) -> Tensor:
+        """``(n, U)`` inputs of the first step of each of its sequences."""
+        assert self.inputs is not None
+        return self.inputs[self.segments.first]
 
     def densities(self, emission: Emission, parameters: Parameters, dtype: torch.dtype) -> Densities:
         """Of each of its frames, ``(N, K)``, under one chain."""

@@ -17,7 +17,7 @@ from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.hmm.inference.densities import LogDensities
 from seqmodels.hmm.inference.log_space import LogProduct, finite, log_alpha_and_steps, relative_to_largest
 from seqmodels.hmm.inference.segments import Segments
-from seqmodels.hmm.inference.time_varying import log_transitions
+from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
 from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.missing_past import PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
@@ -79,7 +79,7 @@ class HMMCursor:
 
     @property
     def _reads_inputs(self) -> bool:
-        return self.parameters.transition_slopes is not None or self.parameters.table_slopes is not None
+        return any(slopes is not None for slopes in self.parameters.slopes)
 
     def given(self, state: HMMState, inputs: Tensor) -> HMMState:
         """The same state, given the inputs ``(n, U)`` of the next step."""
@@ -87,6 +87,8 @@ class HMMCursor:
         if self.parameters.transition_slopes is not None and state.log_alpha is not None:
             log_a = log_transitions(self.parameters.transition, self.parameters.transition_slopes, inputs)  # (n, K, K)
             predicted = torch.logsumexp(state.log_alpha.unsqueeze(2) + log_a, 1)
+        if self.parameters.initial_slopes is not None and state.log_alpha is None:
+            predicted = log_initial(self.parameters.initial, self.parameters.initial_slopes, inputs)
         return replace(state, log_predicted=predicted, inputs=inputs)
 
     def unseen(self, state: HMMState) -> HMMState | None:

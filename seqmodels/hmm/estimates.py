@@ -2,32 +2,41 @@
 
 Probabilities are softmaxes of logits, of which the largest is held fixed; variances, rates and odds are those of the
 observation's output parameters, which may take any value. What is frozen, ruled out by the topology or implied is no
-estimate. What lies on a boundary has no unconstrained number either: it is held where it is.
+estimate. What lies on a boundary has no unconstrained number either: it is held where it is. Slopes of regressions on
+inputs may take any value too.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, singledispatch
 from itertools import product
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.inputs import InputScaling
 from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.emissions.given_inputs import regression_of
+from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
 from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
+from seqmodels.hmm.learning.given_inputs import InputOptions, has_initial_slope, has_transition_slope
 from seqmodels.hmm.learning.options import ChainOptions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation, gaussian
 from seqmodels.observations.exponential_family import Bernoulli, ExponentialFamily
 
+STEPS_AT_ONCE = 1 << 14  # over which probabilities given inputs are averaged
+
 ON_BOUNDARY = "on the boundary: less than one in the number of frames away from 0 or 1, where intervals do not hold"
 ON_ZERO = "on the boundary: a mean below one in the number of frames, where intervals do not hold"
 ON_FLOOR = "on the floor of variances, min_covariance, which sets it in place of the data"
 
+Regressed = Literal["transition", "emission", "start"]  # what depends on inputs
 Link = Literal["identity", "log", "logit"]  # the scale on which an interval is symmetric
 
 
@@ -60,6 +69,18 @@ class Emitted(ABC):
     @abstractmethod
     def is_free(self, table: Tensor) -> Tensor:
         """``(G, P)`` whether each output parameter is free."""
+
+    def has_slope(self, table: Tensor) -> Tensor:
+        """``(G, P)`` whether the slopes of each output parameter that may depend on inputs are free."""
+        return self.is_free(table)
+
+    def expected(self, tables: Tensor) -> Tensor:
+        """``(N, G, P)``, of N steps -> ``(N, G, P)``, of which the mean says what is on a boundary."""
+        return tables
+
+    def table_of_expected(self, mean: Tensor) -> Tensor:
+        """``(G, P)``, the mean of ``expected`` -> a table."""
+        return mean
 
     def lengths(self, table: Tensor) -> Tensor:
         """``(G, P)`` over which change of each the density changes: the unit of its differences."""
@@ -100,6 +121,15 @@ class _Symbols(Emitted):
     def is_free(self, table: Tensor) -> Tensor:
         return free_logits(table.softmax(-1), self.least)
 
+    def has_slope(self, table: Tensor) -> Tensor:
+        return is_inner(table.softmax(-1), self.least) & (torch.arange(self.size) > 0)
+
+    def expected(self, tables: Tensor) -> Tensor:
+        return tables.softmax(-1)
+
+    def table_of_expected(self, mean: Tensor) -> Tensor:
+        return mean.log()
+
     def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
         return {"emission": table.softmax(-1)}
 
@@ -121,6 +151,14 @@ class _Features(Emitted):
 
     def is_free(self, table: Tensor) -> Tensor:
         return self._is_inner(table) & table.isfinite()
+
+    def expected(self, tables: Tensor) -> Tensor:
+        mean: Tensor = self.observation.expected_value(tables)
+        return mean
+
+    def table_of_expected(self, mean: Tensor) -> Tensor:
+        table: Tensor = self.observation.natural_parameter(mean)
+        return table
 
     def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
         return {self.observation.parameter_name.removesuffix("_"): self.observation.expected_value(table)}
@@ -293,6 +331,59 @@ def _covariances(shape: Tensor, size: int, shape_type: Any, floor: float, scale:
 
 
 @dataclass(frozen=True)
+class GivenInputs:
+    """What of a model depends on U inputs, and on average over data.
+
+    Attributes:
+        options: what is regressed on which of them.
+        names: of the inputs.
+        scale: (U,) a unit of each standardised input in raw units.
+        rows: (K, K) the transitions of a step, on average over all steps.
+        table: (K, P) likewise, output parameters of the expected emissions.
+        initial: (K,) the first state, on average over all sequences.
+    """
+
+    options: InputOptions
+    names: tuple[str, ...]
+    scale: Tensor
+    rows: Tensor
+    table: Tensor
+    initial: Tensor
+
+    @classmethod
+    def of(
+        cls, options: InputOptions, scaling: InputScaling, p: Parameters, emitted: Emitted, inputs: Sequence[np.ndarray]
+    ) -> GivenInputs:
+        """``inputs``: those of each sequence, ``(T, U)``, standardised."""
+        rows, table, initial, data = p.transition, p.table, p.initial, torch.as_tensor(np.concatenate(inputs))
+        if p.initial_slopes is not None:
+            first = torch.as_tensor(np.stack([u[0] for u in inputs]))
+            initial = log_initial(p.initial, p.initial_slopes, first).exp().mean(0)
+        if p.transition_slopes is not None:
+            sums = [
+                log_transitions(p.transition, p.transition_slopes, u).exp().sum(0) for u in data.split(STEPS_AT_ONCE)
+            ]
+            rows = torch.stack(sums).sum(0) / len(data)
+        if p.table_slopes is not None:
+            at = (p.table + torch.einsum("nu,kpu->nkp", u, p.table_slopes) for u in data.split(STEPS_AT_ONCE))
+            table = emitted.table_of_expected(torch.stack([emitted.expected(t).sum(0) for t in at]).sum(0) / len(data))
+        return cls(options, scaling.names, torch.as_tensor(scaling.scale), rows, table, initial)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Numbers of which some are ``free``: ``base + unit * u``."""
+
+    free: Tensor
+    base: Tensor
+    unit: Tensor
+
+    def at(self, u: Tensor) -> Tensor:
+        changed = self.base[self.free] + self.unit[self.free] * u
+        return self.base.index_put(self.free.nonzero(as_tuple=True), changed)
+
+
+@dataclass(frozen=True)
 class Coordinates:
     """A fitted model's parameters as a function of ``u (P,)``, unconstrained numbers that are zero at the estimates.
 
@@ -303,6 +394,7 @@ class Coordinates:
         options: of the chain: its topology, what is tied and frozen.
         start: how the first state is distributed.
         least: the smallest probability that is not on the boundary.
+        given: what depends on inputs; None: nothing.
     """
 
     parameters: Parameters
@@ -311,6 +403,7 @@ class Coordinates:
     options: ChainOptions
     start: Start
     least: float
+    given: GivenInputs | None = None
 
     def __post_init__(self) -> None:
         if self.start == "stationary" and self.parameters.final is not None:
@@ -327,63 +420,166 @@ class Coordinates:
         """(G, P) of distinct emissions."""
         return self.options.constraints.tying.one_each(self.parameters.table)
 
+    @property
+    def _mean_rows(self) -> Tensor:
+        """The rows that say what is on a boundary: given inputs, those on average."""
+        return self._rows if self.given is None else self.given.rows
+
+    @property
+    def _mean_table(self) -> Tensor:
+        """(G, P) likewise."""
+        return self._table if self.given is None else self.given.table
+
+    @property
+    def _mean_initial(self) -> Tensor:
+        """(K,) likewise."""
+        return self.parameters.initial if self.given is None else self.given.initial
+
     @cached_property
-    def _free(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Which logits of the first state and of rows, and which numbers of the table, are free."""
-        frozen, tying, k = self.options.constraints.frozen, self.options.constraints.tying, len(self._rows)
-        initial = free_logits(self.parameters.initial, self.least)
+    def _numbers(self) -> dict[str, _Numbers]:
+        """Logits of the first state and of rows, the table, and slopes, by name."""
+        p, frozen, tying = self.parameters, self.options.constraints.frozen, self.options.constraints.tying
+        k = len(self._rows)
+        initial = free_logits(self._mean_initial, self.least)
         if frozen.initial or self.start != "free":
             initial = torch.zeros_like(initial)
-        rows = free_logits(self._rows, self.least) & ~frozen.rows(frozen.transition, k)[:, None]
+        moves = ~frozen.rows(frozen.transition, k)[:, None]
         is_frozen = torch.zeros(tying.n_groups, dtype=torch.bool)
         is_frozen[tying.group[frozen.rows(frozen.emission, k)]] = True
-        return initial, rows, self.emitted.is_free(self._table) & ~is_frozen[:, None]
+        emits, table, lengths = ~is_frozen[:, None], self._table, self.emitted.lengths(self._table)
+        rows = free_logits(self._mean_rows, self.least) & moves
+        numbers = {
+            "initial": _Numbers(initial, p.initial.log(), torch.ones_like(p.initial)),
+            "rows": _Numbers(rows, self._rows.log(), torch.ones_like(self._rows)),
+            "table": _Numbers(self.emitted.is_free(self._mean_table) & emits, table, lengths),
+        }
+        if p.transition_slopes is not None:
+            has_slope = has_transition_slope(self.parameters.transition) & is_inner(self._mean_rows, self.least) & moves
+            free = self._of_inputs(has_slope, "transition")
+            numbers["transition_slopes"] = _Numbers(free, p.transition_slopes, torch.ones_like(p.transition_slopes))
+        if p.table_slopes is not None:
+            has_slope = torch.zeros_like(table, dtype=torch.bool)
+            for each in regression_of(self.emitted.observation, self.emitted.size).location:
+                has_slope[:, each] = (self.emitted.has_slope(self._mean_table) & emits)[:, each]
+            free = self._of_inputs(has_slope, "emission")
+            numbers["table_slopes"] = _Numbers(free, p.table_slopes, lengths.unsqueeze(-1).expand_as(p.table_slopes))
+        if p.initial_slopes is not None:
+            has_slope = (
+                has_initial_slope(self.parameters.initial)
+                & is_inner(self._mean_initial, self.least)
+                & (not frozen.initial)
+            )
+            free = self._of_inputs(has_slope, "start")
+            numbers["initial_slopes"] = _Numbers(free, p.initial_slopes, torch.ones_like(p.initial_slopes))
+        return numbers
+
+    def _of_inputs(self, has_slope: Tensor, which: Regressed) -> Tensor:
+        """``(..., U)`` from ``(...)``: with the inputs that these depend on."""
+        assert self.given is not None
+        is_read = torch.zeros(len(self.given.names), dtype=torch.bool)
+        is_read[list(self._columns(which))] = True
+        return has_slope.unsqueeze(-1) & is_read
+
+    def _columns(self, which: Regressed) -> tuple[int, ...]:
+        """The inputs that transitions, emissions or the first state depend on."""
+        if self.given is None:
+            return ()
+        options = self.given.options
+        return {"transition": options.transition, "emission": options.emission, "start": options.start}[which]
 
     @property
     def n(self) -> int:
         """How many unconstrained numbers there are: the length P of ``u`` in ``at``."""
-        return sum(int(free.sum()) for free in self._free)
+        return sum(int(numbers.free.sum()) for numbers in self._numbers.values())
 
     def at(self, u: Tensor) -> tuple[Parameters, Tensor]:
         """The parameters, differentiable, and the table (G, P) of distinct emissions."""
-        bases = self.parameters.initial.log(), self._rows.log(), self._table
-        units = torch.ones_like(bases[0]), torch.ones_like(bases[1]), self.emitted.lengths(self._table)
-        changes = u.split([int(free.sum()) for free in self._free])
-        moved = [
-            base.index_put(free.nonzero(as_tuple=True), base[free] + unit[free] * change)
-            for free, base, unit, change in zip(self._free, bases, units, changes, strict=True)
-        ]
-        rows, k = moved[1].softmax(-1), len(self._rows)
+        changes = u.split([int(numbers.free.sum()) for numbers in self._numbers.values()])
+        moved = {
+            name: numbers.at(change) for (name, numbers), change in zip(self._numbers.items(), changes, strict=True)
+        }
+        rows, k = moved["rows"].softmax(-1), len(self._rows)
         transition = rows[:, :k].contiguous()
-        initial = differentiable_stationary(transition) if self.start == "stationary" else moved[0].softmax(-1)
+        is_stationary = self.start == "stationary"
+        initial = differentiable_stationary(transition) if is_stationary else moved["initial"].softmax(-1)
         final = None if self.parameters.final is None else rows[:, k].contiguous()
-        table = self.options.constraints.tying.spread(moved[2])
-        return Parameters(initial, transition, final, self.emission.tie(table)), moved[2]
+        table = self.emission.tie(self.options.constraints.tying.spread(moved["table"]))
+        slopes = (moved.get(name) for name in ("transition_slopes", "table_slopes", "initial_slopes"))
+        return Parameters(initial, transition, final, table, *slopes), moved["table"]
 
     def raw(self, u: Tensor, shift: Tensor, scale: Tensor) -> dict[str, Tensor]:
         """All parameters by name, in raw units, differentiable."""
         parameters, _ = self.at(u)
         final = {} if parameters.final is None else {"final": parameters.final}
         chain = {"initial": parameters.initial, "transition": parameters.transition, **final}
-        return {**chain, **self.emitted.raw(parameters.table, shift, scale)}
+        return {**chain, **self.emitted.raw(parameters.table, shift, scale), **self._raw_slopes(parameters, scale)}
+
+    def _raw_slopes(self, parameters: Parameters, scale: Tensor) -> dict[str, Tensor]:
+        slopes = {}
+        if self.given is not None and parameters.transition_slopes is not None:
+            slopes["transition_slopes"] = parameters.transition_slopes / self.given.scale
+        if self.given is not None and parameters.table_slopes is not None:
+            location = regression_of(self.emitted.observation, self.emitted.size).location
+            of_location = torch.cat([parameters.table_slopes[:, each] for each in location], 1)
+            units = scale if len(scale) == of_location.shape[1] else scale.new_ones(1)
+            slopes["emission_slopes"] = of_location * units[:, None] / self.given.scale
+        if self.given is not None and parameters.initial_slopes is not None:
+            slopes["initial_slopes"] = parameters.initial_slopes / self.given.scale
+        return slopes
 
     def estimates(self) -> list[Estimate]:
         """All that is estimated, with a note where it is on a boundary."""
         frozen, topology, k = self.options.constraints.frozen, self.options.topology, len(self._rows)
         result: list[Estimate] = []
         if not frozen.initial and self.start != "uniform":
-            result += self._of_row("initial", self.parameters.initial, topology.initial_mask(k), None)
+            result += self._of_row("initial", self._mean_initial, topology.initial_mask(k), None)
+            result += self._initial_slopes()
         is_frozen = frozen.rows(frozen.transition, k)
         mask = topology.transition_mask(k)
         if self.parameters.final is not None:
             mask = torch.cat([mask, topology.final_mask(k)[:, None]], 1)
         for i in range(k):
             if not is_frozen[i]:
-                result += self._of_row("transition", self._rows[i], mask[i], i)
+                result += self._of_row("transition", self._mean_rows[i], mask[i], i)
         frozen_emission = frozen.rows(frozen.emission, k)
-        of_states = self.emitted.estimates(self.parameters.table)
+        of_states = self.emitted.estimates(self.parameters.table if self.given is None else self.given.table)
         result += [e for e in of_states if not (frozen_emission.all() if e.state is None else frozen_emission[e.state])]
-        return result
+        return [*result, *self._transition_slopes(is_frozen), *self._emission_slopes(frozen_emission)]
+
+    def _initial_slopes(self) -> Iterator[Estimate]:
+        columns, inner = self._columns("start"), is_inner(self._mean_initial, self.least)
+        if self.given is None or not columns:
+            return
+        for j in has_initial_slope(self.parameters.initial).nonzero()[:, 0].tolist():
+            for u in columns:
+                yield Estimate(
+                    "initial_slopes", (j, u), j, self.given.names[u], "identity", "" if inner[j] else ON_BOUNDARY
+                )
+
+    def _transition_slopes(self, is_frozen: Tensor) -> Iterator[Estimate]:
+        columns, inner = self._columns("transition"), is_inner(self._mean_rows, self.least)
+        if self.given is None or not columns:
+            return
+        for i, j in (has_transition_slope(self.parameters.transition) & ~is_frozen[:, None]).nonzero().tolist():
+            for u in columns:
+                feature, note = (j, self.given.names[u]), "" if inner[i, j] else ON_BOUNDARY
+                yield Estimate("transition_slopes", (i, j, u), i, feature, "identity", note)
+
+    def _emission_slopes(self, is_frozen: Tensor) -> Iterator[Estimate]:
+        columns = self._columns("emission")
+        if self.given is None or not columns:
+            return
+        regression = regression_of(self.emitted.observation, self.emitted.size)
+        free = self.emitted.has_slope(self.given.table)
+        free_of_location = torch.cat([free[:, each] for each in regression.location], 1)
+        first = self.emitted.size - regression.n_free  # of symbols the first is the reference
+        for i, d in product(range(len(free)), range(first, self.emitted.size)):
+            for u in columns if not is_frozen[i] else ():
+                feature, note = (
+                    (self.emitted.names[d], self.given.names[u]),
+                    "" if free_of_location[i, d] else ON_BOUNDARY,
+                )
+                yield Estimate("emission_slopes", (i, d, u), i, feature, "identity", note)
 
     def _of_row(self, name: str, row: Tensor, mask: Tensor, state: int | None) -> Iterator[Estimate]:
         """The probabilities of a distribution over states, ends last; of only one possible value there is none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.encodings import Encoding, Features, Standardize, Symbols
+from seqmodels.encodings.inputs import InputScaling
+from seqmodels.hmm.emissions.given_inputs import regression_of
+from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Bernoulli, Categorical, GaussianMixture, Observation, Poisson
 from seqmodels.observations.exponential_family import ExponentialFamily
@@ -216,6 +220,69 @@ def _own_units(w: Tensor, mu: Tensor, sigma: Tensor, covariance_type: Covariance
             "other units"
         )
     return Standardize().restore({"mean": mean.numpy(), "scale": scale.numpy()})
+
+
+# -- what depends on inputs --------------------------------------------------------------------------------------------
+
+
+def input_scaling(inputs: InputScaling | Mapping[str, float] | None) -> InputScaling:
+    """That of a fitted model, or in raw units, about the value of each input by name."""
+    if isinstance(inputs, InputScaling):
+        return inputs
+    if not isinstance(inputs, Mapping) or not inputs:
+        raise ValueError(
+            f"inputs is {inputs!r}; pass the value of each input, by name, where the other parameters hold, as "
+            "{'heat': 20.0}, or the input_scaling_ of a fitted model"
+        )
+    means = numbers_of("inputs", list(inputs.values()))
+    if means.shape != (len(inputs),) or not np.isfinite(means).all():
+        raise ValueError(f"inputs is {dict(inputs)!r}; pass a finite number for each name")
+    return InputScaling(tuple(map(str, inputs)), means, np.ones(len(means)))
+
+
+def transition_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: np.ndarray) -> Tensor:
+    """``(K, K, U)`` of standardised inputs, of which ``scale (U,)`` is a unit in raw ones; None are zeros."""
+    shape = (n_states, n_states, options.n_inputs)
+    return _checked_slopes("transition_slopes", slopes, shape, options.transition) * torch.as_tensor(scale)
+
+
+def initial_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: np.ndarray) -> Tensor:
+    """``(K, U)`` likewise."""
+    shape = (n_states, options.n_inputs)
+    return _checked_slopes("initial_slopes", slopes, shape, options.start) * torch.as_tensor(scale)
+
+
+def table_slopes_of(
+    slopes: Any, table: Tensor, observation: Observation, encoding: Encoding, options: InputOptions, scale: np.ndarray
+) -> Tensor:
+    """``(K, P, U)`` of standardised inputs from ``(K, D, U)`` in raw units; of symbols relative to the first."""
+    regression = regression_of(observation, encoding.size)
+    places = [p for each in regression.location for p in range(each.start, each.stop)]
+    if not torch.isfinite(table[:, places]).all():
+        raise ValueError(
+            "emissions that depend on inputs have log-odds and log-rates, so none may be impossible, certain or zero; "
+            "pass probabilities and rates above zero, and probabilities of bits below one"
+        )
+    checked = _checked_slopes("emission_slopes", slopes, (len(table), len(places), options.n_inputs), options.emission)
+    if regression.n_free < encoding.size:
+        checked = checked - checked[:, :1]
+    units = encoding.affine()[1] if encoding.reads == "vectors" else np.ones(1)
+    result = table.new_zeros(*table.shape, options.n_inputs)
+    result[:, places] = checked * torch.as_tensor(scale / units[:, None])
+    return result
+
+
+def _checked_slopes(name: str, slopes: Any, shape: tuple[int, ...], columns: tuple[int, ...]) -> Tensor:
+    values = np.zeros(shape) if slopes is None else numbers_of(name, slopes)
+    if values.shape != shape:
+        raise ValueError(f"{name} have shape {values.shape}; pass {shape}, the last axis in the order of inputs")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite")
+    others = np.delete(values, list(columns), axis=-1)
+    if others.any():
+        choice = name.replace("initial", "start").replace("slopes", "inputs")
+        raise ValueError(f"{name} has slopes of inputs that {choice} does not name; name them, or pass zeros")
+    return torch.tensor(values)
 
 
 def _check_rows(name: str, rows: np.ndarray, shape: tuple[int, ...]) -> None:

@@ -17,7 +17,7 @@ from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.parameters import Seed, checked, undone_on_failure
 from seqmodels.encodings import Encoding, OpenSymbols
 from seqmodels.encodings.examples import Example, without_past
-from seqmodels.encodings.inputs import chosen_inputs
+from seqmodels.encodings.inputs import InputScaling, chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
@@ -27,15 +27,22 @@ from seqmodels.hmm.cursor import HMMCursor, HMMState, merged_states
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.given_inputs import regression_of
-from seqmodels.hmm.estimates import Coordinates, emitted_of
-from seqmodels.hmm.from_parameters import chain_parameters, emission_table
+from seqmodels.hmm.estimates import Coordinates, GivenInputs, emitted_of
+from seqmodels.hmm.from_parameters import (
+    chain_parameters,
+    emission_table,
+    initial_slopes_of,
+    input_scaling,
+    table_slopes_of,
+    transition_slopes_of,
+)
 from seqmodels.hmm.hmmlearn import hint_of_attribute, with_hints_of_arguments
-from seqmodels.hmm.inference.time_varying import log_transitions
+from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule
 from seqmodels.hmm.learning.first_state import STARTS, Start, check_initial
 from seqmodels.hmm.learning.fitting import Fitting
-from seqmodels.hmm.learning.given_inputs import InputOptions
+from seqmodels.hmm.learning.given_inputs import InputOptions, relative_to_references
 from seqmodels.hmm.learning.options import (
     Algorithm,
     ChainOptions,
@@ -44,6 +51,7 @@ from seqmodels.hmm.learning.options import (
     check_algorithm,
     check_numbers,
     check_observation,
+    check_same_inputs,
     check_same_start,
     check_table_size,
     check_with_inputs,
@@ -173,7 +181,12 @@ class HMM(SequenceModel):
             ``Bernoulli`` and the log-rates of ``Poisson`` are, and so are those of ``Columns`` of these:
             ``emission_slopes_``, for one unit of each raw input; other parameters are those where all inputs are at
             their mean. ``observation="auto"`` is then ``GaussianMixture(1)``, without prior and background.
-        transition_ridge: the prior ``-½ ridge Σ w²`` of slopes, of standardised inputs and less their mean over j.
+        start_inputs: names of inputs that the first state depends on, by those of the first step; True: all.
+            ``p(z_1 = j | u_1) ∝ exp(b_j + w_j · u_1)``, learned (``start="free"``) as a row of transitions is:
+            ``initial_slopes_ (K, U)`` are w, ``initial_`` is the distribution where all inputs are at their mean, and
+            ``initial_at(inputs)`` has that of other inputs.
+        transition_ridge: the prior ``-½ ridge Σ w²`` of slopes of transitions and of the first state, of standardised
+            inputs and less their mean over j.
         dtype: ``"auto"``: ``"float64"`` where it costs nothing, which is where training data have at most 2¹⁵ densities
             in all, frames times states times components; after ``from_parameters`` with up to 8 densities a frame; else
             ``"float32"``. ``dtype_`` says which.
@@ -238,6 +251,7 @@ class HMM(SequenceModel):
     start: StartChoice = "auto"
     transition_inputs: Sequence[str] | bool | None = None
     emission_inputs: Sequence[str] | bool | None = None
+    start_inputs: Sequence[str] | bool | None = None
     transition_ridge: float = 0.0
     checkpoint: str | None = None
     checkpoint_seconds: float = 300.0
@@ -265,15 +279,16 @@ class HMM(SequenceModel):
     def n_parameters_(self) -> int:
         options = _chain_options(self, len(self.parameters_.initial), self.length_)
         free = options.free_rows(len(self.parameters_.initial))
-        slopes = _input_options(self).n_parameters(*free, _emission(self))
+        slopes = _input_options(self).n_parameters(options.n_first_states, *free, _emission(self))
         return options.n_parameters(self.length_, _emission(self), self.start_) + slopes
 
     @property
     def _reads_inputs(self) -> bool:
-        return bool(self.transition_inputs) or bool(self.emission_inputs)
+        return bool(self.transition_inputs) or bool(self.emission_inputs) or bool(self.start_inputs)
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        read = [*chosen_inputs(self.transition_inputs, names), *chosen_inputs(self.emission_inputs, names)]
+        choices = (self.transition_inputs, self.emission_inputs, self.start_inputs)
+        read = [name for choice in choices for name in chosen_inputs(choice, names)]
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
     def _default_observation(self, kind: Kind) -> Observation:
@@ -305,7 +320,8 @@ class HMM(SequenceModel):
         def count(n_states: int) -> int:
             options = _chain_options(like, n_states, like.length_)
             start = options.resolved_start(like.start, like.algorithm, start_data)
-            slopes = _input_options(like).n_parameters(*options.free_rows(n_states), _emission(like))
+            free = options.free_rows(n_states)
+            slopes = _input_options(like).n_parameters(options.n_first_states, *free, _emission(like))
             return options.n_parameters(like.length_, _emission(like), start) + slopes
 
         return largest_size(count, n_parameters, 1, "n_states")
@@ -317,8 +333,8 @@ class HMM(SequenceModel):
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         if self._reads_inputs:
-            drives_transitions = bool(self.transition_inputs)
-            check_with_inputs(self.algorithm, self.start, self.tied, of_transitions=drives_transitions)
+            of_each = {"of_transitions": bool(self.transition_inputs), "of_start": bool(self.start_inputs)}
+            check_with_inputs(self.algorithm, self.start, self.tied, **of_each)
         if not 0 <= self.transition_ridge < np.inf:
             raise ValueError(f"transition_ridge is {self.transition_ridge}; pass a finite number, 0 or more")
         options = _chain_options(self, self.n_states, self.length)
@@ -326,6 +342,11 @@ class HMM(SequenceModel):
         if _is_warm_start(self):
             options.check_start(self.parameters_, self.length)
             check_same_start(self.start, self.start_)
+            known = () if self._input_scaling is None else self._input_scaling.names
+            names = ("transition_inputs", "emission_inputs", "start_inputs")
+            slopes = dict(zip(names, self.parameters_.slopes, strict=True))
+            choices = {name: getattr(self, name) for name in names}
+            check_same_inputs(choices, slopes, self._inputs_among(known), known)
             if isinstance(self.observation, Observation):
                 check_observation(self.observation, self.observation_, self.encoding_.size)
 
@@ -353,7 +374,8 @@ class HMM(SequenceModel):
         with propagate_errors():
             if self._reads_inputs:
                 raise ValueError(
-                    "partial_fit reads no inputs; call fit, or leave transition_inputs and emission_inputs out"
+                    "partial_fit reads no inputs; call fit, or leave transition_inputs, emission_inputs and "
+                    "start_inputs out"
                 )
             data = Data.of(X, y, sample_weight, states)
             data.refuse_past("partial_fit")
@@ -472,8 +494,7 @@ class HMM(SequenceModel):
                 last frame backwards, comes first.
 
         Raises:
-            ValueError: a sequence that no path can explain, named; with ``k`` a past, or transitions that depend on
-                inputs.
+            ValueError: a sequence that no path can explain, named; with ``k`` a past.
 
         >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
         >>> for path in model.decode([[0, 0, 1]], k=3)[0]:
@@ -485,7 +506,6 @@ class HMM(SequenceModel):
         if k is None:
             return _run_on_each(self, X, y, batch_paths)
         check_n_paths(k)
-        _refuse_inputs("decode with k", self.transition_inputs)
         data = _without_past(self, X, y, "decode with k")
         examples, best = _states_of_each(self, X, y, partial(batch_best_paths, k=k))
         return state_paths(best, log_dets(self._setting(), data, examples))
@@ -525,14 +545,13 @@ class HMM(SequenceModel):
 
         Raises:
             ValueError: labels that are no states, or more than there are steps; a sequence that no such path can
-                explain; a past; transitions that depend on inputs.
+                explain; a past.
 
         >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
         >>> (aligned,) = model.align([[0, 0, 1, 1, 0]], [[0, 1, 0]])
         >>> aligned.starts, aligned.ends
         (array([0, 2, 4]), array([2, 4, 5]))
         """
-        _refuse_inputs("align", self.transition_inputs)
         data = _without_past(self, X, y, "align")
         examples = self._setting().examples(data, on_disk=True)
         groups = checked_labels(labels, [_n_steps(example) for example in examples], len(self.initial_))
@@ -635,7 +654,7 @@ class HMM(SequenceModel):
             raise ValueError(f"order is {order!r}; pass each of the states 0 to {k - 1} once")
         other = copy.copy(self).set_params(**reordered(self.get_params(deep=False), permutation))
         other.observation_ = reordered_observation(self.observation_, permutation)
-        other.parameters_ = parameters.take(torch.as_tensor(permutation.astype(np.int64)))
+        other.parameters_ = relative_to_references(parameters.take(torch.as_tensor(permutation.astype(np.int64))))
         other.statistics_ = None
         return other
 
@@ -652,11 +671,13 @@ class HMM(SequenceModel):
 
         States have no order: the errors are those of this maximum, under these numbers. ``feature`` is a name or
         number: of transitions the state after it; of several components ``(component, feature)``; of full covariances
-        a pair; of autoregressions ``(feature, past feature, steps back)``. Intervals of probabilities are symmetric on
-        the scale of log-odds, those of variances and rates on that of logarithms. A parameter on a boundary (a
-        probability near 0 or 1, a variance on its floor), or that the data do not identify, has NaN and a ``note`` that
-        says why; the others are then given that it stays there. What is frozen, or ruled out by the topology, has no
-        row.
+        a pair; of autoregressions ``(feature, past feature, steps back)``; of slopes ``(state after it, input)`` or
+        ``(feature, input)``, of those of the first state the input; beside slopes, other parameters are those where all
+        inputs are at their mean. Intervals of probabilities are symmetric on the scale of log-odds, those of variances
+        and rates on that of logarithms. A parameter on a boundary (a probability near 0 or 1, given inputs on average;
+        a variance on its floor), or that the data do not identify, has NaN and a ``note`` that says why; the others are
+        then given that it stays there.
+        What is frozen, or ruled out by the topology, has no row.
 
         Args:
             X, y: the training data.
@@ -664,7 +685,7 @@ class HMM(SequenceModel):
 
         Raises:
             ValueError: an observation whose standard errors are not known; missing values in the past of an
-                autoregression; a sequence of probability zero; a past; a model that reads inputs.
+                autoregression; a sequence of probability zero; a past.
 
         >>> from seqmodels import Poisson
         >>> x = [np.random.default_rng(0).poisson(4.0, (100, 1))]
@@ -674,7 +695,6 @@ class HMM(SequenceModel):
         0  rates      4.32           0.208
         """
         check_level(level)
-        _refuse_inputs("standard_errors", self._reads_inputs)
         data = _without_past(self, X, y, "standard_errors")
         return standard_errors(*_objective_at(self, self._setting().examples(data)), level)
 
@@ -703,7 +723,6 @@ class HMM(SequenceModel):
         (3.925, 4.74)
         """
         check_level(level)
-        _refuse_inputs("profile_interval", self._reads_inputs)
         data = _without_past(self, X, y, "profile_interval")
         objective, shift, scale = _objective_at(self, self._setting().examples(data))
         return profile_interval(objective, shift, scale, (name, state, feature), level)
@@ -728,7 +747,7 @@ class HMM(SequenceModel):
 
     @property
     def initial_(self) -> np.ndarray:
-        """``(K,)`` probability of each state at the first step."""
+        """``(K,)`` probability of each state at the first step; where it depends on inputs, with all at their mean."""
         return self.parameters_.initial.numpy()
 
     @property
@@ -746,6 +765,16 @@ class HMM(SequenceModel):
         slopes, scaling = self.parameters_.transition_slopes, self._input_scaling
         if slopes is None or scaling is None:
             raise AttributeError(f"this {type(self).__name__} has transitions that depend on no inputs")
+        return np.asarray(slopes.numpy() / scaling.scale)
+
+    @property
+    def initial_slopes_(self) -> np.ndarray:
+        """``(K, U)``: by how much the log-odds of starting in a state rather than in the first possible one rise with a
+        unit of an input of the first step, in the order of ``input_names_``.
+        """
+        slopes, scaling = self.parameters_.initial_slopes, self._input_scaling
+        if slopes is None or scaling is None:
+            raise AttributeError(f"this {type(self).__name__} has a first state that depends on no inputs")
         return np.asarray(slopes.numpy() / scaling.scale)
 
     @property
@@ -770,6 +799,16 @@ class HMM(SequenceModel):
             raise ValueError("the transitions depend on no inputs; see transition_")
         u = torch.as_tensor(scaling.encode_steps(inputs))
         return log_transitions(self.parameters_.transition, slopes, u).exp().numpy()
+
+    def initial_at(self, inputs: Any) -> np.ndarray:
+        """``(n, K)`` the first state where the first step has these inputs, ``(n, U)`` or a mapping from names to
+        values.
+        """
+        slopes, scaling = self.parameters_.initial_slopes, self._input_scaling
+        if slopes is None or scaling is None:
+            raise ValueError("the first state depends on no inputs; see initial_")
+        u = torch.as_tensor(scaling.encode_steps(inputs))
+        return log_initial(self.parameters_.initial, slopes, u).exp().numpy()
 
     @property
     def final_(self) -> np.ndarray:
@@ -802,6 +841,10 @@ class HMM(SequenceModel):
         emission: Any = None,
         probabilities: Any = None,
         rates: Any = None,
+        transition_slopes: Any = None,
+        emission_slopes: Any = None,
+        initial_slopes: Any = None,
+        inputs: InputScaling | Mapping[str, float] | None = None,
         encoding: Encoding | None = None,
         observation: Observation | None = None,
         **options: Any,
@@ -819,6 +862,11 @@ class HMM(SequenceModel):
             emission: ``(K, V)`` probabilities of symbols, instead of the four above.
             probabilities: ``(K, D)`` of bits (``Bernoulli``), instead of all these.
             rates: ``(K, D)`` of counts (``Poisson``), instead of all these.
+            transition_slopes, emission_slopes, initial_slopes: ``(K, K, U)``, ``(K, D, U)`` and ``(K, U)``, as the
+                attributes of these names, in units of one unit of each raw input. They depend on all inputs, unless
+                ``transition_inputs``, ``emission_inputs`` and ``start_inputs`` name some.
+            inputs: the U inputs by name, each with its value where the other parameters hold, as ``{"heat": 20.0}``; or
+                the ``input_scaling_`` of a fitted model.
             encoding: a fitted one: how symbols are read (``Bytes()`` for text; by default integers as they are), or the
                 units that vectors are computed in (by default the model's own mean and deviation).
             observation: for its M-step (``pseudocount``, ``min_covariance``), if ``fit`` is to go on with
@@ -827,7 +875,14 @@ class HMM(SequenceModel):
 
         Raises:
             ValueError: rows that do not sum to one, negative probabilities, shapes that do not fit, values out of
-                range, a variance below the floor.
+                range, a variance below the floor; slopes without inputs, or of inputs that nothing depends on.
+
+        >>> chain = {"initial": [0.5, 0.5], "transition": [[0.9, 0.1], [0.2, 0.8]], "rates": [[1.0], [5.0]]}
+        >>> slopes = [[[0.0], [0.3]], [[0.0], [0.0]]]
+        >>> model = HMM.from_parameters(**chain, transition_slopes=slopes, inputs={"heat": 20.0})
+        >>> model.transition_at({"heat": [20.0, 25.0]})[:, 0].round(3)
+        array([[0.9  , 0.1  ],
+               [0.668, 0.332]])
         """
         import pandas as pd
 
@@ -843,8 +898,27 @@ class HMM(SequenceModel):
         )
         parameters = chain_parameters(initial, transition, final, table)
         length: Length = "given" if final is None else "stop"
+        slopes_given = {"transition": transition_slopes, "emission": emission_slopes, "start": initial_slopes}
+        for name, slopes in ((f"{name}_inputs", each) for name, each in slopes_given.items()):
+            if slopes is not None:
+                options.setdefault(name, True)
         model = cls(k, observation=observation, length=length, **options)
-        apply_setting(model, Setting.from_fitted(encoding, observation.clone(), length, conditional=False))
+        setting = Setting.from_fitted(encoding, observation.clone(), length, conditional=False)
+        if model._reads_inputs or inputs is not None:
+            setting = setting.with_inputs(input_scaling(inputs))
+        apply_setting(model, setting)
+        if setting.inputs is not None:
+            _check_given_inputs(model)
+            slopes_of = _input_options(model), setting.inputs.scale
+            if model.transition_inputs:
+                of_transitions = transition_slopes_of(transition_slopes, k, *slopes_of)
+                parameters = replace(parameters, transition_slopes=of_transitions)
+            if model.emission_inputs:
+                of_table = table_slopes_of(emission_slopes, table, observation, encoding, *slopes_of)
+                parameters = replace(parameters, table_slopes=of_table)
+            if model.start_inputs:
+                parameters = replace(parameters, initial_slopes=initial_slopes_of(initial_slopes, k, *slopes_of))
+            parameters = relative_to_references(parameters)
         model.parameters_, model.shared_autoregression_ = parameters, None
         model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
         model.starts_ = starts_table([], None)
@@ -882,13 +956,38 @@ class HMM(SequenceModel):
             self.shared_autoregression_ = row
         state = {name: array for name, array in state.items() if name not in LEARNED_BESIDE}
         scaling = self._input_scaling
-        choices = {"transition_slopes": self.transition_inputs, "table_slopes": self.emission_inputs}
+        choices = {
+            "transition_slopes": self.transition_inputs,
+            "table_slopes": self.emission_inputs,
+            "initial_slopes": self.start_inputs,
+        }
         slopes = [name for name, choice in choices.items() if choice]
         n_inputs = 0 if scaling is None else len(scaling.names)
         check_arrays(state, self.n_states, has_end=self.length_ == "stop", slopes=slopes, n_inputs=n_inputs)
         self.parameters_ = Parameters.from_arrays(state)
         self.observation_.check(self.encoding_.size)
         self.observation_.check_table(self.parameters_.table, self.encoding_.size)
+
+
+def _check_given_inputs(model: HMM) -> None:
+    """Raise ``ValueError`` for inputs that are not those that the hyperparameters name, or that go not with others."""
+    assert model._input_scaling is not None
+    names = model._input_scaling.names
+    read = model._inputs_among(names)
+    if read != names:
+        lacking = [name for name in read if name not in names]
+        unread = [name for name in names if name not in read]
+        problem = (
+            f"has no {lacking[0]!r}, which is named" if lacking else f"has {unread[0]!r}, which nothing depends on"
+        )
+        raise ValueError(
+            f"inputs {problem}; pass the inputs that transition_inputs, emission_inputs and start_inputs name, and "
+            "slopes of them"
+        )
+    if model.length_ == "stop":
+        raise ValueError("the inputs of a sequence say how long it is, so that its end is no event; leave final out")
+    of_each = {"of_transitions": bool(model.transition_inputs), "of_start": bool(model.start_inputs)}
+    check_with_inputs(model.algorithm, model.start, model.tied, **of_each)
 
 
 def dtype_of_size(n_densities: int, most: int) -> str:
@@ -899,7 +998,9 @@ def dtype_of_size(n_densities: int, most: int) -> str:
 def objective_of(model: HMM) -> MAPObjective:
     """What the M-steps of a fitted model maximise; its figures would be of encoded data, summed."""
     options = _chain_options(model, len(model.parameters_.initial), model.length_)
-    return MAPObjective(_emission(model), options.pseudocount, options.constraints, n_units=1.0, log_det=0.0)
+    return MAPObjective(
+        _emission(model), options.pseudocount, options.constraints, 1.0, 0.0, inputs=_input_options(model)
+    )
 
 
 def _objective_at(model: HMM, examples: list[Example]) -> tuple[FitObjective, torch.Tensor, torch.Tensor]:
@@ -914,8 +1015,12 @@ def _objective_at(model: HMM, examples: list[Example]) -> tuple[FitObjective, to
     names = list(range(encoding.size)) if encoding.names is None else list(encoding.names)
     emitted = emitted_of(model.observation_, encoding.size, names, 1 / n_frames)
     options = _chain_options(model, n_states, model.length_)
-    coordinates = Coordinates(parameters, emission, emitted, options, model.start_, 1 / n_frames)
-    corpus = corpus_of(examples, emission, n_states, torch.device("cpu"), torch.float64, None)
+    computed = (torch.device("cpu"), torch.float64, None)
+    corpus = corpus_of(examples, emission, n_states, *computed, has_one_matrix=not model.transition_inputs)
+    given, scaling = None, model._input_scaling
+    if scaling is not None and corpus.inputs is not None:
+        given = GivenInputs.of(_input_options(model), scaling, parameters, emitted, corpus.inputs)
+    coordinates = Coordinates(parameters, emission, emitted, options, model.start_, 1 / n_frames, given)
     shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in encoding.affine())
     return FitObjective(coordinates, objective_of(model), corpus.batches), shift, scale
 
@@ -936,9 +1041,10 @@ def _input_options(model: HMM) -> InputOptions:
     scaling = model._input_scaling
     if scaling is None:
         return InputOptions()
-    chosen = (chosen_inputs(choice, scaling.names) for choice in (model.transition_inputs, model.emission_inputs))
-    transition, emission = (tuple(map(scaling.names.index, names)) for names in chosen)
-    return InputOptions(len(scaling.names), transition, emission, model.transition_ridge)
+    choices = (model.transition_inputs, model.emission_inputs, model.start_inputs)
+    chosen = (chosen_inputs(choice, scaling.names) for choice in choices)
+    transition, emission, start = (tuple(map(scaling.names.index, names)) for names in chosen)
+    return InputOptions(len(scaling.names), transition, emission, model.transition_ridge, start)
 
 
 def _is_warm_start(model: HMM) -> bool:
@@ -995,8 +1101,8 @@ def _learned_past_filter(
 
 
 def _start_of_fit(model: HMM, options: ChainOptions, examples: list[Example], *, is_partial: bool) -> Start:
-    # More sequences come later, or there is no one matrix.
-    if model.start == "auto" and (is_partial or model.transition_inputs):
+    # More sequences come later, or there is no one matrix, or no one first state.
+    if model.start == "auto" and (is_partial or model.transition_inputs or model.start_inputs):
         return "free"
     knows_states = any(e.states is not None for e in examples)
     data = StartData(len(examples), model.length_, knows_states, any(e.source is not None for e in examples))
@@ -1078,12 +1184,6 @@ def _without_past(model: HMM, X: Any, y: Any, question: str) -> Data:
     data = checked_data(model, X, y)
     data.refuse_past(question)
     return data
-
-
-def _refuse_inputs(question: str, reads: Any) -> None:
-    """Raise ``ValueError`` where the model ``reads`` inputs that the answer would have to follow."""
-    if reads:
-        raise ValueError(f"{question} knows no probabilities that depend on inputs; fit a model without them")
 
 
 def _n_steps(example: Example) -> int:

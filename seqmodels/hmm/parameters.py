@@ -17,11 +17,14 @@ from seqmodels.common.distributed import broadcast_tensors, is_distributed
 class Parameters:
     """``initial (K,)``, ``transition (K, K)``, ``final (K,)`` or None, and the emissions' ``table (K, P)``; float64.
 
-    Given inputs u of a step, standardised, ``transition`` and ``table`` are those where all inputs are at their mean.
+    Given inputs u of a step, standardised, ``initial``, ``transition`` and ``table`` are those where all inputs are at
+    their mean.
 
     Attributes:
         transition_slopes: (K, K, U) ``d log a_ij / d u`` before each row is normalised; None: the same at all inputs.
         table_slopes: (K, P, U) ``d table / d u``; None: the same at all inputs.
+        initial_slopes: (K, U) ``d log π_j / d u``, of the first step, before they are normalised; None: the same at all
+            inputs.
     """
 
     initial: Tensor
@@ -30,6 +33,12 @@ class Parameters:
     table: Tensor
     transition_slopes: Tensor | None = None
     table_slopes: Tensor | None = None
+    initial_slopes: Tensor | None = None
+
+    @property
+    def slopes(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Those of transitions, of the table and of the first state."""
+        return self.transition_slopes, self.table_slopes, self.initial_slopes
 
     @classmethod
     def stack(cls, chains: Sequence[Parameters]) -> Parameters:
@@ -43,7 +52,7 @@ class Parameters:
     def to(self, device: torch.device) -> Parameters:
         """The same parameters on another device."""
         final = None if self.final is None else self.final.to(device)
-        slopes = (None if each is None else each.to(device) for each in (self.transition_slopes, self.table_slopes))
+        slopes = (None if each is None else each.to(device) for each in self.slopes)
         return Parameters(self.initial.to(device), self.transition.to(device), final, self.table.to(device), *slopes)
 
     def of_first_process(self) -> Parameters:
@@ -59,23 +68,25 @@ class Parameters:
         """State i as it was at ``order[i]``."""
         final = None if self.final is None else self.final[order]
         of_transition = None if self.transition_slopes is None else self.transition_slopes[order][:, order]
-        of_table = None if self.table_slopes is None else self.table_slopes[order]
-        transition = self.transition[order][:, order]
-        return Parameters(self.initial[order], transition, final, self.table[order], of_transition, of_table)
+        of_table, of_initial = (
+            None if each is None else each[order] for each in (self.table_slopes, self.initial_slopes)
+        )
+        transition, slopes = self.transition[order][:, order], (of_transition, of_table, of_initial)
+        return Parameters(self.initial[order], transition, final, self.table[order], *slopes)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """By name, to be stored."""
         final = {} if self.final is None else {"final": self.final.numpy()}
         chain = {"initial": self.initial.numpy(), "transition": self.transition.numpy()}
-        slopes = {"transition_slopes": self.transition_slopes, "table_slopes": self.table_slopes}
-        given = {name: each.numpy() for name, each in slopes.items() if each is not None}
+        names = ("transition_slopes", "table_slopes", "initial_slopes")
+        given = {name: each.numpy() for name, each in zip(names, self.slopes, strict=True) if each is not None}
         return {**chain, "table": self.table.numpy(), **final, **given}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Parameters:
         """The inverse of ``arrays``."""
         t = {name: torch.tensor(array) for name, array in arrays.items()}
-        slopes = t.get("transition_slopes"), t.get("table_slopes")
+        slopes = t.get("transition_slopes"), t.get("table_slopes"), t.get("initial_slopes")
         return cls(t["initial"], t["transition"], t.get("final"), t["table"], *slopes)
 
 
@@ -90,7 +101,11 @@ def check_arrays(
     if arrays.keys() != names:
         raise ValueError(f"an HMM has {', '.join(sorted(names))}, but the file has {', '.join(sorted(arrays))}")
     table = array_of(arrays, "table", np.float64, (k, None))
-    shapes = {"transition_slopes": (k, k, n_inputs), "table_slopes": (k, table.shape[1], n_inputs)}
+    shapes = {
+        "transition_slopes": (k, k, n_inputs),
+        "table_slopes": (k, table.shape[1], n_inputs),
+        "initial_slopes": (k, n_inputs),
+    }
     for name in slopes:
         if not np.isfinite(array_of(arrays, name, np.float64, shapes[name])).all():
             raise ValueError(f"{name} should be finite")

@@ -24,9 +24,8 @@ from torch import Tensor
 
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.estimates import Coordinates, Estimate, Link
-from seqmodels.hmm.inference.autograd import log_prob_of_segments
 from seqmodels.hmm.learning.em import MAPObjective
-from seqmodels.hmm.learning.gradient import log_densities
+from seqmodels.hmm.learning.gradient import log_prob_of_batch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,13 +68,11 @@ class FitObjective:
         u = u.detach().requires_grad_()
         parameters, table = self.coordinates.at(u)
         log_prior = self.prior.emission.log_prior(table) + self.prior.pseudocount.log_prior(parameters)
+        log_prior = log_prior + self.prior.inputs.log_prior(parameters)
         value, gradient = float(log_prior.detach()), gradient_of(log_prior, u)
         for batch in self.batches:
             parameters, _ = self.coordinates.at(u)
-            log_b = log_densities(self.coordinates.emission, parameters.table, batch.x, batch.past)
-            log_prob = log_prob_of_segments(
-                parameters.initial, parameters.transition, log_b, batch.segments, parameters.final
-            )
+            log_prob = log_prob_of_batch(self.coordinates.emission, parameters, batch)
             batch.refuse_impossible(log_prob.detach())
             weighted = batch.weight * log_prob.sum()
             value, gradient = value + float(weighted.detach()), gradient + gradient_of(weighted, u)

@@ -101,7 +101,7 @@ def batch_draws(
     """``n`` paths of each sequence drawn from p(z | x), ``(T, n)``."""
     whole = Segments.whole(batch.segments.lengths, densities.device)
     log_b = LogDensities(whole.packing.pack(batch.segments.packing.unpack(densities.log())))
-    trellis = Trellis.of(parameters.initial, parameters.transition, log_b, whole, parameters.final)
+    trellis = Trellis.of(batch.initial(parameters), parameters.transition, log_b, whole, parameters.final)
     if parameters.transition_slopes is not None:  # the batch is uncut, too
         trellis = batch.trellis(parameters, densities)
         whole = batch.segments

@@ -53,6 +53,43 @@ def test_estimates_are_the_models_attributes(observation: Any, x: Any, monkeypat
         assert n_free == [model.n_parameters_]
 
 
+GIVEN_INPUTS = [sm.GaussianMixture(1), sm.GaussianMixture(1, "full"), sm.AutoregressiveGaussian(1), sm.Poisson()]
+
+
+@pytest.mark.parametrize("observation", [*GIVEN_INPUTS, sm.Bernoulli(), sm.Categorical()], ids=repr)
+@pytest.mark.filterwarnings("ignore:the parameters are not at the maximum", "ignore:the best start")
+def test_estimates_given_inputs_are_the_models_attributes(observation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    n_free: list[int] = []
+    estimates = Coordinates.estimates
+
+    def noted(self: Coordinates) -> list[Any]:
+        n_free.append(self.n)
+        seen.extend(estimates(self))
+        return estimates(self)
+
+    monkeypatch.setattr(Coordinates, "estimates", noted)
+    x = {repr(each): data for each, data in OBSERVATIONS}.get(repr(observation), VECTORS)
+    rng = np.random.default_rng(0)
+    given = sm.Sequences(x, inputs=[5 + rng.normal(size=(len(item), 2)) for item in x], input_names=["a", "b"])
+    which: dict[str, Any] = {"transition_inputs": ["b"], "emission_inputs": True, "length": "given"}
+    model = sm.HMM(2, observation=observation, max_iter=3, n_init=1, start="uniform", **which).fit(given)
+    frame = model.standard_errors(given)
+    values = [getattr(model, f"{each.name}_")[each.index] for each in seen]
+    assert_allclose(frame["estimate"], values, rtol=1e-9, atol=1e-12)
+    assert not frame.duplicated(["name", "state", "feature"]).any()
+    slopes = frame.groupby("name").size()
+    n_emitted = 2 if isinstance(observation, sm.Categorical) else len(x[0][0])
+    assert (slopes["transition_slopes"], slopes["emission_slopes"]) == (2, 2 * 2 * n_emitted)
+    if frame["note"].eq("").all() and not isinstance(observation, sm.AutoregressiveGaussian):
+        assert n_free == [model.n_parameters_]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        frozen = model.set_params(frozen=sm.hmm.Frozen(transition=[0], emission=[1])).standard_errors(given)
+    assert set(frozen.loc[frozen["name"] == "transition_slopes", "state"]) == {1}
+    assert set(frozen.loc[frozen["name"] == "emission_slopes", "state"]) == {0}
+
+
 def test_what_is_frozen_is_no_estimate() -> None:
     model = sm.HMM(2, observation=sm.GaussianMixture(1), max_iter=2, n_init=1, start="free").fit(VECTORS)
     for frozen, names in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import scipy.stats
 from numpy.testing import assert_allclose
 
-from seqmodels import HMM, Bernoulli, GaussianMixture, Poisson
+from seqmodels import HMM, Bernoulli, Categorical, GaussianMixture, Poisson, Sequences, load
 from seqmodels.encodings import Features
 from tests.hmm.inference.enumeration import enumerate_paths
 
@@ -91,3 +92,101 @@ def test_what_cannot_be_is_refused(given: dict[str, Any], says: str) -> None:
 def test_data_of_another_kind_are_refused() -> None:
     with pytest.raises(ValueError, match="must be 0 or 1"):
         HMM.from_parameters(**CHAIN, probabilities=PROBABILITIES).score([np.full((3, 3), 2.0)])
+
+
+def given_heat(seed: int, kind: str) -> Sequences:
+    """What is seen follows one input of two."""
+    rng = np.random.default_rng(seed)
+    items, inputs = [], []
+    for n in (60, 40):
+        u, z = rng.normal(size=(n, 2)), np.cumsum(rng.random(n) < 0.2) % 2
+        level = 2.0 * z - 1.0 + 0.5 * u[:, 0]
+        items.append(
+            {
+                "reals": np.stack([level, 5 - level], 1) + rng.normal(size=(n, 2)),
+                "bits": (rng.random((n, 2)) < 1 / (1 + np.exp(-level[:, None]))).astype(float),
+                "counts": rng.poisson(np.exp(level))[:, None].astype(float),
+                "symbols": (rng.random((n, 2)) < 1 / (1 + np.exp(-level[:, None]))).sum(1),
+            }[kind]
+        )
+        inputs.append(u * [3.0, 0.1] + [20.0, 1.0])
+    return Sequences(items, inputs=inputs, input_names=["heat", "wind"])
+
+
+@pytest.mark.parametrize("kind", ["reals", "bits", "counts", "symbols"])
+@pytest.mark.parametrize(
+    "which", [(["heat"], ["wind"], None), (True, True, True), (None, ["heat"], None), (["wind"], None, ["heat"])]
+)
+def test_a_model_given_inputs_is_its_parameters_and_goes_on(kind: str, which: tuple[Any, Any, Any]) -> None:
+    x = given_heat(0, kind)
+    observation = {"reals": GaussianMixture(1), "bits": Bernoulli(), "counts": Poisson(), "symbols": Categorical(0.1)}
+    options: dict[str, Any] = {"transition_inputs": which[0], "emission_inputs": which[1], "start_inputs": which[2]}
+    options |= {"start": "free", "max_iter": 3, "tol": 0.0, "dtype": "float64", "transition_ridge": 0.5}
+    fitted = HMM(2, observation=observation[kind], n_init=1, **options).fit(x)
+    names = {"reals": ["means", "covariances"], "bits": ["probabilities"], "counts": ["rates"], "symbols": ["emission"]}
+    table = {name: getattr(fitted, f"{name}_") for name in names[kind]}
+    table |= {"weights": fitted.weights_} if kind == "reals" else {}
+    slopes = {"transition_slopes": fitted.transition_slopes_} if which[0] else {}
+    slopes |= {"emission_slopes": fitted.emission_slopes_} if which[1] else {}
+    slopes |= {"initial_slopes": fitted.initial_slopes_} if which[2] else {}
+    chain = {"initial": fitted.initial_, "transition": fitted.transition_, **table, **slopes}
+    again = HMM.from_parameters(
+        **chain, inputs=fitted.input_scaling_, observation=observation[kind], warm_start=True, **options
+    )
+    for name in chain:
+        assert_allclose(getattr(again, f"{name}_"), getattr(fitted, f"{name}_"), rtol=1e-10, atol=1e-12)
+    assert_allclose(again.log_prob(x), fitted.log_prob(x), rtol=1e-10)
+    assert again.measure_ == fitted.measure_
+    assert again.n_parameters_ == fitted.n_parameters_
+    further = fitted.set_params(warm_start=True).fit(x)
+    assert_allclose(again.fit(x).log_prob(x), further.log_prob(x), rtol=1e-7)
+
+
+def test_slopes_of_raw_inputs_say_what_the_transitions_and_means_are(tmp_path: Path) -> None:
+    slopes, of_means = np.zeros((2, 2, 2)), np.zeros((2, 1, 2))
+    slopes[0, :, 0], slopes[1, 0, 0], of_means[1, 0] = [0.1, 0.4], -0.2, [0.0, 3.0]
+    model = HMM.from_parameters(
+        **CHAIN,
+        means=[[0.0], [10.0]],
+        covariances=[[1.0], [2.0]],
+        transition_slopes=slopes,
+        emission_slopes=of_means,
+        inputs={"heat": 20.0, "wind": 1.0},
+    )
+    leaving = model.transition_at([[20.0, 7.0], [22.0, 1.0]])
+    assert_allclose(leaving[0], CHAIN["transition"])
+    assert_allclose(leaving[1, 0, 1] / leaving[1, 0, 0], 0.1 / 0.9 * np.exp(0.3 * 2))
+    assert_allclose(leaving[1, 1, 0] / leaving[1, 1, 1], 0.2 / 0.8 * np.exp(-0.2 * 2))
+    x = Sequences([np.array([[11.0]])], inputs=[np.array([[25.0, 2.0]])], input_names=["heat", "wind"])
+    normal = scipy.stats.norm.pdf(11.0, [0.0, 10.0 + 3.0], np.sqrt([1.0, 2.0]))
+    assert_allclose(model.log_prob(x), np.log(normal @ CHAIN["initial"]), rtol=1e-12)
+    model.save(tmp_path / "model.safetensors")
+    assert_allclose(load(tmp_path / "model.safetensors").log_prob(x), model.log_prob(x), rtol=1e-15)
+
+
+SLOPES = np.zeros((2, 2, 1))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"transition_slopes": SLOPES}, "inputs is None; pass the value of each input"),
+        ({"transition_slopes": SLOPES, "inputs": {"a": 0.0, "b": 0.0}}, r"have shape \(2, 2, 1\); pass \(2, 2, 2\)"),
+        ({"transition_slopes": SLOPES, "inputs": {"a": np.nan}}, "pass a finite number for each name"),
+        ({"transition_slopes": SLOPES + np.inf, "inputs": {"a": 0.0}}, "must be finite"),
+        ({"inputs": {"a": 0.0}}, "has 'a', which nothing depends on"),
+        ({"transition_inputs": ["b"], "inputs": {"a": 0.0}}, "has no 'b', which is named"),
+        ({"transition_slopes": SLOPES, "inputs": {"a": 0.0}, "final": [0.0, 0.0]}, "leave final out"),
+        ({"transition_slopes": SLOPES, "inputs": {"a": 0.0}, "start": "stationary"}, "pass start='free'"),
+        ({"initial_slopes": np.zeros((2, 1)), "inputs": {"a": 0.0}, "start": "uniform"}, "leave start_inputs out"),
+        ({"emission_slopes": SLOPES, "inputs": {"a": 0.0}}, "none may be impossible, certain or zero"),
+        (
+            {"transition_slopes": np.ones((2, 2, 2)), "transition_inputs": ["b"], "emission_inputs": ["a"]}
+            | {"inputs": {"a": 0.0, "b": 1.0}, "rates": [[1.0], [2.0]]},
+            "slopes of inputs that transition_inputs does not name",
+        ),
+    ],
+)
+def test_slopes_that_cannot_be_are_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        HMM.from_parameters(**(CHAIN | {"rates": RATES} | given))

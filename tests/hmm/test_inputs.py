@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,51 @@ def test_the_states_of_sequences() -> None:
     np.testing.assert_allclose(swapped.transition_slopes_[0, 1], model.transition_slopes_[1, 0])
 
 
+def joint(model: sm.HMM, item: Any, inputs: np.ndarray) -> dict[tuple[int, ...], float]:
+    """log p(x, path) of every path of states of one sequence, in raw units."""
+    transitions, k = model.transition_at(inputs), len(model.initial_)
+    encoded = torch.as_tensor(model.encoding_.encode(item))
+    log_b = model.observation_.log_prob(model.parameters_.table.unsqueeze(1), encoded).T.numpy()
+    log_b = log_b + np.broadcast_to(model.encoding_.log_det(item), len(item))[:, None]
+    result = {}
+    for path in itertools.product(range(k), repeat=len(item)):
+        log_p = np.log(model.initial_[path[0]]) + log_b[range(len(item)), path].sum()
+        steps = zip(transitions[1:], path, path[1:], strict=False)
+        result[path] = log_p + sum(np.log(a[i, j]) for a, i, j in steps)
+    return result
+
+
+@pytest.mark.parametrize("topology", ["ergodic", "left-to-right"])
+def test_the_best_paths_and_alignments_are_those_of_all_paths(topology: str) -> None:
+    X = drawn(12, (7, 1, 5, 7))
+    options: dict[str, Any] = {"observation": sm.GaussianMixture(1), "transition_inputs": True, "topology": topology}
+    model = sm.HMM(3, **options, max_iter=2, n_init=1, dtype="float64").fit(X)
+    assert X.inputs is not None
+    labels: list[Any] = [[0, (1, 2)], [(0, 1, 2)], [(0, 1), (1, 2), 2], [0, 1, (0, 2)]]
+    labels = labels if topology == "ergodic" else [[0, (1, 2)], [0], [(0, 1), (1, 2), 2], [0, 1, 2]]
+    found = zip(X, X.inputs, model.decode(X, k=40), model.align(X, labels), labels, strict=True)
+    for item, inputs, paths, aligned, groups in found:
+        with np.errstate(divide="ignore"):
+            log_p = joint(model, item, inputs)
+        possible = sorted((p for p in log_p if np.isfinite(log_p[p])), key=lambda p: -log_p[p])
+        assert [tuple(path.states.tolist()) for path in paths] == possible[:40]
+        np.testing.assert_allclose([path.log_prob for path in paths], [log_p[p] for p in possible[:40]], atol=1e-10)
+        through = [p for p in possible if _goes_through(p, [np.atleast_1d(g).tolist() for g in groups])]
+        assert tuple(aligned.states.tolist()) == through[0]
+        assert aligned.log_prob == pytest.approx(log_p[through[0]], abs=1e-10)
+        assert aligned.ends[-1] == len(item)
+        parts = zip(aligned.starts, aligned.ends, groups, strict=True)
+        assert all(np.isin(aligned.states[a:b], group).all() and b > a for a, b, group in parts)
+
+
+def _goes_through(path: tuple[int, ...], groups: list[list[int]]) -> bool:
+    """Whether a path can be cut into one part or more steps for each group."""
+    if not groups:
+        return not path
+    lengths = itertools.takewhile(lambda n: path[n - 1] in groups[0], range(1, len(path) + 1))
+    return any(_goes_through(path[n:], groups[1:]) for n in lengths)
+
+
 def test_what_is_saved_is_what_was_fitted(tmp_path: Path) -> None:
     X = drawn(4)
     model = fitted(X)
@@ -112,6 +158,27 @@ def test_what_is_saved_is_what_was_fitted(tmp_path: Path) -> None:
         assert np.array_equal(x, y)
     again = loaded.set_params(warm_start=True, max_iter=1, tol=0.0).fit(X)
     assert again.history_["objective"].iloc[0] == pytest.approx(model.history_["objective"].iloc[-1], abs=1e-9)
+
+
+def test_other_inputs_than_those_of_before_are_no_warm_start() -> None:
+    X = drawn(4)
+    model = fitted(X, transition_inputs=["heat"], warm_start=True)
+    plain = fitted(X, transition_inputs=None, warm_start=True, start="free")
+    changes: list[tuple[sm.HMM, dict[str, Any]]] = [
+        (model, {"transition_inputs": None}),
+        (model, {"transition_inputs": ["noise"]}),
+        (model, {"emission_inputs": ["heat"]}),
+        (model, {"start_inputs": True}),
+        (plain, {"transition_inputs": ["heat"]}),
+    ]
+    for fitted_model, change in changes:
+        other = copy.copy(fitted_model).set_params(**change)
+        with pytest.raises(ValueError, match=r"(differs from what was fitted|was fitted with the inputs heat, and)"):
+            other.fit(X)
+    both = fitted(X, warm_start=True)
+    with pytest.raises(ValueError, match=r"fitted with the inputs heat, noise, and .* now name noise, so"):
+        both.set_params(transition_inputs=["noise"]).fit(X)
+    assert np.isfinite(model.fit(X).score(X))
 
 
 def test_a_sequence_given_its_past_and_its_inputs() -> None:
@@ -223,7 +290,7 @@ def test_refused_in_words() -> None:
             "reads the inputs cold, but the sequences have the inputs heat",
         ),
         (lambda: fitted(X, length="stop"), "say how long it is"),
-        (lambda: fitted(X, algorithm="stepwise"), "pass algorithm='em'"),
+        (lambda: fitted(X, algorithm="stepwise"), "pass algorithm='em' or 'gradient'"),
         (lambda: fitted(X, start="stationary"), "pass start='free'"),
         (lambda: fitted(X, transition_ridge=-1.0), "transition_ridge is -1.0"),
         (lambda: sm.HMM(2, transition_inputs=True).partial_fit(X), "partial_fit reads no inputs"),
@@ -243,20 +310,9 @@ def test_refused_in_words() -> None:
         _ = fitted(X, transition_inputs=None).transition_slopes_
 
 
-def test_questions_that_know_no_inputs_are_refused() -> None:
+def test_all_paths_of_emissions_given_inputs() -> None:
     X = drawn(3)
-    driven = fitted(X)
     emitting = fitted(X, transition_inputs=None, emission_inputs=True)
-    asked: list[tuple[sm.HMM, str, Any]] = [
-        (driven, "decode with k", lambda model: model.decode(X, k=2)),
-        (driven, "align", lambda model: model.align(X[:1], [[0, 1]])),
-        (driven, "standard_errors", lambda model: model.standard_errors(X)),
-        (emitting, "standard_errors", lambda model: model.standard_errors(X)),
-        (emitting, "profile_interval", lambda model: model.profile_interval(X, "means", 0, 0)),
-    ]
-    for model, question, ask in asked:
-        with pytest.raises(ValueError, match=f"{question} knows no probabilities that depend on inputs"):
-            ask(model)
     paths = emitting.decode(X[3:], k=64)[0]  # all of six steps; inputs of emissions do not change how they are found
     joint = emitting.path_log_prob(X[3:], [paths[0].states])
     np.testing.assert_allclose(joint, paths[0].log_prob, atol=1e-10)
@@ -395,3 +451,137 @@ def test_files_whose_inputs_do_not_agree_are_refused(tmp_path: Path) -> None:
     refused("an HMM has", lambda c: c["state"].pop("table_slopes"))
     refused("should be finite", lambda c: c["state"].update(transition_slopes=np.full((2, 2, 2), np.nan)))
     refused("transition_slopes", lambda c: c["state"].update(transition_slopes=np.zeros((2, 2, 3))))
+
+
+# -- the first state ---------------------------------------------------------------------------------------------------
+
+
+def started(seed: int, lengths: tuple[int, ...], slope: float = 1.5) -> sm.Sequences:
+    """Two states, of which the first follows an input of the first step; a second input says nothing."""
+    rng, items, inputs = np.random.default_rng(seed), [], []
+    for n in lengths:
+        u, z, states = rng.normal(size=(n, 2)), 0, []
+        for t in range(n):
+            change = 1 / (1 + np.exp(0.4 - slope * u[0, 0])) if t == 0 else 0.25
+            z = 1 - z if rng.random() < change else z
+            states.append(z)
+        items.append(rng.normal(size=(n, 1)) + 3.0 * np.array(states)[:, None])
+        inputs.append(u * [3.0, 1.0] + [20.0, 0.0])
+    return sm.Sequences(items, inputs=inputs, input_names=["heat", "noise"])
+
+
+@pytest.mark.parametrize("others", [{}, {"transition_inputs": ["noise"]}, {"emission_inputs": ["noise"]}])
+def test_a_first_state_given_inputs_against_every_path(others: dict[str, Any], tmp_path: Path) -> None:
+    X = started(0, (5, 1, 4, 3, 6, 2, 4))
+    assert X.inputs is not None
+    if not others:  # of the inputs of a sequence those are read that something depends on; cursors take no others
+        X = X.with_inputs([u[:, :1] for u in X.inputs], ["heat"])
+    model = fitted(X, **({"transition_inputs": None, "start_inputs": ["heat"], "transition_ridge": 0.1} | others))
+    assert model.start_ == "free"
+    steps, k = model.log_prob_steps(X), 2
+    assert X.inputs is not None
+    asked = (model.posterior(X), model.filter(X), model.decode(X, k=3), model.sample_states(X, 3000), steps)
+    for item, inputs, gamma, belief, paths, draws, of_steps in zip(X, X.inputs, *asked, strict=True):
+        initial = model.initial_at(inputs[:1])[0]
+        slopes = model.initial_slopes_[1, 0]
+        assert model.input_scaling_ is not None
+        heat = inputs[0, 0] - model.input_scaling_.mean[0]
+        odds = model.initial_[1] / model.initial_[0] * np.exp(slopes * heat)
+        np.testing.assert_allclose(initial, [1 / (1 + odds), odds / (1 + odds)], rtol=1e-10)
+        if "transition_inputs" in others:
+            rows = model.transition_at(inputs)
+        else:
+            rows = np.broadcast_to(model.transition_, (len(item), k, k))
+        means = model.means_[:, 0, 0] * np.ones((len(item), 1))
+        if "emission_inputs" in others:
+            means = means + (inputs - model.input_scaling_.mean) @ model.emission_slopes_[:, 0].T
+        deviation = np.sqrt(model.covariances_[:, 0, 0])
+        log_b = -0.5 * ((item - means) / deviation) ** 2 - np.log(deviation * np.sqrt(2 * np.pi))
+        log_p = {}
+        for path in itertools.product(range(k), repeat=len(item)):
+            log_p[path] = np.log(initial[path[0]]) + log_b[range(len(item)), path].sum()
+            log_p[path] += sum(np.log(a[i, j]) for a, i, j in zip(rows[1:], path, path[1:], strict=False))
+        total = np.logaddexp.reduce(list(log_p.values()))
+        assert of_steps.sum() == pytest.approx(total, abs=1e-10)
+        share = np.array([sum(np.exp(log_p[p] - total) for p in log_p if p[t] == 1) for t in range(len(item))])
+        np.testing.assert_allclose(gamma[:, 1], share, atol=1e-10)
+        np.testing.assert_allclose(belief[-1], gamma[-1], atol=1e-10)
+        best = sorted(log_p, key=lambda path: -log_p[path])[: len(paths)]
+        assert [tuple(path.states.tolist()) for path in paths] == best
+        np.testing.assert_allclose([path.log_prob for path in paths], [log_p[p] for p in best], atol=1e-10)
+        np.testing.assert_allclose((draws == 1).mean(0), share, atol=0.05)
+        stream = model.stream()
+        streamed = [stream.update(x, inputs=u) for x, u in zip(item, inputs, strict=True)]
+        np.testing.assert_allclose(of_steps, streamed, atol=1e-10)
+    first = model.predict_next(inputs=X.inputs[0][:1])
+    assert float(first.log_prob(torch.tensor(X.items[0][0]))) == pytest.approx(steps[0][0], abs=1e-6)
+    model.save(tmp_path / "model.safetensors")
+    loaded = sm.load(tmp_path / "model.safetensors")
+    assert all(np.array_equal(*pair) for pair in zip(steps, loaded.log_prob_steps(X), strict=True))
+    assert np.array_equal(loaded.initial_slopes_, model.initial_slopes_)
+    swapped = model.reorder([1, 0])
+    np.testing.assert_allclose(swapped.log_prob(X), model.log_prob(X), atol=1e-12)
+    np.testing.assert_allclose(swapped.initial_slopes_, -model.initial_slopes_, atol=1e-12)  # to the other state
+    in_float32 = model.clone().set_params(dtype="float32").fit(X)
+    np.testing.assert_allclose(in_float32.score(X), model.score(X), atol=1e-3)
+
+
+def test_the_slopes_of_a_first_state_are_recovered() -> None:
+    X = started(1, (6,) * 800)
+    options: dict[str, Any] = {"transition_inputs": None, "max_iter": 60, "tol": 1e-8}
+    model = fitted(X, start_inputs=True, **options)
+    assert np.diff(model.history_["objective"]).min() > -1e-12
+    order = np.argsort(model.means_[:, 0, 0])
+    slopes = (model.initial_slopes_[order] - model.initial_slopes_[order[0]])[1]
+    np.testing.assert_allclose(slopes, [0.5, 0.0], atol=0.15)
+    plain = fitted(X, start="free", **options)
+    assert model.n_parameters_ == plain.n_parameters_ + 2
+    assert model.score(X) > plain.score(X) + 0.01
+    test = started(2, (6,) * 200)
+    assert model.score(test) > plain.score(test)
+    # Nothing of it hangs on the inputs of later steps.
+    changed = [np.concatenate([u[:1], u[1:] + 50.0]) for u in test.inputs or []]
+    np.testing.assert_array_equal(model.log_prob(test.with_inputs(changed, test.input_names)), model.log_prob(test))
+    drawn_items = model.sample(2000, inputs=np.tile([[26.0, 0.0]], (2, 1)))
+    near = np.mean([x[0, 0] > 1.5 for x in drawn_items])
+    expected = model.initial_at([[26.0, 0.0]])[0] @ (model.means_[:, 0, 0] > 1.5)
+    assert near == pytest.approx(expected, abs=0.08)
+
+
+def test_a_first_state_with_a_past_an_order_a_prior_or_frozen() -> None:
+    X = started(3, (9,) * 30)
+    X = X.with_inputs([u[:, :1] for u in X.inputs or []], ["heat"])
+    options: dict[str, Any] = {"transition_inputs": None, "start_inputs": ["heat"]}
+    model = fitted(X, **options)
+    tails = X.segments([(i, 4, 9) for i in range(30)], past=None)
+    whole = model.log_prob_steps(X)
+    for tail, steps in zip(model.log_prob_steps(tails), whole, strict=True):
+        np.testing.assert_allclose(tail, steps[4:], atol=1e-12)
+    assert X.inputs is not None
+    exact = model.forecast(X, 2, inputs=[u[:2] for u in X.inputs])
+    belief = model.filter(X)[0][-1] @ model.transition_
+    row = exact.frame[(exact.frame["sequence"] == 0) & (exact.frame["step"] == 1)]
+    assert float(row["mean"].iloc[0]) == pytest.approx(float(belief @ model.means_[:, 0, 0]), abs=1e-6)
+    ordered = fitted(X, topology="left-to-right", **options)
+    assert ordered.initial_.tolist() == [1.0, 0.0] == ordered.initial_at([[50.0]])[0].tolist()
+    assert ordered.n_parameters_ == fitted(X, topology="left-to-right", transition_inputs=None).n_parameters_
+    assert not fitted(X, frozen=["initial"], **options).initial_slopes_.any()
+    assert np.abs(fitted(X, transition_ridge=1e6, **options).initial_slopes_).max() < 1e-3
+    strong = fitted(X, pseudocount=50.0, max_iter=20, **options)
+    np.testing.assert_allclose(strong.initial_, 0.5, atol=0.2)
+    assert np.diff(strong.history_["objective"]).min() > -1e-12
+    twice = fitted(X, warm_start=True, **options)
+    before = twice.history_["objective"].iloc[-1]
+    assert twice.fit(X).history_["objective"].iloc[0] == pytest.approx(before, abs=1e-9)
+    refused: list[tuple[Any, str]] = [
+        (lambda: fitted(X, **options, start="uniform"), "leave start_inputs out"),
+        (lambda: fitted(X, **options, start="stationary"), "leave start_inputs out"),
+        (lambda: fitted(X).initial_at([[0.0]]), "see initial_"),
+        (lambda: model.predict_next(), "pass inputs="),
+        (lambda: model.forecast_states(X), "call forecast"),
+    ]
+    for call, match in refused:
+        with pytest.raises(ValueError, match=match):
+            call()
+    with pytest.raises(AttributeError, match="initial_slopes_"):
+        _ = fitted(X).initial_slopes_

@@ -11,7 +11,17 @@ from scipy.optimize import brentq, minimize
 from scipy.stats import chi2, norm
 
 import seqmodels as sm
-from tests.hmm.test_standard_errors import COUNTS, TWO_LEVELS, VECTORS, fitted, log_likelihood, rows_of
+from tests.hmm.test_standard_errors import (
+    COUNTS,
+    TWO_LEVELS,
+    VECTORS,
+    driven_counts,
+    driven_log_likelihood,
+    driven_model,
+    fitted,
+    log_likelihood,
+    rows_of,
+)
 
 
 def test_of_one_poisson_it_is_that_of_its_likelihood() -> None:
@@ -50,6 +60,26 @@ def test_of_a_transition_all_other_parameters_are_maximised_over() -> None:
     for leaving in interval:
         profile = minimize(negative, rest, args=(leaving,), method="BFGS", options={"gtol": 1e-4}).fun
         assert_allclose(profile - best, chi2.ppf(0.95, 1) / 2, atol=2e-3)
+
+
+def test_of_a_slope_all_other_parameters_are_maximised_over() -> None:
+    x = driven_counts()
+    model, theta = driven_model(x)
+    best = driven_log_likelihood(model, x, theta)
+    for name, place, feature in (("transition_slopes", 4, (1, "heat")), ("emission_slopes", 7, (0, "noise"))):
+        interval = model.profile_interval(x, name, int(name == "emission_slopes"), feature)
+        assert interval[0] < theta[place] < interval[1]
+        for value in interval:
+
+            def negative(rest: np.ndarray, place: int = place, value: float = value) -> float:
+                every = np.insert(rest, place, value)
+                every[:2], every[2:4] = 1 / (1 + np.exp(-every[:2])), np.exp(every[2:4])
+                return -driven_log_likelihood(model, x, every)
+
+            start = theta.copy()
+            start[:2], start[2:4] = np.log(theta[:2] / (1 - theta[:2])), np.log(theta[2:4])
+            profile = minimize(negative, np.delete(start, place), method="BFGS", options={"gtol": 1e-3}).fun
+            assert_allclose(profile + best, chi2.ppf(0.95, 1) / 2, atol=2e-3)
 
 
 def test_what_has_no_interval_is_refused() -> None:

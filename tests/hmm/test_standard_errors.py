@@ -210,6 +210,161 @@ def test_of_two_states_of_an_autoregression() -> None:
     assert frame.loc[frame["name"] == "coefficients", "feature"].tolist() == [(0, 0, 1)] * 2
 
 
+# -- given inputs ------------------------------------------------------------------------------------------------------
+
+
+def given_heat(kind: str, n: int = 300) -> sm.Sequences:
+    """One sequence, what is seen in which follows an input."""
+    generator = np.random.default_rng(4)
+    heat = 20 + 3 * generator.normal(size=n)
+    level = (heat - 20) / 3
+    items = {
+        "reals": np.stack([level, -level], 1) + generator.multivariate_normal([5, 0], [[1.0, 0.6], [0.6, 2.0]], n),
+        "counts": generator.poisson(np.exp(1 + 0.4 * level))[:, None],
+        "bits": (generator.random(n) < 1 / (1 + np.exp(0.5 - level))).astype(float)[:, None],
+        "symbols": (generator.random((n, 2)) < 1 / (1 + np.exp(-level[:, None] * [1, -1]))).sum(1),
+    }
+    return sm.Sequences([items[kind]], inputs=[heat[:, None]], input_names=["heat"])
+
+
+@pytest.mark.parametrize("covariance_type", ["diag", "full"])
+def test_of_one_state_given_inputs_they_are_those_of_a_linear_regression(covariance_type: Any) -> None:
+    x = given_heat("reals")
+    model = fitted(1, x, observation=sm.GaussianMixture(1, covariance_type), emission_inputs=True)
+    frame, heat = model.standard_errors(x), x.inputs[0][:, 0] if x.inputs is not None else np.empty(0)
+    slope, intercept = np.polyfit(heat, x.items[0], 1)
+    variance = np.mean((x.items[0] - heat[:, None] * slope - intercept) ** 2, axis=0)
+    rows = frame[frame["name"] == "emission_slopes"]
+    assert_allclose(rows["estimate"], slope, rtol=1e-8)
+    assert_allclose(rows["standard_error"], np.sqrt(variance / ((heat - heat.mean()) ** 2).sum()), rtol=1e-6)
+    assert rows["feature"].tolist() == [(0, "heat"), (1, "heat")]
+    assert_allclose(errors(frame, "means"), np.sqrt(variance / len(heat)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["counts", "bits", "symbols"])
+def test_of_one_state_given_inputs_they_are_those_of_a_generalised_linear_model(kind: str) -> None:
+    x = given_heat(kind)
+    observation = {"counts": sm.Poisson(), "bits": sm.Bernoulli(), "symbols": sm.Categorical()}[kind]
+    model = fitted(1, x, observation=observation, emission_inputs=True, length="given")
+    frame = model.standard_errors(x)
+    assert x.inputs is not None
+    heat = x.inputs[0][:, 0]
+    design, slopes = np.stack([np.ones_like(heat), heat - heat.mean()], 1), model.emission_slopes_[0, :, 0]
+    if kind == "symbols":
+        log_p = np.log(model.emission_[0]) + design[:, 1:] * slopes
+        p = np.exp(log_p) / np.exp(log_p).sum(1, keepdims=True)
+        p = p[:, 1:]
+        weight = np.einsum("nj,jl->njl", p, np.eye(2)) - p[:, :, None] * p[:, None]
+        information = np.einsum("njl,na,nb->jalb", weight, design, design).reshape(4, 4)
+        expected = np.sqrt(np.diag(np.linalg.inv(information)))[[1, 3]]
+        assert frame.loc[frame["name"] == "emission_slopes", "feature"].tolist() == [(1, "heat"), (2, "heat")]
+    else:
+        base = np.log(model.rates_[0]) if kind == "counts" else np.log(1 / (1 / model.probabilities_[0] - 1))
+        mean = np.exp(base + slopes * design[:, 1])
+        weight = mean if kind == "counts" else mean / (1 + mean) ** 2
+        expected = np.sqrt(np.linalg.inv(design.T @ (weight[:, None] * design))[1, 1])
+    assert_allclose(errors(frame, "emission_slopes"), expected, rtol=1e-6)
+    assert frame["note"].eq("").all()
+
+
+def driven_counts(n: int = 120) -> sm.Sequences:
+    """Counts of two states that overlap; heat drives the transitions, and noise the rates."""
+    generator, items, inputs = np.random.default_rng(6), [], []
+    for _ in range(2):
+        u, z, counts = generator.normal(size=(n, 2)), 0, []
+        for t in range(n):
+            z = 1 - z if generator.random() < 1 / (1 + np.exp(1.5 - u[t, 0])) else z
+            counts.append(generator.poisson(np.exp([0.7, 1.8][z] + [0.3, -0.2][z] * u[t, 1])))
+        items.append(np.array(counts)[:, None])
+        inputs.append(10 + 2 * u)
+    return sm.Sequences(items, inputs=inputs, input_names=["heat", "noise"])
+
+
+def driven_log_likelihood(model: sm.HMM, x: sm.Sequences, theta: np.ndarray) -> float:
+    """Of leaving and rates where inputs are at their mean, then of slopes of the two; with the prior of the ridge."""
+    leave, rates, slopes, of_rates = theta[:2], theta[2:4], theta[4:6], theta[6:8]
+    scaling, total = model.input_scaling_, 0.0
+    assert scaling is not None
+    for item, inputs in zip(x.items, x.inputs or [], strict=True):
+        u = inputs - scaling.mean
+        odds = leave / (1 - leave) * np.exp(u[:, :1] * slopes)
+        b = poisson.pmf(item, rates * np.exp(u[:, 1:] * of_rates))
+        alpha = 0.5 * b[0]
+        for t in range(1, len(b)):
+            total += np.log(alpha.sum())
+            alpha = alpha / alpha.sum() @ rows_of(odds[t] / (1 + odds[t])) * b[t]
+        total += np.log(alpha.sum())
+    # Of two slopes of a row, of which one is zero, less their mean.
+    return float(total - 0.25 * model.transition_ridge * ((slopes * scaling.scale[0]) ** 2).sum())
+
+
+def driven_model(x: sm.Sequences, ridge: float = 0.0) -> tuple[sm.HMM, np.ndarray]:
+    """One fitted to ``driven_counts``, and the parameters that ``driven_log_likelihood`` takes."""
+    which: dict[str, Any] = {"transition_inputs": ["heat"], "emission_inputs": ["noise"], "transition_ridge": ridge}
+    model = fitted(2, x, observation=sm.Poisson(), start="uniform", **which)
+    across = ([0, 1], [1, 0])
+    chain = (model.transition_[across], model.rates_.ravel(), model.transition_slopes_[(*across, 0)])
+    return model, np.concatenate([*chain, model.emission_slopes_[:, 0, 1]])
+
+
+@pytest.mark.parametrize("ridge", [0.0, 20.0])
+def test_of_two_states_whose_transitions_and_emissions_depend_on_inputs(ridge: float) -> None:
+    x = driven_counts()
+    model, theta = driven_model(x, ridge)
+    frame = model.standard_errors(x)
+    expected = deviations(lambda theta: driven_log_likelihood(model, x, theta), theta)
+    assert_allclose(errors(frame, "transition"), expected[[0, 0, 1, 1]], rtol=5e-4)
+    assert_allclose(errors(frame, "rates"), expected[2:4], rtol=5e-4)
+    assert_allclose(errors(frame, "transition_slopes"), expected[4:6], rtol=5e-4)
+    assert_allclose(errors(frame, "emission_slopes"), expected[6:8], rtol=5e-4)
+    of_inputs = frame[frame["name"].isin(["transition_slopes", "emission_slopes"])]
+    assert of_inputs["feature"].tolist() == [(1, "heat"), (0, "heat"), (0, "noise"), (0, "noise")]
+    assert_allclose(of_inputs["estimate"], theta[4:])
+
+
+def test_of_a_first_state_they_are_those_of_a_logistic_regression() -> None:
+    generator, items, inputs = np.random.default_rng(5), [], []
+    for _ in range(150):
+        u = generator.normal(size=(3, 1))
+        first = int(generator.random() < 1 / (1 + np.exp(-0.3 - u[0, 0])))
+        items.append(100.0 * first + generator.normal(size=(3, 1)))  # a state that is seen, and kept
+        inputs.append(7 + 2 * u)
+    x = sm.Sequences(items, inputs=inputs, input_names=["heat"])
+    model = fitted(2, x, observation=sm.GaussianMixture(1), start_inputs=True, max_iter=20, pseudocount=1.0)
+    frame, heat = model.standard_errors(x), np.array([u[0, 0] for u in inputs])
+    scaling, high = model.input_scaling_, int(model.means_[:, 0, 0].argmax())
+    assert scaling is not None
+    design = np.stack([np.ones_like(heat), heat - scaling.mean[0]], 1)
+    base, slope = np.log(model.initial_[1] / model.initial_[0]), model.initial_slopes_[1, 0]
+    p = 1 / (1 + np.exp(-(base + slope * design[:, 1])))
+    information = design.T @ (design * (p * (1 - p))[:, None])
+    information[0, 0] += 2 * model.initial_.prod()  # of the prior: a start in each state, where heat is at its mean
+    errors_expected = np.sqrt(np.diag(np.linalg.inv(information)))
+    row = frame[frame["name"] == "initial_slopes"]
+    assert row[["state", "feature", "note"]].to_numpy().tolist() == [[1, "heat", ""]]
+    assert_allclose(row["estimate"], slope)
+    assert_allclose(row["standard_error"], errors_expected[1], rtol=1e-5)
+    assert_allclose(errors(frame, "initial"), errors_expected[0] * model.initial_.prod(), rtol=1e-5)
+    assert (slope > 0) == (high == 1)
+    low_end, high_end = model.profile_interval(x, "initial_slopes", 1, "heat")
+    assert low_end < slope < high_end
+    assert_allclose([slope - low_end, high_end - slope], 1.96 * errors_expected[1], rtol=0.15)
+
+
+def test_a_slope_of_a_transition_that_never_comes_has_none() -> None:
+    generator = np.random.default_rng(0)
+    x = [np.concatenate([generator.normal(m, 1.0, (30, 1)) for m in (0, 9, 18)]) for _ in range(5)]
+    given = sm.Sequences(x, inputs=[generator.normal(size=(90, 1)) for _ in x], input_names=["heat"])
+    options: dict[str, Any] = {"topology": sm.LeftToRight(skips=1), "transition_inputs": True, "transition_ridge": 1.0}
+    model = fitted(3, given, observation=sm.GaussianMixture(1), max_iter=60, **options)
+    frame = model.standard_errors(given)
+    slopes = frame[frame["name"] == "transition_slopes"]
+    found = list(zip(slopes["state"], slopes["feature"], slopes["note"], strict=True))
+    assert found == [(0, (1, "heat"), ""), (0, (2, "heat"), ON_BOUNDARY), (1, (2, "heat"), "")]
+    with_errors = slopes["standard_error"].notna().tolist()
+    assert with_errors == [True, False, True]
+
+
 # -- what holds of all -------------------------------------------------------------------------------------------------
 
 

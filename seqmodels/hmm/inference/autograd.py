@@ -2,7 +2,7 @@
 
 ``∂ log p / ∂ log b_t(k) = gamma_t(k)``, ``∂ log p / ∂ a_ij = Σ_t xi_t(i, j) / a_ij``,
 ``∂ log p / ∂ π_k = gamma_1(k) / π_k``, and the same for ends. Where a probability is zero the derivative is taken to be
-zero: structural zeros stay.
+zero: structural zeros stay. Of transitions that differ from step to step: ``∂ log p / ∂ log a_t(i, j) = xi_t(i, j)``.
 """
 
 from __future__ import annotations
@@ -54,45 +54,66 @@ def log_prob(
 
 
 def log_prob_of_segments(
-    initial: Tensor, transition: Tensor, log_b: Tensor, segments: Segments, final: Tensor | None = None
+    initial: Tensor,
+    transition: Tensor,
+    log_b: Tensor,
+    segments: Segments,
+    final: Tensor | None = None,
+    log_transitions: Tensor | None = None,
 ) -> Tensor:
-    """``log_prob`` of sequences that are cut and packed already: ``log_b`` by the rows of ``segments.packing``."""
+    """``log_prob`` of sequences that are cut and packed already: ``log_b`` by the rows of ``segments.packing``.
+
+    ``log_transitions (N, K, K)``: of each row, of uncut sequences, the logarithms of the transitions into it, in place
+    of ``transition``.
+    """
     operation: Callable[..., Tensor] = _LogProb.apply
-    return operation(initial, transition, log_b, final, segments)
+    return operation(initial, transition, log_b, final, log_transitions, segments)
 
 
 class _LogProb(Function):
     @staticmethod
     def forward(
-        ctx: Any, initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None, segments: Segments
+        ctx: Any,
+        initial: Tensor,
+        transition: Tensor,
+        log_b: Tensor,
+        final: Tensor | None,
+        log_transitions: Tensor | None,
+        segments: Segments,
     ) -> Tensor:
         trellis = Trellis.of(initial, transition, LogDensities(log_b.detach()), segments, final)
+        if log_transitions is not None:
+            trellis = replace(trellis, log_transitions=log_transitions.detach())
         if not any(ctx.needs_input_grad):
             filtered = forward_pass(trellis)
             assert filtered.ends is not None
             return segments.totals(filtered.steps) + filtered.ends
         posterior = forward_backward_pass(trellis)
-        ctx.save_for_backward(initial, transition, log_b, final, posterior.gamma, posterior.xi)
+        expected = (posterior.gamma, posterior.xi, posterior.transitions)
+        ctx.save_for_backward(initial, transition, log_b, final, *expected)
         ctx.segments = segments
         return posterior.log_prob
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        initial, transition, log_b, final, gamma, xi = ctx.saved_tensors
-        segments, by_initial, by_final = ctx.segments, None, None
-        if (gradient == gradient[0]).all():
-            xi = gradient[0] * xi
+        initial, transition, log_b, final, gamma, xi, transitions = ctx.saved_tensors
+        segments = ctx.segments
+        by_initial = by_final = by_transition = by_log_transitions = None
+        if transitions is not None:
+            by_log_transitions = transitions * gradient.to(transitions)[segments.sequence, None, None]
+        elif (gradient == gradient[0]).all():
+            by_transition = _over(gradient[0] * xi, transition)
         else:
             trellis = Trellis.of(initial, transition, LogDensities(log_b), segments, final)
-            xi = forward_backward_pass(replace(trellis, weights=gradient)).xi
+            by_transition = _over(forward_backward_pass(replace(trellis, weights=gradient)).xi, transition)
         first, last = (gamma[rows].double() * gradient[:, None] for rows in (segments.first, segments.last))
         if ctx.needs_input_grad[0]:
             by_initial = _over(first.sum(0) if initial.ndim == 1 else first, initial)
         if ctx.needs_input_grad[3]:
             by_final = _over(last.sum(0), final)
         by_log_b = gamma * gradient.to(gamma.dtype)[segments.sequence, None]
-        return by_initial, _over(xi, transition), by_log_b, by_final, None
+        return by_initial, by_transition, by_log_b, by_final, by_log_transitions, None
 
 
 def _over(counts: Tensor, probabilities: Tensor) -> Tensor:

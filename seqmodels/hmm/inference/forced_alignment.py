@@ -122,21 +122,30 @@ class _Padded:
     def arcs(self, transition: Tensor) -> Tensor:
         """``(n, S, G, 2G)``: the score of the transition to each state from those of the group before, then of its
         own.
+
+        ``transition``: ``(K, K)`` scores, or ``(m, K, K)`` of the first m sequences, to which the result is then
+        confined.
         """
-        before = torch.cat([self.states[:, :1], self.states[:, :-1]], 1)
-        is_before = torch.cat([torch.zeros_like(self.is_state[:, :1]), self.is_state[:, :-1]], 1)
-        sources, is_source = torch.cat([before, self.states], 2), torch.cat([is_before, self.is_state], 2)
-        arcs = transition[sources[:, :, None, :], self.states[:, :, :, None]]
-        return arcs.masked_fill(~(is_source[:, :, None, :] & self.is_state[:, :, :, None]), -torch.inf)
+        m = len(self.states) if transition.dim() == 2 else len(transition)
+        states, is_state = self.states[:m], self.is_state[:m]
+        before = torch.cat([states[:, :1], states[:, :-1]], 1)
+        is_before = torch.cat([torch.zeros_like(is_state[:, :1]), is_state[:, :-1]], 1)
+        sources, is_source = torch.cat([before, states], 2), torch.cat([is_before, is_state], 2)
+        pairs = (sources[:, :, None, :], states[:, :, :, None])
+        if transition.dim() == 2:
+            arcs = transition[pairs]
+        else:
+            arcs = transition[torch.arange(m, device=states.device)[:, None, None, None], *pairs]
+        return arcs.masked_fill(~(is_source[:, :, None, :] & is_state[:, :, :, None]), -torch.inf)
 
 
 def _align(trellis: Trellis, padded: _Padded) -> tuple[Tensor, Tensor, Tensor]:
     """(N,) packed positions and states, and (n,) by rank whether there is a path; of an uncut trellis."""
     packing, (n, S, G) = trellis.packing, padded.states.shape
-    arcs = padded.arcs(on_grid(trellis.transition.log()))
+    arcs = padded.arcs(on_grid(trellis.transition.log()))  # of transitions that are the same at all steps
     log_b = on_grid(relative_to_largest(trellis.densities.log().double())[0])
     start = on_grid(trellis.starts(torch.float64).log()).gather(1, padded.states[:, 0])
-    delta = arcs.new_full((n, S, G), -torch.inf)
+    delta = log_b.new_full((n, S, G), -torch.inf)
     delta[:, 0] = start.masked_fill(~padded.is_state[:, 0], -torch.inf)
     scores = torch.empty_like(delta)
     psi = torch.zeros(packing.n_frames, S, G, dtype=torch.uint8 if 2 * G <= 256 else torch.int16, device=delta.device)
@@ -146,7 +155,11 @@ def _align(trellis: Trellis, padded: _Padded) -> tuple[Tensor, Tensor, Tensor]:
             scores[running : len(delta)] = delta[running:]
             going_on = delta[:running]
             before = torch.cat([going_on.new_full((running, 1, G), -torch.inf), going_on[:, :-1]], 1)
-            arrivals = torch.cat([before, going_on], 2)[:, :, None, :] + arcs[:running]
+            if trellis.log_transitions is None:
+                into = arcs[:running]
+            else:
+                into = padded.arcs(on_grid(trellis.log_transitions[low:high]))
+            arrivals = torch.cat([before, going_on], 2)[:, :, None, :] + into
             delta, psi[low:high] = arrivals.max(3)
         delta = delta + log_b[low:high].gather(1, padded.states[:running].flatten(1)).view(running, S, G)
         if (t + 1) % RESCALE_EVERY == 0:

@@ -67,12 +67,18 @@ def k_best_paths(trellis: Trellis, k: int) -> list[tuple[Tensor, Tensor]]:
     deltas = torch.empty(log_b.shape, dtype=torch.float64, device=log_b.device)
     best, psi = traced(trellis, log_b, deltas)
     log_probs = [log_prob_of_paths(trellis, best, log_b)]
-    into = on_grid(trellis.transition.log()).T.cpu().numpy()
     ends = on_grid(trellis.final.log()).expand(len(lengths), -1).cpu().numpy()
+    if trellis.log_transitions is None:
+        into = [on_grid(trellis.transition.log()).T.cpu().numpy()[None]] * len(lengths)
+    else:
+        of_steps = packing.unpack(on_grid(trellis.log_transitions).mT).cpu()
+        into = [each.numpy() for each in of_steps.split(lengths)]
     by_sequence = (each.cpu().split(lengths) for each in (best, packing.unpack(deltas), packing.unpack(psi)))
     each_path: list[Tensor] = []  # (m, T) of each sequence
-    for path, delta, before, end, log_prob in zip(*by_sequence, ends, log_probs[0].tolist(), strict=True):
-        scores = _Scores(into, delta.numpy(), before.numpy(), end)
+    for path, delta, before, end, into_steps, log_prob in zip(
+        *by_sequence, ends, into, log_probs[0].tolist(), strict=True
+    ):
+        scores = _Scores(into_steps, delta.numpy(), before.numpy(), end)
         paths = _paths_of(scores, path.numpy(), k) if np.isfinite(log_prob) else path[None, :].numpy()[:0]
         each_path.append(torch.as_tensor(paths).to(best.device))
     for rank in range(1, max(map(len, each_path))):
@@ -88,8 +94,9 @@ def k_best_paths(trellis: Trellis, k: int) -> list[tuple[Tensor, Tensor]]:
 
 @dataclass(frozen=True)
 class _Scores:
-    """Of one sequence: ``into (K, K)``, ``into[j, i] = log a_ij``; ``delta (T, K)`` and the states before, ``psi``;
-    ``ends (K,)``, log-probabilities of the end.
+    """Of one sequence: ``into (T, K, K)``, ``into[t, j, i] = log a_ij`` of the transition into step t, or ``(1, K, K)``
+    where it is the same at all; ``delta (T, K)`` and the states before, ``psi``; ``ends (K,)``, log-probabilities of
+    the end.
     """
 
     into: np.ndarray
@@ -101,7 +108,9 @@ class _Scores:
         """The ``m`` best deviations from a path at times before ``before``, which follows psi there: their losses,
         times and states.
         """
-        ahead = self.into[path[1 : before + 1]]  # (before, K), or one row less where the path may end elsewhere
+        after = path[1 : before + 1]
+        rows = np.zeros_like(after) if len(self.into) == 1 else np.arange(1, len(after) + 1)
+        ahead = self.into[rows, after]  # (before, K), or one row less where the path may end elsewhere
         if before == len(path):
             ahead = np.concatenate([ahead, self.ends[None]])
         scores, times = self.delta[:before] + ahead, np.arange(before)

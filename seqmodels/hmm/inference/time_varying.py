@@ -18,7 +18,7 @@ MOST_TERMS_COMPILED = 1 << 14  # sums of a time: of more, tensor operations take
 
 
 def log_transitions(transition: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
-    """``(N, K, K)`` logarithms of the transitions at each of N steps.
+    """``(N, K, K)`` logarithms of the transitions at each of N steps; their gradients are zero at structural zeros.
 
     Args:
         transition: (K, K) where inputs are zero; what is zero here is zero everywhere.
@@ -34,7 +34,23 @@ def log_transitions(transition: Tensor, slopes: Tensor, inputs: Tensor) -> Tenso
     """
     k = len(transition)
     logits = (inputs.to(slopes) @ slopes.flatten(0, 1).T).view(-1, k, k)
-    return torch.log_softmax(transition.to(slopes).log() + logits, -1)
+    return torch.log_softmax(_log(transition.to(slopes)) + logits, -1)
+
+
+def log_initial(initial: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
+    """``(n, K)`` logarithms of the first state's distribution of n sequences; gradients as of ``log_transitions``.
+
+    Args:
+        initial: (K,) where inputs are zero.
+        slopes: (K, U) by which the logarithms change with the inputs, before they are normalised.
+        inputs: (n, U) of the first step of each.
+
+    >>> slopes = torch.tensor([[1.0], [10.0]]).log()
+    >>> log_initial(torch.tensor([0.5, 0.5]), slopes, torch.tensor([[0.0], [1.0]])).exp()
+    tensor([[0.5000, 0.5000],
+            [0.0909, 0.9091]])
+    """
+    return torch.log_softmax(_log(initial.to(slopes)) + inputs.to(slopes) @ slopes.T, -1)
 
 
 def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,6 +117,12 @@ def _runs_compiled(packing: Packing, log_a: Tensor) -> bool:
     n_times = len(packing.batch_sizes)
     few_terms = log_a.numel() <= n_times * MOST_TERMS_COMPILED
     return n_times >= FEWEST_STEPS_COMPILED and few_terms and not log_a.is_cuda and is_compiling()
+
+
+def _log(probabilities: Tensor) -> Tensor:
+    """Logarithms, whose gradient is zero, and not infinite, where a probability is zero."""
+    is_possible = probabilities > 0
+    return torch.where(is_possible, torch.where(is_possible, probabilities, 1.0).log(), -torch.inf)
 
 
 def _finite(values: Tensor) -> Tensor:

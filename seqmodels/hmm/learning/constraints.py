@@ -76,6 +76,7 @@ class Frozen(Configurable):
             torch.where(emission[:, None], previous.table, updated.table),
             _kept(transition, previous.transition_slopes, updated.transition_slopes),
             _kept(emission, previous.table_slopes, updated.table_slopes),
+            previous.initial_slopes if self.initial else updated.initial_slopes,
         )
 
 

@@ -27,6 +27,7 @@ from seqmodels.hmm.learning.given_inputs import (
     InputOptions,
     InputStatistics,
     maximised_emissions,
+    maximised_initial,
     maximised_transitions,
 )
 from seqmodels.hmm.learning.priors import Pseudocounts
@@ -69,7 +70,7 @@ class MAPObjective:
         tying = self.constraints.tying
         table = parameters.table if tying.is_free else tying.one_each(parameters.table)
         of_tables = float(self.emission.log_prior(table) + self.pseudocount.log_prior(parameters))
-        return of_tables + self.inputs.log_prior(parameters)
+        return of_tables + float(self.inputs.log_prior(parameters))
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
         """A row of the history, in nats per raw unit, from ``log_prob`` in nats of encoded data and the ``table``."""
@@ -235,8 +236,11 @@ def _expectations(
     of_inputs, statistics = None, tuple[Tensor, ...]()
     if batch.inputs is not None:  # of one chain
         of_inputs = InputStatistics(batch.inputs, posterior.transitions)
-    if batch.inputs is not None and stacked.table_slopes is not None:
-        of_inputs = InputStatistics(batch.inputs, posterior.transitions, batch.x, batch.past, gamma.double())
+    if of_inputs is not None and stacked.initial_slopes is not None:
+        first = posterior.gamma[batch.segments.first].double()
+        of_inputs = replace(of_inputs, first_inputs=batch.first_inputs, first=first)
+    if of_inputs is not None and stacked.table_slopes is not None:
+        of_inputs = replace(of_inputs, x=batch.x, past=batch.past, gamma=gamma.double())
     else:
         statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
     of_chains = [
@@ -320,7 +324,9 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
         initial = parameters.initial if objective.start == "uniform" else _normalised(first, parameters.initial)
     final = None if parameters.final is None else transition_and_final[:, k].contiguous()
     transition, of_inputs = transition_and_final[:, :k].contiguous(), expectations.given_inputs
-    transition_slopes = table_slopes = None
+    transition_slopes = table_slopes = initial_slopes = None
+    if of_inputs is not None and parameters.initial_slopes is not None:
+        initial, initial_slopes = maximised_initial(parameters, of_inputs, initial_counts, objective.inputs)
     if of_inputs is not None and parameters.transition_slopes is not None:
         transition, transition_slopes = maximised_transitions(
             parameters, of_inputs, transition_counts, objective.inputs
@@ -329,7 +335,7 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
         table, table_slopes = maximised_emissions(parameters, of_inputs, objective.emission, objective.inputs)
     else:
         table = _maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
-    updated = Parameters(initial, transition, final, table, transition_slopes, table_slopes)
+    updated = Parameters(initial, transition, final, table, transition_slopes, table_slopes, initial_slopes)
     return constraints.frozen.keep(parameters, updated)
 
 

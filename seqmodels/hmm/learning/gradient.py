@@ -7,21 +7,26 @@ logits, those of the observation are unconstrained already.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from seqmodels.common.distributed import all_reduce_sum, is_rank_zero
-from seqmodels.hmm.corpus import Portion
+from seqmodels.hmm.corpus import PackedBatch, Portion
 from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.emissions.given_inputs import log_density_given_inputs
 from seqmodels.hmm.inference.autograd import log_prob_of_segments
 from seqmodels.hmm.inference.forward_backward import forward_pass
+from seqmodels.hmm.inference.time_varying import log_transitions
 from seqmodels.hmm.learning.em import Callback, FitResult, MAPObjective, StopRule
 from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
+from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.training import BatchResult, Checkpoints, TrainConfig, interruptible, train
 
+SLOPES = ("transition_slopes", "table_slopes", "initial_slopes")
 MAX_KEPT = 1 << 24  # frames times numbers of the table that densities may keep for the backward pass
 RECOMPUTED = 1 << 22  # beyond that they are computed in blocks of rows of this size, and again in the backward pass
 
@@ -56,7 +61,8 @@ def gradient_ascent(
     """
     import pandas as pd
 
-    module, parameters, is_interrupted = Unconstrained(start, objective.emission, objective.start), start, False
+    module = Unconstrained(start, objective.emission, objective.start, objective.inputs)
+    parameters, is_interrupted = start, False
     history = pd.DataFrame({"step": [], "seconds": [], "log_prob": [], "objective": [], "floor_hits": []})
     if stop.max_iter:
         config = TrainConfig(None, stop.max_iter, stop.max_seconds, lr, weight_decay=0.0, patience=1)
@@ -86,7 +92,9 @@ def gradient_ascent(
 class Unconstrained(nn.Module):
     """``Parameters`` as numbers that may take any value: logits of the chain; probabilities that are zero stay zero."""
 
-    def __init__(self, parameters: Parameters, emission: Emission, start: Start = "free") -> None:
+    def __init__(
+        self, parameters: Parameters, emission: Emission, start: Start = "free", inputs: InputOptions | None = None
+    ) -> None:
         super().__init__()
         self.emission, self.start = emission, start
         self.has_final = parameters.final is not None
@@ -104,6 +112,12 @@ class Unconstrained(nn.Module):
             self.register_buffer("initial", _logits(parameters.initial))
         self.arcs = nn.Parameter(_logits(transition_and_final))
         self.table = nn.Parameter(parameters.table.clone())
+        self.slopes, self.are_free = nn.ParameterDict(), nn.Module()
+        free = (inputs or InputOptions()).free_slopes(parameters, emission)
+        for name, slopes, is_free in zip(SLOPES, parameters.slopes, free, strict=True):
+            if slopes is not None:
+                self.slopes[name] = nn.Parameter(slopes.clone())
+                self.are_free.register_buffer(name, is_free)
 
     def forward(self) -> Parameters:
         initial = self.initial.masked_fill(~self.possible_initial, -torch.inf).softmax(-1)
@@ -112,13 +126,15 @@ class Unconstrained(nn.Module):
         if self.start == "stationary":
             initial = differentiable_stationary(transition_and_final)
         final = transition_and_final[:, k].contiguous() if self.has_final else None
-        return Parameters(initial, transition_and_final[:, :k].contiguous(), final, self.emission.tie(self.table))
+        slopes = {name: each * self.are_free.get_buffer(name) for name, each in self.slopes.items()}
+        transition, table = transition_and_final[:, :k].contiguous(), self.emission.tie(self.table)
+        return Parameters(initial, transition, final, table, **slopes)
 
     @torch.no_grad()
     def detached(self) -> Parameters:
         """Plain numbers, as EM leaves them."""
         p: Parameters = self()
-        return Parameters(p.initial, p.transition, p.final, p.table.detach().clone())
+        return replace(p, table=p.table.detach().clone())
 
 
 def _logits(probabilities: Tensor) -> Tensor:
@@ -142,14 +158,12 @@ class _BlockObjective:
             zero = 0 * sum((p.sum() for p in self.module.parameters()), torch.zeros(()))
             return BatchResult(zero, portion.batch_frames, torch.zeros(()), 0.0, torch.zeros(()))
         emission, objective = self.module.emission, self.objective
-        log_b = log_densities(emission, parameters.table.to(self.dtype), packed.x, packed.past)
-        log_prob = log_prob_of_segments(
-            parameters.initial, parameters.transition, log_b, packed.segments, parameters.final
-        )
+        log_prob = log_prob_of_batch(emission, replace(parameters, table=parameters.table.to(self.dtype)), packed)
         packed.refuse_impossible(log_prob.detach())
         weighted_log_prob = packed.weight * log_prob.sum()
         share = packed.weight * len(packed.x) / self.n_frames
         log_prior = emission.log_prior(parameters.table) + objective.pseudocount.log_prior(parameters)
+        log_prior = log_prior + objective.inputs.log_prior(parameters)
         return BatchResult(
             weighted_log_prob=weighted_log_prob + share * log_prior,
             weight=portion.batch_frames,
@@ -158,6 +172,23 @@ class _BlockObjective:
             # Of the table, which all processes have: the first counts them.
             floor_hits=emission.floor_hits(parameters.table.detach()).sum() * is_rank_zero(),
         )
+
+
+def log_prob_of_batch(emission: Emission, parameters: Parameters, batch: PackedBatch) -> Tensor:
+    """``(n,)`` log p(x) of each sequence, differentiable in the parameters; in the precision of ``table``, or where
+    emissions depend on inputs in float64.
+    """
+    p, log_a = parameters, None
+    if p.table_slopes is None:
+        log_b = log_densities(emission, p.table, batch.x, batch.past)
+    else:
+        assert batch.inputs is not None
+        table, observation = p.table.to(p.table_slopes), emission.observation
+        log_b = log_density_given_inputs(observation, table, p.table_slopes, batch.x, batch.past, batch.inputs)
+    if p.transition_slopes is not None:
+        assert batch.inputs is not None
+        log_a = log_transitions(p.transition, p.transition_slopes, batch.inputs)
+    return log_prob_of_segments(batch.initial(p), p.transition, log_b, batch.segments, p.final, log_a)
 
 
 def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | None) -> Tensor:
@@ -181,7 +212,7 @@ def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | N
 def _log_prob(parameters: Parameters, emission: Emission, portions: list[Portion], dtype: torch.dtype) -> float:
     log_prob = 0.0
     for packed in (portion.packed for portion in portions if portion.packed is not None):
-        densities, _ = emission.evaluate(parameters.table, packed.x, packed.past, dtype, packed.scratch)
+        densities = packed.densities(emission, parameters, dtype)
         forward = forward_pass(packed.trellis(parameters, densities))
         assert forward.ends is not None
         log_prob += packed.weight * float((packed.segments.totals(forward.steps) + forward.ends).sum())

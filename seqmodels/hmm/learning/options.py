@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -98,6 +99,12 @@ class ChainOptions:
         n_emission = emission.n_parameters(n_tables) if n_tables else 0
         return n_initial + int(in_row[free].sum()) + n_emission
 
+    @property
+    def n_first_states(self) -> int:
+        """Of how many states the first one may be, unless its distribution is frozen."""
+        k = len(self.constraints.tying.group)
+        return 0 if self.constraints.frozen.initial else int(self.topology.initial_mask(k).sum())
+
     def free_rows(self, n_states: int) -> tuple[Tensor, Tensor, Tensor]:
         """``(K, K)`` which transitions there are; ``(K,)`` which states have free transitions, and a free emission."""
         frozen = self.constraints.frozen
@@ -137,12 +144,21 @@ class ChainOptions:
             )
 
 
-def check_with_inputs(algorithm: Algorithm, start: StartChoice, tied: Any, *, of_transitions: bool) -> None:
-    """Raise ``ValueError`` for choices that do not go with regressions on inputs; ``of_transitions``: of these too."""
-    if algorithm != "em":
-        raise ValueError(f"algorithm={algorithm!r} fits no regressions on inputs; pass algorithm='em'")
+def check_with_inputs(
+    algorithm: Algorithm, start: StartChoice, tied: Any, *, of_transitions: bool, of_start: bool = False
+) -> None:
+    """Raise ``ValueError`` for choices that do not go with regressions on inputs; ``of_transitions``, ``of_start``: of
+    these and of the first state too.
+    """
+    if algorithm == "stepwise":
+        raise ValueError("algorithm='stepwise' fits no regressions on inputs; pass algorithm='em' or 'gradient'")
     if tied is not None:
         raise ValueError("states that are tied are fitted without inputs; leave tied out, or the inputs")
+    if of_start and start not in ("auto", "free"):
+        raise ValueError(
+            f"start={start!r} says what the first state is, which then depends on no inputs; pass start='free', or "
+            "leave start_inputs out"
+        )
     if of_transitions and start == "stationary":
         raise ValueError(
             "transitions that depend on inputs leave no distribution as it is; pass start='free' or start='uniform'"
@@ -153,6 +169,27 @@ def check_same_start(choice: StartChoice, fitted: Start) -> None:
     """Raise ``ValueError`` if EM cannot go on with this ``start`` from a model fitted with the other."""
     if choice not in ("auto", fitted):
         raise _differs("start", choice)
+
+
+def check_same_inputs(
+    choices: Mapping[str, Any], slopes: Mapping[str, Tensor | None], named: tuple[str, ...], fitted: tuple[str, ...]
+) -> None:
+    """Raise ``ValueError`` if EM cannot go on with these inputs from a model fitted with others.
+
+    Args:
+        choices: by argument of ``HMM``.
+        slopes: those that the model was fitted with, by argument too.
+        named: the inputs that all of ``choices`` name.
+        fitted: those that the model reads.
+    """
+    for name, choice in choices.items():
+        if bool(choice) != (slopes[name] is not None):
+            raise _differs(name, choice)
+    if named != fitted:
+        raise ValueError(
+            f"the model was fitted with the inputs {', '.join(fitted)}, and {', '.join(choices)} now name "
+            f"{', '.join(named)}, so warm_start cannot continue; set them back, or warm_start=False"
+        )
 
 
 def check_observation(observation: Observation, fitted: Observation, size: int) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ from numpy.testing import assert_allclose
 from torch import Tensor
 
 from seqmodels.hmm.inference import filter, forward_backward, log_prob, segments
+from seqmodels.hmm.inference.autograd import log_prob_of_segments
+from seqmodels.hmm.inference.time_varying import log_transitions
 from tests.hmm.inference.enumeration import enumerate_paths, path_probabilities, random_model
 
 F64 = torch.float64
@@ -139,3 +142,41 @@ def test_without_gradients_it_is_the_forward_pass() -> None:
     paths = path_probabilities(*(t.numpy() for t in (initial, transition, log_b.exp())))
     assert final is not None
     assert_allclose(log_p.exp().item(), sum(p * float(final[z[-1]]) for z, p in paths.items()), rtol=1e-12)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_transitions_of_each_step_against_every_path(sparse: bool) -> None:
+    rng, lengths = np.random.default_rng(7), [4, 1, 3]
+    whole = segments.Segments.whole(lengths)
+    for seed in range(5):
+        initial, transition, log_b, _ = problem(seed, lengths, 3, sparse=sparse)
+        slopes, inputs = torch.as_tensor(rng.normal(size=(3, 3, 2))), torch.as_tensor(rng.normal(size=(8, 2)))
+        weights = torch.as_tensor(rng.uniform(0.5, 2.0, len(lengths)))
+
+        def by_paths(pi: Tensor, a: Tensor, w: Tensor, b: Tensor, inputs: Tensor = inputs) -> Tensor:
+            log_a, first, totals = log_transitions(a, w, inputs).exp(), 0, []
+            for n in lengths:
+                total = torch.zeros((), dtype=F64)
+                for path in itertools.product(range(3), repeat=n):
+                    p = pi[path[0]] * b[first, path[0]].exp()
+                    for t in range(1, n):
+                        p = p * log_a[first + t, path[t - 1], path[t]] * b[first + t, path[t]].exp()
+                    total = total + p
+                totals.append(total.log())
+                first += n
+            return torch.stack(totals)
+
+        def as_operation(pi: Tensor, a: Tensor, w: Tensor, b: Tensor, inputs: Tensor = inputs) -> Tensor:
+            log_a = whole.packing.pack(log_transitions(a, w, inputs))
+            return log_prob_of_segments(pi, a, whole.packing.pack(b), whole, None, log_a)
+
+        results = []
+        for function in (by_paths, as_operation):
+            of_function = leaves(initial, transition, slopes, log_b)
+            values = function(*of_function)
+            (weights * values).sum().backward()
+            by_initial, *others = (leaf.grad for leaf in of_function)
+            by_initial[initial == 0] = 0.0  # which the operation takes it to be
+            results.append([values.detach(), by_initial, *others])
+        for expected, found in zip(*results, strict=True):
+            assert_allclose(found, expected, rtol=1e-9, atol=1e-11)

@@ -16,6 +16,7 @@ from seqmodels.hmm.learning.gradient import log_densities
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.observations import Observation, PseudoFrames
 from tests.hmm.learning.test_em import CPU, F64, deal, symbols, vectors
+from tests.hmm.test_inputs import emitted
 
 OPTIONS: dict[str, Any] = {"dtype": "float64", "algorithm": "gradient", "lr": 0.1}
 
@@ -45,6 +46,23 @@ def test_symbols_reach_the_objective_of_em_with_its_priors() -> None:
     ours = HMM(3, max_iter=100, **OPTIONS, **kind).fit(x)
     assert abs(ours.history_["objective"].iloc[-1] - em.history_["objective"].iloc[-1]) < 1e-3
     assert_allclose(ours.history_["log_prob"].iloc[-1], ours.score(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("observation", "kind"), [(GaussianMixture(1), "reals"), (Categorical(0.5), "symbols")])
+def test_regressions_on_inputs_reach_the_objective_of_em_with_its_priors(observation: Observation, kind: str) -> None:
+    x = emitted(kind, 1, (15,) * 12)
+    given: dict[str, Any] = {"emission_inputs": ["heat"], "transition_inputs": ["noise"], "start_inputs": ["heat"]}
+    given |= {"observation": observation, "transition_ridge": 1.0, "pseudocount": 0.3}
+    em = HMM(2, dtype="float64", tol=0.0, max_iter=150, n_init=1, **given).fit(x)
+    ours = HMM(2, max_iter=250, **OPTIONS, **given).fit(x)
+    assert abs(ours.history_["objective"].iloc[-1] - em.history_["objective"].iloc[-1]) < 1e-3
+    assert ours.n_parameters_ == em.n_parameters_
+    for name in ("emission_slopes_", "transition_slopes_", "initial_slopes_"):
+        assert_allclose(getattr(ours, name), getattr(em, name), atol=0.05)
+        assert ((getattr(ours, name) == 0) == (getattr(em, name) == 0)).all()
+    assert_allclose(ours.history_["log_prob"].iloc[-1], ours.score(x), rtol=1e-12)
+    in_float32 = ours.clone().set_params(dtype="float32", max_iter=20).fit(x)
+    assert_allclose(in_float32.score(x), ours.clone().set_params(max_iter=20).fit(x).score(x), atol=1e-3)
 
 
 @pytest.mark.parametrize("prior", [None, PseudoFrames(5.0, 0.2, 0.5)])
