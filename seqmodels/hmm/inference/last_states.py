@@ -1,13 +1,14 @@
 """Chains whose densities depend on the last p + 1 states, ``b(x_t | z_t, z_t-1, .., z_t-p)`` (Hamilton 1989).
 
-The tuple ``(z_t, .., z_t-p)`` is a Markov chain of ``K^(p+1)`` states, each of which leads to K others only: a step sums
-over the oldest state of the tuple, and then multiplies by the transition into the new one,
+The tuple ``(z_t, .., z_t-p)`` is a Markov chain of ``K^(p+1)`` states, each of which leads to K others only: a step
+sums over the oldest state of the tuple, and then multiplies by the transition into the new one,
 
     ``m_t(z_t, .., z_t-p+1) = Σ_{z_t-p} alpha_t(z_t, .., z_t-p)``
     ``alpha_t+1(z_t+1, z_t, .., z_t-p+1) ∝ m_t(z_t, .., z_t-p+1) a(z_t, z_t+1) b_t+1(..)``,
 
 which takes ``K^(p+1)`` terms, where the transition matrix of the tuples has ``K^(2p+2)`` (Kim and Nelson 1999,
-*State-space models with regime switching*, section 4.2). All is in logarithms and float64.
+*State-space models with regime switching*, section 4.2). All is in logarithms and float64; of few sequences of many
+steps the passes are compiled loops, where numba is installed (``compiled_last_states``).
 
 A tuple is written as two numbers: its newest state, and the M = K^p earlier ones, ``Σ_k z_t-k K^(p-k)``. Those before
 the first step are state 0: densities of the first p steps must not depend on them.
@@ -20,9 +21,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from seqmodels.common.compiled import is_compiling
 from seqmodels.hmm.inference.log_space import finite, relative_to_largest
 from seqmodels.hmm.inference.packing import Packing
 from seqmodels.hmm.inference.sampling import draw
+
+FEWEST_STEPS_COMPILED = 100  # times, from which on a compiled loop is worth loading numba for: fits take many passes
+MOST_TERMS_COMPILED = 1 << 12  # sums of a time: of more, tensor operations take no longer
 
 
 @dataclass(frozen=True)
@@ -140,49 +145,83 @@ def _joined(merged: Tensor, log_a: Tensor) -> Tensor:
 def forward_pass(trellis: LastStatesTrellis) -> LastStatesFiltered:
     """Filter: beliefs about the last p + 1 states after each step."""
     log_b, peak = _relative(trellis.log_b)
-    log_alpha, log_scale = _log_alpha_and_scale(trellis, log_b)
+    log_alpha, log_scale, _ = _forward(trellis, log_b)
     last = torch.logsumexp(log_alpha[trellis.packing.last], 2)
     return LastStatesFiltered(log_alpha, log_scale + peak, torch.logsumexp(last + trellis.log_ends, 1))
-
-
-def _log_alpha_and_scale(trellis: LastStatesTrellis, log_b: Tensor) -> tuple[Tensor, Tensor]:
-    """``(N, K, M)``, and ``(N,)`` the steps less the largest log-density of their row, as ``log_b`` is."""
-    log_alpha, log_scale = torch.empty_like(log_b), log_b.new_empty(len(log_b))
-    current = first_tuples(trellis.log_initial, log_b.shape[2])
-    for t, (low, high) in enumerate(trellis.packing.blocks):
-        predicted = next_tuples(current[: high - low], trellis.into(slice(low, high))) if t else current
-        joint = predicted + log_b[low:high]
-        log_scale[low:high] = torch.logsumexp(joint.flatten(1), 1)
-        current = log_alpha[low:high] = joint - finite(log_scale[low:high])[:, None, None]
-    return log_alpha, log_scale
 
 
 def forward_backward_pass(trellis: LastStatesTrellis) -> LastStatesPosterior:
     """The E-step; sequences of probability zero have log_prob -inf, and no part in what is expected."""
     packing = trellis.packing
     log_b, peak = _relative(trellis.log_b)
-    filtered_alpha, log_scale = _log_alpha_and_scale(trellis, log_b)
-    gamma = torch.zeros_like(log_b)
+    log_alpha, log_scale, merged = _forward(trellis, log_b)
+    gamma, transitions = _backward(trellis, log_b, log_alpha, log_scale, merged)
+    marginal = gamma.sum(2)
+    ends = torch.logsumexp(torch.logsumexp(log_alpha[packing.last], 2) + trellis.log_ends, 1)
+    log_prob = packing.totals(log_scale + peak) + ends
+    first, last = marginal[packing.rank].sum(0), marginal[packing.last].sum(0)
+    return LastStatesPosterior(log_prob, gamma, transitions, first, last)
+
+
+def _forward(trellis: LastStatesTrellis, log_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``(N, K, M)`` beliefs, ``(N,)`` the steps less the largest log-density of their row, as ``log_b`` is, and
+    ``(N, M)`` beliefs without the oldest state.
+    """
+    packing = trellis.packing
+    if _runs_compiled(trellis):
+        from seqmodels.hmm.inference import compiled_last_states
+
+        return compiled_last_states.forward(packing, trellis.into(slice(None)), log_b, trellis.log_initial)
+    log_alpha, log_scale = torch.empty_like(log_b), log_b.new_empty(len(log_b))
+    merged = torch.empty_like(log_b[:, 0])
+    predicted = first_tuples(trellis.log_initial, log_b.shape[2])
+    before = slice(0)
+    for t, (low, high) in enumerate(packing.blocks):
+        if t:
+            predicted = _joined(merged[before][: high - low], trellis.into(slice(low, high)))
+        joint = predicted + log_b[low:high]
+        log_scale[low:high] = torch.logsumexp(joint.flatten(1), 1)
+        log_alpha[low:high] = joint - finite(log_scale[low:high])[:, None, None]
+        merged[low:high] = torch.logsumexp(_by_oldest(log_alpha[low:high]), 2)
+        before = slice(low, high)
+    return log_alpha, log_scale, merged
+
+
+def _backward(
+    trellis: LastStatesTrellis, log_b: Tensor, log_alpha: Tensor, log_scale: Tensor, merged: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``(N, K, M)`` p(z_t, earlier states | x), and ``(N, K, K)`` p(z_t-1, z_t | x), after ``_forward``."""
+    packing = trellis.packing
+    if _runs_compiled(trellis):
+        from seqmodels.hmm.inference import compiled_last_states
+
+        return compiled_last_states.backward(
+            packing, trellis.into(slice(None)), log_b, trellis.log_ends, log_alpha, log_scale, merged
+        )
     n_rows, k, m = log_b.shape
-    transitions = log_b.new_zeros(n_rows, k, k)
+    gamma, transitions = torch.zeros_like(log_b), log_b.new_zeros(n_rows, k, k)
     ahead, after = log_b[:0], 0  # log of b_t+1 beta_t+1 / c_t+1 of sequences that go on, and their first row
     for low, high in reversed(packing.blocks):
-        n, log_alpha = len(ahead), filtered_alpha[low:high]
+        n = len(ahead)
         to_next = ahead.view(n, k, k, m // k) + trellis.into(slice(after, after + n)).mT.unsqueeze(-1)  # (n, j, i, ..)
         of_next = torch.logsumexp(to_next, 1).view(n, m, 1)  # of any oldest state
-        log_beta = torch.cat([of_next.expand(n, m, k).reshape(n, k, m), _ends(trellis, high - low - n, m)])
-        norm = finite(torch.logsumexp((log_alpha + log_beta).flatten(1), 1))[:, None, None]
-        gamma[low:high] = (log_alpha + log_beta - norm).exp()
-        merged = torch.logsumexp(_by_oldest(log_alpha[:n]), 2).view(n, 1, k, m // k)
-        transitions[after : after + n] = (merged + to_next - norm[:n].unsqueeze(-1)).exp().sum(3).mT
+        ends = trellis.log_ends[None, :, None].expand(high - low - n, -1, m)
+        log_beta = torch.cat([of_next.expand(n, m, k).reshape(n, k, m), ends])
+        joint = log_alpha[low:high] + log_beta
+        norm = finite(torch.logsumexp(joint.flatten(1), 1))[:, None, None]
+        gamma[low:high] = (joint - norm).exp()
+        pairs = merged[low : low + n].view(n, 1, k, m // k) + to_next - norm[:n].unsqueeze(-1)
+        transitions[after : after + n] = pairs.exp().sum(3).mT
         ahead = log_b[low:high] + log_beta - norm - finite(log_scale[low:high, None, None])
         after = low
-    marginal = gamma.sum(2)
-    ends = torch.logsumexp(torch.logsumexp(filtered_alpha[packing.last], 2) + trellis.log_ends, 1)
-    log_prob = packing.totals(log_scale + peak) + ends
-    return LastStatesPosterior(
-        log_prob, gamma, transitions, marginal[packing.rank].sum(0), marginal[packing.last].sum(0)
-    )
+    return gamma, transitions
+
+
+def _runs_compiled(trellis: LastStatesTrellis) -> bool:
+    """Whether there are many times, of little arithmetic each."""
+    n_times, log_b = len(trellis.packing.batch_sizes), trellis.log_b
+    few_terms = log_b.numel() <= n_times * MOST_TERMS_COMPILED
+    return n_times >= FEWEST_STEPS_COMPILED and few_terms and not log_b.is_cuda and is_compiling()
 
 
 def best_paths(trellis: LastStatesTrellis) -> tuple[list[Tensor], Tensor]:
@@ -238,8 +277,3 @@ def _relative(log_b: Tensor) -> tuple[Tensor, Tensor]:
     """``(N, K, M)`` less the largest of each row, and that, ``(N,)``."""
     relative, peak = relative_to_largest(log_b.flatten(1))
     return relative.view_as(log_b), peak[:, 0]
-
-
-def _ends(trellis: LastStatesTrellis, n: int, n_earlier: int) -> Tensor:
-    """``(n, K, M)`` log p(end), after the last step of n sequences."""
-    return trellis.log_ends[None, :, None].expand(n, -1, n_earlier)
