@@ -139,6 +139,6 @@ def backward(
     n_rows, k, m = log_b.shape
     gamma, xi = torch.zeros_like(log_b.flatten(1)), log_b.new_zeros(n_rows, k, k)
     messages = log_b.new_zeros(packing.n_sequences, k * m)
-    arrays = (packing.offsets, log_a, log_b.flatten(1), log_alpha.flatten(1), log_scale, merged, log_ends, messages)
-    _backward(*(array.contiguous().numpy() for array in arrays), gamma.numpy(), xi.numpy())
+    given = (packing.offsets, log_a, log_b.flatten(1), log_alpha.flatten(1), log_scale, merged, log_ends)
+    _backward(*(array.contiguous().numpy() for array in (*given, messages, gamma, xi)))
     return gamma.view_as(log_b), xi

@@ -27,6 +27,7 @@ from seqmodels.hmm.learning.given_inputs import (
     InputOptions,
     InputStatistics,
     maximised_emissions,
+    maximised_stationary_transitions,
     maximised_transitions,
 )
 from seqmodels.hmm.learning.priors import Pseudocounts
@@ -311,20 +312,23 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
     if parameters.final is not None and final_counts is not None:
         counts = torch.cat([counts, (expectations.final + final_counts).unsqueeze(1)], 1)
         previous = torch.cat([previous, parameters.final.unsqueeze(1)], 1)
-    if objective.start == "stationary":
+    if objective.start == "stationary" and parameters.transition_slopes is None:
         is_free = ~constraints.frozen.rows(constraints.frozen.transition, k)
         transition_and_final = stationary_rows(counts, previous, first, is_free)
         initial = stationary_initial(transition_and_final[:, :k], parameters.final)
     else:
         transition_and_final = _normalised(counts, previous)
-        initial = parameters.initial if objective.start == "uniform" else _normalised(first, parameters.initial)
+        initial = _normalised(first, parameters.initial) if objective.start == "free" else parameters.initial
     final = None if parameters.final is None else transition_and_final[:, k].contiguous()
     transition, of_inputs = transition_and_final[:, :k].contiguous(), expectations.given_inputs
     transition_slopes = table_slopes = None
     if of_inputs is not None and parameters.transition_slopes is not None:
-        transition, transition_slopes = maximised_transitions(
-            parameters, of_inputs, transition_counts, objective.inputs
-        )
+        regressed = (parameters, of_inputs, transition_counts, objective.inputs)
+        if objective.start == "stationary":
+            transition, transition_slopes = maximised_stationary_transitions(*regressed)
+            initial = stationary_initial(transition, None)  # where all inputs are at their mean
+        else:
+            transition, transition_slopes = maximised_transitions(*regressed)
     if of_inputs is not None and parameters.table_slopes is not None:
         table, table_slopes = maximised_emissions(parameters, of_inputs, objective.emission, objective.inputs)
     else:

@@ -86,10 +86,13 @@ def invariant(transition: np.ndarray) -> np.ndarray:
 
 
 def differentiable_stationary(transition: Tensor) -> Tensor:
-    """``(K,)`` the stationary distribution as a function that gradients go through; rows sum to one."""
-    k = len(transition)
+    """``(..., K)`` the stationary distribution of ``(..., K, K)`` as a function that gradients go through; rows sum to
+    one.
+    """
+    k = transition.shape[-1]
     system = torch.eye(k, dtype=transition.dtype, device=transition.device) - transition + 1.0 / k
-    stationary: Tensor = torch.linalg.solve(system.T, torch.full_like(transition[0], 1.0 / k))
+    even = torch.full_like(transition[..., :1], 1.0 / k)
+    stationary: Tensor = torch.linalg.solve(system.mT, even).squeeze(-1)
     return stationary
 
 

@@ -44,7 +44,7 @@ def trellis_of_batch(
 
 def log_stationary(log_a: Tensor) -> Tensor:
     """``(n, K)`` log-probabilities that the transitions ``(n, K, K)`` leave as they are."""
-    return torch.stack([differentiable_stationary(each).clamp(min=0.0).log() for each in log_a.exp()])
+    return differentiable_stationary(log_a.exp()).clamp(min=0.0).log()
 
 
 def _possible(states: Tensor, n_states: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
@@ -48,7 +49,7 @@ from seqmodels.hmm.markov_switching.cursor import LastStates, MarkovSwitchingCur
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission
 from seqmodels.hmm.markov_switching.expectations import e_step, each_trellis
 from seqmodels.hmm.parameters import Parameters, check_arrays
-from seqmodels.hmm.state_queries import need_float64, stationary
+from seqmodels.hmm.state_queries import need_float64, permutation_of_states, reordered_counts, stationary
 from seqmodels.hmm.topology import Banded
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.fitting import apply_setting, checked_data, fit_model, learn_setting, resolved_choices
@@ -119,7 +120,7 @@ class MarkovSwitchingAR(SequenceModel):
     switching_variance: bool = False
     min_covariance: PositiveFloat = 1e-6
     max_iter: int = 500
-    tol: float = 1e-5
+    tol: float = 1e-6
     n_init: int | Literal["auto"] = "auto"
     max_seconds: float | None = None
     pseudocount: float | str | Pseudocounts = "auto"
@@ -345,6 +346,26 @@ class MarkovSwitchingAR(SequenceModel):
         seed = self.random_state if random_state is None else random_state
         generator = torch.Generator(self._device()).manual_seed(seed)
         return [path.T for path in _run_on_each(self, X, y, partial(_draws, n=n, generator=generator))]
+
+    # -- the chain -----------------------------------------------------------------------------------------
+
+    @checked
+    def reorder(self, order: Sequence[int] | np.ndarray | Literal["mean", "stationary"]) -> Self:
+        """A copy whose state i is this model's state ``order[i]``: the same probabilities under other numbers.
+
+        Args:
+            order: a permutation of the states; ``"mean"``: by their means, the first feature first;
+                ``"stationary"``: those visited most first.
+        """
+        k = len(self.parameters_.initial)
+        raw = {"weights_": np.ones((k, 1)), "means_": self.means_[:, None]}
+        permutation = permutation_of_states(order, lambda: self.stationary_, raw)
+        if permutation.shape != (k,) or not np.array_equal(np.sort(permutation), np.arange(k)):
+            raise ValueError(f"order is {order!r}; pass each of the states 0 to {k - 1} once")
+        other = copy.copy(self)
+        other.pseudocount = reordered_counts(self.pseudocount, permutation)
+        other.parameters_ = self.parameters_.take(torch.as_tensor(permutation.astype(np.int64)))
+        return other
 
     # -- how many states -----------------------------------------------------------------------------------
 
