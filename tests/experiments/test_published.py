@@ -67,7 +67,7 @@ def test_series_are_read_as_they_stand(script: ModuleType, tmp_path: Path) -> No
     assert script.read("speed", [tmp_path]).tolist() == [[6.5], [5.5]]
     assert script.read("speed, three sessions", [tmp_path]).tolist() == [[6.5, 1.0, 0.0], [5.5, 0.0, 0.25]]
     (tmp_path / "tests/test_markov_autoregression.py").write_text("rgnp = [2.5, 3]\nrec = [0, 1]\n")
-    (tmp_path / "tests/mar_filardo.csv").write_text("dlip,other,dmdlleading\n1,7,-2\n0.5,7,4\n")
+    (tmp_path / "tests/mar_filardo.csv").write_text("dlip,other,dmdlleading\n1.0,7,-2.0\n0.5,7,4.0\n")
     assert script.read("rgnp", [tmp_path]).tolist() == [[2.5], [3.0]]
     assert script.read("rgnp, recessions", [tmp_path]).tolist() == [[2.5, 0.0], [3.0, 1.0]]
     production = script.read("production, leading index", [tmp_path])

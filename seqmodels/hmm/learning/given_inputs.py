@@ -167,8 +167,8 @@ def maximised_stationary_transitions(
         value, gradient = objective(free)
         return -value, -gradient
 
-    found = minimize(loss, begun, jac=True, method="BFGS", options={"maxiter": MOST_ITERATIONS}).x
-    best = max([begun, found], key=lambda free: objective(free)[0])
+    searched = minimize(loss, begun, jac=True, method="BFGS", options={"maxiter": MOST_ITERATIONS}).x
+    best = max([begun, searched], key=lambda free: objective(free)[0])
     return objective.transitions(best)
 
 

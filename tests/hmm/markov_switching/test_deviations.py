@@ -99,7 +99,7 @@ def test_an_m_step_never_lowers_the_expected_log_likelihood(
             changed[1] = changed[1][:1].expand_as(changed[1])
         if not switching_variance:
             changed[2] = changed[2][:1].expand_as(changed[2])
-        moved = [a + b for a, b in zip(free, changed, strict=True)]
+        moved = [a + b for a, b in zip((mean, coefficients, log_variance), changed, strict=True)]
         assert value(model.pack(*moved, *first)) < best + 1e-5
 
 
