@@ -124,7 +124,12 @@ def first_tuples(log_initial: Tensor, n_earlier: int) -> Tensor:
 
 def next_tuples(log_alpha: Tensor, log_a: Tensor) -> Tensor:
     """``(n, K, M)`` after a step, by transitions ``(1 or n, K, K)``: those of the next one."""
-    return _joined(torch.logsumexp(_by_oldest(log_alpha), 2), log_a)
+    return _joined(without_oldest(log_alpha), log_a)
+
+
+def without_oldest(log_alpha: Tensor) -> Tensor:
+    """``(n, K, M)`` -> ``(n, M)`` log-probabilities of the states of the last p steps."""
+    return torch.logsumexp(_by_oldest(log_alpha), 2)
 
 
 def _by_oldest(values: Tensor) -> Tensor:
@@ -182,7 +187,7 @@ def _forward(trellis: LastStatesTrellis, log_b: Tensor) -> tuple[Tensor, Tensor,
         joint = predicted + log_b[low:high]
         log_scale[low:high] = torch.logsumexp(joint.flatten(1), 1)
         log_alpha[low:high] = joint - finite(log_scale[low:high])[:, None, None]
-        merged[low:high] = torch.logsumexp(_by_oldest(log_alpha[low:high]), 2)
+        merged[low:high] = without_oldest(log_alpha[low:high])
         before = slice(low, high)
     return log_alpha, log_scale, merged
 

@@ -95,7 +95,8 @@ class MarkovSwitchingAR(SequenceModel):
             drives the transition into it (Filardo 1994, *Business-cycle phases and their transitional dynamics*).
         transition_ridge: the prior ``-½ ridge Σ w²`` of their slopes, of standardised inputs.
 
-    An M-step maximises over phi, the means and sigma² in turn, each given the others, so that the likelihood never
+    Steps ahead are forecast in closed form, a Gaussian for each path of states, where these are at most 2¹² of step k,
+    K^(p + k); else by paths that are drawn. An M-step maximises over phi, the means and sigma² in turn, each given the others, so that the likelihood never
     falls. Frames with missing values are refused: what is known of a missing past depends on all states since, which no
     filter of few numbers holds; ``HMM`` takes them. ``observation`` is its own, so ``"auto"``. The other arguments are
     those of ``training.Resumable`` and ``SequenceModel``; ``validation`` is scored once, at the end, and with targets
@@ -288,12 +289,9 @@ class MarkovSwitchingAR(SequenceModel):
 
     @checked
     def cursor(self, n_steps: int | None = None) -> MarkovSwitchingCursor:
-        setting, parameters, emission = self._setting(), self.parameters_.to(self._device()), _emission(self)
-        assert isinstance(setting.observation, AutoregressiveGaussian), "its own"
-        table = emission.of_tuples(parameters.table)
-        return MarkovSwitchingCursor(
-            parameters, table, setting.observation, setting.encoding.size, DTYPES[self.dtype_], self.start
-        )
+        self._setting()  # which refuses a model that is not fitted
+        parameters = self.parameters_.to(self._device())
+        return MarkovSwitchingCursor(parameters, _emission(self), DTYPES[self.dtype_], self.start)
 
     def _filtered(self, state: CursorState) -> np.ndarray:
         assert isinstance(state, LastStates), "of this model's cursor"

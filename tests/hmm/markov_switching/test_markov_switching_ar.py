@@ -16,6 +16,7 @@ from scipy import stats
 import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
 from seqmodels.hmm import MarkovSwitchingAR
+from seqmodels.hmm.markov_switching import cursor
 
 Array = NDArray[np.float64]
 STAYS = (0.95, 0.9)
@@ -200,28 +201,63 @@ def test_what_the_data_were_drawn_from_is_found() -> None:
     assert model.score(test) > intercepts.score(test) + 0.05
 
 
-def test_forecasts_by_paths_are_those_of_all_states() -> None:
-    model = MarkovSwitchingAR(2, 2, max_iter=20, n_init=1).fit(X)
-    prefix = [X[0][:8]]
-    k, means, phi = 3, model.means_[:, 0], model.autoregression_[:, 0]
-    paths = by_paths(model, prefix[0])
-    total = sum(paths.values())
+@pytest.mark.parametrize("options", [CASES[0], {"n_states": 2, "order": 3, "switching_ar": True}])
+def test_forecasts_in_closed_form_and_by_paths_are_those_of_all_states(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = MarkovSwitchingAR(max_iter=20, n_init=1, **options).fit(X)
+    prefix, k, p, means = [X[0][:8]], 4, model.order, model.means_[:, 0]
+    phi = np.broadcast_to(model.autoregression_[..., 0], (2, p))
     last: dict[tuple[int, ...], float] = {}
-    for path, p in paths.items():
-        last[path[-2:]] = last.get(path[-2:], 0.0) + p / total
+    for path, weight in by_paths(model, prefix[0]).items():
+        last[path[-p:]] = last.get(path[-p:], 0.0) + weight
     expected = np.zeros(k)
-    for before, p in last.items():
-        for ahead in itertools.product(range(2), repeat=k):
-            states, weight = [*before, *ahead], p
-            for a, b in itertools.pairwise(states[1:]):
-                weight *= model.transition_[a, b]
-            deviation = [*(prefix[0][-2:, 0] - means[list(before)])]
-            for h in range(k):
-                deviation.append(phi[0] * deviation[-1] + phi[1] * deviation[-2])
-                expected[h] += weight * (means[states[h + 2]] + deviation[-1])
-    frame = model.forecast(prefix, k, n=20_000, random_state=0).frame
-    assert_allclose(frame["mean"], expected, atol=4 * 3.0 / np.sqrt(20_000))
-    assert_allclose(frame["mean"].iloc[0], expected[0], rtol=1e-10)
+    for (before, of_past), ahead in itertools.product(last.items(), itertools.product(range(2), repeat=k)):
+        states, weight = [*before, *ahead], of_past / sum(last.values())
+        for a, b in itertools.pairwise(states[p - 1 :]):
+            weight *= model.transition_[a, b]
+        deviation = list(prefix[0][-p:, 0] - means[list(before)])
+        for h in range(k):
+            deviation.append(phi[ahead[h]] @ deviation[: -p - 1 : -1])
+            expected[h] += weight * (means[ahead[h]] + deviation[-1])
+    exact = model.forecast(prefix, k).frame
+    assert set(exact["method"]) == {"exact"}
+    assert_allclose(exact["mean"], expected, rtol=1e-10)
+    monkeypatch.setattr(cursor, "MOST_PATHS", 0)
+    drawn = model.forecast(prefix, k, n=10_000, random_state=0).frame
+    assert drawn["method"].tolist() == ["exact", *["sampled"] * (k - 1)]
+    assert_allclose(drawn["mean"], expected, atol=4 * 3.0 / np.sqrt(10_000))
+    for quantile in ("5%", "50%", "95%"):
+        assert_allclose(drawn[quantile], exact[quantile], atol=0.2)
+
+
+def test_forecasts_of_one_state_are_those_of_a_vector_autoregression() -> None:
+    x = [np.concatenate([each, each**2], 1) for each in X[:1]]
+    model = MarkovSwitchingAR(1, 2, tol=0.0, max_iter=100).fit(x)
+    phi, means = model.autoregression_, model.means_[0]
+    weights, deviation = [np.ones(2), phi[0]], [*(x[0][-2:] - means)]
+    while len(weights) < 30:
+        weights.append(phi[0] * weights[-1] + phi[1] * weights[-2])
+    frame = model.forecast(x, 30, quantiles=(0.5, 0.975)).frame
+    assert set(frame["method"]) == {"exact"}
+    for h in range(30):
+        deviation.append(phi[0] * deviation[-1] + phi[1] * deviation[-2])
+        rows = frame[frame["step"] == h + 1]
+        assert_allclose(rows["mean"], means + deviation[-1], rtol=1e-9)
+        spread = np.sqrt(model.variances_ * np.square(weights[: h + 1]).sum(0))
+        assert_allclose(rows["97.5%"] - rows["50%"], stats.norm.ppf(0.975) * spread, rtol=1e-6)
+
+
+def test_where_ends_are_events_forecasts_are_given_that_there_is_a_step() -> None:
+    model = MarkovSwitchingAR(2, 1, max_iter=5, n_init=1, length="stop").fit(X)
+    frame = model.forecast([X[0][:5]], 3).frame
+    paths = by_paths(model, X[0][:5])
+    belief = np.zeros(2)
+    for path, weight in paths.items():
+        belief[path[-1]] += weight / model.final_[path[-1]]
+    belief /= belief.sum()
+    survival = [float((belief @ np.linalg.matrix_power(model.transition_, h)).sum()) for h in (1, 2, 3)]
+    assert_allclose(frame["survival"], survival, rtol=1e-10)
 
 
 def test_drawn_sequences_score_as_their_model_says() -> None:
