@@ -95,12 +95,13 @@ class MarkovSwitchingAR(SequenceModel):
             drives the transition into it (Filardo 1994, *Business-cycle phases and their transitional dynamics*).
         transition_ridge: the prior ``-½ ridge Σ w²`` of their slopes, of standardised inputs.
 
-    Steps ahead are forecast in closed form, a Gaussian for each path of states, where these are at most 2¹² of step k,
-    K^(p + k); else by paths that are drawn. An M-step maximises over phi, the means and sigma² in turn, each given the others, so that the likelihood never
-    falls. Frames with missing values are refused: what is known of a missing past depends on all states since, which no
-    filter of few numbers holds; ``HMM`` takes them. ``observation`` is its own, so ``"auto"``. The other arguments are
-    those of ``training.Resumable`` and ``SequenceModel``; ``validation`` is scored once, at the end, and with targets
-    EM fits p(x, y). The recursions are float64 whatever ``dtype``, which is that of the densities.
+    An M-step maximises over phi, the means and sigma² in turn, each given the others, so that the likelihood never
+    falls. Steps ahead are forecast in closed form, a Gaussian for each path of states, where there are at most 2¹² of
+    these at the last of k steps, K^(p + k); else by paths that are drawn. Frames with missing values are refused: what
+    is known of a missing past depends on all states since, which no filter of few numbers holds; ``HMM`` takes them.
+    ``observation`` is its own, so ``"auto"``. The other arguments are those of ``training.Resumable`` and
+    ``SequenceModel``; ``validation`` is scored once, at the end, and with targets EM fits p(x, y). The recursions are
+    float64 whatever ``dtype``, which is that of the densities.
 
     Attributes, raw units: ``initial_ (K,)``, ``transition_ (K, K)``, ``final_ (K,)``, ``means_ (K, D)``,
     ``autoregression_ (p, D)``, one step back first, or with ``switching_ar`` ``(K, p, D)``, ``variances_ (D,)``, or
