@@ -22,7 +22,7 @@ from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.inference.forward_backward import forward_backward_pass
 from seqmodels.hmm.inference.threads import in_threads
 from seqmodels.hmm.learning.constraints import Constraints, Tying
-from seqmodels.hmm.learning.first_state import Start, stationary_initial, stationary_rows
+from seqmodels.hmm.learning.first_state import Start, log_stationary, stationary_initial, stationary_rows
 from seqmodels.hmm.learning.given_inputs import (
     InputOptions,
     InputStatistics,
@@ -326,7 +326,7 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
         regressed = (parameters, of_inputs, transition_counts, objective.inputs)
         if objective.start == "stationary":
             transition, transition_slopes = maximised_stationary_transitions(*regressed)
-            initial = stationary_initial(transition, None)  # where all inputs are at their mean
+            initial = log_stationary(transition.log()).exp()  # where all inputs are at their mean
         else:
             transition, transition_slopes = maximised_transitions(*regressed)
     if of_inputs is not None and parameters.table_slopes is not None:

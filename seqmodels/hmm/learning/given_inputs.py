@@ -167,7 +167,8 @@ def maximised_stationary_transitions(
         value, gradient = objective(free)
         return -value, -gradient
 
-    searched = minimize(loss, begun, jac=True, method="BFGS", options={"maxiter": MOST_ITERATIONS}).x
+    with np.errstate(invalid="ignore", over="ignore"):  # of steps to where there is no stationary distribution
+        searched = minimize(loss, begun, jac=True, method="BFGS", options={"maxiter": MOST_ITERATIONS}).x
     best = max([begun, searched], key=lambda free: objective(free)[0])
     return objective.transitions(best)
 
@@ -269,7 +270,8 @@ class _StationaryObjective:
             return (counts * torch.where(self.allowed, log_p, 0.0)).sum()
 
         of_first = self._log_p(torch.einsum("nf,ijf->nij", self.first_design, both)).exp()
-        log_initial = differentiable_stationary(of_first).clamp(min=np.finfo(float).tiny).log()
+        # Not a number where a chain has come apart, so that all processes go on to the sum over them.
+        log_initial = differentiable_stationary(of_first, refuses=False).clamp(min=np.finfo(float).tiny).log()
         of_data = expected(self.counts, self.design) + (self.first * log_initial).sum()
         at_zero = torch.eye(1, both.shape[2], dtype=both.dtype, device=both.device)
         centred = both - (both * self.allowed.unsqueeze(2)).sum(1, keepdim=True) / self.allowed.sum(1)[:, None, None]

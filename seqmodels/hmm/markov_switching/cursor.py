@@ -15,9 +15,8 @@ from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.hmm.inference.last_states import first_tuples, next_tuples, without_oldest
 from seqmodels.hmm.inference.log_space import finite, relative_to_largest
 from seqmodels.hmm.inference.time_varying import log_transitions
-from seqmodels.hmm.learning.first_state import Start
+from seqmodels.hmm.learning.first_state import Start, log_stationary
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission
-from seqmodels.hmm.markov_switching.expectations import log_stationary
 from seqmodels.hmm.markov_switching.steps_ahead import StepAhead, steps_ahead
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import GaussianMixture

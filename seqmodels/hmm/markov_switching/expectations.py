@@ -15,7 +15,7 @@ from seqmodels.hmm.corpus import PackedBatch, refuse
 from seqmodels.hmm.inference.last_states import LastStatesTrellis, forward_backward_pass
 from seqmodels.hmm.inference.time_varying import log_transitions
 from seqmodels.hmm.learning.em import Expectations
-from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
+from seqmodels.hmm.learning.first_state import Start, log_stationary
 from seqmodels.hmm.learning.given_inputs import InputStatistics
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission
 from seqmodels.hmm.parameters import Parameters
@@ -40,11 +40,6 @@ def trellis_of_batch(
         log_initial = log_stationary(log_a[: packing.n_sequences])
     log_final = None if parameters.final is None else parameters.final.log()
     return LastStatesTrellis(log_initial, log_a, log_final, log_b, packing)
-
-
-def log_stationary(log_a: Tensor) -> Tensor:
-    """``(n, K)`` log-probabilities that the transitions ``(n, K, K)`` leave as they are."""
-    return differentiable_stationary(log_a.exp()).clamp(min=0.0).log()
 
 
 def _possible(states: Tensor, n_states: int) -> Tensor:

@@ -30,7 +30,7 @@ from seqmodels.hmm.inference.last_states import (
 from seqmodels.hmm.inference.time_varying import log_transitions
 from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch
-from seqmodels.hmm.learning.first_state import STARTS, check_initial, with_start
+from seqmodels.hmm.learning.first_state import STARTS, with_start
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import ChainOptions, check_numbers
@@ -446,7 +446,6 @@ class MarkovSwitchingAR(SequenceModel):
             raise ValueError(f"the observation in the file is {self.observation_!r}, not that of this model")
         parameters = Parameters.from_arrays(state)
         _emission(self).check_table(parameters.table)
-        check_initial(parameters, self.start, Banded())
         self.parameters_ = parameters
 
 

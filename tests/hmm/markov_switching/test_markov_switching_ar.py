@@ -166,6 +166,21 @@ def test_at_the_end_of_em_no_small_change_is_better(inputs: bool) -> None:
             assert log_prob(i, *change) < best
 
 
+def test_inputs_that_separate_transitions_leave_all_finite(tmp_path: Path) -> None:
+    """The input of a step is the state: transitions go to zero and one, so that states never change on their own."""
+    x = sm.Sequences(X, inputs=[each[:, None].astype(float) for each in Z], input_names=["state"])
+    model = MarkovSwitchingAR(2, 1, transition_inputs=["state"], max_iter=300, tol=0.0, n_init=3).fit(x)
+    assert np.diff(model.history_["objective"]).min() > -1e-11
+    assert np.isfinite(model.log_prob(x)).all()
+    transition = model.transition_at([[0.0], [1.0], [1e6], [-1e6]])
+    assert np.isfinite(transition).all()
+    assert_allclose(transition[1, :, np.argmax(model.means_[:, 0])], 1.0, atol=0.05)
+    far = x.with_inputs([np.full((len(each), 1), 1e6) for each in X], ["state"])
+    assert np.isfinite(model.log_prob_steps(far)[0][0])
+    model.save(tmp_path / "model.safetensors")
+    assert_array_equal(sm.load(tmp_path / "model.safetensors").log_prob(x), model.log_prob(x))
+
+
 def test_the_first_state_has_the_stationary_distribution() -> None:
     model = MarkovSwitchingAR(2, 2, n_init=1, max_iter=5).fit(X)
     assert_allclose(model.initial_ @ model.transition_, model.initial_, rtol=1e-10)
