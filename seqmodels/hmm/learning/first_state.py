@@ -92,9 +92,8 @@ def differentiable_stationary(transition: Tensor, *, refuses: bool = True) -> Te
     Of a chain that has come apart there is none: ``refuses``, or it is not finite.
     """
     system, even = _stationary_system(transition)
-    if refuses:
-        return torch.linalg.solve(system, even).squeeze(-1)
-    return torch.linalg.solve_ex(system, even).result.squeeze(-1)
+    stationary: Tensor = torch.linalg.solve(system, even) if refuses else torch.linalg.solve_ex(system, even).result
+    return stationary.squeeze(-1)
 
 
 def log_stationary(log_a: Tensor) -> Tensor:
@@ -106,7 +105,8 @@ def log_stationary(log_a: Tensor) -> Tensor:
     solution, info = torch.linalg.solve_ex(system, even)
     if bool((info != 0).any()):
         solution = torch.where((info != 0)[..., None, None], torch.linalg.pinv(system) @ even, solution)
-    return solution.squeeze(-1).clamp(min=0.0).log()
+    log_initial: Tensor = solution.squeeze(-1).clamp(min=0.0).log()
+    return log_initial
 
 
 def _stationary_system(transition: Tensor) -> tuple[Tensor, Tensor]:
