@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
@@ -12,14 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.parameters import PositiveFloat, PositiveInt, Seed, checked
+from seqmodels.encodings import Standardize
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.setting import Setting
 from seqmodels.generation import CursorState
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, corpus_of, raw_size, refuse, validation_score
+from seqmodels.hmm.from_parameters import chain_parameters
 from seqmodels.hmm.inference.last_states import (
     LastStatesTrellis,
     best_paths,
@@ -30,7 +35,7 @@ from seqmodels.hmm.inference.last_states import (
 from seqmodels.hmm.inference.time_varying import log_transitions
 from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch
-from seqmodels.hmm.learning.first_state import STARTS, with_start
+from seqmodels.hmm.learning.first_state import STARTS, check_initial, with_start
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import ChainOptions, check_numbers
@@ -48,6 +53,7 @@ from seqmodels.hmm.learning.restarts import (
 from seqmodels.hmm.markov_switching.cursor import LastStates, MarkovSwitchingCursor
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission
 from seqmodels.hmm.markov_switching.expectations import e_step, each_trellis
+from seqmodels.hmm.markov_switching.from_parameters import RawRegressions
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.state_queries import need_float64, permutation_of_states, reordered_counts, stationary
 from seqmodels.hmm.topology import Banded
@@ -56,6 +62,7 @@ from seqmodels.model.fitting import apply_setting, checked_data, fit_model, lear
 from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import AutoregressiveGaussian, Observation
 from seqmodels.sequences import Kind
+from seqmodels.sequences.measure import Length
 from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
 
 MOST_TUPLES = 1 << 14  # states of the last p + 1 steps, K^(p+1)
@@ -430,6 +437,80 @@ class MarkovSwitchingAR(SequenceModel):
             if name in raw:
                 return raw[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @classmethod
+    @checked
+    def from_parameters(
+        cls,
+        transition: Any,
+        *,
+        means: Any,
+        autoregression: Any,
+        variances: Any,
+        initial: Any = None,
+        final: Any = None,
+        first_means: Any = None,
+        first_variances: Any = None,
+        **options: Any,
+    ) -> Self:
+        """A fitted model with these parameters, in raw units.
+
+        Args:
+            transition: (K, K) probabilities of the next state.
+            means: (K, D) of the states.
+            autoregression: (p, D), one step back first, or (K, p, D).
+            variances: (D,), or (K, D).
+            initial: (K,) distribution of the first state; None: the stationary one, or what ``start`` says (of
+                ``"free"`` the uniform one).
+            final: (K,) probability of ending after each state, so that ``transition`` rows and it sum to one; None: the
+                length is given.
+            first_means, first_variances: (D,) of the first p steps; None: mean and variance of means and innovations,
+                by the shares of the states.
+            options: other arguments of ``MarkovSwitchingAR``.
+
+        Raises:
+            ValueError: rows that do not sum to one, shapes that do not fit, a variance below the floor.
+
+        >>> chain = [[0.9, 0.1], [0.25, 0.75]]
+        >>> parameters = {"means": [[1.2], [-0.4]], "autoregression": [[0.1], [-0.2]], "variances": [0.6]}
+        >>> model = MarkovSwitchingAR.from_parameters(chain, **parameters)
+        >>> model.initial_.round(3), model.order
+        (array([0.714, 0.286]), 2)
+        """
+        import pandas as pd
+
+        raw = RawRegressions.of(means, autoregression, variances)
+        k = len(raw.mean)
+        if initial is not None:
+            options = {"start": "free", **options}
+        model = cls(
+            k,
+            raw.order,
+            switching_ar=raw.coefficients.ndim == 3,
+            switching_variance=raw.variance.ndim == 2,
+            length="given" if final is None else "stop",
+            **options,
+        )
+        model._check_hyperparameters()
+        if model.transition_inputs:
+            raise ValueError("from_parameters makes no model of inputs; leave transition_inputs out")
+        first = np.full(k, 1 / k) if initial is None else initial
+        chain = chain_parameters(first, transition, final, torch.zeros(k, 1, dtype=torch.float64))
+        if initial is None:
+            with suppress(np.linalg.LinAlgError):  # of a chain that has come apart, which the check names
+                chain = with_start(chain, model.start, Banded())
+        check_initial(chain, model.start, Banded())
+        mean, variance = raw.moments(chain.initial.numpy())
+        encoding = Standardize().restore({"mean": mean, "scale": np.sqrt(variance)})
+        length: Length = "given" if final is None else "stop"
+        apply_setting(model, Setting.from_fitted(encoding, model._own_observation(), length, conditional=False))
+        first_mean = mean if first_means is None else numbers_of("first_means", first_means)
+        first_variance = variance if first_variances is None else numbers_of("first_variances", first_variances)
+        table = raw.encoded(_emission(model), encoding, first_mean, first_variance)
+        model.parameters_ = replace(chain, table=table)
+        model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
+        model.starts_, model._fitted_choices = starts_table([], None), _choices(model)
+        return model
 
     def _state(self) -> dict[str, Any]:
         return {**self.parameters_.arrays(), "starts": starts_arrays(self.starts_)}

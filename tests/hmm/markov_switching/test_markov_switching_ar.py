@@ -325,6 +325,72 @@ def test_a_file_and_another_order_of_states_have_the_same_probabilities(
         model.set_params(switching_ar=not model.switching_ar).fit(data)
 
 
+@pytest.mark.parametrize("options", [*CASES[:3], {"order": 1, "switching_ar": True, "switching_variance": True}])
+@pytest.mark.parametrize("n_features", [1, 2])
+def test_a_model_of_given_parameters_is_the_one_that_has_them(
+    options: dict[str, Any], n_features: int, tmp_path: Path
+) -> None:
+    x = [np.concatenate([each, 10 - each[::-1] ** 2], 1)[:, :n_features] for each in X]
+    model = MarkovSwitchingAR(max_iter=4, n_init=1, **options).fit(x)
+    names = ("means", "autoregression", "variances", "first_means", "first_variances")
+    given: dict[str, Any] = {name: getattr(model, f"{name}_") for name in names}
+    if model.start == "free":
+        given["initial"] = model.initial_
+    if model.length_ == "stop":
+        given["final"] = model.final_
+    like = MarkovSwitchingAR.from_parameters(model.transition_, **given, warm_start=True)
+    assert_allclose(like.log_prob(x), model.log_prob(x), rtol=1e-10)
+    assert like.n_parameters_ == model.n_parameters_
+    for name in (*names, "initial", "transition", "final"):
+        assert_allclose(getattr(like, f"{name}_"), getattr(model, f"{name}_"), rtol=1e-10, atol=1e-14)
+    like.save(tmp_path / "model.safetensors")
+    assert_array_equal(sm.load(tmp_path / "model.safetensors").log_prob(x), like.log_prob(x))
+    before = like.score(x)
+    assert like.set_params(max_iter=2).fit(x).score(x) > before
+
+
+GIVEN: dict[str, Any] = {
+    "transition": [[0.9, 0.1], [0.2, 0.8]],
+    "means": [[0.0], [4.0]],
+    "autoregression": [[0.5], [-0.2]],
+    "variances": [0.49],
+}
+
+
+def test_given_parameters_alone_begin_with_the_moments_of_their_states() -> None:
+    model = MarkovSwitchingAR.from_parameters(**GIVEN)
+    assert_allclose(model.initial_, [2 / 3, 1 / 3], rtol=1e-12)
+    assert_allclose(model.first_means_, [4 / 3], rtol=1e-12)
+    assert_allclose(model.first_variances_, [0.49 + 2 / 9 * 16], rtol=1e-12)
+    x = model.sample(1, length=4000, random_state=0)
+    assert_allclose(np.mean(x[0]), 4 / 3, atol=0.25)
+    with pytest.raises(ValueError, match="set them back"):
+        model.set_params(warm_start=True, order=1).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"transition": [[0.9, 0.2], [0.2, 0.8]]}, "sum to one"),
+        ({"transition": [[1.0]]}, r"shape \(1, 1\)"),
+        ({"transition": [[1.0, 0.0], [0.0, 1.0]]}, "every state leads to every other"),
+        ({"initial": [0.5, 0.5], "start": "stationary"}, "start='stationary' says that initial is"),
+        ({"means": [0.0, 4.0]}, r"pass an array \(K, D\)"),
+        ({"autoregression": [0.5, 0.2]}, r"autoregression has shape \(2,\)"),
+        ({"autoregression": np.zeros((3, 1, 1))}, r"autoregression has shape \(3, 1, 1\)"),
+        ({"variances": 0.5}, r"variances has shape \(\)"),
+        ({"variances": [np.nan]}, "should be finite"),
+        ({"variances": [-1.0], "first_variances": [1.0]}, "below the floor"),
+        ({"variances": [1e-9]}, "below the floor"),
+        ({"first_means": [0.0, 1.0]}, r"first_means has shape \(2,\)"),
+        ({"transition_inputs": ["a"]}, "makes no model of inputs"),
+    ],
+)
+def test_parameters_that_cannot_be_are_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MarkovSwitchingAR.from_parameters(**{**GIVEN, **changed})
+
+
 def test_far_frames_neither_underflow_nor_lose_a_state() -> None:
     model = MarkovSwitchingAR(2, 2, max_iter=3, n_init=1).fit(X)
     x = [np.full((3_000, 1), 1e4), np.full((500, 1), MEANS[1])]
