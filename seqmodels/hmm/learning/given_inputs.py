@@ -207,7 +207,7 @@ class _StationaryObjective:
         columns = list(options.transition)
         u = statistics.inputs[:, columns].double()
         design, allowed = torch.cat([torch.ones_like(u[:, :1]), u], 1), parameters.transition > 0
-        is_first = (statistics.transitions == 0).all(2).all(1)
+        is_first = (statistics.transitions == 0).all(2).all(1) & (statistics.gamma > 0).any(1)  # of some weight
         is_free = allowed.clone()
         for i, row in enumerate(allowed):
             is_free[i, _reference_first(i, row.nonzero()[:, 0].tolist())[0]] = False

@@ -26,6 +26,7 @@ from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import AutoregressiveGaussian, gaussian
 
 ROUNDS = 3  # of conditional maximisations in an M-step
+DRAWN_STARTS = 0.5  # the share of starts that are not of clusters: states of one mean may differ otherwise
 NEGLIGIBLE = 1e-10  # expected steps, of a state that none belongs to
 LOG_2PI = math.log(2 * math.pi)
 
@@ -222,7 +223,9 @@ class DeviationEmission(Emission):
     # -- the start -----------------------------------------------------------------------------------------
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        """The nearest of K frames that are drawn at random: starts are to differ."""
+        """By k-means, or of one start in two the nearest of K frames that are drawn at random: starts are to differ."""
+        if torch.rand((), generator=generator) >= DRAWN_STARTS:
+            return super().labels(x, n_states, generator)
         drawn = torch.randperm(len(x), generator=generator)[:n_states].to(x.device)
         return torch.cdist(x.double(), x[drawn].double()).argmin(1)
 

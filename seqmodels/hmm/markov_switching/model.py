@@ -91,8 +91,8 @@ class MarkovSwitchingAR(SequenceModel):
         min_covariance: floor of the variances, in standardised units.
         max_iter: most EM steps a start.
         tol: EM stops when a step improves the objective by less, in nats per unit; 0 never stops early.
-        n_init: starts, from frames drawn as means of the states; the best objective wins. ``"auto"``: as of ``HMM``, up
-            to 8. Likelihoods of few frames have several maxima.
+        n_init: starts, from clusters or from frames drawn as means of the states; the best objective wins. ``"auto"``:
+            as of ``HMM``, up to 8. Likelihoods of few frames have several maxima.
         max_seconds: a cap on time, over all starts.
         pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``;
             ``"auto"``: 0.01 under ``length="stop"``, otherwise 0.

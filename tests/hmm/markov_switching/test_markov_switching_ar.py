@@ -216,6 +216,15 @@ def test_what_the_data_were_drawn_from_is_found() -> None:
     assert model.score(test) > intercepts.score(test) + 0.05
 
 
+def test_nearly_all_starts_find_levels_that_are_clear() -> None:
+    """Of those from frames drawn as means fewer do: the others explain what lasts by the coefficients."""
+    rng = np.random.default_rng(0)
+    levels = np.repeat([1.0, -1.0, 1.0], [20, 10, 20])[:, None]
+    model = MarkovSwitchingAR(2, 1, n_init=8, max_iter=60).fit([rng.normal(levels, 0.5) for _ in range(8)])
+    assert (model.starts_["objective"] > model.starts_["objective"].max() - 0.01).sum() >= 7
+    assert_allclose(np.sort(model.means_[:, 0]), [-1.0, 1.0], atol=0.15)
+
+
 @pytest.mark.parametrize("options", [CASES[0], {"n_states": 2, "order": 3, "switching_ar": True}])
 def test_forecasts_in_closed_form_and_by_paths_are_those_of_all_states(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
