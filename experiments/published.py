@@ -24,13 +24,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
-from seqmodels import HMM, AutoregressiveGaussian, Bernoulli, Columns, GaussianMixture, Poisson, Sequences
+from seqmodels import (
+    HMM,
+    AutoregressiveGaussian,
+    Bernoulli,
+    Columns,
+    GaussianMixture,
+    Poisson,
+    SequenceModel,
+    Sequences,
+)
 from seqmodels.encodings import Standardize
 from seqmodels.evaluation.comparison.provenance import stamped
+from seqmodels.hmm import MarkovSwitchingAR
 
 RESULTS = Path("experiments/results/published/published.csv")
 PAGE = Path("docs/published.md")
@@ -46,6 +57,7 @@ EARTHQUAKES = """
 """
 REGRESSIONS = "statsmodels: test_markov_regression.py"
 AUTOREGRESSIONS = "statsmodels: test_markov_autoregression.py"
+PRODUCTION = "statsmodels: mar_filardo.csv"
 SPEED = "R package depmixS4: write.csv(speed, 'speed.csv')"
 HERE = "in the script"
 # By name, where the series is.
@@ -55,11 +67,19 @@ WHERE = {
     "areturns": REGRESSIONS,
     "mumpspc": REGRESSIONS,
     "rgnp": AUTOREGRESSIONS,
+    "rgnp, recessions": AUTOREGRESSIONS,
+    "production, leading index": PRODUCTION,
     "speed": SPEED,
     "speed, three sessions": SPEED,
 }
 # Of a table, the columns; words are true or not.
-COLUMNS = {"speed": ["rt"], "speed, three sessions": ["rt", "corr", "Pacc"]}
+COLUMNS = {
+    "speed": ["rt"],
+    "speed, three sessions": ["rt", "corr", "Pacc"],
+    "production, leading index": ["dlip", "dmdlleading"],
+}
+# Of a module, the names of lists where they are not that of the series.
+LISTS = {"rgnp, recessions": ["rgnp", "rec"]}
 RIGHT = "cor"
 
 
@@ -71,10 +91,11 @@ def read(name: str, folders: Sequence[Path]) -> np.ndarray | None:
     path = _find("speed.csv" if where == SPEED else where.split()[-1], folders)
     if path is None:
         return None
-    if where == SPEED:
+    if path.suffix == ".csv":
         table = pd.read_csv(path)[COLUMNS[name]]
         return table.apply(lambda column: column if column.dtype.kind == "f" else column == RIGHT).to_numpy(float)
-    return np.asarray(assigned(path.read_text(), name), dtype=float)[:, None]
+    source = path.read_text()
+    return np.array([assigned(source, each) for each in LISTS.get(name, [name])], dtype=float).T
 
 
 def assigned(source: str, name: str) -> list[float]:
@@ -102,13 +123,15 @@ def folders_of(arguments: Sequence[str]) -> list[Path]:
 STARTS = {"n_init": 20, "tol": 1e-8, "max_iter": 2_000, "dtype": "float64", "warm_start": True}
 TO_THE_END = {"tol": 0.0, "max_iter": 1_500}  # steps, after which parameters have eight digits
 FEW_STEPS = {"tol": 0.0, "dtype": "float64", "start": "free", "warm_start": True}
-Fit = Callable[[np.ndarray], HMM]
-Figures = Callable[[HMM, np.ndarray], Sequence[float]]
+ModelT = TypeVar("ModelT", bound=SequenceModel)
+Fit = Callable[[np.ndarray], SequenceModel]
+Figures = Callable[[Any, np.ndarray], Sequence[float]]
 
 
-def maximum(model: HMM, x: np.ndarray) -> HMM:
+def maximum(model: ModelT, x: np.ndarray | Sequences) -> ModelT:
     """The best of the model's starts, and EM from there on until nothing moves."""
-    return model.fit([x]).set_params(**TO_THE_END).fit([x])
+    X = x if isinstance(x, Sequences) else [x]
+    return model.fit(X).set_params(**TO_THE_END).fit(X)
 
 
 def poisson(n_states: int, start: str) -> Fit:
@@ -152,6 +175,32 @@ def regression(covariance_type: str, *, intercept: bool = True) -> Fit:
     return fit
 
 
+def deviations(order: int, *, switching_ar: bool = False, order_of_states: int = 1) -> Fit:
+    """Two states; in the order of their means, or with ``order_of_states=-1`` the highest first."""
+
+    def fit(x: np.ndarray) -> MarkovSwitchingAR:
+        names = ["u"] if x.shape[1] > 1 else None
+        model = MarkovSwitchingAR(2, order, switching_ar=switching_ar, transition_inputs=names, **STARTS)
+        found = maximum(model, with_driver(x) if names else x)
+        return found.reorder(np.argsort(order_of_states * found.means_[:, 0]))
+
+    return fit
+
+
+def with_driver(x: np.ndarray) -> Sequences:
+    """The first column, and as an input of the transition into a step the second."""
+    return Sequences([x[:, :1]], inputs=[x[:, 1:]], input_names=["u"])
+
+
+def lagged(fit: Fit) -> Fit:
+    """The input of a step is that of the step before; the first step is left out."""
+    return lambda x: fit(with_lag(x))
+
+
+def with_lag(x: np.ndarray) -> np.ndarray:
+    return np.column_stack([x[1:, :1], x[:-1, 1:]])
+
+
 SESSIONS = (168, 134, 137)  # trials
 
 
@@ -180,6 +229,28 @@ def log_prob(model: HMM, x: np.ndarray) -> Sequence[float]:
 
 def log_prob_of_sessions(model: HMM, x: np.ndarray) -> Sequence[float]:
     return [float(model.log_prob(sessions(x)).sum())]
+
+
+def log_prob_given_driver(model: MarkovSwitchingAR, x: np.ndarray) -> Sequence[float]:
+    """Given as many first values as the regression looks back at."""
+    return [float(model.log_prob_steps(with_driver(x))[0][model.order :].sum())]
+
+
+def of_lagged(figures: Figures) -> Figures:
+    return lambda model, x: figures(model, with_lag(x))
+
+
+def deviations_from_means(model: MarkovSwitchingAR, x: np.ndarray) -> Sequence[float]:
+    """To the first state from each; means; the logarithm of the deviation; lags."""
+    rest = [model.means_[:, 0], np.log(model.variances_) / 2, model.autoregression_.ravel()]
+    return [*model.transition_[:, 0], *(float(number) for each in rest for number in each)]
+
+
+def driven_deviations_from_means(model: MarkovSwitchingAR, x: np.ndarray) -> Sequence[float]:
+    """Log-odds of the first state after each where the input is zero, and slopes; the rest as without an input."""
+    at_zero, slopes = model.transition_at([[0.0]])[0], model.transition_slopes_[:, :, 0]
+    log_odds = [*np.log(at_zero[:, 0] / at_zero[:, 1]), *(slopes[:, 0] - slopes[:, 1])]
+    return [*log_odds, *deviations_from_means(model, x)[2:]]
 
 
 def standard_errors(model: HMM, x: np.ndarray) -> Sequence[float]:
@@ -230,6 +301,7 @@ def regressions(model: HMM, x: np.ndarray) -> Sequence[float]:
 BOOK = "Zucchini, MacDonald and Langrock, *Hidden Markov models for time series*"
 STATA = "Stata 14 manual, *mswitch*; statsmodels, tests of MarkovRegression"
 VIEWS = "Hamilton (1989); EViews, in statsmodels, tests of MarkovAutoregression"
+FILARDO = "Filardo (1994); statsmodels, tests of MarkovAutoregression"
 DEPMIX = "depmixS4, vignette; Visser and Speekenbrink (2010)"
 LOG_PROB = "log p"
 
@@ -372,8 +444,56 @@ CASES = [
             ),
         },
     ),
-    Case("rgnp", "2 means, 4 lags of deviations from them", VIEWS, None, {LOG_PROB: ("-181.26339", log_prob)}),
-    Case("rgnp", "2 means, each with a lag of deviations from them", VIEWS, None, {LOG_PROB: ("-186.7575", log_prob)}),
+    Case(
+        "rgnp",
+        "2 means, 4 lags of deviations from them",
+        VIEWS,
+        deviations(4),
+        {
+            LOG_PROB: ("-181.26339", log_prob),
+            "transitions, means, log deviation, lags": (
+                "0.754673 0.095915 -0.358811 1.163516 -0.262658 0.013486 -0.057521 -0.246983 -0.212923",
+                deviations_from_means,
+            ),
+        },
+    ),
+    Case(
+        "rgnp",
+        "2 means, each with a lag of deviations from them",
+        VIEWS,
+        deviations(1, switching_ar=True, order_of_states=-1),
+        {
+            LOG_PROB: ("-186.7575", log_prob),
+            "transitions, means, log deviation, lags": (
+                "0.85472458 0.53662099 1.041419 -0.479157 -0.231404 0.243128 0.713029",
+                deviations_from_means,
+            ),
+        },
+    ),
+    Case(
+        "rgnp, recessions",
+        "2 means, each with a lag of deviations from them, transitions by recessions",
+        VIEWS,
+        deviations(1, switching_ar=True),
+        {
+            LOG_PROB: ("-161.786477", log_prob_given_driver),
+            f"{LOG_PROB} of EViews, a lower maximum": ("-163.914049", log_prob_given_driver),
+        },
+    ),
+    Case(
+        "production, leading index",
+        "2 means, 4 lags of deviations from them, transitions by the index of the month before",
+        FILARDO,
+        lagged(deviations(4, order_of_states=-1)),
+        {
+            LOG_PROB: ("-586.5718", of_lagged(log_prob_given_driver)),
+            "log-odds, slopes, means, log deviation, lags": (
+                "4.35941747 -1.6493936 1.7702123 0.9945672 0.517298 -0.865888 -0.362469 0.189474 0.079344 0.110944 "
+                "0.122251",
+                of_lagged(driven_deviations_from_means),
+            ),
+        },
+    ),
     Case("speed", "2 Gaussians, free start", DEPMIX, gaussian(2, "full", "free"), {LOG_PROB: ("-88.73", log_prob)}),
     Case(
         "speed, three sessions",
@@ -413,7 +533,7 @@ def rows(case: Case, x: np.ndarray | None) -> list[dict[str, object]]:
                 "published": printed,
                 "ours": (shown := as_printed(ours, printed)),
                 "difference": (difference := largest_difference(ours, printed)),
-                "agreement": agreement(shown, printed, difference, is_maximum=name == LOG_PROB),
+                "agreement": agreement(shown, printed, difference, is_maximum=name.startswith(LOG_PROB)),
                 "seconds": round(seconds, 1),
                 "source": case.source,
             }

@@ -73,6 +73,10 @@ def _hsmm(name: str, *kinds: DataKind, **options: Any) -> Family:
     return Family(name, partial(sm.hmm.HSMM, 3, **({"max_iter": 3, "n_init": 1, "max_duration": 4} | options)), kinds)
 
 
+def _switching_ar(name: str, **options: Any) -> Family:
+    return Family(name, partial(sm.hmm.MarkovSwitchingAR, 2, max_iter=3, n_init=1, **options), ("vectors",))
+
+
 SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "batch_size": 4}
 
 
@@ -269,6 +273,8 @@ FAMILIES = (
             "max_duration": 12,
         },
     ),
+    _switching_ar("markov-switching-ar", order=2),
+    _switching_ar("markov-switching-ar-free", order=1, start="free", switching_ar=True, switching_variance=True),
     Family("hmm-gradient", partial(sm.HMM, 3, max_iter=3, n_init=1, algorithm="gradient")),
     _alignment("alignment", "symbols", "text"),
     _alignment("alignment-null", "symbols", window=3, null=True),

@@ -3,6 +3,7 @@
 from seqmodels.hmm.alignment import AlignmentHMM
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.priors import Pseudocounts
+from seqmodels.hmm.markov_switching import MarkovSwitchingAR
 from seqmodels.hmm.model import HMM
 from seqmodels.hmm.semi_markov import HSMM
 from seqmodels.hmm.state_paths import ForcedAlignment, StatePath
@@ -19,6 +20,7 @@ __all__ = [
     "Frozen",
     "HMMTagger",
     "LeftToRight",
+    "MarkovSwitchingAR",
     "Pseudocounts",
     "Series",
     "StatePath",

@@ -226,7 +226,7 @@ def reordered(choices: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:
         "topology": reordered_topology(choices["topology"], order),
         "tied": None if tied is None else [int(tied[i]) for i in order],
         "frozen": _reordered_frozen(frozen, order) if isinstance(frozen, Frozen) else frozen,
-        "pseudocount": _reordered_counts(choices["pseudocount"], order),
+        "pseudocount": reordered_counts(choices["pseudocount"], order),
         "observation": reordered_observation(choices["observation"], order),
     }
 
@@ -268,7 +268,8 @@ def _renumbered(which: Any, order: np.ndarray) -> Any:
     return which if isinstance(which, bool) else [i for i, old in enumerate(order.tolist()) if old in set(which)]
 
 
-def _reordered_counts(choice: Any, order: np.ndarray) -> Any:
+def reordered_counts(choice: Any, order: np.ndarray) -> Any:
+    """``pseudocount`` with those of each state at its new place."""
     if not isinstance(choice, Pseudocounts):
         return choice
     transition = choice.transition

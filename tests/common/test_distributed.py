@@ -43,7 +43,7 @@ from seqmodels import (
     TransformerSeq2Seq,
 )
 from seqmodels.common import distributed
-from seqmodels.hmm import HSMM
+from seqmodels.hmm import HSMM, MarkovSwitchingAR
 from seqmodels.hmm.learning import em, restarts
 from seqmodels.model import SequenceModel
 from seqmodels.neural import model as neural_model
@@ -131,6 +131,10 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
     "semi-Markov, stepwise": lambda: (
         HSMM(2, max_duration=9, algorithm="stepwise", batches=3, max_iter=3).fit(vectors()).partial_fit(vectors())
     ),
+    "deviations": lambda: MarkovSwitchingAR(2, 2, max_iter=4, n_init=2).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
+    "deviations given inputs": lambda: MarkovSwitchingAR(2, 1, max_iter=4, n_init=1, transition_inputs=True).fit(
+        with_inputs(vectors())
+    ),
     "gradient": lambda: hmm(algorithm="gradient", max_iter=20).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "stepwise": lambda: hmm(algorithm="stepwise", max_iter=5, batches=3).fit(vectors()),
     "partial_fit": lambda: hmm(max_iter=2).fit(vectors()).partial_fit(vectors()).partial_fit(vectors()),
@@ -170,6 +174,8 @@ AS_ONE = {
     "em given inputs": 1e-8,
     "em of symbols given inputs": 1e-8,
     "em of one": 1e-10,
+    "deviations": 1e-10,
+    "deviations given inputs": 1e-6,  # the M-step of transitions is a search
     "semi-Markov": 1e-8,  # its M-step of durations is a search
     "gradient": 1e-10,
     "stepwise": 1e-10,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -52,7 +53,7 @@ def test_a_row_without_data_or_model_stays(script: ModuleType) -> None:
     assert "ours" not in no_data
     assert no_data["published"] == "-88.73"
     assert no_data["agreement"] == f"no data: {script.SPEED}"
-    (no_model,) = script.rows(by_data["rgnp"], np.zeros((5, 1)))
+    (no_model,) = script.rows(replace(by_data["speed"], fit=None), np.zeros((5, 1)))
     assert no_model["agreement"] == "no such model"
     assert "no such model" in script.markdown(pd.DataFrame([no_data, no_model]))
 
@@ -65,6 +66,13 @@ def test_series_are_read_as_they_stand(script: ModuleType, tmp_path: Path) -> No
     assert script.read("fedfunds", [tmp_path]).tolist() == [[1.5], [-2.0]]
     assert script.read("speed", [tmp_path]).tolist() == [[6.5], [5.5]]
     assert script.read("speed, three sessions", [tmp_path]).tolist() == [[6.5, 1.0, 0.0], [5.5, 0.0, 0.25]]
+    (tmp_path / "tests/test_markov_autoregression.py").write_text("rgnp = [2.5, 3]\nrec = [0, 1]\n")
+    (tmp_path / "tests/mar_filardo.csv").write_text("dlip,other,dmdlleading\n1.0,7,-2.0\n0.5,7,4.0\n")
+    assert script.read("rgnp", [tmp_path]).tolist() == [[2.5], [3.0]]
+    assert script.read("rgnp, recessions", [tmp_path]).tolist() == [[2.5, 0.0], [3.0, 1.0]]
+    production = script.read("production, leading index", [tmp_path])
+    assert production.tolist() == [[1.0, -2.0], [0.5, 4.0]]
+    assert script.with_lag(production).tolist() == [[0.5, -2.0]]
     with pytest.raises(ValueError, match="the file assigns no areturns"):
         script.read("areturns", [tmp_path])
     assert script.read("earthquakes", []).shape == (107, 1)

@@ -75,22 +75,22 @@ def _sample_backwards(trellis: Trellis, log_alpha: Tensor, n: int, generator: to
     for low, high in reversed(packing.blocks):
         log_alpha_t, n_going_on = log_alpha[low:high], len(states)
         ending = log_alpha_t[n_going_on:] + log_ends[n_going_on : high - low]
-        last = _draw(ending.unsqueeze(1).expand(-1, n, -1), generator)
+        last = draw(ending.unsqueeze(1).expand(-1, n, -1), generator)
         size = max(1, TERMS_AT_ONCE // (max(1, n) * len(into)))
         parts = zip(log_alpha_t[:n_going_on].split(size), states.split(size), strict=True) if n_going_on else ()
         if log_a is None:
-            before = [_draw(a[:, None, :] + into[z], generator) for a, z in parts]
+            before = [draw(a[:, None, :] + into[z], generator) for a, z in parts]
         else:
             to = log_a[after : after + n_going_on].mT  # (w, K, K) to[w, j, i] = log a_ij
             index = states.unsqueeze(-1).expand(-1, -1, to.shape[-1])
             draws = log_alpha_t[:n_going_on, None, :] + to.gather(1, index)
-            before = [_draw(draws, generator)] if n_going_on else []
+            before = [draw(draws, generator)] if n_going_on else []
         states = torch.cat([*before, last]).clamp(min=0)
         paths[low:high], after = states, low
     return paths
 
 
-def _draw(log_weights: Tensor, generator: torch.Generator) -> Tensor:
+def draw(log_weights: Tensor, generator: torch.Generator) -> Tensor:
     """(w, n) one index for each row of ``(w, n, K)`` unnormalised log-weights, -1 where all are -inf."""
     peak = log_weights.amax(-1, keepdim=True)
     sums = (log_weights - torch.where(peak == -torch.inf, 0.0, peak)).exp().cumsum(-1)

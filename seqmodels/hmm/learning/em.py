@@ -22,7 +22,7 @@ from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.inference.forward_backward import forward_backward_pass
 from seqmodels.hmm.inference.threads import in_threads
 from seqmodels.hmm.learning.constraints import Constraints, Tying
-from seqmodels.hmm.learning.first_state import Start, stationary_initial, stationary_rows
+from seqmodels.hmm.learning.first_state import Start, log_stationary, stationary_initial, stationary_rows
 from seqmodels.hmm.learning.given_inputs import (
     InputOptions,
     InputStatistics,
@@ -31,6 +31,7 @@ from seqmodels.hmm.learning.given_inputs import (
     maximised_transitions,
 )
 from seqmodels.hmm.learning.priors import Pseudocounts
+from seqmodels.hmm.learning.stationary_given_inputs import maximised_stationary_transitions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.training import Checkpoints, Interruption, interruptible
 
@@ -315,22 +316,25 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
     if parameters.final is not None and final_counts is not None:
         counts = torch.cat([counts, (expectations.final + final_counts).unsqueeze(1)], 1)
         previous = torch.cat([previous, parameters.final.unsqueeze(1)], 1)
-    if objective.start == "stationary":
+    if objective.start == "stationary" and parameters.transition_slopes is None:
         is_free = ~constraints.frozen.rows(constraints.frozen.transition, k)
         transition_and_final = stationary_rows(counts, previous, first, is_free)
         initial = stationary_initial(transition_and_final[:, :k], parameters.final)
     else:
         transition_and_final = _normalised(counts, previous)
-        initial = parameters.initial if objective.start == "uniform" else _normalised(first, parameters.initial)
+        initial = _normalised(first, parameters.initial) if objective.start == "free" else parameters.initial
     final = None if parameters.final is None else transition_and_final[:, k].contiguous()
     transition, of_inputs = transition_and_final[:, :k].contiguous(), expectations.given_inputs
     transition_slopes = table_slopes = initial_slopes = None
     if of_inputs is not None and parameters.initial_slopes is not None:
         initial, initial_slopes = maximised_initial(parameters, of_inputs, initial_counts, objective.inputs)
     if of_inputs is not None and parameters.transition_slopes is not None:
-        transition, transition_slopes = maximised_transitions(
-            parameters, of_inputs, transition_counts, objective.inputs
-        )
+        regressed = (parameters, of_inputs, transition_counts, objective.inputs)
+        if objective.start == "stationary":
+            transition, transition_slopes = maximised_stationary_transitions(*regressed)
+            initial = log_stationary(transition.log()).exp()  # where all inputs are at their mean
+        else:
+            transition, transition_slopes = maximised_transitions(*regressed)
     if of_inputs is not None and parameters.table_slopes is not None:
         table, table_slopes = maximised_emissions(parameters, of_inputs, objective.emission, objective.inputs)
     else:

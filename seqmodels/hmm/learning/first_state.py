@@ -85,12 +85,35 @@ def invariant(transition: np.ndarray) -> np.ndarray:
     return shares
 
 
-def differentiable_stationary(transition: Tensor) -> Tensor:
-    """``(K,)`` the stationary distribution as a function that gradients go through; rows sum to one."""
-    k = len(transition)
+def differentiable_stationary(transition: Tensor, *, refuses: bool = True) -> Tensor:
+    """``(..., K)`` the stationary distribution of ``(..., K, K)`` as a function that gradients go through; rows sum to
+    one.
+
+    Of a chain that has come apart there is none: ``refuses``, or it is not finite.
+    """
+    system, even = _stationary_system(transition)
+    stationary: Tensor = torch.linalg.solve(system, even) if refuses else torch.linalg.solve_ex(system, even).result
+    return stationary.squeeze(-1)
+
+
+def log_stationary(log_a: Tensor) -> Tensor:
+    """``(..., K)`` log-probabilities that transitions ``(..., K, K)``, given as logarithms, leave as they are.
+
+    Of the many of a chain that has come apart, as where no state is ever left, one that is spread evenly.
+    """
+    system, even = _stationary_system(log_a.exp())
+    solution, info = torch.linalg.solve_ex(system, even)
+    if bool((info != 0).any()):
+        solution = torch.where((info != 0)[..., None, None], torch.linalg.pinv(system) @ even, solution)
+    log_initial: Tensor = solution.squeeze(-1).clamp(min=0.0).log()
+    return log_initial
+
+
+def _stationary_system(transition: Tensor) -> tuple[Tensor, Tensor]:
+    """``(..., K, K)`` and ``(..., K, 1)``, of which the stationary distribution is the solution."""
+    k = transition.shape[-1]
     system = torch.eye(k, dtype=transition.dtype, device=transition.device) - transition + 1.0 / k
-    stationary: Tensor = torch.linalg.solve(system.T, torch.full_like(transition[0], 1.0 / k))
-    return stationary
+    return system.mT, torch.full_like(transition[..., :1], 1.0 / k)
 
 
 def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Tensor) -> Tensor:

@@ -19,6 +19,8 @@ from seqmodels.hmm.emissions.given_inputs import finite_start, regression_of
 from seqmodels.hmm.emissions.logistic import multinomial_logistic
 from seqmodels.hmm.parameters import Parameters
 
+MOST_ITERATIONS = 30  # of a search in an M-step
+
 
 @dataclass(frozen=True)
 class InputOptions:
@@ -156,7 +158,7 @@ def maximised_transitions(
     assert parameters.transition_slopes is not None
     assert statistics.transitions is not None
     columns = list(options.transition)
-    design = _design(statistics.inputs, columns)
+    design = design_of(statistics.inputs, columns)
     transition, slopes = parameters.transition.clone(), parameters.transition_slopes.clone()
     for i in range(len(transition)):
         leads_to = reference_first(i, (transition[i] > 0).nonzero()[:, 0].tolist())
@@ -177,14 +179,14 @@ def maximised_initial(
     assert parameters.initial_slopes is not None
     assert statistics.first is not None
     assert statistics.first_inputs is not None
-    columns, design = list(options.start), _design(statistics.first_inputs, list(options.start))
+    columns, design = list(options.start), design_of(statistics.first_inputs, list(options.start))
     initial, slopes = parameters.initial.clone(), parameters.initial_slopes.clone()
     states, counts = (initial > 0).nonzero()[:, 0].tolist(), statistics.first.double()
     _maximise_row(initial, slopes, states, columns, counts, design, pseudocounts, options.ridge)
     return initial, slopes
 
 
-def _design(inputs: Tensor, columns: list[int]) -> Tensor:
+def design_of(inputs: Tensor, columns: list[int]) -> Tensor:
     """``(N, 1 + F)``: ones, then the inputs of these columns."""
     u = inputs[:, columns].double()
     return torch.cat([torch.ones_like(u[:, :1]), u], 1)

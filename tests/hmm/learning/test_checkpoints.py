@@ -47,6 +47,7 @@ CASES: dict[str, tuple[Callable[..., SequenceModel], Data]] = {
         lambda **o: hmm.HSMM(2, max_duration=9, algorithm="stepwise", batches=2, n_init=2, tol=0, max_iter=3, **o),
         X,
     ),
+    "deviations": (lambda **o: hmm.MarkovSwitchingAR(2, 2, n_init=2, tol=0, max_iter=4, **o), X),
     "tagger": (lambda **o: HMMTagger(n_states_per_label=2, tol=0, max_iter=4, **o), LABELLED),
     "alignment": (lambda **o: AlignmentHMM(tol=0, **o), PAIRS),
     "alignment, null": (lambda **o: AlignmentHMM(window=3, null=True, tol=1e-2, previous=False, **o), PAIRS),

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.stats import poisson
 
 import seqmodels as sm
-from seqmodels.hmm.learning.first_state import stationary_rows
+from seqmodels.hmm.learning.first_state import differentiable_stationary, log_stationary, stationary_rows
 
 SWITCHES = np.random.default_rng(5).random(90) < 0.15
 COUNTS = np.random.default_rng(4).poisson(np.where(SWITCHES.cumsum() % 2, 9.0, 3.0)).astype(float)[:, None]
@@ -152,3 +152,16 @@ def test_what_cannot_be_is_refused() -> None:
     assert_allclose(model.fit([COUNTS]).stationary_, model.initial_, atol=1e-9)
     with pytest.raises(ValueError, match="which these transitions do not"):
         sm.HMM.from_parameters([0.5, 0.5], [[1.0, 0.0], [0.2, 0.8]], rates=[[1.0], [5.0]], start="stationary")
+
+
+def test_many_chains_at_once_and_one_that_has_come_apart() -> None:
+    chains = torch.tensor(
+        [[[0.9, 0.1], [0.3, 0.7]], [[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]], dtype=torch.float64
+    )
+    expected = [[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]]
+    assert_allclose(log_stationary(chains.log()).exp(), expected, rtol=0, atol=1e-15)
+    assert_allclose(differentiable_stationary(chains[::2]), expected[::2], rtol=0, atol=1e-15)
+    assert_allclose(differentiable_stationary(chains[0]), expected[0], rtol=1e-14)
+    assert not bool(torch.isfinite(differentiable_stationary(chains[1:], refuses=False)[0]).any())
+    with pytest.raises(torch.linalg.LinAlgError):
+        differentiable_stationary(chains)

@@ -1,0 +1,156 @@
+"""Transitions regressed on inputs where the first state has the stationary distribution of those into its step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.common.distributed import all_reduce_sum
+from seqmodels.hmm.learning.first_state import differentiable_stationary
+from seqmodels.hmm.learning.given_inputs import (
+    InputOptions,
+    InputStatistics,
+    design_of,
+    maximised_transitions,
+    reference_first,
+)
+from seqmodels.hmm.parameters import Parameters
+
+MOST_ITERATIONS = 30  # of a search in an M-step
+
+
+def maximised_stationary_transitions(
+    parameters: Parameters, statistics: InputStatistics, pseudocounts: Tensor, options: InputOptions
+) -> tuple[Tensor, Tensor]:
+    """``maximised_transitions`` where the first state of a sequence has the stationary distribution of the transitions
+    given the inputs of its first step.
+
+    The expected log-probability of first states has no closed form: a quasi-Newton search goes on from the regressions
+    without it, or from the parameters before where these are better, and is never below the latter.
+
+    Args:
+        statistics: with ``first`` and ``first_inputs``.
+    """
+    from scipy.optimize import minimize
+
+    objective = _StationaryObjective.of(parameters, statistics, pseudocounts, options)
+    regressions = maximised_transitions(parameters, statistics, pseudocounts, options)
+    assert parameters.transition_slopes is not None
+    before = (parameters.transition, parameters.transition_slopes)
+    begun = max([objective.free(*before), objective.free(*regressions)], key=lambda free: objective(free)[0])
+
+    def loss(free: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = objective(free)
+        return -value, -gradient
+
+    with np.errstate(invalid="ignore", over="ignore"):  # of steps to where there is no stationary distribution
+        searched = minimize(loss, begun, jac=True, method="BFGS", options={"maxiter": MOST_ITERATIONS}).x
+    best = max([begun, searched], key=lambda free: objective(free)[0])
+    return objective.transitions(best)
+
+
+@dataclass(frozen=True)
+class _StationaryObjective:
+    """What an M-step maximises, of the coefficients of all transitions but one of each state; of all processes.
+
+    Attributes:
+        counts: (N, K, K) expected transitions.
+        design: (N, F) ones, then inputs.
+        first: (n, K) expected first states, and their ``first_design`` (n, F).
+        pseudocounts: (K, K) of transitions where all inputs are zero.
+        allowed, is_free: (K, K) bool, which transitions there are, and all of them but one of each row.
+        columns: of the inputs, among ``n_inputs``.
+        ridge: of the slopes.
+    """
+
+    counts: Tensor
+    design: Tensor
+    first: Tensor
+    first_design: Tensor
+    pseudocounts: Tensor
+    allowed: Tensor
+    is_free: Tensor
+    columns: list[int]
+    n_inputs: int
+    ridge: float
+
+    @classmethod
+    def of(
+        cls, parameters: Parameters, statistics: InputStatistics, pseudocounts: Tensor, options: InputOptions
+    ) -> _StationaryObjective:
+        assert statistics.transitions is not None
+        assert statistics.first is not None
+        assert statistics.first_inputs is not None
+        columns, allowed = list(options.transition), parameters.transition > 0
+        is_free = allowed.clone()
+        for i, row in enumerate(allowed):
+            is_free[i, reference_first(i, row.nonzero()[:, 0].tolist())[0]] = False
+        return cls(
+            statistics.transitions,
+            design_of(statistics.inputs, columns),
+            statistics.first,
+            design_of(statistics.first_inputs, columns),
+            pseudocounts.expand_as(allowed),
+            allowed,
+            is_free,
+            columns,
+            options.n_inputs,
+            options.ridge,
+        )
+
+    def free(self, transition: Tensor, slopes: Tensor) -> np.ndarray:
+        """The coefficients, relative to the transition of each row that is not free."""
+        logits = torch.where(self.allowed, transition, 1.0).log()
+        both = torch.cat([logits.unsqueeze(2), slopes[:, :, self.columns]], 2)  # (K, K, F)
+        reference = (self.allowed & ~self.is_free).double()
+        relative: np.ndarray = (both - torch.einsum("ij,ijf->if", reference, both)[:, None])[self.is_free].cpu().numpy()
+        return relative.ravel()
+
+    def transitions(self, free: np.ndarray) -> tuple[Tensor, Tensor]:
+        """``(K, K)`` where all inputs are zero, and slopes ``(K, K, U)``."""
+        both = self._coefficients(torch.as_tensor(free, device=self.design.device))
+        slopes = both.new_zeros(*self.allowed.shape, self.n_inputs)
+        slopes[:, :, self.columns] = both[..., 1:]
+        return self._log_p(both[..., 0]).exp(), slopes
+
+    def __call__(self, free: np.ndarray) -> tuple[float, np.ndarray]:
+        """Value and gradient; -inf where a chain has no stationary distribution."""
+        with torch.enable_grad():
+            at = torch.tensor(free, device=self.design.device, requires_grad=True)
+            of_data, of_prior = self._values(at)
+            (gradient,) = torch.autograd.grad(of_data, at, retain_graph=True)
+            gradient_of_prior = torch.autograd.grad(of_prior, at)[0]
+        (value, gradient), _ = all_reduce_sum([of_data.detach().view(1), gradient], [])
+        total, slope = value + of_prior.detach(), gradient + gradient_of_prior
+        if not bool(torch.isfinite(total).all() & torch.isfinite(slope).all()):
+            return -np.inf, np.zeros(len(free))
+        return float(total), slope.cpu().numpy()
+
+    def _coefficients(self, free: Tensor) -> Tensor:
+        both = free.new_zeros(*self.allowed.shape, self.design.shape[1])
+        return both.index_put(
+            (self.is_free.nonzero()[:, 0], self.is_free.nonzero()[:, 1]), free.view(-1, both.shape[2])
+        )
+
+    def _log_p(self, logits: Tensor) -> Tensor:
+        """``(..., K, K)``, of what there is."""
+        return torch.where(self.allowed, logits, -torch.inf).log_softmax(-1)
+
+    def _values(self, free: Tensor) -> tuple[Tensor, Tensor]:
+        both = self._coefficients(free)
+
+        def expected(counts: Tensor, design: Tensor) -> Tensor:
+            log_p = self._log_p(torch.einsum("nf,ijf->nij", design, both))
+            return (counts * torch.where(self.allowed, log_p, 0.0)).sum()
+
+        of_first = self._log_p(torch.einsum("nf,ijf->nij", self.first_design, both)).exp()
+        # Not a number where a chain has come apart, so that all processes go on to the sum over them.
+        log_initial = differentiable_stationary(of_first, refuses=False).clamp(min=np.finfo(float).tiny).log()
+        of_data = expected(self.counts, self.design) + (self.first * log_initial).sum()
+        at_zero = torch.eye(1, both.shape[2], dtype=both.dtype, device=both.device)
+        centred = both - (both * self.allowed.unsqueeze(2)).sum(1, keepdim=True) / self.allowed.sum(1)[:, None, None]
+        slopes = torch.where(self.allowed.unsqueeze(2), centred, 0.0)[..., 1:]
+        return of_data, expected(self.pseudocounts[None], at_zero) - 0.5 * self.ridge * slopes.square().sum()

@@ -1,0 +1,162 @@
+"""A Markov-switching autoregression one step at a time: the belief is about the states of the last p + 1 steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from seqmodels.generation import Prediction, Source, select_rows, stacked_sources
+from seqmodels.generation.given_inputs import refuse_without_inputs
+from seqmodels.hmm.inference.last_states import first_tuples, next_tuples, without_oldest
+from seqmodels.hmm.inference.log_space import finite, relative_to_largest
+from seqmodels.hmm.inference.time_varying import log_transitions
+from seqmodels.hmm.learning.first_state import Start, log_stationary
+from seqmodels.hmm.markov_switching.deviations import DeviationEmission
+from seqmodels.hmm.markov_switching.steps_ahead import StepAhead, steps_ahead
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.observations import GaussianMixture
+
+MOST_PATHS = 1 << 12  # of states, each a Gaussian of a prediction; of more it is a mean over drawn paths
+GAUSSIANS = GaussianMixture(1, "diag", min_covariance=1e-300)  # a floor that no variance of a prediction comes near
+
+
+@dataclass(frozen=True)
+class LastStates:
+    """What is known of ``n`` sequences after some steps.
+
+    Attributes:
+        log_alpha: (n, K, M) float64: log p(the states of the last p + 1 steps | all steps so far), the last one apart;
+            None before the first step.
+        log_predicted: (n, K, M) float64: log p(there is a next step, with these states | the same).
+        past: (n, p, D) the last p steps, NaN before the first.
+        n_scored: the number of steps after the source.
+        inputs: (n, U) standardised, of the next step; None until they are given.
+    """
+
+    log_alpha: Tensor | None
+    log_predicted: Tensor
+    past: Tensor
+    n_scored: int
+    inputs: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class MarkovSwitchingCursor:
+    """Parameters and observation as a chain of one-step predictions, in ``dtype``; beliefs are float64.
+
+    ``start_choice`` is what the distribution of the first state is.
+    """
+
+    parameters: Parameters
+    emission: DeviationEmission
+    dtype: torch.dtype
+    start_choice: Start
+
+    def given(self, state: LastStates, inputs: Tensor) -> LastStates:
+        """The same state, given the inputs ``(n, U)`` of the next step."""
+        inputs, predicted = inputs.to(self.parameters.initial), state.log_predicted
+        assert self.parameters.transition_slopes is not None, "it reads inputs"
+        log_a = log_transitions(self.parameters.transition, self.parameters.transition_slopes, inputs)  # (n, K, K)
+        if state.log_alpha is not None:
+            predicted = next_tuples(state.log_alpha, log_a)
+        elif self.start_choice == "stationary":
+            predicted = first_tuples(log_stationary(log_a), self._n_earlier)
+        return replace(state, log_predicted=predicted, inputs=inputs)
+
+    def start(self, source: Source = None, n: int = 1) -> LastStates:
+        """The state before the first scored step of ``n`` sequences; a ``source`` runs through the same chain."""
+        device = self.parameters.initial.device
+        past = torch.full((n, self.emission.order, self.emission.size), torch.nan, dtype=self.dtype, device=device)
+        first = first_tuples(self.parameters.initial.log()[None], self._n_earlier)
+        state = LastStates(None, first.expand(n, -1, -1), past, 0)
+        rows = stacked_sources(source, n)
+        for step in rows.unbind(1) if rows is not None else []:
+            state = self.advance(state, step)
+        return replace(state, n_scored=0)
+
+    def advance(self, state: LastStates, x: Tensor) -> LastStates:
+        """The prediction times the density of what came, ``x (n, D)``, normalised."""
+        x = x.to(self.parameters.initial.device, self.dtype)
+        table = self._table(state)
+        log_b = self.emission.observation.log_prob(table, x.unsqueeze(1), state.past.unsqueeze(1)).double()
+        joint = state.log_predicted + relative_to_largest(log_b)[0].view_as(state.log_predicted)
+        # After an impossible step all that follows is impossible too, as in the evaluation in batches.
+        log_alpha = joint - finite(torch.logsumexp(joint.flatten(1), 1))[:, None, None]
+        past = torch.cat([state.past[:, 1:], x.unsqueeze(1)], 1)
+        return LastStates(log_alpha, next_tuples(log_alpha, self._log_a), past, state.n_scored + 1)
+
+    def distribution(self, state: LastStates) -> Prediction:
+        """The mixture of the regressions of all tuples, and the end; a sequence cannot end before its first scored
+        step.
+        """
+        table, log_weights = self._table(state), state.log_predicted.flatten(1)  # (n, K^(p+1))
+        if self.parameters.final is None:  # what is to come sums to one
+            return Prediction(self.emission.observation, table, log_weights, state.past, None)
+        total = torch.logsumexp(log_weights, -1)  # (n,)
+        log_end = torch.full_like(total, -torch.inf)
+        log_continue = torch.zeros_like(total)
+        if state.log_alpha is not None and state.n_scored:
+            # Either from its own terms: a difference from one would lose a small one.
+            log_belief = torch.logsumexp(state.log_alpha, 2)
+            log_end, log_continue = torch.logsumexp(log_belief + self.parameters.final.log(), -1), total
+        log_weights = log_weights - finite(total).unsqueeze(-1)
+        return Prediction(self.emission.observation, table, log_weights, state.past, log_end, log_continue)
+
+    def predictions_ahead(self, state: LastStates, k: int) -> list[Prediction] | None:
+        """What is known of each of the next k steps when none of those before it is seen, each given that there is one.
+
+        A Gaussian for every path of states. None where these are more than ``MOST_PATHS``, where fewer steps were read
+        than the regression looks back, or where transitions depend on inputs.
+        """
+        n_states, order = len(self.parameters.initial), self.emission.order
+        is_short = state.log_alpha is None or bool(state.past.isnan().any())
+        if is_short or self.parameters.transition_slopes is not None or n_states ** (order + k) > MOST_PATHS:
+            return None
+        predictions = [self.distribution(state)]
+        for step in islice(self._steps_ahead(state), 1, k):
+            log_weights, log_end, log_continue = step.log_weights, None, None
+            if self.parameters.final is not None:
+                log_continue = torch.logsumexp(log_weights, 1)
+                log_end = torch.logsumexp(step.log_last + self.parameters.final.log(), 1)
+                log_weights = log_weights - finite(log_continue).unsqueeze(1)
+            log_variance = step.variance.log().expand_as(step.mean)
+            table = torch.cat([torch.zeros_like(step.mean[..., :1]), step.mean, log_variance], 2)
+            predictions.append(Prediction(GAUSSIANS, table, log_weights, None, log_end, log_continue))
+        return predictions
+
+    def _steps_ahead(self, state: LastStates) -> Iterator[StepAhead]:
+        assert state.log_alpha is not None, "steps were read"
+        mean, coefficients, log_variance, *_ = self.emission.unpack(self.parameters.table)
+        variance = log_variance.exp().clamp(min=self.emission.observation.min_covariance)
+        log_last_states = without_oldest(state.log_alpha)
+        return steps_ahead(log_last_states, self._log_a[0], state.past.double(), mean, coefficients, variance)
+
+    def select(self, state: LastStates, index: Tensor) -> LastStates:
+        """The state of the sequences ``index (m,)``, in this order."""
+        selected: LastStates = select_rows(state, index)
+        return selected
+
+    @property
+    def _n_earlier(self) -> int:
+        """M = K^p."""
+        return int(len(self.parameters.initial) ** self.emission.order)
+
+    @cached_property
+    def _of_tuples(self) -> Tensor:
+        """``(K^(p+1), P)`` output parameters of each tuple of states."""
+        return self.emission.of_tuples(self.parameters.table).to(self.dtype)
+
+    @cached_property
+    def _log_a(self) -> Tensor:
+        return self.parameters.transition.log()[None]
+
+    def _table(self, state: LastStates) -> Tensor:
+        """``(n, K^(p+1), P)``, without copies."""
+        if self.parameters.transition_slopes is not None:
+            refuse_without_inputs(state.inputs)
+        return self._of_tuples.expand(len(state.past), -1, -1)

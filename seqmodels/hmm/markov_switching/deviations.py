@@ -1,0 +1,282 @@
+"""Autoregressions of deviations from the mean of the state at each lag, and their M-step (Hamilton 1989).
+
+    ``x_t - mu_{z_t} = Σ_k phi_k (x_t-k - mu_{z_t-k}) + e_t``, ``e_t ~ N(0, sigma²)``,
+
+each feature by itself. Given the tuple ``(z_t, .., z_t-p)`` it is linear in the last p steps, with the intercept
+``mu_{z_t} - Σ_k phi_k mu_{z_t-k}``. Expected products of ``v = (1, x_t, x_t-1, .., x_t-p)``, of each tuple, are
+sufficient statistics. An M-step maximises over the coefficients, then over the means, then over the variances, each
+given the others (expectation conditional maximisation, Meng and Rubin 1993), so that EM stays monotone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.hmm.emissions import Emission, Statistics
+from seqmodels.hmm.emissions.base import row_blocks
+from seqmodels.hmm.inference.densities import LogDensities
+from seqmodels.hmm.inference.last_states import tuples
+from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.observations import AutoregressiveGaussian, gaussian
+
+ROUNDS = 3  # of conditional maximisations in an M-step
+DRAWN_STARTS = 0.5  # the share of starts that are not of clusters: states of one mean may differ otherwise
+NEGLIGIBLE = 1e-10  # expected steps, of a state that none belongs to
+LOG_2PI = math.log(2 * math.pi)
+
+
+class DeviationEmission(Emission):
+    """Of tables ``(K, P)``: of each state the mean, ``(D,)``, the coefficients, ``(p, D)``, one step back first, the
+    logarithm of the variance, ``(D,)``, and mean and log-variance of the first p steps, which all states share.
+
+    Densities, and ``gamma`` of ``statistics``, are of the ``K^(p+1)`` tuples, the newest state first.
+
+    Args:
+        observation: the regression of one tuple; its variances are diagonal.
+        size: D.
+        switching_ar: whether states differ in their coefficients.
+        switching_variance: whether they differ in their variances.
+    """
+
+    observation: AutoregressiveGaussian
+
+    def __init__(
+        self, observation: AutoregressiveGaussian, size: int, *, switching_ar: bool, switching_variance: bool
+    ) -> None:
+        super().__init__(observation, size)
+        self.order = observation.order
+        self.switching_ar = switching_ar
+        self.switching_variance = switching_variance
+
+    @property
+    def shares(self) -> bool:
+        return True
+
+    @property
+    def n_columns(self) -> int:
+        """P."""
+        return (self.order + 4) * self.size
+
+    def n_densities(self, n_states: int) -> int:
+        return self.size * int(n_states ** (self.order + 1))
+
+    def unpack(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Means ``(K, D)``, coefficients ``(K, p, D)``, log-variances ``(K, D)``, and the two of first steps."""
+        d = self.size
+        mean, coefficients, log_variance, first_mean, first_log_variance = table.split([d, self.order * d, d, d, d], 1)
+        return mean, coefficients.unflatten(1, (self.order, d)), log_variance, first_mean, first_log_variance
+
+    def pack(self, mean: Tensor, coefficients: Tensor, *rest: Tensor) -> Tensor:
+        """The inverse of ``unpack``."""
+        return torch.cat([mean, coefficients.flatten(1), *rest], 1)
+
+    def of_tuples(self, table: Tensor) -> Tensor:
+        """``(K^(p+1), P')`` the output parameters of the observation, of each tuple."""
+        mean, coefficients, log_variance, *first = self.unpack(table)
+        states = tuples(len(table), self.order, table.device)
+        newest = states[:, 0]
+        intercept = mean[newest] - (coefficients[newest] * mean[states[:, 1:]]).sum(1)
+        oldest_first = torch.diag_embed(coefficients[newest].flip(1))  # (S, p, D, D)
+        matrix = oldest_first.transpose(1, 2).flatten(2)  # (S, D, pD)
+        return self.observation.pack(matrix, intercept, log_variance[newest], *(each[newest] for each in first))
+
+    # -- E-step --------------------------------------------------------------------------------------------
+
+    def evaluate(
+        self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
+    ) -> tuple[LogDensities, Any]:
+        return LogDensities(self.log_prob(table, x, past, dtype)), None
+
+    def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """``(N, K^(p+1))``."""
+        assert past is not None, "an autoregression is always given its past"
+        mean, coefficients, log_variance, *_ = self.unpack(table)
+        log_variance = log_variance.clamp(min=math.log(self.observation.min_covariance))
+        k = len(table)
+        steps, is_early = self._steps(x, past)  # (N, p + 1, D)
+        # Of the newest state alone, and of the tuple alone.
+        regressed = steps[:, :1] - torch.einsum("npd,kpd->nkd", steps[:, 1:], coefficients)  # (N, K, D)
+        states = tuples(k, self.order, table.device)
+        weighted = coefficients[states[:, 0]] * mean[states[:, 1:]]  # (S, p, D)
+        intercept = (mean[states[:, 0]] - weighted.sum(1)).unflatten(0, (k, -1))  # (K, M, D)
+        log_b = x.new_zeros(len(x), *intercept.shape[:2], dtype=torch.float64)
+        for d in range(self.size):
+            residual = regressed[:, :, None, d] - intercept[..., d]
+            precision = torch.exp(-log_variance[:, d])[:, None]
+            log_b -= 0.5 * (residual.square() * precision + log_variance[:, d, None] + LOG_2PI)
+        log_b = log_b.flatten(1)
+        if bool(is_early.any()):  # one Gaussian for all states
+            of_first = self.observation.log_prob(
+                self.of_tuples(table)[:1], x[is_early].double(), past[is_early].double()
+            )
+            log_b[is_early] = of_first.unsqueeze(1)
+        return log_b.to(dtype)
+
+    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
+        """``(K^(p+1), D, p + 2, p + 2)`` products of v, summed over all steps but the first p of a sequence."""
+        assert past is not None, "an autoregression is always given its past"
+        steps, is_early = self._steps(x, past)
+        width = self.order + 2
+        sums = torch.zeros(gamma.shape[1], self.size * width**2, dtype=torch.float64, device=x.device)
+        v = torch.cat([torch.ones_like(steps[:, :1]), steps], 1).mT.contiguous()  # (N, D, p + 2)
+        v = v.masked_fill(is_early[:, None, None], 0.0)
+        for rows in row_blocks(len(x), self.size * width**2, x.device):
+            products = v[rows].unsqueeze(-1) * v[rows].unsqueeze(-2)
+            sums.addmm_(gamma[rows].double().T, products.flatten(1))
+        return (sums.view(-1, self.size, width, width),)
+
+    def _steps(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+        """``(N, p + 1, D)`` float64, x and the steps before it, the newest first; and whether those are too few."""
+        is_early = torch.isnan(past).flatten(1).any(1)
+        steps = torch.cat([x.unsqueeze(1), past.flip(1)], 1).double()
+        return torch.where(is_early[:, None, None], 0.0, steps), is_early
+
+    # -- M-step --------------------------------------------------------------------------------------------
+
+    def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
+        """A table whose expected log-likelihood is not below that of ``table``."""
+        mean, coefficients, log_variance, *first = self.unpack(table)
+        moments, states = statistics[0], tuples(len(table), self.order, table.device)
+        for _ in range(ROUNDS):
+            coefficients = self._coefficients(moments, states, mean, coefficients, log_variance)
+            mean = self._means(moments, states, mean, coefficients, log_variance)
+            log_variance = self._log_variances(moments, states, mean, coefficients, log_variance)
+        return self.pack(mean, coefficients, log_variance, *first)
+
+    def _coefficients(
+        self, moments: Tensor, states: Tensor, mean: Tensor, coefficients: Tensor, log_variance: Tensor
+    ) -> Tensor:
+        """Weighted least squares of deviations on those before, given the means."""
+        k, width = len(mean), self.order + 2
+        # Deviations are v times (-mu, identity): (S, D, p + 1, p + 2)
+        deviation = torch.eye(width, dtype=moments.dtype, device=moments.device)[1:].expand(*moments.shape[:2], -1, -1)
+        deviation = torch.cat([-mean[states].mT.unsqueeze(-1), deviation[..., 1:]], -1)
+        products = deviation @ moments @ deviation.mT  # (S, D, p + 1, p + 1)
+        of_states = products.unflatten(0, (k, -1)).sum(1)  # (K, D, ..), by the newest state
+        if not self.switching_ar:
+            weights = torch.exp(-log_variance)[..., None, None]
+            of_states = (weights * of_states).sum(0, keepdim=True)
+        gram, cross = of_states[..., 1:, 1:], of_states[..., 1:, 0]
+        previous = coefficients.mT[: len(gram)]  # (K or 1, D, p)
+        change = _solved(gram, cross - (gram @ previous.unsqueeze(-1)).squeeze(-1))
+        return (previous + change).mT.expand_as(coefficients)
+
+    def _means(
+        self, moments: Tensor, states: Tensor, mean: Tensor, coefficients: Tensor, log_variance: Tensor
+    ) -> Tensor:
+        """Generalised least squares: what is left of x_t is a weighted sum of the means of p + 1 states."""
+        k, newest = len(mean), states[:, 0]
+        lags = torch.cat([torch.ones_like(mean).unsqueeze(1), -coefficients], 1)[newest].mT  # (S, D, p + 1)
+        is_state = torch.nn.functional.one_hot(states, k).to(moments)  # (S, p + 1, K)
+        design = lags @ is_state  # (S, D, K)
+        precision = torch.exp(-log_variance)[newest]  # (S, D)
+        gram = torch.einsum("sd,sdi,sdj->dij", precision * moments[..., 0, 0], design, design)
+        target = (lags * moments[..., 0, 1:]).sum(-1)  # (S, D)
+        cross = torch.einsum("sd,sdi->di", precision * target, design)
+        change = _solved(gram, cross - (gram @ mean.T.unsqueeze(-1)).squeeze(-1))
+        return mean + change.T
+
+    def _log_variances(
+        self, moments: Tensor, states: Tensor, mean: Tensor, coefficients: Tensor, log_variance: Tensor
+    ) -> Tensor:
+        k, newest = len(mean), states[:, 0]
+        lags = torch.cat([torch.ones_like(mean).unsqueeze(1), -coefficients], 1)[newest].mT  # (S, D, p + 1)
+        intercept = (lags * mean[states].mT).sum(-1, keepdim=True)
+        residual = torch.cat([-intercept, lags], -1).unsqueeze(-1)  # (S, D, p + 2, 1)
+        squares = (residual.mT @ moments @ residual)[..., 0, 0].unflatten(0, (k, -1)).sum(1)  # (K, D)
+        counts = moments[..., 0, 0].unflatten(0, (k, -1)).sum(1)
+        if not self.switching_variance:
+            squares, counts = squares.sum(0, keepdim=True), counts.sum(0, keepdim=True)
+        is_visited = counts > NEGLIGIBLE
+        variance = (squares / torch.where(is_visited, counts, 1.0)).clamp(min=self.observation.min_covariance)
+        return torch.where(is_visited, variance.log(), log_variance[: len(variance)]).expand_as(log_variance)
+
+    def floor_hits(self, table: Tensor) -> Tensor:
+        return gaussian.at_floor(self.unpack(table)[2], self.size, "diag", self.observation.min_covariance)
+
+    def on_floor(self, table: Tensor, factor: float) -> Tensor:
+        """Variances on the floor moved to ``factor`` times it, and none below that."""
+        mean, coefficients, *rest = self.unpack(table)
+        log_variance, first_mean, first = rest
+        floor = self.observation.min_covariance
+        moved = [gaussian.on_floor(each, self.size, "diag", floor, factor) for each in (log_variance, first)]
+        return self.pack(mean, coefficients, moved[0], first_mean, moved[1])
+
+    def check_table(self, table: Tensor) -> None:
+        """Raise ``ValueError`` for a table that no fit could have found."""
+        if table.shape[1] != self.n_columns:
+            raise ValueError(f"a state has {table.shape[1]} numbers in the file; it should have {self.n_columns}")
+        if not bool(table.isfinite().all()):
+            raise ValueError("means, coefficients and variances of states should be finite")
+        _, coefficients, log_variance, *first = self.unpack(table)
+        shared = [*first, *([] if self.switching_ar else [coefficients])]
+        shared += [] if self.switching_variance else [log_variance]
+        if any(not torch.equal(each, each[:1].expand_as(each)) for each in shared):
+            raise ValueError("states have numbers of their own in the file that they should share")
+
+    # -- the start -----------------------------------------------------------------------------------------
+
+    def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
+        """By k-means, or of one start in two the nearest of K frames that are drawn at random: starts are to differ."""
+        if torch.rand((), generator=generator) >= DRAWN_STARTS:
+            return super().labels(x, n_states, generator)
+        drawn = torch.randperm(len(x), generator=generator)[:n_states].to(x.device)
+        return torch.cdist(x.double(), x[drawn].double()).argmin(1)
+
+    def from_labels(
+        self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
+    ) -> Tensor:
+        """Means of the labelled frames, no autoregression, and the variance that is left; the Gaussian of first steps.
+
+        That is estimated once, from those steps and two steps more of the mean and variance of all.
+        """
+        assert past is not None, "an autoregression is always given its past"
+        x = x.double()
+        overall, variance = x.mean(0), x.var(0, correction=0)
+        weights = torch.nn.functional.one_hot(labels, n_states).double()
+        mean = (weights.T @ x + 2 * overall) / (weights.sum(0)[:, None] + 2)
+        within = (x - mean[labels]).square().mean(0)
+        early = x[torch.isnan(past).flatten(1).any(1)]
+        first_mean = (early.sum(0) + 2 * overall) / (len(early) + 2)
+        first = ((early - first_mean).square().sum(0) + 2 * variance) / (len(early) + 2)
+        floor = self.observation.min_covariance
+        logs = (each.clamp(min=floor).log().expand(n_states, -1) for each in (within, first))
+        log_within, log_first = logs
+        return self.pack(
+            mean,
+            mean.new_zeros(n_states, self.order, self.size),
+            log_within,
+            first_mean.expand(n_states, -1),
+            log_first,
+        )
+
+    # -- for users -----------------------------------------------------------------------------------------
+
+    def n_parameters(self, n_states: int) -> int:
+        n_coefficients = self.order * (n_states if self.switching_ar else 1)
+        n_variances = n_states if self.switching_variance else 1
+        return self.size * (n_states + n_coefficients + n_variances + 2)
+
+    def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
+        mean, coefficients, log_variance, first_mean, first_log_variance = (t.cpu().numpy() for t in self.unpack(table))
+        variances = np.maximum(np.exp(log_variance), self.observation.min_covariance) * scale**2
+        first = np.maximum(np.exp(first_log_variance), self.observation.min_covariance) * scale**2
+        return {
+            "means_": mean * scale + shift,
+            "autoregression_": coefficients if self.switching_ar else coefficients[0],
+            "variances_": variances if self.switching_variance else variances[0],
+            "first_means_": first_mean[0] * scale + shift,
+            "first_variances_": first[0],
+        }
+
+
+def _solved(gram: Tensor, cross: Tensor) -> Tensor:
+    """``(..., n)`` the shortest solution of ``gram x = cross``; zero where nothing is known."""
+    solution: Tensor = (torch.linalg.pinv(gram, hermitian=True) @ cross.unsqueeze(-1)).squeeze(-1)
+    return solution

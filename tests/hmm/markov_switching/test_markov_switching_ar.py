@@ -1,0 +1,465 @@
+"""``MarkovSwitchingAR``: against all paths written out, EM, least squares, data whose states are known, refusals."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+from scipy import stats
+
+import seqmodels as sm
+from seqmodels.encodings.raw_data import Data
+from seqmodels.hmm import MarkovSwitchingAR
+from seqmodels.hmm.markov_switching import cursor
+
+Array = NDArray[np.float64]
+STAYS = (0.95, 0.9)
+MEANS, PHI, DEVIATION = np.array([0.0, 4.0]), np.array([0.5, -0.2]), 0.7
+
+
+def drawn(lengths: list[int], seed: int) -> tuple[list[Array], list[NDArray[np.int64]]]:
+    """Two states, two lags."""
+    rng = np.random.default_rng(seed)
+    x, states = [], []
+    for n in lengths:
+        z, y = [int(rng.integers(2))], [0.0]
+        for _ in range(n + 20):
+            z.append(z[-1] if rng.random() < STAYS[z[-1]] else 1 - z[-1])
+            past = [y[-lag] - MEANS[z[-1 - lag]] for lag in (1, 2) if lag <= len(y)]
+            y.append(float(MEANS[z[-1]] + PHI[: len(past)] @ past + DEVIATION * rng.normal()))
+        x.append(np.array(y[-n:])[:, None])
+        states.append(np.array(z[-n:]))
+    return x, states
+
+
+X, Z = drawn([60, 9, 1, 30, 2, 45], 0)
+
+
+def inputs_of(x: list[Array], seed: int = 5) -> sm.Sequences:
+    rng = np.random.default_rng(seed)
+    return sm.Sequences(x, inputs=[5.0 + rng.normal(size=(len(each), 2)) for each in x], input_names=["a", "b"])
+
+
+def by_paths(model: MarkovSwitchingAR, x: Array, inputs: Array | None = None) -> dict[tuple[int, ...], float]:
+    """p(path, x) of one sequence in raw units, by the equation."""
+    k, p = model.n_states, model.order
+    phi = np.broadcast_to(model.autoregression_, (k, p, x.shape[1]))
+    deviation = np.broadcast_to(np.sqrt(model.variances_), (k, x.shape[1]))
+    transitions = (
+        model.transition_at(inputs) if inputs is not None else np.broadcast_to(model.transition_, (len(x), k, k))
+    )
+    initial = model.initial_
+    if inputs is not None and model.start == "stationary":
+        values, vectors = np.linalg.eig(transitions[0].T)
+        initial = np.real(vectors[:, np.argmax(values.real)])
+        initial = initial / initial.sum()
+    result = {}
+    for path in itertools.product(range(k), repeat=len(x)):
+        total = float(np.log(initial[path[0]]))
+        for t, z in enumerate(path):
+            if t:
+                total += float(np.log(transitions[t][path[t - 1], z]))
+            loc, scale = model.first_means_, np.sqrt(model.first_variances_)
+            if t >= p:
+                lags = range(1, p + 1)
+                loc = model.means_[z] + sum(phi[z, i - 1] * (x[t - i] - model.means_[path[t - i]]) for i in lags)
+                scale = deviation[z]
+            total += float(stats.norm.logpdf(x[t], loc, scale).sum())
+        if model.length_ == "stop":
+            total += float(np.log(model.final_[path[-1]]))
+        result[path] = np.exp(total)
+    return result
+
+
+CASES: list[dict[str, Any]] = [
+    {"n_states": 2, "order": 2},
+    {"n_states": 3, "order": 1, "switching_ar": True, "start": "free"},
+    {"n_states": 2, "order": 3, "switching_variance": True, "length": "stop"},
+    {"n_states": 2, "order": 1, "switching_ar": True, "transition_inputs": ["b"]},
+    {"n_states": 2, "order": 2, "start": "uniform", "transition_inputs": True},
+]
+
+
+@pytest.mark.parametrize("options", CASES)
+@pytest.mark.parametrize("n_features", [1, 2])
+def test_it_is_the_sum_over_all_paths(options: dict[str, Any], n_features: int) -> None:
+    x = [np.concatenate([each, 10 - each[::-1] ** 2], 1)[:, :n_features] for each in X]
+    data: Any = inputs_of(x) if "transition_inputs" in options else x
+    model = MarkovSwitchingAR(max_iter=4, n_init=1, **options).fit(data)
+    short = [x[0][20:26], x[3][:5], x[5][:1]]
+    scored: Any = inputs_of(short, 8) if "transition_inputs" in options else short
+    posterior, path, steps = model.posterior(scored), model.decode(scored), model.log_prob(scored)
+    for i, each in enumerate(short):
+        u = None if isinstance(scored, list) else scored.inputs[i]
+        if u is not None and options["transition_inputs"] is not True:
+            u = u[:, 1:]
+        paths = by_paths(model, each, u)
+        total = sum(paths.values())
+        assert_allclose(steps[i], np.log(total), rtol=0, atol=1e-10)
+        expected = np.zeros_like(posterior[i])
+        for states, p in paths.items():
+            expected[np.arange(len(each)), states] += p / total
+        assert_allclose(posterior[i], expected, rtol=0, atol=1e-10)
+        assert_array_equal(path[i], max(paths, key=lambda states: paths[states]))
+        if model.length_ == "given":  # else what is expected is given the end, too
+            assert_allclose(model.filter(scored)[i][-1], expected[-1], rtol=0, atol=1e-10)
+        if u is None:
+            stream = model.stream()
+            log_prob = [stream.update(step) for step in each]
+            assert_allclose(log_prob, model.log_prob_steps([each])[0][: len(each)], rtol=0, atol=1e-10)
+            assert_allclose(stream.filtered, model.filter([each])[0][-1], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("options", CASES)
+def test_em_never_falls(options: dict[str, Any], seed: int) -> None:
+    data: Any = inputs_of(X) if "transition_inputs" in options else X
+    weights = np.linspace(0.5, 2.0, len(X))
+    model = MarkovSwitchingAR(max_iter=12, tol=0.0, n_init=1, random_state=seed, pseudocount=0.0, **options)
+    model.fit(data, sample_weight=weights)
+    assert len(model.history_) == 13
+    assert np.diff(model.history_["objective"]).min() > -1e-11
+    assert model.history_["objective"].iloc[-1] > model.history_["objective"].iloc[0] + 1e-2
+    log_prob = float(weights @ model.log_prob(data)) / float(weights @ [len(each) for each in X])
+    assert_allclose(log_prob, model.history_["log_prob"].iloc[-1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("inputs", [False, True])
+def test_at_the_end_of_em_no_small_change_is_better(inputs: bool) -> None:
+    """Of transitions too, which the distribution of the first state follows; many sequences begin."""
+    x, _ = drawn([12] * 15, 1)
+    data: Any = inputs_of(x) if inputs else x
+    model = MarkovSwitchingAR(2, 1, max_iter=3000, tol=1e-12, n_init=2, transition_inputs=["a"] if inputs else None)
+    model.fit(data)
+    fitted = model.parameters_
+    best = model.log_prob(data).sum()
+
+    def log_prob(i: int, change: float, slope: float, column: int, of_table: float) -> float:
+        log_a = fitted.transition.log()
+        log_a[i, 0] += change
+        transition = log_a.softmax(1)
+        slopes = fitted.transition_slopes
+        if slopes is not None:
+            slopes = slopes.clone()
+            slopes[i, 0] += slope
+        table = fitted.table.clone()
+        table[i if column == 0 else slice(None), column] += of_table
+        updated = replace(fitted, transition=transition, transition_slopes=slopes, table=table)
+        if slopes is None:
+            initial = np.array([transition[1, 0], transition[0, 1]])
+            updated = replace(updated, initial=fitted.initial.new_tensor(initial / initial.sum()))
+        model.parameters_ = updated
+        return float(model.log_prob(data).sum())
+
+    for i, sign in itertools.product(range(2), (-1, 1)):
+        changes = [(0.05 * sign, 0.0, 0, 0.0), (0.0, 0.0, 0, 0.01 * sign), (0.0, 0.0, 1, 0.01 * sign)]
+        changes += [(0.0, 0.0, 2, 0.02 * sign)]
+        if inputs:
+            changes += [(0.0, 0.05 * sign, 0, 0.0)]
+        for change in changes:
+            assert log_prob(i, *change) < best
+
+
+def test_inputs_that_separate_transitions_leave_all_finite(tmp_path: Path) -> None:
+    """The input of a step is the state: transitions go to zero and one, so that states never change on their own."""
+    x = sm.Sequences(X, inputs=[each[:, None].astype(float) for each in Z], input_names=["state"])
+    model = MarkovSwitchingAR(2, 1, transition_inputs=["state"], max_iter=300, tol=0.0, n_init=3).fit(x)
+    assert np.diff(model.history_["objective"]).min() > -1e-11
+    assert np.isfinite(model.log_prob(x)).all()
+    transition = model.transition_at([[0.0], [1.0], [1e6], [-1e6]])
+    assert np.isfinite(transition).all()
+    assert_allclose(transition[1, :, np.argmax(model.means_[:, 0])], 1.0, atol=0.05)
+    far = x.with_inputs([np.full((len(each), 1), 1e6) for each in X], ["state"])
+    assert np.isfinite(model.log_prob_steps(far)[0][0])
+    model.save(tmp_path / "model.safetensors")
+    assert_array_equal(sm.load(tmp_path / "model.safetensors").log_prob(x), model.log_prob(x))
+
+
+def test_the_first_state_has_the_stationary_distribution() -> None:
+    model = MarkovSwitchingAR(2, 2, n_init=1, max_iter=5).fit(X)
+    assert_allclose(model.initial_ @ model.transition_, model.initial_, rtol=1e-10)
+    assert_allclose(model.initial_, model.stationary_, rtol=1e-10)
+    assert MarkovSwitchingAR(2, 2, n_init=1, max_iter=5, start="free").fit(X).n_parameters_ == model.n_parameters_ + 1
+    assert_allclose(MarkovSwitchingAR(2, 2, max_iter=5, start="uniform").fit(X).initial_, 0.5)
+
+
+@pytest.mark.parametrize("order", [1, 3])
+def test_one_state_is_least_squares(order: int) -> None:
+    x = X[0]
+    model = MarkovSwitchingAR(1, order, tol=0.0, max_iter=200).fit([x])
+    columns = [x[order - lag : len(x) - lag] for lag in range(1, order + 1)]
+    design = np.concatenate([np.ones((len(x) - order, 1)), *columns], 1)
+    coefficients, squares, *_ = np.linalg.lstsq(design, x[order:], rcond=None)
+    assert_allclose(model.autoregression_[:, 0], coefficients[1:, 0], rtol=1e-8)
+    assert_allclose(model.means_[0, 0] * (1 - model.autoregression_.sum()), coefficients[0, 0], rtol=1e-8)
+    assert_allclose(model.variances_[0], squares[0] / (len(x) - order), rtol=1e-8)
+    like = sm.HMM(1, observation=sm.AutoregressiveGaussian(order, "diag", ridge=0.0), dtype="float64").fit([x])
+    assert_allclose(model.log_prob_steps([x])[0][order:], like.log_prob_steps([x])[0][order:], rtol=0, atol=1e-7)
+
+
+def test_what_the_data_were_drawn_from_is_found() -> None:
+    x, z = drawn([1500], 3)
+    model = MarkovSwitchingAR(2, 2).fit(x).reorder("mean")
+    assert_allclose(model.means_[:, 0], MEANS, atol=0.25)
+    assert_allclose(model.autoregression_[:, 0], PHI, atol=0.08)
+    assert_allclose(model.variances_, DEVIATION**2, rtol=0.1)
+    assert_allclose(np.diag(model.transition_), STAYS, atol=0.03)
+    assert (model.decode(x)[0] == z[0]).mean() > 0.97
+    intercepts = sm.HMM(2, observation=sm.AutoregressiveGaussian(2), start="stationary", dtype="float64").fit(x)
+    test, _ = drawn([800], 4)
+    assert model.score(test) > intercepts.score(test) + 0.05
+
+
+def test_nearly_all_starts_find_levels_that_are_clear() -> None:
+    """Of those from frames drawn as means fewer do: the others explain what lasts by the coefficients."""
+    rng = np.random.default_rng(0)
+    levels = np.repeat([1.0, -1.0, 1.0], [20, 10, 20])[:, None]
+    model = MarkovSwitchingAR(2, 1, n_init=8, max_iter=60).fit([rng.normal(levels, 0.5) for _ in range(8)])
+    assert (model.starts_["objective"] > model.starts_["objective"].max() - 0.01).sum() >= 7
+    assert_allclose(np.sort(model.means_[:, 0]), [-1.0, 1.0], atol=0.15)
+
+
+@pytest.mark.parametrize("options", [CASES[0], {"n_states": 2, "order": 3, "switching_ar": True}])
+def test_forecasts_in_closed_form_and_by_paths_are_those_of_all_states(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = MarkovSwitchingAR(max_iter=20, n_init=1, **options).fit(X)
+    prefix, k, p, means = [X[0][:8]], 4, model.order, model.means_[:, 0]
+    phi = np.broadcast_to(model.autoregression_[..., 0], (2, p))
+    last: dict[tuple[int, ...], float] = {}
+    for path, weight in by_paths(model, prefix[0]).items():
+        last[path[-p:]] = last.get(path[-p:], 0.0) + weight
+    expected = np.zeros(k)
+    for (before, of_past), ahead in itertools.product(last.items(), itertools.product(range(2), repeat=k)):
+        states, weight = [*before, *ahead], of_past / sum(last.values())
+        for a, b in itertools.pairwise(states[p - 1 :]):
+            weight *= model.transition_[a, b]
+        deviation = list(prefix[0][-p:, 0] - means[list(before)])
+        for h in range(k):
+            deviation.append(phi[ahead[h]] @ deviation[: -p - 1 : -1])
+            expected[h] += weight * (means[ahead[h]] + deviation[-1])
+    exact = model.forecast(prefix, k).frame
+    assert set(exact["method"]) == {"exact"}
+    assert_allclose(exact["mean"], expected, rtol=1e-10)
+    monkeypatch.setattr(cursor, "MOST_PATHS", 0)
+    drawn = model.forecast(prefix, k, n=10_000, random_state=0).frame
+    assert drawn["method"].tolist() == ["exact", *["sampled"] * (k - 1)]
+    assert_allclose(drawn["mean"], expected, atol=4 * 3.0 / np.sqrt(10_000))
+    for quantile in ("5%", "50%", "95%"):
+        assert_allclose(drawn[quantile], exact[quantile], atol=0.2)
+
+
+def test_forecasts_of_one_state_are_those_of_a_vector_autoregression() -> None:
+    x = [np.concatenate([each, each**2], 1) for each in X[:1]]
+    model = MarkovSwitchingAR(1, 2, tol=0.0, max_iter=100).fit(x)
+    phi, means = model.autoregression_, model.means_[0]
+    weights, deviation = [np.ones(2), phi[0]], [*(x[0][-2:] - means)]
+    while len(weights) < 30:
+        weights.append(phi[0] * weights[-1] + phi[1] * weights[-2])
+    frame = model.forecast(x, 30, quantiles=(0.5, 0.975)).frame
+    assert set(frame["method"]) == {"exact"}
+    for h in range(30):
+        deviation.append(phi[0] * deviation[-1] + phi[1] * deviation[-2])
+        rows = frame[frame["step"] == h + 1]
+        assert_allclose(rows["mean"], means + deviation[-1], rtol=1e-9)
+        spread = np.sqrt(model.variances_ * np.square(weights[: h + 1]).sum(0))
+        assert_allclose(rows["97.5%"] - rows["50%"], stats.norm.ppf(0.975) * spread, rtol=1e-6)
+
+
+def test_where_ends_are_events_forecasts_are_given_that_there_is_a_step() -> None:
+    model = MarkovSwitchingAR(2, 1, max_iter=5, n_init=1, length="stop").fit(X)
+    frame = model.forecast([X[0][:5]], 3).frame
+    paths = by_paths(model, X[0][:5])
+    belief = np.zeros(2)
+    for path, weight in paths.items():
+        belief[path[-1]] += weight / model.final_[path[-1]]
+    belief /= belief.sum()
+    survival = [float((belief @ np.linalg.matrix_power(model.transition_, h)).sum()) for h in (1, 2, 3)]
+    assert_allclose(frame["survival"], survival, rtol=1e-10)
+
+
+def test_drawn_sequences_score_as_their_model_says() -> None:
+    model = MarkovSwitchingAR(2, 2).fit(X)
+    lengths = {len(each) for each in model.sample(3, length=50, random_state=0)}
+    assert lengths == {50}
+    sample = model.sample(300, length=60, random_state=1)
+    again = MarkovSwitchingAR(2, 2).fit(sample).reorder("mean")
+    like = model.reorder("mean")
+    assert_allclose(again.means_, like.means_, atol=0.1)
+    assert_allclose(again.autoregression_, like.autoregression_, atol=0.03)
+    assert_allclose(again.transition_, like.transition_, atol=0.02)
+
+
+def test_drawn_states_are_as_the_posterior_says() -> None:
+    model = MarkovSwitchingAR(2, 2, max_iter=5, n_init=1).fit(X)
+    draws = model.sample_states(X[:2], 600, random_state=1)[0]
+    assert draws.shape == (600, 60)
+    shares = np.stack([(draws == k).mean(0) for k in range(2)], 1)
+    assert_allclose(shares, model.posterior(X[:2])[0], atol=4.5 * 0.5 / np.sqrt(600))
+
+
+def test_known_states_are_kept() -> None:
+    model = MarkovSwitchingAR(2, 1, max_iter=30).fit(X, states=Z)
+    assert_allclose(model.means_[:, 0], MEANS, atol=0.5)
+    pairs = np.concatenate([2 * each[:-1] + each[1:] for each in Z])
+    counts = np.bincount(pairs, minlength=4).reshape(2, 2)
+    free = MarkovSwitchingAR(2, 1, max_iter=3, start="free").fit(X, states=Z)
+    assert_allclose(free.transition_, counts / counts.sum(1, keepdims=True), rtol=1e-10)
+    assert_allclose(free.initial_[0], np.mean([each[0] == 0 for each in Z]), rtol=1e-10)
+
+
+@pytest.mark.parametrize("options", [CASES[0], CASES[2], CASES[3]])
+def test_a_file_and_another_order_of_states_have_the_same_probabilities(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    data: Any = inputs_of(X) if "transition_inputs" in options else X
+    model = MarkovSwitchingAR(max_iter=3, n_init=2, warm_start=True, tol=0.0, **options).fit(data)
+    model.save(tmp_path / "model.safetensors")
+    loaded = sm.load(tmp_path / "model.safetensors")
+    assert_array_equal(loaded.log_prob(data), model.log_prob(data))
+    swapped = model.reorder([1, 0])
+    assert_allclose(swapped.log_prob(data), model.log_prob(data), rtol=1e-12)
+    assert_array_equal(swapped.means_, model.means_[::-1])
+    assert_array_equal(swapped.decode(data)[0], 1 - model.decode(data)[0])
+    before = model.history_["objective"].iloc[-1]
+    for each in (loaded, swapped):
+        assert_allclose(each.fit(data).history_["objective"].iloc[0], before, rtol=1e-12)
+    with pytest.raises(ValueError, match="switching_ar"):
+        model.set_params(switching_ar=not model.switching_ar).fit(data)
+
+
+@pytest.mark.parametrize("options", [*CASES[:3], {"order": 1, "switching_ar": True, "switching_variance": True}])
+@pytest.mark.parametrize("n_features", [1, 2])
+def test_a_model_of_given_parameters_is_the_one_that_has_them(
+    options: dict[str, Any], n_features: int, tmp_path: Path
+) -> None:
+    x = [np.concatenate([each, 10 - each[::-1] ** 2], 1)[:, :n_features] for each in X]
+    model = MarkovSwitchingAR(max_iter=4, n_init=1, **options).fit(x)
+    names = ("means", "autoregression", "variances", "first_means", "first_variances")
+    given: dict[str, Any] = {name: getattr(model, f"{name}_") for name in names}
+    if model.start == "free":
+        given["initial"] = model.initial_
+    if model.length_ == "stop":
+        given["final"] = model.final_
+    like = MarkovSwitchingAR.from_parameters(model.transition_, **given, warm_start=True)
+    assert_allclose(like.log_prob(x), model.log_prob(x), rtol=1e-10)
+    assert like.n_parameters_ == model.n_parameters_
+    for name in (*names, "initial", "transition", "final"):
+        assert_allclose(getattr(like, f"{name}_"), getattr(model, f"{name}_"), rtol=1e-10, atol=1e-14)
+    like.save(tmp_path / "model.safetensors")
+    assert_array_equal(sm.load(tmp_path / "model.safetensors").log_prob(x), like.log_prob(x))
+    before = like.score(x)
+    assert like.set_params(max_iter=2).fit(x).score(x) > before
+
+
+GIVEN: dict[str, Any] = {
+    "transition": [[0.9, 0.1], [0.2, 0.8]],
+    "means": [[0.0], [4.0]],
+    "autoregression": [[0.5], [-0.2]],
+    "variances": [0.49],
+}
+
+
+def test_given_parameters_alone_begin_with_the_moments_of_their_states() -> None:
+    model = MarkovSwitchingAR.from_parameters(**GIVEN)
+    assert_allclose(model.initial_, [2 / 3, 1 / 3], rtol=1e-12)
+    assert_allclose(model.first_means_, [4 / 3], rtol=1e-12)
+    assert_allclose(model.first_variances_, [0.49 + 2 / 9 * 16], rtol=1e-12)
+    x = model.sample(1, length=4000, random_state=0)
+    assert_allclose(np.mean(x[0]), 4 / 3, atol=0.25)
+    with pytest.raises(ValueError, match="set them back"):
+        model.set_params(warm_start=True, order=1).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"transition": [[0.9, 0.2], [0.2, 0.8]]}, "sum to one"),
+        ({"transition": [[1.0]]}, r"shape \(1, 1\)"),
+        ({"transition": [[1.0, 0.0], [0.0, 1.0]]}, "every state leads to every other"),
+        ({"initial": [0.5, 0.5], "start": "stationary"}, "start='stationary' says that initial is"),
+        ({"means": [0.0, 4.0]}, r"pass an array \(K, D\)"),
+        ({"autoregression": [0.5, 0.2]}, r"autoregression has shape \(2,\)"),
+        ({"autoregression": np.zeros((3, 1, 1))}, r"autoregression has shape \(3, 1, 1\)"),
+        ({"variances": 0.5}, r"variances has shape \(\)"),
+        ({"variances": [np.nan]}, "should be finite"),
+        ({"variances": [-1.0], "first_variances": [1.0]}, "below the floor"),
+        ({"variances": [1e-9]}, "below the floor"),
+        ({"first_means": [0.0, 1.0]}, r"first_means has shape \(2,\)"),
+        ({"transition_inputs": ["a"]}, "makes no model of inputs"),
+    ],
+)
+def test_parameters_that_cannot_be_are_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MarkovSwitchingAR.from_parameters(**{**GIVEN, **changed})
+
+
+def test_far_frames_neither_underflow_nor_lose_a_state() -> None:
+    model = MarkovSwitchingAR(2, 2, max_iter=3, n_init=1).fit(X)
+    x = [np.full((3_000, 1), 1e4), np.full((500, 1), MEANS[1])]
+    assert all(np.isfinite(each).all() for each in model.log_prob_steps(x))
+    for gamma in model.posterior(x):
+        assert_allclose(gamma.sum(1), 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_states": 0}, "n_states is 0"),
+        ({"order": 0}, "order is 0"),
+        ({"n_states": 3, "order": 9}, r"make 3\^10 states of the last 10 steps, more than 16384"),
+        ({"start": "first"}, "start is 'first'"),
+        ({"transition_ridge": -1.0}, "transition_ridge is -1.0"),
+        ({"max_seconds": 0.0}, "max_seconds is 0.0"),
+        ({"observation": sm.GaussianMixture(1)}, "has its own; leave observation='auto'"),
+        ({"transition_inputs": ["a"]}, "the sequences have no inputs"),
+        ({"transition_inputs": ["a"], "length": "stop"}, "length is 'stop'"),
+    ],
+)
+def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MarkovSwitchingAR(**options).fit(X)
+
+
+def test_what_cannot_be_read_is_refused() -> None:
+    missing = [each.copy() for each in X]
+    missing[0][5] = np.nan
+    with pytest.raises(ValueError, match="missing"):
+        MarkovSwitchingAR(2, 1).fit(missing)
+    with pytest.raises(ValueError, match="is of vectors, but the sequences are symbols"):
+        MarkovSwitchingAR(2, 1).fit([[0, 1, 1]])
+    model = MarkovSwitchingAR(2, 1, max_iter=2, n_init=1).fit(X)
+    with pytest.raises(ValueError, match="missing"):
+        model.log_prob(missing)
+
+
+@pytest.mark.parametrize(
+    ("options", "n"),
+    [({}, 2 + 2 + 1 + 1 + 2), ({"switching_ar": True, "switching_variance": True}, 2 + 2 + 2 + 2 + 2)],
+)
+def test_parameters_are_counted(options: dict[str, Any], n: int) -> None:
+    """Transitions, means, coefficients, variances, and the Gaussian of the first step."""
+    model = MarkovSwitchingAR(2, 1, max_iter=1, **options).fit(X)
+    assert model.n_parameters_ == n
+    data = inputs_of(X)
+    assert MarkovSwitchingAR(2, 1, max_iter=1, transition_inputs=["a"], **options).fit(data).n_parameters_ == n + 2
+
+
+def test_a_budget_of_parameters_sets_the_number_of_states() -> None:
+    result = sm.compare(
+        {"ar": MarkovSwitchingAR(2, 3, max_iter=1, n_init=1)}, X[:4], test=X[4:], budget=sm.Budget(parameters=40)
+    )
+    assert 30 < int(result.frame["n_parameters"].iloc[0]) <= 40
+    model = MarkovSwitchingAR(2, 3)
+    assert model._size_within(10_000, sm_data(X)) == 11  # 11⁴ states of the last steps, at most 2¹⁴
+
+
+def sm_data(x: list[Array]) -> Any:
+
+    return Data.of(x)
