@@ -1,6 +1,7 @@
 """Hidden Markov models: states that are summed out, fitted by EM or by gradient."""
 
 from seqmodels.hmm.alignment import AlignmentHMM
+from seqmodels.hmm.conjugate import ConjugatePrior
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.model import HMM
@@ -15,6 +16,7 @@ __all__ = [
     "AlignmentHMM",
     "Arcs",
     "Banded",
+    "ConjugatePrior",
     "ForcedAlignment",
     "Frozen",
     "HMMTagger",

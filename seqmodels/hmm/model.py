@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
@@ -22,6 +22,7 @@ from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
 from seqmodels.generation import CursorState, MergedStates
+from seqmodels.hmm.conjugate import ConjugatePrior, conjugate_of
 from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values, raw_size, validation_score
 from seqmodels.hmm.cursor import HMMCursor, HMMState, merged_states
 from seqmodels.hmm.emissions import Emission, emission_of
@@ -46,6 +47,7 @@ from seqmodels.hmm.learning.options import (
     check_observation,
     check_same_start,
     check_table_size,
+    check_variational,
     check_with_inputs,
 )
 from seqmodels.hmm.learning.priors import Pseudocounts
@@ -58,6 +60,13 @@ from seqmodels.hmm.learning.restarts import (
     starts_table,
     warn_of_disagreement,
     warn_of_floor,
+)
+from seqmodels.hmm.learning.variational import (
+    VariationalObjective,
+    VariationalPosterior,
+    drawn_parameters,
+    mean_parameters,
+    prior_hyperparameters,
 )
 from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, mean_filter
 from seqmodels.hmm.parameters import Parameters, check_arrays
@@ -92,6 +101,7 @@ from seqmodels.hmm.state_queries import (
     run_on_corpus,
     stationary,
 )
+from seqmodels.hmm.topology import Topology
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.fitting import (
     apply_setting,
@@ -125,7 +135,13 @@ BACKGROUND = 0.01
 # Up to which float64 costs nothing: what of an E-step hangs on its size is short (on a CPU, of 2 to 48 states).
 FLOAT64_DENSITIES = 1 << 15  # of all frames of training data
 FLOAT64_DENSITIES_OF_FRAME = 8  # of a frame, where there are no training data
-LEARNED_BESIDE = ("starts", "shared_autoregression", "dtype", "start")  # what a file has beside the parameters
+LEARNED_BESIDE = (
+    "starts",
+    "shared_autoregression",
+    "dtype",
+    "start",
+    "posterior",
+)  # what a file has beside the parameters
 
 
 @with_hints_of_arguments
@@ -241,6 +257,7 @@ class HMM(SequenceModel):
     checkpoint: str | None = None
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
+    prior: ConjugatePrior | None = None
 
     _dtypes: ClassVar[tuple[str, ...]] = ("auto", *DTYPES)
     _uses_validation: ClassVar[bool] = False
@@ -276,13 +293,13 @@ class HMM(SequenceModel):
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
     def _default_observation(self, kind: Kind) -> Observation:
-        if kind == "vectors" and self.emission_inputs:
+        if kind == "vectors" and (self.emission_inputs or self.algorithm == "variational"):
             return GaussianMixture(1)
         if kind == "vectors":
             return GaussianMixture(1, prior=PseudoFrames(PSEUDO_FRAMES), background=BACKGROUND)
         # Training may have no byte, or no symbol of the class of unknown ones, that comes later.
         is_open = kind == "text" or isinstance(self.encoding, OpenSymbols)
-        return Categorical(pseudocount=0.01 if is_open else 0.0)
+        return Categorical(pseudocount=0.01 if is_open and self.algorithm != "variational" else 0.0)
 
     def _sums_out(self, observation: Observation) -> bool:
         return super()._sums_out(observation) or isinstance(observation, AutoregressiveGaussian)
@@ -322,6 +339,10 @@ class HMM(SequenceModel):
             raise ValueError(f"transition_ridge is {self.transition_ridge}; pass a finite number, 0 or more")
         options = _chain_options(self, self.n_states, self.length)
         options.check_first_state(self.start, self.algorithm, self.length)
+        if self.algorithm == "variational":
+            check_variational(self.start, self.tied, self.frozen, self.pseudocount)
+        elif self.prior is not None:
+            raise ValueError("prior is of algorithm='variational'; pass that, or pseudocount and the observation's own")
         if _is_warm_start(self):
             options.check_start(self.parameters_, self.length)
             check_same_start(self.start, self.start_)
@@ -350,6 +371,8 @@ class HMM(SequenceModel):
         import pandas as pd
 
         with propagate_errors():
+            if self.algorithm == "variational":
+                raise ValueError("partial_fit is stepwise EM; call fit, or pass algorithm='em'")
             if self._reads_inputs:
                 raise ValueError(
                     "partial_fit reads no inputs; call fit, or leave transition_inputs and emission_inputs out"
@@ -393,7 +416,7 @@ class HMM(SequenceModel):
         run = fitting.algorithm_on(corpus, torch.Generator().manual_seed(self.random_state))
         groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
         if checkpoints.state is None:
-            starts = iter([self.parameters_.to(self._device())]) if _is_warm_start(self) else fitting.starts(corpus)
+            starts = _first_parameters(self, fitting, corpus) if _is_warm_start(self) else fitting.starts(corpus)
             groups = fitting.groups_of(starts, corpus)
         best = best_of(
             groups,
@@ -405,6 +428,12 @@ class HMM(SequenceModel):
         )
         self.parameters_ = best.parameters.to(torch.device("cpu"))
         self.statistics_ = best.statistics
+        self._posterior: VariationalPosterior | None = None
+        if fitting.variational is not None:
+            bound = float(best.history["objective"].iloc[-1]) * fitting.objective.n_units
+            self._posterior = VariationalPosterior(self.parameters_, bound)
+            self.parameters_ = mean_parameters(self._posterior.hyper, fitting.variational.family, self.start_)
+            self.statistics_ = None
         self.converged_ = best.converged
         self.starts_ = starts_table(best.starts, best.start)
         last = {
@@ -709,6 +738,50 @@ class HMM(SequenceModel):
 
     # -- how many states -----------------------------------------------------------------------------------
 
+    @property
+    def lower_bound_(self) -> float:
+        """The evidence lower bound of the training data, in nats of raw units, by weight: ``log p(X) >=`` this, where
+        parameters are integrated out under the prior (``algorithm="variational"``).
+
+        It compares numbers of states on the same data, and is not ranked with log-probabilities of given parameters.
+        """
+        return _variational(self).lower_bound
+
+    @property
+    def posterior_(self) -> Mapping[str, np.ndarray]:
+        """Hyperparameters of the posterior, of parameters in raw units (``algorithm="variational"``).
+
+        ``initial (K,)``, ``transition (K, K)``, and ``final (K,)`` under ``length="stop"``: concentrations. Of
+        symbols ``emission (K, V)``: concentrations; of counts ``shape`` and ``rate (K, D)``; of bits ``on`` and
+        ``off (K, D)``; of mixtures ``weights (K, M)``: concentrations, ``mean (K, M, D)``, ``mean_count``, and of
+        precisions ``precision_shape`` and ``precision_rate (K, M, D)``, or ``degrees_of_freedom (K, M)`` and
+        ``inverse_scale (K, M, D, D)``.
+        """
+        hyper, family = _variational(self).hyper, conjugate_of(self.observation_, self.encoding_.size)
+        final = {} if hyper.final is None else {"final": hyper.final.numpy()}
+        chain = {"initial": hyper.initial.numpy(), "transition": hyper.transition.numpy(), **final}
+        return {**chain, **family.raw(hyper.table, *self.encoding_.affine())}
+
+    @checked
+    def sample_posterior(self, n: int = 1, *, random_state: Seed | None = None) -> list[Self]:
+        """``n`` models whose parameters are drawn from the posterior (``algorithm="variational"``), to be scored,
+        sampled from, or decoded with.
+
+        Args:
+            n: at least 1.
+            random_state: seed; None takes the model's.
+        """
+        if n < 1:
+            raise ValueError(f"n is {n}; pass at least 1")
+        hyper, family = _variational(self).hyper, conjugate_of(self.observation_, self.encoding_.size)
+        generator = torch.Generator().manual_seed(self.random_state if random_state is None else random_state)
+        models = []
+        for _ in range(n):
+            model = copy.copy(self).set_params(algorithm="em", prior=None)
+            model.parameters_, model._posterior = drawn_parameters(hyper, family, self.start_, generator), None
+            models.append(model)
+        return models
+
     def bic(self, X: Any, y: Any = None) -> float:
         """Bayesian information criterion, ``n_parameters_ log n - 2 log p``, n the units scored: frames, bytes or
         symbols.
@@ -844,7 +917,7 @@ class HMM(SequenceModel):
         length: Length = "given" if final is None else "stop"
         model = cls(k, observation=observation, length=length, **options)
         apply_setting(model, Setting.from_fitted(encoding, observation.clone(), length, conditional=False))
-        model.parameters_, model.shared_autoregression_ = parameters, None
+        model.parameters_, model.shared_autoregression_, model._posterior = parameters, None, None
         model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
         model.starts_ = starts_table([], None)
         model.start_ = "free" if model.start == "auto" else model.start
@@ -863,6 +936,8 @@ class HMM(SequenceModel):
             "dtype": self._dtype_of_auto,
             "start": self.start_,
         }
+        if self._posterior is not None:
+            state["posterior"] = self._posterior.arrays()
         return state if shared is None else {**state, "shared_autoregression": shared.numpy()}
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -879,6 +954,7 @@ class HMM(SequenceModel):
             row = torch.tensor(array_of(state, "shared_autoregression", np.float64, (n_numbers,)))
             self.observation_.check_table(row[None], self.encoding_.size)
             self.shared_autoregression_ = row
+        posterior = state.get("posterior")
         state = {name: array for name, array in state.items() if name not in LEARNED_BESIDE}
         scaling = self._input_scaling
         choices = {"transition_slopes": self.transition_inputs, "table_slopes": self.emission_inputs}
@@ -888,6 +964,10 @@ class HMM(SequenceModel):
         self.parameters_ = Parameters.from_arrays(state)
         self.observation_.check(self.encoding_.size)
         self.observation_.check_table(self.parameters_.table, self.encoding_.size)
+        self._posterior = None
+        if posterior is not None:
+            family = conjugate_of(self.observation_, self.encoding_.size)
+            self._posterior = VariationalPosterior.from_arrays(posterior, self.parameters_, family)
 
 
 def dtype_of_size(n_densities: int, most: int) -> str:
@@ -943,6 +1023,13 @@ def _input_options(model: HMM) -> InputOptions:
     chosen = (chosen_inputs(choice, scaling.names) for choice in (model.transition_inputs, model.emission_inputs))
     transition, emission = (tuple(map(scaling.names.index, names)) for names in chosen)
     return InputOptions(len(scaling.names), transition, emission, model.transition_ridge)
+
+
+def _variational(model: HMM) -> VariationalPosterior:
+    posterior: VariationalPosterior | None = model.__dict__.get("_posterior")
+    if posterior is None:
+        raise NotFittedError("the model has no posterior; fit it with algorithm='variational'")
+    return posterior
 
 
 def _is_warm_start(model: HMM) -> bool:
@@ -1033,10 +1120,11 @@ def _fitting_and_corpus(
     n_init = 1
     if not (_is_warm_start(model) or (model.n_init == "auto" and is_one_regression)):
         n_init = n_starts(model.n_init, model.algorithm, options.topology, corpus)
+    objective = MAPObjective(
+        emission, options.pseudocount, options.constraints, n_units, log_det, model.start_, _input_options(model)
+    )
     fitting = Fitting(
-        MAPObjective(
-            emission, options.pseudocount, options.constraints, n_units, log_det, model.start_, _input_options(model)
-        ),
+        objective,
         options.topology,
         StopRule(model.max_iter, model.tol, model.max_seconds and model.max_seconds / n_init),
         algorithm=model.algorithm,
@@ -1046,8 +1134,38 @@ def _fitting_and_corpus(
         n_init=n_init,
         random_state=model.random_state,
         has_final=model.length_ == "stop",
+        variational=_variational_objective(model, objective, options.topology, examples),
     )
     return fitting, corpus
+
+
+def _variational_objective(
+    model: HMM, objective: MAPObjective, topology: Topology, examples: list[Example]
+) -> VariationalObjective | None:
+    """What takes the objective's place in variational Bayes; None under other algorithms."""
+    if model.algorithm != "variational":
+        return None
+    family, prior = conjugate_of(model.observation_, model.encoding_.size), model.prior or ConjugatePrior()
+    if not family.takes_missing and has_missing(joined_values(examples)):
+        raise ValueError(
+            "a diagonal mixture of several components has no bound in closed form where values are missing; pass "
+            "GaussianMixture(1), covariance_type='full', or complete frames"
+        )
+    has_final = model.length_ == "stop"
+    hyper = prior_hyperparameters(prior, family, topology, model.n_states, has_final=has_final)
+    return VariationalObjective(
+        family, objective.emission, hyper, objective.n_units, objective.log_det, objective.start
+    )
+
+
+def _first_parameters(model: HMM, fitting: Fitting, corpus: Corpus) -> Iterator[Parameters]:
+    """Where a fit goes on; of variational Bayes the posterior, or one EM step from parameters that have none."""
+    if fitting.variational is None:
+        yield model.parameters_.to(corpus.device)
+    elif model._posterior is None:
+        yield fitting.variational.started(model.parameters_.to(corpus.device), corpus)
+    else:
+        yield model._posterior.hyper.to(corpus.device)
 
 
 def _run_on_each(

@@ -30,6 +30,7 @@ from seqmodels.hmm.learning.one_regression import regression_batches, smoothed_e
 from seqmodels.hmm.learning.options import Algorithm
 from seqmodels.hmm.learning.restarts import in_groups
 from seqmodels.hmm.learning.stepwise import BatchUpdate, e_step_of_batch, stepwise_em
+from seqmodels.hmm.learning.variational import VariationalObjective
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
 from seqmodels.training import Checkpoints
@@ -43,7 +44,8 @@ START_FRAMES = 1 << 26  # densities of the frames that a start is guessed from, 
 class Fitting:
     """One fit of a chain of ``topology`` to the ``objective``, with or without a final distribution.
 
-    The other attributes are the arguments of ``HMM``.
+    ``variational``: what takes the place of the objective under ``algorithm="variational"``, where parameters are those
+    of the posterior. The other attributes are the arguments of ``HMM``.
     """
 
     objective: MAPObjective
@@ -56,6 +58,7 @@ class Fitting:
     n_init: int
     random_state: int
     has_final: bool
+    variational: VariationalObjective | None = None
 
     def algorithm_on(self, corpus: Corpus, generator: torch.Generator) -> Callable[..., list[FitResult]]:
         """``run(starts, callback=..., checkpoints=...)``, which fits from each of a group of starts.
@@ -71,6 +74,16 @@ class Fitting:
                 dtype=corpus.dtype,
                 stop=self.stop,
                 e_step_of_one=self._smoothed_e_step(corpus) if is_smoothed else None,
+            )
+        if self.variational is not None:
+            e_step_of_one = partial(self.variational.expectations, batches=corpus.own_batches(), dtype=corpus.dtype)
+            return partial(
+                baum_welch,
+                objective=self.variational,
+                batches=[],
+                dtype=corpus.dtype,
+                stop=self.stop,
+                e_step_of_one=e_step_of_one,
             )
         fit_one: Callable[..., FitResult | None] = partial(self._stepwise, corpus=corpus, generator=generator)
         if self.algorithm == "gradient":
@@ -144,6 +157,8 @@ class Fitting:
             tying=self.objective.constraints.tying,
         )
         started = (with_start(guess, self.objective.start, self.topology) for guess in guesses)
+        if self.variational is not None:
+            return (self.variational.started(start, corpus) for start in started)
         return (self.objective.inputs.started(start, self.objective.emission) for start in started)
 
     def _first_batches(self, corpus: Corpus) -> list[PackedBatch]:
