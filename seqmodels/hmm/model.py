@@ -173,7 +173,10 @@ class HMM(SequenceModel):
         algorithm: ``"em"``, or ``"stepwise"``: an M-step after each of ``batches`` mini-batches an epoch (``max_iter``
             counts epochs), for much data; long sequences are cut, with a warm-up, unless the topology never forgets; or
             ``"gradient"``: AdamW on the same objective, whose gradient is the E-step; ``max_iter`` is then passes over
-            the data, all of which are taken, and ``tol`` has no say.
+            the data, all of which are taken, and ``tol`` has no say; or ``"variational"``: variational Bayes (MacKay
+            1997; Beal 2003) of ``Categorical``, ``Bernoulli``, ``Poisson`` and ``GaussianMixture`` (diagonal or full).
+            Its ``objective`` is the evidence lower bound, and parameters, which score, are the posterior mean. There
+            ``observation="auto"`` of vectors is ``GaussianMixture(1)``, without prior and background.
         step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
         lr: peak learning rate of ``algorithm="gradient"``.
         transition_inputs: names of inputs (``Sequences(items, inputs=...)``) that transitions depend on; True: all.
@@ -189,6 +192,7 @@ class HMM(SequenceModel):
             ``emission_slopes_``, for one unit of each raw input; other parameters are those where all inputs are at
             their mean. ``observation="auto"`` is then ``GaussianMixture(1)``, without prior and background.
         transition_ridge: the prior ``-½ ridge Σ w²`` of slopes, of standardised inputs and less their mean over j.
+        prior: of variational Bayes; None: ``hmm.ConjugatePrior()``, under which states that data do not need empty out.
         dtype: ``"auto"``: ``"float64"`` where it costs nothing, which is where training data have at most 2¹⁵ densities
             in all, frames times states times components; after ``from_parameters`` with up to 8 densities a frame; else
             ``"float32"``. ``dtype_`` says which.
@@ -209,7 +213,8 @@ class HMM(SequenceModel):
     ``coefficients_ (K, D, pD)``, ``intercepts_``, ``covariances_``. ``starts_``: a frame with a row for each start:
     ``start``, ``objective``, ``log_prob`` (both nats per unit), ``floor_hits``, ``chosen``. The last row of
     ``history_`` has the range of their objectives, ``starts_range``. ``shared_autoregression_``: what an autoregressive
-    observation was fitted with to missing values (``hmm.missing_past``), encoded; None: nothing.
+    observation was fitted with to missing values (``hmm.missing_past``), encoded; None: nothing. After variational
+    Bayes there are ``posterior_`` and ``lower_bound_``, and ``log_prob`` in ``history_`` stands in the last row alone.
 
     >>> x = [np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0])]
     >>> model = HMM(2, length="given").fit(x)
@@ -431,9 +436,9 @@ class HMM(SequenceModel):
         self._posterior: VariationalPosterior | None = None
         if fitting.variational is not None:
             bound = float(best.history["objective"].iloc[-1]) * fitting.objective.n_units
-            self._posterior = VariationalPosterior(self.parameters_, bound)
-            self.parameters_ = mean_parameters(self._posterior.hyper, fitting.variational.family, self.start_)
-            self.statistics_ = None
+            self._posterior, self.statistics_ = VariationalPosterior(self.parameters_, bound), None
+            best.history.loc[best.history.index[-1], "log_prob"] = fitting.variational.score(best.parameters, corpus)
+            self.parameters_ = mean_parameters(self.parameters_, fitting.variational.family, self.start_)
         self.converged_ = best.converged
         self.starts_ = starts_table(best.starts, best.start)
         last = {
@@ -665,6 +670,8 @@ class HMM(SequenceModel):
         other.observation_ = reordered_observation(self.observation_, permutation)
         other.parameters_ = parameters.take(torch.as_tensor(permutation.astype(np.int64)))
         other.statistics_ = None
+        if self._posterior is not None:
+            other._posterior = self._posterior.take(torch.as_tensor(permutation.astype(np.int64)))
         return other
 
     # -- how sure the parameters are -----------------------------------------------------------------------

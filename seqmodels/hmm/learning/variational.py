@@ -104,9 +104,17 @@ class VariationalObjective:
         """The E-step under ``exp(E log θ)``, of this process's batches; its ``log_prob`` is log Z."""
         expected, n_offsets = self._expected(parameters)
         emission = ExpectedEmission(self.family.emission, n_offsets)
-        found = e_step([expected], emission, batches, dtype)
-        assert found is not None, "nothing interrupts it"
-        return found[0]
+        results = e_step([expected], emission, batches, dtype)
+        assert results is not None, "nothing interrupts it"
+        return results[0]
+
+    def score(self, hyper: Parameters, corpus: Corpus) -> float:
+        """Log-probability of the corpus at the posterior mean, in nats per raw unit, in all processes."""
+        mean = mean_parameters(hyper, self.family, self.start)
+        results = e_step([mean], self.emission, corpus.own_batches(), corpus.dtype)
+        assert results is not None, "nothing interrupts it"
+        (expectations,), _ = sum_over_processes(results, [])
+        return (expectations.log_prob + self.log_det) / self.n_units
 
     def _expected(self, parameters: Parameters) -> tuple[Parameters, int]:
         rows = expected_log(_rows(parameters)).exp()
@@ -120,9 +128,9 @@ class VariationalObjective:
 
     def started(self, start: Parameters, corpus: Corpus) -> Parameters:
         """A first posterior: expected counts under a first guess of the parameters, added to the prior's."""
-        found = e_step([start], self.family.emission, corpus.own_batches(), corpus.dtype)
-        assert found is not None, "nothing interrupts it"
-        (expectations,), _ = sum_over_processes(found, [])
+        results = e_step([start], self.family.emission, corpus.own_batches(), corpus.dtype)
+        assert results is not None, "nothing interrupts it"
+        (expectations,), _ = sum_over_processes(results, [])
         return self.maximised(self.prior.to(start.initial.device), expectations)
 
 
@@ -132,6 +140,10 @@ class VariationalPosterior:
 
     hyper: Parameters
     lower_bound: float
+
+    def take(self, order: Tensor) -> VariationalPosterior:
+        """State i as it was at ``order[i]``."""
+        return VariationalPosterior(self.hyper.take(order), self.lower_bound)
 
     def arrays(self) -> dict[str, Any]:
         """By name, to be stored."""
