@@ -135,6 +135,7 @@ BACKGROUND = 0.01
 # Up to which float64 costs nothing: what of an E-step hangs on its size is short (on a CPU, of 2 to 48 states).
 FLOAT64_DENSITIES = 1 << 15  # of all frames of training data
 FLOAT64_DENSITIES_OF_FRAME = 8  # of a frame, where there are no training data
+NO_POSTERIOR = "the model has no posterior; fit it with algorithm='variational'"
 LEARNED_BESIDE = (
     "starts",
     "shared_autoregression",
@@ -391,6 +392,7 @@ class HMM(SequenceModel):
             with undone_on_failure(self):
                 if not self.__sklearn_is_fitted__():
                     self.shared_autoregression_: torch.Tensor | None = None
+                    self._posterior: VariationalPosterior | None = None
                     apply_setting(self, learn_setting(self, data))
                     self.history_, self.fit_seconds_, self.starts_ = pd.DataFrame(), 0.0, starts_table([], None)
                 checked_data(self, data.X, data.y)
@@ -404,7 +406,7 @@ class HMM(SequenceModel):
                 parameters, statistics, row = fitting.one_step(
                     start.of_first_process(), statistics, corpus, len(self.history_)
                 )
-                self.parameters_ = parameters.to(torch.device("cpu"))
+                self.parameters_, self._posterior = parameters.to(torch.device("cpu")), None
                 self.statistics_: RunningStatistics | None = statistics
                 self.converged_ = False
                 self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
@@ -433,7 +435,7 @@ class HMM(SequenceModel):
         )
         self.parameters_ = best.parameters.to(torch.device("cpu"))
         self.statistics_ = best.statistics
-        self._posterior: VariationalPosterior | None = None
+        self._posterior = None
         if fitting.variational is not None:
             bound = float(best.history["objective"].iloc[-1]) * fitting.objective.n_units
             self._posterior, self.statistics_ = VariationalPosterior(self.parameters_, bound), None
@@ -864,6 +866,8 @@ class HMM(SequenceModel):
             raw = _raw_parameters(self)
             if name in raw:
                 return raw[name]
+            if name in ("posterior_", "lower_bound_"):
+                raise NotFittedError(NO_POSTERIOR)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint_of_attribute(name)}")
 
     @classmethod
@@ -1035,7 +1039,7 @@ def _input_options(model: HMM) -> InputOptions:
 def _variational(model: HMM) -> VariationalPosterior:
     posterior: VariationalPosterior | None = model.__dict__.get("_posterior")
     if posterior is None:
-        raise NotFittedError("the model has no posterior; fit it with algorithm='variational'")
+        raise NotFittedError(NO_POSTERIOR)
     return posterior
 
 
