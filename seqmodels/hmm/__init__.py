@@ -5,6 +5,7 @@ from seqmodels.hmm.conjugate import ConjugatePrior
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.model import HMM
+from seqmodels.hmm.posterior import PosteriorHMM, sample_posterior
 from seqmodels.hmm.semi_markov import HSMM
 from seqmodels.hmm.state_paths import ForcedAlignment, StatePath
 from seqmodels.hmm.tagger import HMMTagger
@@ -21,8 +22,10 @@ __all__ = [
     "Frozen",
     "HMMTagger",
     "LeftToRight",
+    "PosteriorHMM",
     "Pseudocounts",
     "Series",
     "StatePath",
     "Topology",
+    "sample_posterior",
 ]

@@ -31,10 +31,26 @@ def dirichlet_divergence(q: Tensor, p: Tensor) -> Tensor:
     return log_normaliser(p) - log_normaliser(q) + ((q - p) * expected).sum(-1)
 
 
+def dirichlet_log_density(logits: Tensor, concentration: Tensor) -> Tensor:
+    """The log-density of free logits, along the last axis, whose softmax is Dirichlet; where it is 0 nothing is free.
+
+    With one logit fixed, the derivative of the others is the product of all probabilities, so that what is left is
+    ``Σ a log p - log B(a)``.
+    """
+    log_p = torch.log_softmax(torch.where(concentration > 0, logits, -math.inf), -1)
+    terms = concentration * torch.where(concentration > 0, log_p, 0.0)
+    return terms.sum(-1) - log_normaliser(concentration)
+
+
 def gamma_divergence(a: Tensor, b: Tensor, a0: Tensor, b0: Tensor) -> Tensor:
     """``KL`` of Gamma distributions with shapes a and rates b from those with a0 and b0, elementwise."""
     of_shapes = (a - a0) * torch.digamma(a) - torch.lgamma(a) + torch.lgamma(a0)
     return of_shapes + a0 * (b / b0).log() + a * (b0 - b) / b
+
+
+def log_gamma_log_density(log_values: Tensor, shape: Tensor, rate: Tensor) -> Tensor:
+    """The log-density of logarithms whose exponentials are Gamma, elementwise."""
+    return shape * (rate.log() + log_values) - torch.lgamma(shape) - rate * log_values.exp()
 
 
 def expected_log_det(freedom: Tensor, scatter: Tensor) -> Tensor:
@@ -52,6 +68,19 @@ def wishart_divergence(freedom: Tensor, scatter: Tensor, freedom0: Tensor, scatt
     trace: Tensor = torch.linalg.solve(scatter, scatter0).diagonal(dim1=-2, dim2=-1).sum(-1)
     terms: Tensor = 0.5 * (freedom - freedom0) * expected_log_det(freedom, scatter) + 0.5 * freedom * (trace - size)
     return terms + _log_wishart(freedom0, scatter0) - _log_wishart(freedom, scatter)
+
+
+def wishart_log_density(factor: Tensor, freedom: Tensor, scatter: Tensor) -> Tensor:
+    """The log-density of a lower triangular ``factor (..., D, D)``, the diagonal by its logarithm, where
+    ``factor @ factor.T`` is Wishart; its derivative is ``2^D Π L_ii^(D - i + 2)``, i from 1.
+    """
+    size = factor.shape[-1]
+    logs = factor.diagonal(dim1=-2, dim2=-1).log()
+    powers = torch.arange(size + 1, 1, -1, dtype=factor.dtype, device=factor.device)
+    trace = ((factor.mT @ scatter) * factor.mT).sum((-1, -2))
+    log_det = (freedom - size - 1) * logs.sum(-1)
+    density: Tensor = log_det - 0.5 * trace - _log_wishart(freedom, scatter)
+    return density + size * math.log(2) + (powers * logs).sum(-1)
 
 
 def _log_wishart(freedom: Tensor, scatter: Tensor) -> Tensor:

@@ -68,6 +68,14 @@ class ConjugateFamily(ABC):
         """``(K, P)`` output parameters drawn from the posterior."""
 
     @abstractmethod
+    def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
+        """``(K,)`` nats, differentiable: the log-density of the free numbers of a table ``(K, P)``.
+
+        Numbers are as ``hmm.estimates`` counts them: of logits all but one, whichever that is; so the density of
+        probabilities, rates, means and precisions is multiplied by their derivative.
+        """
+
+    @abstractmethod
     def raw(self, hyper: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         """The hyperparameters by name, of parameters in raw units."""
 
@@ -89,8 +97,8 @@ def refuse_other_prior(name: str, value: Any, without: Any) -> None:
     """Raise ``ValueError`` where an observation has a prior or a background that takes no part here."""
     if value != without:
         raise ValueError(
-            f"{name}={value!r} of the observation has no part in variational Bayes; pass {name}={without!r}, and "
-            "HMM(prior=hmm.ConjugatePrior(...)) for what is believed before the data"
+            f"{name}={value!r} of the observation has no part in a conjugate prior; pass {name}={without!r}, and "
+            "prior=hmm.ConjugatePrior(...) for what is believed before the data"
         )
 
 

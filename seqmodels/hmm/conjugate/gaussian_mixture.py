@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -12,19 +13,23 @@ from torch import Tensor
 
 from seqmodels.hmm.conjugate.distributions import (
     dirichlet_divergence,
+    dirichlet_log_density,
     draw_dirichlet,
     draw_gamma,
     draw_wishart,
     expected_log,
     expected_log_det,
     gamma_divergence,
+    log_gamma_log_density,
     wishart_divergence,
+    wishart_log_density,
 )
 from seqmodels.hmm.conjugate.family import ConjugateFamily, conjugate_of, refuse_other_prior
 from seqmodels.hmm.conjugate.prior import ConjugatePrior
 from seqmodels.hmm.emissions import Statistics, emission_of, quadratic
 from seqmodels.observations import GaussianMixture, gaussian
 
+LOG_2PI = math.log(2 * math.pi)
 NO_FLOOR = 1e-280  # of variances, which the prior bounds
 
 
@@ -133,6 +138,13 @@ class DiagonalMixtureFamily(GaussianMixtureFamily):
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
         return self._table(weights.log(), mean + noise * (variance / count).sqrt(), variance.log())
 
+    def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
+        log_weights, means, log_variances = self.observation.unpack(table, self.size)
+        mean, count, shape, rate = self._gaussians(hyper)
+        of_means = _normal_log_density(means, mean, count.log() - log_variances)
+        of_gaussians = (of_means + log_gamma_log_density(-log_variances, shape, rate)).sum((1, 2))
+        return of_gaussians + dirichlet_log_density(log_weights, self._split(hyper)[0])
+
     def raw(self, hyper: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         mean, count, shape, rate = (t.numpy() for t in self._gaussians(hyper))
         return {
@@ -212,6 +224,16 @@ class FullMixtureFamily(GaussianMixtureFamily):
         deviation = (torch.linalg.cholesky(covariance) @ noise).squeeze(-1) / count.sqrt().unsqueeze(-1)
         return self._table(weights.log(), mean + deviation, gaussian.shape_of_covariance(covariance))
 
+    def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
+        log_weights, means, shapes = self.observation.unpack(table, self.size)
+        mean, count, freedom, scatter = self._gaussians(hyper)
+        factor = gaussian.precision_cholesky(shapes, self.size, NO_FLOOR)
+        whitened = (factor.mT @ (means - mean).unsqueeze(-1)).squeeze(-1) * count.sqrt().unsqueeze(-1)
+        log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1) + 0.5 * self.size * count.log()
+        of_means = log_det - 0.5 * whitened.square().sum(-1) - 0.5 * self.size * LOG_2PI
+        of_gaussians = (of_means + wishart_log_density(factor, freedom, scatter)).sum(1)
+        return of_gaussians + dirichlet_log_density(log_weights, self._split(hyper)[0])
+
     def raw(self, hyper: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         mean, count, freedom, scatter = (t.numpy() for t in self._gaussians(hyper))
         return {
@@ -221,6 +243,10 @@ class FullMixtureFamily(GaussianMixtureFamily):
             "degrees_of_freedom": freedom,
             "inverse_scale": scatter * np.outer(scale, scale),
         }
+
+
+def _normal_log_density(x: Tensor, mean: Tensor, log_precision: Tensor) -> Tensor:
+    return 0.5 * (log_precision - LOG_2PI - log_precision.exp() * (x - mean).square())
 
 
 def _outer(vectors: Tensor) -> Tensor:

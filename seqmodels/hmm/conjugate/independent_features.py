@@ -11,10 +11,12 @@ from torch.nn.functional import softplus
 
 from seqmodels.hmm.conjugate.distributions import (
     dirichlet_divergence,
+    dirichlet_log_density,
     draw_dirichlet,
     draw_gamma,
     expected_log,
     gamma_divergence,
+    log_gamma_log_density,
 )
 from seqmodels.hmm.conjugate.family import ConjugateFamily, conjugate_of, refuse_other_prior
 from seqmodels.hmm.conjugate.prior import ConjugatePrior
@@ -61,6 +63,9 @@ class PoissonFamily(ConjugateFamily):
         shape, rate = hyper.chunk(2, 1)
         return (draw_gamma(shape, generator) / rate).log()
 
+    def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
+        return log_gamma_log_density(table, *hyper.chunk(2, 1)).sum(1)
+
     def raw(self, hyper: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         shape, rate = hyper.chunk(2, 1)
         return {"shape": shape.numpy(), "rate": rate.numpy()}
@@ -93,6 +98,9 @@ class BernoulliFamily(ConjugateFamily):
     def draw(self, hyper: Tensor, generator: torch.Generator) -> Tensor:
         on, off = draw_dirichlet(_pairs(hyper), generator).unbind(-1)
         return on.log() - off.log()
+
+    def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
+        return dirichlet_log_density(torch.stack([table, torch.zeros_like(table)], -1), _pairs(hyper)).sum(1)
 
     def raw(self, hyper: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         on, off = hyper.chunk(2, 1)

@@ -8,7 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.conjugate.distributions import dirichlet_divergence, draw_dirichlet, expected_log
+from seqmodels.hmm.conjugate.distributions import (
+    dirichlet_divergence,
+    dirichlet_log_density,
+    draw_dirichlet,
+    expected_log,
+)
 from seqmodels.hmm.conjugate.family import ConjugateFamily, conjugate_of, refuse_other_prior
 from seqmodels.hmm.conjugate.prior import SMALLEST, ConjugatePrior
 from seqmodels.hmm.emissions import Statistics, emission_of
@@ -50,6 +55,9 @@ class CategoricalFamily(ConjugateFamily):
 
     def draw(self, hyper: Tensor, generator: torch.Generator) -> Tensor:
         return draw_dirichlet(hyper, generator).log()
+
+    def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
+        return dirichlet_log_density(table, hyper)
 
     def raw(self, hyper: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         return {"emission": hyper.numpy()}
