@@ -47,10 +47,11 @@ class PosteriorDensity:
             rows = torch.cat([rows, parameters.final.unsqueeze(1)], 1)
             of_rows = torch.cat([of_rows, prior.final.unsqueeze(1)], 1)
         log_density = (
-            self.family.log_density(table, prior.table).sum() + dirichlet_log_density(rows.log(), of_rows).sum()
+            self.family.log_density(table, prior.table).sum()
+            + dirichlet_log_density(_logs(rows, of_rows), of_rows).sum()
         )
         if self.coordinates.start == "free":
-            log_density = log_density + dirichlet_log_density(parameters.initial.log(), prior.initial)
+            log_density = log_density + dirichlet_log_density(_logs(parameters.initial, prior.initial), prior.initial)
         return log_density
 
     def __call__(self, u: Tensor) -> Tensor:
@@ -64,3 +65,8 @@ class PosteriorDensity:
             )
             log_density = log_density + batch.weight * log_prob.sum()
         return log_density
+
+
+def _logs(probabilities: Tensor, concentrations: Tensor) -> Tensor:
+    """Logarithms; 0 where the topology rules out, which has no gradient: that of log 0 would be NaN."""
+    return torch.where(concentrations > 0, probabilities, 1.0).log()

@@ -29,6 +29,7 @@ from seqmodels.hmm.posterior.density import PosteriorDensity
 from seqmodels.hmm.posterior.nuts import effective_size, r_hat, sample_nuts
 from seqmodels.hmm.posterior.relabelling import matching_order, posteriors
 from seqmodels.hmm.scoring import score_steps, score_sums
+from seqmodels.hmm.topology import breaks
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, check_arguments, checked_data, fit_member
 from seqmodels.observations import Categorical, GaussianMixture, Observation
@@ -187,7 +188,10 @@ class PosteriorHMM(SequenceModel):
         self, u: Tensor, coordinates: Coordinates, reference: list[Tensor], batches: list[PackedBatch]
     ) -> Parameters:
         parameters, _ = coordinates.at(u)
-        return parameters.take(matching_order(reference, posteriors(parameters, coordinates.emission, batches)))
+        order = matching_order(reference, posteriors(parameters, coordinates.emission, batches))
+        taken = parameters.take(order)
+        # A topology tells states apart by their numbers: what breaks it is no other name of the same states.
+        return parameters if breaks(taken, coordinates.options.topology) else taken
 
     def _family(self) -> ConjugateFamily:
         return conjugate_of(self.observation_, self.encoding_.size)
