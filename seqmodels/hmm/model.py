@@ -999,6 +999,10 @@ def _check_level(level: float) -> None:
 
 def _objective_at(model: HMM, examples: list[Example]) -> tuple[FitObjective, torch.Tensor, torch.Tensor]:
     """What ``fit`` maximises on these examples, near the fitted parameters, and the shift and scale to raw units."""
+    if model._posterior is not None:
+        raise ValueError(
+            "the parameters are a posterior mean, at no maximum; posterior_ and sample_posterior say how sure they are"
+        )
     if _misses_past(model, examples):
         raise ValueError(
             "standard errors of an autoregression are not known where values are missing that later steps look at; "

@@ -87,7 +87,7 @@ class MAPObjective:
         return m_step(parameters, expectations, self)
 
 
-class Objective(Protocol):
+class EMObjective(Protocol):
     """What the M-steps of a run raise; figures of ``log_prob`` and ``log_prior`` are nats of encoded data."""
 
     def log_prior(self, parameters: Parameters) -> float:
@@ -436,7 +436,7 @@ class EMRun:
     last_e_step: tuple[Parameters, Expectations] | None = None
     interrupted: bool = False
 
-    def step(self, row: Row, expectations: Expectations, objective: Objective, stop: StopRule) -> None:
+    def step(self, row: Row, expectations: Expectations, objective: EMObjective, stop: StopRule) -> None:
         """Note the figures of the parameters, and end there or take an M-step."""
         self.last_e_step = self.parameters, expectations
         self.history.add(row)
@@ -492,7 +492,7 @@ class EMRun:
 
 def baum_welch(
     starts: Sequence[Parameters],
-    objective: Objective,
+    objective: EMObjective,
     batches: Sequence[PackedBatch],
     dtype: torch.dtype,
     stop: StopRule,

@@ -266,6 +266,8 @@ def test_a_diagonal_mixture_with_missing_values_is_refused() -> None:
 
 
 def test_a_model_without_a_posterior_says_so() -> None:
+    with pytest.raises(ValueError, match="at no maximum"):
+        variational(2).fit(SYMBOLS).standard_errors(SYMBOLS)
     model = sm.HMM(2).fit(SYMBOLS)
     for name in ("posterior_", "lower_bound_"):
         with pytest.raises(sm.NotFittedError, match="variational"):
