@@ -17,8 +17,8 @@ from seqmodels.hmm.posterior.nuts import effective_size, r_hat
 from seqmodels.hmm.posterior.relabelling import matching_order
 
 PRIOR = ConjugatePrior(count=2.0, mean=1.5)
-COUNTS = [np.array([[3.0], [0.0], [5.0]]), np.array([[2.0], [4.0]])]
-SHAPE, RATE = 2.0 * 1.5 + 14, 2.0 + 5  # of the Gamma distribution that is the posterior of the rate
+COUNTS = [np.array([[1.0], [0.0]])]  # few, so that the derivative of a logarithm matters
+SHAPE, RATE = 2.0 * 1.5 + 1, 2.0 + 2  # of the Gamma distribution that is the posterior of the rate
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_draws_of_a_rate_are_those_of_its_gamma_distribution(counted: PosteriorH
     (row,) = counted.summary().to_dict("records")
     exact = stats.gamma(SHAPE, scale=1 / RATE)
     error = exact.std() / np.sqrt(row["ess"])
-    assert row["ess"] > 100
+    assert row["ess"] > 60
     assert abs(row["mean"] - exact.mean()) < 4 * error
     assert row["sd"] == pytest.approx(exact.std(), rel=0.15)
     tolerance = 3.5 * np.sqrt(0.05 * 0.95 / row["ess"])
@@ -54,7 +54,7 @@ def test_draws_of_a_rate_are_those_of_its_gamma_distribution(counted: PosteriorH
 
 def test_the_predictive_distribution_is_negative_binomial_within_its_error(counted: PosteriorHMM) -> None:
     exact = stats.nbinom(SHAPE, RATE / (RATE + 1))
-    for value in (0.0, 3.0, 12.0):
+    for value in (0.0, 1.0, 4.0):
         x = [np.array([[value]])]
         error = counted.score_error(x)
         assert 0 < error < 0.5
