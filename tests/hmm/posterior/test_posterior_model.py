@@ -24,7 +24,7 @@ SHAPE, RATE = 2.0 * 1.5 + 1, 2.0 + 2  # of the Gamma distribution that is the po
 @pytest.fixture(scope="module")
 def counted() -> PosteriorHMM:
     hmm = sm.HMM(1, observation=sm.Poisson())
-    return PosteriorHMM(hmm, n_samples=200, warmup=80, chains=2, prior=PRIOR, dtype="float64").fit(COUNTS)
+    return PosteriorHMM(hmm, n_samples=400, warmup=150, chains=2, prior=PRIOR, dtype="float64").fit(COUNTS)
 
 
 def two_states(n: int, seed: int) -> list[np.ndarray]:
@@ -43,7 +43,7 @@ def test_draws_of_a_rate_are_those_of_its_gamma_distribution(counted: PosteriorH
     (row,) = counted.summary().to_dict("records")
     exact = stats.gamma(SHAPE, scale=1 / RATE)
     error = exact.std() / np.sqrt(row["ess"])
-    assert row["ess"] > 60
+    assert row["ess"] > 100
     assert abs(row["mean"] - exact.mean()) < 4 * error
     assert row["sd"] == pytest.approx(exact.std(), rel=0.15)
     tolerance = 3.5 * np.sqrt(0.05 * 0.95 / row["ess"])
