@@ -50,6 +50,7 @@ class Family:
     classes: tuple[type, ...] = ()  # of its hyperparameters, which ``load`` must be given
     lengths: tuple[Length, ...] = ("given", "stop")
     is_given: bool = False  # whether its parameters are given, not fitted, and so for ``n_features``
+    is_estimate: bool = False  # whether its probabilities are means over draws of parameters
     predicts_steps: bool = True  # False: it scores sequences as a whole, and has no cursor
 
 
@@ -276,6 +277,15 @@ FAMILIES = (
     _switching_ar("markov-switching-ar", order=2),
     _switching_ar("markov-switching-ar-free", order=1, start="free", switching_ar=True, switching_variance=True),
     Family("hmm-gradient", partial(sm.HMM, 3, max_iter=3, n_init=1, algorithm="gradient")),
+    Family("hmm-variational", partial(sm.HMM, 3, max_iter=3, n_init=1, algorithm="variational")),
+    _hmm("hmm-variational-full", sm.GaussianMixture(2, "full"), "vectors", algorithm="variational"),
+    Family(
+        "hmm-posterior",
+        lambda **shared: sm.hmm.PosteriorHMM(sm.HMM(2, n_init=1), n_samples=4, warmup=15, max_tree_depth=3, **shared),
+        reads_source=False,
+        is_estimate=True,
+    ),
+    _hmm("hmm-variational-poisson", sm.Poisson(), "counts", algorithm="variational"),
     _alignment("alignment", "symbols", "text"),
     _alignment("alignment-null", "symbols", window=3, null=True),
     _alignment("alignment-plain", "symbols", window=1, previous=False, jump_prior=False),

@@ -381,7 +381,7 @@ def test_the_measure_says_what_was_measured(row: Row) -> None:
     )
     space, unit = vectors.get(row.kind, row.kind), {"text": "byte", "symbols": "symbol"}.get(row.kind, "frame")
     model = fitted(row)
-    kind = "exact" if row.family.predicts_steps else "bound"
+    kind = "estimate" if row.family.is_estimate else "exact" if row.family.predicts_steps else "bound"
     expected = sm.Measure(space, unit, row.length, kind, row.conditional, memory=model.memory_)
     assert model.measure_ == expected
 

@@ -1,10 +1,12 @@
 """Hidden Markov models: states that are summed out, fitted by EM or by gradient."""
 
 from seqmodels.hmm.alignment import AlignmentHMM
+from seqmodels.hmm.conjugate import ConjugatePrior
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.markov_switching import MarkovSwitchingAR
 from seqmodels.hmm.model import HMM
+from seqmodels.hmm.posterior import PosteriorHMM, sample_posterior
 from seqmodels.hmm.semi_markov import HSMM
 from seqmodels.hmm.state_paths import ForcedAlignment, StatePath
 from seqmodels.hmm.tagger import HMMTagger
@@ -16,13 +18,16 @@ __all__ = [
     "AlignmentHMM",
     "Arcs",
     "Banded",
+    "ConjugatePrior",
     "ForcedAlignment",
     "Frozen",
     "HMMTagger",
     "LeftToRight",
     "MarkovSwitchingAR",
+    "PosteriorHMM",
     "Pseudocounts",
     "Series",
     "StatePath",
     "Topology",
+    "sample_posterior",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
@@ -22,6 +22,7 @@ from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
 from seqmodels.generation import CursorState, MergedStates
+from seqmodels.hmm.conjugate import ConjugatePrior, conjugate_of
 from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values, raw_size, validation_score
 from seqmodels.hmm.cursor import HMMCursor, HMMState, merged_states
 from seqmodels.hmm.emissions import Emission, emission_of
@@ -54,6 +55,7 @@ from seqmodels.hmm.learning.options import (
     check_same_inputs,
     check_same_start,
     check_table_size,
+    check_variational,
     check_with_inputs,
 )
 from seqmodels.hmm.learning.priors import Pseudocounts
@@ -66,6 +68,13 @@ from seqmodels.hmm.learning.restarts import (
     starts_table,
     warn_of_disagreement,
     warn_of_floor,
+)
+from seqmodels.hmm.learning.variational import (
+    VariationalObjective,
+    VariationalPosterior,
+    drawn_parameters,
+    mean_parameters,
+    prior_hyperparameters,
 )
 from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, mean_filter
 from seqmodels.hmm.parameters import Parameters, check_arrays
@@ -101,6 +110,7 @@ from seqmodels.hmm.state_queries import (
     run_on_corpus,
     stationary,
 )
+from seqmodels.hmm.topology import Topology
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.fitting import (
     apply_setting,
@@ -134,7 +144,14 @@ BACKGROUND = 0.01
 # Up to which float64 costs nothing: what of an E-step hangs on its size is short (on a CPU, of 2 to 48 states).
 FLOAT64_DENSITIES = 1 << 15  # of all frames of training data
 FLOAT64_DENSITIES_OF_FRAME = 8  # of a frame, where there are no training data
-LEARNED_BESIDE = ("starts", "shared_autoregression", "dtype", "start")  # what a file has beside the parameters
+NO_POSTERIOR = "the model has no posterior; fit it with algorithm='variational'"
+LEARNED_BESIDE = (
+    "starts",
+    "shared_autoregression",
+    "dtype",
+    "start",
+    "posterior",
+)  # what a file has beside the parameters
 
 
 @with_hints_of_arguments
@@ -166,7 +183,10 @@ class HMM(SequenceModel):
         algorithm: ``"em"``, or ``"stepwise"``: an M-step after each of ``batches`` mini-batches an epoch (``max_iter``
             counts epochs), for much data; long sequences are cut, with a warm-up, unless the topology never forgets; or
             ``"gradient"``: AdamW on the same objective, whose gradient is the E-step; ``max_iter`` is then passes over
-            the data, all of which are taken, and ``tol`` has no say.
+            the data, all of which are taken, and ``tol`` has no say; or ``"variational"``: variational Bayes (MacKay
+            1997; Beal 2003) of ``Categorical``, ``Bernoulli``, ``Poisson`` and ``GaussianMixture`` (diagonal or full).
+            Its ``objective`` is the evidence lower bound, and parameters, which score, are the posterior mean. There
+            ``observation="auto"`` of vectors is ``GaussianMixture(1)``, without prior and background.
         step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
         lr: peak learning rate of ``algorithm="gradient"``.
         transition_inputs: names of inputs (``Sequences(items, inputs=...)``) that transitions depend on; True: all.
@@ -187,6 +207,7 @@ class HMM(SequenceModel):
             ``initial_at(inputs)`` has that of other inputs.
         transition_ridge: the prior ``-½ ridge Σ w²`` of slopes of transitions and of the first state, of standardised
             inputs and less their mean over j.
+        prior: of variational Bayes; None: ``hmm.ConjugatePrior()``, under which states that data do not need empty out.
         dtype: ``"auto"``: ``"float64"`` where it costs nothing, which is where training data have at most 2¹⁵ densities
             in all, frames times states times components; after ``from_parameters`` with up to 8 densities a frame; else
             ``"float32"``. ``dtype_`` says which.
@@ -207,7 +228,8 @@ class HMM(SequenceModel):
     ``coefficients_ (K, D, pD)``, ``intercepts_``, ``covariances_``. ``starts_``: a frame with a row for each start:
     ``start``, ``objective``, ``log_prob`` (both nats per unit), ``floor_hits``, ``chosen``. The last row of
     ``history_`` has the range of their objectives, ``starts_range``. ``shared_autoregression_``: what an autoregressive
-    observation was fitted with to missing values (``hmm.missing_past``), encoded; None: nothing.
+    observation was fitted with to missing values (``hmm.missing_past``), encoded; None: nothing. After variational
+    Bayes there are ``posterior_`` and ``lower_bound_``, and ``log_prob`` in ``history_`` stands in the last row alone.
 
     >>> x = [np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0])]
     >>> model = HMM(2, length="given").fit(x)
@@ -256,6 +278,7 @@ class HMM(SequenceModel):
     checkpoint: str | None = None
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
+    prior: ConjugatePrior | None = None
 
     _dtypes: ClassVar[tuple[str, ...]] = ("auto", *DTYPES)
     _uses_validation: ClassVar[bool] = False
@@ -292,13 +315,13 @@ class HMM(SequenceModel):
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
     def _default_observation(self, kind: Kind) -> Observation:
-        if kind == "vectors" and self.emission_inputs:
+        if kind == "vectors" and (self.emission_inputs or self.algorithm == "variational"):
             return GaussianMixture(1)
         if kind == "vectors":
             return GaussianMixture(1, prior=PseudoFrames(PSEUDO_FRAMES), background=BACKGROUND)
         # Training may have no byte, or no symbol of the class of unknown ones, that comes later.
         is_open = kind == "text" or isinstance(self.encoding, OpenSymbols)
-        return Categorical(pseudocount=0.01 if is_open else 0.0)
+        return Categorical(pseudocount=0.01 if is_open and self.algorithm != "variational" else 0.0)
 
     def _sums_out(self, observation: Observation) -> bool:
         return super()._sums_out(observation) or isinstance(observation, AutoregressiveGaussian)
@@ -339,6 +362,10 @@ class HMM(SequenceModel):
             raise ValueError(f"transition_ridge is {self.transition_ridge}; pass a finite number, 0 or more")
         options = _chain_options(self, self.n_states, self.length)
         options.check_first_state(self.start, self.algorithm, self.length)
+        if self.algorithm == "variational":
+            check_variational(self.start, self.tied, self.frozen, self.pseudocount)
+        elif self.prior is not None:
+            raise ValueError("prior is of algorithm='variational'; pass that, or pseudocount and the observation's own")
         if _is_warm_start(self):
             options.check_start(self.parameters_, self.length)
             check_same_start(self.start, self.start_)
@@ -372,6 +399,8 @@ class HMM(SequenceModel):
         import pandas as pd
 
         with propagate_errors():
+            if self.algorithm == "variational":
+                raise ValueError("partial_fit is stepwise EM; call fit, or pass algorithm='em'")
             if self._reads_inputs:
                 raise ValueError(
                     "partial_fit reads no inputs; call fit, or leave transition_inputs, emission_inputs and "
@@ -386,6 +415,7 @@ class HMM(SequenceModel):
             with undone_on_failure(self):
                 if not self.__sklearn_is_fitted__():
                     self.shared_autoregression_: torch.Tensor | None = None
+                    self._posterior: VariationalPosterior | None = None
                     apply_setting(self, learn_setting(self, data))
                     self.history_, self.fit_seconds_, self.starts_ = pd.DataFrame(), 0.0, starts_table([], None)
                 checked_data(self, data.X, data.y)
@@ -399,7 +429,7 @@ class HMM(SequenceModel):
                 parameters, statistics, row = fitting.one_step(
                     start.of_first_process(), statistics, corpus, len(self.history_)
                 )
-                self.parameters_ = parameters.to(torch.device("cpu"))
+                self.parameters_, self._posterior = parameters.to(torch.device("cpu")), None
                 self.statistics_: RunningStatistics | None = statistics
                 self.converged_ = False
                 self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
@@ -416,7 +446,7 @@ class HMM(SequenceModel):
         run = fitting.algorithm_on(corpus, torch.Generator().manual_seed(self.random_state))
         groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
         if checkpoints.state is None:
-            starts = iter([self.parameters_.to(self._device())]) if _is_warm_start(self) else fitting.starts(corpus)
+            starts = _first_parameters(self, fitting, corpus) if _is_warm_start(self) else fitting.starts(corpus)
             groups = fitting.groups_of(starts, corpus)
         best = best_of(
             groups,
@@ -428,6 +458,12 @@ class HMM(SequenceModel):
         )
         self.parameters_ = best.parameters.to(torch.device("cpu"))
         self.statistics_ = best.statistics
+        self._posterior = None
+        if fitting.variational is not None:
+            bound = float(best.history["objective"].iloc[-1]) * fitting.objective.n_units
+            self._posterior, self.statistics_ = VariationalPosterior(self.parameters_, bound), None
+            best.history.loc[best.history.index[-1], "log_prob"] = fitting.variational.score(best.parameters, corpus)
+            self.parameters_ = mean_parameters(self.parameters_, fitting.variational.family, self.start_)
         self.converged_ = best.converged
         self.starts_ = starts_table(best.starts, best.start)
         last = {
@@ -656,6 +692,8 @@ class HMM(SequenceModel):
         other.observation_ = reordered_observation(self.observation_, permutation)
         other.parameters_ = relative_to_references(parameters.take(torch.as_tensor(permutation.astype(np.int64))))
         other.statistics_ = None
+        if self._posterior is not None:
+            other._posterior = self._posterior.take(torch.as_tensor(permutation.astype(np.int64)))
         return other
 
     # -- how sure the parameters are -----------------------------------------------------------------------
@@ -728,6 +766,50 @@ class HMM(SequenceModel):
         return profile_interval(objective, shift, scale, (name, state, feature), level)
 
     # -- how many states -----------------------------------------------------------------------------------
+
+    @property
+    def lower_bound_(self) -> float:
+        """The evidence lower bound of the training data, in nats of raw units, by weight: ``log p(X) >=`` this, where
+        parameters are integrated out under the prior (``algorithm="variational"``).
+
+        It compares numbers of states on the same data, and is not ranked with log-probabilities of given parameters.
+        """
+        return _variational(self).lower_bound
+
+    @property
+    def posterior_(self) -> Mapping[str, np.ndarray]:
+        """Hyperparameters of the posterior, of parameters in raw units (``algorithm="variational"``).
+
+        ``initial (K,)``, ``transition (K, K)``, and ``final (K,)`` under ``length="stop"``: concentrations. Of
+        symbols ``emission (K, V)``: concentrations; of counts ``shape`` and ``rate (K, D)``; of bits ``on`` and
+        ``off (K, D)``; of mixtures ``weights (K, M)``: concentrations, ``mean (K, M, D)``, ``mean_count``, and of
+        precisions ``precision_shape`` and ``precision_rate (K, M, D)``, or ``degrees_of_freedom (K, M)`` and
+        ``inverse_scale (K, M, D, D)``.
+        """
+        hyper, family = _variational(self).hyper, conjugate_of(self.observation_, self.encoding_.size)
+        final = {} if hyper.final is None else {"final": hyper.final.numpy()}
+        chain = {"initial": hyper.initial.numpy(), "transition": hyper.transition.numpy(), **final}
+        return {**chain, **family.raw(hyper.table, *self.encoding_.affine())}
+
+    @checked
+    def sample_posterior(self, n: int = 1, *, random_state: Seed | None = None) -> list[Self]:
+        """``n`` models whose parameters are drawn from the posterior (``algorithm="variational"``), to be scored,
+        sampled from, or decoded with.
+
+        Args:
+            n: at least 1.
+            random_state: seed; None takes the model's.
+        """
+        if n < 1:
+            raise ValueError(f"n is {n}; pass at least 1")
+        hyper, family = _variational(self).hyper, conjugate_of(self.observation_, self.encoding_.size)
+        generator = torch.Generator().manual_seed(self.random_state if random_state is None else random_state)
+        models = []
+        for _ in range(n):
+            model = copy.copy(self).set_params(algorithm="em", prior=None)
+            model.parameters_, model._posterior = drawn_parameters(hyper, family, self.start_, generator), None
+            models.append(model)
+        return models
 
     def bic(self, X: Any, y: Any = None) -> float:
         """Bayesian information criterion, ``n_parameters_ log n - 2 log p``, n the units scored: frames, bytes or
@@ -824,6 +906,8 @@ class HMM(SequenceModel):
             raw = _raw_parameters(self)
             if name in raw:
                 return raw[name]
+            if name in ("posterior_", "lower_bound_"):
+                raise NotFittedError(NO_POSTERIOR)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint_of_attribute(name)}")
 
     @classmethod
@@ -919,7 +1003,7 @@ class HMM(SequenceModel):
             if model.start_inputs:
                 parameters = replace(parameters, initial_slopes=initial_slopes_of(initial_slopes, k, *slopes_of))
             parameters = relative_to_references(parameters)
-        model.parameters_, model.shared_autoregression_ = parameters, None
+        model.parameters_, model.shared_autoregression_, model._posterior = parameters, None, None
         model.history_, model.converged_, model.fit_seconds_ = pd.DataFrame(), True, 0.0
         model.starts_ = starts_table([], None)
         model.start_ = "free" if model.start == "auto" else model.start
@@ -938,6 +1022,8 @@ class HMM(SequenceModel):
             "dtype": self._dtype_of_auto,
             "start": self.start_,
         }
+        if self._posterior is not None:
+            state["posterior"] = self._posterior.arrays()
         return state if shared is None else {**state, "shared_autoregression": shared.numpy()}
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -954,6 +1040,7 @@ class HMM(SequenceModel):
             row = torch.tensor(array_of(state, "shared_autoregression", np.float64, (n_numbers,)))
             self.observation_.check_table(row[None], self.encoding_.size)
             self.shared_autoregression_ = row
+        posterior = state.get("posterior")
         state = {name: array for name, array in state.items() if name not in LEARNED_BESIDE}
         scaling = self._input_scaling
         choices = {
@@ -967,6 +1054,10 @@ class HMM(SequenceModel):
         self.parameters_ = Parameters.from_arrays(state)
         self.observation_.check(self.encoding_.size)
         self.observation_.check_table(self.parameters_.table, self.encoding_.size)
+        self._posterior = None
+        if posterior is not None:
+            family = conjugate_of(self.observation_, self.encoding_.size)
+            self._posterior = VariationalPosterior.from_arrays(posterior, self.parameters_, family)
 
 
 def _check_given_inputs(model: HMM) -> None:
@@ -1005,6 +1096,10 @@ def objective_of(model: HMM) -> MAPObjective:
 
 def _objective_at(model: HMM, examples: list[Example]) -> tuple[FitObjective, torch.Tensor, torch.Tensor]:
     """What ``fit`` maximises on these examples, near the fitted parameters, and the shift and scale to raw units."""
+    if model._posterior is not None:
+        raise ValueError(
+            "the parameters are a posterior mean, at no maximum; posterior_ and sample_posterior say how sure they are"
+        )
     if _misses_past(model, examples):
         raise ValueError(
             "standard errors of an autoregression are not known where values are missing that later steps look at; "
@@ -1045,6 +1140,13 @@ def _input_options(model: HMM) -> InputOptions:
     chosen = (chosen_inputs(choice, scaling.names) for choice in choices)
     transition, emission, start = (tuple(map(scaling.names.index, names)) for names in chosen)
     return InputOptions(len(scaling.names), transition, emission, model.transition_ridge, start)
+
+
+def _variational(model: HMM) -> VariationalPosterior:
+    posterior: VariationalPosterior | None = model.__dict__.get("_posterior")
+    if posterior is None:
+        raise NotFittedError(NO_POSTERIOR)
+    return posterior
 
 
 def _is_warm_start(model: HMM) -> bool:
@@ -1135,10 +1237,11 @@ def _fitting_and_corpus(
     n_init = 1
     if not (_is_warm_start(model) or (model.n_init == "auto" and is_one_regression)):
         n_init = n_starts(model.n_init, model.algorithm, options.topology, corpus)
+    objective = MAPObjective(
+        emission, options.pseudocount, options.constraints, n_units, log_det, model.start_, _input_options(model)
+    )
     fitting = Fitting(
-        MAPObjective(
-            emission, options.pseudocount, options.constraints, n_units, log_det, model.start_, _input_options(model)
-        ),
+        objective,
         options.topology,
         StopRule(model.max_iter, model.tol, model.max_seconds and model.max_seconds / n_init),
         algorithm=model.algorithm,
@@ -1148,8 +1251,38 @@ def _fitting_and_corpus(
         n_init=n_init,
         random_state=model.random_state,
         has_final=model.length_ == "stop",
+        variational=_variational_objective(model, objective, options.topology, examples),
     )
     return fitting, corpus
+
+
+def _variational_objective(
+    model: HMM, objective: MAPObjective, topology: Topology, examples: list[Example]
+) -> VariationalObjective | None:
+    """What takes the objective's place in variational Bayes; None under other algorithms."""
+    if model.algorithm != "variational":
+        return None
+    family, prior = conjugate_of(model.observation_, model.encoding_.size), model.prior or ConjugatePrior()
+    if not family.takes_missing and has_missing(joined_values(examples)):
+        raise ValueError(
+            "a diagonal mixture of several components has no bound in closed form where values are missing; pass "
+            "GaussianMixture(1), covariance_type='full', or complete frames"
+        )
+    has_final = model.length_ == "stop"
+    hyper = prior_hyperparameters(prior, family, topology, model.n_states, has_final=has_final)
+    return VariationalObjective(
+        family, objective.emission, hyper, objective.n_units, objective.log_det, objective.start
+    )
+
+
+def _first_parameters(model: HMM, fitting: Fitting, corpus: Corpus) -> Iterator[Parameters]:
+    """Where a fit goes on; of variational Bayes the posterior, or one EM step from parameters that have none."""
+    if fitting.variational is None:
+        yield model.parameters_.to(corpus.device)
+    elif model._posterior is None:
+        yield fitting.variational.started(model.parameters_.to(corpus.device), corpus)
+    else:
+        yield model._posterior.hyper.to(corpus.device)
 
 
 def _run_on_each(

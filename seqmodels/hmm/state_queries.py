@@ -16,6 +16,7 @@ from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import refuse_beyond_float64, squares_exceed_float32
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
+from seqmodels.hmm.conjugate import ConjugatePrior
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.inference import scaled
@@ -228,6 +229,7 @@ def reordered(choices: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:
         "frozen": _reordered_frozen(frozen, order) if isinstance(frozen, Frozen) else frozen,
         "pseudocount": reordered_counts(choices["pseudocount"], order),
         "observation": reordered_observation(choices["observation"], order),
+        "prior": _reordered_prior(choices["prior"], order),
     }
 
 
@@ -277,6 +279,18 @@ def reordered_counts(choice: Any, order: np.ndarray) -> Any:
         transition = np.asarray(transition)[np.ix_(order, order)]
     initial, sticky, final = (_by_state(each, 1, order) for each in (choice.initial, choice.sticky, choice.final))
     return Pseudocounts(initial, transition, sticky, final)
+
+
+def _reordered_prior(prior: ConjugatePrior | None, order: np.ndarray) -> ConjugatePrior | None:
+    if prior is None:
+        return None
+    transition = prior.transition
+    if np.ndim(transition) == 2:
+        transition = np.asarray(transition)[np.ix_(order, order)]
+    by_state = {name: _by_state(getattr(prior, name), 1, order) for name in ("initial", "final", "count", "mean_count")}
+    of_features = {name: _by_state(getattr(prior, name), 2, order) for name in ("mean", "covariance")}
+    result: ConjugatePrior = prior.clone().set_params(transition=transition, **by_state, **of_features)
+    return result
 
 
 def _by_state(values: Any, n_axes: int, order: np.ndarray) -> Any:

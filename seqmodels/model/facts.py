@@ -53,6 +53,10 @@ def model_facts(model: Family) -> dict[str, str]:
         facts["memory"] = "adaptive: within a sequence it goes on learning from what it has read"
     if measure.kind == "bound":
         facts["kind"] = "its log-probabilities are lower bounds"
+    if measure.kind == "estimate":
+        facts["kind"] = (
+            "its probabilities are means over draws of the parameters, with a Monte Carlo error (score_error)"
+        )
     return facts
 
 

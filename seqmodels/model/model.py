@@ -169,6 +169,12 @@ class SequenceModel(Family):
         data = Data.of(X, y)
         return float(self.log_prob(data.X, data.y).sum() / data.scored.n_units.sum())
 
+    def score_error(self, X: Any, y: Any = None) -> float:
+        """The Monte Carlo standard error of ``score``, in nats per unit: 0 but where ``measure_.kind`` is
+        ``"estimate"``.
+        """
+        return 0.0
+
     @checked
     def log_prob_marginal(
         self,

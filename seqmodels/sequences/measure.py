@@ -10,7 +10,7 @@ from typing import Any, Literal
 from seqmodels.common.parameters import check_fields
 
 Length = Literal["given", "stop"]
-Exactness = Literal["exact", "bound"]
+Exactness = Literal["exact", "bound", "estimate"]
 MemoryKind = Literal["static", "adaptive"]
 # What a feature of a vector may be. Of bits and counts there are probabilities. The others have a density over reals,
 # whichever of them it is above zero for: positive ones, those between 0 and 1, angles in radians from -π to π.
@@ -38,7 +38,8 @@ class Measure:
             ``"N^1"``, or a product of them. Probabilities of whole numbers and densities of reals are not comparable.
         unit: what a score is a mean over: ``"byte"``, ``"symbol"`` or ``"frame"``.
         length: ``"given"``: p(x | T); ``"stop"``: the end is an event that is scored too.
-        kind: ``"exact"``, or ``"bound"`` where only a lower bound of log p is known (several spellings).
+        kind: ``"exact"``, or ``"bound"`` where only a lower bound of log p is known (several spellings), or
+            ``"estimate"``: a mean over draws of parameters, with a Monte Carlo standard error.
         conditional: p(y | x) rather than p(x).
         grid: of dithered vectors, for each feature the width of the noise, in its raw unit (``Sequences.dithered``);
             None: not dithered.

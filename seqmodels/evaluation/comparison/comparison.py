@@ -65,6 +65,7 @@ class Comparison(Outcome):
     - ``floor_hits`` at the last step of training; ``floor_effect``: nats per unit by which the score moves if the floor
       of the variances is doubled or halved; ``n_impossible``: test sequences of probability zero; ``n_unseen``:
       test symbols that training never had, the same for every row.
+    - ``score_error``, where a ``kind`` is ``"estimate"``: its Monte Carlo standard error, nats per unit;
     - ``code_length``, with ``prequential``: nats per unit of the training part, coded from nothing by a model that
       learns as it goes; lower is better; NaN where it could not be.
     """

@@ -202,6 +202,7 @@ def _fit_one_seed(model: SequenceModel, parts: DataParts) -> SeedResult:
         converged=bool(model.converged_),
         floor_effect=floor_effect(model, score, test),
         has_trained=not len(model.history_) or model.history_["step"].iloc[-1] > 0 or bool(model.converged_),
+        score_error=model.score_error(test.X, test.y) if model.measure_.kind == "estimate" else math.nan,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,6 +25,7 @@ class SeedResult:
         throughput: units scored per second.
         peak_memory: MB (1e6 bytes).
         floor_effect: nats per unit, see ``floor_effect``.
+        score_error: nats per unit, the Monte Carlo standard error of a score that is an estimate; else NaN.
         has_trained: False where the budget ended before the first step of training, so that the model is its start.
     """
 
@@ -36,6 +38,7 @@ class SeedResult:
     converged: bool
     floor_effect: float = 0.0
     has_trained: bool = True
+    score_error: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,11 @@ class ModelResult:
     def floor_effect(self) -> float:
         """Nats per unit, the largest over seeds."""
         return max(seed.floor_effect for seed in self.seeds)
+
+    @property
+    def score_error(self) -> float:
+        """Nats per unit, of the mean over seeds; NaN where no score is an estimate."""
+        return float(np.linalg.norm([seed.score_error for seed in self.seeds])) / max(len(self.seeds), 1)
 
     @property
     def has_trained(self) -> bool:

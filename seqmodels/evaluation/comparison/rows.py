@@ -67,6 +67,8 @@ def comparison_frame(
         frame["inputs"] = [
             ", ".join(each) or ("" if r.error else "none") for r, each in zip(results, names, strict=True)
         ]
+    if (frame["kind"] == "estimate").any():
+        frame["score_error"] = [math.nan if r.error else r.score_error for r in results]
     frame["p_holm"] = holm(frame["p_value"].to_numpy())
     too_few = frame.loc[frame["method"].str.startswith("none: fewer"), "method"]
     if len(too_few):

@@ -116,8 +116,10 @@ def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
     columns = []
     if frame["context"].notna().any():
         columns.append(("context", list(map(format_context, frame["context"]))))
-    if (frame["kind"] == "bound").any():
+    if (frame["kind"].isin(["bound", "estimate"])).any():
         columns.append(("kind", list(frame["kind"])))
+    if "score_error" in frame and frame["score_error"].notna().any():  # older files have none
+        columns.append(("MC error", [_format(e) for e in frame["score_error"]]))
     if is_any_adaptive(frame):
         columns.append(("memory", list(frame["memory"])))
     untrained = untrained_models(frame)
@@ -193,6 +195,11 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
         )
     if (frame["kind"] == "bound").any():
         notes.append('A "bound" is a lower bound: the model may be better than it says.')
+    if (frame["kind"] == "estimate").any():
+        notes.append(
+            'An "estimate" is a mean over draws of the parameters from their posterior; MC error: its Monte Carlo '
+            f"standard error in nats per {measure.unit}, which intervals and p do not hold."
+        )
     if is_any_adaptive(frame):
         notes.append(
             'memory: an "adaptive" model goes on learning from what it has read of the same sequence, each step scored '

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -83,6 +83,23 @@ class MAPObjective:
             "objective": per_unit + log_prior / self.n_units,
             "floor_hits": int(self.emission.floor_hits(table).sum()),
         }
+
+    def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
+        """The M-step."""
+        return m_step(parameters, expectations, self)
+
+
+class EMObjective(Protocol):
+    """What the M-steps of a run raise; figures of ``log_prob`` and ``log_prior`` are nats of encoded data."""
+
+    def log_prior(self, parameters: Parameters) -> float:
+        """What is added to the log-probability."""
+
+    def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
+        """A row of the history."""
+
+    def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
+        """The M-step."""
 
 
 @dataclass
@@ -429,7 +446,7 @@ class EMRun:
     last_e_step: tuple[Parameters, Expectations] | None = None
     interrupted: bool = False
 
-    def step(self, row: Row, expectations: Expectations, objective: MAPObjective, stop: StopRule) -> None:
+    def step(self, row: Row, expectations: Expectations, objective: EMObjective, stop: StopRule) -> None:
         """Note the figures of the parameters, and end there or take an M-step."""
         self.last_e_step = self.parameters, expectations
         self.history.add(row)
@@ -437,7 +454,7 @@ class EMRun:
         if self.converged or stop.out_of_time(row["seconds"]) or row["step"] == stop.max_iter:
             self._end(expectations)
         else:
-            self.parameters = m_step(self.parameters, expectations, objective)
+            self.parameters = objective.maximised(self.parameters, expectations)
 
     def interrupt(self) -> None:
         """End with the parameters whose figures are known."""
@@ -485,7 +502,7 @@ class EMRun:
 
 def baum_welch(
     starts: Sequence[Parameters],
-    objective: MAPObjective,
+    objective: EMObjective,
     batches: Sequence[PackedBatch],
     dtype: torch.dtype,
     stop: StopRule,
@@ -508,8 +525,8 @@ def baum_welch(
         stop: when each start stops.
         callback: is called with the best row of every step.
         checkpoints: where to write how far it came, and what to resume from.
-        e_step_of_one: what takes the place of ``e_step`` and ``batches``, where what is known of missing values depends
-            on the parameters; starts are then run one at a time.
+        e_step_of_one: what takes the place of ``e_step`` and ``batches``: where what is known of missing values depends
+            on the parameters, and in variational Bayes; starts are then run one at a time.
     """
     checkpoints = checkpoints or Checkpoints()
     assert e_step_of_one is None or len(starts) == 1, "it is of one chain"
@@ -529,6 +546,7 @@ def baum_welch(
         active = [run for run in runs if run.statistics is None]
         while active:
             if e_step_of_one is None:
+                assert isinstance(objective, MAPObjective), "another has an E-step of its own"
                 e_steps = e_step([run.parameters for run in active], objective.emission, batches, dtype, interruption)
             else:
                 e_steps = [e_step_of_one(active[0].parameters)]

@@ -31,6 +31,7 @@ from seqmodels.hmm.learning.one_regression import regression_batches, smoothed_e
 from seqmodels.hmm.learning.options import Algorithm
 from seqmodels.hmm.learning.restarts import in_groups
 from seqmodels.hmm.learning.stepwise import BatchUpdate, StepOfBatch, e_step_of_batch, stepwise_em
+from seqmodels.hmm.learning.variational import VariationalObjective
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
 from seqmodels.training import Checkpoints
@@ -45,7 +46,8 @@ class Fitting:
     """One fit of a chain of ``topology`` to the ``objective``, with or without a final distribution.
 
     ``e_step_of_batch``: what takes the place of stepwise EM's own where chains are others than an HMM's; sequences are
-    then not cut. The other attributes are the arguments of ``HMM``.
+    then not cut. ``variational``: what takes the place of the objective under ``algorithm="variational"``, where
+    parameters are those of the posterior. The other attributes are the arguments of ``HMM``.
     """
 
     objective: MAPObjective
@@ -59,6 +61,7 @@ class Fitting:
     random_state: int
     has_final: bool
     e_step_of_batch: StepOfBatch | None = None
+    variational: VariationalObjective | None = None
 
     def algorithm_on(self, corpus: Corpus, generator: torch.Generator) -> Callable[..., list[FitResult]]:
         """``run(starts, callback=..., checkpoints=...)``, which fits from each of a group of starts.
@@ -74,6 +77,16 @@ class Fitting:
                 dtype=corpus.dtype,
                 stop=self.stop,
                 e_step_of_one=self._smoothed_e_step(corpus) if is_smoothed else None,
+            )
+        if self.variational is not None:
+            e_step_of_one = partial(self.variational.expectations, batches=corpus.own_batches(), dtype=corpus.dtype)
+            return partial(
+                baum_welch,
+                objective=self.variational,
+                batches=[],
+                dtype=corpus.dtype,
+                stop=self.stop,
+                e_step_of_one=e_step_of_one,
             )
         fit_one: Callable[..., FitResult | None] = partial(self._stepwise, corpus=corpus, generator=generator)
         if self.algorithm == "gradient":
@@ -152,6 +165,8 @@ class Fitting:
             tying=self.objective.constraints.tying,
         )
         started = (with_start(guess, self.objective.start, self.topology) for guess in guesses)
+        if self.variational is not None:
+            return (self.variational.started(start, corpus) for start in started)
         return (self.objective.inputs.started(start, self.objective.emission) for start in started)
 
     def _first_batches(self, corpus: Corpus) -> list[PackedBatch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology, as_topology, breaks
 from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, Observation
 
-Algorithm = Literal["em", "stepwise", "gradient"]
+Algorithm = Literal["em", "stepwise", "gradient", "variational"]
 StartChoice = Literal["auto", "free", "stationary", "uniform"]
 FEW_SEQUENCES = 5  # from which their first states say where sequences start
 
@@ -165,6 +165,21 @@ def check_with_inputs(
         )
 
 
+def check_variational(start: StartChoice, tied: Any, frozen: Any, pseudocount: Any) -> None:
+    """Raise ``ValueError`` for choices that have no conjugate prior, or a prior beside it."""
+    if start == "stationary":
+        raise ValueError(
+            "start='stationary' has no conjugate prior; pass start='free' or start='uniform', or algorithm='em'"
+        )
+    if tied is not None or frozen is not None:
+        raise ValueError("algorithm='variational' learns all parameters of all states; leave tied and frozen to 'em'")
+    if not isinstance(pseudocount, str) and pseudocount != 0:
+        raise ValueError(
+            f"pseudocount={pseudocount!r} has no part in algorithm='variational'; pass "
+            "prior=hmm.ConjugatePrior(transition=...), whose concentrations are one more than pseudocounts"
+        )
+
+
 def check_same_start(choice: StartChoice, fitted: Start) -> None:
     """Raise ``ValueError`` if EM cannot go on with this ``start`` from a model fitted with the other."""
     if choice not in ("auto", fitted):
@@ -232,8 +247,8 @@ def check_table_size(n_states: int, n_numbers: int) -> None:
 
 def check_algorithm(algorithm: str, batches: int, step_decay: float, max_iter: int, lr: float) -> None:
     """Raise ``ValueError`` for an algorithm that there is not, or options of one that cannot be."""
-    if algorithm not in ("em", "stepwise", "gradient"):
-        raise ValueError(f"algorithm is {algorithm!r}; pass 'em', 'stepwise' or 'gradient'")
+    if algorithm not in get_args(Algorithm):
+        raise ValueError(f"algorithm is {algorithm!r}; pass 'em', 'stepwise', 'gradient' or 'variational'")
     if not 0 < lr < math.inf:
         raise ValueError(f"lr is {lr}; pass a finite number above zero")
     if algorithm == "stepwise" and max_iter < 1:

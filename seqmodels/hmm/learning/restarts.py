@@ -42,11 +42,11 @@ def n_starts(n_init: int | Literal["auto"], algorithm: Algorithm, topology: Topo
     """What ``n_init`` comes to.
 
     ``"auto"``: as many as have ``DENSITIES_OF_ALL`` densities together, at most ``MOST_STARTS``. One where starts
-    hardly differ, under an ordered topology or with known states, and one under other algorithms than EM.
+    hardly differ, under an ordered topology or with known states, and one of stepwise EM and of training by gradient.
     """
     if n_init != "auto":
         return n_init
-    if algorithm != "em" or topology.is_ordered or corpus.states is not None:
+    if algorithm not in ("em", "variational") or topology.is_ordered or corpus.states is not None:
         return 1
     n_densities = corpus.n_densities * sum(map(len, corpus.sequences))
     return min(MOST_STARTS, max(1, DENSITIES_OF_ALL // max(n_densities, 1)))

@@ -123,6 +123,9 @@ def summary(comparison: Outcome) -> str:
     sentences += _against_second(comparison, ranked)
     if best["kind"] == "bound":
         sentences.append(f"Its figure is a lower bound, so {best['model']} may be better still.")
+    if best["kind"] == "estimate":
+        error = f"{best['score_error']:.2g} nats per {unit}"
+        sentences.append(f"Its figure is an estimate, with a Monte Carlo standard error of {error}.")
     sentences += _against_reference(comparison, best["model"])
     sentences += _against_floors(unranked)
     if untrained:

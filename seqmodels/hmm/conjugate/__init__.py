@@ -1,0 +1,19 @@
+"""Conjugate distributions over an HMM's parameters: priors, and what variational Bayes makes of them."""
+
+from seqmodels.hmm.conjugate.family import ConjugateFamily, ExpectedEmission, conjugate_of
+from seqmodels.hmm.conjugate.gaussian_mixture import DiagonalMixtureFamily, FullMixtureFamily
+from seqmodels.hmm.conjugate.independent_features import BernoulliFamily, PoissonFamily
+from seqmodels.hmm.conjugate.prior import ConjugatePrior
+from seqmodels.hmm.conjugate.symbols import CategoricalFamily
+
+__all__ = [
+    "BernoulliFamily",
+    "CategoricalFamily",
+    "ConjugateFamily",
+    "ConjugatePrior",
+    "DiagonalMixtureFamily",
+    "ExpectedEmission",
+    "FullMixtureFamily",
+    "PoissonFamily",
+    "conjugate_of",
+]

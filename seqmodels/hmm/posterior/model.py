@@ -1,0 +1,408 @@
+"""``PosteriorHMM``: the predictive distribution of an HMM whose parameters are drawn from their posterior."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.common.array_checks import array_of
+from seqmodels.common.parameters import Seed, checked
+from seqmodels.encodings import Encoding
+from seqmodels.encodings.examples import Example
+from seqmodels.encodings.precision import DTYPES
+from seqmodels.encodings.raw_data import Data
+from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, conjugate_of
+from seqmodels.hmm.corpus import Corpus, PackedBatch, corpus_of
+from seqmodels.hmm.cursor import HMMCursor
+from seqmodels.hmm.estimates import Coordinates, emitted_of
+from seqmodels.hmm.learning.options import ChainOptions
+from seqmodels.hmm.learning.variational import VariationalObjective, mean_parameters, prior_hyperparameters
+from seqmodels.hmm.model import HMM
+from seqmodels.hmm.parameters import Parameters, check_arrays
+from seqmodels.hmm.posterior.density import PosteriorDensity
+from seqmodels.hmm.posterior.nuts import effective_size, r_hat, sample_nuts
+from seqmodels.hmm.posterior.relabelling import matching_order, posteriors
+from seqmodels.hmm.scoring import score_steps, score_sums
+from seqmodels.hmm.topology import breaks
+from seqmodels.model import SequenceModel
+from seqmodels.model.fitting import apply_setting, check_arguments, checked_data, fit_member
+from seqmodels.observations import Categorical, GaussianMixture, Observation
+from seqmodels.sequences import Kind
+from seqmodels.sequences.measure import Length, Values
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEAST = 1e-12  # a probability that can still move
+MANY_STATES = 4096  # of all draws together, up to which a cursor has a table of their transitions
+CHAIN = ("initial", "transition", "final")
+
+
+@dataclass(eq=False, repr=False)
+class PosteriorHMM(SequenceModel):
+    """``p(x | data) ≈ 1/S Σ_s p(x | θ_s)``, the parameters ``θ_s`` of an HMM drawn from ``p(θ | data)`` by NUTS
+    (Hoffman and Gelman 2014; Stan's sampler, here Pyro's).
+
+    Averaged over draws, a probability takes the doubt about parameters into account, which the best parameters alone do
+    not. It is an estimate of the integral (``measure_.kind`` is ``"estimate"``), with the Monte Carlo standard error
+    ``score_error``. ``fit`` fits ``model`` first, and samples from near it: of several modes of the posterior a chain
+    sees the one where it starts.
+
+    Args:
+        model: the HMM. Its observation is ``Categorical``, ``Bernoulli``, ``Poisson`` or a ``GaussianMixture``
+            (diagonal or full), without prior and background; ``"auto"`` of vectors is ``GaussianMixture(1)``. It has no
+            inputs, and nothing tied or frozen.
+        n_samples: draws kept of each chain, S / C.
+        warmup: steps of each chain before those, in which the sampler adapts.
+        chains: C, run one after the other.
+        max_tree_depth: at most ``2 ** max_tree_depth`` evaluations, of an E-step each, for a draw.
+        prior: an ``hmm.ConjugatePrior``; None: one whose concentrations of the chain and of weights are 1, flat, and
+            whose emissions are worth one observation.
+
+    Draws are float64, on the CPU; scores are computed in ``dtype``. States have the numbers that they have in the
+    model. Draws from trajectories that diverged are warned of: the posterior then has corners that the sampler does not
+    reach. The other arguments are those of ``SequenceModel``.
+
+    Attributes (fitted): ``model_``, the fitted HMM; ``n_divergent_``; in raw units, with a leading axis of all draws,
+    ``draws_``: a mapping with ``initial (S, K)``, ``transition (S, K, K)``, ``final`` and the parameters of the
+    observation.
+
+    >>> x = [np.array([0, 1, 0, 0, 1, 0])]
+    >>> model = PosteriorHMM(HMM(1), n_samples=200, warmup=100, length="given").fit(x)
+    >>> abs(model.draws_["emission"][:, 0, 0].mean() - 4.5 / 7) < 0.05  # (4 + 1/2) / (6 + 1), as the prior is worth one
+    np.True_
+    """
+
+    model: HMM = field(default_factory=HMM)
+    n_samples: int = 500
+    warmup: int = 300
+    chains: int = 1
+    max_tree_depth: int = 8
+    prior: ConjugatePrior | None = None
+
+    _uses_validation: ClassVar[bool] = False
+    _sums_out_missing: ClassVar[bool] = True
+
+    # -- SequenceModel -------------------------------------------------------------------------------------
+
+    @property
+    def context_(self) -> int | None:
+        return None
+
+    @property
+    def n_parameters_(self) -> int:
+        self._setting()
+        return self.model_.n_parameters_
+
+    def _default_observation(self, kind: Kind) -> Observation:
+        if isinstance(self.model.observation, Observation):
+            return self.model.observation.clone()
+        return GaussianMixture(1) if kind == "vectors" else Categorical()
+
+    def _default_length(self, kind: Kind) -> Length:
+        return super()._default_length(kind) if self.model.length == "auto" else self.model.length
+
+    def _default_encoding(self, kind: Kind, values: tuple[Values, ...]) -> Encoding:
+        encoding = self.model.encoding
+        return super()._default_encoding(kind, values) if encoding == "auto" else encoding
+
+    def _check_hyperparameters(self) -> None:
+        if not isinstance(self.model, HMM):
+            raise ValueError(f"model is {self.model!r}; pass an HMM")
+        for name, least in (("n_samples", 1), ("warmup", 1), ("chains", 1), ("max_tree_depth", 1)):
+            value = getattr(self, name)
+            if not (isinstance(value, int | np.integer) and value >= least):
+                raise ValueError(f"{name} is {value!r}; pass at least {least}")
+        if self.warm_start:
+            raise ValueError("warm_start=True, but a PosteriorHMM samples anew; leave it False")
+        if self.model.transition_inputs or self.model.emission_inputs:
+            raise ValueError("a PosteriorHMM knows no regressions on inputs; leave those of the model out")
+        if self.model.tied is not None or self.model.frozen is not None:
+            raise ValueError("a PosteriorHMM draws all parameters of all states; leave tied and frozen out")
+        check_arguments(self.model)
+        self.model._check_hyperparameters()
+
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        inner = self.model.clone()
+        inner.verbose = inner.verbose or self.verbose
+        fit_member(inner, self._setting(), train, validation)
+        self.model_ = inner
+        self.history_, self.converged_ = inner.history_, inner.converged_
+        self._draw(train, self.random_state)
+
+    def _draw(self, examples: list[Example], seed: int) -> None:
+        if any(example.source is not None for example in examples):
+            raise ValueError("a PosteriorHMM is p(x); fit it without y, or pass ignore_source=True")
+        family = self._family()
+        alone, k = [e.alone() for e in examples], len(self.model_.initial_)
+        corpus = corpus_of(alone, family.emission, k, torch.device("cpu"), torch.float64, None)
+        density = self._density(family, corpus)
+        sampled = sample_nuts(
+            density,
+            density.coordinates.n,
+            n_samples=self.n_samples,
+            warmup=self.warmup,
+            chains=self.chains,
+            max_tree_depth=self.max_tree_depth,
+            seed=seed,
+            verbose=self.verbose,
+        )
+        reference = posteriors(self.model_.parameters_, family.emission, corpus.batches)
+        self._draws = Parameters.stack(
+            [self._relabelled(u, density.coordinates, reference, corpus.batches) for u in sampled.u.flatten(0, 1)]
+        )
+        self._n_chains, self.n_divergent_ = self.chains, sampled.n_divergent
+        self.measure_ = replace(self.measure_, kind="estimate")
+        if sampled.n_divergent:
+            warnings.warn(
+                f"{sampled.n_divergent} of {len(self._draws.initial)} draws came from trajectories that diverged, so "
+                "that parts of the posterior may be missing; use fewer states, more data, or a stronger prior",
+                UserWarning,
+                stacklevel=5,
+            )
+
+    def _density(self, family: ConjugateFamily, corpus: Corpus) -> PosteriorDensity:
+        """Unconstrained numbers are zero at the mean that one step of variational Bayes finds from the fitted model."""
+        fitted, k = self.model_, len(self.model_.initial_)
+        options = ChainOptions.from_arguments(k, fitted.topology, None, None, 0.0, self.length_)
+        chosen = self.prior or ConjugatePrior(initial=1.0, transition=1.0, final=1.0, weights=1.0)
+        prior = prior_hyperparameters(chosen, family, options.topology, k, has_final=self.length_ == "stop")
+        near = VariationalObjective(family, family.emission, prior, 1.0, 0.0).started(fitted.parameters_, corpus)
+        return PosteriorDensity(
+            self._coordinates(mean_parameters(near, family, "free"), family, options), family, prior, corpus.batches
+        )
+
+    def _coordinates(self, parameters: Parameters, family: ConjugateFamily, options: ChainOptions) -> Coordinates:
+        encoding = self.encoding_
+        names = list(range(encoding.size)) if encoding.names is None else list(encoding.names)
+        emitted = emitted_of(family.emission.observation, encoding.size, names, LEAST)
+        return Coordinates(parameters, family.emission, emitted, options, self.model_.start_, LEAST)
+
+    def _relabelled(
+        self, u: Tensor, coordinates: Coordinates, reference: list[Tensor], batches: list[PackedBatch]
+    ) -> Parameters:
+        parameters, _ = coordinates.at(u)
+        order = matching_order(reference, posteriors(parameters, coordinates.emission, batches))
+        taken = parameters.take(order)
+        # A topology tells states apart by their numbers: what breaks it is no other name of the same states.
+        return parameters if breaks(taken, coordinates.options.topology) else taken
+
+    def _family(self) -> ConjugateFamily:
+        return conjugate_of(self.observation_, self.encoding_.size)
+
+    def _each_draw(self) -> list[Parameters]:
+        tables = (getattr(self._draws, name) for name in ("initial", "transition", "table"))
+        finals = [None] * len(self._draws.initial) if self._draws.final is None else self._draws.final
+        return [Parameters(i, a, f, t) for i, a, t, f in zip(*tables, finals, strict=True)]
+
+    # -- scores --------------------------------------------------------------------------------------------
+
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        """``log mean_s p(x_1 .. x_t | θ_s)``, less that of a step before."""
+        family, corpus = self._family(), self._corpus(examples)
+        sources: list[np.ndarray | None] = [None] * len(examples)
+        total: list[np.ndarray] = []
+        for parameters in self._each_draw():
+            sums = [np.cumsum(s) for s in score_steps(parameters.to(self._device()), family.emission, corpus, sources)]
+            total = [np.logaddexp(a, b) for a, b in zip(total, sums, strict=True)] if total else sums
+        n = np.log(len(self._draws.initial))
+        return [_increments(sums - n) for sums in total]
+
+    def _corpus(self, examples: list[Example]) -> Corpus:
+        if any(example.source is not None for example in examples):
+            raise ValueError("a PosteriorHMM is p(x); pass sequences without y")
+        unweighted = [replace(e, weight=1.0) for e in examples]
+        family, k = self._family(), self._draws.initial.shape[1]
+        return corpus_of(unweighted, family.emission, k, self._device(), DTYPES[self.dtype_], None)
+
+    def score_error(self, X: Any, y: Any = None) -> float:
+        """The Monte Carlo standard error of ``score``, in nats per unit, by the effective number of draws.
+
+        Sequences share draws, so the errors of their figures do not average out over sequences. NaN of fewer than four
+        draws a chain.
+        """
+        data = checked_data(self, X, y)
+        examples = self._setting().examples(data)
+        family, corpus, sources = self._family(), self._corpus(examples), [None] * len(examples)
+        n_past = [e.n_past for e in examples]
+        sums = np.stack(
+            [
+                score_sums(parameters.to(self._device()), family.emission, corpus, sources, n_past)
+                for parameters in self._each_draw()
+            ]
+        )
+        weights = np.exp(sums - sums.max(0))
+        influence = (weights / weights.mean(0)).sum(1).reshape(self._n_chains, -1)
+        n_effective = float(effective_size(influence))
+        return float(influence.std() / np.sqrt(n_effective) / data.scored.n_units.sum())
+
+    # -- one step at a time --------------------------------------------------------------------------------
+
+    @checked
+    def cursor(self, n_steps: int | None = None) -> HMMCursor:
+        """All draws are one HMM, of as many times the states, whose parts never lead to one another."""
+        self._setting()
+        n, k = self._draws.initial.shape
+        if n * k > MANY_STATES:
+            raise ValueError(
+                f"{n} draws of {k} states are {n * k} states together, too many to predict step by step; thin the "
+                f"draws (thinned({MANY_STATES // k}))"
+            )
+        device, family = self._device(), self._family()
+        final = None if self._draws.final is None else self._draws.final.flatten()
+        together = Parameters(
+            self._draws.initial.flatten() / n,
+            torch.block_diag(*self._draws.transition),
+            final,
+            self._draws.table.flatten(0, 1),
+        ).to(device)
+        return HMMCursor(together, family.emission.observation, self.encoding_.size, DTYPES[self.dtype_])
+
+    # -- what was drawn ------------------------------------------------------------------------------------
+
+    @property
+    def draws_(self) -> dict[str, np.ndarray]:
+        """All draws of the parameters, by name, in raw units, the draws of one chain after those of another."""
+        self._setting()
+        each = [self._raw(parameters) for parameters in self._each_draw()]
+        return {name: np.stack([values[name].numpy() for values in each]) for name in each[0]}
+
+    def _raw(self, parameters: Parameters) -> dict[str, Tensor]:
+        shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in self.encoding_.affine())
+        chain = {name: getattr(parameters, name) for name in CHAIN if getattr(parameters, name) is not None}
+        names = list(range(self.encoding_.size))
+        emitted = emitted_of(self._family().emission.observation, self.encoding_.size, names, LEAST)
+        return {**chain, **emitted.raw(parameters.table, shift, scale)}
+
+    def summary(self) -> pd.DataFrame:
+        """A frame with a row for each parameter: ``name``, ``state``, ``feature`` (as of ``HMM.standard_errors``),
+        ``mean``, ``sd``, ``5%``, ``95%``, in raw units, ``r_hat`` and ``ess``.
+
+        ``r_hat``: split R-hat, near 1 where chains, and halves of chains, agree (Gelman et al. 2013, section 11.4);
+        ``ess``: independent draws that the draws are worth for the mean.
+        """
+        import pandas as pd
+
+        draws = self.draws_
+        options = ChainOptions.from_arguments(
+            len(self.model_.initial_), self.model_.topology, None, None, 0.0, self.length_
+        )
+        estimates = self._coordinates(self._each_draw()[0], self._family(), options).estimates()
+        values = np.stack([np.moveaxis(draws[e.name], 0, -1)[e.index] for e in estimates], -1)  # (S, R)
+        by_chain = values.reshape(self._n_chains, -1, len(estimates))
+        low, high = np.quantile(values, [0.05, 0.95], axis=0)
+        return pd.DataFrame(
+            {
+                "name": [e.name for e in estimates],
+                "state": pd.array([e.state for e in estimates], dtype="Int64"),
+                "feature": pd.Series([e.feature for e in estimates], dtype=object),
+                "mean": values.mean(0),
+                "sd": values.std(0, ddof=1) if len(values) > 1 else np.nan,
+                "5%": low,
+                "95%": high,
+                "r_hat": r_hat(by_chain),
+                "ess": effective_size(by_chain),
+            }
+        )
+
+    @checked
+    def thinned(self, n: int) -> Self:
+        """A copy with ``n`` of the draws, evenly spaced, as one chain."""
+        self._setting()
+        total = len(self._draws.initial)
+        if not 1 <= n <= total:
+            raise ValueError(f"n is {n}; pass 1 to {total}, the number of draws")
+        other, index = copy.copy(self), torch.linspace(0, total - 1, n).round().long()
+        other._draws = Parameters.stack([self._each_draw()[i] for i in index.tolist()])
+        other._n_chains = 1
+        return other
+
+    def models(self) -> list[HMM]:
+        """Each draw as a fitted HMM, to be scored, sampled from, or decoded with."""
+        self._setting()
+        result = []
+        for parameters in self._each_draw():
+            model = copy.copy(self.model_)
+            model.parameters_, model._posterior = parameters, None
+            result.append(model)
+        return result
+
+    # -- in a file -----------------------------------------------------------------------------------------
+
+    def _members(self) -> dict[str, Any]:
+        return {"model": self.model_}
+
+    def _restore_members(self, members: dict[str, Any]) -> None:
+        if set(members) != {"model"} or not isinstance(members["model"], HMM):
+            raise ValueError(f"a PosteriorHMM is made of one HMM, but the file holds {sorted(members)}")
+        self.model_ = members["model"]
+
+    def _state(self) -> dict[str, Any]:
+        return {**self._draws.arrays(), "chains": self._n_chains, "divergent": self.n_divergent_}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        arrays = {name: table for name, table in state.items() if name not in ("chains", "divergent")}
+        k = len(self.model_.initial_)
+        initial = array_of(arrays, "initial", np.float64, (None, k))
+        n, chains, divergent = len(initial), state["chains"], state["divergent"]
+        if not (isinstance(chains, int) and isinstance(divergent, int)) or chains < 1 or n < 1 or n % chains:
+            raise ValueError(f"the file has {n} draws of {chains} chains, {divergent} of them divergent; no fit has")
+        for name, table in arrays.items():
+            if table.shape[0] != n:
+                raise ValueError(f"{name} has {table.shape[0]} draws, and initial {n}")
+        for i in range(n):
+            check_arrays({name: table[i] for name, table in arrays.items()}, k, has_end=self.length_ == "stop")
+        self._draws = Parameters.from_arrays(arrays)
+        self._n_chains, self.n_divergent_ = chains, divergent
+        self.observation_.check(self.encoding_.size)
+        family = self._family()
+        family.emission.observation.check_table(self._draws.table.flatten(0, 1), self.encoding_.size)
+
+
+def _increments(sums: np.ndarray) -> np.ndarray:
+    """What each adds to the one before; -inf from the first that is."""
+    before = np.concatenate([[0.0], sums[:-1]])
+    return np.where(np.isneginf(sums), -np.inf, sums - np.where(np.isneginf(before), 0.0, before))
+
+
+@checked
+def sample_posterior(
+    model: HMM,
+    X: Any,
+    *,
+    n_samples: int = 500,
+    warmup: int = 300,
+    chains: int = 1,
+    max_tree_depth: int = 8,
+    prior: ConjugatePrior | None = None,
+    random_state: Seed | None = None,
+    verbose: bool = False,
+) -> PosteriorHMM:
+    """Draws from the posterior of a fitted HMM's parameters, given the training data ``X``.
+
+    Arguments as of ``PosteriorHMM``, which it returns; ``random_state`` None takes the model's. Nothing is fitted anew:
+    chains start near the model's parameters, and states keep its numbers.
+
+    Raises:
+        NotFittedError: a model that is not fitted.
+        ValueError: an observation without a conjugate prior, or with a prior of its own; targets; a past; inputs.
+    """
+    setting = model._setting()
+    seed = model.random_state if random_state is None else random_state
+    options = (n_samples, warmup, chains, max_tree_depth, prior)
+    result = PosteriorHMM(model, *options, random_state=seed, dtype=model.dtype_, device=model.device, verbose=verbose)
+    result._check_hyperparameters()
+    data = checked_data(model, Data.of(X).X)
+    data.refuse_past("sample_posterior")
+    apply_setting(result, setting)
+    result.target_lengths_ = model.target_lengths_
+    result.model_, result.history_, result.converged_ = model, model.history_, model.converged_
+    result.fit_seconds_ = float(model.fit_seconds_)
+    result._draw(setting.examples(data), seed)
+    return result

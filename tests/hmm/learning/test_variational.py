@@ -1,0 +1,276 @@
+"""Variational Bayes: its bound by enumeration of paths, that it rises, and states that are not needed."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from scipy.special import digamma, gammaln, logsumexp
+from torch.distributions import Dirichlet, kl_divergence
+
+import seqmodels as sm
+from seqmodels.hmm import ConjugatePrior
+from seqmodels.hmm.inference import log_space
+from seqmodels.hmm.inference.densities import LogDensities
+from seqmodels.hmm.inference.forward_backward import forward_backward_pass
+from seqmodels.hmm.inference.segments import Segments
+from seqmodels.hmm.inference.trellis import Trellis
+
+SYMBOLS = [np.array([0, 1, 1, 0, 2]), np.array([2, 2, 1, 0])]
+FLAT = ConjugatePrior(initial=1.5, transition=0.7, final=0.4, count=2.0)
+
+
+def variational(n_states: int, **options: Any) -> sm.HMM:
+    return sm.HMM(n_states, algorithm="variational", **({"dtype": "float64", "n_init": 1} | options))
+
+
+def log_beta(concentrations: np.ndarray) -> float:
+    return float(gammaln(concentrations).sum() - gammaln(concentrations.sum()))
+
+
+def log_evidence(sequences: list[np.ndarray], k: int, n_symbols: int, *, ends: bool) -> float:
+    """``log p(x)``, parameters integrated out in closed form (Dirichlet-multinomial) for every path."""
+    first = np.full(k, 1.5)
+    rows = np.concatenate([np.full((k, k), 0.7), np.full((k, 1), 0.4)], 1)[:, : k + ends]
+    emissions = np.full((k, n_symbols), 2.0 / n_symbols)
+    each = [list(itertools.product(range(k), repeat=len(x))) for x in sequences]
+    terms = []
+    for paths in itertools.product(*each):
+        a, b, c = first.copy(), rows.copy(), emissions.copy()
+        for x, z in zip(sequences, paths, strict=True):
+            a[z[0]] += 1
+            np.add.at(b, (z[:-1], z[1:]), 1)
+            np.add.at(c, (z, x), 1)
+            if ends:
+                b[z[-1], k] += 1
+        gained = log_beta(a) - log_beta(first)
+        gained += sum(log_beta(after) - log_beta(before) for after, before in zip(b, rows, strict=True))
+        terms.append(
+            gained + sum(log_beta(after) - log_beta(before) for after, before in zip(c, emissions, strict=True))
+        )
+    return float(logsumexp(terms))
+
+
+def test_evidences_of_all_sequences_sum_to_one() -> None:
+    each = [log_evidence([np.array(x)], 2, 3, ends=False) for x in itertools.product(range(3), repeat=3)]
+    assert logsumexp(each) == pytest.approx(0.0, abs=1e-12)
+
+
+def bound_by_hand(model: sm.HMM, sequences: list[np.ndarray]) -> float:
+    """``Σ log Σ_z exp(E log p(x, z)) - KL``, from the hyperparameters of a fitted model that has converged."""
+    hyper = {name: np.asarray(values) for name, values in model.posterior_.items()}
+    k, ends = len(hyper["initial"]), "final" in hyper
+    rows = np.concatenate([hyper["transition"], hyper["final"][:, None]], 1) if ends else hyper["transition"]
+    pi, a, b = (digamma(q) - digamma(q.sum(-1, keepdims=True)) for q in (hyper["initial"], rows, hyper["emission"]))
+    total = 0.0
+    for x in sequences:
+        paths = itertools.product(range(k), repeat=len(x))
+        total += logsumexp(
+            [
+                pi[z[0]]
+                + sum(a[i, j] for i, j in itertools.pairwise(z))
+                + sum(b[i, v] for i, v in zip(z, x, strict=True))
+                + (a[z[-1], k] if ends else 0.0)
+                for z in paths
+            ]
+        )
+    priors = (np.full(k, 1.5), np.concatenate([np.full((k, k), 0.7), np.full((k, 1), 0.4)], 1)[:, : k + ends])
+    for q, p in zip((hyper["initial"], rows, hyper["emission"]), (*priors, np.full((k, 3), 2 / 3)), strict=True):
+        total -= float(kl_divergence(Dirichlet(torch.tensor(q)), Dirichlet(torch.tensor(p))).sum())
+    return total
+
+
+@pytest.mark.parametrize("length", ["given", "stop"])
+def test_the_bound_is_that_by_hand_and_below_the_evidence(length: Any) -> None:
+    model = variational(2, length=length, prior=FLAT, max_iter=300, tol=0).fit(SYMBOLS)
+    assert model.lower_bound_ == pytest.approx(bound_by_hand(model, SYMBOLS), rel=1e-8)
+    evidence = log_evidence(SYMBOLS, 2, 3, ends=length == "stop")
+    assert evidence - 4.0 < model.lower_bound_ < evidence - 1e-3
+
+
+def chain(n: int, seed: int = 1) -> list[np.ndarray]:
+    true = sm.HMM.from_parameters(
+        [0.4, 0.3, 0.3],
+        [[0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.1, 0.1, 0.8]],
+        means=[[-3.0, 0.0], [3.0, 0.0], [0.0, 3.0]],
+        covariances=np.full((3, 2), 0.5),
+    )
+    return true.sample(n, length=100, random_state=seed)
+
+
+DATA: dict[str, tuple[Any, Any]] = {
+    "diagonal": (sm.GaussianMixture(1), lambda x: x),
+    "missing": (sm.GaussianMixture(1), lambda x: np.where(np.abs(x) < 0.2, np.nan, x)),
+    "diagonal mixture": (sm.GaussianMixture(2), lambda x: x),
+    "full missing": (sm.GaussianMixture(1, "full"), lambda x: np.where(np.abs(x) < 0.2, np.nan, x)),
+    "full mixture": (sm.GaussianMixture(2, "full"), lambda x: x),
+    "poisson": (sm.Poisson(), lambda x: np.rint(np.abs(x))),
+    "bernoulli": (sm.Bernoulli(), lambda x: (x > 0).astype(float)),
+    "categorical": (sm.Categorical(), lambda x: np.rint(np.abs(x[:, 0])).astype(int)),
+}
+
+
+@pytest.mark.parametrize("length", ["given", "stop"])
+@pytest.mark.parametrize("name", DATA)
+def test_every_step_raises_the_bound(name: str, length: Any) -> None:
+    observation, take = DATA[name]
+    model = variational(4, observation=observation, length=length, max_iter=25, tol=0).fit([take(x) for x in chain(3)])
+    objective = model.history_["objective"].to_numpy()
+    assert len(objective) == 26
+    assert np.diff(objective).min() > -1e-10
+    assert objective[-1] - objective[0] > 1e-4
+
+
+def test_states_that_data_do_not_need_empty_out() -> None:
+    x = chain(5)
+    model = sm.HMM(6, observation=sm.GaussianMixture(1), algorithm="variational", n_init=4, tol=1e-6).fit(x)
+    share = np.bincount(np.concatenate(model.decode(x)), minlength=6)
+    assert (share > 0).sum() == 3
+    visits = np.sort(model.posterior_["transition"].sum(1) - 1)  # less the prior's
+    assert visits[:3].max() < 0.1 < 50 < visits[3]
+    assert abs(model.score(x) - sm.HMM(3, observation=sm.GaussianMixture(1)).fit(x).score(x)) < 0.02
+
+
+def test_scores_are_those_of_the_posterior_mean() -> None:
+    x = chain(2)
+    model = variational(3, observation=sm.GaussianMixture(1, "full")).fit(x)
+    posterior = model.posterior_
+    rows = posterior["transition"]
+    assert_allclose(model.transition_, rows / rows.sum(1, keepdims=True))
+    assert_allclose(model.means_, posterior["mean"])
+    precisions = posterior["degrees_of_freedom"][..., None, None] * np.linalg.inv(posterior["inverse_scale"])
+    assert_allclose(np.linalg.inv(model.covariances_), precisions, rtol=1e-8)
+    same = sm.HMM.from_parameters(
+        model.initial_,
+        model.transition_,
+        weights=model.weights_,
+        means=model.means_,
+        covariances=model.covariances_,
+        covariance_type="full",
+    )
+    assert_allclose(model.log_prob(x), same.log_prob(x), rtol=1e-9)
+    assert model.history_["log_prob"].iloc[-1] == pytest.approx(model.score(x), rel=1e-9)
+    assert model.history_["log_prob"].iloc[:-1].isna().all()
+
+
+def test_scaled_data_have_a_scaled_posterior_and_the_same_bound() -> None:
+    x = chain(2)
+    one, other = (variational(2, observation=sm.GaussianMixture(1)).fit([a * frames for frames in x]) for a in (1, 4))
+    assert other.lower_bound_ == pytest.approx(one.lower_bound_ - 400 * np.log(4), rel=1e-9)
+    assert_allclose(other.posterior_["mean"], 4 * one.posterior_["mean"], rtol=1e-7)
+    assert_allclose(other.posterior_["precision_rate"], 16 * one.posterior_["precision_rate"], rtol=1e-7)
+    assert_allclose(other.posterior_["precision_shape"], one.posterior_["precision_shape"], rtol=1e-7)
+
+
+def test_a_weight_of_two_is_a_sequence_twice() -> None:
+    x = [np.array([0, 1, 0, 0, 1, 2]), np.array([2, 1, 0])]
+    start = sm.HMM.from_parameters([0.6, 0.4], [[0.7, 0.3], [0.2, 0.8]], emission=[[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
+    bounds = []
+    for data, weights in (([x[0], x[0], x[1]], None), (x, [2.0, 1.0])):
+        model = sm.HMM.from_parameters(start.initial_, start.transition_, emission=start.emission_)
+        model.set_params(algorithm="variational", warm_start=True, max_iter=5, tol=0, dtype="float64")
+        bounds.append(model.fit(data, sample_weight=weights).lower_bound_)
+    assert bounds[0] == pytest.approx(bounds[1], rel=1e-10)
+
+
+def test_a_warm_start_goes_on_from_the_posterior(tmp_path: Path) -> None:
+    x = chain(2)
+    model = variational(3, observation=sm.GaussianMixture(1), max_iter=1, tol=0, warm_start=True).fit(x)
+    model.save(tmp_path / "model.safetensors")
+    before, loaded = model.lower_bound_, sm.load(tmp_path / "model.safetensors")
+    assert isinstance(loaded, sm.HMM)
+    assert loaded.lower_bound_ == before
+    for name, values in model.posterior_.items():
+        assert_allclose(loaded.posterior_[name], values)
+    again = loaded.fit(x)
+    assert again.history_["objective"].iloc[0] == pytest.approx(before / 200, rel=1e-10)
+    assert again.lower_bound_ > before
+
+
+def test_states_are_reordered_with_their_posterior() -> None:
+    x = chain(2)
+    prior = ConjugatePrior(transition=[[1.0, 2.0], [3.0, 4.0]], count=[1.0, 2.0], mean=[[0.0, 1.0], [1.0, 0.0]])
+    model = variational(2, observation=sm.GaussianMixture(1), prior=prior, warm_start=True).fit(x)
+    other = model.reorder([1, 0])
+    assert_allclose(other.posterior_["transition"], model.posterior_["transition"][::-1, ::-1])
+    assert_allclose(other.posterior_["mean"], model.posterior_["mean"][::-1])
+    assert np.asarray(other.prior.transition).tolist() == [[4.0, 3.0], [2.0, 1.0]]
+    assert list(other.prior.count) == [2.0, 1.0]
+    bounds = [m.set_params(max_iter=1, tol=0).fit(x).lower_bound_ for m in (model, other)]
+    assert bounds[0] == pytest.approx(bounds[1], rel=1e-10)
+
+
+def test_draws_are_models_around_the_posterior_mean() -> None:
+    x = chain(4)
+    model = variational(3, observation=sm.GaussianMixture(1)).fit(x)
+    drawn = model.sample_posterior(200, random_state=0)
+    means = np.stack([m.means_ for m in drawn])
+    posterior = model.posterior_
+    variance = posterior["precision_rate"] / ((posterior["precision_shape"] - 1) * posterior["mean_count"])
+    assert_allclose(means.mean(0), model.means_, atol=5 * float(np.sqrt(variance.max() / 200)))
+    assert_allclose(means.var(0), variance, rtol=0.4)
+    assert_allclose(drawn[0].transition_.sum(1), 1.0)
+    assert drawn[0].score(x) < model.score(x) + 0.01
+    again = model.sample_posterior(1, random_state=0)[0]
+    assert_allclose(again.transition_, drawn[0].transition_)
+    with pytest.raises(sm.NotFittedError, match="variational"):
+        _ = drawn[0].lower_bound_
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_long_sequences_of_a_chain_whose_rows_sum_to_less_than_one(dtype: torch.dtype) -> None:
+    """Cut into segments that are warmed up, and in logarithms."""
+    generator = torch.Generator().manual_seed(0)
+    concentrations = 5 * torch.rand(4, 4, generator=generator, dtype=torch.float64) + 0.05
+    transition = (torch.digamma(concentrations) - torch.digamma(concentrations.sum(1, keepdim=True))).exp()
+    initial = transition[0]
+    log_b = torch.randn(20_000, 4, generator=generator, dtype=torch.float64)
+    segments = Segments.fastest(torch.tensor([20_000]), 4, dtype, torch.device("cpu"))
+    packed = LogDensities(segments.packing.pack(log_b.to(dtype)))
+    posterior = forward_backward_pass(Trellis.of(initial, transition, packed, segments))
+    whole = Segments.whole(torch.tensor([20_000]))
+    exact = log_space.forward_backward_pass(Trellis.of(initial, transition, LogDensities(log_b), whole))
+    tolerance = {torch.float32: 1e-5, torch.float64: 1e-11}[dtype]
+    assert float(posterior.log_prob) == pytest.approx(float(exact.log_prob), rel=tolerance)
+    torch.testing.assert_close(
+        posterior.xi, exact.xi, rtol=100 * tolerance, atol=0.1 if dtype == torch.float32 else 1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"start": "stationary"}, "no conjugate prior"),
+        ({"tied": [0, 0]}, "tied and frozen"),
+        ({"frozen": ("initial",)}, "tied and frozen"),
+        ({"pseudocount": 0.5}, "pseudocount"),
+        ({"observation": sm.Categorical(0.1)}, "pseudocount"),
+        ({"algorithm": "em", "prior": ConjugatePrior()}, "prior is of"),
+        ({"transition_inputs": True}, "inputs"),
+    ],
+)
+def test_choices_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sm.HMM(2, **({"algorithm": "variational"} | options)).fit(SYMBOLS)
+
+
+def test_a_diagonal_mixture_with_missing_values_is_refused() -> None:
+    x = [np.where(np.abs(frames) < 0.2, np.nan, frames) for frames in chain(1)]
+    with pytest.raises(ValueError, match="complete frames"):
+        variational(2, observation=sm.GaussianMixture(2)).fit(x)
+
+
+def test_a_model_without_a_posterior_says_so() -> None:
+    with pytest.raises(ValueError, match="at no maximum"):
+        variational(2).fit(SYMBOLS).standard_errors(SYMBOLS)
+    model = sm.HMM(2).fit(SYMBOLS)
+    for name in ("posterior_", "lower_bound_"):
+        with pytest.raises(sm.NotFittedError, match="variational"):
+            getattr(model, name)
+    with pytest.raises(ValueError, match="stepwise"):
+        variational(2).partial_fit(SYMBOLS)
