@@ -150,8 +150,8 @@ def check_with_inputs(
     """Raise ``ValueError`` for choices that do not go with regressions on inputs; ``of_transitions``, ``of_start``: of
     these and of the first state too.
     """
-    if algorithm == "stepwise":
-        raise ValueError("algorithm='stepwise' fits no regressions on inputs; pass algorithm='em' or 'gradient'")
+    if algorithm in ("stepwise", "variational"):
+        raise ValueError(f"algorithm={algorithm!r} fits no regressions on inputs; pass algorithm='em' or 'gradient'")
     if tied is not None:
         raise ValueError("states that are tied are fitted without inputs; leave tied out, or the inputs")
     if of_start and start not in ("auto", "free"):

@@ -242,6 +242,9 @@ def test_long_sequences_of_a_chain_whose_rows_sum_to_less_than_one(dtype: torch.
     )
 
 
+GIVEN_INPUTS = sm.Sequences(SYMBOLS, inputs=[np.linspace(0, 1, len(x))[:, None] for x in SYMBOLS])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -251,12 +254,12 @@ def test_long_sequences_of_a_chain_whose_rows_sum_to_less_than_one(dtype: torch.
         ({"pseudocount": 0.5}, "pseudocount"),
         ({"observation": sm.Categorical(0.1)}, "pseudocount"),
         ({"algorithm": "em", "prior": ConjugatePrior()}, "prior is of"),
-        ({"transition_inputs": True}, "inputs"),
+        ({"transition_inputs": True, "length": "given"}, "fits no regressions on inputs"),
     ],
 )
 def test_choices_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        sm.HMM(2, **({"algorithm": "variational"} | options)).fit(SYMBOLS)
+        sm.HMM(2, **({"algorithm": "variational"} | options)).fit(GIVEN_INPUTS)
 
 
 def test_a_diagonal_mixture_with_missing_values_is_refused() -> None:
