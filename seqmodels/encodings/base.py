@@ -34,6 +34,10 @@ class Encoding(Configurable, ABC):
         reals: Values = "reals"
         return (reals,) * self.size
 
+    def grid(self) -> tuple[float, ...] | None:
+        """The widths ``(D,)``, in raw units, of the grid that values must lie on; None: they need not."""
+        return None
+
     @abstractmethod
     def fit(self, sequences: Sequences) -> Self:
         """Learn the map. Raises ``ValueError`` where the data do not allow it."""

@@ -70,6 +70,8 @@ class Setting:
     ) -> Setting:
         """With encodings that are fitted already."""
         kind = encoding.reads
+        if kind == "vectors":
+            observation, grid = observation.in_units(tuple(encoding.affine()[1].tolist())), encoding.grid() or grid
         space = space_of(encoding.values()) if kind == "vectors" else kind
         measure = Measure(space, UNITS[kind], length, encoding.exactness, conditional, grid)
         return cls(encoding, observation, measure, source_encoding)
@@ -244,6 +246,11 @@ def _check_values(encoding: Encoding, observation: Observation) -> None:
                 f"the observation {observation!r} emits {emitted} at feature {feature} but the encoding {encoding!r} "
                 f"gives {encoded}; leave encoding='auto'"
             )
+    if encoding.grid() != observation.grid(encoding.size):
+        raise ValueError(
+            f"the observation {observation!r} is of a grid of {observation.grid(encoding.size)} but the encoding "
+            f"{encoding!r} of one of {encoding.grid()}; leave encoding='auto'"
+        )
 
 
 # -- whether the encodings can read data -----------------------------------------------------------------------

@@ -200,12 +200,12 @@ def _moments(sequences: Sequences, reals: np.ndarray) -> tuple[np.ndarray, np.nd
     if any(isinstance(x, MappedArray) for x in sequences):
         most = -(-N_PROFILED // len(sequences))
         frames = np.concatenate([_some_of(x, most) if isinstance(x, MappedArray) else np.asarray(x) for x in sequences])
-        return *_moments_of_summary(_summary(sequences), reals, names), frames
+        return *_moments_of_summary(summary_of(sequences), reals, names), frames
     frames = np.concatenate([np.asarray(x) for x in sequences])
     return *_moments_in_memory(frames, reals, names), frames
 
 
-def _summary(sequences: Sequences) -> Summary:
+def summary_of(sequences: Sequences) -> Summary:
     """Of all sequences together."""
     each = (x.summary if isinstance(x, MappedArray) else Summary.of(np.asarray(x)) for x in sequences)
     return reduce(Summary.with_, each)
@@ -221,7 +221,7 @@ def _some_of(frames: MappedArray, most: int) -> np.ndarray:
 
 
 def _moments_of_summary(summary: Summary, reals: np.ndarray, names: Sequence[object]) -> tuple[np.ndarray, np.ndarray]:
-    _refuse_unseen(summary.n_missing == summary.n, names)
+    refuse_unseen(summary.n_missing == summary.n, names)
     largest = np.maximum(summary.highest, -summary.lowest)
     wrong = reals & (largest > LARGEST_VALUE)
     if wrong.any():
@@ -239,13 +239,13 @@ def _moments_of_summary(summary: Summary, reals: np.ndarray, names: Sequence[obj
     return np.where(reals, summary.mean, 0.0), np.where(reals, scale, 1.0)
 
 
-def _refuse_unseen(unseen: np.ndarray, names: Sequence[object]) -> None:
+def refuse_unseen(unseen: np.ndarray, names: Sequence[object]) -> None:
     if unseen.any():
         raise ValueError(f"feature {names[int(np.argmax(unseen))]} is missing in every frame; leave the feature out")
 
 
 def _moments_in_memory(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]) -> tuple[np.ndarray, np.ndarray]:
-    _refuse_unseen(np.isnan(frames).all(axis=0), names)
+    refuse_unseen(np.isnan(frames).all(axis=0), names)
     _refuse_large(frames, reals, names)
     with np.errstate(over="ignore"):  # of counts, whose mean is not used
         mean = np.nanmean(frames, axis=0)
