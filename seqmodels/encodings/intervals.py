@@ -1,5 +1,6 @@
-"""Vectors that say in which intervals values lie: on a grid, or by their ends. Of these there are probabilities, so that
-the unit has no part in the likelihood: ``z = (x - mean) / scale``, ``log p(x) = log p(z)``.
+"""Vectors that say in which intervals values lie: points of a grid, or ends.
+
+Of intervals there are probabilities, in which units have no part: ``z = (x - mean) / scale``, ``log p(x) = log p(z)``.
 """
 
 from __future__ import annotations
@@ -62,6 +63,11 @@ class Grid(Probabilities):
         mean, scale = _units(values.mean, np.maximum(deviation, width), self.kind)
         return self.restore({"mean": width * np.rint(mean / width), "scale": scale})
 
+    def decode(self, steps: np.ndarray) -> Item:
+        width, origin = (np.asarray(each, dtype=np.float64) for each in (self.width, self.origin))
+        point: np.ndarray = origin + width * np.rint((np.asarray(super().decode(steps)) - origin) / width)
+        return point
+
     def _check_values(self, i: int, frames: np.ndarray) -> None:
         width, origin = (np.asarray(each, dtype=np.float64) for each in (self.width, self.origin))
         with np.errstate(invalid="ignore", over="ignore"):
@@ -74,6 +80,14 @@ class Grid(Probabilities):
                 f"sequence {i} has {frames[frame, feature]:.10g} at frame {frame}, feature {feature}, which is on no "
                 f"point of the grid {point:g} + k * {step:g}; pass the width (and origin) that the values were rounded "
                 "to, or round them so first"
+            )
+        half = 0.5 * width
+        outside = (frames + half <= 0) & (self.kind != "reals") | (frames - half >= 1) & (self.kind == "proportions")
+        if outside.any():
+            frame, feature = np.argwhere(outside)[0]
+            raise ValueError(
+                f"sequence {i} has {frames[frame, feature]:.10g} at frame {frame}, feature {feature}, in whose cell no "
+                f"{self.kind} are; mark what is unknown with NaN, or pass a density of other values"
             )
 
 
@@ -89,6 +103,7 @@ class Ends(Probabilities):
     """
 
     kind: Values = "reals"
+    reads_infinite = True
 
     def values(self) -> tuple[Values, ...]:
         ends: Values = "ends"
@@ -128,12 +143,13 @@ class Ends(Probabilities):
             )
 
     def encode(self, item: Item) -> np.ndarray:
-        return np.clip(super().encode(item), -ENDLESS, ENDLESS)
+        steps: np.ndarray = np.clip(super().encode(item), -ENDLESS, ENDLESS)
+        return steps
 
     def decode(self, steps: np.ndarray) -> Item:
         ends = np.asarray(steps, dtype=np.float64)
-        item: np.ndarray = np.asarray(super().decode(ends))
-        decoded: np.ndarray = np.where(np.abs(ends) >= 0.5 * ENDLESS, np.sign(ends) * np.inf, item)
+        is_infinite = np.abs(ends) >= 0.5 * ENDLESS
+        decoded: np.ndarray = np.where(is_infinite, np.sign(ends) * np.inf, np.asarray(super().decode(ends)))
         return decoded
 
 

@@ -6,7 +6,7 @@ from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class Vectors(Encoding, ABC):
 
     reads = "vectors"
     is_unit_wise = True
+    reads_infinite: ClassVar[bool] = False  # whether values may be infinite
 
     def check(self, i: int, item: Item) -> None:
         width = np.asanyarray(item).shape[1]
@@ -40,7 +41,15 @@ class Vectors(Encoding, ABC):
                 f"sequence {i} has {width} features but the model was fitted on {self.size}; "
                 "pass the same features as in fit"
             )
-        self._check_values(i, np.asanyarray(item))
+        frames = np.asanyarray(item)
+        # Only columns that could be ends of intervals come with infinite values, and only in memory.
+        if not self.reads_infinite and width % 2 == 0 and not isinstance(item, MappedArray) and np.isinf(frames).any():
+            frame = int(np.argmax(np.isinf(frames).any(axis=1)))
+            raise ValueError(
+                f"sequence {i} has an infinite value at frame {frame}; remove it or mark it missing with NaN, or pass "
+                "observation=observations.IntervalCensored(...) if columns are ends of intervals"
+            )
+        self._check_values(i, frames)
 
     def _check_values(self, i: int, frames: np.ndarray) -> None:
         """Raise ``ValueError`` for values that a feature cannot have."""
@@ -240,6 +249,7 @@ def _moments_of_summary(summary: Summary, reals: np.ndarray, names: Sequence[obj
 
 
 def refuse_unseen(unseen: np.ndarray, names: Sequence[object]) -> None:
+    """Raise ``ValueError`` for features ``(D,)`` of which no value is known."""
     if unseen.any():
         raise ValueError(f"feature {names[int(np.argmax(unseen))]} is missing in every frame; leave the feature out")
 

@@ -98,3 +98,10 @@ def normal_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     weights = torch.softmax(-away * (top.unsqueeze(-1) + 0.5 * away) + log_weights, -1)
     z = top.unsqueeze(-1) + away
     return (weights * z).sum(-1), (weights * z.square()).sum(-1)
+
+
+def gaussian_moments(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor) -> tuple[Tensor, Tensor]:
+    """``E[x | low <= x < high]`` and ``E[x² | ...]`` of Gaussians; ends as in ``log_gaussian_probability``."""
+    first, second = normal_moments(*standardised(low, high, mean, log_deviation))
+    deviation = log_deviation.exp()
+    return mean + deviation * first, mean.square() + deviation * (2 * mean * first + deviation * second)

@@ -18,7 +18,7 @@ from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of, empt
 from seqmodels.hmm.inference.densities import Densities, LogDensities
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import FeatureMoments, GaussianMixture, OfIntervals
-from seqmodels.observations.interval_probabilities import N_NODES_OF_MOMENTS, normal_moments, standardised
+from seqmodels.observations.interval_probabilities import N_NODES_OF_MOMENTS, gaussian_moments
 from seqmodels.observations.intervals import BOUNDS
 from seqmodels.sequences.measure import Values
 
@@ -136,12 +136,7 @@ class GaussianIntervalEmission(IntervalEmission):
         posterior = posterior[..., : density.n_components]  # without the background
         _, means, shapes = density.unpack(table, self.inner.size)
         log_deviations = 0.5 * shapes.clamp(min=np.log(density.min_covariance))
-        first, second = normal_moments(
-            *standardised(low[:, None, None], high[:, None, None], means, log_deviations)
-        )  # (U, K, M, D), standardised
-        deviations = log_deviations.exp()
-        x = means + deviations * first
-        squares = means.square() + 2 * means * deviations * first + deviations.square() * second
+        x, squares = gaussian_moments(low[:, None, None], high[:, None, None], means, log_deviations)  # (U, K, M, D)
         observed = (~low.isnan()).double()[:, None, None].expand_as(x)
         features = torch.cat([observed * x, observed * squares, observed, torch.ones_like(x[..., :1])], -1)
         return torch.einsum("ukm,ukmf->kmf", posterior, features)
@@ -167,15 +162,30 @@ def expected_values(low: Tensor, high: Tensor, counts: Tensor, kind: Values) -> 
     mean = (weights * middle).sum(0) / total
     variance = (weights * (middle - mean).square()).sum(0) / total
     for _ in range(ROUNDS):
-        log_deviation = 0.5 * variance.clamp(min=SMALLEST_VARIANCE).log()
-        first, second = normal_moments(*standardised(a, b, mean, log_deviation))
-        z, deviation = (weights * first).sum(0) / total, log_deviation.exp()
-        values = mean + deviation * first
-        mean, variance = mean + deviation * z, deviation.square() * ((weights * second).sum(0) / total - z.square())
+        values, squares = gaussian_moments(a, b, mean, 0.5 * variance.clamp(min=SMALLEST_VARIANCE).log())
+        mean = (weights * values).sum(0) / total
+        variance = (weights * squares).sum(0) / total - mean.square()
     return torch.where(is_known, from_line(values), torch.nan)
+
+
+class MomentIntervalEmission(IntervalEmission):
+    """Sums of the expected moments, and of whether each feature was observed."""
+
+    def _sums(self, table: Tensor, low: Tensor, high: Tensor, weights: Tensor) -> Tensor:
+        density = cast(FeatureMoments, self.observation.observation)
+        observed = ~low.isnan()
+        a, b = torch.where(observed, low, -np.inf), torch.where(observed, high, np.inf)
+        moments = density.interval_moments(density.unpack(table), a.unsqueeze(1), b.unsqueeze(1))  # (U, K, S, D)
+        counted = torch.einsum("uk,uksd->ksd", weights, torch.where(observed[:, None, None], moments, 0.0))
+        return torch.cat([counted, (weights.T @ observed.double()).unsqueeze(1)], 1)
 
 
 @emission_of.register(OfIntervals)
 def _(observation: OfIntervals, size: int) -> Emission:
     observation.check(size)
-    return GaussianIntervalEmission(observation, size)
+    inner = observation.observation
+    if isinstance(inner, GaussianMixture):
+        return GaussianIntervalEmission(observation, size)
+    if isinstance(inner, FeatureMoments):
+        return MomentIntervalEmission(observation, size)
+    raise ValueError(f"EM cannot fit intervals of {inner!r}; use GaussianMixture or observations.LogNormal")
