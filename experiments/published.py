@@ -31,6 +31,7 @@ import pandas as pd
 from seqmodels import HMM, AutoregressiveGaussian, Bernoulli, Columns, GaussianMixture, Poisson, Sequences
 from seqmodels.encodings import Standardize
 from seqmodels.evaluation.comparison.provenance import stamped
+from seqmodels.observations import IntervalCensored, OfIntervals, Rounded
 
 RESULTS = Path("experiments/results/published/published.csv")
 PAGE = Path("docs/published.md")
@@ -47,6 +48,8 @@ EARTHQUAKES = """
 REGRESSIONS = "statsmodels: test_markov_regression.py"
 AUTOREGRESSIONS = "statsmodels: test_markov_autoregression.py"
 SPEED = "R package depmixS4: write.csv(speed, 'speed.csv')"
+GEYSER = "R package MASS: write.csv(geyser, 'geyser.csv')"
+CODED_GEYSER = "data of the book (2009): geyser.txt"
 HERE = "in the script"
 # By name, where the series is.
 WHERE = {
@@ -57,7 +60,11 @@ WHERE = {
     "rgnp": AUTOREGRESSIONS,
     "speed": SPEED,
     "speed, three sessions": SPEED,
+    "geyser, waiting": GEYSER,
+    "geyser, durations in any order": GEYSER,
+    "geyser, durations": CODED_GEYSER,
 }
+FILES = {SPEED: "speed.csv", GEYSER: "geyser.csv", CODED_GEYSER: "geyser.txt"}  # else the last word
 # Of a table, the columns; words are true or not.
 COLUMNS = {"speed": ["rt"], "speed, three sessions": ["rt", "corr", "Pacc"]}
 RIGHT = "cor"
@@ -68,9 +75,16 @@ def read(name: str, folders: Sequence[Path]) -> np.ndarray | None:
     where = WHERE[name]
     if where == HERE:
         return np.array(EARTHQUAKES.split(), dtype=float)[:, None]
-    path = _find("speed.csv" if where == SPEED else where.split()[-1], folders)
+    path = _find(FILES.get(where, where.split()[-1]), folders)
     if path is None:
         return None
+    if name == "geyser, waiting":
+        return pd.read_csv(path)[["waiting"]].to_numpy(float)
+    if where == GEYSER:
+        return durations(*uncoded(pd.read_csv(path)["duration"].to_numpy(float)))
+    if where == CODED_GEYSER:
+        _, minutes, code = np.loadtxt(path).T
+        return durations(np.rint(60 * minutes), code.astype(int))
     if where == SPEED:
         table = pd.read_csv(path)[COLUMNS[name]]
         return table.apply(lambda column: column if column.dtype.kind == "f" else column == RIGHT).to_numpy(float)
@@ -84,6 +98,37 @@ def assigned(source: str, name: str) -> list[float]:
             found: list[float] = ast.literal_eval(node.value)
             return found
     raise ValueError(f"the file assigns no {name}; take the one of statsmodels 0.14 or later")
+
+
+# Durations of eruptions that were told in words, by their code: short, medium, long; in minutes.
+WORDS = {1: (0.0, 3.0), 2: (2.5, 3.5), 3: (3.0, 20.0)}
+
+
+def durations(seconds: np.ndarray, code: np.ndarray) -> np.ndarray:
+    """``(T, 2)`` the ends in minutes of the intervals in which durations are: half a second around those measured
+    (code 0), and what the words of the others stand for.
+    """
+    ends = np.stack([seconds - 0.5, seconds + 0.5], 1) / 60
+    for word, interval in WORDS.items():
+        ends[code == word] = interval
+    return ends
+
+
+# Durations of exactly so many seconds, the word that such a value may stand for, and how many were measured.
+MEASURED = ((120, 1, 3), (180, 2, 0), (240, 3, 6))
+
+
+def uncoded(minutes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds and codes of the file of MASS, where words are whole minutes and so are some that were measured.
+
+    These it does not tell apart. How many there are of each decides what an independent mixture's maximum is, and with
+    these numbers that of two components is the one that is printed; which they are decides nothing of a mixture.
+    """
+    seconds = np.rint(60 * minutes)
+    code = np.zeros(len(seconds), dtype=int)
+    for value, word, n_measured in MEASURED:
+        code[np.flatnonzero(seconds == value)[n_measured:]] = word
+    return seconds, code
 
 
 def _find(file_name: str, folders: Sequence[Path]) -> Path | None:
@@ -152,6 +197,18 @@ def regression(covariance_type: str, *, intercept: bool = True) -> Fit:
     return fit
 
 
+def interval(n_states: int, density: OfIntervals) -> Fit:
+    """Gaussians of values in intervals, a stationary start; states are in the order of their means."""
+    model = HMM(n_states, observation=density, start="stationary", **STARTS)
+    return lambda x: maximum(model.clone(), x).reorder("mean")
+
+
+def mixture(n_components: int) -> Fit:
+    """An independent mixture of Gaussians, of values in intervals: one state."""
+    observation = IntervalCensored(GaussianMixture(n_components, min_covariance=1e-6))
+    return lambda x: maximum(HMM(1, observation=observation, **STARTS), x)
+
+
 SESSIONS = (168, 134, 137)  # trials
 
 
@@ -213,6 +270,23 @@ def first_state_after(*steps: int) -> Figures:
     return lambda model, x: model.forecast_states([x], max(steps))[0].states[[h - 1 for h in steps]].flatten().tolist()
 
 
+def means(model: HMM, x: np.ndarray) -> Sequence[float]:
+    return model.means_.flatten().tolist()
+
+
+def deviations(model: HMM, x: np.ndarray) -> Sequence[float]:
+    return np.sqrt(model.covariances_).flatten().tolist()
+
+
+def transitions(model: HMM, x: np.ndarray) -> Sequence[float]:
+    """From each state to all."""
+    return model.transition_.flatten().tolist()
+
+
+def all_first_states(model: HMM, x: np.ndarray) -> Sequence[float]:
+    return model.initial_.tolist()
+
+
 def means_and_deviation(model: HMM, x: np.ndarray) -> Sequence[float]:
     """To the first state from each; means; the deviation that they share."""
     return [*model.transition_[:, 0], *model.means_[:, 0, 0], *np.sqrt(model.covariances_).flatten()]
@@ -248,6 +322,8 @@ class Case:
     figures: Mapping[str, tuple[str, Figures]]
 
 
+MINUTES = Rounded(GaussianMixture(1), width=1.0)
+INTERVALS = IntervalCensored(GaussianMixture(1))
 CASES = [
     Case("earthquakes", "Poisson, 1 state", BOOK, poisson(1, "free"), {LOG_PROB: ("-391.9189", log_prob)}),
     Case(
@@ -382,8 +458,51 @@ CASES = [
         driven,
         {LOG_PROB: ("-248.972219", log_prob_of_sessions)},
     ),
+    *(
+        Case("geyser, waiting", f"{k} Gaussians, rounded to minutes, stationary", BOOK, interval(k, MINUTES), figures)
+        for k, figures in (
+            (2, {LOG_PROB: ("-1092.794", log_prob)}),
+            (
+                3,
+                {
+                    LOG_PROB: ("-1051.138", log_prob),
+                    "means": ("55.30 75.30 84.93", means),
+                    "deviations": ("5.809 3.808 5.433", deviations),
+                    "stationary": ("0.342 0.259 0.399", all_first_states),
+                    "transitions": ("0.000 0.000 1.000 0.298 0.575 0.127 0.662 0.276 0.062", transitions),
+                },
+            ),
+            (4, {LOG_PROB: ("-1038.600", log_prob)}),
+        )
+    ),
+    *(
+        Case(
+            "geyser, durations in any order",
+            f"{m} Gaussians in intervals, independent mixture",
+            BOOK,
+            mixture(m),
+            {LOG_PROB: (printed, log_prob)},
+        )
+        for m, printed in ((2, "-1230.920"), (3, "-1203.872"), (4, "-1203.636"))
+    ),
+    *(
+        Case("geyser, durations", f"{k} Gaussians in intervals, stationary", BOOK, interval(k, INTERVALS), figures)
+        for k, figures in (
+            (2, {LOG_PROB: ("-1168.955", log_prob)}),
+            (
+                3,
+                {
+                    LOG_PROB: ("-1127.185", log_prob),
+                    "means": ("1.894 3.400 4.459", means),
+                    "deviations": ("0.139 0.841 0.320", deviations),
+                    "stationary": ("0.291 0.195 0.514", all_first_states),
+                    "transitions": ("0.000 0.000 1.000 0.053 0.113 0.834 0.546 0.337 0.117", transitions),
+                },
+            ),
+            (4, {LOG_PROB: ("-1109.147", log_prob)}),
+        )
+    ),
 ]
-# Intervals of durations and waiting times of Old Faithful, from the same book, belong here.
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------

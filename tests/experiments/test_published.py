@@ -65,6 +65,14 @@ def test_series_are_read_as_they_stand(script: ModuleType, tmp_path: Path) -> No
     assert script.read("fedfunds", [tmp_path]).tolist() == [[1.5], [-2.0]]
     assert script.read("speed", [tmp_path]).tolist() == [[6.5], [5.5]]
     assert script.read("speed, three sessions", [tmp_path]).tolist() == [[6.5, 1.0, 0.0], [5.5, 0.0, 0.25]]
+    (tmp_path / "geyser.csv").write_text("waiting,duration\n80,4.0166667\n71,2\n57,4\n60,3\n" + 6 * "70,4\n")
+    assert script.read("geyser, waiting", [tmp_path])[:3].tolist() == [[80.0], [71.0], [57.0]]
+    ends = script.read("geyser, durations in any order", [tmp_path])
+    assert ends[0].tolist() == [240.5 / 60, 241.5 / 60]
+    assert ends[[1, 2, 3, 9]].tolist() == [[119.5 / 60, 120.5 / 60], [239.5 / 60, 240.5 / 60], [2.5, 3.5], [3.0, 20.0]]
+    assert script.read("geyser, durations", [tmp_path]) is None
+    (tmp_path / "geyser.txt").write_text("80 4.0166667 0\n71 2.15 0\n57 4 3\n60 2 1\n60 3 2\n")
+    assert script.read("geyser, durations", [tmp_path])[2:].tolist() == [[3.0, 20.0], [0.0, 3.0], [2.5, 3.5]]
     with pytest.raises(ValueError, match="the file assigns no areturns"):
         script.read("areturns", [tmp_path])
     assert script.read("earthquakes", []).shape == (107, 1)
