@@ -32,10 +32,10 @@ class IntervalCensored(OfIntervals):
 
     Args:
         observation: a density with known probabilities of intervals: ``GaussianMixture`` of diagonal or spherical
-            covariances, ``LogNormal``.
+            covariances, ``StudentT``, ``Gamma``, ``LogNormal``, ``Beta``.
 
-    The output parameters and the attributes in raw units are the density's. Under an HMM of Gaussians the M-step is
-    exact (Dempster, Laird and Rubin 1977, section 4.2).
+    The output parameters and the attributes in raw units are the density's. Under an HMM the M-step is the
+    density's, of its expected moments within the intervals (Dempster, Laird and Rubin 1977, section 4.2).
 
     >>> from seqmodels import GaussianMixture
     >>> IntervalCensored(GaussianMixture(1)).n_output_parameters(4)  # a weight, two means, two log-variances
@@ -63,6 +63,10 @@ class IntervalCensored(OfIntervals):
         pairs = x.double()
         pairs = torch.where(pairs.abs() >= 0.5 * ENDLESS, pairs.sign() * math.inf, pairs)
         return pairs[..., 0::2], pairs[..., 1::2]
+
+    def has_full_conditionals(self, size: int) -> bool:
+        """No: columns are ends, which say something in pairs only."""
+        return False
 
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         raise TypeError(

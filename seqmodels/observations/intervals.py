@@ -56,7 +56,7 @@ class OfIntervals(Observation, ABC):
         if not is_known:
             raise ValueError(
                 f"observation is {inner!r}, of which the probability of an interval is not known; pass a density that "
-                "has it: GaussianMixture(1, 'diag') or observations.LogNormal()"
+                "has it: GaussianMixture(1, 'diag'), or StudentT, Gamma, LogNormal or Beta of observations"
             )
         inner.check(self.n_features(size))
 

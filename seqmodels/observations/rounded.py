@@ -24,16 +24,15 @@ class Rounded(OfIntervals):
 
     Args:
         observation: a density with known probabilities of intervals: ``GaussianMixture`` of diagonal or spherical
-            covariances, ``LogNormal``.
+            covariances, ``StudentT``, ``Gamma``, ``LogNormal``, ``Beta``.
         width: of a cell, in raw units; a list has one for each feature.
         origin: a point of the grid, in raw units, or one for each feature: 0.5 for ages in whole years, rounded down,
             to which 0.5 is added.
         scale: raw units in one encoded unit of each feature; learned by ``fit``: leave it None.
 
     Floors are the density's; at them a state puts all its probability on one cell, of which nothing is unbounded.
-    The output parameters and the attributes in raw units are the density's. NaN is summed out. Under an HMM of
-    Gaussians the M-step is exact: the expected moments of x within its cell (Dempster, Laird and Rubin 1977, section
-    4.2). Reference: Heitjan (1989), *Inference from grouped continuous data: a review*.
+    The output parameters and the attributes in raw units are the density's. NaN is summed out. Under an HMM the
+    M-step is the density's, of its expected moments within the cells (Dempster, Laird and Rubin 1977, section 4.2). Reference: Heitjan (1989), *Inference from grouped continuous data: a review*.
 
     >>> from seqmodels import GaussianMixture
     >>> Rounded(GaussianMixture(1), width=0.5).grid(2)

@@ -18,10 +18,11 @@ from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of, empt
 from seqmodels.hmm.inference.densities import Densities, LogDensities
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.observations import FeatureMoments, GaussianMixture, OfIntervals
-from seqmodels.observations.interval_probabilities import N_NODES_OF_MOMENTS, gaussian_moments
+from seqmodels.observations.interval_probabilities import gaussian_moments
 from seqmodels.observations.intervals import BOUNDS
 from seqmodels.sequences.measure import Values
 
+NODES = 128  # of an integral over an interval, about
 MISSING = 1e30  # stands for NaN, which is equal to nothing
 ROUNDS = 20  # of EM for one Gaussian, from which expected values are
 SMALLEST_VARIANCE = 1e-8  # of it, where all values are in one interval
@@ -68,7 +69,7 @@ class IntervalEmission(Emission):
 
     def _log_prob(self, table: Tensor, frames: DistinctFrames, dtype: torch.dtype) -> Tensor:
         distinct = torch.empty(len(table), len(frames.values), dtype=dtype, device=frames.index.device)
-        for rows in row_blocks(len(frames.values), 16 * table.numel(), distinct.device):
+        for rows in row_blocks(len(frames.values), NODES * table.numel(), distinct.device):
             distinct[:, rows] = self.observation.log_prob(table, frames.values[rows].unsqueeze(1)).T.to(dtype)
         result = empty_by_state(len(table), len(frames.index), dtype, distinct.device)
         torch.index_select(distinct, 1, frames.index, out=result.T)
@@ -83,7 +84,7 @@ class IntervalEmission(Emission):
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         frames = memo if isinstance(memo, DistinctFrames) else DistinctFrames.of(x)
         weights, (low, high) = frames.summed(gamma), self.observation.ends(frames.values)
-        blocks = row_blocks(len(low), N_NODES_OF_MOMENTS * table.numel(), x.device)
+        blocks = row_blocks(len(low), NODES * table.numel(), x.device)
         return (torch.stack([self._sums(table, low[b], high[b], weights[b]) for b in blocks]).sum(0),)
 
     # -- M-step, and what is the density's -----------------------------------------------------------------
@@ -188,4 +189,4 @@ def _(observation: OfIntervals, size: int) -> Emission:
         return GaussianIntervalEmission(observation, size)
     if isinstance(inner, FeatureMoments):
         return MomentIntervalEmission(observation, size)
-    raise ValueError(f"EM cannot fit intervals of {inner!r}; use GaussianMixture or observations.LogNormal")
+    raise ValueError(f"EM cannot fit intervals of {inner!r}; use GaussianMixture or a FeatureMoments, such as StudentT")
