@@ -73,8 +73,8 @@ class Columns(Observation):
                 )
             if set(observation.values(n)) & {"rounded", "ends"}:
                 raise ValueError(
-                    f"group {g}, {observation!r}, is of intervals, which are encoded apart from other features; pass it "
-                    "as the observation of all"
+                    f"group {g}, {observation!r}, is of intervals, which are encoded apart from other features; "
+                    "pass it as the observation of all"
                 )
             if n < 1:
                 raise ValueError(f"group {g}, {observation!r}, has {n} features; pass at least 1")

@@ -69,7 +69,7 @@ class IntervalCensored(OfIntervals):
         return False
 
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
-        raise TypeError(
+        raise NotImplementedError(
             f"{self!r} is the likelihood of intervals that were recorded and no distribution over intervals, so none "
             "can be drawn; draw values, by a model of the fitted density: HMM.from_parameters of means_, covariances_"
         )
@@ -77,7 +77,7 @@ class IntervalCensored(OfIntervals):
     def distribution(
         self, output_parameters: Tensor, *, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
-        raise TypeError(
+        raise NotImplementedError(
             f"{self!r} is the likelihood of intervals that were recorded and no distribution over intervals, so there "
             "is none of the next one; of values it is that of the fitted density: HMM.from_parameters of means_, "
             "covariances_"
