@@ -51,6 +51,9 @@ class Encoding(Configurable, ABC):
         for i, item in enumerate(sequences):
             self.check(i, item)
 
+    def check_finite(self, sequences: Sequences) -> None:
+        """Raise ``ValueError`` for the first sequence with infinite values, if it cannot be read for them."""
+
     def unknown(self, item: Item) -> np.ndarray:
         """``(n,)`` positions of the symbols that ``check`` refuses; none of text and vectors."""
         return np.empty(0, dtype=np.int64)

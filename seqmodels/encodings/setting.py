@@ -46,6 +46,9 @@ class Setting:
         emitted = "vectors" if kind == "vectors" else "symbols"
         if observation.emits != emitted:
             raise ValueError(f"the observation {observation!r} emits {observation.emits} but the sequences are {kind}")
+        encoding.check_finite(
+            (alphabet or data).scored
+        )  # all of the data, so that sequences go by the caller's numbers
         both = data.y is not None and choices.sources == "shared"
         if not choices.is_fitted:
             seen = data if alphabet is None or kind != "symbols" else alphabet
@@ -232,6 +235,7 @@ def _fit_sources(data: Data, sources: Sources, alphabet: Data | None) -> Encodin
 
 def fitted_to(encoding: Encoding, sequences: Sequences) -> Encoding:
     """A copy of an encoding, fitted; it knows the names of the features."""
+    encoding.check_finite(sequences)
     learned = encoding.clone().fit(sequences)
     if sequences.kind == "vectors":
         learned.names = sequences.features

@@ -42,17 +42,16 @@ class Vectors(Encoding, ABC):
                 "pass the same features as in fit"
             )
         frames = np.asanyarray(item)
-        # Only columns that could be ends of intervals come with infinite values, and only in memory.
-        if not self.reads_infinite and width % 2 == 0 and not isinstance(item, MappedArray) and np.isinf(frames).any():
-            frame = int(np.argmax(np.isinf(frames).any(axis=1)))
-            raise ValueError(
-                f"sequence {i} has an infinite value at frame {frame}; remove it or mark it missing with NaN, or pass "
-                "observation=observations.IntervalCensored(...) if columns are ends of intervals"
-            )
+        if not self.reads_infinite:
+            _refuse_infinite(i, item)
         self._check_values(i, frames)
 
     def _check_values(self, i: int, frames: np.ndarray) -> None:
         """Raise ``ValueError`` for values that a feature cannot have."""
+
+    def check_finite(self, sequences: Sequences) -> None:
+        for i, item in enumerate(sequences if not self.reads_infinite else ()):
+            _refuse_infinite(i, item)
 
     def encode(self, item: Item) -> np.ndarray:
         with np.errstate(over="ignore"):  # infinite then, which scoring refuses by sequence and position
@@ -148,6 +147,21 @@ class Features(Vectors):
     def _check_values(self, i: int, frames: np.ndarray) -> None:
         for start, part in parts_of(frames):
             _refuse_values(i, part, self.values(), start)
+
+
+def _refuse_infinite(i: int, item: Item) -> None:
+    """Raise ``ValueError``, naming sequence ``i``, for infinite values.
+
+    ``Sequences`` has them in memory only, and in columns that could be ends of intervals, two a feature.
+    """
+    if isinstance(item, MappedArray) or np.shape(item)[1] % 2:
+        return
+    is_infinite = np.isinf(np.asarray(item))
+    if is_infinite.any():
+        raise ValueError(
+            f"sequence {i} has an infinite value at frame {int(np.argmax(is_infinite.any(axis=1)))}; remove it or mark "
+            "it missing with NaN; of ends of intervals pass observation=observations.IntervalCensored(...)"
+        )
 
 
 def _kind_of_each(kinds: Values | list[Values], size: int) -> tuple[Values, ...]:

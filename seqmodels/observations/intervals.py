@@ -70,10 +70,6 @@ class OfIntervals(Observation, ABC):
         log_prob = self.observation.interval_log_prob(output_parameters, *self.ends(x))
         return log_prob.to(torch.promote_types(output_parameters.dtype, x.dtype))
 
-    def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """That of the density."""
-        return self.observation.tempered(output_parameters, temperature)
-
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         return self.observation.starting_point(self.n_features(size), generator)
 

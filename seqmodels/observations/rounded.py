@@ -30,7 +30,7 @@ class Rounded(OfIntervals):
             to which 0.5 is added.
         scale: raw units in one encoded unit of each feature; learned by ``fit``: leave it None.
 
-    Floors are the density's. A state on its floor puts its probability on a cell or two, and nothing of it is unbounded.
+    Floors are the density's; a state on its floor puts its probability on one cell or two, and none is unbounded.
     The output parameters and the attributes in raw units are the density's. NaN is summed out. Under an HMM the M-step
     is the density's, of its expected moments within the cells (Dempster, Laird and Rubin 1977, *Maximum likelihood from
     incomplete data via the EM algorithm*, section 4.2). Reference: Heitjan (1989), *Inference from grouped continuous
