@@ -35,18 +35,19 @@ def log_one_minus_exp(d: Tensor) -> Tensor:
     return torch.where(is_small, torch.log(-torch.expm1(-small)), torch.log1p(-torch.exp(-large)))
 
 
-def log_normal_probability(low: Tensor, high: Tensor) -> Tensor:
+def log_normal_probability(low: Tensor, high: Tensor, width: Tensor | None = None) -> Tensor:
     """``log(Φ(high) - Φ(low))`` of the standard normal cdf Φ, ``(...)`` float64, low below high; both may be infinite.
 
-    Differentiable once, and its derivatives are finite.
+    Its derivatives are finite. ``width`` is ``high - low``, where that is known to more digits.
     """
     mirrored = low + high > 0  # not where both are infinite, whose sum is NaN
     a, b = torch.where(mirrored, -high, low), torch.where(mirrored, -low, high)
     has_low, has_high = a > -math.inf, b < math.inf
-    width = torch.where(has_low & has_high, b - a, math.inf)
+    width = torch.where(has_low & has_high, b - a if width is None else width, math.inf)
     is_narrow = width * (1 + a.abs()) < NARROW
     # Values of other intervals stand in for those that a formula does not hold for, whose gradients would be NaN.
-    narrow = _narrow(torch.where(is_narrow, a, -0.5), torch.where(is_narrow, b, 0.5))
+    middle = torch.where(is_narrow, 0.5 * (a + b), 0.0)
+    narrow = _narrow(middle, torch.where(is_narrow, width, 1.0))
     is_wide = has_low & has_high & ~is_narrow
     below, above = torch.where(is_wide, a, -1.0), torch.where(is_narrow | ~has_high, 1.0, b)
     log_above = torch.special.log_ndtr(above)
@@ -60,7 +61,9 @@ def log_gaussian_probability(low: Tensor, high: Tensor, mean: Tensor, log_deviat
 
     Differentiable in the mean and the log-deviation.
     """
-    return log_normal_probability(*standardised(low, high, mean, log_deviation))
+    width = high.double() - low.double()
+    width = torch.where(width.isfinite(), width, 1.0) * torch.exp(-log_deviation)
+    return log_normal_probability(*standardised(low, high, mean, log_deviation), width)
 
 
 def standardised(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,14 +77,12 @@ def standardised(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor)
     return ends[0], ends[1]
 
 
-def _narrow(a: Tensor, b: Tensor) -> Tensor:
+def _narrow(middle: Tensor, width: Tensor) -> Tensor:
     """By the mean of the density over the interval, beside that in its middle."""
-    nodes, log_weights = (each.to(a.device) for each in gauss_legendre(N_NODES))
-    middle, half = 0.5 * (a + b).unsqueeze(-1), 0.5 * (b - a).unsqueeze(-1)
-    at = half * nodes
-    exponent = -at * (middle + 0.5 * at)
-    log_mean = torch.logsumexp(exponent + log_weights, -1)
-    return (b - a).log() - 0.5 * (LOG_2PI + middle.squeeze(-1).square()) + log_mean
+    nodes, log_weights = (each.to(middle.device) for each in gauss_legendre(N_NODES))
+    at = 0.5 * width.unsqueeze(-1) * nodes
+    log_mean = torch.logsumexp(log_weights - at * (middle.unsqueeze(-1) + 0.5 * at), -1)
+    return width.log() - 0.5 * (LOG_2PI + middle.square()) + log_mean
 
 
 def normal_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

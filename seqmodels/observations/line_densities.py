@@ -47,6 +47,13 @@ class LineDensity(FeatureMoments, ABC):
     def line_moments(self, theta: Tensor, y: Tensor) -> Tensor:
         """``moments`` at the x of y: ``(..., S, D)``."""
 
+    def log_prob_along(self, theta: Tensor, fixed: Tensor, y: Tensor) -> Tensor:
+        """``log p(x | θ) + log dx/dy`` at the x that are at y under the parameters ``fixed``, which θ is near.
+
+        To be defined where ``to_line`` depends on parameters: nodes stay where they are while those change.
+        """
+        return self.line_log_prob(theta, y)
+
     # -- intervals -----------------------------------------------------------------------------------------
 
     @property
@@ -94,7 +101,7 @@ class LineDensity(FeatureMoments, ABC):
             its = flat[rows]
             if is_on_line:
                 at, log_weights = self._panels(fixed[rows], on_line[0][rows], on_line[1][rows])
-                terms = self.line_log_prob(its, at) + log_weights
+                terms = self.log_prob_along(its, fixed[rows], at) + log_weights
             else:
                 at, log_weights = _nodes(a[rows], b[rows])
                 terms = self.feature_log_prob(its, at) + log_weights

@@ -89,11 +89,12 @@ class StudentT(LineDensity):
 
     def line_log_prob(self, theta: Tensor, y: Tensor) -> Tensor:
         nu = self._location_scale_degrees(theta)[2]
-        near, far = y.abs().clamp(max=1.0), y.abs().clamp(min=1.0)
-        log_cosh = torch.where(
-            y.abs() < 1, 0.5 * torch.log1p(near.sinh().square()), far + torch.log1p((-2 * far).exp()) - math.log(2)
-        )
-        return log_gamma_step(0.5 * nu) - 0.5 * math.log(math.pi) - nu * log_cosh
+        return log_gamma_step(0.5 * nu) - 0.5 * math.log(math.pi) - nu * _log_cosh(y)
+
+    def log_prob_along(self, theta: Tensor, fixed: Tensor, y: Tensor) -> Tensor:
+        location, scale, nu = self._location_scale_degrees(fixed)
+        unit = scale * nu.sqrt()
+        return self.feature_log_prob(theta, location + unit * y.sinh()) + unit.log() + _log_cosh(y)
 
     def line_moments(self, theta: Tensor, y: Tensor) -> Tensor:
         location, scale, nu = self._location_scale_degrees(theta)
@@ -137,3 +138,9 @@ class StudentT(LineDensity):
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
         location, own_scale, nu = self._location_scale_degrees(theta)
         return {"locations_": shift + scale * location, "scales_": scale * own_scale, "degrees_of_freedom_": nu}
+
+
+def _log_cosh(y: Tensor) -> Tensor:
+    near, far = y.abs().clamp(max=1.0), y.abs().clamp(min=1.0)
+    large = far + torch.log1p((-2 * far).exp()) - math.log(2)
+    return torch.where(y.abs() < 1, 0.5 * torch.log1p(near.sinh().square()), large)
