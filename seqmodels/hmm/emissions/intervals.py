@@ -160,8 +160,12 @@ def expected_values(low: Tensor, high: Tensor, counts: Tensor, kind: Values) -> 
     weights = counts.unsqueeze(-1) * is_known
     total = weights.sum(0).clamp(min=1.0)
     middle = torch.where(a.isinf(), b, torch.where(b.isinf(), a, 0.5 * (a + b)))
-    mean = (weights * middle).sum(0) / total
-    variance = (weights * (middle - mean).square()).sum(0) / total
+    # First narrow intervals, which tell most, have their say.
+    narrow = weights / (b - a)
+    narrow = torch.where(narrow.sum(0) > 0, narrow, weights)
+    share = narrow / narrow.sum(0).clamp(min=torch.finfo(narrow.dtype).tiny)
+    mean = (share * middle).sum(0)
+    variance = (share * (middle - mean).square()).sum(0)
     for _ in range(ROUNDS):
         values, squares = gaussian_moments(a, b, mean, 0.5 * variance.clamp(min=SMALLEST_VARIANCE).log())
         mean = (weights * values).sum(0) / total
