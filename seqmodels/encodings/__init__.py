@@ -1,7 +1,7 @@
 """Raw data <-> what a model sees: encodings, invertible, with log-determinants; and data as encoded examples."""
 
 from seqmodels.encodings.base import Encoding
-from seqmodels.encodings.intervals import Ends, Grid
+from seqmodels.encodings.intervals import Grid, Intervals
 from seqmodels.encodings.open_symbols import OpenSymbols
 from seqmodels.encodings.symbols import Symbols
 from seqmodels.encodings.text import BPE, Bytes, Characters
@@ -12,9 +12,9 @@ __all__ = [
     "Bytes",
     "Characters",
     "Encoding",
-    "Ends",
     "Features",
     "Grid",
+    "Intervals",
     "OpenSymbols",
     "Standardize",
     "Symbols",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from seqmodels.encodings import Bytes, Encoding, Ends, Features, Grid, Standardize, Symbols
+from seqmodels.encodings import Bytes, Encoding, Features, Grid, Intervals, Standardize, Symbols
 from seqmodels.encodings.raw_data import Data
 from seqmodels.observations import IntervalCensored, Observation, OneOf, Rounded
 from seqmodels.sequences import Kind, Sequences
@@ -41,7 +41,7 @@ def default_encoding(kind: Kind, observation: Observation | None = None, n_featu
     if isinstance(observation, Rounded):
         return Grid(observation.width, observation.origin, observation.kind)
     if isinstance(observation, IntervalCensored):
-        return Ends(observation.kind)
+        return Intervals(observation.kind)
     values = () if observation is None or kind != "vectors" else observation.values(n_features)
     if kind == "vectors" and set(values) - {"reals"}:
         return Features(values[0] if len(set(values)) == 1 else list(values))

@@ -92,7 +92,7 @@ class Grid(Probabilities):
 
 
 @dataclass(eq=False, repr=False)
-class Ends(Probabilities):
+class Intervals(Probabilities):
     """Intervals by their ends, two columns a feature: low, high. Both are standardised as the middles are.
 
     Args:

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
-from seqmodels.encodings import Ends, Grid
+from seqmodels.encodings import Grid, Intervals
 from seqmodels.encodings.defaults import default_encoding
 from seqmodels.observations import Gamma, IntervalCensored, OneOf, Rounded
 
@@ -50,19 +50,19 @@ def test_a_grid_of_one_point_has_a_unit_and_one_not_of_reals_no_shift(tmp_path: 
 
 def test_ends_share_a_unit_and_infinite_ones_come_back() -> None:
     ends = np.array([[0.0, 4.0, -INF, 1.0], [6.0, 10.0, 2.0, INF], [np.nan, np.nan, -INF, INF]])
-    encoding = Ends().fit(sm.Sequences([ends]))
+    encoding = Intervals().fit(sm.Sequences([ends]))
     assert encoding.mean.tolist() == [5.0, 5.0, 1.5, 1.5]
     assert encoding.scale.tolist() == [3.0, 3.0, 0.5, 0.5]
     steps = encoding.encode(ends)
     assert np.isfinite(steps[:2]).all()
     assert_allclose(encoding.decode(steps.astype(np.float32)), ends, atol=1e-6)
     assert (encoding.values(), encoding.grid(), encoding.log_det(ends)) == (("ends",) * 4, None, 0.0)
-    positive = Ends("positive").fit(sm.Sequences([np.array([[-INF, 2.0], [4.0, 6.0]])]))
+    positive = Intervals("positive").fit(sm.Sequences([np.array([[-INF, 2.0], [4.0, 6.0]])]))
     assert (positive.mean.tolist(), positive.scale.tolist()) == ([0.0, 0.0], [2.0, 2.0])  # 0 to 2 is around 1
     with pytest.raises(ValueError, match="feature 1 is missing in every frame"):
-        Ends().fit(sm.Sequences([np.array([[0.0, 1.0, -INF, INF]])]))
+        Intervals().fit(sm.Sequences([np.array([[0.0, 1.0, -INF, INF]])]))
     with pytest.raises(ValueError, match="the interval from 1 to 2; pass low < high with proportions"):
-        Ends("proportions").identity(2).check(0, np.array([[1.0, 2.0]]))
+        Intervals("proportions").identity(2).check(0, np.array([[1.0, 2.0]]))
 
 
 def test_the_observation_says_which_encoding() -> None:
@@ -75,7 +75,7 @@ def test_the_observation_says_which_encoding() -> None:
     assert list(map(repr, chosen)) == [
         "Grid(width=2.0, origin=1.0)",
         "Grid(width=2.0, kind='positive')",
-        "Ends(kind='positive')",
+        "Intervals(kind='positive')",
     ]
     with pytest.raises(ValueError, match=r"is of a grid of \(1.0, 1.0\) but the encoding"):
         sm.HMM(1, observation=Rounded(gaussian), encoding=Grid(0.5)).fit([GRID])

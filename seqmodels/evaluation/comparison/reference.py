@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from seqmodels.encodings import Encoding, Ends, Grid, OpenSymbols, Symbols
+from seqmodels.encodings import Encoding, Grid, Intervals, OpenSymbols, Symbols
 from seqmodels.evaluation.comparison.fit_and_score import fit_and_score
 from seqmodels.evaluation.comparison.plan import DataParts, FitPlan
 from seqmodels.evaluation.comparison.results import ModelResult
@@ -99,7 +99,7 @@ def _observation(encoding: Encoding) -> Observation:
         return Categorical(pseudocount=PSEUDOCOUNT)
     if isinstance(encoding, Grid):
         return Rounded(GaussianMixture(1), encoding.width, encoding.origin)
-    if isinstance(encoding, Ends):
+    if isinstance(encoding, Intervals):
         return IntervalCensored(GaussianMixture(1))
     columns: list[tuple[Observation, int]] = []
     for space, features in groupby(SPACES[value] for value in encoding.values()):
