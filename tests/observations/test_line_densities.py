@@ -76,9 +76,9 @@ def test_a_narrow_interval_has_the_density_times_its_width(density: Density) -> 
     line = density.observation
     assert isinstance(line, LineDensity)
     x = torch.tensor(density.twin(np.array(density.states)[0, :, 0]).ppf([[0.1], [0.5], [0.9]]))
-    theta, half = density.theta[0, :, :1], 1e-7
-    log_prob = line.feature_interval_log_prob(theta, x - half, x + half) - np.log(2 * half)
-    assert_allclose(log_prob, line.feature_log_prob(theta, x), rtol=1e-8, atol=1e-8)
+    theta, low, high = density.theta[0, :, :1], x, x + 1e-10
+    log_prob = line.feature_interval_log_prob(theta, low, high) - (high - low).log()
+    assert_allclose(log_prob, line.feature_log_prob(theta, 0.5 * (low + high)), rtol=1e-9, atol=1e-9)
 
 
 @LINES

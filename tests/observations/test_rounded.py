@@ -172,6 +172,25 @@ def test_a_cell_has_the_probability_of_the_cdf_whatever_the_units() -> None:
     assert_allclose(shifted.means_, model.means_ + 0.5, rtol=1e-9)
 
 
+def test_standard_errors_are_those_of_the_density_a_little_wider() -> None:
+    rng = np.random.default_rng(2)
+    X = [np.rint(rng.normal(20.0, 3.0, (200, 1))) for _ in range(4)]
+    model = sm.HMM(1, observation=Rounded(sm.GaussianMixture(1)), dtype="float64", tol=1e-12, max_iter=200).fit(X)
+    frame = model.standard_errors(X).set_index("name")
+    # The information that rounding leaves, for cells narrower than a deviation (Heitjan 1989): by Sheppard's w² / 12.
+    expected = np.sqrt((model.covariances_.item() + 1 / 12) / 800)
+    assert frame.loc["means", "standard_error"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_file_of_other_units_than_its_encoding_is_refused(tmp_path: Path) -> None:
+    X = CASES[0].sequences()
+    model = sm.HMM(1, observation=Rounded(sm.GaussianMixture(1), width=0.5), max_iter=2).fit(X)
+    model.observation_ = Rounded(sm.GaussianMixture(1), width=0.5, scale=[3.0])
+    model.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="its encoding has other units"):
+        sm.load(tmp_path / "model")
+
+
 def test_a_value_that_never_varies_has_a_bounded_figure() -> None:
     X = [np.full((10, 1), 3.0) for _ in range(2)]
     model = sm.HMM(1, observation=Rounded(sm.GaussianMixture(1)), max_iter=20)
