@@ -184,6 +184,8 @@ def _check_read(model: SequenceModel) -> None:
     model.observation_.check(model.encoding_.size)
     said = model.measure_
     setting = Setting.from_fitted(model.encoding_, model.observation_, said.length, said.conditional)
+    if repr(setting.observation) != repr(model.observation_):  # of which the units of the encoding are a part
+        raise ValueError(f"its observation is {model.observation_!r}, but its encoding has other units")
     for name in ("space", "unit"):
         expected, stated = getattr(setting.measure, name), getattr(said, name)
         if expected != stated:

@@ -33,7 +33,8 @@ SOURCES = ("to", "né", "b", "€", "on", "a tab", "no", "eta")
 
 
 # What the tests tell apart: vectors of whole numbers have probabilities, not densities.
-DataKind = Literal[Kind, "bits", "counts", "mixed", "positive", "proportions", "angles"]  # the last of some reals
+# The last three are of some reals.
+DataKind = Literal[Kind, "bits", "counts", "mixed", "rounded", "positive", "proportions", "angles"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class Family:
 
 SOME_REALS: tuple[DataKind, ...] = ("positive", "proportions", "angles")  # densities of which not all have one
 DISCRETE: tuple[DataKind, ...] = ("symbols", "bits")  # few enough values that all sequences can be listed
+CELL = 1.0  # the width of the cells of rounded values
+ROUNDED = sm.observations.Rounded(sm.GaussianMixture(2), width=CELL)
 KINDS: tuple[DataKind, ...] = ("vectors", "symbols", "text")  # text is symbols again: one of each architecture reads it
 DROPS = {"recurrent_dropout": 0.2, "embedding_dropout": 0.1, "weight_drop": 0.2}
 
@@ -250,6 +253,7 @@ FAMILIES = (
     _hmm("hmm-von-mises", sm.observations.VonMises(), "angles"),
     _hmm("hmm-beta", sm.observations.Beta(), "proportions"),
     _hmm("hmm-negative-binomial", sm.observations.NegativeBinomial(), "counts"),
+    _hmm("hmm-rounded", ROUNDED, "rounded"),
     _hmm("hmm-zero-inflated", sm.observations.ZeroInflated(sm.Poisson()), "counts"),
     _hmm("hmm-columns", sm.Columns([(sm.GaussianMixture(2), 1), (sm.Poisson(), 1)]), "mixed"),
     _hmm("hmm-tied-prior", sm.GaussianMixture(2, "tied", prior=sm.observations.PseudoFrames(2.0)), "vectors"),
@@ -304,6 +308,7 @@ FAMILIES = (
     _network("lstm-bernoulli", sm.LSTM, "bits", observation=sm.Bernoulli()),
     _network("lstm-poisson", sm.LSTM, "counts", observation=sm.Poisson()),
     _network("lstm-student", sm.LSTM, "vectors", observation=sm.observations.StudentT()),
+    _network("lstm-rounded", sm.LSTM, "rounded", observation=ROUNDED),
     _network("lstm-negative-binomial", sm.LSTM, "counts", observation=sm.observations.NegativeBinomial()),
     _network("lstm-chords", sm.LSTM, "bits", observation=sm.Chords(4)),
     _network("transformer-chords", sm.Transformer, "bits", context=3, observation=sm.Chords(4, "ascending")),
@@ -500,6 +505,8 @@ def _of_kind(kind: DataKind, vectors: np.ndarray) -> np.ndarray:
     if kind == "vectors":
         return vectors
     z = (vectors - OFFSET) / SCALES[: vectors.shape[1]]
+    if kind == "rounded":
+        return CELL * np.rint(z / CELL)
     if kind == "positive":
         return np.exp(0.5 * z)
     if kind in ("proportions", "angles"):
@@ -526,7 +533,7 @@ def rows(*kinds: DataKind, n_features: int = 2) -> list[Row]:
 
 def scored_rows(*kinds: DataKind, n_features: int = 2) -> list[Row]:
     """``rows``, and those of models that score sequences as a whole."""
-    return list(_rows(kinds or (*KINDS, "bits", "counts", "mixed", *SOME_REALS), n_features))
+    return list(_rows(kinds or (*KINDS, "bits", "counts", "mixed", "rounded", *SOME_REALS), n_features))
 
 
 def _rows(kinds: tuple[DataKind, ...], n_features: int) -> Iterator[Row]:

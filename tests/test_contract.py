@@ -26,6 +26,7 @@ from seqmodels.neural.model import NeuralModel, _Objective, _steps_to_units
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import check_comparable
 from tests.families import (
+    CELL,
     DISCRETE,
     LENGTHS,
     N_SYMBOLS,
@@ -285,7 +286,7 @@ def test_all_that_could_come_next_sums_to_one_and_holds_what_came(row: Row) -> N
         close(table[np.arange(len(outcomes)), outcomes], steps, 1e-10)
 
 
-@half("vectors", "bits", "counts", "mixed", *SOME_REALS)
+@half("vectors", "bits", "counts", "mixed", "rounded", *SOME_REALS)
 def test_missing_values_are_summed_out_batched_and_one_by_one_or_refused(row: Row) -> None:
     X, y = row.data
     scored = [item.copy() for item in row.scored]
@@ -376,13 +377,14 @@ def test_a_sequence_cannot_end_before_it_begins(row: Row) -> None:
 
 @every_scored
 def test_the_measure_says_what_was_measured(row: Row) -> None:
-    vectors = {"vectors": "R^2", "bits": "{0,1}^2", "counts": "N^2", "mixed": "R^1 x N^1"} | dict.fromkeys(
-        SOME_REALS, "R^2"
+    vectors = {"bits": "{0,1}^2", "counts": "N^2", "mixed": "R^1 x N^1", "rounded": "grid^2"} | dict.fromkeys(
+        ("vectors", *SOME_REALS), "R^2"
     )
     space, unit = vectors.get(row.kind, row.kind), {"text": "byte", "symbols": "symbol"}.get(row.kind, "frame")
     model = fitted(row)
     kind = "estimate" if row.family.is_estimate else "exact" if row.family.predicts_steps else "bound"
-    expected = sm.Measure(space, unit, row.length, kind, row.conditional, memory=model.memory_)
+    grid = (CELL, CELL) if row.kind == "rounded" else None
+    expected = sm.Measure(space, unit, row.length, kind, row.conditional, grid, model.memory_)
     assert model.measure_ == expected
 
 
@@ -491,7 +493,7 @@ def test_draws_repeat_by_seed_and_have_the_length_asked_for(row: Row) -> None:
 def test_what_is_generated_piece_by_piece_is_what_is_sampled(row: Row) -> None:
     model, prefix = rough(row), row.scored[3][:2]
     wanted = {"length": 4} if row.length == "given" else {"max_length": 6}
-    has_temperature = row.kind not in ("counts", "mixed", *SOME_REALS) and "chords" not in row.family.name
+    has_temperature = row.kind not in ("counts", "mixed", "rounded", *SOME_REALS) and "chords" not in row.family.name
     for seed, decoding in ((1, {}), (2, {"temperature": 1.5} if has_temperature else {})):
         given = {"prefix": prefix, "source": row.source(6), "random_state": seed, **wanted, **decoding}
         whole, pieces = model.sample(**given)[0], list(model.generate(**given))

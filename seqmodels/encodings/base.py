@@ -34,6 +34,10 @@ class Encoding(Configurable, ABC):
         reals: Values = "reals"
         return (reals,) * self.size
 
+    def grid(self) -> tuple[float, ...] | None:
+        """The widths ``(D,)``, in raw units, of the grid that values must lie on; None: they need not."""
+        return None
+
     @abstractmethod
     def fit(self, sequences: Sequences) -> Self:
         """Learn the map. Raises ``ValueError`` where the data do not allow it."""
@@ -46,6 +50,9 @@ class Encoding(Configurable, ABC):
         """Raise ``ValueError`` for the first sequence that cannot be encoded."""
         for i, item in enumerate(sequences):
             self.check(i, item)
+
+    def check_finite(self, sequences: Sequences) -> None:
+        """Raise ``ValueError`` for the first sequence with infinite values, if it cannot be read for them."""
 
     def unknown(self, item: Item) -> np.ndarray:
         """``(n,)`` positions of the symbols that ``check`` refuses; none of text and vectors."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from seqmodels.encodings import Bytes, Encoding, Features, Standardize, Symbols
+from seqmodels.encodings import Bytes, Encoding, Features, Grid, Intervals, Standardize, Symbols
 from seqmodels.encodings.raw_data import Data
-from seqmodels.observations import Observation
+from seqmodels.observations import IntervalCensored, Observation, OneOf, Rounded
 from seqmodels.sequences import Kind, Sequences
-from seqmodels.sequences.measure import Length, Values
+from seqmodels.sequences.measure import Length
 
 # How sources are read: by an encoding of their own; by that of the targets; or not at all.
 Sources = Encoding | Literal["shared", "ignored"]
@@ -34,8 +34,15 @@ class Choices:
     is_fitted: bool = False
 
 
-def default_encoding(kind: Kind, values: tuple[Values, ...] = ()) -> Encoding:
-    """What ``encoding="auto"`` means, for vectors by what the observation says of their features."""
+def default_encoding(kind: Kind, observation: Observation | None = None, n_features: int = 0) -> Encoding:
+    """What ``encoding="auto"`` means, for vectors by what the observation, if it is known, says of their features."""
+    if isinstance(observation, OneOf):
+        observation = observation.observations[0]
+    if isinstance(observation, Rounded):
+        return Grid(observation.width, observation.origin, observation.kind)
+    if isinstance(observation, IntervalCensored):
+        return Intervals(observation.kind)
+    values = () if observation is None or kind != "vectors" else observation.values(n_features)
     if kind == "vectors" and set(values) - {"reals"}:
         return Features(values[0] if len(set(values)) == 1 else list(values))
     if kind == "vectors":

@@ -46,6 +46,9 @@ class Setting:
         emitted = "vectors" if kind == "vectors" else "symbols"
         if observation.emits != emitted:
             raise ValueError(f"the observation {observation!r} emits {observation.emits} but the sequences are {kind}")
+        encoding.check_finite(
+            (alphabet or data).scored
+        )  # all of the data, so that sequences go by the caller's numbers
         both = data.y is not None and choices.sources == "shared"
         if not choices.is_fitted:
             seen = data if alphabet is None or kind != "symbols" else alphabet
@@ -70,6 +73,8 @@ class Setting:
     ) -> Setting:
         """With encodings that are fitted already."""
         kind = encoding.reads
+        if kind == "vectors":
+            observation, grid = observation.in_units(tuple(encoding.affine()[1].tolist())), encoding.grid() or grid
         space = space_of(encoding.values()) if kind == "vectors" else kind
         measure = Measure(space, UNITS[kind], length, encoding.exactness, conditional, grid)
         return cls(encoding, observation, measure, source_encoding)
@@ -235,6 +240,7 @@ def _fit_sources(data: Data, sources: Sources, alphabet: Data | None) -> Encodin
 
 def fitted_to(encoding: Encoding, sequences: Sequences) -> Encoding:
     """A copy of an encoding, fitted; it knows the names of the features."""
+    encoding.check_finite(sequences)
     learned = encoding.clone().fit(sequences)
     if sequences.kind == "vectors":
         learned.names = sequences.features
@@ -249,6 +255,11 @@ def _check_values(encoding: Encoding, observation: Observation) -> None:
                 f"the observation {observation!r} emits {emitted} at feature {feature} but the encoding {encoding!r} "
                 f"gives {encoded}; leave encoding='auto'"
             )
+    if encoding.grid() != observation.grid(encoding.size):
+        raise ValueError(
+            f"the observation {observation!r} is of a grid of {observation.grid(encoding.size)} but the encoding "
+            f"{encoding!r} of one of {encoding.grid()}; leave encoding='auto'"
+        )
 
 
 # -- whether the encodings can read data -----------------------------------------------------------------------

@@ -6,7 +6,7 @@ from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class Vectors(Encoding, ABC):
 
     reads = "vectors"
     is_unit_wise = True
+    reads_infinite: ClassVar[bool] = False  # whether values may be infinite
 
     def check(self, i: int, item: Item) -> None:
         width = np.asanyarray(item).shape[1]
@@ -40,10 +41,17 @@ class Vectors(Encoding, ABC):
                 f"sequence {i} has {width} features but the model was fitted on {self.size}; "
                 "pass the same features as in fit"
             )
-        self._check_values(i, np.asanyarray(item))
+        frames = np.asanyarray(item)
+        if not self.reads_infinite:
+            _refuse_infinite(i, item)
+        self._check_values(i, frames)
 
     def _check_values(self, i: int, frames: np.ndarray) -> None:
         """Raise ``ValueError`` for values that a feature cannot have."""
+
+    def check_finite(self, sequences: Sequences) -> None:
+        for i, item in enumerate(sequences if not self.reads_infinite else ()):
+            _refuse_infinite(i, item)
 
     def encode(self, item: Item) -> np.ndarray:
         with np.errstate(over="ignore"):  # infinite then, which scoring refuses by sequence and position
@@ -141,6 +149,21 @@ class Features(Vectors):
             _refuse_values(i, part, self.values(), start)
 
 
+def _refuse_infinite(i: int, item: Item) -> None:
+    """Raise ``ValueError``, naming sequence ``i``, for infinite values.
+
+    ``Sequences`` has them in memory only, and in columns that could be ends of intervals, two a feature.
+    """
+    if isinstance(item, MappedArray) or np.shape(item)[1] % 2:
+        return
+    is_infinite = np.isinf(np.asarray(item))
+    if is_infinite.any():
+        raise ValueError(
+            f"sequence {i} has an infinite value at frame {int(np.argmax(is_infinite.any(axis=1)))}; remove it or mark "
+            "it missing with NaN; of ends of intervals pass observation=observations.IntervalCensored(...)"
+        )
+
+
 def _kind_of_each(kinds: Values | list[Values], size: int) -> tuple[Values, ...]:
     if isinstance(kinds, str):
         return (kinds,) * size
@@ -200,12 +223,12 @@ def _moments(sequences: Sequences, reals: np.ndarray) -> tuple[np.ndarray, np.nd
     if any(isinstance(x, MappedArray) for x in sequences):
         most = -(-N_PROFILED // len(sequences))
         frames = np.concatenate([_some_of(x, most) if isinstance(x, MappedArray) else np.asarray(x) for x in sequences])
-        return *_moments_of_summary(_summary(sequences), reals, names), frames
+        return *_moments_of_summary(summary_of(sequences), reals, names), frames
     frames = np.concatenate([np.asarray(x) for x in sequences])
     return *_moments_in_memory(frames, reals, names), frames
 
 
-def _summary(sequences: Sequences) -> Summary:
+def summary_of(sequences: Sequences) -> Summary:
     """Of all sequences together."""
     each = (x.summary if isinstance(x, MappedArray) else Summary.of(np.asarray(x)) for x in sequences)
     return reduce(Summary.with_, each)
@@ -221,7 +244,7 @@ def _some_of(frames: MappedArray, most: int) -> np.ndarray:
 
 
 def _moments_of_summary(summary: Summary, reals: np.ndarray, names: Sequence[object]) -> tuple[np.ndarray, np.ndarray]:
-    _refuse_unseen(summary.n_missing == summary.n, names)
+    refuse_unseen(summary.n_missing == summary.n, names)
     largest = np.maximum(summary.highest, -summary.lowest)
     wrong = reals & (largest > LARGEST_VALUE)
     if wrong.any():
@@ -239,13 +262,14 @@ def _moments_of_summary(summary: Summary, reals: np.ndarray, names: Sequence[obj
     return np.where(reals, summary.mean, 0.0), np.where(reals, scale, 1.0)
 
 
-def _refuse_unseen(unseen: np.ndarray, names: Sequence[object]) -> None:
+def refuse_unseen(unseen: np.ndarray, names: Sequence[object]) -> None:
+    """Raise ``ValueError`` for features ``(D,)`` of which no value is known."""
     if unseen.any():
         raise ValueError(f"feature {names[int(np.argmax(unseen))]} is missing in every frame; leave the feature out")
 
 
 def _moments_in_memory(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]) -> tuple[np.ndarray, np.ndarray]:
-    _refuse_unseen(np.isnan(frames).all(axis=0), names)
+    refuse_unseen(np.isnan(frames).all(axis=0), names)
     _refuse_large(frames, reals, names)
     with np.errstate(over="ignore"):  # of counts, whose mean is not used
         mean = np.nanmean(frames, axis=0)

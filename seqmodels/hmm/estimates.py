@@ -27,7 +27,14 @@ from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions, has_initial_slope, has_transition_slope
 from seqmodels.hmm.learning.options import ChainOptions
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation, gaussian
+from seqmodels.observations import (
+    AutoregressiveGaussian,
+    Categorical,
+    GaussianMixture,
+    Observation,
+    OfIntervals,
+    gaussian,
+)
 from seqmodels.observations.exponential_family import Bernoulli, ExponentialFamily
 
 STEPS_AT_ONCE = 1 << 14  # over which probabilities given inputs are averaged
@@ -102,6 +109,29 @@ def emitted_of(observation: Observation, size: int, names: list[Any], least: flo
         f"standard errors of {observation!r} are not known; they are of GaussianMixture, Categorical, Poisson, "
         "Bernoulli and other ExponentialFamily, and AutoregressiveGaussian"
     )
+
+
+@emitted_of.register(OfIntervals)
+class _Intervals(Emitted):
+    """The parameters of the density that the intervals are of."""
+
+    def __init__(self, observation: OfIntervals, size: int, names: list[Any], least: float) -> None:
+        super().__init__(observation, size, names, least)
+        n_features = observation.n_features(size)
+        self.columns = size // n_features  # of a feature
+        self.inner = emitted_of(observation.observation, n_features, names[:: self.columns], least)
+
+    def is_free(self, table: Tensor) -> Tensor:
+        return self.inner.is_free(table)
+
+    def lengths(self, table: Tensor) -> Tensor:
+        return self.inner.lengths(table)
+
+    def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
+        return self.inner.raw(table, shift[:: self.columns], scale[:: self.columns])
+
+    def estimates(self, table: Tensor) -> Iterator[Estimate]:
+        return self.inner.estimates(table)
 
 
 def free_logits(probabilities: Tensor, least: float) -> Tensor:

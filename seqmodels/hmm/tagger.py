@@ -170,7 +170,7 @@ class HMMTagger(SequenceModel):
         return Categorical()
 
     def _default_source_encoding(self, X: Sequences) -> Encoding:
-        return default_encoding(X.kind, self._emission(X.kind).values(X.n_features))
+        return default_encoding(X.kind, self._emission(X.kind), X.n_features)
 
     def _emission(self, kind: Kind) -> Observation:
         """How labels emit sources of this kind."""

@@ -33,7 +33,7 @@ from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.mapped import totals
-from seqmodels.sequences.measure import Length, Measure, MemoryKind, Values
+from seqmodels.sequences.measure import Length, Measure, MemoryKind
 from seqmodels.training import interruption
 
 
@@ -235,7 +235,7 @@ class Family(Configurable, ABC):
             return Choices(stated, observation, length, "ignored" if self.ignore_source else "shared", is_fitted=True)
         encoding = self.encoding
         if encoding == "auto":
-            encoding = self._default_encoding(kind, observation.values(n_features))
+            encoding = self._default_encoding(kind, observation, n_features)
         if self.ignore_source:
             return Choices(encoding, observation, length, "ignored")
         sources = choose_sources(
@@ -275,9 +275,9 @@ class Family(Configurable, ABC):
         """Those that it is to read of the inputs that there are, in its order; also such as there are not."""
         return ()
 
-    def _default_encoding(self, kind: Kind, values: tuple[Values, ...]) -> Encoding:
+    def _default_encoding(self, kind: Kind, observation: Observation, n_features: int) -> Encoding:
         """What ``encoding="auto"`` means, for vectors by what the observation says of their features."""
-        return default_encoding(kind, values)
+        return default_encoding(kind, observation, n_features)
 
     def _stated_encoding(self) -> Encoding | None:
         """The encoding, fitted, of a model that was made elsewhere and learns none from data; None: it is learned."""

@@ -15,6 +15,8 @@ from seqmodels.neural.ops.tied_linear import TiedLinear
 from seqmodels.observations import LinearOutputs, Observation
 from seqmodels.sequences.measure import Values
 
+REACH = 10.0  # encoded units up to which the end of an interval is read as it is
+
 
 @dataclass(frozen=True)
 class IOSpec:
@@ -69,6 +71,14 @@ class LogCounts(nn.Module):
     def forward(self, frames: Tensor) -> Tensor:
         """``(..., D)`` -> ``(..., D)``."""
         return torch.where(self.get_buffer("counts"), torch.log1p(frames), frames)
+
+
+class NearEnds(nn.Module):
+    """Ends of intervals within ``REACH``: infinite ones are encoded far beyond it."""
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """``(..., 2D)`` -> ``(..., 2D)``."""
+        return frames.clamp(-REACH, REACH)
 
 
 class Embedding(nn.Module):
@@ -251,6 +261,8 @@ class SequenceModule(nn.Module, Generic[State]):
 
 
 def _transform(reads: str, values: tuple[Values, ...]) -> nn.Module:
+    if reads == "vectors" and "ends" in values:
+        return NearEnds()
     return LogCounts(values) if reads == "vectors" and "counts" in values else nn.Identity()
 
 

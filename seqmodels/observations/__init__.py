@@ -10,10 +10,13 @@ from seqmodels.observations.exponential_family import Bernoulli, Poisson
 from seqmodels.observations.gamma import Gamma
 from seqmodels.observations.gaussian_mixture import GaussianMixture, PseudoFrames
 from seqmodels.observations.independent_features import FeatureMoments, IndependentFeatures
+from seqmodels.observations.interval_censored import IntervalCensored
+from seqmodels.observations.intervals import OfIntervals
 from seqmodels.observations.log_normal import LogNormal
 from seqmodels.observations.moment_matching import MomentMatching
 from seqmodels.observations.negative_binomial import NegativeBinomial
 from seqmodels.observations.one_of import OneOf
+from seqmodels.observations.rounded import Rounded
 from seqmodels.observations.student_t import StudentT
 from seqmodels.observations.von_mises import VonMises
 from seqmodels.observations.zero_inflated import ZeroInflated
@@ -29,15 +32,18 @@ __all__ = [
     "Gamma",
     "GaussianMixture",
     "IndependentFeatures",
+    "IntervalCensored",
     "LinearOutputs",
     "LinearPrediction",
     "LogNormal",
     "MomentMatching",
     "NegativeBinomial",
     "Observation",
+    "OfIntervals",
     "OneOf",
     "Poisson",
     "PseudoFrames",
+    "Rounded",
     "StudentT",
     "VonMises",
     "ZeroInflated",

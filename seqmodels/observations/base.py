@@ -68,6 +68,7 @@ class Observation(Configurable, ABC):
     - ``distribution``, where Pyro has this one (by default its mean and variance are not known); ``tempered``.
     - ``log_probs``, for symbols.
     - ``full_conditionals`` of each feature given the others, where neither NaN nor bits give it.
+    - ``interval_log_prob``, where the cdf of each feature is known: for data that are rounded or censored.
     - ``with_floor``, ``on_floor`` and ``floor_hits``, where a floor bounds the density.
     - ``shared`` and ``bound``, for learned weights besides, the same at every step; only networks have such.
 
@@ -171,7 +172,13 @@ class Observation(Configurable, ABC):
         from seqmodels.observations.pyro_mixtures import MixtureOfObservations
 
         return MixtureOfObservations(
-            self, output_parameters, log_weights=log_weights, past=past, shift=shift, scale=scale
+            self,
+            output_parameters,
+            log_weights=log_weights,
+            past=past,
+            shift=shift,
+            scale=scale,
+            is_density=self.grid(len(shift)) is None,
         )
 
     # -- one feature given the others ----------------------------------------------------------------------
@@ -199,6 +206,21 @@ class Observation(Configurable, ABC):
             others = torch.logaddexp(joint, torch.stack(flipped, -1))
         return FullConditionals(joint - others, others)
 
+    # -- intervals -----------------------------------------------------------------------------------------
+
+    @property
+    def has_interval_probabilities(self) -> bool:
+        """Whether ``interval_log_prob`` is known, which ``Rounded`` and ``IntervalCensored`` ask for."""
+        return False
+
+    def interval_log_prob(self, output_parameters: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """``log p(low_d <= x_d < high_d of all d)``, nats ``(...)``; both ends ``(..., D)``, NaN where d is missing.
+
+        Raises:
+            ValueError: a density of which it is not known.
+        """
+        raise ValueError(f"{self!r} does not know the probability of an interval")
+
     # -- vectors that are shifted --------------------------------------------------------------------------
 
     def shifted_means(self, output_parameters: Tensor, offset: Tensor, past: Tensor | None = None) -> Tensor:
@@ -220,6 +242,16 @@ class Observation(Configurable, ABC):
             ValueError: a density that is no mixture of Gaussians.
         """
         raise ValueError(f"the observation {self!r} is no mixture of Gaussians, so its vectors have no offset")
+
+    # -- raw units -----------------------------------------------------------------------------------------
+
+    def grid(self, size: int) -> tuple[float, ...] | None:
+        """The widths ``(D,)``, in raw units, of the grid whose points it emits; None: its values lie on none."""
+        return None
+
+    def in_units(self, scale: tuple[float, ...]) -> Observation:
+        """The observation of vectors of which an encoded unit is ``scale (D,)`` raw ones; most do not depend on it."""
+        return self
 
     # -- floors of variances -------------------------------------------------------------------------------
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from seqmodels.common.parameters import PositiveFloat
-from seqmodels.observations.independent_features import FeatureMoments
+from seqmodels.observations.line_densities import LineDensity
 from seqmodels.observations.special_functions import log_beta, shapes_of_beta
 
 LEAST_SHAPE = 1e-2
@@ -18,7 +19,7 @@ EDGE = 1e-37  # what is nearer to 0 is taken for this
 
 
 @dataclass(eq=False, repr=False)
-class Beta(FeatureMoments):
+class Beta(LineDensity):
     """Beta densities of proportions, above 0 and below 1.
 
     The output parameters of a state are D times log a and D times log b. The M-step is exact, by Newton's method in a
@@ -56,6 +57,24 @@ class Beta(FeatureMoments):
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
         """log x and log(1 - x)."""
         return torch.stack(_logarithms(x), -2)
+
+    # -- the logit, on the line ----------------------------------------------------------------------------
+
+    def to_line(self, theta: Tensor, x: Tensor) -> Tensor:
+        return torch.logit(x.clamp(0.0, 1.0))
+
+    def line_mode(self, theta: Tensor) -> Tensor:
+        a, b = self._shapes(theta).unbind(-2)
+        return a.log() - b.log()
+
+    def line_log_prob(self, theta: Tensor, y: Tensor) -> Tensor:
+        a, b = self._shapes(theta).unbind(-2)
+        return a * logsigmoid(y) + b * logsigmoid(-y) - log_beta(a, b)
+
+    def line_moments(self, theta: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([logsigmoid(y), logsigmoid(-y)], -2)
+
+    # -- EM ------------------------------------------------------------------------------------------------
 
     def from_averages(self, averages: Tensor) -> Tensor:
         return shapes_of_beta(averages, LEAST_SHAPE, self.min_scale**-2).log()

@@ -71,6 +71,11 @@ class Columns(Observation):
                 raise ValueError(
                     f"group {g}, {observation!r}, emits {observation.emits}; every group must emit vectors"
                 )
+            if set(observation.values(n)) & {"rounded", "ends"}:
+                raise ValueError(
+                    f"group {g}, {observation!r}, is of intervals, which are encoded apart from other features; "
+                    "pass it as the observation of all"
+                )
             if n < 1:
                 raise ValueError(f"group {g}, {observation!r}, has {n} features; pass at least 1")
             observation.check(n)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.parameters import PositiveFloat
-from seqmodels.observations.independent_features import FeatureMoments, log_of_positive, positive_of_log
+from seqmodels.observations.independent_features import log_of_positive, positive_of_log
+from seqmodels.observations.line_densities import LineDensity
 from seqmodels.observations.special_functions import ASYMPTOTIC_FROM, shape_of_gamma, stirling_rest
 
 LEAST_SHAPE = 1e-2
@@ -19,7 +20,7 @@ LARGEST_LOG_RATIO = 600.0  # of a value to the mean; so far away the density is 
 
 
 @dataclass(eq=False, repr=False)
-class Gamma(FeatureMoments):
+class Gamma(LineDensity):
     """Gamma densities of values above 0: durations, amounts, magnitudes.
 
     The output parameters of a state are D log-shapes log k and D log-means log(k/r). Features are scaled by their
@@ -43,18 +44,8 @@ class Gamma(FeatureMoments):
         return shape, log_mean.clamp(-LARGEST_LOG_MEAN, LARGEST_LOG_MEAN)
 
     def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
-        shape, log_mean = self._shape_log_mean(theta)
         log_x = log_of_positive(x)
-        log_ratio = log_x - log_mean
-        # k log k - k - log Γ(k), by Stirling's formula where it is the small difference of large numbers.
-        is_large = shape > ASYMPTOTIC_FROM
-        small, large = torch.where(is_large, 1.0, shape), torch.where(is_large, shape, ASYMPTOTIC_FROM)
-        constant = torch.where(
-            is_large,
-            0.5 * (large / (2 * math.pi)).log() - stirling_rest(large),
-            small * small.log() - small - torch.lgamma(small),
-        )
-        return constant + shape * (log_ratio - torch.expm1(log_ratio.clamp(max=LARGEST_LOG_RATIO))) - log_x
+        return self.line_log_prob(theta, log_x) - log_x
 
     def feature_sample(self, theta: Tensor, generator: torch.Generator) -> Tensor:
         shape, log_mean = self._shape_log_mean(theta)
@@ -66,6 +57,32 @@ class Gamma(FeatureMoments):
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
         """x and log x."""
         return torch.stack([x, log_of_positive(x)], -2)
+
+    # -- the logarithm, on the line ------------------------------------------------------------------------
+
+    def to_line(self, theta: Tensor, x: Tensor) -> Tensor:
+        return x.clamp(min=0.0).log()
+
+    def line_mode(self, theta: Tensor) -> Tensor:
+        return self._shape_log_mean(theta)[1]
+
+    def line_log_prob(self, theta: Tensor, y: Tensor) -> Tensor:
+        shape, log_mean = self._shape_log_mean(theta)
+        log_ratio = y - log_mean
+        # k log k - k - log Γ(k), by Stirling's formula where it is the small difference of large numbers.
+        is_large = shape > ASYMPTOTIC_FROM
+        small, large = torch.where(is_large, 1.0, shape), torch.where(is_large, shape, ASYMPTOTIC_FROM)
+        constant = torch.where(
+            is_large,
+            0.5 * (large / (2 * math.pi)).log() - stirling_rest(large),
+            small * small.log() - small - torch.lgamma(small),
+        )
+        return constant + shape * (log_ratio - torch.expm1(log_ratio.clamp(max=LARGEST_LOG_RATIO)))
+
+    def line_moments(self, theta: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([y.exp(), y], -2)
+
+    # -- EM ------------------------------------------------------------------------------------------------
 
     def from_averages(self, averages: Tensor) -> Tensor:
         mean, mean_log = averages.unbind(-2)

@@ -19,6 +19,7 @@ from seqmodels.observations.base import (
     full_conditionals_of_mixture,
 )
 from seqmodels.observations.gaussian import CovarianceType, ShapeType
+from seqmodels.observations.interval_probabilities import log_gaussian_probability
 
 SHAPE_TYPES: dict[str, ShapeType] = {
     "diag": "diag",
@@ -185,6 +186,22 @@ class GaussianMixture(Observation):
         x = x.unsqueeze(-2)
         components = gaussian.full_conditionals(x, means, shapes, self.shape_type, self.min_covariance)
         return full_conditionals_of_mixture(log_weights, components)
+
+    @property
+    def has_interval_probabilities(self) -> bool:
+        return self.covariance_type in ("diag", "spherical")
+
+    def interval_log_prob(self, output_parameters: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        return torch.logsumexp(self.interval_components(output_parameters, low, high), -1)
+
+    def interval_components(self, output_parameters: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """``log w_m p_m(low <= x < high)`` of each component, under diagonal covariances; ``(..., M)`` float64."""
+        if not self.has_interval_probabilities:
+            raise ValueError(f"{self!r} does not know the probability of an interval; use covariance_type='diag'")
+        log_weights, means, shapes = self.unpack_all(output_parameters.double(), low.shape[-1])
+        log_deviations = 0.5 * shapes.clamp(math.log(self.min_covariance), gaussian.LARGEST_LOG_VARIANCE)
+        each = log_gaussian_probability(low.unsqueeze(-2), high.unsqueeze(-2), means, log_deviations)
+        return log_weights + each.sum(-1)
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
         """Weights to the power of 1/temperature, covariances times it, but not below the floor; a background stays."""

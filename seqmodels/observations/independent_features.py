@@ -58,7 +58,22 @@ class IndependentFeatures(Observation, ABC):
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
         """``theta (K, Q, D)`` as users know it, of raw ``scale · x + shift``, by the name of an attribute."""
 
+    # -- what it may define --------------------------------------------------------------------------------
+
+    def feature_interval_log_prob(self, theta: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """``log p(low_d <= x_d < high_d | θ_d)`` given ``theta (..., Q, D)``, float64: ``(..., D)``.
+
+        Ends may be infinite, or beyond the values that there are.
+        """
+        raise ValueError(f"{self!r} does not know the probability of an interval")
+
     # -- Observation ---------------------------------------------------------------------------------------
+
+    def interval_log_prob(self, output_parameters: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        observed = ~torch.isnan(low)
+        a, b = torch.where(observed, low, -math.inf).double(), torch.where(observed, high, math.inf).double()
+        each = self.feature_interval_log_prob(self.unpack(output_parameters), a, b)
+        return torch.where(observed, each, 0.0).sum(-1)
 
     @property
     def sums_out_missing(self) -> bool:
@@ -128,6 +143,10 @@ class FeatureMoments(IndependentFeatures, ABC):
     @abstractmethod
     def with_log_scale(self, theta: Tensor, log_scale: Tensor) -> Tensor:
         """``theta (..., Q, D)`` with that logarithm ``(..., D)`` instead."""
+
+    def interval_moments(self, theta: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """``(..., S, D)`` expected ``moments`` given that ``low <= x < high``, ends ``(..., D)`` float64."""
+        raise ValueError(f"{self!r} does not know its moments within an interval")
 
     def floored(self, theta: Tensor) -> Tensor:
         """Within the floor, and within what float32 holds: what the density is made of."""

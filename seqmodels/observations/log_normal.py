@@ -11,6 +11,7 @@ from torch import Tensor
 
 from seqmodels.common.parameters import PositiveFloat
 from seqmodels.observations.independent_features import FeatureMoments, log_of_positive, positive_of_log
+from seqmodels.observations.interval_probabilities import gaussian_moments, log_gaussian_probability
 
 
 @dataclass(eq=False, repr=False)
@@ -49,6 +50,18 @@ class LogNormal(FeatureMoments):
         location, second = averages.unbind(-2)
         variance = (second - location.square()).clamp(min=self.min_scale**2)
         return torch.stack([location, 0.5 * variance.log()], -2)
+
+    @property
+    def has_interval_probabilities(self) -> bool:
+        return True
+
+    def feature_interval_log_prob(self, theta: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        location, log_scale = self.floored(theta).unbind(-2)
+        return log_gaussian_probability(low.clamp(min=0.0).log(), high.log(), location, log_scale)
+
+    def interval_moments(self, theta: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        location, log_scale = self.floored(theta).unbind(-2)
+        return torch.stack(gaussian_moments(low.clamp(min=0.0).log(), high.log(), location, log_scale), -2)
 
     def log_scale(self, theta: Tensor) -> Tensor:
         return theta[..., 1, :]

@@ -60,6 +60,15 @@ class OneOf(Observation):
                     "of whole numbers and densities of reals do not mix"
                 )
 
+            if observation.grid(size) != self.grid(size):
+                raise ValueError(f"{self.observations[0]!r} and {observation!r} are of grids of different widths")
+
+    def grid(self, size: int) -> tuple[float, ...] | None:
+        return self.observations[0].grid(size)
+
+    def in_units(self, scale: tuple[float, ...]) -> OneOf:
+        return OneOf([observation.in_units(scale) for observation in self.observations])
+
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         """Raise ``ValueError``: a network has one observation."""
         raise ValueError(

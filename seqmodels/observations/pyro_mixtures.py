@@ -23,6 +23,8 @@ class Density(Protocol):
 class MixtureOfObservations(TorchDistribution):
     """``p(y) = Σ_k w_k p(x | output_parameters_k, past_k) / Π_d scale_d`` over raw vectors ``y = shift + scale x``.
 
+    Of probabilities (``is_density=False``) it is the same without the scales.
+
     It is made of the observation's own density and draws. Its mean and variance are not known in closed form.
 
     Args:
@@ -31,6 +33,7 @@ class MixtureOfObservations(TorchDistribution):
         log_weights: ``(K,)``, normalised.
         past: ``(K or 1, p, D)``, encoded; None for an observation that looks at no past.
         shift, scale: ``(D,)``.
+        is_density: whether the observation has a density.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (torch declares it so)
@@ -45,6 +48,7 @@ class MixtureOfObservations(TorchDistribution):
         past: Tensor | None,
         shift: Tensor,
         scale: Tensor,
+        is_density: bool = True,
     ) -> None:
         self.observation = observation
         self.output_parameters = output_parameters
@@ -52,13 +56,14 @@ class MixtureOfObservations(TorchDistribution):
         self.past = past
         self.shift = shift
         self.scale = scale
+        self.log_det = -scale.log().sum() if is_density else torch.zeros(())
         super().__init__(event_shape=shift.shape, validate_args=False)
 
     @torch.no_grad()
     def log_prob(self, value: Tensor) -> Tensor:
         x = ((value - self.shift) / self.scale).to(self.output_parameters.dtype).unsqueeze(-2)
         each = self.observation.log_prob(self.output_parameters, x, self.past)  # (..., K)
-        return torch.logsumexp(each + self.log_weights, dim=-1) - self.scale.log().sum()
+        return torch.logsumexp(each + self.log_weights, dim=-1) + self.log_det
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = ()) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.parameters import PositiveFloat
-from seqmodels.observations.independent_features import FeatureMoments
+from seqmodels.observations.line_densities import LineDensity
 from seqmodels.observations.special_functions import log_gamma_step, shape_of_gamma
 
 LEAST_DEGREES, MOST_DEGREES = 0.5, 1e6  # of freedom; the last is a Gaussian to six digits of its fourth moment
@@ -18,7 +18,7 @@ ONE_IS_LOST_FROM = 1e8  # deviations whose squares plus 1 are their squares
 
 
 @dataclass(eq=False, repr=False)
-class StudentT(FeatureMoments):
+class StudentT(LineDensity):
     """Student t densities, whose tails cost an outlier its logarithm where a Gaussian's cost its square.
 
     The output parameters of a state are D locations μ, D log-scales log σ and D logarithms of the degrees of freedom ν,
@@ -78,6 +78,28 @@ class StudentT(FeatureMoments):
         log_scale = scale.log() + 0.5 * (nu.log() - degrees.log())
         return torch.cat([location, log_scale, degrees.log()], -1).to(output_parameters.dtype)
 
+    # -- x = μ + σ √ν sinh y, on the line ------------------------------------------------------------------
+
+    def to_line(self, theta: Tensor, x: Tensor) -> Tensor:
+        location, scale, nu = self._location_scale_degrees(theta)
+        return torch.asinh((x - location) / (scale * nu.sqrt()))
+
+    def line_mode(self, theta: Tensor) -> Tensor:
+        return torch.zeros_like(theta[..., 0, :])
+
+    def line_log_prob(self, theta: Tensor, y: Tensor) -> Tensor:
+        nu = self._location_scale_degrees(theta)[2]
+        return log_gamma_step(0.5 * nu) - 0.5 * math.log(math.pi) - nu * _log_cosh(y)
+
+    def log_prob_along(self, theta: Tensor, fixed: Tensor, y: Tensor) -> Tensor:
+        location, scale, nu = self._location_scale_degrees(fixed)
+        unit = scale * nu.sqrt()
+        return self.feature_log_prob(theta, location + unit * y.sinh()) + unit.log() + _log_cosh(y)
+
+    def line_moments(self, theta: Tensor, y: Tensor) -> Tensor:
+        location, scale, nu = self._location_scale_degrees(theta)
+        return self.moments(theta, location + scale * nu.sqrt() * y.sinh())
+
     # -- EM ------------------------------------------------------------------------------------------------
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
@@ -116,3 +138,9 @@ class StudentT(FeatureMoments):
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
         location, own_scale, nu = self._location_scale_degrees(theta)
         return {"locations_": shift + scale * location, "scales_": scale * own_scale, "degrees_of_freedom_": nu}
+
+
+def _log_cosh(y: Tensor) -> Tensor:
+    near, far = y.abs().clamp(max=1.0), y.abs().clamp(min=1.0)
+    large = far + torch.log1p((-2 * far).exp()) - math.log(2)
+    return torch.where(y.abs() < 1, 0.5 * torch.log1p(near.sinh().square()), large)

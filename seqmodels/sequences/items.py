@@ -269,10 +269,18 @@ def _check_vectors(i: int, item: Any) -> np.ndarray:
         array = np.ascontiguousarray(array, dtype=np.float64)
     if mask is not None:
         array = np.where(mask, np.nan, array)
-    if np.isinf(array).any():
+    if np.isinf(array).any() and not _are_intervals(array):
         frame = int(np.argmax(np.isinf(array).any(axis=1)))
         raise ValueError(f"sequence {i} has an infinite value at frame {frame}; remove it or mark it missing with NaN")
     return array
+
+
+def _are_intervals(array: np.ndarray) -> bool:
+    """Whether columns ``(T, 2D)`` are lower and upper ends in turn, which alone may be infinite."""
+    if array.shape[1] % 2:
+        return False
+    low, high = array[:, 0::2], array[:, 1::2]
+    return bool(((low < high) | (np.isnan(low) & np.isnan(high))).all())
 
 
 def _floats(i: int, array: np.ndarray) -> np.ndarray:

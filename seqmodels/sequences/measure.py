@@ -12,9 +12,10 @@ from seqmodels.common.parameters import check_fields
 Length = Literal["given", "stop"]
 Exactness = Literal["exact", "bound", "estimate"]
 MemoryKind = Literal["static", "adaptive"]
-# What a feature of a vector may be. Of bits and counts there are probabilities. The others have a density over reals,
-# whichever of them it is above zero for: positive ones, those between 0 and 1, angles in radians from -π to π.
-Values = Literal["reals", "positive", "proportions", "angles", "bits", "counts"]
+# What a feature of a vector may be. Of bits and counts there are probabilities, and of points of a grid ("rounded") and
+# of intervals, whose ends are features. The others have a density over reals, whichever of them it is above zero for:
+# positive ones, those between 0 and 1, angles in radians from -π to π.
+Values = Literal["reals", "positive", "proportions", "angles", "bits", "counts", "rounded", "ends"]
 SPACES: dict[Values, str] = {
     "reals": "R",
     "positive": "R",
@@ -22,6 +23,8 @@ SPACES: dict[Values, str] = {
     "angles": "R",
     "bits": "{0,1}",
     "counts": "N",
+    "rounded": "grid",
+    "ends": "ends of intervals",
 }
 
 
@@ -35,14 +38,15 @@ class Measure:
 
     Args:
         space: what one sequence is made of: ``"text"``, ``"symbols"``, ``"R^13"`` (raw units), ``"{0,1}^88"``,
-            ``"N^1"``, or a product of them. Probabilities of whole numbers and densities of reals are not comparable.
+            ``"N^1"``, ``"grid^1"`` (rounded values), ``"ends of intervals^2"`` (of one feature), or a product of them.
+            Probabilities and densities of reals are not comparable.
         unit: what a score is a mean over: ``"byte"``, ``"symbol"`` or ``"frame"``.
         length: ``"given"``: p(x | T); ``"stop"``: the end is an event that is scored too.
         kind: ``"exact"``, or ``"bound"`` where only a lower bound of log p is known (several spellings), or
             ``"estimate"``: a mean over draws of parameters, with a Monte Carlo standard error.
         conditional: p(y | x) rather than p(x).
-        grid: of dithered vectors, for each feature the width of the noise, in its raw unit (``Sequences.dithered``);
-            None: not dithered.
+        grid: of dithered vectors, for each feature the width of the noise, in its raw unit (``Sequences.dithered``); of
+            rounded ones that of a cell; None: neither.
         memory: ``"static"``: the parameters are those of the fit; ``"adaptive"``: within a sequence they follow what of
             it has been read, and are those of the fit again at the start of the next, so that by the chain rule it is
             one probability all the same.

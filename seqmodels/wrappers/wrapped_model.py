@@ -16,7 +16,7 @@ from seqmodels.model.fitting import apply_setting, check_arguments, checked_data
 from seqmodels.model.model import SequenceModel
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
-from seqmodels.sequences.measure import Length, MemoryKind, Values
+from seqmodels.sequences.measure import Length, MemoryKind
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -149,9 +149,9 @@ class WrappedModel(SequenceModel, ABC):
         observation = self.model.observation
         return self.model._default_observation(kind) if observation == "auto" else observation.clone()
 
-    def _default_encoding(self, kind: Kind, values: tuple[Values, ...]) -> Encoding:
+    def _default_encoding(self, kind: Kind, observation: Observation, n_features: int) -> Encoding:
         encoding = self.model.encoding
-        return self.model._default_encoding(kind, values) if encoding == "auto" else encoding
+        return self.model._default_encoding(kind, observation, n_features) if encoding == "auto" else encoding
 
     def _with_floor(self, factor: float) -> Self:
         floored = super()._with_floor(factor)

@@ -242,8 +242,8 @@ def test_values_that_cannot_be_are_named_before_any_work(
 
 
 def test_the_observation_says_what_it_wants() -> None:
-    assert repr(default_encoding("vectors", Bernoulli().values(3))) == "Features(kinds='bits')"
-    assert repr(default_encoding("vectors", GaussianMixture().values(3))) == "Standardize()"
+    assert repr(default_encoding("vectors", Bernoulli(), 3)) == "Features(kinds='bits')"
+    assert repr(default_encoding("vectors", GaussianMixture(), 3)) == "Standardize()"
     bits = [np.array([[0.0, 1.0], [1.0, 0.0]])]
     with pytest.raises(
         ValueError,

@@ -73,6 +73,11 @@ def test_series_are_read_as_they_stand(script: ModuleType, tmp_path: Path) -> No
     production = script.read("production, leading index", [tmp_path])
     assert production.tolist() == [[1.0, -2.0], [0.5, 4.0]]
     assert script.with_lag(production).tolist() == [[0.5, -2.0]]
+    (tmp_path / "geyser.csv").write_text("waiting,duration\n80,4.0166667\n71,2\n57,4\n60,3\n" + 6 * "70,4\n")
+    assert script.read("geyser, waiting", [tmp_path])[:3].tolist() == [[80.0], [71.0], [57.0]]
+    ends = script.read("geyser, durations", [tmp_path])
+    assert ends[0].tolist() == [240.5 / 60, 241.5 / 60]
+    assert ends[[1, 2, 3, 9]].tolist() == [[119.5 / 60, 120.5 / 60], [239.5 / 60, 240.5 / 60], [2.5, 3.5], [3.0, 20.0]]
     with pytest.raises(ValueError, match="the file assigns no areturns"):
         script.read("areturns", [tmp_path])
     assert script.read("earthquakes", []).shape == (107, 1)

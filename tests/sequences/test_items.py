@@ -166,7 +166,8 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences([good, np.zeros(3)]), "sequence 1 has shape (3,) and type float64; pass (T, D) numbers"),
     (lambda: Sequences([good, good.astype(complex)]), "sequence 1 has shape (2, 2) and type complex128"),
     (lambda: Sequences([good, np.zeros((0, 2))]), "sequence 1 is empty (shape (0, 2))"),
-    (lambda: Sequences([good, [[0, 1], [0, np.inf]]]), "sequence 1 has an infinite value at frame 1"),
+    (lambda: Sequences([good, [[0, 1], [np.inf, 0]]]), "sequence 1 has an infinite value at frame 1"),
+    (lambda: Sequences([good, [[2, 1], [0, np.inf]]]), "sequence 1 has an infinite value at frame 1"),
     (lambda: Sequences([good, np.zeros((2, 3))]), "sequence 1 has 3 features but sequence 0 has 2"),
     (
         lambda: Sequences.from_lengths(np.zeros((3, 1)), [4, -1]),
@@ -204,3 +205,8 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 def test_refusals_name_the_sequence_and_the_place(build: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         build()
+
+
+def test_ends_of_intervals_may_be_infinite() -> None:
+    ends = np.array([[0.0, 1.0], [-np.inf, 2.0], [3.0, np.inf], [np.nan, np.nan]])
+    assert np.array_equal(Sequences([ends]).items[0], ends, equal_nan=True)

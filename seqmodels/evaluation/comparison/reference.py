@@ -7,13 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from seqmodels.encodings import Encoding, OpenSymbols, Symbols
+from seqmodels.encodings import Encoding, Grid, Intervals, OpenSymbols, Symbols
 from seqmodels.evaluation.comparison.fit_and_score import fit_and_score
 from seqmodels.evaluation.comparison.plan import DataParts, FitPlan
 from seqmodels.evaluation.comparison.results import ModelResult
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
-from seqmodels.observations import Bernoulli, Categorical, Columns, GaussianMixture, Observation, Poisson
+from seqmodels.observations import (
+    Bernoulli,
+    Categorical,
+    Columns,
+    GaussianMixture,
+    IntervalCensored,
+    Observation,
+    Poisson,
+    Rounded,
+)
 from seqmodels.sequences.mapped import MappedArray
 from seqmodels.sequences.measure import SPACES, IncomparableError, check_comparable
 
@@ -88,6 +97,10 @@ def _alphabet(encoding: Encoding) -> Encoding:
 def _observation(encoding: Encoding) -> Observation:
     if encoding.reads != "vectors":
         return Categorical(pseudocount=PSEUDOCOUNT)
+    if isinstance(encoding, Grid):
+        return Rounded(GaussianMixture(1), encoding.width, encoding.origin)
+    if isinstance(encoding, Intervals):
+        return IntervalCensored(GaussianMixture(1))
     columns: list[tuple[Observation, int]] = []
     for space, features in groupby(SPACES[value] for value in encoding.values()):
         n_features = len(list(features))

@@ -7,6 +7,7 @@ from seqmodels.hmm.emissions.columns import ColumnsEmission
 from seqmodels.hmm.emissions.exponential import ExponentialEmission
 from seqmodels.hmm.emissions.feature_moments import FeatureMomentEmission
 from seqmodels.hmm.emissions.gaussian_mixture import GaussianMixtureEmission, TiedMixtureEmission
+from seqmodels.hmm.emissions.intervals import IntervalEmission
 from seqmodels.hmm.emissions.moments import MomentEmission
 from seqmodels.hmm.emissions.negative_binomial import NegativeBinomialEmission
 from seqmodels.hmm.emissions.zero_inflated import ZeroInflatedEmission
@@ -19,6 +20,7 @@ __all__ = [
     "ExponentialEmission",
     "FeatureMomentEmission",
     "GaussianMixtureEmission",
+    "IntervalEmission",
     "MomentEmission",
     "NegativeBinomialEmission",
     "Statistics",

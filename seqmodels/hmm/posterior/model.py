@@ -34,7 +34,7 @@ from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, check_arguments, checked_data, fit_member
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.sequences import Kind
-from seqmodels.sequences.measure import Length, Values
+from seqmodels.sequences.measure import Length
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,9 +108,9 @@ class PosteriorHMM(SequenceModel):
     def _default_length(self, kind: Kind) -> Length:
         return super()._default_length(kind) if self.model.length == "auto" else self.model.length
 
-    def _default_encoding(self, kind: Kind, values: tuple[Values, ...]) -> Encoding:
+    def _default_encoding(self, kind: Kind, observation: Observation, n_features: int) -> Encoding:
         encoding = self.model.encoding
-        return super()._default_encoding(kind, values) if encoding == "auto" else encoding
+        return super()._default_encoding(kind, observation, n_features) if encoding == "auto" else encoding
 
     def _check_hyperparameters(self) -> None:
         if not isinstance(self.model, HMM):
@@ -121,7 +121,7 @@ class PosteriorHMM(SequenceModel):
                 raise ValueError(f"{name} is {value!r}; pass at least {least}")
         if self.warm_start:
             raise ValueError("warm_start=True, but a PosteriorHMM samples anew; leave it False")
-        if self.model.transition_inputs or self.model.emission_inputs:
+        if self.model._reads_inputs:
             raise ValueError("a PosteriorHMM knows no regressions on inputs; leave those of the model out")
         if self.model.tied is not None or self.model.frozen is not None:
             raise ValueError("a PosteriorHMM draws all parameters of all states; leave tied and frozen out")

@@ -25,7 +25,7 @@ from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, check_arguments, checked_data, fit_member
 from seqmodels.observations import Categorical, Observation, OneOf
 from seqmodels.sequences import Kind, Sequences
-from seqmodels.sequences.measure import IncomparableError, Length, MemoryKind, Values, check_comparable
+from seqmodels.sequences.measure import IncomparableError, Length, MemoryKind, check_comparable
 from seqmodels.wrappers.mixture.cursor import MixtureCursor
 from seqmodels.wrappers.mixture.density_gate import DensityGate
 from seqmodels.wrappers.mixture.gated_cursor import GatedCursor
@@ -167,10 +167,13 @@ class Mixture(SequenceModel):
                 "weights='contextual' mix the bits of symbols, but the sequences are vectors; pass 'static' or 'gated'"
             )
 
-    def _default_encoding(self, kind: Kind, values: tuple[Values, ...]) -> Encoding:
+    def _default_encoding(self, kind: Kind, observation: Observation, n_features: int) -> Encoding:
         if kind == "text" and self._reads_apart():
             return Bytes()
-        each = [m._default_encoding(kind, values) if m.encoding == "auto" else m.encoding for m in self.models]
+        each = [
+            m._default_encoding(kind, observation, n_features) if m.encoding == "auto" else m.encoding
+            for m in self.models
+        ]
         if len({repr(encoding) for encoding in each}) > 1:
             raise ValueError(
                 f"the models read by different encodings, {' and '.join(map(repr, each))}; set one encoding for all, "

@@ -1,0 +1,108 @@
+"""``log(F(b) - F(a))`` of Gaussians and moments within intervals, to all digits: in the tails, of narrow intervals, and
+of those without an end.
+
+F(b) - F(a) loses its digits where both are near 1, or near each other. So an interval above the mean is mirrored below
+it, ``log F`` is taken without F, and narrow intervals are integrated by Gauss and Legendre's rule.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+NARROW = 0.5  # deviations, and of the density's logarithm the change over it: a smooth integrand, of which few nodes do
+N_NODES = 16  # of a narrow interval
+N_NODES_OF_MOMENTS = 48  # of an interval of any width
+NEGLIGIBLE = 40.0  # nats below the largest density of an interval: e^-40 is less than float64 holds beside it
+LOG_2PI = math.log(2 * math.pi)
+
+
+@cache
+def gauss_legendre(n: int) -> tuple[Tensor, Tensor]:
+    """``(n,)`` nodes and the logarithms of their weights, of the mean over -1 to 1; float64 on the CPU."""
+    nodes, weights = np.polynomial.legendre.leggauss(n)
+    return torch.as_tensor(nodes), torch.as_tensor(np.log(weights / 2))
+
+
+def log_one_minus_exp(d: Tensor) -> Tensor:
+    """``log(1 - e^-d)`` of d above 0 (Mächler 2012, *Accurately computing log(1 - exp(-|a|))*)."""
+    is_small = d < math.log(2)
+    small, large = torch.where(is_small, d, 0.5), torch.where(is_small, 1.0, d)
+    return torch.where(is_small, torch.log(-torch.expm1(-small)), torch.log1p(-torch.exp(-large)))
+
+
+def log_normal_probability(low: Tensor, high: Tensor, width: Tensor | None = None) -> Tensor:
+    """``log(Φ(high) - Φ(low))`` of the standard normal cdf Φ, ``(...)`` float64, low below high; both may be infinite.
+
+    Its derivatives are finite. ``width`` is ``high - low``, where that is known to more digits.
+    """
+    mirrored = low + high > 0  # not where both are infinite, whose sum is NaN
+    a, b = torch.where(mirrored, -high, low), torch.where(mirrored, -low, high)
+    has_low, has_high = a > -math.inf, b < math.inf
+    width = torch.where(has_low & has_high, b - a if width is None else width, math.inf)
+    is_narrow = width * (1 + a.abs()) < NARROW
+    # Values of other intervals stand in for those that a formula does not hold for, whose gradients would be NaN.
+    middle = torch.where(is_narrow, 0.5 * (a + b), 0.0)
+    narrow = _narrow(middle, torch.where(is_narrow, width, 1.0))
+    is_wide = has_low & has_high & ~is_narrow
+    below, above = torch.where(is_wide, a, -1.0), torch.where(is_narrow | ~has_high, 1.0, b)
+    log_above = torch.special.log_ndtr(above)
+    between = log_above + log_one_minus_exp(log_above - torch.special.log_ndtr(torch.where(is_wide, below, above - 1)))
+    finite = torch.where(is_narrow, narrow, torch.where(is_wide, between, log_above))
+    return torch.where(has_high, finite, 0.0)
+
+
+def log_gaussian_probability(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor) -> Tensor:
+    """``log p(low <= x < high)`` of Gaussians, float64; low and high may be infinite, or NaN: missing, 0.
+
+    Differentiable in the mean and the log-deviation.
+    """
+    width = high.double() - low.double()
+    width = torch.where(width.isfinite(), width, 1.0) * torch.exp(-log_deviation)
+    return log_normal_probability(*standardised(low, high, mean, log_deviation), width)
+
+
+def standardised(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor) -> tuple[Tensor, Tensor]:
+    """Both ends in deviations from the mean, float64; from -inf to inf where they are missing."""
+    precision = torch.exp(-log_deviation)
+    ends = []
+    for end, infinity in ((low.double(), -math.inf), (high.double(), math.inf)):
+        is_finite = end.isfinite()
+        z = (torch.where(is_finite, end, 0.0) - mean) * precision
+        ends.append(torch.where(is_finite, z, torch.where(end.isnan(), infinity, end)))
+    return ends[0], ends[1]
+
+
+def _narrow(middle: Tensor, width: Tensor) -> Tensor:
+    """By the mean of the density over the interval, beside that in its middle."""
+    nodes, log_weights = (each.to(middle.device) for each in gauss_legendre(N_NODES))
+    at = 0.5 * width.unsqueeze(-1) * nodes
+    log_mean = torch.logsumexp(log_weights - at * (middle.unsqueeze(-1) + 0.5 * at), -1)
+    return width.log() - 0.5 * (LOG_2PI + middle.square()) + log_mean
+
+
+def normal_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """``E[z | low <= z < high]`` and ``E[z² | ...]`` of a standard normal z, ``(...)`` float64.
+
+    By quadrature over that part of the interval where the density is not negligible, so that nothing cancels.
+    """
+    top = torch.zeros_like(low).clamp(low, high)  # where the density is largest
+    reach = (top.square() + 2 * NEGLIGIBLE).sqrt()
+    a, b = torch.maximum(low, -reach), torch.minimum(high, reach)
+    nodes, log_weights = (each.to(low.device) for each in gauss_legendre(N_NODES_OF_MOMENTS))
+    half = 0.5 * (b - a).unsqueeze(-1)
+    away = (a - top).unsqueeze(-1) + half * (1 + nodes)  # from the top
+    weights = torch.softmax(-away * (top.unsqueeze(-1) + 0.5 * away) + log_weights, -1)
+    z = top.unsqueeze(-1) + away
+    return (weights * z).sum(-1), (weights * z.square()).sum(-1)
+
+
+def gaussian_moments(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor) -> tuple[Tensor, Tensor]:
+    """``E[x | low <= x < high]`` and ``E[x² | ...]`` of Gaussians; ends as in ``log_gaussian_probability``."""
+    first, second = normal_moments(*standardised(low, high, mean, log_deviation))
+    deviation = log_deviation.exp()
+    return mean + deviation * first, mean.square() + deviation * (2 * mean * first + deviation * second)

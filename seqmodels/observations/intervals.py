@@ -1,0 +1,80 @@
+"""Observations that are intervals of a value: ``p(low <= x < high)`` of a density of x that has a cdf."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from seqmodels.observations.base import Observation
+from seqmodels.sequences.measure import Values
+
+BOUNDS: Mapping[Values, tuple[float, float]] = {
+    "reals": (-torch.inf, torch.inf),
+    "positive": (0.0, torch.inf),
+    "proportions": (0.0, 1.0),
+}
+
+
+class OfIntervals(Observation, ABC):
+    """The probability, under ``observation``, that a vector lies in a box. Its output parameters are all there are.
+
+    To add one, define the field ``observation`` and the methods below.
+    """
+
+    observation: Observation
+    emits = "vectors"
+
+    @abstractmethod
+    def ends(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What encoded ``x (..., size)`` says of D features: ``low`` and ``high (..., D)`` float64, NaN: missing."""
+
+    @abstractmethod
+    def n_features(self, size: int) -> int:
+        """D, how many features the density has that ``size`` columns are intervals of."""
+
+    # -- Observation ---------------------------------------------------------------------------------------
+
+    @property
+    def sums_out_missing(self) -> bool:
+        return True
+
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return False
+
+    @property
+    def kind(self) -> Values:
+        """What the values are that the intervals are of."""
+        return self.observation.values(1)[0]
+
+    def check(self, size: int) -> None:
+        inner = self.observation
+        is_known = isinstance(inner, Observation) and not inner.n_past and inner.has_interval_probabilities
+        if not is_known:
+            raise ValueError(
+                f"observation is {inner!r}, of which the probability of an interval is not known; pass a density that "
+                "has it: GaussianMixture(1, 'diag'), or StudentT, Gamma, LogNormal or Beta of observations"
+            )
+        inner.check(self.n_features(size))
+
+    def n_output_parameters(self, size: int) -> int:
+        return self.observation.n_output_parameters(self.n_features(size))
+
+    def is_valid(self, table: Tensor, size: int) -> Tensor:
+        return self.observation.is_valid(table, self.n_features(size))
+
+    def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
+        log_prob = self.observation.interval_log_prob(output_parameters, *self.ends(x))
+        return log_prob.to(torch.promote_types(output_parameters.dtype, x.dtype))
+
+    def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
+        return self.observation.starting_point(self.n_features(size), generator)
+
+    def on_floor(self, output_parameters: Tensor, size: int, factor: float) -> Tensor:
+        return self.observation.on_floor(output_parameters, self.n_features(size), factor)
+
+    def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
+        return self.observation.floor_hits(output_parameters, self.n_features(size))

@@ -1,0 +1,144 @@
+"""Densities that are log-concave in a variable y of the whole line: their probabilities of intervals by quadrature.
+
+An interval in which the density hardly changes is integrated in x. Any other is cut, on the line, into panels that grow
+away from where its density is largest, up to where it is negligible: nothing overflows, nothing cancels, and the
+derivative in every parameter is that of the integrand. Both are Gauss and Legendre's rule.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from seqmodels.observations.independent_features import FeatureMoments
+from seqmodels.observations.interval_probabilities import NEGLIGIBLE, gauss_legendre
+
+NARROW_ON_LINE = 0.5  # of y, in which x, and
+NARROW_IN_NATS = 4.0  # of the log-density on the line: then few nodes do
+N_NODES_OF_NARROW = 24
+N_PANELS, GROWTH, N_NODES_OF_PANEL = 8, 3.0, 20
+N_NODES = 2 * N_PANELS * N_NODES_OF_PANEL  # of an interval that is not narrow
+SHORTEST, LONGEST, N_HALVINGS = 1e-13, 1e6, 12  # of the search for where a density is negligible
+
+
+class LineDensity(FeatureMoments, ABC):
+    """A density of x that is log-concave in ``y = to_line(θ, x)``. To add one, define the methods below.
+
+    Those of ``FeatureMoments`` take x; ``line_`` ones take y ``(..., D)``, float64, also where x underflows.
+    """
+
+    @abstractmethod
+    def to_line(self, theta: Tensor, x: Tensor) -> Tensor:
+        """y, increasing in x; infinite at the ends of what x may be, and beyond."""
+
+    @abstractmethod
+    def line_mode(self, theta: Tensor) -> Tensor:
+        """y where its density is largest."""
+
+    @abstractmethod
+    def line_log_prob(self, theta: Tensor, y: Tensor) -> Tensor:
+        """The log-density of y, concave and with slopes that tend to no zero."""
+
+    @abstractmethod
+    def line_moments(self, theta: Tensor, y: Tensor) -> Tensor:
+        """``moments`` at the x of y: ``(..., S, D)``."""
+
+    def log_prob_along(self, theta: Tensor, fixed: Tensor, y: Tensor) -> Tensor:
+        """``log p(x | θ) + log dx/dy`` at the x that are at y under the parameters ``fixed``, which θ is near.
+
+        To be defined where ``to_line`` depends on parameters: nodes stay where they are while those change.
+        """
+        return self.line_log_prob(theta, y)
+
+    # -- intervals -----------------------------------------------------------------------------------------
+
+    @property
+    def has_interval_probabilities(self) -> bool:
+        return True
+
+    def feature_interval_log_prob(self, theta: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        def log_prob(terms: Tensor, theta: Tensor, at: Tensor, is_on_line: bool) -> Tensor:
+            return torch.logsumexp(terms, 0)
+
+        return self._over_nodes(theta, low, high, log_prob, ())
+
+    def interval_moments(self, theta: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        def average(terms: Tensor, theta: Tensor, at: Tensor, is_on_line: bool) -> Tensor:
+            moments = self.line_moments(theta, at) if is_on_line else self.moments(theta, at)  # (N, n, S, 1)
+            weights = torch.softmax(terms, 0).unsqueeze(-2)
+            # A moment may be infinite where the weight has underflowed.
+            return torch.where(weights > 0, weights * moments, 0.0).sum(0)
+
+        n_moments = self.moments(theta[..., :1], torch.full_like(theta[..., 0, :1], 0.5)).shape[-2]
+        return self._over_nodes(theta, low, high, average, (n_moments,))
+
+    def _over_nodes(
+        self,
+        theta: Tensor,
+        low: Tensor,
+        high: Tensor,
+        reduce: Callable[[Tensor, Tensor, Tensor, bool], Tensor],
+        added: tuple[int, ...],
+    ) -> Tensor:
+        """``(..., *added, D)`` what ``reduce`` makes of the log-density of each node with its log-weight ``(N, n, 1)``,
+        the parameters ``(n, Q, 1)``, and the nodes, x or y.
+        """
+        shape = torch.broadcast_shapes(theta[..., 0, :].shape, low.shape)
+        n_per_feature = theta.shape[-2]
+        flat = theta.expand(*shape[:-1], n_per_feature, shape[-1]).movedim(-2, -1).reshape(-1, n_per_feature, 1)
+        a, b = (end.expand(shape).reshape(-1, 1) for end in (low, high))
+        fixed = flat.detach()
+        on_line = self.to_line(fixed, a), self.to_line(fixed, b)
+        is_narrow = self._is_narrow(fixed, *on_line).squeeze(-1)
+        out = flat.new_zeros(len(flat), *added, 1)
+        for rows, is_on_line in ((is_narrow.nonzero()[:, 0], False), ((~is_narrow).nonzero()[:, 0], True)):
+            if not len(rows):
+                continue
+            its = flat[rows]
+            if is_on_line:
+                at, log_weights = self._panels(fixed[rows], on_line[0][rows], on_line[1][rows])
+                terms = self.log_prob_along(its, fixed[rows], at) + log_weights
+            else:
+                at, log_weights = _nodes(a[rows], b[rows])
+                terms = self.feature_log_prob(its, at) + log_weights
+            out = out.index_copy(0, rows, reduce(terms, its, at, is_on_line))
+        return out.squeeze(-1).reshape(*shape, *added).movedim(len(shape) - 1, -1)
+
+    def _is_narrow(self, theta: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        finite = a.isfinite() & b.isfinite()
+        a, b = torch.where(finite, a, 0.0), torch.where(finite, b, 1.0)
+        top = self.line_mode(theta).clamp(a, b)
+        lowest = torch.minimum(self.line_log_prob(theta, a), self.line_log_prob(theta, b))
+        drop = self.line_log_prob(theta, top) - lowest
+        return finite & (b - a < NARROW_ON_LINE) & (drop < NARROW_IN_NATS)
+
+    def _panels(self, theta: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """Nodes ``(N, n, 1)`` on the line between ends ``(n, 1)``, and logarithms of their weights."""
+        top = self.line_mode(theta).clamp(a, b)
+        largest = self.line_log_prob(theta, top)
+        edges = GROWTH ** torch.arange(1 - N_PANELS, 1, dtype=torch.float64, device=top.device)
+        edges = torch.cat([edges.new_zeros(1), edges]).view(-1, 1, 1)  # 0 to 1, from the top outwards
+        nodes, log_weights = [], []
+        for sign, end in ((-1.0, a), (1.0, b)):
+            shortest, longest = torch.full_like(top, math.log(SHORTEST)), torch.full_like(top, math.log(LONGEST))
+            for _ in range(N_HALVINGS):
+                middle = 0.5 * (shortest + longest)
+                is_negligible = ~(largest - self.line_log_prob(theta, top + sign * middle.exp()) < NEGLIGIBLE)
+                shortest = torch.where(is_negligible, shortest, middle)
+                longest = torch.where(is_negligible, middle, longest)
+            length = torch.minimum(longest.exp(), sign * (end - top))
+            at, log_weight = _nodes(length * edges[:-1], length * edges[1:], N_NODES_OF_PANEL)  # (N, panels, n, 1)
+            nodes.append(top + sign * at.flatten(0, 1))
+            log_weights.append(log_weight.flatten(0, 1))
+        return torch.cat(nodes), torch.cat(log_weights)
+
+
+def _nodes(a: Tensor, b: Tensor, n: int = N_NODES_OF_NARROW) -> tuple[Tensor, Tensor]:
+    """``(n, ...)`` nodes from a to b ``(...)``, and logarithms of their weights, which sum to ``b - a``."""
+    nodes, log_weights = (each.to(a.device).view(-1, *[1] * a.ndim) for each in gauss_legendre(n))
+    half = 0.5 * (b - a)
+    return a + half * (1 + nodes), log_weights + (b - a).log()

@@ -1,0 +1,103 @@
+"""Rounded values: ``p(x) = Π_d (F_d(x_d + w_d / 2) - F_d(x_d - w_d / 2))`` over a grid of width w."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.observations.base import LinearOutputs, LinearPrediction, Observation
+from seqmodels.observations.intervals import OfIntervals
+from seqmodels.sequences.measure import Values
+
+
+@dataclass(eq=False, repr=False)
+class Rounded(OfIntervals):
+    """A density of values of which only the nearest point of a grid is known: sensors of some bits, times in seconds.
+
+    A value x stands for the cell ``[x - width/2, x + width/2)``, and its probability is the density's of the cell: it
+    sums to one over the grid. So it is bounded by 1 however narrow the density becomes, and its figures are comparable
+    with those of another ``Rounded`` of the same width, not with densities. Values that are on no point of the grid are
+    refused.
+
+    Args:
+        observation: a density with known probabilities of intervals: ``GaussianMixture`` of diagonal or spherical
+            covariances, ``StudentT``, ``Gamma``, ``LogNormal``, ``Beta``.
+        width: of a cell, in raw units; a list has one for each feature.
+        origin: a point of the grid, in raw units, or one for each feature: 0.5 for ages in whole years, rounded down,
+            to which 0.5 is added.
+        scale: raw units in one encoded unit of each feature; learned by ``fit``: leave it None.
+
+    Floors are the density's; a state on its floor puts its probability on one cell or two, and none is unbounded.
+    The output parameters and the attributes in raw units are the density's. NaN is summed out. Under an HMM the M-step
+    is the density's, of its expected moments within the cells (Dempster, Laird and Rubin 1977, *Maximum likelihood from
+    incomplete data via the EM algorithm*, section 4.2). Reference: Heitjan (1989), *Inference from grouped continuous
+    data: a review*.
+
+    >>> from seqmodels import GaussianMixture
+    >>> Rounded(GaussianMixture(1), width=0.5).grid(2)
+    (0.5, 0.5)
+    """
+
+    observation: Observation
+    width: float | list[float] = 1.0
+    origin: float | list[float] = 0.0
+    scale: list[float] | None = None
+
+    def check(self, size: int) -> None:
+        super().check(size)
+        for name, is_positive in (("width", True), ("origin", False), ("scale", True)):
+            value = getattr(self, name)
+            if name == "scale" and value is None:
+                continue
+            numbers = np.asarray(value, dtype=np.float64)
+            is_each = numbers.shape == (size,) or (name != "scale" and not numbers.ndim)
+            if not is_each or not np.isfinite(numbers).all() or (is_positive and not (numbers > 0).all()):
+                what = "numbers above 0" if is_positive else "finite numbers"
+                raise ValueError(f"{name} is {value!r}; pass {what}, one or as many as there are features, {size}")
+
+    def n_features(self, size: int) -> int:
+        return size
+
+    def values(self, size: int) -> tuple[Values, ...]:
+        rounded: Values = "rounded"
+        return (rounded,) * size
+
+    def grid(self, size: int) -> tuple[float, ...]:
+        return tuple(np.broadcast_to(np.asarray(self.width, dtype=np.float64), (size,)).tolist())
+
+    def in_units(self, scale: tuple[float, ...]) -> Rounded:
+        return replace(self, scale=list(scale))
+
+    def ends(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        point, width = self._nearest(x)
+        return point - 0.5 * width, point + 0.5 * width
+
+    def _nearest(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The point of the grid, encoded, that is nearest to ``x (..., D)``, and the width ``(D,)``; float64.
+
+        The encoding shifts by a multiple of the width, so that encoded points are ``(origin + k width) / scale``.
+        """
+        scale = x.new_tensor(1.0 if self.scale is None else self.scale, dtype=torch.float64)
+        width, origin = (x.new_tensor(each, dtype=torch.float64) / scale for each in (self.width, self.origin))
+        return origin + width * torch.round((x.double() - origin) / width), width
+
+    def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
+        return self._nearest(self.observation.sample(output_parameters, None, generator))[0].to(output_parameters.dtype)
+
+    # -- starts and floors ---------------------------------------------------------------------------------
+
+    def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
+        return self.observation.starting_near(start, total, n)
+
+    @property
+    def starts_linear(self) -> bool:
+        return self.observation.starts_linear
+
+    def starting_linear(self, start: Tensor, linear: LinearPrediction) -> LinearOutputs:
+        return self.observation.starting_linear(start, linear)
+
+    def with_floor(self, factor: float) -> Rounded:
+        return replace(self, observation=self.observation.with_floor(factor))
