@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from seqmodels.evaluation.auditing.subject import Case, MeanScorer, SequenceSamp
 from seqmodels.evaluation.auditing.sums_to_one import Effort, drawn_steps, frames_of, next_log_probs, prefixes
 from seqmodels.evaluation.auditing.unconstrained import WHOLE, from_reals, log_derivative, to_reals
 from seqmodels.sequences.items import n_units_of
+from seqmodels.sequences.measure import Values
 
 CURSOR, SAMPLES, UNITS, FINITE = "cursor equals batch", "samples follow scores", "units", "finite"
 N_MOVES = 5  # of a Metropolis chain
@@ -184,6 +186,13 @@ def _along_paths(subject: Subject, effort: Effort, rng: np.random.Generator, ind
     return powers.tolist()
 
 
+def _ends(kind: Values, outcomes: Sequence[Any] | None) -> tuple[float, float]:
+    """Between which values of a feature moves stay."""
+    if kind == "rounded" and outcomes is not None:
+        return float(outcomes[0][0]), float(outcomes[-1][0])
+    return {"bits": (0.0, 1.0), "counts": (0.0, np.inf)}.get(kind, (-np.inf, np.inf))
+
+
 def _counts(drawn: list[Any], t: int, index: dict[str, int], n: int) -> np.ndarray:
     """``(n,)`` how often each value stands at step t; the last counts sequences that ended before."""
     counts = np.zeros(n, dtype=int)
@@ -261,14 +270,14 @@ def _moved(
     """
     kinds = subject.values
     whole = np.array([each in WHOLE for each in kinds])
-    bits = np.array([each == "bits" for each in kinds])
+    low, high = np.array([_ends(each, subject.outcomes) for each in kinds]).T
     v, near = to_reals(x, kinds), to_reals(near, kinds)
     moved, log_p_moved, log_p_v = v.copy(), log_p.copy(), log_p + log_derivative(v, kinds)
     for _ in range(N_MOVES):
         a, b = rng.integers(len(near), size=(2, len(x)))
         factor = rng.choice([1.0, 0.5, 0.2], (len(x), 1))
         proposed = moved + np.where(whole, 1.0, factor) * (near[a] - near[b])
-        allowed = ~((whole & (proposed < 0)) | (bits & (proposed > 1))).any(1)
+        allowed = ((low <= proposed) & (proposed <= high)).all(1)
         log_p_proposed = np.full(len(x), -np.inf)
         if allowed.any():
             log_p_proposed[allowed] = subject.figures(case, t, list(from_reals(proposed[allowed], kinds)))

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from seqmodels.encodings import OpenSymbols
+from seqmodels.encodings import Grid, OpenSymbols
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.text import Text
@@ -24,6 +24,7 @@ from seqmodels.sequences.measure import Measure, Values, space_of
 
 VALUES: dict[str, Values] = {"R": "reals", "{0,1}": "bits", "N": "counts"}
 MAX_LISTED_BITS = 8  # features of bits, of which all values are listed
+MAX_LISTED_POINTS = 20_000  # of a grid
 MAX_STEPS_AT_ONCE = 1 << 15  # of sequences that are scored in one call
 LEAD_BYTES = (*range(128), *range(0xC2, 0xF5))  # that a character of UTF-8 can begin with
 
@@ -378,7 +379,22 @@ def _outcomes(
     if subject.values == ("counts",):
         largest = max(int(np.nanmax(np.asarray(item), initial=0)) for item in scored.items)
         return list(np.arange(4.0 * largest + 200)[:, None]), False
+    if subject.values == ("rounded",) and isinstance(model, SequenceModel) and isinstance(model.encoding_, Grid):
+        points = _points_around(model.encoding_, scored)
+        return (list(points[:, None]), False) if len(points) <= MAX_LISTED_POINTS else (None, False)
     return None, False
+
+
+def _points_around(grid: Grid, scored: Sequences) -> np.ndarray:
+    """``(n,)`` points of the grid of one feature, five times as far as the data and more, whose cells hold values."""
+    width, origin = (float(np.ravel(each)[0]) for each in (grid.width, grid.origin))
+    ends = np.array([(np.nanmin(item), np.nanmax(item)) for item in map(np.asarray, scored.items)])
+    low, high = np.rint((np.array([ends[:, 0].min(), ends[:, 1].max()]) - origin) / width)
+    margin = 2 * (high - low) + 200
+    points = origin + width * np.arange(low - margin, high + margin + 1)
+    if grid.kind != "reals":
+        points = points[points + width / 2 > 0]
+    return points[points - width / 2 < 1] if grid.kind == "proportions" else points
 
 
 def _character(lead: int) -> str:

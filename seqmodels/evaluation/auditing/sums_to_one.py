@@ -159,7 +159,7 @@ def _total(
     if len(values) == 1 and values[0] not in WHOLE:
         return _integral(subject, case, t, p_end, effort.n_points // length, in_place=in_place)
     n = min(effort.n_points // length, effort.n_points // POINTS_A_SEQUENCE)
-    if n < 500:
+    if n < 500 or "rounded" in values:
         return None
     if values:
         return _estimated(subject, case, t, p_end, n, effort, delta, rng, in_place=in_place)

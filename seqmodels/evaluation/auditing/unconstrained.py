@@ -15,7 +15,7 @@ LARGEST = 1e100  # of a positive value, and the inverse of the smallest
 FARTHEST, NEAREST = 1e6, 1e-30  # times the largest and the median of positive values: where an integral ends
 SMALLEST_PROPORTION = 1e-37  # that float32 holds to all its digits
 EDGE = float(np.finfo(np.float64).eps) / 2  # below 1: the nearest that float64 holds
-WHOLE: tuple[Values, ...] = ("bits", "counts")  # what has a probability
+WHOLE: tuple[Values, ...] = ("bits", "counts", "rounded")  # what has a probability
 
 
 def to_reals(x: np.ndarray, values: Sequence[Values]) -> np.ndarray:

@@ -19,6 +19,7 @@ from seqmodels.observations import (
     LogNormal,
     NegativeBinomial,
     Observation,
+    Rounded,
     StudentT,
     VonMises,
     ZeroInflated,
@@ -82,6 +83,15 @@ def test_every_rule_is_checked(observation: Observation, draw: Draw, n_features:
     rng = np.random.default_rng(0)
     X = [draw(rng, (40, n_features)).astype(float) for _ in range(6)]
     model = sm.HMM(2, observation=observation, max_iter=4, n_init=1).fit(X)
+    result = sm.audit(model, X, effort="quick")
+    assert [each.verdict for each in result.findings] == ["held"] * 10, str(result)
+
+
+@pytest.mark.parametrize("density", [sm.GaussianMixture(1), Gamma()])
+def test_every_rule_is_checked_of_rounded_values(density: Observation) -> None:
+    rng = np.random.default_rng(0)
+    X = [np.rint(rng.gamma(2.0, 3.0, (20, 1)) / 0.5) * 0.5 for _ in range(4)]
+    model = sm.HMM(2, observation=Rounded(density, width=0.5), max_iter=4, n_init=1).fit(X)
     result = sm.audit(model, X, effort="quick")
     assert [each.verdict for each in result.findings] == ["held"] * 10, str(result)
 
