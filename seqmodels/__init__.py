@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from seqmodels.counts.context_mixing import ContextMixing
     from seqmodels.counts.context_tree import ContextTree
     from seqmodels.counts.ngram import NGram
-    from seqmodels.encodings import BPE, Bytes, Characters, Features, Standardize, Symbols
+    from seqmodels.encodings import BPE, Bytes, Chain, Characters, Differences, Features, Standardize, Symbols
     from seqmodels.evaluation import Budget, Search, choose, evaluate
     from seqmodels.evaluation.auditing import audit
     from seqmodels.evaluation.backtest import backtest
@@ -116,11 +116,13 @@ __all__ = [
     "Budget",
     "Bytes",
     "Categorical",
+    "Chain",
     "Characters",
     "Chords",
     "Columns",
     "ContextMixing",
     "ContextTree",
+    "Differences",
     "Dynamic",
     "ElmanRNN",
     "EncoderDecoder",

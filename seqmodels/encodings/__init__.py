@@ -1,9 +1,11 @@
 """Raw data <-> what a model sees: encodings, invertible, with log-determinants; and data as encoded examples."""
 
 from seqmodels.encodings.base import Encoding
+from seqmodels.encodings.differences import Differences
 from seqmodels.encodings.open_symbols import OpenSymbols
+from seqmodels.encodings.series import Chain
 from seqmodels.encodings.symbols import Symbols
 from seqmodels.encodings.text import BPE, Bytes, Characters
 from seqmodels.encodings.vectors import Features, Standardize
 
-__all__ = ["BPE", "Bytes", "Characters", "Encoding", "Features", "OpenSymbols", "Standardize", "Symbols"]
+__all__ = ["BPE", "Bytes", "Chain", "Characters", "Differences", "Encoding", "Features", "OpenSymbols", "Standardize", "Symbols"]

@@ -16,6 +16,7 @@ from seqmodels.encodings.examples import Example, no_garbage_collection
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.encodings.raw_data import Data, cluster_numbers
+from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.observations import Observation
 from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.items import UNITS, n_units_of
@@ -46,6 +47,8 @@ class Setting:
         emitted = "vectors" if kind == "vectors" else "symbols"
         if observation.emits != emitted:
             raise ValueError(f"the observation {observation!r} emits {observation.emits} but the sequences are {kind}")
+        if data.y is not None:
+            _refuse_series_of_pairs(encoding, choices.sources)
         both = data.y is not None and choices.sources == "shared"
         if not choices.is_fitted:
             seen = data if alphabet is None or kind != "symbols" else alphabet
@@ -76,14 +79,25 @@ class Setting:
 
     def with_inputs(self, inputs: InputScaling | None) -> Setting:
         """The same of a model that reads these inputs: p(x | inputs)."""
-        return (
-            self if inputs is None else replace(self, inputs=inputs, measure=replace(self.measure, inputs=inputs.names))
-        )
+        if inputs is None:
+            return self
+        if isinstance(self.encoding, SeriesEncoding) and self.encoding.n_initial:
+            raise ValueError(
+                f"the model reads inputs of every frame, but {self.encoding!r} leaves it no step of the first "
+                f"{self.encoding.n_initial}; pass differences as sequences, or a model without inputs"
+            )
+        return replace(self, inputs=inputs, measure=replace(self.measure, inputs=inputs.names))
 
-    def check(self, data: Data, missing_is_summed_out: bool, *, aligned: bool = False) -> None:
+    def check(
+        self, data: Data, missing_is_summed_out: bool, *, aligned: bool = False, is_prefix: bool = False
+    ) -> None:
         """Raise ``ValueError``, naming sequence, position and way out, for data the model cannot read.
 
-        ``aligned``: the model is a tagger, so targets must have a step for each of their source's.
+        Args:
+            data: sequences, and targets if there are any.
+            missing_is_summed_out: whether values may be missing.
+            aligned: the model is a tagger, so targets must have a step for each of their source's.
+            is_prefix: more frames follow, so that of a series there need not be an encoded step yet.
         """
         if None not in (self.measure.grid, data.scored.grid) and self.measure.grid != data.scored.grid:
             raise ValueError(
@@ -94,7 +108,11 @@ class Setting:
         if self.inputs is not None:
             self.inputs.check(data.scored)
         if data.y is None:
-            return _check_readable("X", data.X, self.encoding, missing_is_summed_out)
+            _check_readable("X", data.X, self.encoding, missing_is_summed_out)
+            if isinstance(self.encoding, SeriesEncoding) and not is_prefix:
+                for i, n_frames in enumerate((data.X.n_units + data.X.n_units_of_past).tolist()):
+                    self.encoding.check_length(i, n_frames)
+            return None
         self.check_sources(data.X, missing_is_summed_out)
         _check_readable("y", data.y, self.encoding, missing_is_summed_out)
         if aligned:
@@ -117,7 +135,11 @@ class Setting:
         sources = [None] * len(data.X) if encoding is None else encoding.encode_all(data.X)
         states = [None] * len(data.X) if data.states is None else data.states
         weights, n_units = data.weights.tolist(), data.scored.n_units.tolist()
-        if self.encoding.has_log_det or any_mapped(data.scored):
+        if isinstance(self.encoding, SeriesEncoding):
+            past = [None] * len(data.X) if data.scored.past is None else data.scored.past
+            rows = zip(data.scored, past, n_units, weights, states, strict=True)
+            examples = [_series_example(self.encoding, *row) for row in rows]
+        elif self.encoding.has_log_det or any_mapped(data.scored):
             examples = [
                 self._on_disk(item, source, n, w, known)
                 if on_disk and isinstance(item, MappedArray) and self._reads_parts(item)
@@ -128,7 +150,7 @@ class Setting:
             encoded = self.encoding.encode_all(data.scored)
             with no_garbage_collection():
                 examples = list(map(Example, encoded, sources, weights, repeat(0.0), n_units, states))
-        if data.scored.past is not None:
+        if data.scored.past is not None and not isinstance(self.encoding, SeriesEncoding):
             each = zip(examples, data.scored, data.scored.past, strict=True)
             examples = [self._after_past(example, item, past) for example, item, past in each]
         if encoding is not None and data.X.past is not None:
@@ -159,6 +181,8 @@ class Setting:
 
     def _reads_parts(self, item: MappedArray) -> bool:
         """Whether the encoding of a part is that part of the encoding: of a text only where it is read as bytes."""
+        if isinstance(self.encoding, SeriesEncoding):
+            return False
         return item.is_on_disk and (not item.is_text or isinstance(self.encoding, Bytes))
 
     def _on_disk(
@@ -189,6 +213,8 @@ class Setting:
 
         ``past`` is what came before the sequence, of which there are no steps.
         """
+        if isinstance(self.encoding, SeriesEncoding):
+            return self.encoding.in_raw_units(item, np.asarray(steps), past)
         if isinstance(item, MappedArray) and self._reads_parts(item):  # a step a unit
             raw = steps if isinstance(steps, MappedArray) else steps.copy()
             for t, log_det in OnDisk(self.encoding, item).log_dets():
@@ -213,6 +239,33 @@ class Setting:
         np.add.at(raw, last_unit, steps[:n_steps] + self.encoding.log_det(item))
         raw[n_units:] = steps[n_steps:]
         return raw
+
+
+def _series_example(
+    encoding: SeriesEncoding,
+    item: Item,
+    past: Item | None,
+    n_units: int,
+    weight: float,
+    states: np.ndarray | None,
+) -> Example:
+    """One of a series and what came before it; its log-determinant has the density of first frames that are no steps.
+
+    Of known states those of the first frames are left out.
+    """
+    values, n_past = (encoding.encode(item), 0) if past is None else encoding.encoded_after(past, item)
+    log_det = float(encoding.of_frames_after(past, item).sum())
+    known = None if states is None else states[len(states) - (len(values) - n_past) :]
+    return Example(values, None, weight, log_det, n_units, known, n_past=n_past)
+
+
+def _refuse_series_of_pairs(*encodings: Encoding | str) -> None:
+    for encoding in encodings:
+        if isinstance(encoding, SeriesEncoding):
+            raise ValueError(
+                f"{encoding!r} encodes a series by its own past, and these are pairs: leave y out, or leave "
+                "encoding='auto'"
+            )
 
 
 def _encoded_after(encoding: Encoding, past: Item, item: Item) -> tuple[np.ndarray, int]:
