@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.step_maps import StepMap
 from seqmodels.generation.cursor import Prediction
 from seqmodels.observations import Columns, Observation
 
@@ -70,6 +71,12 @@ class GaussianFeatures(FeatureDistributions):
         from scipy import special
 
         return np.asarray(special.ndtr(self._z(x)) @ self.weights)
+
+    def moved(self, shift: np.ndarray, scale: np.ndarray) -> GaussianFeatures:
+        """That of ``shift + scale x``, for r equal parts of the components ``(r, D)`` of both."""
+        n = len(self.weights) // len(shift)
+        shift, scale = np.repeat(shift, n, axis=0), np.repeat(scale, n, axis=0)
+        return GaussianFeatures(self.weights, shift + scale * self.loc, scale * self.scale)
 
     def _z(self, x: np.ndarray) -> np.ndarray:
         """``(..., D, C)`` standardised by each component."""
@@ -225,7 +232,12 @@ def crps_of_draws(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def feature_distributions(
-    prediction: Prediction, rows: slice, weights: np.ndarray, shift: Tensor, scale: Tensor
+    prediction: Prediction,
+    rows: slice,
+    weights: np.ndarray,
+    shift: Tensor,
+    scale: Tensor,
+    step: StepMap | None = None,
 ) -> FeatureDistributions | None:
     """The mixture of some rows' predictions of the next vector, given that there is one.
 
@@ -234,9 +246,10 @@ def feature_distributions(
         rows: r of them.
         weights: ``(r,)`` of the rows, not all zero.
         shift, scale: ``(D,)`` float64, from encoded to raw units.
+        step: of a series instead, by which each row's vector is encoded.
 
     Returns:
-        None where the observation has no cdf in closed form.
+        None where the observation has no cdf in closed form, or of a series is no mixture of Gaussians.
     """
     table = prediction.output_parameters[rows].double()  # (r, K, P)
     log_weights = prediction.weights()[rows].double().log() + torch.as_tensor(weights).log().to(table)[:, None]
@@ -245,7 +258,22 @@ def feature_distributions(
     if past is not None:
         past = past[rows].double()[:, None].expand(-1, table.shape[1], -1, -1).flatten(0, 1)[kept]
     log_weights = log_weights.flatten()[kept].log_softmax(0)
-    return _of_observation(prediction.observation, table.flatten(0, 1)[kept], log_weights, past, shift, scale)
+    encoded = _of_observation(prediction.observation, table.flatten(0, 1)[kept], log_weights, past, shift, scale)
+    if step is None or encoded is None:
+        return encoded
+    row_of_each = np.repeat(np.arange(len(table)), table.shape[1])[kept.cpu().numpy()]
+    return _raw(encoded, *(np.asarray(each)[rows][row_of_each] for each in (step.shift, step.scale)))
+
+
+def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) -> FeatureDistributions | None:
+    """Of raw values, from those of encoded ones: ``shift, scale (r, D)`` of r equal parts of the components."""
+    if isinstance(encoded, JoinedFeatures):
+        at = np.cumsum([len(group.mean) for group in encoded.groups])[:-1]
+        parts = zip(encoded.groups, np.split(shift, at, axis=1), np.split(scale, at, axis=1), strict=True)
+        groups = [_raw(*each) for each in parts]
+        known = [group for group in groups if group is not None]
+        return JoinedFeatures(known) if len(known) == len(groups) else None
+    return encoded.moved(shift, scale) if isinstance(encoded, GaussianFeatures) else None
 
 
 def _of_observation(
