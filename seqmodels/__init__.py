@@ -15,7 +15,19 @@ if TYPE_CHECKING:
     from seqmodels.counts.context_mixing import ContextMixing
     from seqmodels.counts.context_tree import ContextTree
     from seqmodels.counts.ngram import NGram
-    from seqmodels.encodings import BPE, Bytes, Chain, Characters, Differences, Features, Standardize, Symbols
+    from seqmodels.encodings import (
+        BPE,
+        BoxCox,
+        Bytes,
+        Chain,
+        Characters,
+        Differences,
+        Features,
+        Log,
+        RunningScale,
+        Standardize,
+        Symbols,
+    )
     from seqmodels.evaluation import Budget, Search, choose, evaluate
     from seqmodels.evaluation.auditing import audit
     from seqmodels.evaluation.backtest import backtest
@@ -113,6 +125,7 @@ __all__ = [
     "Anomalies",
     "AutoregressiveGaussian",
     "Bernoulli",
+    "BoxCox",
     "Budget",
     "Bytes",
     "Categorical",
@@ -135,6 +148,7 @@ __all__ = [
     "LSTMTagger",
     "LatentOffset",
     "LeftToRight",
+    "Log",
     "MaskedTransformer",
     "Measure",
     "Mixture",
@@ -142,6 +156,7 @@ __all__ = [
     "NotFittedError",
     "OnlineEM",
     "Poisson",
+    "RunningScale",
     "Search",
     "SequenceModel",
     "Sequences",

@@ -3,9 +3,25 @@
 from seqmodels.encodings.base import Encoding
 from seqmodels.encodings.differences import Differences
 from seqmodels.encodings.open_symbols import OpenSymbols
+from seqmodels.encodings.power_transform import BoxCox, Log
+from seqmodels.encodings.running_scale import RunningScale
 from seqmodels.encodings.series import Chain
 from seqmodels.encodings.symbols import Symbols
 from seqmodels.encodings.text import BPE, Bytes, Characters
 from seqmodels.encodings.vectors import Features, Standardize
 
-__all__ = ["BPE", "Bytes", "Chain", "Characters", "Differences", "Encoding", "Features", "OpenSymbols", "Standardize", "Symbols"]
+__all__ = [
+    "BPE",
+    "BoxCox",
+    "Bytes",
+    "Chain",
+    "Characters",
+    "Differences",
+    "Encoding",
+    "Features",
+    "Log",
+    "OpenSymbols",
+    "RunningScale",
+    "Standardize",
+    "Symbols",
+]

@@ -69,13 +69,19 @@ def over_raw_frames(step: StepMap, prediction: Prediction | None = None) -> Any:
     """
     import pyro.distributions as dist
 
+    from seqmodels.observations.pyro_mixtures import PowerTransformed
+
     shift, scale = torch.tensor(step.shift[0]), torch.tensor(step.scale[0])
     if prediction is None:
         result = dist.Normal(shift, scale, validate_args=True).to_event(1)
         result.p_end = 0.0
     else:
         result = prediction.as_distribution(shift, scale)
-    return result
+    if step.powers is None:
+        return result
+    raw = PowerTransformed(result, torch.tensor(step.powers))
+    raw.p_end = result.p_end
+    return raw
 
 
 EncodeStep = Callable[[Any], tuple[np.ndarray, np.ndarray]]
