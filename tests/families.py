@@ -73,6 +73,14 @@ def _hsmm(name: str, *kinds: DataKind, **options: Any) -> Family:
     return Family(name, partial(sm.hmm.HSMM, 3, **({"max_iter": 3, "n_init": 1, "max_duration": 4} | options)), kinds)
 
 
+DIFFERENCED = sm.Chain([sm.Differences(1), sm.Standardize()])
+
+
+def _of_series(family: Family) -> Family:
+    """Of a model whose encoding looks at the past: of series alone, some of one frame, so that ends are no events."""
+    return replace(family, lengths=("given",), reads_source=False)
+
+
 SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "batch_size": 4}
 
 
@@ -236,6 +244,8 @@ FAMILIES = (
     _hmm("hmm-spherical", sm.GaussianMixture(2, "spherical"), "vectors"),
     _hmm("hmm-ar", sm.AutoregressiveGaussian(2), "vectors"),
     _hmm("hmm-ar-tied", sm.AutoregressiveGaussian(1, "tied", intercept=False), "vectors"),
+    _of_series(_hmm("hmm-differences", sm.GaussianMixture(2), "vectors", encoding=DIFFERENCED)),
+    _of_series(_network("lstm-differences", sm.LSTM, "vectors", encoding=DIFFERENCED)),
     _hmm("hmm-categorical", sm.Categorical(0.01), "symbols", "text", n_init="auto"),
     _hmm("hmm-bernoulli", sm.Bernoulli(0.5, 0.4), "bits"),
     _hmm("hmm-poisson", sm.Poisson(), "counts"),

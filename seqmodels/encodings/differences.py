@@ -17,7 +17,6 @@ from seqmodels.encodings.vectors import SMALLEST_SCALE
 from seqmodels.sequences import Item, Sequences
 
 LOG_2PI = float(np.log(2 * np.pi))
-ARRAYS = ("mean", "scale", "step_mean", "step_scale")
 
 
 @dataclass(eq=False, repr=False)
@@ -53,6 +52,10 @@ class Differences(SeriesEncoding):
         return self.order + (self.season or 0)
 
     @property
+    def keeps_missing(self) -> bool:
+        return False
+
+    @property
     def _past_weights(self) -> dict[int, float]:
         """``c_j`` by lag j, those that are not 0: ``z_t = x_t - Σ_j c_j x_t-j``."""
         polynomial = np.ones(1)
@@ -69,8 +72,8 @@ class Differences(SeriesEncoding):
             raise ValueError("season is 1, which is a difference to the frame before; pass order instead")
         self.size = sequences.n_features
         frames = [as_frames(item) for item in sequences]
+        self.refuse_short(sequences)
         for i, each in enumerate(frames):
-            self.check_length(i, len(each))
             self.check_values(i, each)
         first, every = np.stack([each[0] for each in frames]), np.concatenate(frames)
         overall = every.mean(0)
@@ -90,8 +93,8 @@ class Differences(SeriesEncoding):
         missing = np.isnan(frames).any(axis=1)
         if missing.any():
             raise ValueError(
-                f"sequence {i} has a NaN at frame {int(np.argmax(missing))}, and {self!r} has no difference to a value "
-                "that is missing; fill it in, or leave encoding='auto', which standardises"
+                f"sequence {i} has a NaN at frame {int(np.argmax(missing))}, and this model cannot sum out what is "
+                f"missing, to which {self!r} has no difference; fill it in, or leave encoding='auto'"
             )
 
     def encode(self, item: Item) -> np.ndarray:
@@ -100,7 +103,7 @@ class Differences(SeriesEncoding):
         if not len(steps):
             return steps.copy()
         with np.errstate(over="ignore", invalid="ignore"):
-            return steps - self._shift(lambda lag: frames[d - lag : len(frames) - lag])
+            return np.asarray(steps - self._shift(lambda lag: frames[d - lag : len(frames) - lag]))
 
     def _shift(self, before: Callable[[int], np.ndarray]) -> np.ndarray:
         """``Σ_j c_j x_t-j`` of frames ``before`` by a lag."""
@@ -125,16 +128,19 @@ class Differences(SeriesEncoding):
         if p == self.n_initial:
             return StepMap(self._shift(lambda lag: last[:, p - lag]), np.ones((n, self.size)))
         shift, scale = (self.mean, self.scale) if p == 0 else (last[:, -1] + self.step_mean, self.step_scale)
-        return StepMap(*(np.broadcast_to(each, (n, self.size)) for each in (shift, scale)), is_modelled=False)
+        size = (n, self.size)
+        return StepMap(np.broadcast_to(shift, size), np.broadcast_to(scale, size), is_modelled=False)
 
     def state(self) -> State:
-        return {name: getattr(self, name) for name in ARRAYS} | names_to_state(self.names)
+        first = {"mean": self.mean, "scale": self.scale}
+        return {**first, "step_mean": self.step_mean, "step_scale": self.step_scale, **names_to_state(self.names)}
 
     def restore(self, state: State) -> Self:
         mean = array_of(state, "mean", np.float64, (None,))
-        for name in ARRAYS:
-            least = SMALLEST_SCALE if name.endswith("scale") else -np.inf
-            setattr(self, name, check_between(name, array_of(state, name, np.float64, mean.shape), least))
+        means = [array_of(state, name, np.float64, mean.shape) for name in ("mean", "step_mean")]
+        scales = [array_of(state, name, np.float64, mean.shape) for name in ("scale", "step_scale")]
+        self.mean, self.step_mean = (check_between("mean", each, -np.inf) for each in means)
+        self.scale, self.step_scale = (check_between("scale", each, SMALLEST_SCALE) for each in scales)
         self.size = len(mean)
         self.names = names_of_state(state, self.size)
         return self

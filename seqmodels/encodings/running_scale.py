@@ -45,7 +45,7 @@ class RunningScale(SeriesEncoding):
     def encode(self, item: Item) -> np.ndarray:
         frames = as_frames(item)
         shift, scale = self._maps(frames)
-        return (frames - shift) / scale
+        return np.asarray((frames - shift) / scale)
 
     def of_each_frame(self, frames: np.ndarray) -> np.ndarray:
         return np.asarray(np.where(np.isnan(frames), 0.0, -np.log(self._maps(frames)[1])).sum(1))

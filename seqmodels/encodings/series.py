@@ -48,9 +48,14 @@ class SeriesEncoding(VectorEncoding, ABC):
         """Raise ``ValueError``, naming sequence ``i``, if a model would have no step of it to read."""
         if n_frames <= self.n_initial:
             raise ValueError(
-                f"sequence {i} has too few frames, {n_frames}: {self!r} takes no difference of the first "
-                f"{self.n_initial}; pass sequences of at least {self.n_initial + 1}"
+                f"sequence {i} has {n_frames} frames, but {self!r} takes no difference of the first {self.n_initial}; "
+                f"pass at least {self.n_initial + 1}"
             )
+
+    def refuse_short(self, sequences: Sequences) -> None:
+        """Raise ``ValueError`` where no training sequence is long enough for a difference."""
+        longest = int(sequences.n_units.argmax())
+        self.check_length(longest, int(sequences.n_units[longest]))
 
     def log_det(self, item: Item) -> np.ndarray:
         """``(T - n_initial,)`` nats to add to the log-density of each encoded step."""
@@ -66,7 +71,7 @@ class SeriesEncoding(VectorEncoding, ABC):
         return self.n_initial + np.arange(len(steps))
 
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """``(shift, scale)`` from encoded steps to the unit of what is modelled, such as differences: not raw values."""
+        """``(shift, scale)`` from encoded steps to what is modelled, such as differences: not to raw values."""
         return np.zeros(self.size), np.ones(self.size)
 
     def encoded_after(self, past: Item, item: Item) -> tuple[np.ndarray, int]:
@@ -122,17 +127,20 @@ class Chain(SeriesEncoding):
         return sum(encoding.n_initial for encoding in self.encodings)
 
     @property
+    def keeps_missing(self) -> bool:
+        return all(encoding.keeps_missing for encoding in self.encodings)
+
+    @property
     def has_constant_map(self) -> bool:
         return all(encoding.has_constant_map for encoding in self.encodings)
 
     def fit(self, sequences: Sequences) -> Self:
         self._check_encodings()
-        for i, item in enumerate(sequences):
-            self.check_length(i, len(item))
+        self.refuse_short(sequences)
         for encoding in self.encodings:
             encoding.fit(sequences)
-            items = [encoding.encode(item) for item in sequences]
-            sequences = Sequences(items, features=sequences.features)
+            each = [encoding.encode(item) for item in sequences]
+            sequences = Sequences([steps for steps in each if len(steps)], features=sequences.features)
         self.size = self.encodings[0].size
         return self
 

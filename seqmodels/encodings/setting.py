@@ -17,6 +17,7 @@ from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.encodings.raw_data import Data, cluster_numbers
 from seqmodels.encodings.series import SeriesEncoding
+from seqmodels.encodings.step_maps import VectorEncoding
 from seqmodels.observations import Observation
 from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.items import UNITS, n_units_of
@@ -88,16 +89,14 @@ class Setting:
             )
         return replace(self, inputs=inputs, measure=replace(self.measure, inputs=inputs.names))
 
-    def check(
-        self, data: Data, missing_is_summed_out: bool, *, aligned: bool = False, is_prefix: bool = False
-    ) -> None:
+    def check(self, data: Data, missing_is_summed_out: bool, *, aligned: bool = False, is_prefix: bool = False) -> None:
         """Raise ``ValueError``, naming sequence, position and way out, for data the model cannot read.
 
         Args:
             data: sequences, and targets if there are any.
             missing_is_summed_out: whether values may be missing.
             aligned: the model is a tagger, so targets must have a step for each of their source's.
-            is_prefix: more frames follow, so that of a series there need not be an encoded step yet.
+            is_prefix: more frames follow, so that where ends are events there need not be an encoded step yet.
         """
         if None not in (self.measure.grid, data.scored.grid) and self.measure.grid != data.scored.grid:
             raise ValueError(
@@ -107,9 +106,11 @@ class Setting:
             )
         if self.inputs is not None:
             self.inputs.check(data.scored)
+        if isinstance(self.encoding, VectorEncoding):
+            missing_is_summed_out &= self.encoding.keeps_missing
         if data.y is None:
             _check_readable("X", data.X, self.encoding, missing_is_summed_out)
-            if isinstance(self.encoding, SeriesEncoding) and not is_prefix:
+            if isinstance(self.encoding, SeriesEncoding) and self.measure.length == "stop" and not is_prefix:
                 for i, n_frames in enumerate((data.X.n_units + data.X.n_units_of_past).tolist()):
                     self.encoding.check_length(i, n_frames)
             return None
@@ -126,10 +127,11 @@ class Setting:
             separate = self.source_encoding is not self.encoding
             _check_readable("X", X, self.source_encoding, missing_is_summed_out and not separate)
 
-    def examples(self, data: Data, *, on_disk: bool = False) -> list[Example]:
+    def examples(self, data: Data, *, on_disk: bool = False, may_have_no_steps: bool = False) -> list[Example]:
         """Encoded sequences, after their past; ``on_disk``: those that are memory-mapped are left there.
 
-        A past and what follows it are encoded apart, so that no symbol is of both.
+        A past and what follows it are encoded apart, so that no symbol is of both. ``may_have_no_steps``: also series
+        of which no difference can be taken; without it they are refused, by a ``ValueError`` that names the first.
         """
         encoding = self.source_encoding if data.y is not None else None
         sources = [None] * len(data.X) if encoding is None else encoding.encode_all(data.X)
@@ -139,6 +141,9 @@ class Setting:
             past = [None] * len(data.X) if data.scored.past is None else data.scored.past
             rows = zip(data.scored, past, n_units, weights, states, strict=True)
             examples = [_series_example(self.encoding, *row) for row in rows]
+            for i, example in enumerate(examples):
+                if not may_have_no_steps and not len(example.values):
+                    self.encoding.check_length(i, n_units[i])
         elif self.encoding.has_log_det or any_mapped(data.scored):
             examples = [
                 self._on_disk(item, source, n, w, known)

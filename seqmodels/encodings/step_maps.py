@@ -122,6 +122,11 @@ class VectorEncoding(Encoding, ABC):
         return 0
 
     @property
+    def keeps_missing(self) -> bool:
+        """Whether a missing value is a missing one of its own encoded step, and of no other."""
+        return True
+
+    @property
     def has_constant_map(self) -> bool:
         """Whether all steps have one map."""
         return True

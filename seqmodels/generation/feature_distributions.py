@@ -232,7 +232,8 @@ class PowerFeatures(FeatureDistributions):
         origin = np.clip(power(np.zeros_like(low), self.powers), low, high)  # h(0), -∞ of a logarithm
         at_origin = inverse_power(origin, self.powers)
         above = _integral(lambda h: (1 - self.base.cdf(h)) * self._slope(h), origin, high)
-        return at_origin + above - _integral(lambda h: self.base.cdf(h) * self._slope(h), low, origin)
+        below = _integral(lambda h: self.base.cdf(h) * self._slope(h), low, origin)
+        return np.asarray(at_origin + above - below)
 
     def cdf(self, x: np.ndarray) -> np.ndarray:
         return self.base.cdf(np.nan_to_num(power(np.asarray(x), self.powers), nan=-np.inf))
@@ -247,7 +248,7 @@ class PowerFeatures(FeatureDistributions):
         below = _integral(lambda h: self.base.cdf(h) ** 2 * self._slope(h), low, middle)
         above = _integral(lambda h: (1 - self.base.cdf(h)) ** 2 * self._slope(h), middle, high)
         outside = np.abs(y - inverse_power(middle, self.powers))  # where F is 0 or 1
-        return below + above + outside
+        return np.asarray(below + above + outside)
 
     def _slope(self, h: np.ndarray) -> np.ndarray:
         """``dx / dh``."""

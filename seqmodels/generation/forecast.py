@@ -99,7 +99,7 @@ def forecast(
     levels = check_arguments(model, k, quantiles, n)
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k is {top_k}; pass at least 1, or None for every symbol")
-    examples = _with_inputs_ahead(model, model._setting().examples(data), inputs, k)
+    examples = _with_inputs_ahead(model, model._setting().examples(data, may_have_no_steps=True), inputs, k)
     seed = model.random_state if random_state is None else random_state
     frames = data.scored.after_past() if isinstance(model.encoding_, SeriesEncoding) else []
     n_given = [[len(x)] for x in frames] or [[len(e.values)] for e in examples]

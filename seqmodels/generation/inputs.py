@@ -94,9 +94,14 @@ def step_encoder_after(model: GenerativeModel, prefix: Any) -> StepEncoder | Non
     """Of a model of series, what encodes the frame after a raw ``prefix`` that ``encode_prefix`` takes; else None."""
     if not isinstance(model.encoding_, SeriesEncoding):
         return None
-    is_empty = prefix is None or len(prefix) == 0
-    frames = np.zeros((0, model.encoding_.size)) if is_empty else Sequences([prefix]).items[0]
-    return model.encoding_.step_encoder(as_frames(frames))
+    return model.encoding_.step_encoder(raw_frames(model, prefix))
+
+
+def raw_frames(model: GenerativeModel, prefix: Any) -> np.ndarray:
+    """``(P, D)`` float64 of a raw prefix of vectors, none of None or of an empty one."""
+    if prefix is None or len(prefix) == 0:
+        return np.zeros((0, model.encoding_.size))
+    return as_frames(Sequences([prefix]).items[0])
 
 
 def encode_source(model: GenerativeModel, source: Any) -> np.ndarray | None:

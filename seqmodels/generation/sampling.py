@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings.series import SeriesEncoding
-from seqmodels.encodings.step_maps import StepEncoder, as_frames, decoded_after, repeated
+from seqmodels.encodings.step_maps import StepEncoder, decoded_after, repeated
 from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, DrawingCursor, start_after
 from seqmodels.generation.decoding import ANCESTRAL, Decoding, Draw, draw
@@ -26,11 +26,12 @@ from seqmodels.generation.inputs import (
     encode_prefix,
     encode_source,
     n_new_steps,
+    raw_frames,
     step_encoder_after,
     with_enough_precision,
 )
 from seqmodels.generation.text import StopStrings, decode_stream
-from seqmodels.sequences import Item, Sequences
+from seqmodels.sequences import Item
 
 CHECK_EVERY = 16  # steps between checks whether all sequences have ended: a check waits for the device
 
@@ -130,8 +131,9 @@ def _first_frames(
 ) -> FirstFrames:
     encoding, prefix = model.encoding_, encode_prefix(model, options.prefix)
     encoder = step_encoder_after(model, options.prefix)
-    assert isinstance(encoding, SeriesEncoding) and encoder is not None
-    frames = prefix if options.prefix is None else as_frames(Sequences([options.prefix]).items[0])
+    assert isinstance(encoding, SeriesEncoding)
+    assert encoder is not None
+    frames = raw_frames(model, options.prefix)
     n_frames = min(max(0, encoding.n_initial - len(frames)), options.max_length if length is None else length)
     size = n, n_frames, encoding.size
     z = torch.randn(size, generator=generator, dtype=torch.float64, device=generator.device).cpu().numpy()

@@ -133,10 +133,10 @@ def _ahead_of_series(
     for i, (example, each) in enumerate(zip(examples, origins, strict=True)):
         known, state, before = as_frames(frames[i]), cursor.start(None, 1), 0
         for t in sorted(set(each)):
-            if t <= encoding.n_initial:
+            if t < encoding.n_initial:
                 raise ValueError(
                     f"of sequence {i} {t} frames are given, but {encoding!r} takes no difference of the first "
-                    f"{encoding.n_initial}; give more of it"
+                    f"{encoding.n_initial}; give as many at least"
                 )
             x = torch.as_tensor(np.asarray(example.values[before : t - encoding.n_initial]))[None]
             state, before = read_steps(cursor, state, x), t - encoding.n_initial

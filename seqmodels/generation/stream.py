@@ -63,7 +63,7 @@ def _over_raw_steps(encoding: Encoding | None, distribution: Any) -> Any:
 
 
 def over_raw_frames(step: StepMap, prediction: Prediction | None = None) -> Any:
-    """The distribution of the next raw frame of a series: of a model's ``prediction``, or of a frame that it has none of.
+    """The distribution of the next raw frame of a series: of a model's ``prediction``, or of a frame without one.
 
     A Pyro distribution with ``p_end``, in float64.
     """

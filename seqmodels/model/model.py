@@ -148,7 +148,7 @@ class SequenceModel(Family):
     def _log_prob_steps(self, data: Data) -> list[np.ndarray]:
         """``log_prob_steps`` of data that ``checked_data`` has checked."""
         setting = self._setting()
-        examples = setting.examples(data, on_disk=self._reads_from_disk)
+        examples = setting.examples(data, on_disk=self._reads_from_disk, may_have_no_steps=True)
         names = "X" if data.y is None else "y"
         steps = checked_log_prob_steps(examples, self._steps, lambda some: in_float64(self)._steps(some), names)
         return setting.all_in_raw_units(data.scored, steps)
