@@ -21,6 +21,7 @@ from seqmodels.encodings.step_maps import ConstantEncoder, StepMap, as_frames, l
 from seqmodels.sequences import Item, Sequences
 
 LARGEST_POWER = 2.0  # up to which λ is searched
+LARGEST_EXPONENT = 300.0  # whose exponential float64 can square
 
 
 class PowerTransform(SeriesEncoding, ABC):
@@ -119,8 +120,10 @@ def most_probable_power(values: np.ndarray) -> float:
     logs = logs - logs.mean()  # in units of the geometric mean, so that λ does not depend on the unit
 
     def log_prob(lmbda: float) -> float:
-        transformed = logs if lmbda == 0 else np.expm1(lmbda * logs) / lmbda
-        return float(-0.5 * len(logs) * np.log(transformed.var()) + (lmbda - 1) * logs.sum())
+        most = max(0.0, lmbda * float(logs.max()) - LARGEST_EXPONENT)  # taken out of what would be squared
+        each = np.expm1(lmbda * logs) if most == 0 else np.exp(lmbda * logs - most)
+        log_variance = np.log(logs.var()) if lmbda == 0 else np.log(each.var()) + 2 * (most - np.log(lmbda))
+        return float(-0.5 * len(logs) * log_variance)  # the sum of (λ - 1) log x is 0 in these units
 
     found = optimize.minimize_scalar(lambda lmbda: -log_prob(lmbda), bounds=(0, LARGEST_POWER), method="bounded")
     return max((0.0, 1.0, float(found.x)), key=log_prob)

@@ -137,8 +137,10 @@ class Chain(SeriesEncoding):
     def fit(self, sequences: Sequences) -> Self:
         self._check_encodings()
         self.refuse_short(sequences)
-        for encoding in self.encodings:
+        for i, encoding in enumerate(self.encodings):
             encoding.fit(sequences)
+            if i and encoding.step_encoder(np.zeros((0, encoding.size))).map.powers is not None:
+                raise ValueError(f"{encoding!r} is number {i} of {self!r}; a power transformation comes first")
             each = [encoding.encode(item) for item in sequences]
             sequences = Sequences([steps for steps in each if len(steps)], features=sequences.features)
         self.size = self.encodings[0].size

@@ -11,6 +11,7 @@ import torch
 
 from seqmodels.encodings.examples import without_past
 from seqmodels.encodings.precision import in_float64, squares_exceed_float32
+from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.generation import Prediction
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data
@@ -27,8 +28,11 @@ def feature_log_probs(model: SequenceModel, X: Any, y: Any = None) -> list[np.nd
     density minus that of the other features. NaN where the feature is missing, or the others are impossible.
 
     Raises:
-        ValueError: an observation whose features cannot be summed out; sequences that the model cannot read.
+        ValueError: an observation whose features cannot be summed out; an encoding of series, of which not every frame
+            has a prediction of the model's; sequences that the model cannot read.
     """
+    if isinstance(model.encoding_, SeriesEncoding):
+        raise ValueError(f"{model.encoding_!r} leaves frames without a prediction; pass a model with encoding='auto'")
     data = checked_data(model, X, y)
     if not model.observation_.has_full_conditionals(model.encoding_.size):
         raise ValueError(f"{model.observation_!r} does not know its density without one of the features")
