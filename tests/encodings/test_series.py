@@ -178,7 +178,8 @@ def test_forecasts_are_scored_from_origins() -> None:
 
 
 def test_states_are_drawn_under_the_frames_that_they_are_of() -> None:
-    ax = sm.plot.states(fitted("hmm", "seasonal"), ITEMS[:1])
+    items = [x[:, :1] for x in ITEMS]
+    ax = sm.plot.states(MODELS["hmm"](encoding=CHAINS["seasonal"]()).fit(items), items[:1])
     assert_array_equal(ax.lines[0].get_xdata()[:2], [5, 6])
     drawn = np.asarray(ax.lines[0].get_ydata())  # in a lane of its own
     assert_allclose(np.corrcoef(drawn, ITEMS[0][5:, 0])[0, 1], 1.0, rtol=1e-9)
