@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from seqmodels.counts.ngram import NGram
     from seqmodels.encodings import (
         BPE,
+        AutoSeries,
         BoxCox,
         Bytes,
         Chain,
@@ -123,6 +124,7 @@ __all__ = [
     "LSTM",
     "AlignmentHMM",
     "Anomalies",
+    "AutoSeries",
     "AutoregressiveGaussian",
     "Bernoulli",
     "BoxCox",

@@ -1,5 +1,6 @@
 """Raw data <-> what a model sees: encodings, invertible, with log-determinants; and data as encoded examples."""
 
+from seqmodels.encodings.auto_series import AutoSeries
 from seqmodels.encodings.base import Encoding
 from seqmodels.encodings.differences import Differences
 from seqmodels.encodings.open_symbols import OpenSymbols
@@ -12,6 +13,7 @@ from seqmodels.encodings.vectors import Features, Standardize
 
 __all__ = [
     "BPE",
+    "AutoSeries",
     "BoxCox",
     "Bytes",
     "Chain",

@@ -125,5 +125,5 @@ def most_probable_power(values: np.ndarray) -> float:
         log_variance = np.log(logs.var()) if lmbda == 0 else np.log(each.var()) + 2 * (most - np.log(lmbda))
         return float(-0.5 * len(logs) * log_variance)  # the sum of (λ - 1) log x is 0 in these units
 
-    found = optimize.minimize_scalar(lambda lmbda: -log_prob(lmbda), bounds=(0, LARGEST_POWER), method="bounded")
-    return max((0.0, 1.0, float(found.x)), key=log_prob)
+    bounded = optimize.minimize_scalar(lambda lmbda: -log_prob(lmbda), bounds=(0, LARGEST_POWER), method="bounded")
+    return max((0.0, 1.0, float(bounded.x)), key=log_prob)

@@ -31,9 +31,9 @@ class RunningScale(SeriesEncoding):
         ValueError: a feature is constant over the training data.
 
     >>> from seqmodels import RunningScale, Sequences
-    >>> x = np.array([[-1.0], [1.0], [-1.0], [1.0]])
+    >>> x = np.array([[-2.0], [-1.0], [1.0], [2.0]])
     >>> RunningScale(2).fit(Sequences([x])).encode(10 * x).round(2).ravel().tolist()
-    [-10.0, 2.79, -2.0, 2.27]
+    [-12.65, -0.35, 2.09, 2.34]
     """
 
     prior_frames: PositiveFloat = 10.0

@@ -141,7 +141,7 @@ def _ahead_of_series(
             x = torch.as_tensor(np.asarray(example.values[before : t - encoding.n_initial]))[None]
             state, before = read_steps(cursor, state, x), t - encoding.n_initial
             encoder = encoding.step_encoder(known[:t])
-            yield from replace(sampler, series=Series(encoder, encoding.has_constant_map)).ahead(state, [i], t)
+            yield from replace(sampler, series=ContinuedSeries(encoder, encoding.has_constant_map)).ahead(state, [i], t)
 
 
 def _affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:
@@ -199,7 +199,7 @@ def _inputs_together(
 
 
 @dataclass(frozen=True)
-class Series:
+class ContinuedSeries:
     """Where an encoding of series stands in the one sequence that is continued.
 
     Attributes:
@@ -247,7 +247,7 @@ class Sampler:
     generator: torch.Generator
     affine: tuple[Tensor, Tensor]
     may_end: bool
-    series: Series | None = None
+    series: ContinuedSeries | None = None
 
     def ahead(self, state: CursorState, numbers: list[int], origin: int) -> Iterator[Ahead]:
         """Of the m sequences of a state, whose ``numbers`` these are."""
