@@ -15,20 +15,7 @@ if TYPE_CHECKING:
     from seqmodels.counts.context_mixing import ContextMixing
     from seqmodels.counts.context_tree import ContextTree
     from seqmodels.counts.ngram import NGram
-    from seqmodels.encodings import (
-        BPE,
-        AutoSeries,
-        BoxCox,
-        Bytes,
-        Chain,
-        Characters,
-        Differences,
-        Features,
-        Log,
-        RunningScale,
-        Standardize,
-        Symbols,
-    )
+    from seqmodels.encodings import BPE, Bytes, Characters, Features, Standardize, Symbols
     from seqmodels.evaluation import Budget, Search, choose, evaluate
     from seqmodels.evaluation.auditing import audit
     from seqmodels.evaluation.backtest import backtest
@@ -124,20 +111,16 @@ __all__ = [
     "LSTM",
     "AlignmentHMM",
     "Anomalies",
-    "AutoSeries",
     "AutoregressiveGaussian",
     "Bernoulli",
-    "BoxCox",
     "Budget",
     "Bytes",
     "Categorical",
-    "Chain",
     "Characters",
     "Chords",
     "Columns",
     "ContextMixing",
     "ContextTree",
-    "Differences",
     "Dynamic",
     "ElmanRNN",
     "EncoderDecoder",
@@ -150,7 +133,6 @@ __all__ = [
     "LSTMTagger",
     "LatentOffset",
     "LeftToRight",
-    "Log",
     "MaskedTransformer",
     "Measure",
     "Mixture",
@@ -158,7 +140,6 @@ __all__ = [
     "NotFittedError",
     "OnlineEM",
     "Poisson",
-    "RunningScale",
     "Search",
     "SequenceModel",
     "Sequences",

@@ -73,7 +73,7 @@ def _hsmm(name: str, *kinds: DataKind, **options: Any) -> Family:
     return Family(name, partial(sm.hmm.HSMM, 3, **({"max_iter": 3, "n_init": 1, "max_duration": 4} | options)), kinds)
 
 
-DIFFERENCED = sm.Chain([sm.Differences(1), sm.Standardize()])
+DIFFERENCED = sm.encodings.Chain([sm.encodings.Differences(1), sm.Standardize()])
 
 
 def _of_series(family: Family) -> Family:

@@ -72,7 +72,8 @@ class AutoSeries(SeriesEncoding):
 
     Attributes (fitted): ``choice_``, a ``SeriesChoice``, and ``chain_``, the ``Chain`` that it comes to.
 
-    >>> from seqmodels import AutoSeries, Sequences
+    >>> from seqmodels import Sequences
+    >>> from seqmodels.encodings import AutoSeries
     >>> walk = np.cumsum(np.random.default_rng(0).normal(size=(200, 1)), axis=0)
     >>> AutoSeries().fit(Sequences([walk])).note
     'Differences(), Standardize(): it wanders (KPSS 2.21, ADF -1.64)'

@@ -38,7 +38,8 @@ class Differences(SeriesEncoding):
     Raises:
         ValueError: neither an order nor a season; a season of 1, which is an order; from ``check``: a missing value.
 
-    >>> from seqmodels import Differences, Sequences
+    >>> from seqmodels import Sequences
+    >>> from seqmodels.encodings import Differences
     >>> x = np.array([[1.0], [3.0], [7.0], [4.0]])
     >>> Differences(1).fit(Sequences([x])).encode(x).ravel().tolist()
     [2.0, 4.0, -3.0]

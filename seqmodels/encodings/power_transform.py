@@ -74,7 +74,8 @@ class Log(PowerTransform):
     Raises:
         ValueError: a value that is not positive.
 
-    >>> from seqmodels import Log, Sequences
+    >>> from seqmodels import Sequences
+    >>> from seqmodels.encodings import Log
     >>> Log().fit(Sequences([np.array([[1.0], [10.0]])])).encode(np.array([[100.0]])).round(2).tolist()
     [[4.61]]
     """

@@ -30,7 +30,8 @@ class RunningScale(SeriesEncoding):
     Raises:
         ValueError: a feature is constant over the training data.
 
-    >>> from seqmodels import RunningScale, Sequences
+    >>> from seqmodels import Sequences
+    >>> from seqmodels.encodings import RunningScale
     >>> x = np.array([[-2.0], [-1.0], [1.0], [2.0]])
     >>> RunningScale(2).fit(Sequences([x])).encode(10 * x).round(2).ravel().tolist()
     [-12.65, -0.35, 2.09, 2.34]

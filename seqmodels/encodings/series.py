@@ -106,7 +106,8 @@ class Chain(SeriesEncoding):
     Raises:
         ValueError: no encodings; an alphabet; a power transformation (``Log``, ``BoxCox``) that is not the first.
 
-    >>> from seqmodels import Chain, Differences, Sequences, Standardize
+    >>> from seqmodels import Sequences, Standardize
+    >>> from seqmodels.encodings import Chain, Differences
     >>> x = np.array([[1.0], [3.0], [7.0], [10.0]])
     >>> chain = Chain([Differences(1), Standardize()]).fit(Sequences([x]))
     >>> chain.encode(x).round(2).ravel().tolist()

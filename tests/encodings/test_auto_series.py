@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
+from seqmodels.encodings import AutoSeries, Chain, Differences, Log
 from seqmodels.encodings.auto_series import (
     adf_statistic,
     autocorrelation,
@@ -61,7 +62,7 @@ def test_what_says_too_little_is_standardised() -> None:
         ([walk[:39]], "the longest series has 39 frames"),
         ([walk + 0.01 * noise(seed) for seed in range(21)], "there are 21 series"),
     ):
-        encoding = sm.AutoSeries().fit(sm.Sequences(series))
+        encoding = AutoSeries().fit(sm.Sequences(series))
         assert encoding.note == f"Standardize(): {reason}"
         standard = sm.Standardize().fit(sm.Sequences(series))
         assert_array_equal(encoding.encode(series[0]), standard.encode(series[0]))
@@ -100,8 +101,8 @@ def test_shares_of_a_season() -> None:
 
 def test_a_model_says_and_keeps_the_choice(tmp_path: Path) -> None:
     x = KINDS["season of growth"][0]
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), encoding=sm.AutoSeries(), dtype="float64").fit([x])
-    by_hand = sm.Chain([sm.Log(), sm.Differences(0, 12), sm.Standardize()])
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), encoding=AutoSeries(), dtype="float64").fit([x])
+    by_hand = Chain([Log(), Differences(0, 12), sm.Standardize()])
     same = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), encoding=by_hand, dtype="float64").fit([x])
     assert_array_equal(model.log_prob_steps([x])[0], same.log_prob_steps([x])[0])
     assert_array_equal(model.forecast([x], 3, n=20).frame["mean"], same.forecast([x], 3, n=20).frame["mean"])
@@ -112,6 +113,6 @@ def test_a_model_says_and_keeps_the_choice(tmp_path: Path) -> None:
     assert_array_equal(again.log_prob_steps([x])[0], model.log_prob_steps([x])[0])
     state = model.encoding_.state()
     with pytest.raises(ValueError, match="should say what series are read as"):
-        sm.AutoSeries().restore({**state, "order": 3})
+        AutoSeries().restore({**state, "order": 3})
     with pytest.raises(ValueError, match="should say what series are read as"):
-        sm.AutoSeries().restore({**state, "season": 1})
+        AutoSeries().restore({**state, "season": 1})

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 
 import seqmodels as sm
+from seqmodels.encodings import Differences
 from seqmodels.encodings.step_maps import decoded_after
 
 
@@ -14,8 +15,8 @@ def walks(*lengths: int, n_features: int = 2) -> list[np.ndarray]:
     return [50 + np.cumsum(rng.normal(0.3, 2.0, size=(n, n_features)), axis=0) for n in lengths]
 
 
-def fitted(order: int = 1, season: int | None = None) -> sm.Differences:
-    return sm.Differences(order, season).fit(sm.Sequences(walks(60, 40)))
+def fitted(order: int = 1, season: int | None = None) -> Differences:
+    return Differences(order, season).fit(sm.Sequences(walks(60, 40)))
 
 
 @pytest.mark.parametrize(("order", "season"), [(1, None), (2, None), (0, 4), (1, 4), (2, 3)])
@@ -52,8 +53,8 @@ def test_first_frames_have_the_density_that_is_documented() -> None:
 
 def test_an_hmm_of_differences_has_the_log_probability_of_a_random_walk() -> None:
     items = walks(200, 50, n_features=1)
-    model = sm.HMM(1, observation=sm.GaussianMixture(1), encoding=sm.Differences(1), dtype="float64").fit(items)
-    assert isinstance(model.encoding_, sm.Differences)
+    model = sm.HMM(1, observation=sm.GaussianMixture(1), encoding=Differences(1), dtype="float64").fit(items)
+    assert isinstance(model.encoding_, Differences)
     changes = np.concatenate([np.diff(x, axis=0) for x in items])
     for x, steps in zip(items, model.log_prob_steps(items), strict=True):
         first = norm.logpdf(x[0], model.encoding_.mean, model.encoding_.scale)
@@ -68,17 +69,17 @@ def test_what_has_no_difference_is_refused() -> None:
     with pytest.raises(ValueError, match=r"NaN at frame 3, and this model cannot sum out .* no difference"):
         fitted().check(0, holes)
     with pytest.raises(ValueError, match="NaN at frame 3"):
-        sm.HMM(2, encoding=sm.Differences(1)).fit([holes])
+        sm.HMM(2, encoding=Differences(1)).fit([holes])
     with pytest.raises(ValueError, match="has 3 features but the model was fitted on 2"):
         fitted().check(0, np.ones((4, 3)))
     with pytest.raises(ValueError, match=r"sequence 1 has 4 frames, but Differences.* pass at least 6"):
-        sm.Differences(1, 4).fit(sm.Sequences([x[:2], x[:4]]))
+        Differences(1, 4).fit(sm.Sequences([x[:2], x[:4]]))
     with pytest.raises(ValueError, match="changes nothing"):
-        sm.Differences(0).fit(sm.Sequences([x]))
+        Differences(0).fit(sm.Sequences([x]))
     with pytest.raises(ValueError, match="season is 1"):
-        sm.Differences(1, 1).fit(sm.Sequences([x]))
+        Differences(1, 1).fit(sm.Sequences([x]))
     with pytest.raises(ValueError, match="feature 1 is constant, or changes by one amount"):
-        sm.Differences(1).fit(sm.Sequences([np.stack([x[:, 0], np.arange(6.0)], axis=1)]))
+        Differences(1).fit(sm.Sequences([np.stack([x[:, 0], np.arange(6.0)], axis=1)]))
 
 
 def test_the_map_after_a_past_does_not_depend_on_how_it_was_read() -> None:
@@ -96,10 +97,10 @@ def test_the_map_after_a_past_does_not_depend_on_how_it_was_read() -> None:
 
 def test_a_file_keeps_what_was_learned_and_refuses_what_cannot_be() -> None:
     encoding = fitted(1, 4)
-    again = sm.Differences(1, 4).restore(encoding.state())
+    again = Differences(1, 4).restore(encoding.state())
     (x,) = walks(9)
     assert_array_equal(again.of_each_frame(x), encoding.of_each_frame(x))
     with pytest.raises(ValueError, match="'scale' has 0"):
-        sm.Differences(1, 4).restore({**encoding.state(), "scale": np.zeros(2)})
+        Differences(1, 4).restore({**encoding.state(), "scale": np.zeros(2)})
     with pytest.raises(ValueError, match="'step_mean' is an array of"):
-        sm.Differences(1, 4).restore({**encoding.state(), "step_mean": np.zeros(3)})
+        Differences(1, 4).restore({**encoding.state(), "step_mean": np.zeros(3)})

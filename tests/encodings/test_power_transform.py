@@ -6,13 +6,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 import seqmodels as sm
+from seqmodels.encodings import BoxCox, Chain, Log
 from seqmodels.encodings.power_transform import most_probable_power
 
 DECADES = np.exp(np.random.default_rng(0).normal(2.0, 0.5, size=(300, 1)))
 
 
 def test_a_gaussian_of_logarithms_is_a_log_normal_density() -> None:
-    chain = sm.Chain([sm.Log(), sm.Standardize()])
+    chain = Chain([Log(), sm.Standardize()])
     model = sm.HMM(1, observation=sm.GaussianMixture(1), encoding=chain, dtype="float64").fit([DECADES])
     logs = np.log(DECADES)
     expected = stats.lognorm.logpdf(DECADES[:, 0], logs.std(), scale=np.exp(logs.mean()))
@@ -31,7 +32,7 @@ def np_tensor(values: object) -> object:
 
 @pytest.mark.parametrize("lmbda", [0.0, 0.3, 1.0, 1.6])
 def test_densities_integrate_to_one_over_all_reals(lmbda: float) -> None:
-    chain = sm.Chain([sm.BoxCox(lmbda), sm.Standardize()])
+    chain = Chain([BoxCox(lmbda), sm.Standardize()])
     model = sm.HMM(2, encoding=chain, dtype="float64", n_init=1, max_iter=3).fit([DECADES])
     h = np.linspace(-40, 40, 40_001)  # deviations of the transformed values, in equal steps
     shift, scale = model.encoding_.affine()
@@ -57,7 +58,7 @@ def test_the_most_probable_power_is_that_of_scipy_and_has_no_unit() -> None:
 
 def test_each_feature_has_its_own_power() -> None:
     z = np.random.default_rng(2).normal(8, 1, size=(400, 1))
-    encoding = sm.BoxCox().fit(sm.Sequences([np.concatenate([z**2, np.exp(z)], axis=1)]))
+    encoding = BoxCox().fit(sm.Sequences([np.concatenate([z**2, np.exp(z)], axis=1)]))
     assert_allclose(encoding.powers, [0.5, 0.0], atol=0.25)
     x = np.array([[9.0, np.nan]])
     expected = (encoding.powers[0] - 1) * np.log(9)
@@ -67,21 +68,21 @@ def test_each_feature_has_its_own_power() -> None:
 
 def test_values_that_are_not_positive_are_refused() -> None:
     with pytest.raises(ValueError, match=r"sequence 1 has -2 at frame 0, feature 0, and Log\(\) is of positive values"):
-        sm.Log().fit(sm.Sequences([np.array([[1.0]]), np.array([[-2.0]])]))
+        Log().fit(sm.Sequences([np.array([[1.0]]), np.array([[-2.0]])]))
     with pytest.raises(ValueError, match="has 0 at frame 1"):
-        sm.BoxCox().fit(sm.Sequences([np.array([[1.0], [0.0]])]))
+        BoxCox().fit(sm.Sequences([np.array([[1.0], [0.0]])]))
     with pytest.raises(ValueError, match="has -1 at frame 0"):
-        sm.Log().fit(sm.Sequences([DECADES])).check(0, np.array([[-1.0]]))
-    half = sm.BoxCox(0.5).fit(sm.Sequences([DECADES]))
+        Log().fit(sm.Sequences([DECADES])).check(0, np.array([[-1.0]]))
+    half = BoxCox(0.5).fit(sm.Sequences([DECADES]))
     half.check(0, np.array([[-1.0]]))  # a draw may be negative
     with pytest.raises(ValueError, match="has 0 at frame 0"):
         half.check(0, np.array([[0.0]]))
     with pytest.raises(ValueError, match="lmbda"):
-        sm.HMM(1, encoding=sm.BoxCox(-1.0)).fit([DECADES])
+        sm.HMM(1, encoding=BoxCox(-1.0)).fit([DECADES])
 
 
 def test_a_file_keeps_the_powers() -> None:
-    encoding = sm.BoxCox().fit(sm.Sequences([DECADES]))
-    assert_array_equal(sm.BoxCox().restore(encoding.state()).encode(DECADES), encoding.encode(DECADES))
+    encoding = BoxCox().fit(sm.Sequences([DECADES]))
+    assert_array_equal(BoxCox().restore(encoding.state()).encode(DECADES), encoding.encode(DECADES))
     with pytest.raises(ValueError, match="'powers' has -1"):
-        sm.BoxCox().restore({"powers": np.array([-1.0])})
+        BoxCox().restore({"powers": np.array([-1.0])})

@@ -5,12 +5,13 @@ import pytest
 from numpy.testing import assert_allclose
 
 import seqmodels as sm
+from seqmodels.encodings import RunningScale
 
 RNG = np.random.default_rng(0)
 ITEMS = [RNG.normal(30, 5, size=(40, 2)) * RNG.uniform(0.3, 3, 2) for _ in range(6)]
 
 
-def by_hand(x: np.ndarray, encoding: sm.RunningScale) -> tuple[np.ndarray, np.ndarray]:
+def by_hand(x: np.ndarray, encoding: RunningScale) -> tuple[np.ndarray, np.ndarray]:
     """Shift and scale of each frame, from all values before it, one after the other."""
     prior, shift, scale = encoding.prior_frames, np.empty_like(x), np.empty_like(x)
     for t, d in np.ndindex(x.shape):
@@ -23,7 +24,7 @@ def by_hand(x: np.ndarray, encoding: sm.RunningScale) -> tuple[np.ndarray, np.nd
 
 
 def test_each_frame_is_scaled_by_those_before_it_that_are_not_missing() -> None:
-    encoding, x = sm.RunningScale(3.0).fit(sm.Sequences(ITEMS)), ITEMS[0].copy()
+    encoding, x = RunningScale(3.0).fit(sm.Sequences(ITEMS)), ITEMS[0].copy()
     x[3, 0] = x[7] = np.nan
     shift, scale = by_hand(x, encoding)
     assert_allclose(encoding.encode(x), (x - shift) / scale, rtol=1e-9)
@@ -38,7 +39,7 @@ def test_each_frame_is_scaled_by_those_before_it_that_are_not_missing() -> None:
 
 
 def test_missing_values_are_summed_out_batched_and_one_by_one() -> None:
-    model = sm.HMM(2, encoding=sm.RunningScale(), dtype="float64", n_init=1, max_iter=5)
+    model = sm.HMM(2, encoding=RunningScale(), dtype="float64", n_init=1, max_iter=5)
     items = [x.copy() for x in ITEMS]
     items[0][4, 1] = items[1][5] = np.nan
     steps = model.fit(items).log_prob_steps(items)
@@ -50,7 +51,7 @@ def test_missing_values_are_summed_out_batched_and_one_by_one() -> None:
 
 
 def test_a_file_keeps_what_was_learned() -> None:
-    encoding = sm.RunningScale().fit(sm.Sequences(ITEMS))
-    assert_allclose(sm.RunningScale().restore(encoding.state()).encode(ITEMS[1]), encoding.encode(ITEMS[1]), rtol=0)
+    encoding = RunningScale().fit(sm.Sequences(ITEMS))
+    assert_allclose(RunningScale().restore(encoding.state()).encode(ITEMS[1]), encoding.encode(ITEMS[1]), rtol=0)
     with pytest.raises(ValueError, match="'scale' has 0"):
-        sm.RunningScale().restore({**encoding.state(), "scale": np.zeros(2)})
+        RunningScale().restore({**encoding.state(), "scale": np.zeros(2)})

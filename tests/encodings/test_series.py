@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 
 import seqmodels as sm
+from seqmodels.encodings import BoxCox, Chain, Differences, Log, RunningScale
 from seqmodels.encodings.raw_data import hold_out
 from seqmodels.encodings.series import SeriesEncoding
 
@@ -18,12 +19,19 @@ RNG = np.random.default_rng(0)
 ITEMS = [np.exp(3 + np.cumsum(RNG.normal(size=(n, 2)), axis=0) * 0.1) for n in (60, 40, 20)]  # positive
 
 CHAINS: dict[str, Callable[[], sm.encodings.Encoding]] = {
-    "differences": lambda: sm.Chain([sm.Differences(1), sm.Standardize()]),
-    "seasonal": lambda: sm.Chain([sm.Differences(1, 4), sm.Standardize()]),
-    "log": lambda: sm.Chain([sm.Log(), sm.Standardize()]),
-    "log-differences": lambda: sm.Chain([sm.Log(), sm.Differences(1), sm.Standardize()]),
-    "all": lambda: sm.Chain([sm.BoxCox(0.5), sm.RunningScale(), sm.Differences(2), sm.Chain([sm.Standardize()])]),
-    "running": sm.RunningScale,
+    "differences": lambda: Chain([Differences(1), sm.Standardize()]),
+    "seasonal": lambda: Chain([Differences(1, 4), sm.Standardize()]),
+    "log": lambda: Chain([Log(), sm.Standardize()]),
+    "log-differences": lambda: Chain([Log(), Differences(1), sm.Standardize()]),
+    "all": lambda: Chain(
+        [
+            BoxCox(0.5),
+            RunningScale(),
+            Differences(2),
+            Chain([sm.Standardize()]),
+        ]
+    ),
+    "running": RunningScale,
 }
 MODELS: dict[str, Callable[..., sm.SequenceModel]] = {
     "hmm": lambda **k: sm.HMM(2, n_init=1, max_iter=4, dtype="float64", **k),
@@ -87,7 +95,7 @@ def test_forecasts_are_the_moments_of_what_is_drawn(model: str, chain: str) -> N
 
 
 def test_a_random_walk_is_forecast_in_closed_form() -> None:
-    model = sm.HMM(1, observation=sm.GaussianMixture(1), encoding=sm.Differences(1), dtype="float64").fit(ITEMS)
+    model = sm.HMM(1, observation=sm.GaussianMixture(1), encoding=Differences(1), dtype="float64").fit(ITEMS)
     changes = np.concatenate([np.diff(x, axis=0) for x in ITEMS])
     frame = model.forecast(ITEMS[:1], 4, n=20_000, quantiles=(0.05, 0.5, 0.95)).frame
     for _, row in frame.iterrows():
@@ -145,7 +153,7 @@ def test_the_head_that_is_held_out_of_a_series_has_differences() -> None:
     assert held_out is not None
     assert (len(held_out.X.items[0]), len(train.X.items[0])) == (23, 77)
     assert hold_out(data, "auto", True, 0, n_initial=30)[1] is None
-    network = sm.LSTM(d_model=4, max_steps=2, encoding=sm.Differences(0, 12)).fit([x])
+    network = sm.LSTM(d_model=4, max_steps=2, encoding=Differences(0, 12)).fit([x])
     assert np.isfinite(network.history_["validation"].dropna()).all()
 
 
@@ -153,11 +161,11 @@ def test_what_an_encoding_of_series_cannot_do_is_refused() -> None:
     with pytest.raises(ValueError, match="these are pairs"):
         MODELS["hmm"](encoding=CHAINS["log"]()).fit(ITEMS, ITEMS)
     with pytest.raises(ValueError, match=r"BoxCox\(lmbda=1.0\) is number 1 of .* comes first"):
-        sm.Chain([sm.Standardize(with_mean=False), sm.BoxCox(1.0)]).fit(sm.Sequences(ITEMS))
+        Chain([sm.Standardize(with_mean=False), BoxCox(1.0)]).fit(sm.Sequences(ITEMS))
     with pytest.raises(ValueError, match="encodings is empty"):
-        sm.Chain([]).fit(sm.Sequences(ITEMS))
+        Chain([]).fit(sm.Sequences(ITEMS))
     with pytest.raises(ValueError, match="which is no encoding of vectors"):
-        sm.Chain([sm.Bytes()]).fit(sm.Sequences(ITEMS))  # type: ignore[list-item]
+        Chain([sm.Bytes()]).fit(sm.Sequences(ITEMS))  # type: ignore[list-item]
     model = fitted("hmm", "differences")
     with pytest.raises(ValueError, match="depends on the frames before them"):
         model.encoding_.decode(np.zeros((3, 2)))
