@@ -51,6 +51,7 @@ class Family:
     lengths: tuple[Length, ...] = ("given", "stop")
     is_given: bool = False  # whether its parameters are given, not fitted, and so for ``n_features``
     predicts_steps: bool = True  # False: it scores sequences as a whole, and has no cursor
+    shortest: int = 1  # steps of a sequence of the data
 
 
 SOME_REALS: tuple[DataKind, ...] = ("positive", "proportions", "angles")  # densities of which not all have one
@@ -77,8 +78,8 @@ DIFFERENCED = sm.encodings.Chain([sm.encodings.Differences(1), sm.Standardize()]
 
 
 def _of_series(family: Family) -> Family:
-    """Of a model whose encoding looks at the past: of series alone, some of one frame, so that ends are no events."""
-    return replace(family, lengths=("given",), reads_source=False)
+    """Of a model whose encoding takes differences: of series alone, without ends, which cannot follow first frames."""
+    return replace(family, lengths=("given",), reads_source=False, shortest=2)
 
 
 SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "batch_size": 4}
@@ -441,7 +442,8 @@ class Row:
     @property
     def data(self) -> tuple[list[Any], list[Any] | None]:
         """``X`` and ``y``, to fit or to score: new lists of the same items, which are not to be changed."""
-        x = [*make_data(self.kind, LENGTHS, TEXTS, 0, self.n_features)]
+        lengths = tuple(max(n, self.family.shortest) for n in LENGTHS)
+        x = [*make_data(self.kind, lengths, TEXTS, 0, self.n_features)]
         if not self.conditional:
             return x, None
         given = self.family.source or self.kind

@@ -653,8 +653,7 @@ def learns(name: str, grad: torch.Tensor | None) -> bool:
 def test_every_weight_of_a_network_learns(row: Row) -> None:
     model = copy.deepcopy(rough(row))
     assert isinstance(model, NeuralModel)
-    data = sm.encodings.raw_data.Data.of(*row.data)
-    examples = [e for e in model._setting().examples(data, may_have_no_steps=True) if len(e.values)]
+    examples = model._setting().examples(sm.encodings.raw_data.Data.of(*row.data))
     model.module_.float()
     objective = _Objective(model, model._rows(examples), _steps_to_units(examples))
     batching = Batching(len(examples), model._bptt_steps(), model._carries_state)
