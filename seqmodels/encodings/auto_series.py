@@ -108,8 +108,8 @@ class AutoSeries(SeriesEncoding):
     def encode(self, item: Item) -> np.ndarray:
         return self.chain_.encode(item)
 
-    def of_each_frame(self, frames: np.ndarray) -> np.ndarray:
-        return self.chain_.of_each_frame(frames)
+    def of_each_value(self, frames: np.ndarray) -> np.ndarray:
+        return self.chain_.of_each_value(frames)
 
     def step_encoder(self, past: np.ndarray) -> StepEncoder:
         return self.chain_.step_encoder(past)

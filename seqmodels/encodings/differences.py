@@ -110,14 +110,14 @@ class Differences(SeriesEncoding):
         """``Σ_j c_j x_t-j`` of frames ``before`` by a lag."""
         return np.asarray(sum(weight * before(lag) for lag, weight in self._past_weights.items()))
 
-    def of_each_frame(self, frames: np.ndarray) -> np.ndarray:
-        result = np.zeros(len(frames))
+    def of_each_value(self, frames: np.ndarray) -> np.ndarray:
+        result = np.zeros(frames.shape)
         early = frames[: self.n_initial]
         if len(early):
             before = np.concatenate([self.mean[None], early[:-1] + self.step_mean])
             scale = np.concatenate([self.scale[None], np.broadcast_to(self.step_scale, (len(early) - 1, self.size))])
             z = (early - before) / scale
-            result[: len(early)] = (-0.5 * (z * z + LOG_2PI) - np.log(scale)).sum(1)
+            result[: len(early)] = -0.5 * (z * z + LOG_2PI) - np.log(scale)
         return result
 
     def step_encoder(self, past: np.ndarray) -> DifferencesEncoder:

@@ -51,8 +51,8 @@ class PowerTransform(SeriesEncoding, ABC):
     def encode(self, item: Item) -> np.ndarray:
         return power(as_frames(item), self.powers)
 
-    def of_each_frame(self, frames: np.ndarray) -> np.ndarray:
-        return np.asarray(np.where(np.isnan(frames), 0.0, log_slope(frames, self.powers)).sum(1))
+    def of_each_value(self, frames: np.ndarray) -> np.ndarray:
+        return np.where(np.isnan(frames), 0.0, log_slope(frames, self.powers))
 
     def step_encoder(self, past: np.ndarray) -> ConstantEncoder:
         return ConstantEncoder(StepMap(np.zeros((1, self.size)), np.ones((1, self.size)), self.powers))

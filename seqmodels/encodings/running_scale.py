@@ -48,8 +48,8 @@ class RunningScale(SeriesEncoding):
         shift, scale = self._maps(frames)
         return np.asarray((frames - shift) / scale)
 
-    def of_each_frame(self, frames: np.ndarray) -> np.ndarray:
-        return np.asarray(np.where(np.isnan(frames), 0.0, -np.log(self._maps(frames)[1])).sum(1))
+    def of_each_value(self, frames: np.ndarray) -> np.ndarray:
+        return np.where(np.isnan(frames), 0.0, -np.log(self._maps(frames)[1]))
 
     def _maps(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """``(T, D)`` shift and scale of each frame."""

@@ -79,11 +79,15 @@ class SeriesEncoding(VectorEncoding, ABC):
         values = self.encode(np.concatenate([as_frames(past), as_frames(item)]))
         return values, max(0, len(past) - self.n_initial)
 
-    def of_frames_after(self, past: Item | None, item: Item) -> np.ndarray:
-        """``(T,)`` ``of_each_frame`` of an item after its past."""
+    def of_values_after(self, past: Item | None, item: Item) -> np.ndarray:
+        """``(T, D)`` ``of_each_value`` of an item after its past."""
         if past is None:
-            return self.of_each_frame(as_frames(item))
-        return self.of_each_frame(np.concatenate([as_frames(past), as_frames(item)]))[len(past) :]
+            return self.of_each_value(as_frames(item))
+        return self.of_each_value(np.concatenate([as_frames(past), as_frames(item)]))[len(past) :]
+
+    def of_frames_after(self, past: Item | None, item: Item) -> np.ndarray:
+        """``(T,)`` the sums of ``of_values_after``."""
+        return np.asarray(self.of_values_after(past, item).sum(1))
 
     def in_raw_units(self, item: Item, steps: np.ndarray, past: Item | None = None) -> np.ndarray:
         """``(T,)`` nats of each frame, and perhaps of the end, from those of the encoded ``steps`` of the item.
@@ -158,10 +162,10 @@ class Chain(SeriesEncoding):
             steps = encoding.encode(steps)
         return steps
 
-    def of_each_frame(self, frames: np.ndarray) -> np.ndarray:
-        result, at = np.zeros(len(frames)), 0
+    def of_each_value(self, frames: np.ndarray) -> np.ndarray:
+        result, at = np.zeros(frames.shape), 0
         for encoding in self.encodings:
-            result[at:] += encoding.of_each_frame(frames)
+            result[at:] += encoding.of_each_value(frames)
             frames = encoding.encode(frames)
             at = min(at + encoding.n_initial, len(result))
         return result

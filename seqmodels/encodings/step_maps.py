@@ -132,8 +132,15 @@ class VectorEncoding(Encoding, ABC):
         return True
 
     @abstractmethod
+    def of_each_value(self, frames: np.ndarray) -> np.ndarray:
+        """``(T, D)`` nats to add to what a model says of each value of ``frames``, 0 of a missing one.
+
+        Of first frames that are no encoded steps it is their log-density, in which features are independent.
+        """
+
     def of_each_frame(self, frames: np.ndarray) -> np.ndarray:
-        """``(T,)`` nats to add to what a model says of each of ``frames (T, D)``; of the first, their log-density."""
+        """``(T,)`` the sums of ``of_each_value``."""
+        return np.asarray(self.of_each_value(frames).sum(1))
 
     @abstractmethod
     def step_encoder(self, past: np.ndarray) -> StepEncoder:

@@ -60,8 +60,8 @@ class Vectors(VectorEncoding, ABC):
         log_scales: np.ndarray = ~np.isnan(np.asarray(item)) @ np.log(self.scale)
         return -log_scales
 
-    def of_each_frame(self, frames: np.ndarray) -> np.ndarray:
-        return np.asarray(self.log_det(frames))
+    def of_each_value(self, frames: np.ndarray) -> np.ndarray:
+        return np.where(np.isnan(frames), 0.0, -np.log(self.scale))
 
     def step_encoder(self, past: np.ndarray) -> ConstantEncoder:
         shift, scale = (np.asarray(each, dtype=np.float64)[None] for each in (self.mean, self.scale))

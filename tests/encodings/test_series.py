@@ -14,6 +14,7 @@ import seqmodels as sm
 from seqmodels.encodings import BoxCox, Chain, Differences, Log, RunningScale
 from seqmodels.encodings.raw_data import hold_out
 from seqmodels.encodings.series import SeriesEncoding
+from seqmodels.wrappers.anomalies.full_conditionals import feature_log_probs
 
 RNG = np.random.default_rng(0)
 ITEMS = [np.exp(3 + np.cumsum(RNG.normal(size=(n, 2)), axis=0) * 0.1) for n in (60, 40, 20)]  # positive
@@ -207,3 +208,13 @@ def test_units_of_parameters_are_those_of_what_is_modelled() -> None:
     changes = np.concatenate([np.diff(np.log(x), axis=0) for x in ITEMS])
     assert_allclose(model.means_.ravel(), changes.mean(0), atol=1e-6)
     assert_allclose(model.covariances_.ravel(), changes.var(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_independent_features_add_up_to_the_frame(chain: str) -> None:
+    model = sm.HMM(1, observation=sm.GaussianMixture(1), encoding=CHAINS[chain](), dtype="float64").fit(ITEMS)
+    past = sm.Sequences([ITEMS[0][8:], ITEMS[1]], past=[ITEMS[0][:8], ITEMS[2][:2]])
+    for X in (ITEMS, past, [ITEMS[0][:1]]):
+        by_feature = feature_log_probs(model, X)
+        for each, steps in zip(by_feature, model.log_prob_steps(X), strict=True):
+            assert_allclose(each.sum(1), steps, atol=1e-9)

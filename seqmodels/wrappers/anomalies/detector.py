@@ -18,7 +18,6 @@ from seqmodels.common.parameters import Configurable, checked, refuse_wrong_argu
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data, cluster_numbers
-from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.generation import Prediction
 from seqmodels.generation.inputs import with_enough_precision
 from seqmodels.model import NotFittedError, SequenceModel
@@ -425,8 +424,7 @@ class Anomalies(Configurable):
     def _has_features(self) -> bool:
         model = self._fitted()
         size = model.encoding_.size
-        is_vectors = model.encoding_.reads == "vectors" and not isinstance(model.encoding_, SeriesEncoding)
-        return is_vectors and size > 1 and model.observation_.has_full_conditionals(size)
+        return model.encoding_.reads == "vectors" and size > 1 and model.observation_.has_full_conditionals(size)
 
     def _names_of_features(self, size: int) -> list[str]:
         names = self.feature_names
