@@ -131,7 +131,9 @@ def test_sequences_without_a_difference_have_the_density_of_first_frames() -> No
     assert len(model.sample(length=3)[0]) == 3
     with pytest.raises(ValueError, match="sequence 1 has 5 frames, but Chain"):
         model.decode([ITEMS[0], short])
-    model.fit([short, *ITEMS], validation=None)  # which learn what they begin with
+    for name in ("hmm", "lstm"):  # which learn what they begin with
+        anew = MODELS[name](encoding=CHAINS["seasonal"]()).fit([short, *ITEMS], validation=None)
+        assert anew.log_prob([short])[0] != model.log_prob([short])[0]
     with pytest.raises(ValueError, match="sequence 0 has 5 frames, but Chain"):
         model.fit([short], validation=None)
 
@@ -218,3 +220,12 @@ def test_independent_features_add_up_to_the_frame(chain: str) -> None:
         by_feature = feature_log_probs(model, X)
         for each, steps in zip(by_feature, model.log_prob_steps(X), strict=True):
             assert_allclose(each.sum(1), steps, atol=1e-9)
+
+
+def test_states_that_are_known_are_those_of_the_frames_that_have_a_difference() -> None:
+    x = np.concatenate([np.zeros(1), np.cumsum(np.tile([1.0, 1.1, -3.0, -3.1], 10))])[:, None]
+    states = np.concatenate([[0], np.tile([0, 0, 1, 1], 10)])
+    items = [x + 0.01 * RNG.normal(size=x.shape)]
+    model = sm.HMM(2, observation=sm.GaussianMixture(1), encoding=Differences(1)).fit(items, states=[states])
+    assert_allclose(model.means_.ravel(), [1.05, -3.05], atol=0.05)
+    assert_array_equal(model.decode(items)[0], states[1:])

@@ -193,3 +193,18 @@ def test_a_power_of_a_mixture_is_that_of_draws(lmbda: float) -> None:
     if lmbda == 1:  # h is a shift
         assert_allclose(features.mean, 1 + base.mean, rtol=1e-9)
         assert_allclose(features.crps(np.array([1.5])), base.crps(np.array([0.5])), rtol=1e-9)
+
+
+def test_each_row_moves_its_own_components() -> None:
+    each = [gaussians(3, seed) for seed in range(2)]
+    shift, scale = np.array([[10.0, 0.0], [-5.0, 1.0]]), np.array([[2.0, 1.0], [0.5, 3.0]])
+    both = GaussianFeatures(
+        np.concatenate([0.4 * each[0].weights, 0.6 * each[1].weights]),
+        np.concatenate([features.loc for features in each]),
+        np.concatenate([features.scale for features in each]),
+    )
+    x = np.array([1.5, -0.5])
+    expected = sum(
+        w * features.cdf((x - a) / b) for w, features, a, b in zip((0.4, 0.6), each, shift, scale, strict=True)
+    )
+    assert_allclose(both.moved(shift, scale).cdf(x), expected, rtol=1e-12)
