@@ -51,7 +51,7 @@ class SequenceModel(Family):
         length: ``"given"``: p(x | T); ``"stop"``: the end of a sequence is an event with a probability; ``"auto"``:
             ``"given"`` for vectors and for taggers, ``"stop"`` for text and symbols.
         encoding: what the model sees; ``"auto"`` standardises vectors (bits and counts stay as they are) and reads text
-            as bytes.
+            as bytes. For trends and seasons see ``encodings.AutoSeries``.
         source_encoding: how a model with an encoder reads sources; ``"auto"``: as the targets where both are of one
             kind, else as ``encoding="auto"`` would. Models without an encoder read source and target by
             one encoding.

@@ -229,3 +229,12 @@ def test_states_that_are_known_are_those_of_the_frames_that_have_a_difference() 
     model = sm.HMM(2, observation=sm.GaussianMixture(1), encoding=Differences(1)).fit(items, states=[states])
     assert_allclose(model.means_.ravel(), [1.05, -3.05], atol=0.05)
     assert_array_equal(model.decode(items)[0], states[1:])
+
+
+@pytest.mark.parametrize("weights", ["static", "switching", "gated"])
+def test_a_mixture_of_one_series_reads_changes(weights: Any) -> None:
+    members = [sm.HMM(2, n_init=1, max_iter=3), sm.LSTM(d_model=4, max_steps=3)]
+    options = {"encoding": CHAINS["log-differences"](), "dtype": "float64"}
+    model = sm.Mixture(members, weights=weights, **options).fit([ITEMS[0]])
+    stream = model.stream()
+    assert_allclose([stream.update(x) for x in ITEMS[1]], model.log_prob_steps(ITEMS)[1], atol=1e-9)

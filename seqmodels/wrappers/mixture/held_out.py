@@ -8,6 +8,7 @@ import numpy as np
 
 from seqmodels.encodings import Bytes, Encoding
 from seqmodels.encodings.examples import Example
+from seqmodels.encodings.series import SeriesEncoding
 
 SHORTEST = 20  # steps of a single sequence that can be cut
 
@@ -48,7 +49,11 @@ def next_character(values: np.ndarray, at: int) -> int:
 def segment(example: Example, begin: int, end: int, encoding: Encoding) -> Example:
     """Steps ``begin`` to ``end`` of a sequence without a source, as a sequence."""
     values = np.asarray(example.values)[begin:end]
+    states = None if example.states is None else example.states[begin:end]
+    if isinstance(encoding, SeriesEncoding):  # what a step adds depends on frames before; each is given an equal part
+        part = len(values) / len(example.values)
+        n_units = round(part * example.n_units)
+        return replace(example, values=values, n_units=n_units, log_det=part * example.log_det, states=states)
     last = encoding.last_unit(values)
     log_det = np.broadcast_to(encoding.log_det(encoding.decode(values)), len(values)) if values.ndim == 2 else 0.0
-    states = None if example.states is None else example.states[begin:end]
     return replace(example, values=values, n_units=int(last[-1]) + 1, log_det=float(np.sum(log_det)), states=states)
