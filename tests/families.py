@@ -53,6 +53,7 @@ class Family:
     is_given: bool = False  # whether its parameters are given, not fitted, and so for ``n_features``
     is_estimate: bool = False  # whether its probabilities are means over draws of parameters
     predicts_steps: bool = True  # False: it scores sequences as a whole, and has no cursor
+    shortest: int = 1  # steps of a sequence of the data
 
 
 SOME_REALS: tuple[DataKind, ...] = ("positive", "proportions", "angles")  # densities of which not all have one
@@ -79,6 +80,14 @@ def _hsmm(name: str, *kinds: DataKind, **options: Any) -> Family:
 
 def _switching_ar(name: str, **options: Any) -> Family:
     return Family(name, partial(sm.hmm.MarkovSwitchingAR, 2, max_iter=3, n_init=1, **options), ("vectors",))
+
+
+DIFFERENCED = sm.encodings.Chain([sm.encodings.Differences(1), sm.Standardize()])
+
+
+def _of_series(family: Family) -> Family:
+    """Of a model whose encoding takes differences: of series alone, without ends, which cannot follow first frames."""
+    return replace(family, lengths=("given",), reads_source=False, shortest=2)
 
 
 SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "batch_size": 4}
@@ -244,6 +253,8 @@ FAMILIES = (
     _hmm("hmm-spherical", sm.GaussianMixture(2, "spherical"), "vectors"),
     _hmm("hmm-ar", sm.AutoregressiveGaussian(2), "vectors"),
     _hmm("hmm-ar-tied", sm.AutoregressiveGaussian(1, "tied", intercept=False), "vectors"),
+    _of_series(_hmm("hmm-differences", sm.GaussianMixture(2), "vectors", encoding=DIFFERENCED)),
+    _of_series(_network("lstm-differences", sm.LSTM, "vectors", encoding=DIFFERENCED)),
     _hmm("hmm-categorical", sm.Categorical(0.01), "symbols", "text", n_init="auto"),
     _hmm("hmm-bernoulli", sm.Bernoulli(0.5, 0.4), "bits"),
     _hmm("hmm-poisson", sm.Poisson(), "counts"),
@@ -462,7 +473,8 @@ class Row:
     @property
     def data(self) -> tuple[list[Any], list[Any] | None]:
         """``X`` and ``y``, to fit or to score: new lists of the same items, which are not to be changed."""
-        x = [*make_data(self.kind, LENGTHS, TEXTS, 0, self.n_features)]
+        lengths = tuple(max(n, self.family.shortest) for n in LENGTHS)
+        x = [*make_data(self.kind, lengths, TEXTS, 0, self.n_features)]
         if not self.conditional:
             return x, None
         given = self.family.source or self.kind

@@ -28,6 +28,7 @@ class Encoding(Configurable, ABC):
     has_log_det: ClassVar[bool] = True  # False: that is 0 for all data
     size: int  # D features, or V symbols
     names: tuple[str, ...] | None = None  # of them, where the training data had names
+    note: str | None = None  # what fit chose, in one line, where it chose anything
 
     def values(self) -> tuple[Values, ...]:
         """What each of D features may be."""

@@ -91,6 +91,10 @@ def checked_log_prob_steps(
     Raises:
         ValueError: a log-probability that float64 cannot hold, by sequence and position.
     """
+    if any(not len(e.values) for e in examples):  # series of which no difference can be taken
+        kept = [example for example in examples if len(example.values)]
+        of_kept = iter(checked_log_prob_steps(kept, score, score_in_float64, what) if kept else [])
+        return [next(of_kept) if len(example.values) else np.zeros(0) for example in examples]
     vectors = (i for i, e in enumerate(examples) if e.values.ndim == 2 or e.source is not None)
     beyond = {
         i for i in vectors if squares_exceed_float32(examples[i].values) or squares_exceed_float32(examples[i].source)

@@ -81,18 +81,22 @@ MAX_HELD_OUT = 10_000
 MIN_CLUSTERS_TO_HOLD_OUT = 3
 
 
-def hold_out(data: Data, validation: Any, automatic: bool, random_state: int) -> tuple[Data, Data | None]:
+def hold_out(
+    data: Data, validation: Any, automatic: bool, random_state: int, n_initial: int = 0
+) -> tuple[Data, Data | None]:
     """The training and the validation part. Only held-out sequences keep their past: none is read to fit.
 
     ``"auto"`` holds out a tenth of the sequences, or of a single one its head; ``MAX_HELD_OUT`` units at most. Where
     the sequences have three clusters or more, it is whole clusters: one at least, about a tenth of the units together.
+    Of a single series whose first ``n_initial`` frames are no steps of a model's, the head is so much longer; nothing
+    is held out where that would be a third of it or more.
     """
     if validation is None or (isinstance(validation, str) and validation == "auto" and not automatic):
         return data, None
     if isinstance(validation, str):
         if validation != "auto":
             raise ValueError(f"validation is {validation!r}; pass 'auto', None, or sequences to hold out")
-        return _hold_out_tenth(data, random_state)
+        return _hold_out_tenth(data, random_state, n_initial)
     if data.y is None:
         return data, Data.of(validation)
     if not (isinstance(validation, tuple) and len(validation) == 2):
@@ -100,7 +104,7 @@ def hold_out(data: Data, validation: Any, automatic: bool, random_state: int) ->
     return data, Data.of(*validation)
 
 
-def _hold_out_tenth(data: Data, random_state: int) -> tuple[Data, Data | None]:
+def _hold_out_tenth(data: Data, random_state: int, n_initial: int = 0) -> tuple[Data, Data | None]:
     n = len(data.X)
     clusters = cluster_numbers(data)
     if clusters is not None and clusters.max() + 1 >= MIN_CLUSTERS_TO_HOLD_OUT:
@@ -113,9 +117,9 @@ def _hold_out_tenth(data: Data, random_state: int) -> tuple[Data, Data | None]:
         mask[order[n_units_before < MAX_HELD_OUT]] = True
         return data.take(~mask), data.take(mask)
     length = len(data.X.items[0])
-    if data.y is not None or length < 20:
+    at = min(MAX_HELD_OUT, max(1, length // 10)) + n_initial
+    if data.y is not None or length < 20 or (n_initial and 3 * at >= length):
         return data, None
-    at = min(MAX_HELD_OUT, max(1, length // 10))
     # The head: of a text or a recording the end is nearest to what comes after, and would be missed most.
     # It is scored as a sequence that begins there, as training sequences are; what came before the series it keeps.
     head, rest = data.X.segments([(0, 0, at)], past=None), data.X.segments([(0, at, length)])

@@ -16,6 +16,8 @@ from seqmodels.encodings.examples import Example, no_garbage_collection
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.encodings.raw_data import Data, cluster_numbers
+from seqmodels.encodings.series import SeriesEncoding
+from seqmodels.encodings.step_maps import VectorEncoding
 from seqmodels.observations import Observation
 from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.items import UNITS, n_units_of
@@ -49,6 +51,8 @@ class Setting:
         encoding.check_finite(
             (alphabet or data).scored
         )  # all of the data, so that sequences go by the caller's numbers
+        if data.y is not None:
+            _refuse_series_of_pairs(encoding, choices.sources)
         both = data.y is not None and choices.sources == "shared"
         if not choices.is_fitted:
             seen = data if alphabet is None or kind != "symbols" else alphabet
@@ -81,19 +85,28 @@ class Setting:
 
     def with_inputs(self, inputs: InputScaling | None) -> Setting:
         """The same of a model that reads these inputs: p(x | inputs)."""
-        return (
-            self if inputs is None else replace(self, inputs=inputs, measure=replace(self.measure, inputs=inputs.names))
-        )
+        if inputs is None:
+            return self
+        if isinstance(self.encoding, SeriesEncoding) and self.encoding.n_initial:
+            raise ValueError(
+                f"the model reads inputs of every frame, but {self.encoding!r} leaves it no step of the first "
+                f"{self.encoding.n_initial}; pass differences as sequences, or a model without inputs"
+            )
+        return replace(self, inputs=inputs, measure=replace(self.measure, inputs=inputs.names))
 
     def reading(self, names: tuple[str, ...]) -> Setting:
         """The same of a model that reads these of its inputs, in this order, or none."""
         inputs = self.inputs.of(names) if names and self.inputs is not None else None
         return replace(self, inputs=inputs, measure=replace(self.measure, inputs=names))
 
-    def check(self, data: Data, missing_is_summed_out: bool, *, aligned: bool = False) -> None:
+    def check(self, data: Data, missing_is_summed_out: bool, *, aligned: bool = False, is_prefix: bool = False) -> None:
         """Raise ``ValueError``, naming sequence, position and way out, for data the model cannot read.
 
-        ``aligned``: the model is a tagger, so targets must have a step for each of their source's.
+        Args:
+            data: sequences, and targets if there are any.
+            missing_is_summed_out: whether values may be missing.
+            aligned: the model is a tagger, so targets must have a step for each of their source's.
+            is_prefix: more frames follow, so that where ends are events there need not be an encoded step yet.
         """
         if None not in (self.measure.grid, data.scored.grid) and self.measure.grid != data.scored.grid:
             raise ValueError(
@@ -103,8 +116,14 @@ class Setting:
             )
         if self.inputs is not None:
             self.inputs.check(data.scored)
+        if isinstance(self.encoding, VectorEncoding):
+            missing_is_summed_out &= self.encoding.keeps_missing
         if data.y is None:
-            return _check_readable("X", data.X, self.encoding, missing_is_summed_out)
+            _check_readable("X", data.X, self.encoding, missing_is_summed_out)
+            if isinstance(self.encoding, SeriesEncoding) and self.measure.length == "stop" and not is_prefix:
+                for i, n_frames in enumerate((data.X.n_units + data.X.n_units_of_past).tolist()):
+                    self.encoding.check_length(i, n_frames)
+            return None
         self.check_sources(data.X, missing_is_summed_out)
         _check_readable("y", data.y, self.encoding, missing_is_summed_out)
         if aligned:
@@ -118,16 +137,24 @@ class Setting:
             separate = self.source_encoding is not self.encoding
             _check_readable("X", X, self.source_encoding, missing_is_summed_out and not separate)
 
-    def examples(self, data: Data, *, on_disk: bool = False) -> list[Example]:
+    def examples(self, data: Data, *, on_disk: bool = False, may_have_no_steps: bool = False) -> list[Example]:
         """Encoded sequences, after their past; ``on_disk``: those that are memory-mapped are left there.
 
-        A past and what follows it are encoded apart, so that no symbol is of both.
+        A past and what follows it are encoded apart, so that no symbol is of both. ``may_have_no_steps``: also series
+        of which no difference can be taken; without it they are refused, by a ``ValueError`` that names the first.
         """
         encoding = self.source_encoding if data.y is not None else None
         sources = [None] * len(data.X) if encoding is None else encoding.encode_all(data.X)
         states = [None] * len(data.X) if data.states is None else data.states
         weights, n_units = data.weights.tolist(), data.scored.n_units.tolist()
-        if self.encoding.has_log_det or any_mapped(data.scored):
+        if isinstance(self.encoding, SeriesEncoding):
+            past = [None] * len(data.X) if data.scored.past is None else data.scored.past
+            rows = zip(data.scored, past, n_units, weights, states, strict=True)
+            examples = [_series_example(self.encoding, *row) for row in rows]
+            for i, example in enumerate(examples):
+                if not may_have_no_steps and not len(example.values):
+                    self.encoding.check_length(i, n_units[i])
+        elif self.encoding.has_log_det or any_mapped(data.scored):
             examples = [
                 self._on_disk(item, source, n, w, known)
                 if on_disk and isinstance(item, MappedArray) and self._reads_parts(item)
@@ -138,7 +165,7 @@ class Setting:
             encoded = self.encoding.encode_all(data.scored)
             with no_garbage_collection():
                 examples = list(map(Example, encoded, sources, weights, repeat(0.0), n_units, states))
-        if data.scored.past is not None:
+        if data.scored.past is not None and not isinstance(self.encoding, SeriesEncoding):
             each = zip(examples, data.scored, data.scored.past, strict=True)
             examples = [self._after_past(example, item, past) for example, item, past in each]
         if encoding is not None and data.X.past is not None:
@@ -169,6 +196,8 @@ class Setting:
 
     def _reads_parts(self, item: MappedArray) -> bool:
         """Whether the encoding of a part is that part of the encoding: of a text only where it is read as bytes."""
+        if isinstance(self.encoding, SeriesEncoding):
+            return False
         return item.is_on_disk and (not item.is_text or isinstance(self.encoding, Bytes))
 
     def _on_disk(
@@ -199,6 +228,8 @@ class Setting:
 
         ``past`` is what came before the sequence, of which there are no steps.
         """
+        if isinstance(self.encoding, SeriesEncoding):
+            return self.encoding.in_raw_units(item, np.asarray(steps), past)
         if isinstance(item, MappedArray) and self._reads_parts(item):  # a step a unit
             raw = steps if isinstance(steps, MappedArray) else steps.copy()
             for t, log_det in OnDisk(self.encoding, item).log_dets():
@@ -223,6 +254,33 @@ class Setting:
         np.add.at(raw, last_unit, steps[:n_steps] + self.encoding.log_det(item))
         raw[n_units:] = steps[n_steps:]
         return raw
+
+
+def _series_example(
+    encoding: SeriesEncoding,
+    item: Item,
+    past: Item | None,
+    n_units: int,
+    weight: float,
+    states: np.ndarray | None,
+) -> Example:
+    """One of a series and what came before it; its log-determinant has the density of first frames that are no steps.
+
+    Of known states those of the first frames are left out.
+    """
+    values, n_past = (encoding.encode(item), 0) if past is None else encoding.encoded_after(past, item)
+    log_det = float(encoding.of_frames_after(past, item).sum())
+    known = None if states is None else states[len(states) - (len(values) - n_past) :]
+    return Example(values, None, weight, log_det, n_units, known, n_past=n_past)
+
+
+def _refuse_series_of_pairs(*encodings: Encoding | str) -> None:
+    for encoding in encodings:
+        if isinstance(encoding, SeriesEncoding):
+            raise ValueError(
+                f"{encoding!r} encodes a series by its own past, and these are pairs: leave y out, or leave "
+                "encoding='auto'"
+            )
 
 
 def _encoded_after(encoding: Encoding, past: Item, item: Item) -> tuple[np.ndarray, int]:

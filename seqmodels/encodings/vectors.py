@@ -11,7 +11,8 @@ from typing import ClassVar, Self
 import numpy as np
 
 from seqmodels.common.array_checks import array_of, check_between
-from seqmodels.encodings.base import Encoding, State, names_of_state, names_to_state
+from seqmodels.encodings.base import State, names_of_state, names_to_state
+from seqmodels.encodings.step_maps import ConstantEncoder, StepMap, VectorEncoding
 from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.mapped import MappedArray, Summary, parts_of
 from seqmodels.sequences.measure import Values
@@ -24,7 +25,7 @@ LARGEST_ANGLE = float(np.float32(np.pi))  # π, which float32 rounds up
 N_RUNS_READ = 1 << 8  # of consecutive frames of a memory-mapped array, in which repeated values are looked for
 
 
-class Vectors(Encoding, ABC):
+class Vectors(VectorEncoding, ABC):
     """What encodings of vectors share.
 
     To add one, define ``fit``, which calls ``restore`` with ``mean (D,)`` and ``scale (D,)``.
@@ -66,6 +67,13 @@ class Vectors(Encoding, ABC):
     def log_det(self, item: Item) -> np.ndarray | float:
         log_scales: np.ndarray = ~np.isnan(np.asarray(item)) @ np.log(self.scale)
         return -log_scales
+
+    def of_each_value(self, frames: np.ndarray) -> np.ndarray:
+        return np.where(np.isnan(frames), 0.0, -np.log(self.scale))
+
+    def step_encoder(self, past: np.ndarray) -> ConstantEncoder:
+        shift, scale = (np.asarray(each, dtype=np.float64)[None] for each in (self.mean, self.scale))
+        return ConstantEncoder(StepMap(shift, scale))
 
     def last_unit(self, steps: np.ndarray) -> np.ndarray:
         return np.arange(len(steps))

@@ -303,7 +303,15 @@ def _ahead(
         each = model.ahead([np.asarray(x) for x in kept.after_past()], of_whole, horizon, n, seed)
     else:
         data = checked_data(model, kept)
-        each = ahead_of(model, model._setting().examples(data), of_whole, horizon, n, seed)
+        each = ahead_of(
+            model,
+            model._setting().examples(data, may_have_no_steps=True),
+            of_whole,
+            horizon,
+            n,
+            seed,
+            kept.after_past(),
+        )
     for ahead in each:
         i = ahead.sequence
         yield replace(ahead, sequence=used[i], origin=ahead.origin - n_past[i]), partial(_raw_paths, model, ahead)
@@ -312,8 +320,7 @@ def _ahead(
 def _raw_paths(model: Forecaster, ahead: Ahead) -> np.ndarray:
     """``(n, k, D)``, NaN after the end of a path."""
     paths = ahead.draw_paths()
-    x = paths.x if isinstance(model, SeasonalNaive) else np.asarray(model.encoding_.decode(paths.x))
-    return np.where(paths.lasts[..., None], x, np.nan)
+    return paths.x if isinstance(model, SeasonalNaive) else paths.raw_vectors(model.encoding_)
 
 
 # -- scores -----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ draws.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.step_maps import StepMap, inverse_power, log_slope, power
 from seqmodels.generation.cursor import Prediction
 from seqmodels.observations import Columns, Observation
 
 MAX_ITERATIONS = 200  # of a root search that halves its step each time
 TOLERANCE = 1e-9  # of a quantile, in units of the smallest deviation of the feature's components
 LARGEST_COUNT = 2.0**52  # above it whole numbers are not told apart
+N_PARTS, N_NODES = 50, 16  # of an integral over h
 TAIL = 1e-14  # probability of the counts that are left out of an infinite sum
 
 
@@ -70,6 +72,12 @@ class GaussianFeatures(FeatureDistributions):
         from scipy import special
 
         return np.asarray(special.ndtr(self._z(x)) @ self.weights)
+
+    def moved(self, shift: np.ndarray, scale: np.ndarray) -> GaussianFeatures:
+        """That of ``shift + scale x``, for r equal parts of the components ``(r, D)`` of both."""
+        n = len(self.weights) // len(shift)
+        shift, scale = np.repeat(shift, n, axis=0), np.repeat(scale, n, axis=0)
+        return GaussianFeatures(self.weights, shift + scale * self.loc, scale * self.scale)
 
     def _z(self, x: np.ndarray) -> np.ndarray:
         """``(..., D, C)`` standardised by each component."""
@@ -206,6 +214,55 @@ class JoinedFeatures(FeatureDistributions):
         return np.split(np.asarray(x), np.cumsum([len(group.mean) for group in self.groups])[:-1], axis=-1)
 
 
+@dataclass(frozen=True)
+class PowerFeatures(FeatureDistributions):
+    """Of x whose h(x), a power transformation by ``powers (D,)``, has the distribution ``base`` in closed form.
+
+    h increases, so that cdf and quantiles are those of ``base``; means and scores are integrals over h by Gauss and
+    Legendre's rule.
+    """
+
+    base: FeatureDistributions
+    powers: np.ndarray
+
+    @property
+    def mean(self) -> np.ndarray:
+        """``∫_0^∞ (1 - F) dx - ∫_-∞^0 F dx``, over the range of all but ``TAIL``."""
+        low, high = self.base.quantiles(np.array([TAIL, 1 - TAIL]))
+        origin = np.clip(power(np.zeros_like(low), self.powers), low, high)  # h(0), -∞ of a logarithm
+        at_origin = inverse_power(origin, self.powers)
+        above = _integral(lambda h: (1 - self.base.cdf(h)) * self._slope(h), origin, high)
+        below = _integral(lambda h: self.base.cdf(h) * self._slope(h), low, origin)
+        return np.asarray(at_origin + above - below)
+
+    def cdf(self, x: np.ndarray) -> np.ndarray:
+        return self.base.cdf(np.nan_to_num(power(np.asarray(x), self.powers), nan=-np.inf))
+
+    def quantiles(self, levels: np.ndarray) -> np.ndarray:
+        return inverse_power(self.base.quantiles(levels), self.powers)
+
+    def crps(self, y: np.ndarray) -> np.ndarray:
+        low, high = self.base.quantiles(np.array([TAIL, 1 - TAIL]))
+        h = np.nan_to_num(power(y, self.powers), nan=-np.inf)
+        middle = np.clip(h, low, high)
+        below = _integral(lambda h: self.base.cdf(h) ** 2 * self._slope(h), low, middle)
+        above = _integral(lambda h: (1 - self.base.cdf(h)) ** 2 * self._slope(h), middle, high)
+        outside = np.abs(y - inverse_power(middle, self.powers))  # where F is 0 or 1
+        return np.asarray(below + above + outside)
+
+    def _slope(self, h: np.ndarray) -> np.ndarray:
+        """``dx / dh``."""
+        return np.asarray(np.exp(-log_slope(inverse_power(h, self.powers), self.powers)))
+
+
+def _integral(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """``(D,)`` of each feature from ``low`` to ``high (D,)``, in ``N_PARTS`` equal parts of ``N_NODES`` nodes each."""
+    nodes, weights = np.polynomial.legendre.leggauss(N_NODES)
+    within = ((np.arange(N_PARTS)[:, None] + 0.5 * (1 + nodes)) / N_PARTS).reshape(-1, 1)  # (N, 1), from 0 to 1
+    values = f(low + (high - low) * within)
+    return np.asarray((high - low) * 0.5 / N_PARTS * (np.tile(weights, N_PARTS) @ values))
+
+
 def crps_of_draws(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
     """``(D,)`` CRPS of what was observed, ``y (D,)``, estimated from n independent ``draws (n, D)`` without bias.
 
@@ -225,7 +282,12 @@ def crps_of_draws(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def feature_distributions(
-    prediction: Prediction, rows: slice, weights: np.ndarray, shift: Tensor, scale: Tensor
+    prediction: Prediction,
+    rows: slice,
+    weights: np.ndarray,
+    shift: Tensor,
+    scale: Tensor,
+    step: StepMap | None = None,
 ) -> FeatureDistributions | None:
     """The mixture of some rows' predictions of the next vector, given that there is one.
 
@@ -234,9 +296,10 @@ def feature_distributions(
         rows: r of them.
         weights: ``(r,)`` of the rows, not all zero.
         shift, scale: ``(D,)`` float64, from encoded to raw units.
+        step: of a series instead, by which each row's vector is encoded.
 
     Returns:
-        None where the observation has no cdf in closed form.
+        None where the observation has no cdf in closed form, or of a series is no mixture of Gaussians.
     """
     table = prediction.output_parameters[rows].double()  # (r, K, P)
     log_weights = prediction.weights()[rows].double().log() + torch.as_tensor(weights).log().to(table)[:, None]
@@ -245,7 +308,23 @@ def feature_distributions(
     if past is not None:
         past = past[rows].double()[:, None].expand(-1, table.shape[1], -1, -1).flatten(0, 1)[kept]
     log_weights = log_weights.flatten()[kept].log_softmax(0)
-    return _of_observation(prediction.observation, table.flatten(0, 1)[kept], log_weights, past, shift, scale)
+    encoded = _of_observation(prediction.observation, table.flatten(0, 1)[kept], log_weights, past, shift, scale)
+    if step is None or encoded is None:
+        return encoded
+    row_of_each = np.repeat(np.arange(len(table)), table.shape[1])[kept.cpu().numpy()]
+    raw = _raw(encoded, *(np.asarray(each)[rows][row_of_each] for each in (step.shift, step.scale)))
+    return raw if raw is None or step.powers is None else PowerFeatures(raw, step.powers)
+
+
+def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) -> FeatureDistributions | None:
+    """Of raw values, from those of encoded ones: ``shift, scale (r, D)`` of r equal parts of the components."""
+    if isinstance(encoded, JoinedFeatures):
+        at = np.cumsum([len(group.mean) for group in encoded.groups])[:-1]
+        parts = zip(encoded.groups, np.split(shift, at, axis=1), np.split(scale, at, axis=1), strict=True)
+        groups = [_raw(*each) for each in parts]
+        known = [group for group in groups if group is not None]
+        return JoinedFeatures(known) if len(known) == len(groups) else None
+    return encoded.moved(shift, scale) if isinstance(encoded, GaussianFeatures) else None
 
 
 def _of_observation(

@@ -16,6 +16,7 @@ from seqmodels.common.parameters import check_options, checked
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.text import Text
 from seqmodels.generation.feature_distributions import FeatureDistributions
 from seqmodels.generation.inputs import GenerativeModel, encode_inputs
@@ -98,9 +99,11 @@ def forecast(
     levels = check_arguments(model, k, quantiles, n)
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k is {top_k}; pass at least 1, or None for every symbol")
-    examples = _with_inputs_ahead(model, model._setting().examples(data), inputs, k)
+    examples = _with_inputs_ahead(model, model._setting().examples(data, may_have_no_steps=True), inputs, k)
     seed = model.random_state if random_state is None else random_state
-    each = list(ahead_of(model, examples, [[len(e.values)] for e in examples], k, n, seed))
+    frames = data.scored.after_past() if isinstance(model.encoding_, SeriesEncoding) else []
+    n_given = [[len(x)] for x in frames] or [[len(e.values)] for e in examples]
+    each = list(ahead_of(model, examples, n_given, k, n, seed, frames))
     each.sort(key=lambda ahead: ahead.sequence)
     history, encoding = data.scored, model.encoding_
     if history.kind == "vectors":
@@ -237,7 +240,7 @@ def _symbols(encoding: Encoding) -> list[Any]:
 
 def _raw_paths(paths: Paths, encoding: Encoding) -> Any:
     if encoding.reads == "vectors":
-        return np.where(paths.lasts[..., None], np.asarray(encoding.decode(paths.x)), np.nan)
+        return paths.raw_vectors(encoding)
     if encoding.reads == "symbols":
         return np.where(paths.lasts, encoding.decode(paths.x), AFTER_THE_END)
     decode = encoding.decode_after

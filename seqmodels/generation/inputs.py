@@ -16,7 +16,9 @@ from seqmodels.encodings.examples import Example, TargetLengths
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import in_float64, refuse_beyond_float64, squares_exceed_float32
 from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.step_maps import StepEncoder, as_frames
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.items import as_array
@@ -83,8 +85,23 @@ def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
             return np.zeros((0, encoding.size), dtype=np.float64)
         return np.zeros(0, dtype=np.int64)
     sequences = Sequences([item])
-    replace(setting, inputs=None).check(Data.of(sequences), model._reads_missing())  # of which encode_inputs sees
+    # Inputs are what encode_inputs sees to.
+    replace(setting, inputs=None).check(Data.of(sequences), model._reads_missing(), is_prefix=True)
     return encoding.encode(sequences.items[0])
+
+
+def step_encoder_after(model: GenerativeModel, prefix: Any) -> StepEncoder | None:
+    """Of a model of series, what encodes the frame after a raw ``prefix`` that ``encode_prefix`` takes; else None."""
+    if not isinstance(model.encoding_, SeriesEncoding):
+        return None
+    return model.encoding_.step_encoder(raw_frames(model, prefix))
+
+
+def raw_frames(model: GenerativeModel, prefix: Any) -> np.ndarray:
+    """``(P, D)`` float64 of a raw prefix of vectors, none of None or of an empty one."""
+    if prefix is None or len(prefix) == 0:
+        return np.zeros((0, model.encoding_.size))
+    return as_frames(Sequences([prefix]).items[0])
 
 
 def encode_source(model: GenerativeModel, source: Any) -> np.ndarray | None:
@@ -121,15 +138,28 @@ def encode_inputs(model: GenerativeModel, inputs: Any, n: int | None) -> np.ndar
 
 def encode_step(model: GenerativeModel, x: Any, *, is_first: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """The encoded steps ``(S, ...)`` of one raw step (of text perhaps several), and their log-determinants ``(S,)``."""
+    item = raw_step(model, x)
+    steps = encode_prefix(model, item)
+    if not is_first and isinstance(item, str):
+        steps = model.encoding_.encode_after(item)
+    return steps, np.broadcast_to(model.encoding_.log_det(item), len(steps))
+
+
+def raw_step(model: GenerativeModel, x: Any) -> Any:
+    """One raw step as an item of one step; of symbols and vectors an array."""
     if isinstance(x, str) and model.encoding_.reads == "symbols":
         x = np.array(x, dtype=object)
     item = x if isinstance(x, str) else as_array(0, x)[None]
     if not isinstance(item, str) and np.ma.is_masked(item):
         item = np.ma.filled(item.astype(np.float64), np.nan)
-    steps = encode_prefix(model, item)
-    if not is_first and isinstance(item, str):
-        steps = model.encoding_.encode_after(item)
-    return steps, np.broadcast_to(model.encoding_.log_det(item), len(steps))
+    return item
+
+
+def checked_frame(model: GenerativeModel, x: Any) -> np.ndarray:
+    """``(1, D)`` float64: one raw step of a series; raises ``ValueError`` for what the model cannot read."""
+    item = raw_step(model, x)
+    encode_prefix(model, item)  # which checks it
+    return as_frames(Sequences([item]).items[0])
 
 
 def decoding_affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.series import SeriesEncoding
+from seqmodels.encodings.step_maps import StepEncoder, decoded_after, repeated
 from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, DrawingCursor, start_after
 from seqmodels.generation.decoding import ANCESTRAL, Decoding, Draw, draw
@@ -23,6 +26,8 @@ from seqmodels.generation.inputs import (
     encode_prefix,
     encode_source,
     n_new_steps,
+    raw_frames,
+    step_encoder_after,
     with_enough_precision,
 )
 from seqmodels.generation.text import StopStrings, decode_stream
@@ -62,6 +67,9 @@ def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Ite
     length, inputs = _length_and_inputs(model, options, source, len(prefix))
     stop = _stop_strings(model, options.stop, prefix, n)
     _check_decoding(model, options.decoding)
+    generator = _generator(model, options.random_state)
+    if isinstance(model.encoding_, SeriesEncoding):
+        return _sample_series(model, n, options, length, generator)
     drawn = sample_steps(
         with_inputs(with_enough_precision(model, prefix, source).cursor(), inputs),
         n,
@@ -69,7 +77,7 @@ def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Ite
         source=source,
         length=length,
         max_length=options.max_length,
-        generator=_generator(model, options.random_state),
+        generator=generator,
         decoding=options.decoding,
         stop=stop,
     )
@@ -78,12 +86,89 @@ def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Ite
     return [model.encoding_.decode(steps) for steps in drawn]
 
 
+def _sample_series(
+    model: GenerativeModel, n: int, options: SamplingOptions, length: int | None, generator: torch.Generator
+) -> list[Item]:
+    """``sample`` of a model of series, of frames of which the first may be no steps of the model's."""
+    first = _first_frames(model, options, length, generator, n)
+    steps = sample_steps(
+        with_enough_precision(model, first.prefix).cursor(),
+        n,
+        prefix=first.prefix,
+        source=None,
+        length=None if length is None else length - first.z.shape[1],
+        max_length=options.max_length - first.z.shape[1],
+        generator=generator,
+        decoding=options.decoding,
+    )
+    drawn = [np.concatenate([z, each[len(first.prefix) :]]) for z, each in zip(first.z, steps, strict=True)]
+    padded = np.zeros((n, max(map(len, drawn), default=0), first.prefix.shape[1]))
+    for row, each in zip(padded, drawn, strict=True):
+        row[: len(each)] = each
+    raw = decoded_after(repeated(first.encoder, n), padded)
+    return [np.concatenate([first.frames, x[: len(each)]]) for x, each in zip(raw, drawn, strict=True)]
+
+
+@dataclass(frozen=True)
+class FirstFrames:
+    """What a series begins with: the raw ``frames`` of a prefix, and n draws ``z`` of first frames that follow it.
+
+    Attributes:
+        frames: ``(P, D)``, raw.
+        prefix: the encoded steps of these.
+        encoder: what encodes the frame after them.
+        z: ``(n, F, D)`` standard normal: of the next frames, those that are no steps of the model's.
+    """
+
+    frames: np.ndarray
+    prefix: np.ndarray
+    encoder: StepEncoder
+    z: np.ndarray
+
+
+def _first_frames(
+    model: GenerativeModel, options: SamplingOptions, length: int | None, generator: torch.Generator, n: int
+) -> FirstFrames:
+    encoding, prefix = model.encoding_, encode_prefix(model, options.prefix)
+    encoder = step_encoder_after(model, options.prefix)
+    assert isinstance(encoding, SeriesEncoding)
+    assert encoder is not None
+    frames = raw_frames(model, options.prefix)
+    n_frames = min(max(0, encoding.n_initial - len(frames)), options.max_length if length is None else length)
+    size = n, n_frames, encoding.size
+    z = torch.randn(size, generator=generator, dtype=torch.float64, device=generator.device).cpu().numpy()
+    return FirstFrames(frames, prefix, encoder, z)
+
+
+def _generate_series(
+    model: GenerativeModel, options: SamplingOptions, length: int | None, generator: torch.Generator
+) -> Iterator[np.ndarray]:
+    """``generate`` of a model of series."""
+    first = _first_frames(model, options, length, generator, 1)
+    encoder, n_first = first.encoder, first.z.shape[1]
+    steps = stream_steps(
+        with_enough_precision(model, first.prefix).cursor(),
+        prefix=first.prefix,
+        source=None,
+        length=None if length is None else length - n_first,
+        max_length=options.max_length - n_first,
+        generator=generator,
+        decoding=options.decoding,
+    )
+    for z in chain(first.z[0], steps):
+        x = encoder.map.decode(z[None])
+        encoder = encoder.after(x)
+        yield x[0]
+
+
 def generate(model: GenerativeModel, options: SamplingOptions) -> Iterator[Any]:
     """``SequenceModel.generate``: raw steps, or the characters of a text, as they are drawn."""
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
     length, inputs = _length_and_inputs(model, options, source, len(prefix))
     stop = _stop_strings(model, options.stop, prefix, 1)
     _check_decoding(model, options.decoding)
+    if isinstance(model.encoding_, SeriesEncoding):
+        return _generate_series(model, options, length, _generator(model, options.random_state))
     drawn = stream_steps(
         with_inputs(with_enough_precision(model, prefix, source).cursor(), inputs),
         prefix=prefix,

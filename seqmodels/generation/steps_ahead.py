@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
+from seqmodels.encodings.series import SeriesEncoding
+from seqmodels.encodings.step_maps import StepEncoder, StepMap, as_frames, repeated
 from seqmodels.generation.cursor import ClosedFormCursor, Cursor, CursorState, Prediction, read_steps
 from seqmodels.generation.decoding import ANCESTRAL, draw
 from seqmodels.generation.feature_distributions import (
@@ -39,10 +43,17 @@ class Paths:
     Attributes:
         x: ``(n, k, D)`` or ``(n, k)``, encoded; what stands after the end of a path means nothing.
         lasts: ``(n, k)`` bool: whether the path has the step.
+        is_raw: whether x are raw values instead.
     """
 
     x: np.ndarray
     lasts: np.ndarray
+    is_raw: bool = False
+
+    def raw_vectors(self, encoding: Encoding) -> np.ndarray:
+        """``(n, k, D)`` raw values, NaN after the end of a path."""
+        x = self.x if self.is_raw else np.asarray(encoding.decode(self.x))
+        return np.where(self.lasts[..., None], x, np.nan)
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,13 @@ class Ahead:
 
 @torch.inference_mode()
 def ahead_of(
-    model: GenerativeModel, examples: Sequence[Example], origins: Sequence[Sequence[int]], k: int, n: int, seed: int
+    model: GenerativeModel,
+    examples: Sequence[Example],
+    origins: Sequence[Sequence[int]],
+    k: int,
+    n: int,
+    seed: int,
+    frames: Sequence[Any] = (),
 ) -> Iterator[Ahead]:
     """The next k steps of each example after each of its ``origins``, in the order of origins, not of sequences.
 
@@ -77,20 +94,54 @@ def ahead_of(
     Args:
         model: fitted; not a tagger.
         examples: encoded.
-        origins: for each example how many of its first steps are given; at least 1.
+        origins: for each example how many of its first steps are given, of a series of its frames; at least 1.
         k: steps ahead.
         n: paths, where there is no closed form.
         seed: of the draws.
+        frames: of a series the raw frames of each example, those of its past too.
 
     Raises:
-        ValueError: a sequence whose given steps have probability zero, named.
+        ValueError: a sequence whose given steps have probability zero, named; an origin among first frames of a series
+            that are no steps of the model's.
     """
+    if isinstance(model.encoding_, SeriesEncoding):
+        yield from _ahead_of_series(model, model.encoding_, examples, origins, k, n, seed, frames)
+        return
     generator = torch.Generator(model._device()).manual_seed(seed)
     encoded = [values for e in examples for values in (e.values, e.source) if values is not None]
     cursor = with_enough_precision(model, *encoded).cursor()
     sampler = Sampler(cursor, k, n, generator, _affine(model), may_end=model.length_ == "stop")
     for group in _read_together(model, examples):
         yield from _after_origins(sampler, [examples[i] for i in group], [origins[i] for i in group], group)
+
+
+def _ahead_of_series(
+    model: GenerativeModel,
+    encoding: SeriesEncoding,
+    examples: Sequence[Example],
+    origins: Sequence[Sequence[int]],
+    k: int,
+    n: int,
+    seed: int,
+    frames: Sequence[Any],
+) -> Iterator[Ahead]:
+    """``ahead_of`` of a series: each example by itself, and its origins are of frames."""
+    generator = torch.Generator(model._device()).manual_seed(seed)
+    cursor = with_enough_precision(model, *(e.values for e in examples)).cursor()
+    affine = torch.zeros(encoding.size, dtype=torch.float64), torch.ones(encoding.size, dtype=torch.float64)
+    sampler = Sampler(cursor, k, n, generator, affine, may_end=model.length_ == "stop")
+    for i, (example, each) in enumerate(zip(examples, origins, strict=True)):
+        known, state, before = as_frames(frames[i]), cursor.start(None, 1), 0
+        for t in sorted(set(each)):
+            if t < encoding.n_initial:
+                raise ValueError(
+                    f"of sequence {i} {t} frames are given, but {encoding!r} takes no difference of the first "
+                    f"{encoding.n_initial}; give as many at least"
+                )
+            x = torch.as_tensor(np.asarray(example.values[before : t - encoding.n_initial]))[None]
+            state, before = read_steps(cursor, state, x), t - encoding.n_initial
+            encoder = encoding.step_encoder(known[:t])
+            yield from replace(sampler, series=ContinuedSeries(encoder, encoding.has_constant_map)).ahead(state, [i], t)
 
 
 def _affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:
@@ -148,6 +199,35 @@ def _inputs_together(
 
 
 @dataclass(frozen=True)
+class ContinuedSeries:
+    """Where an encoding of series stands in the one sequence that is continued.
+
+    Attributes:
+        encoder: of its next frame.
+        has_constant_map: whether it encodes all further frames by one map.
+    """
+
+    encoder: StepEncoder
+    has_constant_map: bool
+
+
+class PathStep(NamedTuple):
+    """One step of m n paths.
+
+    Attributes:
+        prediction: of the step.
+        x: what was drawn from it, encoded; of a series raw.
+        lasts: ``(m n,)`` whether it is before the end.
+        map: of a series, by which each row of the prediction is encoded.
+    """
+
+    prediction: Prediction
+    x: np.ndarray
+    lasts: np.ndarray
+    map: StepMap | None
+
+
+@dataclass(frozen=True)
 class Sampler:
     """Continues sequences from a state of the cursor.
 
@@ -158,6 +238,7 @@ class Sampler:
         generator: of the draws.
         affine: ``(shift, scale)`` float64, from encoded to raw units.
         may_end: whether ends are events.
+        series: of a state of one sequence whose frames are encoded one by one; None: they all have ``affine``.
     """
 
     cursor: Cursor
@@ -166,6 +247,7 @@ class Sampler:
     generator: torch.Generator
     affine: tuple[Tensor, Tensor]
     may_end: bool
+    series: ContinuedSeries | None = None
 
     def ahead(self, state: CursorState, numbers: list[int], origin: int) -> Iterator[Ahead]:
         """Of the m sequences of a state, whose ``numbers`` these are."""
@@ -177,7 +259,8 @@ class Sampler:
             return
         ones = np.ones((len(numbers), 1))
         survival = np.cumprod([self._p_continue(p) for p in closed], axis=0)  # (k, m)
-        steps = [self._mixtures(p, ones * lasts[:, None]) for p, lasts in zip(closed, survival, strict=True)]
+        step = None if self.series is None else self.series.encoder.map
+        steps = [self._mixtures(p, ones * lasts[:, None], step) for p, lasts in zip(closed, survival, strict=True)]
         draw_all = cache(partial(self._draw, state, len(numbers)))
         for i, number in enumerate(numbers):
             of_sequence, exact = [each[i] for each in steps], np.ones(self.k, dtype=bool)
@@ -185,6 +268,8 @@ class Sampler:
 
     def _in_closed_form(self, state: CursorState, first: Prediction) -> list[Prediction] | None:
         if not isinstance(self.cursor, ClosedFormCursor) or not self._has_cdf(first):
+            return None
+        if self.series is not None and not self.series.has_constant_map:
             return None
         return self.cursor.predictions_ahead(state, self.k)
 
@@ -196,12 +281,14 @@ class Sampler:
         rows = slice(usable[0], usable[0] + 1) if len(usable) else slice(0, 1)
         return feature_distributions(prediction, rows, np.ones(1), *self.affine) is not None
 
-    def _mixtures(self, prediction: Prediction, weights: np.ndarray) -> list[StepDistribution | None]:
+    def _mixtures(
+        self, prediction: Prediction, weights: np.ndarray, step: StepMap | None
+    ) -> list[StepDistribution | None]:
         """For each of m sequences the mixture of its r rows of m r, ``weights (m, r)``; None where all are zero."""
         m, r = weights.shape
         if prediction.observation.emits == "vectors":
             return [
-                feature_distributions(prediction, slice(i * r, (i + 1) * r), weights[i], *self.affine)
+                feature_distributions(prediction, slice(i * r, (i + 1) * r), weights[i], *self.affine, step)
                 if weights[i].any()
                 else None
                 for i in range(m)
@@ -218,8 +305,9 @@ class Sampler:
             return np.ones(n)
         return np.broadcast_to(torch.as_tensor(prediction.log_continue).double().exp().cpu().numpy(), n)
 
-    def _paths(self, state: CursorState, m: int) -> Iterator[tuple[Prediction, Tensor, np.ndarray]]:
-        """Step after step: predictions of m n rows, what is drawn from them, and whether it is before the end."""
+    def _paths(self, state: CursorState, m: int) -> Iterator[PathStep]:
+        """Step after step: predictions of m n rows, and what is drawn from them."""
+        encoder = None if self.series is None else repeated(self.series.encoder, m * self.n)
         index = torch.arange(m, device=self.generator.device).repeat_interleave(self.n)
         state, lasts = self.cursor.select(state, index), np.ones(m * self.n, dtype=bool)
         for h in range(self.k):
@@ -227,36 +315,42 @@ class Sampler:
             drawn = draw(prediction, ANCESTRAL, self.generator, may_end=self.may_end)
             if drawn.ended is not None:
                 lasts = lasts & ~drawn.ended.cpu().numpy()
-            yield prediction, drawn.x, lasts
+            x, step = drawn.x.cpu().numpy(), None
+            if encoder is not None:
+                step = encoder.map
+                x = step.decode(x)
+                encoder = encoder.after(x)
+            yield PathStep(prediction, x, lasts, step)
             if h + 1 < self.k:
                 state = self.cursor.advance(state, drawn.x)
 
     def _draw(self, state: CursorState, m: int) -> list[Paths]:
         """Paths of m sequences."""
         with torch.inference_mode():
-            steps = [(x.cpu().numpy(), lasts) for _, x, lasts in self._paths(state, m)]
+            steps = [(step.x, step.lasts) for step in self._paths(state, m)]
         return self._by_sequence(steps, m)
 
     def _by_sequence(self, steps: list[tuple[np.ndarray, np.ndarray]], m: int) -> list[Paths]:
         x, lasts = (np.stack([step[j] for step in steps], axis=1) for j in range(2))  # (m n, k, ...)
         rows = [slice(i * self.n, (i + 1) * self.n) for i in range(m)]
-        return [Paths(x[each], lasts[each]) for each in rows]
+        return [Paths(x[each], lasts[each], is_raw=self.series is not None) for each in rows]
 
     def _sampled(self, state: CursorState, first: Prediction, numbers: list[int], origin: int) -> Iterator[Ahead]:
         """From paths; the distribution of the first step is that of ``first``, if it has a closed form."""
         m, has_cdf = len(numbers), self._has_cdf(first)
         drawn, survival, steps = [], [], []
         before = np.ones((m, self.n), dtype=bool)
-        for h, (prediction, x, lasts) in enumerate(self._paths(state, m)):
-            drawn.append((x.cpu().numpy(), lasts))
+        for h, (prediction, x, lasts, step) in enumerate(self._paths(state, m)):
+            drawn.append((x, lasts))
             weights = before * self._p_continue(prediction).reshape(m, self.n)
             survival.append(weights.mean(1))
             if not has_cdf:
                 steps.append(self._empirical(*drawn[-1], m))
             elif h == 0:
-                steps.append(self._mixtures(first, weights[:, :1]))
+                at_first = None if self.series is None else self.series.encoder.map
+                steps.append(self._mixtures(first, weights[:, :1], at_first))
             else:
-                steps.append(self._mixtures(prediction, weights))
+                steps.append(self._mixtures(prediction, weights, step))
             before = lasts.reshape(m, self.n)
         paths, exact = self._by_sequence(drawn, m), np.arange(self.k) < int(has_cdf)
         for i, number in enumerate(numbers):
@@ -265,6 +359,7 @@ class Sampler:
 
     def _empirical(self, x: np.ndarray, lasts: np.ndarray, m: int) -> list[StepDistribution | None]:
         """Of what the paths of m sequences have at a step, ``x (m n, D)``; None where none of them lasts."""
+        # Of a series x is raw, and the affine map changes nothing.
         shift, scale = (each.cpu().numpy() for each in self.affine)
         raw, lasts = shift + scale * x.reshape(m, self.n, -1), lasts.reshape(m, self.n)
         return [EmpiricalFeatures(each[kept]) if kept.any() else None for each, kept in zip(raw, lasts, strict=True)]

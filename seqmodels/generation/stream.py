@@ -13,15 +13,18 @@ from torch import Tensor
 
 from seqmodels.encodings import Encoding, OpenSymbols
 from seqmodels.encodings.precision import refuse_beyond_float64, squares_exceed_float32
+from seqmodels.encodings.step_maps import StepEncoder, StepMap
 from seqmodels.generation.cursor import Cursor, CursorState, Prediction, start_after
 from seqmodels.generation.given_inputs import InputCursor, with_inputs
 from seqmodels.generation.inputs import (
     GenerativeModel,
+    checked_frame,
     decoding_affine,
     encode_inputs,
     encode_prefix,
     encode_source,
     encode_step,
+    step_encoder_after,
     with_enough_precision,
 )
 
@@ -33,8 +36,13 @@ def predict_next(model: GenerativeModel, prefix: Any, source: Any, inputs: Any =
     """``SequenceModel.predict_next``: a Pyro distribution over the raw step after ``prefix``, given ``source``."""
     steps, encoded_source = encode_prefix(model, prefix), encode_source(model, source)
     precise = with_enough_precision(model, steps, encoded_source)
+    encoder = step_encoder_after(model, prefix)
+    if encoder is not None and not encoder.map.is_modelled:
+        return over_raw_frames(encoder.map)
     cursor = with_inputs(precise.cursor(len(steps)), encode_inputs(model, inputs, len(steps) + 1))
     state = start_after(cursor, encoded_source, steps, 1)
+    if encoder is not None:
+        return over_raw_frames(encoder.map, cursor.distribution(state))
     return _over_raw_steps(model.encoding_, cursor.distribution(state).as_distribution(*decoding_affine(precise)))
 
 
@@ -54,6 +62,28 @@ def _over_raw_steps(encoding: Encoding | None, distribution: Any) -> Any:
     return result
 
 
+def over_raw_frames(step: StepMap, prediction: Prediction | None = None) -> Any:
+    """The distribution of the next raw frame of a series: of a model's ``prediction``, or of a frame without one.
+
+    A Pyro distribution with ``p_end``, in float64.
+    """
+    import pyro.distributions as dist
+
+    from seqmodels.observations.pyro_mixtures import PowerTransformed
+
+    shift, scale = torch.tensor(step.shift[0]), torch.tensor(step.scale[0])
+    if prediction is None:
+        result = dist.Normal(shift, scale, validate_args=True).to_event(1)
+        result.p_end = 0.0
+    else:
+        result = prediction.as_distribution(shift, scale)
+    if step.powers is None:
+        return result
+    raw = PowerTransformed(result, torch.tensor(step.powers))
+    raw.p_end = result.p_end
+    return raw
+
+
 EncodeStep = Callable[[Any], tuple[np.ndarray, np.ndarray]]
 
 
@@ -65,6 +95,7 @@ class Stream:
     ``encoding`` is that of the model, where predictions are wanted over raw symbols; ``past`` are encoded steps that
     have been read before the first; ``filtered`` what a state of the cursor says of the hidden states of an HMM.
     ``encode_inputs`` standardises the inputs of one step, ``(U,)``; ``past_inputs (P, U)`` are standardised.
+    ``series``, of a model of series: what encodes the next frame, and what checks a raw one, ``(1, D)``.
     """
 
     def __init__(
@@ -79,8 +110,9 @@ class Stream:
         filtered: Callable[[CursorState], np.ndarray] | None = None,
         encode_inputs: Callable[[Any], np.ndarray | None] | None = None,
         past_inputs: np.ndarray | None = None,
+        series: tuple[StepEncoder, Callable[[Any], np.ndarray]] | None = None,
     ) -> None:
-        self._filtered, self._encode_inputs = filtered, encode_inputs
+        self._filtered, self._encode_inputs, self._series = filtered, encode_inputs, series
         self._cursor, self._encode, self._affine, self._encoding = cursor, encode, affine, encoding
         self._encode_after = encode if encode_after is None else encode_after
         self._is_first = past is None or len(past) == 0
@@ -97,7 +129,7 @@ class Stream:
         known = None
         if len(encoded_past) or past_inputs is not None:
             known = encode_inputs(model, past_inputs, len(encoded_past))
-        precise = with_enough_precision(model, encoded_source, encoded_past)
+        precise, encoder = with_enough_precision(model, encoded_source, encoded_past), step_encoder_after(model, past)
         return cls(
             precise.cursor(),
             partial(encode_step, model),
@@ -109,6 +141,7 @@ class Stream:
             precise._filtered,
             partial(_inputs_of_step, model),
             known,
+            None if encoder is None else (encoder, partial(checked_frame, model)),
         )
 
     def _given(self, inputs: Any) -> CursorState:
@@ -128,7 +161,24 @@ class Stream:
             ValueError: what cannot be read, or has a log-probability that the precision cannot hold; the stream then is
                 as before.
         """
+        if self._series is not None:
+            encoder, checked = self._series
+            frame = checked(x)
+            log_prob = self._update_series(encoder.map, frame, inputs)
+            self._series = encoder.after(frame), checked
+            return log_prob
         steps, log_dets = (self._encode if self._is_first else self._encode_after)(x)
+        return self._update(steps, log_dets, inputs)
+
+    def _update_series(self, step: StepMap, frame: np.ndarray, inputs: Any) -> float:
+        """``update`` by a raw frame ``(1, D)`` of a series."""
+        z, log_det = step.encode(frame), step.log_det(frame)
+        if step.is_modelled:
+            return self._update(z, log_det, inputs)
+        return float(-0.5 * (z * z + math.log(2 * math.pi)).sum() + log_det[0])
+
+    def _update(self, steps: np.ndarray, log_dets: np.ndarray, inputs: Any) -> float:
+        """``update`` by encoded steps, with their log-determinants."""
         log_prob, state = 0.0, self._given(inputs)
         for step, log_det in zip(steps, log_dets, strict=True):
             value = torch.as_tensor(step).unsqueeze(0)
@@ -146,7 +196,11 @@ class Stream:
 
         ``inputs``: those of the next step, as of ``update``.
         """
+        if self._series is not None and not self._series[0].map.is_modelled:
+            return over_raw_frames(self._series[0].map)
         prediction = self._cursor.distribution(self._given(inputs))
+        if self._series is not None:
+            return over_raw_frames(self._series[0].map, prediction)
         return _over_raw_steps(self._encoding, prediction.as_distribution(*self._affine))
 
     @property

@@ -20,6 +20,7 @@ from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import InputScaling, chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.setting import Setting
 from seqmodels.generation import CursorState, MergedStates
 from seqmodels.hmm.conjugate import ConjugatePrior, conjugate_of
@@ -642,6 +643,10 @@ class HMM(SequenceModel):
             raise ValueError(f"k is {k}; pass at least 1")
         if self._reads_inputs:
             raise ValueError("forecast_states knows no inputs of the steps ahead; call forecast(X, k, inputs=...)")
+        if isinstance(self.encoding_, SeriesEncoding):
+            raise ValueError(
+                f"forecast_states has no raw units of what {self.encoding_!r} encodes; call forecast(X, k)"
+            )
         log_beliefs = _run_on_each(self, X, y, batch_last_log_beliefs, of_steps=False)
         examples = self._setting().examples(checked_data(self, X, y))
         past_filter = _past_filter(self) if _misses_past(self, examples) else None

@@ -31,7 +31,7 @@ def model_facts(model: Family) -> dict[str, str]:
         + (", lengths given" if measure.length == "given" else ", the end of a sequence is scored too"),
         **({"inputs": ", ".join(measure.inputs)} if measure.inputs else {}),
         "observation": repr(model.observation_),
-        "encoding": repr(model.encoding_),
+        "encoding": repr(model.encoding_) if model.encoding_.note is None else model.encoding_.note,
         "parameters": f"{model.n_parameters_:,}",
         "context": "the whole sequence" if model.context_ is None else f"{model.context_} steps",
     }

@@ -21,7 +21,9 @@ from seqmodels.encodings.examples import Example, TargetLengths
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import check_device, check_device_is_here
 from seqmodels.encodings.raw_data import Data, hold_out
+from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.step_maps import VectorEncoding
 from seqmodels.model.family import Family
 from seqmodels.observations import Observation
 from seqmodels.training import interruption
@@ -41,15 +43,16 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
             "where it does; pass X.without_past() to say so, or sequences that begin earlier",
             stacklevel=3,
         )
-    train, held_out = hold_out(data, validation, model._uses_validation, model.random_state)
+    n_initial = model.encoding.n_initial if isinstance(model.encoding, VectorEncoding) else 0
+    train, held_out = hold_out(data, validation, model._uses_validation, model.random_state, n_initial)
     data, train = data.without_past(), train.without_past()
     check_processes_agree(model, data, held_out)
     setting = learn_setting(model, train, encoding, alphabet=data)
     for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
         if part is not None:
             setting.check(part, model._sums_out(setting.observation), aligned=model._is_tagger)
-    held_out_examples = [] if held_out is None else setting.examples(held_out, on_disk=model._reads_from_disk)
-    examples = setting.examples(train, on_disk=model._reads_from_disk)
+    held_out_examples = [] if held_out is None else _examples_with_steps(model, setting, held_out)
+    examples = _examples_with_steps(model, setting, train)
     began = time.perf_counter()
     with undone_on_failure(model):
         with interruption.interruptible() as interrupted:
@@ -68,6 +71,12 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     if interrupted.requested and interrupted.signal is not None:
         checkpoint = model.get_params(deep=False).get("checkpoint")
         interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=3)
+
+
+def _examples_with_steps(model: Family, setting: Setting, data: Data) -> list[Example]:
+    """Those that a model fits: of a series so short that no difference can be taken there is nothing to read."""
+    examples = setting.examples(data, on_disk=model._reads_from_disk, may_have_no_steps=True)
+    return [e for e in examples if len(e.values)] if isinstance(setting.encoding, SeriesEncoding) else examples
 
 
 def fit_member(model: Family, setting: Setting, train: list[Example], validation: list[Example]) -> None:

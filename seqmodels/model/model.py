@@ -51,7 +51,7 @@ class SequenceModel(Family):
         length: ``"given"``: p(x | T); ``"stop"``: the end of a sequence is an event with a probability; ``"auto"``:
             ``"given"`` for vectors and for taggers, ``"stop"`` for text and symbols.
         encoding: what the model sees; ``"auto"`` standardises vectors (bits and counts stay as they are) and reads text
-            as bytes.
+            as bytes. For trends and seasons see ``encodings.AutoSeries``.
         source_encoding: how a model with an encoder reads sources; ``"auto"``: as the targets where both are of one
             kind, else as ``encoding="auto"`` would. Models without an encoder read source and target by
             one encoding.
@@ -148,7 +148,7 @@ class SequenceModel(Family):
     def _log_prob_steps(self, data: Data) -> list[np.ndarray]:
         """``log_prob_steps`` of data that ``checked_data`` has checked."""
         setting = self._setting()
-        examples = setting.examples(data, on_disk=self._reads_from_disk)
+        examples = setting.examples(data, on_disk=self._reads_from_disk, may_have_no_steps=True)
         names = "X" if data.y is None else "y"
         steps = checked_log_prob_steps(examples, self._steps, lambda some: in_float64(self)._steps(some), names)
         return setting.all_in_raw_units(data.scored, steps)

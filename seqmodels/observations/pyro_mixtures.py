@@ -118,3 +118,37 @@ class MixtureOfProducts(TorchDistribution):
 
     def _moments(self, name: str) -> Tensor:
         return torch.stack([torch.cat([getattr(part, name) for part in parts]) for parts in self.components])
+
+
+class PowerTransformed(TorchDistribution):
+    """Of vectors x whose ``h(x) = (sign(x) |x|^λ - 1) / λ``, or log x where λ is 0, has the distribution ``base``.
+
+    Args:
+        base: over vectors ``(D,)``.
+        powers: ``(D,)`` λ, none negative.
+    """
+
+    arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (torch declares it so)
+    support = constraints.real_vector
+
+    def __init__(self, base: Any, powers: Tensor) -> None:
+        self.base, self.powers = base, powers
+        super().__init__(event_shape=base.event_shape, validate_args=False)
+
+    @torch.no_grad()
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = value.to(self.powers)
+        is_log = self.powers == 0
+        is_possible = (value > 0) | (~is_log & (value != 0))
+        x, safe = torch.where(is_possible, value, 1.0), torch.where(is_log, 1.0, self.powers)
+        h = torch.where(is_log, x.abs().log(), (x.sign() * x.abs() ** safe - 1) / safe)
+        log_prob = self.base.log_prob(h) + ((self.powers - 1) * x.abs().log()).sum(-1)
+        return torch.where(is_possible.all(-1), log_prob, -torch.inf)
+
+    @torch.no_grad()
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        h = self.base.sample(torch.Size(sample_shape)).to(self.powers)
+        is_log = self.powers == 0
+        safe = torch.where(is_log, 1.0, self.powers)
+        base = 1 + safe * h
+        return torch.where(is_log, h.exp(), base.sign() * base.abs() ** (1 / safe))

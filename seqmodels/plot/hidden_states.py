@@ -103,7 +103,8 @@ def states(
     states = model.decode(X, Y)[0][-n_steps:] if path is None else _checked_path(path, n_steps, len(names))
     selected = selected_steps(steps, n_steps)
     time = given_times(scored, time)
-    t = times_of(time, n_steps)[selected]
+    n_first = len(item) - n_steps if scored.kind == "vectors" else 0  # frames of a series that are no steps
+    t = times_of(time, n_first + n_steps)[n_first:][selected]
 
     from seqmodels.plot import drawn_states as drawing
     from seqmodels.plot.style import axes_or_new, in_style
@@ -125,7 +126,7 @@ def states(
         else:
             lanes = min(scored.n_features, drawing.MAX_LINES)
             axes = axes_or_new(ax, 2.0 + 0.4 * lanes)
-            drawing.draw_vectors(axes, t, item[selected], states[selected], names, labels)
+            drawing.draw_vectors(axes, t, item[n_first:][selected], states[selected], names, labels)
         if label:
             axes.set_xlabel(label)
     return axes
@@ -158,7 +159,8 @@ def posterior(
     n_steps = len(model.encoding_.encode(scored.items[0]))
     selected = selected_steps(steps, n_steps)
     time = None if scored.kind == "text" else given_times(scored, time)
-    t = times_of(time, n_steps)[selected]
+    n_first = len(scored.items[0]) - n_steps if scored.kind == "vectors" else 0
+    t = times_of(time, n_first + n_steps)[n_first:][selected]
     posterior = model.posterior(X, Y)[0][-n_steps:][selected]
 
     from seqmodels.plot import drawn_states as drawing

@@ -3,16 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import integrate, stats
 
 import seqmodels as sm
+from seqmodels.encodings.step_maps import inverse_power
 from seqmodels.generation.cursor import Prediction
 from seqmodels.generation.feature_distributions import (
     EmpiricalFeatures,
     FeatureDistributions,
     GaussianFeatures,
     JoinedFeatures,
+    PowerFeatures,
     WholeNumberFeatures,
     crps_of_draws,
     feature_distributions,
@@ -156,3 +158,53 @@ def test_rows_of_no_weight_and_states_of_none_are_left_out() -> None:
     features = feature_distributions(prediction, slice(0, 2), np.array([1.0, 0.0]), 0 * one, one)
     assert features is not None
     assert_allclose(features.mean, [1.0])
+
+
+def test_a_power_of_a_gaussian_has_the_mean_quantiles_and_score_of_a_log_normal() -> None:
+    mean, deviation, y = np.array([0.3, -1.0]), np.array([0.5, 1.2]), np.array([2.0, 0.01])
+    features = PowerFeatures(GaussianFeatures(np.ones(1), mean[None], deviation[None]), np.zeros(2))
+    log_normal = stats.lognorm(deviation, scale=np.exp(mean))
+    assert_allclose(features.mean, log_normal.mean(), rtol=1e-9)
+    assert_allclose(features.quantiles(np.array([0.05, 0.9])), [log_normal.ppf(0.05), log_normal.ppf(0.9)], rtol=1e-9)
+    assert_allclose(features.cdf(y), log_normal.cdf(y), rtol=1e-9)
+    assert_array_equal(features.cdf(np.array([-1.0, 0.0])), [0.0, 0.0])
+    # Baran & Lerch (2015), Log-normal distribution based ensemble model output statistics models, eq. 4.
+    w = (np.log(y) - mean) / deviation
+    tail = stats.norm.cdf(w - deviation) + stats.norm.cdf(deviation / np.sqrt(2)) - 1
+    assert_allclose(features.crps(y), y * (2 * stats.norm.cdf(w) - 1) - 2 * log_normal.mean() * tail, rtol=1e-9)
+    far = np.array([-1.0, 1e4])  # where nothing is drawn: E|X - y| - ½ E|X - X'| has no more to integrate
+    expected = np.abs(log_normal.mean() - far) - _half_spread(mean, deviation)
+    assert_allclose(features.crps(far), expected, rtol=1e-9)
+
+
+def _half_spread(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """``½ E|X - X'|`` of log-normal X, X': ``E X (2 Φ(σ / √2) - 1)``."""
+    return np.exp(mean + deviation**2 / 2) * (2 * stats.norm.cdf(deviation / np.sqrt(2)) - 1)
+
+
+@pytest.mark.parametrize("lmbda", [0.4, 1.0, 1.5])
+def test_a_power_of_a_mixture_is_that_of_draws(lmbda: float) -> None:
+    base = GaussianFeatures(np.array([0.4, 0.6]), np.array([[0.3], [2.0]]), np.array([[0.5], [1.0]]))
+    features, rng = PowerFeatures(base, np.array([lmbda])), np.random.default_rng(0)
+    h = np.where(rng.random(200_000) < 0.4, rng.normal(0.3, 0.5, 200_000), rng.normal(2, 1, 200_000))
+    draws = inverse_power(h[:, None], np.array([lmbda]))
+    assert_allclose(features.mean, draws.mean(0), rtol=0.01)
+    assert_allclose(features.crps(np.array([1.5])), crps_of_draws(draws, np.array([1.5])), rtol=0.01)
+    if lmbda == 1:  # h is a shift
+        assert_allclose(features.mean, 1 + base.mean, rtol=1e-9)
+        assert_allclose(features.crps(np.array([1.5])), base.crps(np.array([0.5])), rtol=1e-9)
+
+
+def test_each_row_moves_its_own_components() -> None:
+    each = [gaussians(3, seed) for seed in range(2)]
+    shift, scale = np.array([[10.0, 0.0], [-5.0, 1.0]]), np.array([[2.0, 1.0], [0.5, 3.0]])
+    both = GaussianFeatures(
+        np.concatenate([0.4 * each[0].weights, 0.6 * each[1].weights]),
+        np.concatenate([features.loc for features in each]),
+        np.concatenate([features.scale for features in each]),
+    )
+    x = np.array([1.5, -0.5])
+    expected = sum(
+        w * features.cdf((x - a) / b) for w, features, a, b in zip((0.4, 0.6), each, shift, scale, strict=True)
+    )
+    assert_allclose(both.moved(shift, scale).cdf(x), expected, rtol=1e-12)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings.examples import Example
-from seqmodels.hmm.alignment.jumps import Chain, Jumps
+from seqmodels.hmm.alignment.jumps import Jumps, PositionChain
 from seqmodels.hmm.inference.densities import LogDensities
 from seqmodels.hmm.inference.forward_backward import forward_backward_pass, forward_pass
 from seqmodels.hmm.inference.scratch import Scratch
@@ -192,7 +192,7 @@ class AlignmentExpectations:
 
     log_prob: float
     gamma: np.ndarray
-    chain: Chain
+    chain: PositionChain
     arrivals: np.ndarray
     departures: np.ndarray
 
@@ -249,7 +249,7 @@ class AlignmentTrellis:
         return AlignmentExpectations(
             float(posterior.log_prob.sum()),
             block.sum_nulls(gamma.cpu().numpy().copy()),
-            Chain(initial, xi, final if self.jumps.has_end else None),
+            PositionChain(initial, xi, final if self.jumps.has_end else None),
             np.column_stack([visits[:, : block.n_positions], np.full(len(visits), float(self.jumps.has_end))]),
             self._departures(visits, first, last),
         )

@@ -22,7 +22,7 @@ from seqmodels.hmm.alignment.lexicon import UNKNOWN, ContextOrder, find
 
 
 @dataclass(frozen=True)
-class Chain:
+class PositionChain:
     """Over K states: ``initial (K,)`` or ``(n, K)``, ``transition (K, K)``, ``final (K,)`` or None; or counts.
 
     The states are the S positions; with a null 2 S + 1: then come the nulls after no position, after the first, ...,
@@ -33,15 +33,15 @@ class Chain:
     transition: np.ndarray
     final: np.ndarray | None
 
-    def __add__(self, other: Chain) -> Chain:
+    def __add__(self, other: PositionChain) -> PositionChain:
         """The sum of expected counts."""
         final = None if self.final is None or other.final is None else self.final + other.final
-        return Chain(self.initial + other.initial, self.transition + other.transition, final)
+        return PositionChain(self.initial + other.initial, self.transition + other.transition, final)
 
-    def weighted(self, weight: float) -> Chain:
+    def weighted(self, weight: float) -> PositionChain:
         """The expected counts of pairs that each count ``weight``."""
         final = None if self.final is None else weight * self.final
-        return Chain(weight * self.initial, weight * self.transition, final)
+        return PositionChain(weight * self.initial, weight * self.transition, final)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Jumps:
         sums: np.ndarray = prior @ self.table(prior.shape[1] - 1).T
         return sums
 
-    def chain(self, sums: np.ndarray) -> Chain:
+    def chain(self, sums: np.ndarray) -> PositionChain:
         """Of n sources of one length, all but each position's prior weight and sum (see ``of_states``).
 
         ``initial (n, K)`` lacks the prior weights, the rows of ``transition`` and ``final`` the prior weights and the
@@ -121,19 +121,19 @@ class Jumps:
         initial = table[0, :-1] / sums[:, :1]
         final = table[:, -1]
         if self.null is None:
-            return Chain(initial, table[2:, :-1], final[2:] if self.has_end else None)
+            return PositionChain(initial, table[2:, :-1], final[2:] if self.has_end else None)
         origins = np.concatenate([np.arange(2, n_positions + 2), np.arange(1, n_positions + 2)])
         nulls = null * np.eye(n_positions + 2, n_positions + 1, -1)
         never = np.zeros((len(sums), n_positions))
         initial = np.concatenate([initial, null / sums[:, 1:2], never], axis=1)
         transition = np.concatenate([table[:, :-1], nulls], axis=1)[origins]
-        return Chain(initial, transition, final[origins] if self.has_end else None)
+        return PositionChain(initial, transition, final[origins] if self.has_end else None)
 
     def of_states(self, sums: np.ndarray) -> np.ndarray:
         """``(n, S + 2)`` sums of rows -> ``(n, K)`` those of the states."""
         return sums[:, 2:] if self.null is None else np.concatenate([sums[:, 2:], sums[:, 1:]], axis=1)
 
-    def counts_by_jump(self, expected: Chain, n_positions: int) -> tuple[np.ndarray, float]:
+    def counts_by_jump(self, expected: PositionChain, n_positions: int) -> tuple[np.ndarray, float]:
         """Expected starts, transitions and ends -> ``(S + 2, S + 1)``, arranged as ``weight_index``, and nulls."""
         counts = np.zeros((n_positions + 2, n_positions + 1))
         counts[0, :-1] = expected.initial[:n_positions]
@@ -155,7 +155,7 @@ class Jumps:
         return pseudocount * total
 
     def maximised(
-        self, expected: Mapping[int, Chain], majoriser_slopes: Mapping[int, np.ndarray], pseudocount: float
+        self, expected: Mapping[int, PositionChain], majoriser_slopes: Mapping[int, np.ndarray], pseudocount: float
     ) -> Jumps:
         """The M-step: exact of the null, of the weights a step of Hunter's (2004) majorisation.
 

@@ -17,7 +17,7 @@ import torch
 from tqdm.auto import tqdm
 
 from seqmodels.hmm.alignment.inference import AlignmentExpectations, AlignmentTrellis, PairBlock
-from seqmodels.hmm.alignment.jumps import Chain, JumpPrior, Jumps
+from seqmodels.hmm.alignment.jumps import JumpPrior, Jumps, PositionChain
 from seqmodels.hmm.alignment.lexicon import UNKNOWN, BackoffLexicon, ContextTable, find
 from seqmodels.hmm.learning.em import History, StopRule
 from seqmodels.training import Checkpoints, Interruption, interruptible
@@ -438,7 +438,7 @@ class AlignmentEM:
         if self.parameters.prior.orders:
             self.parameters = replace(self.parameters, prior=self._maximised_prior(expectations))
         jumps = self.parameters.jumps
-        chains, majoriser_slopes = dict[int, Chain](), dict[int, np.ndarray]()
+        chains, majoriser_slopes = dict[int, PositionChain](), dict[int, np.ndarray]()
         for block, contexts, expected in zip(self.blocks, self._contexts, expectations, strict=True):
             prior_weights, n_positions = self.parameters.prior.weights(contexts), block.n_positions
             chain = expected.chain.weighted(block.weight)

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqmodels.encodings.examples import without_past
+from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.precision import in_float64, squares_exceed_float32
+from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.generation import Prediction
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data
@@ -32,9 +34,10 @@ def feature_log_probs(model: SequenceModel, X: Any, y: Any = None) -> list[np.nd
     data = checked_data(model, X, y)
     if not model.observation_.has_full_conditionals(model.encoding_.size):
         raise ValueError(f"{model.observation_!r} does not know its density without one of the features")
-    given_past = model._setting().examples(data)
+    given_past = model._setting().examples(data, may_have_no_steps=True)
     examples = [replace(example, n_past=0) for example in given_past]  # steps of the past are computed with the others
     order = np.argsort([len(example.values) for example in examples], kind="stable")
+    order = np.array([i for i in order if len(examples[i].values)])
     conditionals: dict[int, np.ndarray] = {}
     width = 1 if data.y is not None else BATCH  # sources differ in length
     for at in range(0, len(order), width):
@@ -42,12 +45,32 @@ def feature_log_probs(model: SequenceModel, X: Any, y: Any = None) -> list[np.nd
         batch = ForcedBatch.from_examples([examples[i] for i in rows], max(len(examples[i].values) for i in rows), 0)
         values = np.concatenate(list(_conditionals(model, batch)), 1)  # (n, T, D)
         conditionals |= {int(i): values[row, : len(examples[i].values)] for row, i in enumerate(rows)}
+    if isinstance(model.encoding_, SeriesEncoding):
+        return _of_series(model.encoding_, data, given_past, conditionals)
     log_scale = np.log(model.encoding_.affine()[1])
     result = [
         np.where(np.isnan(np.asarray(example.values)), np.nan, conditionals[i] - log_scale)
         for i, example in enumerate(examples)
     ]
     return without_past(given_past, result)
+
+
+def _of_series(
+    encoding: SeriesEncoding, data: Data, examples: list[Example], conditionals: dict[int, np.ndarray]
+) -> list[np.ndarray]:
+    """``(T, D)`` of each series, raw units, from those of the encoded steps, its past's among them.
+
+    Each feature is encoded by itself; of first frames that are no steps the features are independent.
+    """
+    result = []
+    pasts = data.X.past or [None] * len(data.X)
+    for i, (item, past, example) in enumerate(zip(data.X, pasts, examples, strict=True)):
+        values = encoding.of_values_after(past, item)
+        n = len(example.values) - example.n_past
+        if n:
+            values[len(values) - n :] += conditionals[i][example.n_past :]
+        result.append(np.where(np.isnan(np.asarray(item)), np.nan, values))
+    return result
 
 
 def _conditionals(model: SequenceModel, batch: ForcedBatch) -> Iterator[np.ndarray]:

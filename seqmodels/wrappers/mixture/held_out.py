@@ -8,6 +8,7 @@ import numpy as np
 
 from seqmodels.encodings import Bytes, Encoding
 from seqmodels.encodings.examples import Example
+from seqmodels.encodings.series import SeriesEncoding
 
 SHORTEST = 20  # steps of a single sequence that can be cut
 
@@ -48,9 +49,14 @@ def next_character(values: np.ndarray, at: int) -> int:
 def segment(example: Example, begin: int, end: int, encoding: Encoding) -> Example:
     """Steps ``begin`` to ``end`` of a sequence without a source, as a sequence."""
     values = np.asarray(example.values)[begin:end]
-    last = encoding.last_unit(values)
-    log_det = np.broadcast_to(encoding.log_det(encoding.decode(values)), len(values)) if values.ndim == 2 else 0.0
     states = None if example.states is None else example.states[begin:end]
     inputs = None if example.inputs is None else example.inputs[begin:end]
+    if isinstance(encoding, SeriesEncoding):  # what a step adds depends on frames before; each is given an equal part
+        part = len(values) / len(example.values)
+        n_units = round(part * example.n_units)
+        total = part * example.log_det
+        return replace(example, values=values, n_units=n_units, log_det=total, states=states, inputs=inputs)
+    last = encoding.last_unit(values)
+    log_det = np.broadcast_to(encoding.log_det(encoding.decode(values)), len(values)) if values.ndim == 2 else 0.0
     n_units, total = int(last[-1]) + 1, float(np.sum(log_det))
     return replace(example, values=values, n_units=n_units, log_det=total, states=states, inputs=inputs)

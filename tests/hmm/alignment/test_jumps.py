@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 
-from seqmodels.hmm.alignment.jumps import Chain, Jumps
+from seqmodels.hmm.alignment.jumps import Jumps, PositionChain
 
 SIZES, FAR = (1, 2, 4), 2
 
@@ -29,7 +29,9 @@ def test_weights_converge_to_the_most_probable_ones() -> None:
     """Against a search over the logarithms of the weights."""
     rng, pseudocount = np.random.default_rng(1), 0.3
     jumps = Jumps.flat(FAR, has_end=True, null=False)
-    expected = {n: Chain(rng.gamma(1.0, size=n), rng.gamma(1.0, size=(n, n)), rng.gamma(1.0, size=n)) for n in SIZES}
+    expected = {
+        n: PositionChain(rng.gamma(1.0, size=n), rng.gamma(1.0, size=(n, n)), rng.gamma(1.0, size=n)) for n in SIZES
+    }
     counts = {n: jumps.counts_by_jump(chain, n)[0] for n, chain in expected.items()}
 
     def objective(theta: np.ndarray) -> float:
@@ -59,7 +61,7 @@ def test_the_null_is_the_share_of_steps_that_are_aligned_with_nothing(pseudocoun
     rng = np.random.default_rng(2)
     jumps = Jumps.flat(FAR, has_end=True, null=True)
     expected = {
-        n: Chain(
+        n: PositionChain(
             rng.gamma(1.0, size=2 * n + 1), rng.gamma(1.0, size=(2 * n + 1, 2 * n + 1)), rng.gamma(1.0, size=2 * n + 1)
         )
         for n in SIZES

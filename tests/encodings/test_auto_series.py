@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import seqmodels as sm
+from seqmodels.encodings import AutoSeries, Chain, Differences, Log
+from seqmodels.encodings.auto_series import (
+    adf_statistic,
+    autocorrelation,
+    candidate_seasons,
+    choose,
+    kpss_statistic,
+    log_gain,
+    seasonal_share,
+)
+
+T = np.arange(240)
+
+
+def noise(seed: int = 0, n_features: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(len(T), n_features))
+
+
+WAVE = np.sin(2 * np.pi * T / 12)[:, None]
+KINDS = {  # by what they should be read as: logarithms, order of the difference, season
+    "noise": (noise(), (False, 0, None)),
+    "walk": (np.cumsum(noise(), axis=0), (False, 1, None)),
+    "two walks and noise": (np.concatenate([np.cumsum(noise(1, 2), axis=0), noise()], axis=1), (False, 1, None)),
+    "growth": (np.exp(0.05 * np.cumsum(0.3 + noise(2), axis=0)), (True, 1, None)),
+    "season": (5 * WAVE + 0.5 * noise(3), (False, 0, 12)),
+    "season of growth": (np.exp(0.02 * np.cumsum(1 + noise(4), axis=0) + 0.5 * WAVE), (True, 0, 12)),
+    "cycle": (
+        np.stack([np.convolve(noise(5)[:, 0], 0.97 ** np.arange(60) * np.cos(np.arange(60)), "same")], 1),
+        (False, 0, None),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_series_are_read_as_what_they_are(kind: str) -> None:
+    x, expected = KINDS[kind]
+    choice = choose([x])
+    assert (choice.log, choice.order, choice.season) == expected
+
+
+def test_a_season_that_is_given_is_taken_if_there_is_one() -> None:
+    assert choose([KINDS["season"][0]], season=24).season == 24  # two of the 12
+    assert choose([KINDS["season"][0]], season=7).season is None
+    assert choose([KINDS["walk"][0]], season=12).season is None
+
+
+def test_what_says_too_little_is_standardised() -> None:
+    walk = KINDS["walk"][0]
+    holes = walk.copy()
+    holes[7] = np.nan
+    for series, reason in (
+        ([holes], "values are missing"),
+        ([walk[:39]], "the longest series has 39 frames"),
+        ([walk + 0.01 * noise(seed) for seed in range(21)], "there are 21 series"),
+    ):
+        encoding = AutoSeries().fit(sm.Sequences(series))
+        assert encoding.note == f"Standardize(): {reason}"
+        standard = sm.Standardize().fit(sm.Sequences(series))
+        assert_array_equal(encoding.encode(series[0]), standard.encode(series[0]))
+    assert choose([np.exp(walk), -np.exp(walk[:20])]).log is False
+
+
+def test_tests_of_roots_agree_with_statsmodels() -> None:
+    rng = np.random.default_rng(0)
+    walk, level = np.cumsum(rng.normal(size=200)), rng.normal(size=200) + 0.5 * np.sin(np.arange(200) / 5)
+    # kpss(x, "c", nlags=3) and adfuller(x, maxlag=5, autolag="BIC") of statsmodels 0.14, which after choosing the lags
+    # fits to the frames that these leave.
+    assert_allclose([kpss_statistic(walk), kpss_statistic(level)], [2.2079650572587677, 0.06547456058223321], rtol=1e-9)
+    assert_allclose([adf_statistic(walk), adf_statistic(level)], [-1.6697, -13.0951], rtol=0.05)
+
+
+def test_the_gain_of_logarithms_is_a_difference_of_log_likelihoods() -> None:
+    x = np.exp(noise(6)[:, 0] / 3)
+
+    def log_prob(values: np.ndarray) -> float:
+        changes = np.diff(values)
+        return float(-0.5 * len(changes) * (np.log(2 * np.pi * changes.var()) + 1))
+
+    assert_allclose(log_gain(x), log_prob(np.log(x)) - np.log(x[1:]).sum() - log_prob(x), rtol=1e-9)
+    assert_allclose(log_gain(100 * x), log_gain(x), rtol=1e-9)
+
+
+def test_shares_of_a_season() -> None:
+    assert seasonal_share(WAVE[:, 0], 12) > 0.999
+    shares = [seasonal_share(noise(seed)[:, 0], 12) for seed in range(20)]
+    assert abs(np.mean(shares)) < 0.03  # adjusted: of noise none in the mean
+    correlations = autocorrelation(WAVE[:, 0] + 0.1 * noise()[:, 0])
+    x = (WAVE + 0.1 * noise())[:, 0] - (WAVE + 0.1 * noise()).mean()
+    assert_allclose(correlations[12], x[12:] @ x[:-12] / (x @ x), rtol=1e-9)
+    assert candidate_seasons(correlations)[0] == 12
+
+
+def test_a_model_says_and_keeps_the_choice(tmp_path: Path) -> None:
+    x = KINDS["season of growth"][0]
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), encoding=AutoSeries(), dtype="float64").fit([x])
+    by_hand = Chain([Log(), Differences(0, 12), sm.Standardize()])
+    same = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), encoding=by_hand, dtype="float64").fit([x])
+    assert_array_equal(model.log_prob_steps([x])[0], same.log_prob_steps([x])[0])
+    assert_array_equal(model.forecast([x], 3, n=20).frame["mean"], same.forecast([x], 3, n=20).frame["mean"])
+    assert "Log(), Differences(order=0, season=12), Standardize(): logarithms are more probable" in model.describe()
+    model.save(tmp_path / "model")
+    again = sm.load(tmp_path / "model")
+    assert again.encoding_.note == model.encoding_.note
+    assert_array_equal(again.log_prob_steps([x])[0], model.log_prob_steps([x])[0])
+    state = model.encoding_.state()
+    with pytest.raises(ValueError, match="should say what series are read as"):
+        AutoSeries().restore({**state, "order": 3})
+    with pytest.raises(ValueError, match="should say what series are read as"):
+        AutoSeries().restore({**state, "season": 1})
