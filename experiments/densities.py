@@ -1,4 +1,4 @@
-"""Are densities what scipy says, do they integrate to one, and does EM climb? ``python experiments/densities.py``.
+"""Are densities what scipy says, do they integrate to one, and is EM monotone? ``python experiments/densities.py``.
 
 Each density of vectors that EM fits, of one feature, in float64. For 200 random parameters, at ten draws by scipy's
 density of the same parameters and at points of the far tails: the largest difference of log p, divided by its size
