@@ -10,7 +10,7 @@ from seqmodels.common.former_names import FORMER_NAMES, MOVED_NAMES
 from seqmodels.common.version import __version__
 
 if TYPE_CHECKING:
-    from seqmodels import data, encodings, evaluation, hmm, neural, observations, plot, presets, training
+    from seqmodels import data, encodings, evaluation, hmm, linear_gaussian, neural, observations, plot, presets, training
     from seqmodels.common import distributed
     from seqmodels.counts.context_mixing import ContextMixing
     from seqmodels.counts.context_tree import ContextTree
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from seqmodels.evaluation.comparison.compare import compare
     from seqmodels.evaluation.prequential import prequential
     from seqmodels.hmm import HMM, AlignmentHMM, HMMTagger, LeftToRight
+    from seqmodels.linear_gaussian import LinearGaussian
     from seqmodels.loading import load
     from seqmodels.model import NotFittedError, SequenceModel
     from seqmodels.neural import (
@@ -68,6 +69,7 @@ _PACKAGES = (
     "generation",
     "counts",
     "hmm",
+    "linear_gaussian",
     "neural",
     "wrappers",
     "loading",
@@ -133,6 +135,7 @@ __all__ = [
     "LSTMTagger",
     "LatentOffset",
     "LeftToRight",
+    "LinearGaussian",
     "MaskedTransformer",
     "Measure",
     "Mixture",
@@ -161,6 +164,7 @@ __all__ = [
     "evaluate",
     "evaluation",
     "hmm",
+    "linear_gaussian",
     "load",
     "neural",
     "observations",

@@ -1,0 +1,208 @@
+"""EM for linear-Gaussian systems (Shumway and Stoffer 1982; Ghahramani and Hinton 1996).
+
+The E-step is the smoother; the M-step regresses states on states before and observations on states, which has a closed
+form, but for a stationary start, where it climbs (``learning.stationary``): the log-probability never falls.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from seqmodels.common.distributed import of_rank_zero
+from seqmodels.linear_gaussian.learning.stationary import climbed
+from seqmodels.linear_gaussian.learning.statistics import Corpus, Statistics, e_step
+from seqmodels.linear_gaussian.parameters import Form, Parameters
+from seqmodels.training import interruptible
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, float]
+UNDETERMINED = 1e-13  # of the largest eigenvalue: directions of regressors below leave their coefficients open
+
+
+def m_step(parameters: Parameters, form: Form, statistics: Statistics) -> Parameters:
+    """The parameters that maximise the expected log-probability of states and observations together.
+
+    What no sequence tells anything of stays as it is.
+    """
+    moved = _with_dynamics(_with_observation(parameters, form, statistics), form, statistics)
+    return _with_start(moved, form, statistics, parameters)
+
+
+def _with_observation(parameters: Parameters, form: Form, statistics: Statistics) -> Parameters:
+    (D, K), s = parameters.observation.shape, statistics
+    G = s.seen_state.shape[1]
+    known = np.zeros((D, G))
+    is_free = np.ones((D, G), dtype=bool)
+    is_free[:, K] = form.intercept
+    if form.fixed:
+        known[:, :K], is_free[:, :K] = parameters.observation, False
+    if not s.n_seen.any():
+        return parameters
+    slopes, covariance = known, np.zeros((D, D))
+    if form.observation_noise == "diag":
+        for d in range(D):
+            if not s.n_seen[d] > 0:  # never observed
+                slopes[d, :K], covariance[d, d] = parameters.observation[d], parameters.observation_covariance[d, d]
+                continue
+            row = slice(d, d + 1)
+            slopes[row] = regression(s.seen_state[row], s.state_state[d], known[row], is_free[row])
+            residual = _residual(s.seen_seen[row, row], s.seen_state[row], s.state_state[d], slopes[row])
+            covariance[d, d] = residual[0, 0] / s.n_seen[d]
+    else:
+        slopes = regression(s.seen_state, s.state_state[0], known, is_free)
+        covariance = _residual(s.seen_seen, s.seen_state, s.state_state[0], slopes) / s.n_seen[0]
+    return replace(
+        parameters,
+        observation=np.ascontiguousarray(slopes[:, :K]),
+        intercept=parameters.intercept + slopes[:, K],
+        observation_slopes=parameters.observation_slopes + slopes[:, K + 1 :],
+        observation_covariance=form.floored(covariance),
+    )
+
+
+def _with_dynamics(parameters: Parameters, form: Form, statistics: Statistics) -> Parameters:
+    K, s = len(parameters.transition), statistics
+    if not s.n_moves > 0:
+        return parameters
+    known, is_free = np.zeros_like(s.now_before), np.ones(s.now_before.shape, dtype=bool)
+    if form.transition == "diag":
+        is_free[:, :K] = np.eye(K, dtype=bool)
+    if form.fixed:
+        known[:, :K], is_free[:, :K] = parameters.transition, False
+    slopes = regression(s.now_before, s.before_before, known, is_free)
+    covariance = _residual(s.now_now, s.now_before, s.before_before, slopes) / s.n_moves
+    if form.state_noise == "identity":
+        covariance = np.eye(K)
+    elif form.state_noise == "diag":
+        variances = np.maximum(np.diagonal(covariance), 0.0)
+        covariance = np.diag(variances if form.noisy is None else np.where(form.noisy, variances, 0.0))
+    transition, state_slopes = np.ascontiguousarray(slopes[:, :K]), slopes[:, K:].copy()
+    return replace(parameters, transition=transition, state_covariance=covariance, state_slopes=state_slopes)
+
+
+def _with_start(parameters: Parameters, form: Form, statistics: Statistics, before: Parameters) -> Parameters:
+    """``before``: the parameters that the expectations are of."""
+    if form.start == "stationary":
+        return climbed(parameters, form, statistics, before)
+    if form.start == "diffuse" or not statistics.n_first > 0:
+        return parameters
+    mean, covariance = first_moments(statistics)
+    return replace(parameters, initial_mean=mean, initial_covariance=covariance)
+
+
+def first_moments(statistics: Statistics) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of first states, over all sequences and what is not known of each."""
+    mean = statistics.first / statistics.n_first
+    covariance = statistics.first_square / statistics.n_first - np.outer(mean, mean)
+    return mean, 0.5 * (covariance + covariance.T)
+
+
+def regression(
+    now_before: np.ndarray, before_before: np.ndarray, known: np.ndarray, is_free: np.ndarray
+) -> np.ndarray:
+    """``(I, H)`` coefficients of least squares, those that are not free as they are known.
+
+    Of coefficients that the data leave open the smallest. All rows that have the same free ones are solved together.
+    """
+    slopes = known.copy()
+    for pattern in np.unique(is_free, axis=0):
+        rows = (is_free == pattern).all(1)
+        if not pattern.any():
+            continue
+        target = now_before[np.ix_(rows, pattern)] - known[np.ix_(rows, ~pattern)] @ before_before[np.ix_(~pattern, pattern)]
+        inner = before_before[np.ix_(pattern, pattern)]
+        scale = np.sqrt(np.diagonal(inner))
+        scale = np.where(scale > 0, scale, 1.0)
+        inverse = np.linalg.pinv(inner / np.outer(scale, scale), rcond=UNDETERMINED, hermitian=True)
+        slopes[np.ix_(rows, pattern)] = target / scale @ inverse / scale
+    return slopes
+
+
+def _residual(
+    now_now: np.ndarray, now_before: np.ndarray, before_before: np.ndarray, slopes: np.ndarray
+) -> np.ndarray:
+    """``Σ E[(x - slopes h) (x - slopes h)ᵀ]``."""
+    cross = slopes @ now_before.T
+    residual = now_now - cross - cross.T + slopes @ before_before @ slopes.T
+    return np.asarray(0.5 * (residual + residual.T))
+
+
+# -- from one start to where it ends -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is maximised, in nats per raw unit.
+
+    Attributes:
+        form: which parameters are free.
+        n_units, log_det: by weight, of the data: raw units, and the nats that the encoding adds.
+    """
+
+    form: Form
+    n_units: float
+    log_det: float
+
+    def row(self, step: int, seconds: float, log_prob: float, parameters: Parameters) -> Row:
+        """A row of the history, from ``log_prob`` in nats of encoded data."""
+        per_unit = (log_prob + self.log_det) / self.n_units
+        hits = self.form.floor_hits(parameters.observation_covariance)
+        return {"step": step, "seconds": seconds, "log_prob": per_unit, "objective": per_unit, "floor_hits": hits}
+
+
+@dataclass
+class EMRun:
+    """EM from one start; row i of ``rows`` has the figures of the parameters before M-step i, the last row those of
+    ``parameters``.
+    """
+
+    parameters: Parameters
+    rows: list[Row] = field(default_factory=list)
+    converged: bool = False
+    interrupted: bool = False
+    statistics: Statistics | None = None
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """By which starts are compared: off the floor first, then the objective."""
+        return self.rows[-1]["floor_hits"] == 0, self.rows[-1]["objective"]
+
+    def frame(self) -> pd.DataFrame:
+        """As ``history_`` has it."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+
+def run_em(
+    start: Parameters, objective: Objective, corpus: Corpus, max_iter: int, tol: float, callback: Callable[[Row], None]
+) -> EMRun:
+    """From one start until a step improves the objective by less than ``tol`` nats per unit (0: never) or the steps
+    are taken; a signal ends it with the parameters whose figures are known.
+
+    Every process of several has its share of the corpus, and all take the same steps.
+    """
+    run, began = EMRun(start), time.perf_counter()
+    with interruptible() as interruption:
+        for step in range(max_iter + 1):
+            statistics = e_step(run.parameters, objective.form, corpus).summed_over_processes()
+            run.statistics = statistics
+            seconds = of_rank_zero(time.perf_counter() - began)
+            run.rows.append(objective.row(step, seconds, float(statistics.log_prob), run.parameters))
+            callback(run.rows[-1])
+            interruption.hold()
+            before = run.rows[-2]["objective"] if step else -math.inf
+            run.converged = tol > 0 and run.rows[-1]["objective"] - before < tol
+            run.interrupted = interruption.requested
+            if run.converged or run.interrupted or step == max_iter:
+                break
+            run.parameters = m_step(run.parameters, objective.form, statistics)
+    return run
