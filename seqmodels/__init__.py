@@ -10,7 +10,18 @@ from seqmodels.common.former_names import FORMER_NAMES, MOVED_NAMES
 from seqmodels.common.version import __version__
 
 if TYPE_CHECKING:
-    from seqmodels import data, encodings, evaluation, hmm, linear_gaussian, neural, observations, plot, presets, training
+    from seqmodels import (
+        data,
+        encodings,
+        evaluation,
+        hmm,
+        linear_gaussian,
+        neural,
+        observations,
+        plot,
+        presets,
+        training,
+    )
     from seqmodels.common import distributed
     from seqmodels.counts.context_mixing import ContextMixing
     from seqmodels.counts.context_tree import ContextTree

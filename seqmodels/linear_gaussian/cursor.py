@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqmodels.generation import Prediction, Source, select_rows, stacked_sources
 from seqmodels.generation.given_inputs import refuse_without_inputs
-from seqmodels.linear_gaussian.parameters import Form, Parameters
+from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.gaussian import shape_of_factor
 
@@ -23,7 +23,7 @@ def predicted_by() -> Observation:
 
 
 @dataclass(frozen=True)
-class KalmanState:
+class SystemState:
     """What the steps so far say of the next step's hidden state, of n sequences.
 
     Attributes:
@@ -40,17 +40,17 @@ class KalmanState:
 
 
 @dataclass(frozen=True)
-class KalmanCursor:
+class SystemCursor:
     """The square-root Kalman filter as a chain of one-step predictions, in float64.
 
-    ``matrices``: those of ``Parameters`` as tensors, and factors of its covariances.
+    ``matrices``: those of ``SystemParameters`` as tensors, and factors of its covariances.
     """
 
     matrices: dict[str, Tensor]
     form: Form
 
     @classmethod
-    def of(cls, parameters: Parameters, form: Form, device: torch.device) -> KalmanCursor:
+    def of(cls, parameters: SystemParameters, form: Form, device: torch.device) -> SystemCursor:
         """On a device."""
         system = parameters.system
         factors = {
@@ -65,20 +65,20 @@ class KalmanCursor:
     def _reads_inputs(self) -> bool:
         return bool(self.form.state_inputs or self.form.observation_inputs)
 
-    def start(self, source: Source = None, n: int = 1) -> KalmanState:
+    def start(self, source: Source = None, n: int = 1) -> SystemState:
         """Before the first scored step of ``n`` sequences; a ``source`` runs through the same system."""
         m = self.matrices
-        state = KalmanState(m["initial_mean"].expand(n, -1), m["initial_factor"][None])
+        state = SystemState(m["initial_mean"].expand(n, -1), m["initial_factor"][None])
         rows = stacked_sources(source, n)
         for step in rows.unbind(1) if rows is not None else []:
             state = self.advance(state, step)
         return state
 
-    def given(self, state: KalmanState, inputs: Tensor) -> KalmanState:
+    def given(self, state: SystemState, inputs: Tensor) -> SystemState:
         """The same state, given the inputs ``(n, U)`` of the next step."""
         return replace(state, inputs=inputs.to(state.mean))
 
-    def advance(self, state: KalmanState, x: Tensor) -> KalmanState:
+    def advance(self, state: SystemState, x: Tensor) -> SystemState:
         """After each sequence's next step, ``x (n, D)``; NaN where a value is missing."""
         m, mean = self.matrices, self._mean(state)
         x = x.to(mean)
@@ -88,14 +88,14 @@ class KalmanCursor:
         s, gain, filtered = self._updated(state.factor, seen)
         white = torch.linalg.solve_triangular(s.mT, residual.unsqueeze(-1), upper=False)  # sᵀ white = e
         here = mean + (gain.mT @ white).squeeze(-1)
-        return KalmanState(here @ m["transition"].mT, self._predicted(filtered), here)
+        return SystemState(here @ m["transition"].mT, self._predicted(filtered), here)
 
-    def unseen(self, state: KalmanState) -> KalmanState:
+    def unseen(self, state: SystemState) -> SystemState:
         """The state after a next step that is not seen."""
         mean = self._mean(state)
-        return KalmanState(mean @ self.matrices["transition"].mT, self._predicted(state.factor), mean)
+        return SystemState(mean @ self.matrices["transition"].mT, self._predicted(state.factor), mean)
 
-    def distribution(self, state: KalmanState) -> Prediction:
+    def distribution(self, state: SystemState) -> Prediction:
         """The Gaussian of the next step; ``ValueError`` where its inputs have not been given."""
         mean = self._mean(state)
         expected = self._expected(state, mean)
@@ -107,7 +107,7 @@ class KalmanCursor:
         table = torch.cat([expected.new_zeros(len(expected), 1), expected, shape], 1)
         return Prediction(self._observation, table.unsqueeze(1), None, None, None)
 
-    def predictions_ahead(self, state: KalmanState, k: int) -> list[Prediction] | None:
+    def predictions_ahead(self, state: SystemState, k: int) -> list[Prediction] | None:
         """The prediction of each of the next k steps when none of those before it is seen."""
         predictions = []
         for _ in range(k):
@@ -115,19 +115,19 @@ class KalmanCursor:
             state = self.unseen(state)
         return predictions
 
-    def select(self, state: KalmanState, index: Tensor) -> KalmanState:
+    def select(self, state: SystemState, index: Tensor) -> SystemState:
         """The state of the sequences ``index (m,)``, in this order."""
         if len(state.factor) > 1:
-            selected: KalmanState = select_rows(state, index)
+            selected: SystemState = select_rows(state, index)
             return selected
-        rest: KalmanState = select_rows(replace(state, factor=state.mean), index)
+        rest: SystemState = select_rows(replace(state, factor=state.mean), index)
         return replace(rest, factor=state.factor)
 
     @cached_property
     def _observation(self) -> Observation:
         return predicted_by()
 
-    def _mean(self, state: KalmanState) -> Tensor:
+    def _mean(self, state: SystemState) -> Tensor:
         """``(n, K)`` of the next hidden state; the inputs of the first step do not drive it."""
         if self._reads_inputs:
             refuse_without_inputs(state.inputs)
@@ -135,7 +135,7 @@ class KalmanCursor:
             return state.mean
         return state.mean + state.inputs[:, self.form.state_inputs] @ self.matrices["state_slopes"].mT
 
-    def _expected(self, state: KalmanState, mean: Tensor) -> Tensor:
+    def _expected(self, state: SystemState, mean: Tensor) -> Tensor:
         """``(n, D)`` of the next step."""
         expected = mean @ self.matrices["observation"].mT + self.matrices["intercept"]
         if not self.form.observation_inputs or state.inputs is None:
@@ -145,7 +145,8 @@ class KalmanCursor:
     def _innovation(self, factor: Tensor) -> Tensor:
         """``(n, D, D)`` upper triangular s."""
         noise = self.matrices["noise_factor"].expand(len(factor), -1, -1)
-        return torch.linalg.qr(torch.cat([noise, factor @ self.matrices["observation"].mT], 1)).R
+        upper: Tensor = torch.linalg.qr(torch.cat([noise, factor @ self.matrices["observation"].mT], 1)).R
+        return upper
 
     def _updated(self, factor: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """As ``compiled_kalman.covariances``: s (n, D, D), gain (n, D, K), factor of the filtered covariance."""
@@ -163,4 +164,5 @@ class KalmanCursor:
     def _predicted(self, factor: Tensor) -> Tensor:
         """Factor of the covariance of the next state."""
         noise = self.matrices["state_factor"].expand(len(factor), -1, -1)
-        return torch.linalg.qr(torch.cat([factor @ self.matrices["transition"].mT, noise], 1)).R
+        upper: Tensor = torch.linalg.qr(torch.cat([factor @ self.matrices["transition"].mT, noise], 1)).R
+        return upper

@@ -4,40 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Self, cast, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
+from scipy.stats import norm
 from tqdm.auto import tqdm
 
-from seqmodels.common.array_checks import numbers_of
+from seqmodels.common.array_checks import array_of, check_between, numbers_of
 from seqmodels.common.distributed import is_rank_zero, share_of
 from seqmodels.common.parameters import checked
 from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import chosen_inputs
 from seqmodels.encodings.setting import Setting
-from seqmodels.linear_gaussian.cursor import KalmanCursor, predicted_by
+from seqmodels.linear_gaussian.cursor import SystemCursor, predicted_by
 from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
 from seqmodels.linear_gaussian.inference.kalman import Gains, filter_group, smooth_group, summed_covariances
-from seqmodels.linear_gaussian.learning.em import EMRun, Objective, Row, first_moments, run_em
+from seqmodels.linear_gaussian.learning.em import Row, SystemFit, SystemObjective, first_moments, run_em
 from seqmodels.linear_gaussian.learning.initialise import starts
-from seqmodels.linear_gaussian.learning.statistics import Corpus, e_step
+from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step
+from seqmodels.linear_gaussian.learning.structural import StructuralNumbers, run_structural
 from seqmodels.linear_gaussian.parameters import (
     Form,
     NoiseType,
-    Parameters,
     Start,
     StateNoiseType,
+    SystemParameters,
     TransitionType,
     check_covariance,
     stationary_covariance,
 )
-from seqmodels.linear_gaussian.structures import Component, Level, Seasonal, Structure, Trend
+from seqmodels.linear_gaussian.structures import ARIMA, Component, LocalLevel, Seasonal, Structure, Trend
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, checked_data
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# What a structure takes: how its states move and begin is its own.
+STRUCTURAL: dict[str, Any] = {"start": "diffuse", "transition": "full", "state_noise": "diag"}
 
 
 @dataclass(frozen=True)
@@ -72,9 +81,9 @@ class LinearGaussian(SequenceModel):
         state_noise: the form of Q: ``"full"``, ``"diag"`` or ``"identity"``, which is no constraint under
             ``transition="full"``, only other coordinates of the states.
         intercept: whether d is learned; without it x has the mean of the training steps where z is 0.
-        structure: components (``Level()``, ``Trend()``, ``Seasonal(12)``) whose sum the one feature is, beside noise:
-            A and C then are theirs, and the variances of their disturbances and of the noise are fitted. What is made
-            by ``local_level``, ``trend`` and ``seasonal``; models of a structure add.
+        structure: components (``LocalLevel()``, ``Trend()``, ``Seasonal(12)``, ``ARIMA(1, 1, 1)``) whose sum the one
+            feature is, beside noise: what ``local_level``, ``trend``, ``seasonal`` and ``arima`` make; models of a
+            structure add. Their few numbers (``components_``) are those of the largest diffuse likelihood, by L-BFGS.
         min_covariance: floor of the variances of R, in units of the standardised data; under ``"full"`` of its
             eigenvalues. A start that ends on it loses to one that does not.
         max_iter: most EM steps a start.
@@ -94,7 +103,7 @@ class LinearGaussian(SequenceModel):
     >>> x = [np.array([[1.0], [2.0], [1.5], [2.5], [3.0]])]
     >>> model = LinearGaussian.from_parameters([[1.0]], [[0.5]], [[1.0]], [[0.1]], [0.0], [[10.0]])
     >>> model.log_prob(x).round(3)
-    array([-6.982])
+    array([-6.83])
     >>> model.smooth(x)[0].means[:, 0].round(2)
     array([1.13, 1.88, 1.64, 2.45, 2.91])
     """
@@ -124,7 +133,7 @@ class LinearGaussian(SequenceModel):
     @classmethod
     def local_level(cls, **options: Any) -> Self:
         """A random walk seen with noise."""
-        return cls._structural(Level(), options)
+        return cls._structural(LocalLevel(), options)
 
     @classmethod
     def trend(cls, **options: Any) -> Self:
@@ -137,9 +146,17 @@ class LinearGaussian(SequenceModel):
         return cls._structural(Seasonal(period), options)
 
     @classmethod
+    def arima(cls, p: int = 1, d: int = 0, q: int = 0, **options: Any) -> Self:
+        """An autoregressive integrated moving average, without other noise; with an intercept where d is 0."""
+        return cls._structural(
+            ARIMA(p, d, q), {"observation_noise": "none", "intercept": d == 0, "n_init": 5, **options}
+        )
+
+    @classmethod
     def _structural(cls, component: Component, options: dict[str, Any]) -> Self:
-        chosen: dict[str, Any] = {"start": "diffuse", "state_noise": "diag", "intercept": False, "tol": 1e-8}
-        return cls(structure=[component], **{"max_iter": 1000, **chosen, **options})
+        return cls(
+            structure=[component], **{**STRUCTURAL, "intercept": False, "max_iter": 500, "tol": 1e-11, **options}
+        )
 
     def __add__(self, other: LinearGaussian) -> Self:
         """The model of the sum: its components are those of both, its other arguments those of the first."""
@@ -147,9 +164,14 @@ class LinearGaussian(SequenceModel):
             return NotImplemented
         if self.structure is None or other.structure is None:
             raise ValueError("only models of a structure add, such as LinearGaussian.trend()")
-        together = [*self.structure, *other.structure]
-        added = self.clone()
-        return added.set_params(structure=together)
+        noise = self.observation_noise if self.observation_noise != "none" else other.observation_noise
+        intercept = self.intercept and other.intercept  # of a level, which is diffuse, it would add nothing
+        together = {
+            "structure": [*self.structure, *other.structure],
+            "observation_noise": noise,
+            "intercept": intercept,
+        }
+        return self.clone().set_params(**together)
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
@@ -159,6 +181,9 @@ class LinearGaussian(SequenceModel):
 
     @property
     def n_parameters_(self) -> int:
+        structure = self._structure()
+        if structure is not None:  # and its diffuse first states
+            return len(StructuralNumbers(structure, self._form()).start(0, 0)) + int(structure.diffuse().sum())
         D, K = self.parameters_.observation.shape
         return self._form().n_parameters(K, D)
 
@@ -191,7 +216,7 @@ class LinearGaussian(SequenceModel):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; pass one of {', '.join(map(repr, known))}")
         if not self.min_covariance > 0 or not self.tol >= 0:
             raise ValueError(
-                f"min_covariance is {self.min_covariance} and tol {self.tol}; pass a floor above 0 and a tol of 0 or more"
+                f"min_covariance is {self.min_covariance} and tol {self.tol}; pass numbers above 0 and from 0 on"
             )
         if self.observation != "auto":
             raise ValueError(
@@ -199,7 +224,9 @@ class LinearGaussian(SequenceModel):
                 "choose observation_noise"
             )
         if self.length == "stop":
-            raise ValueError("length is 'stop', but a linear-Gaussian system says nothing of ends; leave length='given'")
+            raise ValueError(
+                "length is 'stop', but a linear-Gaussian system says nothing of ends; leave length='given'"
+            )
         if self.transition == "diag" and self.state_noise == "full":
             raise ValueError(
                 "transition is 'diag' and state_noise 'full'; pass state_noise='diag' or 'identity', under which each "
@@ -212,14 +239,21 @@ class LinearGaussian(SequenceModel):
 
     def _check_structure(self, structure: Sequence[Component]) -> None:
         if not structure or not all(isinstance(component, Component) for component in structure):
-            raise ValueError(f"structure is {structure!r}; pass components, such as [Level(), Seasonal(12)]")
-        periods = [component.period for component in structure if isinstance(component, Seasonal)]
-        if any(period < 2 for period in periods):
-            raise ValueError(f"a Seasonal has period {min(periods)}; pass 2 steps or more")
-        if self.state_noise != "diag":
-            raise ValueError(f"state_noise is {self.state_noise!r}; a structure has disturbances of its own, pass 'diag'")
-        if self.start == "stationary":
-            raise ValueError("start is 'stationary', but the components of a structure are not; pass start='diffuse'")
+            raise ValueError(f"structure is {structure!r}; pass components, such as [LocalLevel(), Seasonal(12)]")
+        for component in structure:
+            component.check()
+        wrong = [name for name, value in STRUCTURAL.items() if getattr(self, name) != value]
+        if wrong:
+            raise ValueError(
+                f"{wrong[0]} is {getattr(self, wrong[0])!r}, but a structure says how its states move; pass "
+                f"{STRUCTURAL[wrong[0]]!r}"
+            )
+        if self.state_inputs:
+            raise ValueError("state_inputs cannot drive the states of a structure; pass observation_inputs")
+        if self.observation_noise == "none" and not isinstance(structure[-1], ARIMA):
+            raise ValueError(
+                "observation_noise is 'none', which only a structure that ends with an ARIMA has; pass 'diag'"
+            )
 
     def _form(self) -> Form:
         scaling, structure = self._input_scaling, self._structure()
@@ -231,8 +265,7 @@ class LinearGaussian(SequenceModel):
         return Form(
             *(self.start, self.transition, self.state_noise, self.observation_noise),
             *(self.intercept, self.min_covariance),
-            fixed=structure is not None,
-            noisy=None if structure is None else structure.noisy,
+            diffuse=None if structure is None else structure.diffuse(),
             state_inputs=of_state,
             observation_inputs=of_observation,
         )
@@ -244,52 +277,56 @@ class LinearGaussian(SequenceModel):
         form, corpus = self._form(), _corpus(train)
         if self.structure is not None and self.encoding_.size != 1:
             raise ValueError(f"a structure is of one feature, but the sequences have {self.encoding_.size}; pass one")
-        objective = Objective(form, *_raw_size(train, self.encoding_))
+        objective = SystemObjective(form, *_raw_size(train, self.encoding_))
         shard = share_of(len(corpus.values))
-        share = Corpus(
+        share = SystemData(
             corpus.values[shard], corpus.weights[shard], None if corpus.inputs is None else corpus.inputs[shard]
         )
         best = self._best_run(objective, corpus, share)
         if form.start == "diffuse":
             assert best.statistics is not None, "of the last E-step"
-            mean, covariance = first_moments(best.statistics)
-            best.parameters = replace(best.parameters, initial_mean=mean, initial_covariance=covariance)
+            best.parameters = form.learned_start(best.parameters, *first_moments(best.statistics))
         self.parameters_, self.converged_ = best.parameters, best.converged
         last = _score(self, validation)
         frame = best.frame()
         self.history_ = frame.assign(validation=[*[np.nan] * (len(frame) - 1), last])
 
-    def _best_run(self, objective: Objective, corpus: Corpus, share: Corpus) -> EMRun:
-        form, structure = objective.form, self._structure()
-        if self.warm_start and "parameters_" in vars(self):
-            candidates = [[self.parameters_]]
-        elif structure is not None:
-            candidates = [[_structural_start(structure)]]
-        else:
-            n_inputs = len(form.state_inputs), len(form.observation_inputs)
-            of_number = starts(corpus.values, self.n_states, form, n_inputs, self.random_state)
-            candidates = [of_number(i) for i in range(self.n_init)]
-        best: EMRun | None = None
-        for number, tried in enumerate(candidates):
-            start = tried[0]
-            if len(tried) > 1:
-                log_probs = [float(e_step(each, form, share).summed_over_processes().log_prob) for each in tried]
-                start = tried[int(np.argmax(log_probs))]
-            with tqdm(
-                total=self.max_iter, disable=not (self.verbose and is_rank_zero()), desc=f"EM {number + 1}"
-            ) as bar:
-
-                def show(row: Row, bar: Any = bar) -> None:
-                    bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
-                    bar.update(int(row["step"]) - bar.n)
-
-                run = run_em(start, objective, share, self.max_iter, self.tol, show)
+    def _best_run(self, objective: SystemObjective, corpus: SystemData, share: SystemData) -> SystemFit:
+        """The best of all starts; ``share`` is this process's of the corpus."""
+        structure, is_warm = self._structure(), self.warm_start and "parameters_" in vars(self)
+        best: SystemFit | None = None
+        best_numbers: np.ndarray | None = None
+        for number in range(1 if is_warm else self.n_init):
+            name = f"start {number + 1}"
+            with tqdm(total=self.max_iter, disable=not (self.verbose and is_rank_zero()), desc=name) as bar:
+                if structure is None:
+                    start = self.parameters_ if is_warm else self._start(number, objective.form, corpus, share)
+                    run = run_em(start, objective, share, self.max_iter, self.tol, partial(_show, bar))
+                    numbers = None
+                else:
+                    every = StructuralNumbers(structure, objective.form)
+                    at = (
+                        self.numbers_
+                        if is_warm and self.numbers_ is not None
+                        else every.start(number, self.random_state)
+                    )
+                    rules = (objective, share, self.max_iter, self.tol, partial(_show, bar))
+                    run, numbers = run_structural(every, at, *rules)
             if best is None or run.rank > best.rank:
-                best = run
+                best, best_numbers = run, numbers
             if run.interrupted:
                 break
         assert best is not None, "there is one start at least"
+        self.numbers_: np.ndarray | None = best_numbers  # of a structure
         return best
+
+    def _start(self, number: int, form: Form, corpus: SystemData, share: SystemData) -> SystemParameters:
+        n_inputs = len(form.state_inputs), len(form.observation_inputs)
+        tried = starts(corpus.values, self.n_states, form, n_inputs, self.random_state)(number)
+        if len(tried) == 1:
+            return tried[0]
+        log_probs = [float(e_step(each, form, share).summed_over_processes().log_prob) for each in tried]
+        return tried[int(np.argmax(log_probs))]
 
     # -- many sequences at once ----------------------------------------------------------------------------
 
@@ -318,9 +355,9 @@ class LinearGaussian(SequenceModel):
     # -- one step at a time --------------------------------------------------------------------------------
 
     @checked
-    def cursor(self, n_steps: int | None = None) -> KalmanCursor:
+    def cursor(self, n_steps: int | None = None) -> SystemCursor:
         self._setting()
-        return KalmanCursor.of(self.parameters_, self._form(), self._device())
+        return SystemCursor.of(self.parameters_, self._form(), self._device())
 
     # -- states of given sequences -------------------------------------------------------------------------
 
@@ -353,7 +390,9 @@ class LinearGaussian(SequenceModel):
                 if smooths:
                     one = replace(group, numbers=np.arange(1), packing=_packing_of_one(length))
                     covariances = summed_covariances(gains, one, np.ones(1)).now
-                for i, each in zip(group.numbers, means.reshape(length, len(group.numbers), -1).swapaxes(0, 1), strict=True):
+                for i, each in zip(
+                    group.numbers, means.reshape(length, len(group.numbers), -1).swapaxes(0, 1), strict=True
+                ):
                     results[i] = StateMoments(scale * each, scale**2 * covariances)
         return [
             StateMoments(*(without_past([e], [part])[0] for part in (moments.means, moments.covariances)))
@@ -374,12 +413,70 @@ class LinearGaussian(SequenceModel):
         form, corpus = self._form(), _corpus(examples)
         system, results = form.without_start(self.parameters_).system, np.empty(len(examples))
         directions = form.directions(len(system.transition))
-        _, scale = self.encoding_.affine()
         for whole, _ in corpus.groups(self.parameters_, form):
             for group in split_by_length(whole):
                 moments = diffuse_moments(system, group, directions)
                 results[group.numbers] = moments.log_prob + moments.rank * np.log(self._state_scale)
-        return results + np.array([e.log_det for e in examples])
+        return np.asarray(results + np.array([e.log_det for e in examples]))
+
+    def components(self, X: Any, *, level: float = 0.9) -> list[pd.DataFrame]:
+        """Of each sequence what its components are at each step, given all of it, in raw units.
+
+        Nothing is known of first states, as in ``fit``; variances are taken for certain. The components and the noise
+        of a step, which is not listed, add up to the series, less ``intercept_`` and what inputs add.
+
+        Args:
+            level: probability of the band.
+
+        Returns:
+            Frames: ``step``, ``component``, ``mean``, ``deviation``, ``low``, ``high``.
+
+        Raises:
+            ValueError: a model without a ``structure``; a sequence that does not determine its first state.
+        """
+        import pandas as pd
+
+        structure = self._structure()
+        if structure is None:
+            raise ValueError("the model has no structure, so that its states are no components; call smooth")
+        if not 0 < level < 1:
+            raise ValueError(f"level is {level}; pass a probability between 0 and 1, as 0.9")
+        data = checked_data(self, X)
+        data.refuse_past("components")
+        examples, form = self._setting().examples(data), self._form()
+        corpus, frames = _corpus(examples), [pd.DataFrame()] * len(examples)
+        system, directions = form.without_start(self.parameters_).system, form.directions(structure.n_states)
+        width = norm.ppf(0.5 + 0.5 * level)
+        for whole, _ in corpus.groups(self.parameters_, form):
+            for group in split_by_length(whole):
+                moments = diffuse_moments(system, group, directions)
+                check_determined(moments, group, directions)
+                n, length = len(group.numbers), group.packing.n_steps
+                means = moments.means.reshape(length, n, -1)
+                for rank, number in enumerate(group.numbers):
+                    parts = []
+                    for name, here in zip(structure.names, structure.states, strict=True):
+                        weights = self._state_scale * system.observation[0, here]
+                        mean = means[:, rank, here] @ weights
+                        variance = np.einsum("k,tkl,l->t", weights, moments.covariances.now[:, here, here], weights)
+                        deviation = np.sqrt(np.maximum(variance, 0.0))
+                        numbers = {"mean": mean, "deviation": deviation}
+                        band = {"low": mean - width * deviation, "high": mean + width * deviation}
+                        parts.append(pd.DataFrame({"step": np.arange(length), "component": name, **numbers, **band}))
+                    frames[number] = pd.concat(parts, ignore_index=True)
+        return frames
+
+    @property
+    def components_(self) -> dict[str, float]:
+        """The fitted numbers of a structure by name, raw units: variances of disturbances, coefficients, noise."""
+        structure = self._structure()
+        if structure is None or self.numbers_ is None:
+            raise ValueError("the model has no structure, so that its states are no components; see transition_")
+        named = structure.named(self.numbers_[: len(structure.start())], self._state_scale)
+        noise = (
+            {} if self.observation_noise == "none" else {"noise_variance": float(self.observation_covariance_[0, 0])}
+        )
+        return named | noise
 
     # -- parameters ----------------------------------------------------------------------------------------
 
@@ -456,14 +553,21 @@ class LinearGaussian(SequenceModel):
         """
         import pandas as pd
 
-        A, Q = numbers_of("transition", transition, "(K, K)"), numbers_of("state_covariance", state_covariance, "(K, K)")
+        A, Q = (
+            numbers_of("transition", transition, "(K, K)"),
+            numbers_of("state_covariance", state_covariance, "(K, K)"),
+        )
         C = numbers_of("observation_matrix", observation_matrix, "(D, K)")
         R = numbers_of("observation_covariance", observation_covariance, "(D, D)")
         D, K = C.shape
-        P = stationary_covariance(A, Q) if initial_covariance is None else numbers_of("initial_covariance", initial_covariance, "(K, K)")
+        P = (
+            stationary_covariance(A, Q)
+            if initial_covariance is None
+            else numbers_of("initial_covariance", initial_covariance, "(K, K)")
+        )
         m = np.zeros(K) if initial_mean is None else numbers_of("initial_mean", initial_mean, "(K,)")
         d = np.zeros(D) if intercept is None else numbers_of("intercept", intercept, "(D,)")
-        parameters = Parameters(A, Q, C, d, R, m, P, np.zeros((K, 0)), np.zeros((D, 0)))
+        parameters = SystemParameters(A, Q, C, d, R, m, P, np.zeros((K, 0)), np.zeros((D, 0)))
         expected = {
             **{"transition": (K, K), "state_covariance": (K, K), "observation_covariance": (D, D)},
             **{"initial_mean": (K,), "initial_covariance": (K, K), "intercept": (D,)},
@@ -480,45 +584,46 @@ class LinearGaussian(SequenceModel):
         model = cls(K, **{"observation_noise": "diag" if is_diagonal else "full", **options})
         encoding: Encoding = Features("reals").identity(D)
         apply_setting(model, Setting.from_fitted(encoding, predicted_by(), "given", conditional=False))
-        model.parameters_, model.history_ = parameters, pd.DataFrame()
+        model.parameters_, model.numbers_, model.history_ = parameters, None, pd.DataFrame()
         model.converged_, model.fit_seconds_ = True, 0.0
         return model
 
     def _state(self) -> dict[str, Any]:
-        return self.parameters_.arrays()
+        numbers = {} if self.numbers_ is None else {"numbers": self.numbers_}
+        return {**self.parameters_.arrays(), **numbers}
 
     def _restore(self, state: dict[str, Any]) -> None:
         if repr(self.observation_) != repr(predicted_by()):
             raise ValueError(f"its observation is {self.observation_!r}, but a LinearGaussian has one Gaussian")
         form, structure = self._form(), self._structure()
-        K = self.n_states if structure is None else len(structure.transition)
+        K = self.n_states if structure is None else structure.n_states
         n_inputs = len(form.state_inputs), len(form.observation_inputs)
-        self.parameters_ = Parameters.from_arrays(state, K, self.encoding_.size, n_inputs)
+        self.parameters_ = SystemParameters.from_arrays(state, K, self.encoding_.size, n_inputs)
+        self.numbers_ = None
+        if structure is not None:
+            n = len(StructuralNumbers(structure, form).start(0, 0))
+            self.numbers_ = check_between("numbers", array_of(state, "numbers", np.float64, (n,)), -np.inf)
 
 
 def _packing_of_one(length: int) -> Any:
-    from seqmodels.linear_gaussian.inference.packing import Packing
+    from seqmodels.linear_gaussian.inference.packing import StepPacking
 
-    return Packing.of([length])
-
-
-def _structural_start(structure: Structure) -> Parameters:
-    """Half of the variance of the series is noise, and a tenth of it each disturbance."""
-    K = len(structure.transition)
-    return Parameters(
-        *(structure.transition, np.diag(0.1 * structure.noisy), structure.observation),
-        *(np.zeros(1), np.full((1, 1), 0.5), np.zeros(K), np.eye(K), np.zeros((K, 0)), np.zeros((1, 0))),
-    )
+    return StepPacking.of([length])
 
 
-def _corpus(examples: Sequence[Example]) -> Corpus:
+def _show(bar: Any, row: Row) -> None:
+    bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
+    bar.update(int(row["step"]) - bar.n)
+
+
+def _corpus(examples: Sequence[Example]) -> SystemData:
     """The encoded steps of each source and what follows it."""
     values = [
         np.asarray(e.values if e.source is None else np.concatenate([e.source, e.values]), dtype=np.float64)
         for e in examples
     ]
     inputs = [e.inputs for e in examples if e.inputs is not None]
-    return Corpus(values, np.array([e.weight for e in examples], dtype=np.float64), inputs or None)
+    return SystemData(values, np.array([e.weight for e in examples], dtype=np.float64), inputs or None)
 
 
 def _raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:

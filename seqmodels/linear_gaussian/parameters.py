@@ -1,4 +1,4 @@
-"""``Parameters`` of a linear-Gaussian system, in encoded units, and the ``Form`` that says which of them are free."""
+"""``SystemParameters`` of a linear-Gaussian system, in encoded units, and the ``Form`` that says which are free."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from seqmodels.linear_gaussian.inference.kalman import System, factor_of
 
 Start = Literal["learned", "stationary", "diffuse"]
 TransitionType = Literal["full", "diag"]
-NoiseType = Literal["full", "diag"]
+NoiseType = Literal["full", "diag", "none"]
 StateNoiseType = Literal["full", "diag", "identity"]
 DOUBLINGS = 60  # of the steps summed for a stationary covariance
 ON_FLOOR = 1 + 1e-6
 
 
 @dataclass(frozen=True)
-class Parameters:
+class SystemParameters:
     """``z_t = A z_t-1 + B u_t + w_t``, ``x_t = C z_t + D u_t + d + v_t``; float64 arrays.
 
     Attributes:
@@ -57,7 +57,9 @@ class Parameters:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @classmethod
-    def from_arrays(cls, state: Mapping[str, Any], n_states: int, n_features: int, n_inputs: tuple[int, int]) -> Parameters:
+    def from_arrays(
+        cls, state: Mapping[str, Any], n_states: int, n_features: int, n_inputs: tuple[int, int]
+    ) -> SystemParameters:
         """The inverse of ``arrays``; raises ``ValueError`` for what no fit could have found."""
         K, D = n_states, n_features
         shapes = {
@@ -110,8 +112,6 @@ class Form:
         transition, state_noise, observation_noise: the form of A, Q and R.
         intercept: whether d is learned.
         min_covariance: floor of the variances of R (under ``"full"`` of its eigenvalues), in encoded units.
-        fixed: whether A and C stay as they are.
-        noisy: (K,) states that have noise, others have none; None: all.
         diffuse: (K,) under a diffuse start the states of which nothing is known; the others are stationary. None: all.
         state_inputs, observation_inputs: columns of the inputs that B and D are of.
     """
@@ -122,8 +122,6 @@ class Form:
     observation_noise: NoiseType
     intercept: bool
     min_covariance: float
-    fixed: bool = False
-    noisy: np.ndarray | None = None
     diffuse: np.ndarray | None = None
     state_inputs: tuple[int, ...] = ()
     observation_inputs: tuple[int, ...] = ()
@@ -132,12 +130,10 @@ class Form:
         """Free numbers, less the dimension of the changes of the states' basis that leave p(x) as it is."""
         K, D = n_states, n_features
         triangle = K * (K + 1) // 2
-        noise = {"full": triangle, "diag": K if self.noisy is None else int(self.noisy.sum()), "identity": 0}
+        noise = {"full": triangle, "diag": K, "identity": 0}
         n = noise[self.state_noise] + (D if self.observation_noise == "diag" else D * (D + 1) // 2)
         n += D * self.intercept + K * len(self.state_inputs) + D * len(self.observation_inputs)
-        n += K + triangle if self.start != "stationary" else 0
-        if self.fixed:
-            return n
+        n += {"learned": K + triangle, "diffuse": K, "stationary": 0}[self.start]
         if self.transition == "diag":
             return n + K + D * K - (0 if self.state_noise == "identity" else K)
         basis = {"full": K * K, "diag": triangle, "identity": K * (K - 1) // 2}
@@ -147,7 +143,7 @@ class Form:
         """``(q, K)`` a row for each element of the first state of which nothing is known."""
         return np.eye(n_states) if self.diffuse is None else np.eye(n_states)[self.diffuse]
 
-    def without_start(self, parameters: Parameters) -> Parameters:
+    def without_start(self, parameters: SystemParameters) -> SystemParameters:
         """The parameters where all of which nothing is known is 0."""
         K = len(parameters.transition)
         covariance = np.zeros((K, K))
@@ -156,17 +152,27 @@ class Form:
             covariance[known] = stationary_covariance(parameters.transition[known], parameters.state_covariance[known])
         return replace(parameters, initial_mean=np.zeros(K), initial_covariance=covariance)
 
+    def learned_start(self, parameters: SystemParameters, mean: np.ndarray, covariance: np.ndarray) -> SystemParameters:
+        """The parameters after a diffuse fit, with these moments of the first states of which nothing was known."""
+        if self.diffuse is None:
+            return replace(parameters, initial_mean=mean, initial_covariance=covariance)
+        start, unknown = self.without_start(parameters), np.ix_(self.diffuse, self.diffuse)
+        start.initial_covariance[unknown] = covariance[unknown]
+        return replace(start, initial_mean=np.where(self.diffuse, mean, 0.0))
+
     def floored(self, covariance: np.ndarray) -> np.ndarray:
         """The covariance of observations under which data of covariance ``covariance`` are likeliest, within bounds."""
         if self.observation_noise == "diag":
-            return np.diag(np.maximum(np.diagonal(covariance), self.min_covariance))
+            return np.asarray(np.diag(np.maximum(np.diagonal(covariance), self.min_covariance)))
         values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
         if values[0] >= self.min_covariance:
-            return 0.5 * (covariance + covariance.T)
+            return np.asarray(0.5 * (covariance + covariance.T))
         floored = (vectors * np.maximum(values, self.min_covariance)) @ vectors.T
         return np.asarray(0.5 * (floored + floored.T))
 
     def floor_hits(self, covariance: np.ndarray) -> int:
         """How many variances of R, under ``"full"`` eigenvalues, are on the floor."""
+        if self.observation_noise == "none":
+            return 0
         values = np.diagonal(covariance) if self.observation_noise == "diag" else np.linalg.eigvalsh(covariance)
         return int((values <= ON_FLOOR * self.min_covariance).sum())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import block_diag
 
-from seqmodels.linear_gaussian.parameters import Parameters
+from seqmodels.linear_gaussian.parameters import SystemParameters
 
 
 @dataclass(frozen=True)
@@ -19,26 +19,26 @@ class Dense:
     covariances: np.ndarray
 
 
-def random_parameters(seed: int, n_states: int, n_features: int, rank: int | None = None) -> Parameters:
+def random_parameters(seed: int, n_states: int, n_features: int, rank: int | None = None) -> SystemParameters:
     """Full matrices; Q of this rank."""
     rng = np.random.default_rng(seed)
     K, D = n_states, n_features
     transition = rng.normal(size=(K, K))
     transition *= 0.9 / np.abs(np.linalg.eigvals(transition)).max()
     q, r, p = rng.normal(size=(rank or K, K)), rng.normal(size=(D, D)), rng.normal(size=(K, K))
-    return Parameters(
+    return SystemParameters(
         *(transition, q.T @ q, rng.normal(size=(D, K)), rng.normal(size=D), r.T @ r + 0.1 * np.eye(D)),
         *(rng.normal(size=K), p.T @ p, np.zeros((K, 0)), np.zeros((D, 0))),
     )
 
 
-def diagonal(parameters: Parameters) -> Parameters:
+def diagonal(parameters: SystemParameters) -> SystemParameters:
     """With uncorrelated noise of observations."""
     variances = np.diagonal(parameters.observation_covariance)
     return replace(parameters, observation_covariance=np.diag(variances))
 
 
-def joint(parameters: Parameters, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
+def joint(parameters: SystemParameters, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean ``(T K,)`` and covariance ``(T K, T K)`` of the states."""
     p, K = parameters, len(parameters.transition)
     # z = M (z_1, w_2, .. w_T), which are independent.
@@ -51,7 +51,7 @@ def joint(parameters: Parameters, n_steps: int) -> tuple[np.ndarray, np.ndarray]
     return spread[:, :K] @ p.initial_mean, spread @ noise @ spread.T
 
 
-def dense(parameters: Parameters, x: np.ndarray) -> Dense:
+def dense(parameters: SystemParameters, x: np.ndarray) -> Dense:
     """Of ``x (T, D)``, NaN where a value is missing."""
     p, n_steps = parameters, len(x)
     mean, covariance = joint(p, n_steps)

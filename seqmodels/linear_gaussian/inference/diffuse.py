@@ -15,13 +15,13 @@ import numpy as np
 from seqmodels.linear_gaussian.inference.kalman import (
     CovarianceSums,
     Gains,
-    Group,
+    SequenceGroup,
     System,
     filter_group,
     smooth_group,
     summed_covariances,
 )
-from seqmodels.linear_gaussian.inference.packing import Packing
+from seqmodels.linear_gaussian.inference.packing import StepPacking
 
 UNDETERMINED = 1e-11  # of the largest singular value: directions of δ below are not determined by the data
 
@@ -43,7 +43,7 @@ class DiffuseMoments:
     covariances: CovarianceSums
 
 
-def split_by_length(group: Group) -> list[Group]:
+def split_by_length(group: SequenceGroup) -> list[SequenceGroup]:
     """The same sequences in groups of one length each."""
     lengths = np.bincount(group.packing.ranks)  # of the sequences in order, which fall
     parts = []
@@ -51,25 +51,36 @@ def split_by_length(group: Group) -> list[Group]:
         chosen = np.flatnonzero(lengths == length)
         rows = (group.packing.offsets[:length, None] + chosen).reshape(-1)
         drive = None if group.drive is None else group.drive[rows]
-        packing = Packing.of([int(length)] * len(chosen))
+        packing = StepPacking.of([int(length)] * len(chosen))
         numbers = group.numbers[group.packing.order[chosen]]
-        parts.append(Group(numbers, packing, np.ascontiguousarray(group.x[rows]), group.observed, drive))
+        parts.append(SequenceGroup(numbers, packing, np.ascontiguousarray(group.x[rows]), group.observed, drive))
     return parts
 
 
-def diffuse_moments(system: System, group: Group, directions: np.ndarray) -> DiffuseMoments:
+def diffuse_moments(
+    system: System, group: SequenceGroup, directions: np.ndarray, *, smooths: bool = True
+) -> DiffuseMoments:
     """Of a group of one length.
 
     Args:
         system: with the mean and covariance of z_1 where δ is 0.
         group: the data.
-        directions: Δᵀ (q, K), a row for each element of δ.
+        directions: Δᵀ (q, K), a row for each element of δ, of which there may be none.
+        smooths: without it means and covariances have no rows.
     """
     n, length, q = len(group.numbers), group.packing.n_steps, len(directions)
-    gains = Gains.of(system, length, group.observed, smooths=True)
+    gains = Gains.of(system, length, group.observed, smooths=smooths)
     known = filter_group(system, gains, group)
-    response_group = Group(
-        np.arange(q), Packing.of([length] * q), np.zeros((q * length, group.x.shape[1])), group.observed
+    one = replace(group, numbers=np.arange(1), packing=StepPacking.of([length]))
+    if not q:
+        log_prob = known.log_prob.reshape(length, n).sum(0)
+        if not smooths:
+            return _without_moments(log_prob, 0)
+        return DiffuseMoments(
+            log_prob, 0, smooth_group(gains, group, known), summed_covariances(gains, one, np.ones(1))
+        )
+    response_group = SequenceGroup(
+        np.arange(q), StepPacking.of([length] * q), np.zeros((q * length, group.x.shape[1])), group.observed
     )
     response = filter_group(system, gains, response_group, directions)
     design = response.innovations.reshape(length, q, -1).transpose(0, 2, 1).reshape(-1, q)  # (T D, q)
@@ -81,14 +92,21 @@ def diffuse_moments(system: System, group: Group, directions: np.ndarray) -> Dif
     squares = np.square(target + design @ delta.T).sum(0)
     constant = known.log_prob.reshape(length, n).sum(0) + 0.5 * np.square(target).sum(0)
     log_prob = constant - 0.5 * squares - np.log(singular[is_determined]).sum()
+    rank = int(is_determined.sum())
+    if not smooths:
+        return _without_moments(log_prob, rank)
     smoothed = smooth_group(gains, group, known).reshape(length, n, -1)
     moved = smooth_group(gains, response_group, response).reshape(length, q, -1)
     means = smoothed + np.einsum("nq,tqk->tnk", delta, moved)
     root = np.einsum("rq,tqk->trk", inverse[:, None] * right, moved)  # of the covariance that δ adds
-    one = replace(group, numbers=np.arange(1), packing=Packing.of([length]))
     sums = summed_covariances(gains, one, np.ones(1))
     added = np.einsum("trk,trl->tkl", root, root)
     across = sums.across.copy()
     across[:-1] += np.einsum("trk,trl->tkl", root[1:], root[:-1])
     covariances = CovarianceSums(sums.now + added, across, sums.before + added[:-1].sum(0))
-    return DiffuseMoments(log_prob, int(is_determined.sum()), means.reshape(n * length, -1), covariances)
+    return DiffuseMoments(log_prob, rank, means.reshape(n * length, -1), covariances)
+
+
+def _without_moments(log_prob: np.ndarray, rank: int) -> DiffuseMoments:
+    nothing = np.empty((0, 0))
+    return DiffuseMoments(log_prob, rank, nothing, CovarianceSums(nothing, nothing, nothing))

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqmodels.linear_gaussian.inference.packing import Packing
+from seqmodels.linear_gaussian.inference.packing import StepPacking
 
 BLOCK_STEPS = 64  # between two looks at whether covariances still change
 UNCHANGED = 1e-15  # of the covariance: by how much the first one may still matter where they are taken to be constant
@@ -124,7 +124,7 @@ def _is_constant(first: np.ndarray, factor: np.ndarray, closed_loop: np.ndarray)
 
 
 @dataclass(frozen=True)
-class Group:
+class SequenceGroup:
     """Sequences of one pattern of missing values, packed.
 
     Attributes:
@@ -136,7 +136,7 @@ class Group:
     """
 
     numbers: np.ndarray
-    packing: Packing
+    packing: StepPacking
     x: np.ndarray
     observed: np.ndarray | None
     drive: np.ndarray | None = None
@@ -154,7 +154,7 @@ class Group:
         return np.repeat(self.observed.sum(1).astype(np.float64), self.packing.counts)
 
 
-def grouped(values: Sequence[np.ndarray], drives: Sequence[np.ndarray] | None = None) -> list[Group]:
+def grouped(values: Sequence[np.ndarray], drives: Sequence[np.ndarray] | None = None) -> list[SequenceGroup]:
     """Sequences ``(T_i, D)``, NaN where values are missing, by their pattern of missing values."""
     patterns: dict[tuple[int, bytes], list[int]] = {}
     for i, each in enumerate(values):
@@ -164,15 +164,15 @@ def grouped(values: Sequence[np.ndarray], drives: Sequence[np.ndarray] | None = 
     groups = []
     for (length, _), numbers in patterns.items():
         observed = ~np.isnan(values[numbers[0]]) if length else None
-        packing = Packing.of([len(values[i]) for i in numbers])
+        packing = StepPacking.of([len(values[i]) for i in numbers])
         x = packing.pack([np.asarray(values[i], dtype=np.float64) for i in numbers])
         drive = None if drives is None else packing.pack([drives[i] for i in numbers])
-        groups.append(Group(np.array(numbers), packing, np.nan_to_num(x) if length else x, observed, drive))
+        groups.append(SequenceGroup(np.array(numbers), packing, np.nan_to_num(x) if length else x, observed, drive))
     return groups
 
 
 @dataclass(frozen=True)
-class Filtered:
+class FilteredMeans:
     """Means of the packed rows of a group.
 
     Attributes:
@@ -188,7 +188,7 @@ class Filtered:
     log_prob: np.ndarray
 
 
-def filter_group(system: System, gains: Gains, group: Group, mean: np.ndarray | None = None) -> Filtered:
+def filter_group(system: System, gains: Gains, group: SequenceGroup, mean: np.ndarray | None = None) -> FilteredMeans:
     """The filter over a group; ``mean (n, K)`` of the first states, packed; None: the system's."""
     from seqmodels.linear_gaussian.inference.compiled_kalman import filter_means
 
@@ -206,10 +206,10 @@ def filter_group(system: System, gains: Gains, group: Group, mean: np.ndarray | 
     squares = np.einsum("nd,nd->n", innovations, innovations)
     steps = np.minimum(np.arange(group.packing.n_steps), len(gains.log_det) - 1)
     log_det = np.repeat(gains.log_det[steps], group.packing.counts)
-    return Filtered(innovations, predicted, filtered, -0.5 * (squares + LOG_2PI * group.n_observed) - log_det)
+    return FilteredMeans(innovations, predicted, filtered, -0.5 * (squares + LOG_2PI * group.n_observed) - log_det)
 
 
-def smooth_group(gains: Gains, group: Group, filtered: Filtered) -> np.ndarray:
+def smooth_group(gains: Gains, group: SequenceGroup, filtered: FilteredMeans) -> np.ndarray:
     """``(N, K)`` E[z_t | x_1 .. x_T], packed."""
     from seqmodels.linear_gaussian.inference.compiled_kalman import smooth_means
 
@@ -237,7 +237,7 @@ class CovarianceSums:
         return CovarianceSums(factor * self.now, factor * self.across, factor * self.before)
 
 
-def summed_covariances(gains: Gains, group: Group, weights: np.ndarray) -> CovarianceSums:
+def summed_covariances(gains: Gains, group: SequenceGroup, weights: np.ndarray) -> CovarianceSums:
     """Over a group, by ``weights (n,)``."""
     from seqmodels.linear_gaussian.inference.compiled_kalman import smooth_covariances
 

@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Packing:
+class StepPacking:
     """Where the steps of n sequences stand.
 
     Attributes:
@@ -23,7 +23,7 @@ class Packing:
     rows: np.ndarray
 
     @classmethod
-    def of(cls, lengths: Sequence[int]) -> Packing:
+    def of(cls, lengths: Sequence[int]) -> StepPacking:
         """Of sequences of these lengths, each 1 or more."""
         sizes = np.asarray(lengths, dtype=np.int64)
         order = np.argsort(-sizes, kind="stable")
@@ -46,13 +46,13 @@ class Packing:
     @property
     def ranks(self) -> np.ndarray:
         """``(N,)`` the place of each row's sequence in ``order``."""
-        return np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], self.counts)
+        return np.asarray(np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], self.counts))
 
     @property
     def previous(self) -> np.ndarray:
         """For each row but those of the first step the row of the step before: ``(N - offsets[1],)``."""
         counts = self.counts
-        return np.arange(self.offsets[1], self.offsets[-1]) - np.repeat(counts[:-1], counts[1:])
+        return np.asarray(np.arange(self.offsets[1], self.offsets[-1]) - np.repeat(counts[:-1], counts[1:]))
 
     def pack(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
         """``(N, ...)`` of one array ``(T_i, ...)`` for each sequence."""

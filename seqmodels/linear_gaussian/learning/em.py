@@ -1,7 +1,7 @@
 """EM for linear-Gaussian systems (Shumway and Stoffer 1982; Ghahramani and Hinton 1996).
 
 The E-step is the smoother; the M-step regresses states on states before and observations on states, which has a closed
-form, but for a stationary start, where it climbs (``learning.stationary``): the log-probability never falls.
+form, but for a stationary start, where it is found by steps (``learning.stationary``): the log-probability never falls.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seqmodels.common.distributed import of_rank_zero
-from seqmodels.linear_gaussian.learning.stationary import climbed
-from seqmodels.linear_gaussian.learning.statistics import Corpus, Statistics, e_step
-from seqmodels.linear_gaussian.parameters import Form, Parameters
+from seqmodels.linear_gaussian.learning.stationary import increased
+from seqmodels.linear_gaussian.learning.statistics import Statistics, SystemData, e_step
+from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 from seqmodels.training import interruptible
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Row = dict[str, float]
 UNDETERMINED = 1e-13  # of the largest eigenvalue: directions of regressors below leave their coefficients open
 
 
-def m_step(parameters: Parameters, form: Form, statistics: Statistics) -> Parameters:
+def m_step(parameters: SystemParameters, form: Form, statistics: Statistics) -> SystemParameters:
     """The parameters that maximise the expected log-probability of states and observations together.
 
     What no sequence tells anything of stays as it is.
@@ -36,28 +36,25 @@ def m_step(parameters: Parameters, form: Form, statistics: Statistics) -> Parame
     return _with_start(moved, form, statistics, parameters)
 
 
-def _with_observation(parameters: Parameters, form: Form, statistics: Statistics) -> Parameters:
+def _with_observation(parameters: SystemParameters, form: Form, statistics: Statistics) -> SystemParameters:
     (D, K), s = parameters.observation.shape, statistics
     G = s.seen_state.shape[1]
-    known = np.zeros((D, G))
     is_free = np.ones((D, G), dtype=bool)
     is_free[:, K] = form.intercept
-    if form.fixed:
-        known[:, :K], is_free[:, :K] = parameters.observation, False
     if not s.n_seen.any():
         return parameters
-    slopes, covariance = known, np.zeros((D, D))
+    slopes, covariance = np.zeros((D, G)), np.zeros((D, D))
     if form.observation_noise == "diag":
         for d in range(D):
             if not s.n_seen[d] > 0:  # never observed
                 slopes[d, :K], covariance[d, d] = parameters.observation[d], parameters.observation_covariance[d, d]
                 continue
             row = slice(d, d + 1)
-            slopes[row] = regression(s.seen_state[row], s.state_state[d], known[row], is_free[row])
+            slopes[row] = regression(s.seen_state[row], s.state_state[d], is_free[row])
             residual = _residual(s.seen_seen[row, row], s.seen_state[row], s.state_state[d], slopes[row])
             covariance[d, d] = residual[0, 0] / s.n_seen[d]
     else:
-        slopes = regression(s.seen_state, s.state_state[0], known, is_free)
+        slopes = regression(s.seen_state, s.state_state[0], is_free)
         covariance = _residual(s.seen_seen, s.seen_state, s.state_state[0], slopes) / s.n_seen[0]
     return replace(
         parameters,
@@ -68,30 +65,29 @@ def _with_observation(parameters: Parameters, form: Form, statistics: Statistics
     )
 
 
-def _with_dynamics(parameters: Parameters, form: Form, statistics: Statistics) -> Parameters:
+def _with_dynamics(parameters: SystemParameters, form: Form, statistics: Statistics) -> SystemParameters:
     K, s = len(parameters.transition), statistics
     if not s.n_moves > 0:
         return parameters
-    known, is_free = np.zeros_like(s.now_before), np.ones(s.now_before.shape, dtype=bool)
+    is_free = np.ones(s.now_before.shape, dtype=bool)
     if form.transition == "diag":
         is_free[:, :K] = np.eye(K, dtype=bool)
-    if form.fixed:
-        known[:, :K], is_free[:, :K] = parameters.transition, False
-    slopes = regression(s.now_before, s.before_before, known, is_free)
+    slopes = regression(s.now_before, s.before_before, is_free)
     covariance = _residual(s.now_now, s.now_before, s.before_before, slopes) / s.n_moves
     if form.state_noise == "identity":
         covariance = np.eye(K)
     elif form.state_noise == "diag":
-        variances = np.maximum(np.diagonal(covariance), 0.0)
-        covariance = np.diag(variances if form.noisy is None else np.where(form.noisy, variances, 0.0))
+        covariance = np.diag(np.maximum(np.diagonal(covariance), 0.0))
     transition, state_slopes = np.ascontiguousarray(slopes[:, :K]), slopes[:, K:].copy()
     return replace(parameters, transition=transition, state_covariance=covariance, state_slopes=state_slopes)
 
 
-def _with_start(parameters: Parameters, form: Form, statistics: Statistics, before: Parameters) -> Parameters:
+def _with_start(
+    parameters: SystemParameters, form: Form, statistics: Statistics, before: SystemParameters
+) -> SystemParameters:
     """``before``: the parameters that the expectations are of."""
     if form.start == "stationary":
-        return climbed(parameters, form, statistics, before)
+        return increased(parameters, form, statistics, before)
     if form.start == "diffuse" or not statistics.n_first > 0:
         return parameters
     mean, covariance = first_moments(statistics)
@@ -105,20 +101,17 @@ def first_moments(statistics: Statistics) -> tuple[np.ndarray, np.ndarray]:
     return mean, 0.5 * (covariance + covariance.T)
 
 
-def regression(
-    now_before: np.ndarray, before_before: np.ndarray, known: np.ndarray, is_free: np.ndarray
-) -> np.ndarray:
-    """``(I, H)`` coefficients of least squares, those that are not free as they are known.
+def regression(now_before: np.ndarray, before_before: np.ndarray, is_free: np.ndarray) -> np.ndarray:
+    """``(I, H)`` coefficients of least squares, those that are not free 0.
 
     Of coefficients that the data leave open the smallest. All rows that have the same free ones are solved together.
     """
-    slopes = known.copy()
+    slopes = np.zeros_like(now_before)
     for pattern in np.unique(is_free, axis=0):
         rows = (is_free == pattern).all(1)
         if not pattern.any():
             continue
-        target = now_before[np.ix_(rows, pattern)] - known[np.ix_(rows, ~pattern)] @ before_before[np.ix_(~pattern, pattern)]
-        inner = before_before[np.ix_(pattern, pattern)]
+        target, inner = now_before[np.ix_(rows, pattern)], before_before[np.ix_(pattern, pattern)]
         scale = np.sqrt(np.diagonal(inner))
         scale = np.where(scale > 0, scale, 1.0)
         inverse = np.linalg.pinv(inner / np.outer(scale, scale), rcond=UNDETERMINED, hermitian=True)
@@ -126,9 +119,7 @@ def regression(
     return slopes
 
 
-def _residual(
-    now_now: np.ndarray, now_before: np.ndarray, before_before: np.ndarray, slopes: np.ndarray
-) -> np.ndarray:
+def _residual(now_now: np.ndarray, now_before: np.ndarray, before_before: np.ndarray, slopes: np.ndarray) -> np.ndarray:
     """``Σ E[(x - slopes h) (x - slopes h)ᵀ]``."""
     cross = slopes @ now_before.T
     residual = now_now - cross - cross.T + slopes @ before_before @ slopes.T
@@ -139,7 +130,7 @@ def _residual(
 
 
 @dataclass(frozen=True)
-class Objective:
+class SystemObjective:
     """What is maximised, in nats per raw unit.
 
     Attributes:
@@ -151,7 +142,7 @@ class Objective:
     n_units: float
     log_det: float
 
-    def row(self, step: int, seconds: float, log_prob: float, parameters: Parameters) -> Row:
+    def row(self, step: int, seconds: float, log_prob: float, parameters: SystemParameters) -> Row:
         """A row of the history, from ``log_prob`` in nats of encoded data."""
         per_unit = (log_prob + self.log_det) / self.n_units
         hits = self.form.floor_hits(parameters.observation_covariance)
@@ -159,12 +150,12 @@ class Objective:
 
 
 @dataclass
-class EMRun:
+class SystemFit:
     """EM from one start; row i of ``rows`` has the figures of the parameters before M-step i, the last row those of
     ``parameters``.
     """
 
-    parameters: Parameters
+    parameters: SystemParameters
     rows: list[Row] = field(default_factory=list)
     converged: bool = False
     interrupted: bool = False
@@ -183,14 +174,19 @@ class EMRun:
 
 
 def run_em(
-    start: Parameters, objective: Objective, corpus: Corpus, max_iter: int, tol: float, callback: Callable[[Row], None]
-) -> EMRun:
+    start: SystemParameters,
+    objective: SystemObjective,
+    corpus: SystemData,
+    max_iter: int,
+    tol: float,
+    callback: Callable[[Row], None],
+) -> SystemFit:
     """From one start until a step improves the objective by less than ``tol`` nats per unit (0: never) or the steps
     are taken; a signal ends it with the parameters whose figures are known.
 
     Every process of several has its share of the corpus, and all take the same steps.
     """
-    run, began = EMRun(start), time.perf_counter()
+    run, began = SystemFit(start), time.perf_counter()
     with interruptible() as interruption:
         for step in range(max_iter + 1):
             statistics = e_step(run.parameters, objective.form, corpus).summed_over_processes()

@@ -13,7 +13,7 @@ import numpy as np
 
 from seqmodels.linear_gaussian.learning.em import regression
 from seqmodels.linear_gaussian.learning.stationary import with_stationary_start
-from seqmodels.linear_gaussian.parameters import Form, Parameters
+from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 
 RIDGE = 1e-3  # of standardised regressors
 LARGEST_RADIUS = 0.995  # of the eigenvalues of a transition that EM starts from
@@ -23,14 +23,14 @@ LARGEST_LAG = 8  # frames of past and future
 
 def starts(
     values: Sequence[np.ndarray], n_states: int, form: Form, n_inputs: tuple[int, int], seed: int
-) -> Callable[[int], list[Parameters]]:
+) -> Callable[[int], list[SystemParameters]]:
     """For the number of a start the parameters that are tried: of the first two kinds, then random ones.
 
     ``values``: encoded ``(T, D)``, NaN where missing.
     """
     filled = [_filled(each) for each in values]
 
-    def of(number: int) -> list[Parameters]:
+    def of(number: int) -> list[SystemParameters]:
         rng = np.random.default_rng([seed, number])
         if number == 0:
             states = [_canonical_variates(filled, n_states, rng), _principal_components(filled, n_states, rng)]
@@ -113,7 +113,7 @@ def _standardised(
 
 def _regressed(
     values: Sequence[np.ndarray], states: Sequence[np.ndarray], form: Form, n_inputs: tuple[int, int]
-) -> Parameters:
+) -> SystemParameters:
     """The matrices that states of mean square 1 come to."""
     K, D = states[0].shape[1], values[0].shape[1]
     z, x = np.concatenate(states), np.concatenate(list(values))
@@ -122,7 +122,7 @@ def _regressed(
     observation = np.linalg.solve(z.T @ z + ridge, z.T @ x).T
     noise = form.floored(_covariance(x - z @ observation.T) + LEAST_NOISE * np.diag(np.square(x).mean(0)))
     is_free = np.eye(K, dtype=bool) if form.transition == "diag" else np.ones((K, K), dtype=bool)
-    transition = regression(after.T @ before, before.T @ before + ridge, np.zeros((K, K)), is_free)
+    transition = regression(after.T @ before, before.T @ before + ridge, is_free)
     radius = np.abs(np.linalg.eigvals(transition)).max()
     transition = transition * min(1.0, LARGEST_RADIUS / max(radius, 1e-300))
     state_noise = _covariance(after - before @ transition.T) if len(after) else np.eye(K)
@@ -132,7 +132,7 @@ def _regressed(
     elif form.state_noise == "identity":
         transition, observation, state_noise = _in_units_of_noise(transition, observation, state_noise, form)
     start = np.stack([s[0] for s in states])
-    parameters = Parameters(
+    parameters = SystemParameters(
         *(transition, state_noise, observation, np.zeros(D), noise),
         *(start.mean(0), _covariance(start - start.mean(0)) + np.eye(K)),
         *(np.zeros((K, n_inputs[0])), np.zeros((D, n_inputs[1]))),

@@ -1,6 +1,6 @@
 """The M-step of a stationary start, where the first state's covariance follows from A and Q: ``P = A P Aᵀ + Q``.
 
-The expected log-probability then has no closed maximum in A and Q; it is climbed from the better of where it was and
+The expected log-probability then has no closed maximum in A and Q; it is increased from the better of where it was and
 where the closed form without the first states leads, so that EM remains monotone (generalised EM: Dempster, Laird and
 Rubin 1977).
 """
@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from seqmodels.linear_gaussian.learning.statistics import Statistics
-from seqmodels.linear_gaussian.parameters import Form, Parameters, stationary_covariance
+from seqmodels.linear_gaussian.parameters import Form, SystemParameters, stationary_covariance
 
 STEPS = 20  # of L-BFGS in an M-step
 IMPOSSIBLE = 1e30  # the loss where no distribution is stationary
@@ -23,13 +23,15 @@ LARGEST_RADIUS = 1 - 1e-7  # of a transition's eigenvalues
 DOUBLINGS = 28
 
 
-def with_stationary_start(parameters: Parameters) -> Parameters:
+def with_stationary_start(parameters: SystemParameters) -> SystemParameters:
     """The same dynamics, from the distribution that they leave as it is."""
     covariance = stationary_covariance(parameters.transition, parameters.state_covariance)
     return replace(parameters, initial_mean=np.zeros(len(covariance)), initial_covariance=covariance)
 
 
-def climbed(parameters: Parameters, form: Form, statistics: Statistics, before: Parameters) -> Parameters:
+def increased(
+    parameters: SystemParameters, form: Form, statistics: Statistics, before: SystemParameters
+) -> SystemParameters:
     """``parameters`` with dynamics under which the expected log-probability is no lower than under those ``before``."""
     loss = _Loss(form, statistics, len(before.transition))
     candidates = [loss.numbers_of(before), loss.numbers_of(parameters)]
@@ -51,7 +53,7 @@ class _Loss:
         self.sums = [torch.from_numpy(np.asarray(each)) for each in sums]
         self.n_moves, self.n_first = float(statistics.n_moves), float(statistics.n_first)
 
-    def numbers_of(self, parameters: Parameters) -> np.ndarray:
+    def numbers_of(self, parameters: SystemParameters) -> np.ndarray:
         """Unconstrained numbers: A, then the logarithms of a factor's diagonal and what is below it."""
         numbers = [parameters.transition[self.is_free]]
         if self.form.state_noise == "diag":
@@ -108,4 +110,5 @@ def _deviance(factor: Tensor, squares: Tensor, n: float) -> Tensor:
     """``n log |S| + tr(S⁻¹ squares)`` of ``S = L Lᵀ``."""
     half = torch.linalg.solve_triangular(factor, squares, upper=False)
     whitened = torch.linalg.solve_triangular(factor, half.mT, upper=False)
-    return 2 * n * factor.diagonal().log().sum() + whitened.diagonal().sum()
+    deviance: Tensor = 2 * n * factor.diagonal().log().sum() + whitened.diagonal().sum()
+    return deviance

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
 
 from seqmodels.common.distributed import all_reduce_sum, is_distributed
-from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
+from seqmodels.linear_gaussian.inference.diffuse import DiffuseMoments, diffuse_moments, split_by_length
 from seqmodels.linear_gaussian.inference.kalman import (
     CovarianceSums,
     Gains,
-    Group,
+    SequenceGroup,
     filter_group,
     grouped,
     smooth_group,
     summed_covariances,
 )
-from seqmodels.linear_gaussian.parameters import Form, Parameters
+from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,10 @@ class Statistics:
         return Statistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     @classmethod
-    def zero(cls, parameters: Parameters, form: Form) -> Statistics:
+    def zero(cls, parameters: SystemParameters, form: Form) -> Statistics:
         """Of no sequences."""
         (D, K), n_inputs = parameters.observation.shape, len(form.observation_inputs)
-        H, G, S = K + len(form.state_inputs), K + 1 + n_inputs, D if form.observation_noise == "diag" else 1
+        H, G, S = K + len(form.state_inputs), K + 1 + n_inputs, 1 if form.observation_noise == "full" else D
         shapes = ((), (), (K,), (K, K), (), (K, K), (K, H), (H, H), (S,), (D, D), (D, G), (S, G, G))
         return cls(*(np.zeros(shape) for shape in shapes))
 
@@ -71,7 +70,7 @@ class Statistics:
 
 
 @dataclass(frozen=True)
-class Corpus:
+class SystemData:
     """Encoded sequences.
 
     Attributes:
@@ -84,7 +83,7 @@ class Corpus:
     weights: np.ndarray
     inputs: list[np.ndarray] | None = None
 
-    def groups(self, parameters: Parameters, form: Form) -> list[tuple[Group, np.ndarray | None]]:
+    def groups(self, parameters: SystemParameters, form: Form) -> list[tuple[SequenceGroup, np.ndarray | None]]:
         """By patterns of missing values, less what inputs add; and the packed inputs of each."""
         if self.inputs is None:
             return [(group, None) for group in grouped([x - parameters.intercept for x in self.values])]
@@ -97,7 +96,7 @@ class Corpus:
         return [(group, group.packing.pack([self.inputs[i] for i in group.numbers])) for group in groups]
 
 
-def e_step(parameters: Parameters, form: Form, corpus: Corpus) -> Statistics:
+def e_step(parameters: SystemParameters, form: Form, corpus: SystemData) -> Statistics:
     """Sums over all sequences, under the parameters.
 
     Raises:
@@ -109,8 +108,18 @@ def e_step(parameters: Parameters, form: Form, corpus: Corpus) -> Statistics:
     return total
 
 
+def check_determined(moments: DiffuseMoments, group: SequenceGroup, directions: np.ndarray) -> None:
+    """Raise ``ValueError`` where sequences leave something open of a first state of which nothing is known."""
+    if moments.rank < len(directions):
+        raise ValueError(
+            f"sequence {int(group.numbers[0])} has {group.packing.n_steps} steps, which do not determine its first "
+            f"state, {len(directions)} numbers of which a diffuse start knows nothing; leave it out, or fit a model "
+            "with start='learned'"
+        )
+
+
 def _of_group(
-    parameters: Parameters, form: Form, group: Group, inputs: np.ndarray | None, weights: np.ndarray
+    parameters: SystemParameters, form: Form, group: SequenceGroup, inputs: np.ndarray | None, weights: np.ndarray
 ) -> Statistics:
     weights_of_group = weights[group.numbers]
     if form.start == "diffuse":
@@ -118,11 +127,7 @@ def _of_group(
         system = form.without_start(parameters).system
         for part in split_by_length(group):
             moments = diffuse_moments(system, part, form.directions(len(parameters.transition)))
-            if moments.rank < len(form.directions(len(parameters.transition))):
-                raise ValueError(
-                    f"sequence {int(part.numbers[0])} has {part.packing.n_steps} steps, which do not determine its "
-                    "first state, of which a diffuse start knows nothing; leave it out, or pass start='learned'"
-                )
+            check_determined(moments, part, form.directions(len(parameters.transition)))
             w = weights[part.numbers]
             sums = moments.covariances.scaled(w.sum())
             rows = None if inputs is None else _rows_of(group, part, inputs)
@@ -138,7 +143,7 @@ def _of_group(
     return _sums(parameters, form, group, inputs, weights_of_group, means, sums, log_prob)
 
 
-def _rows_of(group: Group, part: Group, inputs: np.ndarray) -> np.ndarray:
+def _rows_of(group: SequenceGroup, part: SequenceGroup, inputs: np.ndarray) -> np.ndarray:
     """The packed inputs of a part that ``split_by_length`` made."""
     place = {number: rank for rank, number in enumerate(group.numbers[group.packing.order].tolist())}
     ranks = np.array([place[number] for number in part.numbers.tolist()])
@@ -146,9 +151,9 @@ def _rows_of(group: Group, part: Group, inputs: np.ndarray) -> np.ndarray:
 
 
 def _sums(
-    parameters: Parameters,
+    parameters: SystemParameters,
     form: Form,
-    group: Group,
+    group: SequenceGroup,
     inputs: np.ndarray | None,
     weights: np.ndarray,
     means: np.ndarray,
@@ -183,7 +188,12 @@ Seen = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def _seen(
-    parameters: Parameters, form: Form, group: Group, w: np.ndarray, g: np.ndarray, covariances: np.ndarray
+    parameters: SystemParameters,
+    form: Form,
+    group: SequenceGroup,
+    w: np.ndarray,
+    g: np.ndarray,
+    covariances: np.ndarray,
 ) -> Seen:
     """The sums of what is observed: ``n_seen``, ``seen_seen``, ``seen_state``, ``state_state``."""
     if form.observation_noise == "full" and group.observed is not None:
@@ -208,7 +218,7 @@ def _seen(
 
 
 def _seen_with_missing(
-    parameters: Parameters, group: Group, w: np.ndarray, g: np.ndarray, covariances: np.ndarray
+    parameters: SystemParameters, group: SequenceGroup, w: np.ndarray, g: np.ndarray, covariances: np.ndarray
 ) -> Seen:
     """Under correlated noise what is missing is expected, given the state and what is observed beside it."""
     assert group.observed is not None, "else nothing is missing"

@@ -9,18 +9,18 @@ import pytest
 
 from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
 from seqmodels.linear_gaussian.inference.kalman import grouped
-from seqmodels.linear_gaussian.parameters import Parameters
+from seqmodels.linear_gaussian.parameters import SystemParameters
 from tests.linear_gaussian.dense import dense, random_parameters
 
 LENGTHS = (6, 9, 6)
 
 
-def without_start(parameters: Parameters) -> Parameters:
+def without_start(parameters: SystemParameters) -> SystemParameters:
     K = len(parameters.transition)
     return replace(parameters, initial_mean=np.zeros(K), initial_covariance=np.zeros((K, K)))
 
 
-def limit_of_log_prob(parameters: Parameters, x: np.ndarray) -> float:
+def limit_of_log_prob(parameters: SystemParameters, x: np.ndarray) -> float:
     """``log p(x) + q/2 log κ`` of a first state of covariance κ I; what falls as 1/κ is taken off."""
     K, found = len(parameters.transition), []
     for kappa in (1e6, 2e6):
@@ -29,7 +29,7 @@ def limit_of_log_prob(parameters: Parameters, x: np.ndarray) -> float:
     return 2 * found[1] - found[0]
 
 
-def without_prior(parameters: Parameters, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def without_prior(parameters: SystemParameters, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean ``(T, K)`` and covariance ``(T, K, T, K)`` of the states: least squares, all steps together."""
     p, n_steps, K = parameters, len(x), len(parameters.transition)
     moves = np.kron(np.eye(n_steps)[1:], np.eye(K)) - np.kron(np.eye(n_steps)[:-1], p.transition)

@@ -144,7 +144,9 @@ def test_covariances_go_on_where_the_data_never_determine_a_constant() -> None:
 
 def in_extended_precision(system: System, x: np.ndarray) -> np.longdouble:
     """log p(x) of one feature by the filter of covariances (Joseph's form), with 64 bits of mantissa."""
-    A, c, m = (np.asarray(a, dtype=np.longdouble) for a in (system.transition, system.observation[0], system.initial_mean))
+    A, c, m = (
+        np.asarray(a, dtype=np.longdouble) for a in (system.transition, system.observation[0], system.initial_mean)
+    )
     q, p = (np.asarray(a, dtype=np.longdouble) for a in (system.state_factor, system.initial_factor))
     Q, P, R = q.T @ q, p.T @ p, np.longdouble(system.noise_factor[0, 0]) ** 2
     total, unit = np.longdouble(0), np.eye(len(A), dtype=np.longdouble)

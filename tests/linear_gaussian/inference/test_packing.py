@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqmodels.linear_gaussian.inference.packing import Packing
+from seqmodels.linear_gaussian.inference.packing import StepPacking
 
 LENGTHS = (3, 1, 5, 5, 2)
 
 
 def test_rows_are_in_the_order_of_time_and_come_back() -> None:
-    packing = Packing.of(LENGTHS)
+    packing = StepPacking.of(LENGTHS)
     arrays = [np.stack([np.full(n, i), np.arange(n)], 1) for i, n in enumerate(LENGTHS)]
     packed = packing.pack(arrays)
     assert packed[:, 1].tolist() == sorted(packed[:, 1].tolist())
@@ -20,7 +20,7 @@ def test_rows_are_in_the_order_of_time_and_come_back() -> None:
 
 
 def test_ranks_and_rows_before_are_those_of_the_same_sequence() -> None:
-    packing = Packing.of(LENGTHS)
+    packing = StepPacking.of(LENGTHS)
     packed = packing.pack([np.stack([np.full(n, i), np.arange(n)], 1) for i, n in enumerate(LENGTHS)])
     later = packed[packing.offsets[1] :]
     np.testing.assert_array_equal(packing.order[packing.ranks], packed[:, 0])
