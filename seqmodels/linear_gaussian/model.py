@@ -105,7 +105,7 @@ class LinearGaussian(SequenceModel):
     >>> model.log_prob(x).round(3)
     array([-6.83])
     >>> model.smooth(x)[0].means[:, 0].round(2)
-    array([1.13, 1.88, 1.64, 2.45, 2.91])
+    array([1.13, 1.83, 1.68, 2.44, 2.91])
     """
 
     n_states: int = 2
