@@ -236,6 +236,8 @@ class LinearGaussian(SequenceModel):
             raise ValueError("start is 'stationary', but state_inputs drive the states; pass start='learned'")
         if self.structure is not None:
             self._check_structure(self.structure)
+        elif self.observation_noise == "none":
+            raise ValueError("observation_noise is 'none', but only an ARIMA has no other noise; pass 'diag' or 'full'")
 
     def _check_structure(self, structure: Sequence[Component]) -> None:
         if not structure or not all(isinstance(component, Component) for component in structure):
@@ -321,8 +323,7 @@ class LinearGaussian(SequenceModel):
         return best
 
     def _start(self, number: int, form: Form, corpus: SystemData, share: SystemData) -> SystemParameters:
-        n_inputs = len(form.state_inputs), len(form.observation_inputs)
-        tried = starts(corpus.values, self.n_states, form, n_inputs, self.random_state)(number)
+        tried = starts(corpus.values, self.n_states, form, self.random_state, corpus.inputs)(number)
         if len(tried) == 1:
             return tried[0]
         log_probs = [float(e_step(each, form, share).summed_over_processes().log_prob) for each in tried]

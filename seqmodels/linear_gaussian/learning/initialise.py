@@ -22,13 +22,23 @@ LARGEST_LAG = 8  # frames of past and future
 
 
 def starts(
-    values: Sequence[np.ndarray], n_states: int, form: Form, n_inputs: tuple[int, int], seed: int
+    values: Sequence[np.ndarray],
+    n_states: int,
+    form: Form,
+    seed: int,
+    inputs: Sequence[np.ndarray] | None = None,
 ) -> Callable[[int], list[SystemParameters]]:
     """For the number of a start the parameters that are tried: of the first two kinds, then random ones.
 
-    ``values``: encoded ``(T, D)``, NaN where missing.
+    ``values``: encoded ``(T, D)``, NaN where missing; ``inputs``: standardised ``(T, U)``. What is linear in the inputs
+    of observations is taken off first.
     """
     filled = [_filled(each) for each in values]
+    known = [np.zeros((len(x), 0)) for x in filled] if inputs is None else inputs
+    u = np.concatenate([each[:, form.observation_inputs] for each in known])
+    slopes = np.linalg.lstsq(u, np.concatenate(filled))[0].T  # (D, V)
+    filled = [x - each[:, form.observation_inputs] @ slopes.T for x, each in zip(filled, known, strict=True)]
+    drives = [each[:, form.state_inputs] for each in known]
 
     def of(number: int) -> list[SystemParameters]:
         rng = np.random.default_rng([seed, number])
@@ -36,7 +46,7 @@ def starts(
             states = [_canonical_variates(filled, n_states, rng), _principal_components(filled, n_states, rng)]
         else:
             states = [_random_states(filled, n_states, rng)]
-        return [_regressed(filled, each, form, n_inputs) for each in states]
+        return [_regressed(filled, each, form, drives, slopes) for each in states]
 
     return of
 
@@ -112,7 +122,11 @@ def _standardised(
 
 
 def _regressed(
-    values: Sequence[np.ndarray], states: Sequence[np.ndarray], form: Form, n_inputs: tuple[int, int]
+    values: Sequence[np.ndarray],
+    states: Sequence[np.ndarray],
+    form: Form,
+    drives: Sequence[np.ndarray],
+    observation_slopes: np.ndarray,
 ) -> SystemParameters:
     """The matrices that states of mean square 1 come to."""
     K, D = states[0].shape[1], values[0].shape[1]
@@ -121,35 +135,34 @@ def _regressed(
     ridge = RIDGE * len(z) * np.eye(K)
     observation = np.linalg.solve(z.T @ z + ridge, z.T @ x).T
     noise = form.floored(_covariance(x - z @ observation.T) + LEAST_NOISE * np.diag(np.square(x).mean(0)))
-    is_free = np.eye(K, dtype=bool) if form.transition == "diag" else np.ones((K, K), dtype=bool)
-    transition = regression(after.T @ before, before.T @ before + ridge, is_free)
+    u = np.concatenate([drive[1:] for drive in drives])
+    h = np.concatenate([before, u], 1)
+    is_free = np.ones((K, h.shape[1]), dtype=bool)
+    if form.transition == "diag":
+        is_free[:, :K] = np.eye(K, dtype=bool)
+    slopes = regression(after.T @ h, h.T @ h + RIDGE * len(z) * np.eye(h.shape[1]), is_free)
+    transition, state_slopes = slopes[:, :K], slopes[:, K:].copy()
     radius = np.abs(np.linalg.eigvals(transition)).max()
     transition = transition * min(1.0, LARGEST_RADIUS / max(radius, 1e-300))
-    state_noise = _covariance(after - before @ transition.T) if len(after) else np.eye(K)
+    state_noise = _covariance(after - before @ transition.T - u @ state_slopes.T) if len(after) else np.eye(K)
     state_noise = state_noise + LEAST_NOISE * np.eye(K)
     if form.state_noise == "diag":
         state_noise = np.diag(np.diagonal(state_noise))
     elif form.state_noise == "identity":
-        transition, observation, state_noise = _in_units_of_noise(transition, observation, state_noise, form)
+        if form.transition == "diag":
+            state_noise = np.diag(np.diagonal(state_noise))
+        factor, state_noise = np.linalg.cholesky(state_noise), np.eye(K)
+        transition, state_slopes = np.linalg.solve(factor, transition @ factor), np.linalg.solve(factor, state_slopes)
+        observation = observation @ factor
     start = np.stack([s[0] for s in states])
     parameters = SystemParameters(
         *(transition, state_noise, observation, np.zeros(D), noise),
         *(start.mean(0), _covariance(start - start.mean(0)) + np.eye(K)),
-        *(np.zeros((K, n_inputs[0])), np.zeros((D, n_inputs[1]))),
+        *(state_slopes, observation_slopes.copy()),
     )
     if form.state_noise == "identity":
         parameters = replace(parameters, initial_mean=np.zeros(K), initial_covariance=np.eye(K) * K)
     return with_stationary_start(parameters) if form.start == "stationary" else parameters
-
-
-def _in_units_of_noise(
-    transition: np.ndarray, observation: np.ndarray, state_noise: np.ndarray, form: Form
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same system with states whose noise is standard normal; of a diagonal transition but for correlations."""
-    if form.transition == "diag":
-        state_noise = np.diag(np.diagonal(state_noise))
-    factor = np.linalg.cholesky(state_noise)
-    return np.linalg.solve(factor, transition @ factor), observation @ factor, np.eye(len(factor))
 
 
 def _covariance(x: np.ndarray) -> np.ndarray:

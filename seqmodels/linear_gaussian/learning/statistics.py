@@ -113,8 +113,8 @@ def check_determined(moments: DiffuseMoments, group: SequenceGroup, directions: 
     if moments.rank < len(directions):
         raise ValueError(
             f"sequence {int(group.numbers[0])} has {group.packing.n_steps} steps, which do not determine its first "
-            f"state, {len(directions)} numbers of which a diffuse start knows nothing; leave it out, or fit a model "
-            "with start='learned'"
+            f"state, {len(directions)} numbers of which a diffuse start knows nothing; leave it out, pass "
+            "start='learned', or a structure without components that are the same in part, such as two levels"
         )
 
 

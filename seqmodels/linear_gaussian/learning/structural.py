@@ -108,8 +108,13 @@ def run_structural(
     tol: float,
     callback: Callable[[Row], None],
 ) -> tuple[SystemFit, np.ndarray]:
-    """L-BFGS from one start, and the numbers where it ends; a row of the history for each of its steps."""
+    """L-BFGS from one start, and the numbers where it ends; a row of the history for each of its steps.
+
+    Raises:
+        ValueError: a sequence that does not determine its first state, by number.
+    """
     run, began = SystemFit(all_numbers.parameters(start)), time.perf_counter()
+    e_step(run.parameters, all_numbers.form, corpus)  # which refuses what does not determine its first state
     known: dict[bytes, tuple[float, np.ndarray]] = {}
 
     def evaluated(numbers: np.ndarray) -> tuple[float, np.ndarray]:

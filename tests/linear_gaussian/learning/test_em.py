@@ -47,7 +47,7 @@ def run(form: Form, data: SystemData, start: SystemParameters, steps: int = 12) 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_the_log_probability_never_falls(form: Form, missing: bool) -> None:
     data = data_of(0, missing=missing)
-    of_number = starts(data.values, 2, form, (0, 0), 7)
+    of_number = starts(data.values, 2, form, 7)
     for number in range(3):
         for start in of_number(number):
             fit = run(form, data, start)
@@ -77,7 +77,7 @@ def test_with_inputs_it_never_falls_and_finds_their_slopes() -> None:
             z[t] = 0.6 * z[t - 1] + 2.0 * u[t, 0] + 0.3 * rng.normal()
         values.append(z[:, None] * [1.0, -1.0] + u[:, 1:] * slopes + 0.3 * rng.normal(size=(200, 2)))
     data = SystemData(values, np.ones(3), inputs)
-    fit = run(form, data, starts(values, 1, form, (1, 1), 0)(0)[0], steps=200)
+    fit = run(form, data, starts(values, 1, form, 0, inputs)(0)[0], steps=200)
     objectives = np.array([row["objective"] for row in fit.rows])
     assert (np.diff(objectives) >= -1e-9).all()
     p = fit.parameters
@@ -97,7 +97,7 @@ def test_it_finds_the_system_that_drew_the_data() -> None:
             z = truth.transition @ z + rng.multivariate_normal(np.zeros(2), truth.state_covariance)
         values.append(np.stack(rows))
     form, data = Form("learned", "full", "full", "full", True, 1e-6), SystemData(values, np.ones(20))
-    fit = run(form, data, starts(values, 2, form, (0, 0), 0)(0)[0], steps=150)
+    fit = run(form, data, starts(values, 2, form, 0)(0)[0], steps=150)
     found, at_truth = fit.rows[-1]["log_prob"], float(e_step(truth, form, data).log_prob) / 100.0
     # Twice what is gained is a chi-square of as many degrees as there are free parameters, 23.
     assert 0.0 < 2 * 100.0 * (found - at_truth) < 60.0
@@ -108,7 +108,7 @@ def test_it_finds_the_system_that_drew_the_data() -> None:
 def test_an_m_step_is_the_maximum_and_the_floor_holds() -> None:
     data = data_of(3, missing=True)
     form = Form("learned", "full", "full", "diag", True, 0.5)
-    start = starts(data.values, 2, form, (0, 0), 1)(1)[0]
+    start = starts(data.values, 2, form, 1)(1)[0]
     statistics = e_step(start, form, data)
     moved = m_step(start, form, statistics)
     again = m_step(moved, form, statistics)  # the same expectations

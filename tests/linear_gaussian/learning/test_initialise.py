@@ -36,7 +36,7 @@ def test_any_data_have_a_start(name: str, transition: TransitionType, state_nois
     values = UNLIKE[name]
     form = Form(start, transition, state_noise, "diag", True, 1e-6)  # type: ignore[arg-type]
     for n_states in (1, 4):
-        of_number = starts(values, n_states, form, (0, 0), 3)
+        of_number = starts(values, n_states, form, 3)
         for parameters in [*of_number(0), *of_number(1)]:
             assert np.isfinite(e_step(parameters, form, SystemData(values, np.ones(len(values)))).log_prob)
             if start == "stationary":
@@ -45,7 +45,7 @@ def test_any_data_have_a_start(name: str, transition: TransitionType, state_nois
 
 def test_an_oscillation_is_found_before_em() -> None:
     form = Form("learned", "full", "full", "diag", True, 1e-6)
-    of_number = starts(oscillation(), 2, form, (0, 0), 0)
+    of_number = starts(oscillation(), 2, form, 0)
     angles = [np.abs(np.angle(np.linalg.eigvals(p.transition))).max() for p in of_number(0)]
     assert min(abs(angle - 0.3) for angle in angles) < 0.05
     log_probs = [
@@ -58,6 +58,6 @@ def test_an_oscillation_is_found_before_em() -> None:
 
 def test_starts_repeat_by_seed() -> None:
     form = Form("learned", "full", "full", "diag", True, 1e-6)
-    one, same, other = (starts(oscillation(), 2, form, (0, 0), seed)(1)[0] for seed in (0, 0, 1))
+    one, same, other = (starts(oscillation(), 2, form, seed)(1)[0] for seed in (0, 0, 1))
     np.testing.assert_array_equal(one.transition, same.transition)
     assert (one.transition != other.transition).any()

@@ -29,7 +29,7 @@ def short_sequences() -> SystemData:
 @pytest.mark.parametrize(("transition", "state_noise"), FORMS)
 def test_an_m_step_ends_where_the_gradient_is_zero(transition: TransitionType, state_noise: StateNoiseType) -> None:
     form, data = Form("stationary", transition, state_noise, "diag", True, 1e-6), short_sequences()
-    start = starts(data.values, 2, form, (0, 0), 0)(1)[0]
+    start = starts(data.values, 2, form, 0)(1)[0]
     statistics = e_step(start, form, data)
     loss, moved = _Loss(form, statistics, 2), start
     for _ in range(20):
