@@ -9,6 +9,7 @@ import numpy as np
 
 from seqmodels.common.compiled import compiled
 
+WELL_CONDITIONED = 1e-3  # diagonal of a factor of a correlation matrix, from which on it is inverted as it is
 SINGULAR = 1e-13  # of standardised states: deviations that are smaller are rounding
 
 
@@ -53,7 +54,8 @@ def covariances(
     n_steps, D = white.shape[0], white.shape[1]
     K = transition_t.shape[0]
     is_complete = observed.shape[0] == 0
-    n_noise = D if is_complete else 2 * D
+    is_diagonal = np.abs(noise_factor).sum() == np.abs(np.diag(noise_factor)).sum()
+    n_noise = D if is_complete or is_diagonal else 2 * D
     unit = np.eye(K)
     for t in range(n_steps):
         block = np.zeros((n_noise + K, D + K))
@@ -64,7 +66,7 @@ def covariances(
             block[:D, :D] = noise_factor * observed[t]
             seen = seen * observed[t]
             for d in range(D):
-                block[D + d, d] = 1.0 - observed[t, d]
+                block[d if is_diagonal else D + d, d] += 1.0 - observed[t, d]
         block[n_noise:, :D] = seen
         block[n_noise:, D:] = factor
         upper = np.linalg.qr(block)[1]
@@ -94,12 +96,17 @@ def covariances(
             for i in range(K):
                 if not scale[i] > 0:
                     scale[i] = 1.0
-            left, singular, right = np.linalg.svd(factor / scale)
-            inverse = np.zeros(K)
-            for i in range(K):
-                if singular[i] > SINGULAR * singular[0]:
-                    inverse[i] = 1.0 / singular[i]
-            solved = (right.T * inverse).copy() @ (left.T.copy() @ g)
+            standardised = factor / scale
+            least = np.abs(np.diag(standardised)).min()
+            if least > WELL_CONDITIONED:
+                solved = np.linalg.solve(standardised, g)
+            else:
+                left, singular, right = np.linalg.svd(standardised)
+                inverse = np.zeros(K)
+                for i in range(K):
+                    if singular[i] > SINGULAR * singular[0]:
+                        inverse[i] = 1.0 / singular[i]
+                solved = (right.T * inverse).copy() @ (left.T.copy() @ g)
             jt = solved / np.expand_dims(scale, 1)
             off = g - factor @ jt
             backward[t] = jt
