@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def rows(n: int, length: int, rounds: int, dynamax: str | None = None) -> list[d
     diagonal = replace(FORM, observation_noise="diag")
     kinds = [("equal lengths", sequences, FORM), ("of each length", unequal, FORM), ("missing", gaps, diagonal)]
     turns: dict[str, Callable[[], float]] = {
-        kind: lambda x=x, form=form: _seconds(start, form, SystemData(x, np.ones(len(x)))) for kind, x, form in kinds
+        kind: partial(_seconds, start, form, SystemData(x, np.ones(len(x)))) for kind, x, form in kinds
     }
     with tempfile.TemporaryDirectory() as folder:
         peer = None if dynamax is None else Peer(dynamax, Path(folder), start, sequences)

@@ -21,6 +21,7 @@ from seqmodels.encodings.setting import Setting
 from seqmodels.linear_gaussian.cursor import SystemCursor, predicted_by
 from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
 from seqmodels.linear_gaussian.inference.kalman import Gains, filter_group, smooth_group, summed_covariances
+from seqmodels.linear_gaussian.inference.packing import StepPacking
 from seqmodels.linear_gaussian.learning.em import Row, SystemFit, SystemObjective, first_moments, run_em
 from seqmodels.linear_gaussian.learning.initialise import starts
 from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step
@@ -389,8 +390,7 @@ class LinearGaussian(SequenceModel):
                 steps = np.minimum(np.arange(length), len(gains.filtered) - 1)
                 covariances = gains.filtered[steps]
                 if smooths:
-                    one = replace(group, numbers=np.arange(1), packing=_packing_of_one(length))
-                    covariances = summed_covariances(gains, one, np.ones(1)).now
+                    covariances = summed_covariances(gains, StepPacking.of([length]), np.ones(1)).now
                 for i, each in zip(
                     group.numbers, means.reshape(length, len(group.numbers), -1).swapaxes(0, 1), strict=True
                 ):
@@ -604,12 +604,6 @@ class LinearGaussian(SequenceModel):
         if structure is not None:
             n = len(StructuralNumbers(structure, form).start(0, 0))
             self.numbers_ = check_between("numbers", array_of(state, "numbers", np.float64, (n,)), -np.inf)
-
-
-def _packing_of_one(length: int) -> Any:
-    from seqmodels.linear_gaussian.inference.packing import StepPacking
-
-    return StepPacking.of([length])
 
 
 def _show(bar: Any, row: Row) -> None:

@@ -8,7 +8,7 @@ is the diffuse log-likelihood of Durbin and Koopman (2012, section 7.2.2).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -71,7 +71,7 @@ def diffuse_moments(
     n, length, q = len(group.numbers), group.packing.n_steps, len(directions)
     gains = Gains.of(system, length, group.observed, smooths=smooths)
     known = filter_group(system, gains, group)
-    one = replace(group, numbers=np.arange(1), packing=StepPacking.of([length]))
+    one = StepPacking.of([length])
     if not q:
         log_prob = known.log_prob.reshape(length, n).sum(0)
         if not smooths:

@@ -23,7 +23,7 @@ import numpy as np
 
 from seqmodels.linear_gaussian.inference.packing import StepPacking
 
-BLOCK_STEPS = 64  # between two looks at whether covariances still change
+BLOCK_STEPS = 16  # between two looks at whether covariances still change
 UNCHANGED = 1e-15  # of the covariance: by how much the first one may still matter where they are taken to be constant
 LOG_2PI = math.log(2 * math.pi)
 
@@ -237,12 +237,12 @@ class CovarianceSums:
         return CovarianceSums(factor * self.now, factor * self.across, factor * self.before)
 
 
-def summed_covariances(gains: Gains, group: SequenceGroup, weights: np.ndarray) -> CovarianceSums:
-    """Over a group, by ``weights (n,)``."""
+def summed_covariances(gains: Gains, packing: StepPacking, weights: np.ndarray) -> CovarianceSums:
+    """Over packed sequences, by ``weights (n,)``."""
     from seqmodels.linear_gaussian.inference.compiled_kalman import smooth_covariances
 
-    counts, n_steps = group.packing.counts, group.packing.n_steps
-    reaching = np.concatenate([[0.0], np.cumsum(weights[group.packing.order])])  # by how many of the longest
+    counts, n_steps = packing.counts, packing.n_steps
+    reaching = np.concatenate([[0.0], np.cumsum(weights[packing.order])])  # by how many of the longest
     going_on = np.append(reaching[counts[1:]], 0.0)
     ending = reaching[counts] - going_on
     shape = (n_steps, *gains.filtered.shape[1:])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import torch
 
+from seqmodels.common.compiled import is_compiling
 from seqmodels.common.distributed import all_reduce_sum, is_distributed
 from seqmodels.linear_gaussian.inference.diffuse import DiffuseMoments, diffuse_moments, split_by_length
 from seqmodels.linear_gaussian.inference.kalman import (
+    LOG_2PI,
     CovarianceSums,
     Gains,
     SequenceGroup,
@@ -18,7 +22,10 @@ from seqmodels.linear_gaussian.inference.kalman import (
     smooth_group,
     summed_covariances,
 )
+from seqmodels.linear_gaussian.inference.packing import StepPacking
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
+
+MANY_SEQUENCES = 8  # without missing values, from which on loops run over sequences
 
 
 @dataclass(frozen=True)
@@ -83,10 +90,16 @@ class SystemData:
     weights: np.ndarray
     inputs: list[np.ndarray] | None = None
 
-    def groups(self, parameters: SystemParameters, form: Form) -> list[tuple[SequenceGroup, np.ndarray | None]]:
-        """By patterns of missing values, less what inputs add; and the packed inputs of each."""
+    def groups(
+        self, parameters: SystemParameters, form: Form, *, with_complete: bool = True
+    ) -> list[tuple[SequenceGroup, np.ndarray | None]]:
+        """By patterns of missing values, less the intercept and what inputs add; and the packed inputs of each.
+
+        Without ``with_complete`` only those that have missing values.
+        """
         if self.inputs is None:
-            return [(group, None) for group in grouped([x - parameters.intercept for x in self.values])]
+            chosen = [group for group in self._groups if with_complete or group.observed is not None]
+            return [(replace(g, x=_without_missing(g.x - parameters.intercept, g)), None) for g in chosen]
         added = [
             x - parameters.intercept - u[:, form.observation_inputs] @ parameters.observation_slopes.T
             for x, u in zip(self.values, self.inputs, strict=True)
@@ -95,17 +108,121 @@ class SystemData:
         groups = grouped(added, drives)
         return [(group, group.packing.pack([self.inputs[i] for i in group.numbers])) for group in groups]
 
+    @cached_property
+    def _groups(self) -> list[SequenceGroup]:
+        return grouped(self.values)
 
-def e_step(parameters: SystemParameters, form: Form, corpus: SystemData) -> Statistics:
+    @cached_property
+    def blocks(self) -> Blocks | None:
+        """The sequences without missing values, where they are many and numba is there; else None."""
+        for group in self._groups if is_compiling() and self.inputs is None else []:
+            if group.observed is None and len(group.numbers) >= MANY_SEQUENCES:
+                return Blocks.of(group, self.weights[group.numbers][group.packing.order])
+        return None
+
+
+def _without_missing(x: np.ndarray, group: SequenceGroup) -> np.ndarray:
+    """0 in the place of what is missing."""
+    return x if group.observed is None else x * np.repeat(group.observed, group.packing.counts, 0)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Sequences without missing values as ``compiled_sums`` reads them.
+
+    Attributes:
+        packing: of their steps.
+        weights: (n,), the longest first.
+        centre: (D,) the mean of all steps, which is taken off: sums of squares then keep their digits.
+        x: (N D,) step t is a block of (D, n_t).
+        n_frames, sums, squares: by weight, (), (D,), (D, D) of ``x``.
+    """
+
+    packing: StepPacking
+    weights: np.ndarray
+    centre: np.ndarray
+    x: np.ndarray
+    n_frames: float
+    sums: np.ndarray
+    squares: np.ndarray
+
+    @classmethod
+    def of(cls, group: SequenceGroup, weights: np.ndarray) -> Blocks:
+        """Of a group without missing values; ``weights`` of its sequences, the longest first."""
+        centre = group.x.mean(0)
+        x, w = group.x - centre, weights[group.packing.ranks]
+        offsets = group.packing.offsets
+        blocks = [x[a:b].T.reshape(-1) for a, b in pairwise(offsets.tolist())]
+        weighted = w[:, None] * x
+        return cls(
+            *(group.packing, weights, centre, np.concatenate(blocks)),
+            *(float(w.sum()), weighted.sum(0), weighted.T @ x),
+        )
+
+
+def e_step(parameters: SystemParameters, form: Form, data: SystemData) -> Statistics:
     """Sums over all sequences, under the parameters.
 
     Raises:
         ValueError: under a diffuse start a sequence that does not determine its first state, by number.
     """
     total = Statistics.zero(parameters, form)
-    for group, inputs in corpus.groups(parameters, form):
-        total = total + _of_group(parameters, form, group, inputs, corpus.weights)
+    blocks = None if form.start == "diffuse" else data.blocks
+    if blocks is not None:
+        total = total + _of_blocks(parameters, form, blocks)
+    for group, inputs in data.groups(parameters, form, with_complete=blocks is None):
+        total = total + _of_group(parameters, form, group, inputs, data.weights)
     return total
+
+
+def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Statistics:
+    from seqmodels.linear_gaussian.inference.compiled_sums import filter_blocks, smooth_blocks
+
+    p, packing, w = parameters, blocks.packing, blocks.weights
+    system, (D, K) = p.system, p.observation.shape
+    n, counts, intercept = len(w), packing.counts, p.intercept - blocks.centre
+    gains = Gains.of(system, packing.n_steps, smooths=True)
+    transition, observation = np.ascontiguousarray(p.transition), np.ascontiguousarray(p.observation)
+    by_error = np.ascontiguousarray((gains.white @ gains.gain).swapaxes(1, 2))
+    white, backward = (np.ascontiguousarray(each.swapaxes(1, 2)) for each in (gains.white, gains.backward))
+    filtered = np.empty(packing.offsets[-1] * K)
+    read = (packing.offsets, blocks.x)
+    squares = filter_blocks(
+        transition, observation, intercept, white, by_error, *read, np.ascontiguousarray(p.initial_mean), w, filtered
+    )
+    reaching = np.cumsum(w)[counts - 1]  # the weight of the sequences that have each step
+    steps = np.minimum(np.arange(packing.n_steps), len(gains.log_det) - 1)
+    constants = LOG_2PI * D * blocks.n_frames + 2 * float(gains.log_det[steps] @ reaching)
+    first, now, ending = np.empty((K, n)), np.zeros((K, K)), np.zeros((K, K))
+    now_before, seen_state, state_sum = np.zeros((K, K)), np.zeros((D, K)), np.zeros(K)
+    smooth_blocks(transition, backward, *read, w, filtered, first, now, now_before, seen_state, state_sum, ending)
+    order = np.empty(n, dtype=np.int64)
+    order[packing.order] = np.arange(n)
+    covariances = summed_covariances(gains, packing, w[order])
+    start = (w * first) @ first.T + covariances.now[0]
+    every = now + covariances.now.sum(0)
+    state_state = np.empty((K + 1, K + 1))
+    state_state[:K, :K], state_state[K, K] = every, blocks.n_frames
+    state_state[:K, K] = state_state[K, :K] = state_sum
+    error_sum = blocks.sums - blocks.n_frames * intercept
+    cross = np.outer(blocks.sums, intercept)
+    errors = blocks.squares - cross - cross.T + blocks.n_frames * np.outer(intercept, intercept)
+    seen = np.concatenate([seen_state - np.outer(intercept, state_sum), error_sum[:, None]], 1)
+    is_full = form.observation_noise == "full"
+    return Statistics(
+        np.array(-0.5 * (squares + constants)),
+        np.array(w.sum()),
+        first @ w,
+        start,
+        np.array(blocks.n_frames - w.sum()),
+        every - start,
+        now_before + covariances.across.sum(0),
+        now - ending + covariances.before,
+        np.full(1 if is_full else D, blocks.n_frames),
+        errors if is_full else np.diag(np.diagonal(errors)),
+        seen,
+        np.repeat(state_state[None], 1 if is_full else D, 0),
+    )
 
 
 def check_determined(moments: DiffuseMoments, group: SequenceGroup, directions: np.ndarray) -> None:
@@ -137,7 +254,7 @@ def _of_group(
     gains = Gains.of(system, group.packing.n_steps, group.observed, smooths=True)
     filtered = filter_group(system, gains, group)
     means = smooth_group(gains, group, filtered)
-    sums = summed_covariances(gains, group, weights_of_group)
+    sums = summed_covariances(gains, group.packing, weights_of_group)
     w = weights_of_group[group.packing.order][group.packing.ranks]
     log_prob = float(w @ filtered.log_prob)
     return _sums(parameters, form, group, inputs, weights_of_group, means, sums, log_prob)

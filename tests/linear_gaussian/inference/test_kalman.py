@@ -53,7 +53,7 @@ def test_all_is_that_of_the_joint_gaussian(n_states: int, n_features: int, rank:
         lengths = [len(x[i]) for i in group.numbers]
         log_probs = group.packing.unpack(filtered.log_prob, lengths)
         means = group.packing.unpack(smooth_group(gains, group, filtered), lengths)
-        sums = summed_covariances(gains, group, weights[group.numbers])
+        sums = summed_covariances(gains, group.packing, weights[group.numbers])
         now, across, before = 0.0 * sums.now, 0.0 * sums.across, 0.0 * sums.before
         for i, log_prob, mean in zip(group.numbers, log_probs, means, strict=True):
             expected = dense(parameters, x[i])
@@ -78,7 +78,7 @@ def test_plain_python_gives_the_same_figures(missing: bool, monkeypatch: pytest.
     def figures() -> list[np.ndarray]:
         gains = Gains.of(parameters.system, group.packing.n_steps, group.observed, smooths=True)
         filtered = filter_group(parameters.system, gains, group)
-        sums = summed_covariances(gains, group, np.ones(len(group.numbers)))
+        sums = summed_covariances(gains, group.packing, np.ones(len(group.numbers)))
         return [filtered.log_prob, smooth_group(gains, group, filtered), sums.now, sums.across, sums.before]
 
     compiled, calls = figures(), []
@@ -191,7 +191,7 @@ def test_hard_numbers_keep_their_digits(name: str) -> None:
     expected = float(in_extended_precision(system, x))
     assert filtered.log_prob.sum() == pytest.approx(expected, rel=1e-10)
     assert np.isfinite(smooth_group(gains, group, filtered)).all()
-    sums = summed_covariances(gains, group, np.ones(1))
+    sums = summed_covariances(gains, group.packing, np.ones(1))
     eigenvalues = np.linalg.eigvalsh(sums.now)
     assert (eigenvalues >= -1e-15 * eigenvalues.max()).all()
     steps = np.minimum(np.arange(len(x)), len(gains.filtered) - 1)
