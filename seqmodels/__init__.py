@@ -10,18 +10,7 @@ from seqmodels.common.former_names import FORMER_NAMES, MOVED_NAMES
 from seqmodels.common.version import __version__
 
 if TYPE_CHECKING:
-    from seqmodels import (
-        data,
-        encodings,
-        evaluation,
-        hmm,
-        linear_gaussian,
-        neural,
-        observations,
-        plot,
-        presets,
-        training,
-    )
+    from seqmodels import data, encodings, evaluation, hmm, neural, observations, plot, presets, training
     from seqmodels.common import distributed
     from seqmodels.counts.context_mixing import ContextMixing
     from seqmodels.counts.context_tree import ContextTree
@@ -175,7 +164,6 @@ __all__ = [
     "evaluate",
     "evaluation",
     "hmm",
-    "linear_gaussian",
     "load",
     "neural",
     "observations",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
-from scipy.stats import norm
 from tqdm.auto import tqdm
 
 from seqmodels.common.array_checks import array_of, check_between, numbers_of
@@ -447,7 +447,7 @@ class LinearGaussian(SequenceModel):
         examples, form = self._setting().examples(data), self._form()
         corpus, frames = _corpus(examples), [pd.DataFrame()] * len(examples)
         system, directions = form.without_start(self.parameters_).system, form.directions(structure.n_states)
-        width = norm.ppf(0.5 + 0.5 * level)
+        width = NormalDist().inv_cdf(0.5 + 0.5 * level)
         for whole, _ in corpus.groups(self.parameters_, form):
             for group in split_by_length(whole):
                 moments = diffuse_moments(system, group, directions)

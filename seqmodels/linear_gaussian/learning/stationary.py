@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from seqmodels.linear_gaussian.learning.statistics import Statistics
@@ -33,6 +32,8 @@ def increased(
     parameters: SystemParameters, form: Form, statistics: Statistics, before: SystemParameters
 ) -> SystemParameters:
     """``parameters`` with dynamics under which the expected log-probability is no lower than under those ``before``."""
+    from scipy.optimize import minimize  # lazily: scipy is slow to import
+
     loss = _Loss(form, statistics, len(before.transition))
     candidates = [loss.numbers_of(before), loss.numbers_of(parameters)]
     start = min(candidates, key=lambda numbers: loss(numbers)[0])

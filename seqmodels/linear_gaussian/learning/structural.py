@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 
 from seqmodels.common.distributed import of_rank_zero, sum_of
 from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
@@ -113,6 +112,8 @@ def run_structural(
     Raises:
         ValueError: a sequence that does not determine its first state, by number.
     """
+    from scipy.optimize import minimize  # lazily: scipy is slow to import
+
     run, began = SystemFit(all_numbers.parameters(start)), time.perf_counter()
     e_step(run.parameters, all_numbers.form, corpus)  # which refuses what does not determine its first state
     known: dict[bytes, tuple[float, np.ndarray]] = {}
