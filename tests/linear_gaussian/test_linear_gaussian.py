@@ -180,6 +180,15 @@ def test_a_structure_finds_seasons_and_adds_up() -> None:
     assert set(model.components_) == {"level_variance", "seasonal_variance", "noise_variance"}
     assert model.components_["level_variance"] == pytest.approx(1.0, rel=0.6)
     assert model.n_parameters_ == 3 + 4
+    again = sm.LinearGaussian.from_parameters(
+        *(model.transition_, model.state_covariance_, model.observation_matrix_, model.observation_covariance_),
+        *(model.initial_mean_, model.initial_covariance_),
+        intercept=model.intercept_,
+    )
+    np.testing.assert_allclose(again.log_prob([x]), model.log_prob([x]), rtol=1e-9)
+    (ours,), (raw,) = model.smooth([x]), again.smooth([x])
+    np.testing.assert_allclose(ours.means, raw.means, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(ours.covariances, raw.covariances, rtol=1e-6, atol=1e-9)
     # Ahead the seasons go on.
     means = model.forecast([x], 4).frame["mean"].to_numpy()
     np.testing.assert_allclose(means - means.mean(), [5.0, -3.0, 0.0, -2.0], atol=0.7)

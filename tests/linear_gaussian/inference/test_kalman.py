@@ -70,6 +70,29 @@ def test_all_is_that_of_the_joint_gaussian(n_states: int, n_features: int, rank:
     assert sorted(seen) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_a_predicted_state_may_be_singular(scale: float) -> None:
+    """Noise and transitions lead along one direction, whatever the units of the states."""
+    rng, units = np.random.default_rng(0), np.array([1.0, scale, 1.0])
+    direction, weights = units * rng.normal(size=3), rng.normal(size=3) / units
+    parameters = replace(
+        random_parameters(0, 3, 1),
+        transition=0.8 * np.outer(direction, weights) / (weights @ direction),
+        state_covariance=np.outer(direction, direction),
+        initial_covariance=np.outer(units, units) * random_parameters(0, 3, 1).initial_covariance,
+        observation=rng.normal(size=(1, 3)) / units,
+    )
+    x = rng.normal(size=(8, 1))
+    (group,) = grouped([x - parameters.intercept])
+    gains = Gains.of(parameters.system, 8, smooths=True)
+    means = smooth_group(gains, group, filter_group(parameters.system, gains, group))
+    sums, expected = summed_covariances(gains, group.packing, np.ones(1)), dense(parameters, x)
+    now, across = (np.stack([expected.covariances[t + h, :, t] for t in range(8 - h)]) for h in (0, 1))
+    np.testing.assert_allclose(means / units, expected.means / units, atol=1e-9)
+    np.testing.assert_allclose(sums.now / np.outer(units, units), now / np.outer(units, units), atol=1e-9)
+    np.testing.assert_allclose(sums.across[:-1] / np.outer(units, units), across / np.outer(units, units), atol=1e-9)
+
+
 @pytest.mark.parametrize("missing", [False, True])
 def test_plain_python_gives_the_same_figures(missing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = random_parameters(1, 3, 2)
