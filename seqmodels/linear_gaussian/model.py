@@ -17,12 +17,13 @@ from seqmodels.common.parameters import checked
 from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import chosen_inputs
+from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
 from seqmodels.linear_gaussian.cursor import SystemCursor, predicted_by
 from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
 from seqmodels.linear_gaussian.inference.kalman import Gains, filter_group, smooth_group, summed_covariances
 from seqmodels.linear_gaussian.inference.packing import StepPacking
-from seqmodels.linear_gaussian.learning.em import Row, SystemFit, SystemObjective, first_moments, run_em
+from seqmodels.linear_gaussian.learning.em import Row, StopAfter, SystemFit, SystemObjective, first_moments, run_em
 from seqmodels.linear_gaussian.learning.initialise import starts
 from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step
 from seqmodels.linear_gaussian.learning.structural import StructuralNumbers, run_structural
@@ -38,7 +39,8 @@ from seqmodels.linear_gaussian.parameters import (
 )
 from seqmodels.linear_gaussian.structures import ARIMA, Component, LocalLevel, Seasonal, Structure, Trend
 from seqmodels.model import SequenceModel
-from seqmodels.model.fitting import apply_setting, checked_data
+from seqmodels.model.fitting import apply_setting, checked_data, learn_setting
+from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
@@ -46,6 +48,7 @@ from seqmodels.sequences.measure import Length
 if TYPE_CHECKING:
     import pandas as pd
 
+UNLIMITED_STEPS = 1_000_000  # where time alone ends a fit
 # What a structure takes: how its states move and begin is its own.
 STRUCTURAL: dict[str, Any] = {"start": "diffuse", "transition": "full", "state_noise": "diag"}
 
@@ -89,6 +92,7 @@ class LinearGaussian(SequenceModel):
             eigenvalues. A start that ends on it loses to one that does not.
         max_iter: most EM steps a start.
         tol: EM stops when a step improves the log-probability by less, in nats per unit; 0 never stops early.
+        max_seconds: a cap on time, over all starts.
         n_init: starts; the first is from what of the past tells most of the future or from principal components, which
             is likelier, others are random. The best objective wins.
         state_inputs, observation_inputs: names of inputs (``Sequences(items, inputs=...)``) that B and D are of; True:
@@ -121,6 +125,7 @@ class LinearGaussian(SequenceModel):
     tol: float = 1e-5
     n_init: int = 1
     _: KW_ONLY
+    max_seconds: float | None = None
     state_inputs: Sequence[str] | bool | None = None
     observation_inputs: Sequence[str] | bool | None = None
 
@@ -196,6 +201,19 @@ class LinearGaussian(SequenceModel):
         read = [*chosen_inputs(self.state_inputs, names), *chosen_inputs(self.observation_inputs, names)]
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
+    def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
+        time = {} if seconds is None else {"max_seconds": seconds}
+        if steps is not None:
+            return {"max_iter": steps, **time}
+        return time if seconds is None else {"max_iter": UNLIMITED_STEPS, **time}
+
+    def _size_within(self, n_parameters: int, data: Data) -> int | None:
+        if self.structure is not None:  # which says how many states there are
+            return None
+        like = self.clone()
+        apply_setting(like, learn_setting(like, data))
+        return largest_size(lambda k: like._form().n_parameters(k, like.encoding_.size), n_parameters, 1, "n_states")
+
     def _default_length(self, kind: Kind) -> Length:
         return "given"
 
@@ -219,6 +237,8 @@ class LinearGaussian(SequenceModel):
             raise ValueError(
                 f"min_covariance is {self.min_covariance} and tol {self.tol}; pass numbers above 0 and from 0 on"
             )
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         if self.observation != "auto":
             raise ValueError(
                 f"observation is {self.observation!r}, but a LinearGaussian has Gaussian noise; leave it 'auto', and "
@@ -299,12 +319,13 @@ class LinearGaussian(SequenceModel):
         structure, is_warm = self._structure(), self.warm_start and "parameters_" in vars(self)
         best: SystemFit | None = None
         best_numbers: np.ndarray | None = None
+        stop = StopAfter(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
         for number in range(1 if is_warm else self.n_init):
             name = f"start {number + 1}"
             with tqdm(total=self.max_iter, disable=not (self.verbose and is_rank_zero()), desc=name) as bar:
                 if structure is None:
                     start = self.parameters_ if is_warm else self._start(number, objective.form, corpus, share)
-                    run = run_em(start, objective, share, self.max_iter, self.tol, partial(_show, bar))
+                    run = run_em(start, objective, share, stop, partial(_show, bar))
                     numbers = None
                 else:
                     every = StructuralNumbers(structure, objective.form)
@@ -313,8 +334,7 @@ class LinearGaussian(SequenceModel):
                         if is_warm and self.numbers_ is not None
                         else every.start(number, self.random_state)
                     )
-                    rules = (objective, share, self.max_iter, self.tol, partial(_show, bar))
-                    run, numbers = run_structural(every, at, *rules)
+                    run, numbers = run_structural(every, at, objective, share, stop, partial(_show, bar))
             if best is None or run.rank > best.rank:
                 best, best_numbers = run, numbers
             if run.interrupted:

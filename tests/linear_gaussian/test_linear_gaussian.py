@@ -142,6 +142,17 @@ def test_without_missing_values_it_is_as_near_as_a_few_missing_ones() -> None:
     assert missing.score(x) == pytest.approx(whole.score(x), abs=0.01)
 
 
+def test_a_budget_of_parameters_sets_the_states() -> None:
+    x = walks()
+    models: dict[str, sm.SequenceModel] = {"system": sm.LinearGaussian(1, max_iter=50)}
+    sm.compare(models, x[:4], test=x[4:], budget=sm.Budget(parameters=30, steps=3))
+    system = models["system"]
+    assert isinstance(system, sm.LinearGaussian)
+    assert system.n_states > 1
+    assert system.n_parameters_ <= 30
+    assert len(system.history_) == 4
+
+
 def test_floors_are_counted() -> None:
     x = [np.column_stack([each[:, 0], each[:, 0] + 5]) for each in walks()]
     model = sm.LinearGaussian(1, max_iter=40, min_covariance=1e-3).fit(x)
@@ -236,6 +247,7 @@ def test_models_of_a_structure_add_and_others_do_not() -> None:
         ({"start": "free"}, "start is 'free'; pass one of 'learned', 'stationary', 'diffuse'"),
         ({"transition": "diag"}, "transition is 'diag' and state_noise 'full'"),
         ({"min_covariance": 0.0}, "min_covariance is 0.0"),
+        ({"max_seconds": 0.0}, "max_seconds is 0.0"),
         ({"length": "stop"}, "says nothing of ends"),
         ({"observation": sm.GaussianMixture(1)}, "has Gaussian noise"),
         ({"observation_noise": "none"}, "only an ARIMA has no other noise"),

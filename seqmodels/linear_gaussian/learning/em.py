@@ -173,32 +173,45 @@ class SystemFit:
         return pd.DataFrame(self.rows)
 
 
+@dataclass(frozen=True)
+class StopAfter:
+    """After ``max_iter`` steps, ``max_seconds`` (None: no limit), or an improvement below ``tol`` nats per unit (0:
+    never).
+    """
+
+    max_iter: int
+    tol: float
+    max_seconds: float | None = None
+
+    def out_of_time(self, seconds: float) -> bool:
+        """Whether so many seconds are more than there are."""
+        return self.max_seconds is not None and seconds > self.max_seconds
+
+
 def run_em(
     start: SystemParameters,
     objective: SystemObjective,
-    corpus: SystemData,
-    max_iter: int,
-    tol: float,
+    data: SystemData,
+    stop: StopAfter,
     callback: Callable[[Row], None],
 ) -> SystemFit:
-    """From one start until a step improves the objective by less than ``tol`` nats per unit (0: never) or the steps
-    are taken; a signal ends it with the parameters whose figures are known.
+    """From one start until ``stop`` says so; a signal ends it with the parameters whose figures are known.
 
-    Every process of several has its share of the corpus, and all take the same steps.
+    Every process of several has its share of the data, and all take the same steps.
     """
     run, began = SystemFit(start), time.perf_counter()
     with interruptible() as interruption:
-        for step in range(max_iter + 1):
-            statistics = e_step(run.parameters, objective.form, corpus).summed_over_processes()
+        for step in range(stop.max_iter + 1):
+            statistics = e_step(run.parameters, objective.form, data).summed_over_processes()
             run.statistics = statistics
             seconds = of_rank_zero(time.perf_counter() - began)
             run.rows.append(objective.row(step, seconds, float(statistics.log_prob), run.parameters))
             callback(run.rows[-1])
             interruption.hold()
             before = run.rows[-2]["objective"] if step else -math.inf
-            run.converged = tol > 0 and run.rows[-1]["objective"] - before < tol
+            run.converged = stop.tol > 0 and run.rows[-1]["objective"] - before < stop.tol
             run.interrupted = interruption.requested
-            if run.converged or run.interrupted or step == max_iter:
+            if run.converged or run.interrupted or step == stop.max_iter or stop.out_of_time(seconds):
                 break
             run.parameters = m_step(run.parameters, objective.form, statistics)
     return run

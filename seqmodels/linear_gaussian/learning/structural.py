@@ -15,7 +15,7 @@ import numpy as np
 
 from seqmodels.common.distributed import of_rank_zero, sum_of
 from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
-from seqmodels.linear_gaussian.learning.em import Row, SystemFit, SystemObjective
+from seqmodels.linear_gaussian.learning.em import Row, StopAfter, SystemFit, SystemObjective
 from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step
 from seqmodels.linear_gaussian.parameters import ON_FLOOR, Form, SystemParameters
 from seqmodels.linear_gaussian.structures import Structure
@@ -102,9 +102,8 @@ def run_structural(
     all_numbers: StructuralNumbers,
     start: np.ndarray,
     objective: SystemObjective,
-    corpus: SystemData,
-    max_iter: int,
-    tol: float,
+    data: SystemData,
+    stop: StopAfter,
     callback: Callable[[Row], None],
 ) -> tuple[SystemFit, np.ndarray]:
     """L-BFGS from one start, and the numbers where it ends; a row of the history for each of its steps.
@@ -115,13 +114,13 @@ def run_structural(
     from scipy.optimize import minimize  # lazily: scipy is slow to import
 
     run, began = SystemFit(all_numbers.parameters(start)), time.perf_counter()
-    e_step(run.parameters, all_numbers.form, corpus)  # which refuses what does not determine its first state
+    e_step(run.parameters, all_numbers.form, data)  # which refuses what does not determine its first state
     known: dict[bytes, tuple[float, np.ndarray]] = {}
 
     def evaluated(numbers: np.ndarray) -> tuple[float, np.ndarray]:
         key = numbers.tobytes()
         if key not in known:
-            known[key] = _with_gradient(all_numbers, numbers, corpus)
+            known[key] = _with_gradient(all_numbers, numbers, data)
         return known[key]
 
     def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
@@ -130,29 +129,32 @@ def run_structural(
 
     with interruptible() as interruption:
 
-        def note(xk: np.ndarray) -> None:
+        def is_over(numbers: np.ndarray) -> bool:
+            """Notes the figures of these numbers; whether the fit is to end with them."""
             seconds = of_rank_zero(time.perf_counter() - began)
-            row = objective.row(len(run.rows), seconds, evaluated(xk)[0], run.parameters)
-            run.rows.append({**row, "floor_hits": all_numbers.floor_hits(xk)})
+            row = objective.row(len(run.rows), seconds, evaluated(numbers)[0], run.parameters)
+            run.rows.append({**row, "floor_hits": all_numbers.floor_hits(numbers)})
             callback(run.rows[-1])
             interruption.hold()
             run.interrupted = interruption.requested
-            if run.interrupted:
+            return run.interrupted or stop.out_of_time(seconds)
+
+        def after_step(xk: np.ndarray) -> None:
+            if is_over(xk):
                 raise StopIteration
 
-        note(start)
         best = start
-        if max_iter and not run.interrupted:
+        if not is_over(start) and stop.max_iter:
             result = minimize(
                 loss,
                 start,
                 jac=True,
                 method="L-BFGS-B",
                 bounds=all_numbers.bounds(),
-                callback=note,
-                options={"maxiter": max_iter, "ftol": tol, "gtol": 1e-9},
+                callback=after_step,
+                options={"maxiter": stop.max_iter, "ftol": stop.tol, "gtol": 1e-9},
             )
             best, run.converged = np.asarray(result.x), bool(result.success) and not run.interrupted
     run.parameters = all_numbers.parameters(best)
-    run.statistics = e_step(run.parameters, all_numbers.form, corpus).summed_over_processes()
+    run.statistics = e_step(run.parameters, all_numbers.form, data).summed_over_processes()
     return run, best

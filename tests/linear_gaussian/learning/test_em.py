@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective, m_step, regression, run_em
+from seqmodels.linear_gaussian.learning.em import StopAfter, SystemFit, SystemObjective, m_step, regression, run_em
 from seqmodels.linear_gaussian.learning.initialise import starts
 from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
@@ -40,7 +40,7 @@ def data_of(seed: int, *, missing: bool, n_features: int = 3, n_inputs: int = 0)
 
 
 def run(form: Form, data: SystemData, start: SystemParameters, steps: int = 12) -> SystemFit:
-    return run_em(start, SystemObjective(form, 100.0, 0.0), data, steps, 0.0, lambda row: None)
+    return run_em(start, SystemObjective(form, 100.0, 0.0), data, StopAfter(steps, 0.0), lambda row: None)
 
 
 @pytest.mark.parametrize("missing", [False, True])

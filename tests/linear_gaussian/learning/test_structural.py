@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from seqmodels.linear_gaussian import ARIMA, LocalLevel, Seasonal, Trend
-from seqmodels.linear_gaussian.learning.em import SystemObjective
+from seqmodels.linear_gaussian.learning.em import StopAfter, SystemObjective
 from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step
 from seqmodels.linear_gaussian.learning.structural import (
     StructuralNumbers,
@@ -50,7 +50,7 @@ CASES = [
 @pytest.mark.parametrize(("every", "n_inputs"), CASES)
 def test_a_fit_rises_and_ends_where_the_gradient_is_zero(every: StructuralNumbers, n_inputs: int) -> None:
     data = series(n_inputs=n_inputs)
-    rules = (SystemObjective(every.form, 160.0, 0.0), data, 200, 1e-13, lambda row: None)
+    rules = (SystemObjective(every.form, 160.0, 0.0), data, StopAfter(200, 1e-13), lambda row: None)
     fit, numbers = run_structural(every, every.start(0, 0), *rules)
     objectives = np.array([row["objective"] for row in fit.rows])
     assert (np.diff(objectives) >= -1e-12).all()
@@ -106,5 +106,17 @@ def test_two_levels_are_refused_before_any_step() -> None:
     every = numbers_of(Trend(), ARIMA(1, 1, 1))
     rows: list[dict[str, float]] = []
     with pytest.raises(ValueError, match="components that are the same in part"):
-        run_structural(every, every.start(0, 0), SystemObjective(every.form, 1.0, 0.0), series(), 5, 0.0, rows.append)
+        run_structural(
+            every, every.start(0, 0), SystemObjective(every.form, 1.0, 0.0), series(), StopAfter(5, 0.0), rows.append
+        )
     assert not rows
+
+
+def test_time_ends_a_fit_after_a_step() -> None:
+    every, rows = numbers_of(LocalLevel()), []
+    stop = StopAfter(100, 0.0, 1e-9)
+    fit, numbers = run_structural(
+        every, every.start(0, 0), SystemObjective(every.form, 1.0, 0.0), series(), stop, rows.append
+    )
+    assert (len(rows), fit.converged) == (1, False)
+    np.testing.assert_array_equal(numbers, every.start(0, 0))
