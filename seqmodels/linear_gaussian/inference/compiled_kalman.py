@@ -7,10 +7,75 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqmodels.common.compiled import compiled
+from seqmodels.common.compiled import compiled, is_compiling
 
 WELL_CONDITIONED = 1e-3  # diagonal of a factor of a correlation matrix, from which on it is inverted as it is
+NEGLIGIBLE = 1e-280  # a sum of squares, of which more would be lost to underflow
 SINGULAR = 1e-13  # of standardised states: deviations that are smaller are rounding
+
+
+@compiled
+def _triangular(block: np.ndarray) -> np.ndarray:
+    """By Householder's reflections, for matrices so small that a call of LAPACK costs more than what it does."""
+    m, n = block.shape
+    upper, products = block.copy(), np.empty(n)
+    for j in range(min(m, n)):
+        below = 0.0
+        for i in range(j + 1, m):
+            below += upper[i, j] * upper[i, j]
+        if below < NEGLIGIBLE:
+            upper[j + 1 :, j] = 0.0
+            continue
+        head = upper[j, j]
+        square = head * head + below
+        alpha = -np.sqrt(square) if head > 0 else np.sqrt(square)
+        upper[j, j] = head - alpha
+        beta = 1.0 / (square - alpha * head)
+        products[j + 1 :] = 0.0
+        for i in range(j, m):
+            v = upper[i, j]
+            if v != 0.0:
+                for k in range(j + 1, n):
+                    products[k] += v * upper[i, k]
+        for i in range(j, m):
+            v = beta * upper[i, j]
+            if v != 0.0:
+                for k in range(j + 1, n):
+                    upper[i, k] -= v * products[k]
+        upper[j, j] = alpha
+        upper[j + 1 :, j] = 0.0
+    return upper[:n]
+
+
+def _triangular_by_lapack(block: np.ndarray) -> np.ndarray:
+    return np.asarray(np.linalg.qr(block)[1])
+
+
+# ``(m, n)`` -> the upper triangular ``(n, n)`` R with ``RᵀR`` as of the matrix, m being n or more.
+triangular = _triangular if is_compiling() else _triangular_by_lapack
+
+
+@compiled
+def _inverse_of_upper(upper: np.ndarray) -> np.ndarray:
+    n = len(upper)
+    inverse = np.zeros((n, n))
+    for i in range(n - 1, -1, -1):
+        pivot = 1.0 / upper[i, i]
+        inverse[i, i] = pivot
+        for j in range(i + 1, n):
+            factor = pivot * upper[i, j]
+            if factor != 0.0:
+                for k in range(j, n):
+                    inverse[i, k] -= factor * inverse[j, k]
+    return inverse
+
+
+def _inverse_by_lapack(upper: np.ndarray) -> np.ndarray:
+    return np.asarray(np.linalg.inv(upper))
+
+
+# Of an upper triangular matrix.
+inverse_of_upper = _inverse_of_upper if is_compiling() else _inverse_by_lapack
 
 
 @compiled
@@ -69,13 +134,13 @@ def covariances(
                 block[d if is_diagonal else D + d, d] += 1.0 - observed[t, d]
         block[n_noise:, :D] = seen
         block[n_noise:, D:] = factor
-        upper = np.linalg.qr(block)[1]
+        upper = triangular(block)
         s = np.ascontiguousarray(upper[:D, :D])
         total = 0.0
         for d in range(D):
             total += np.log(np.abs(s[d, d]))
         log_det[t] = total
-        w = np.linalg.inv(s)
+        w = inverse_of_upper(s)
         k = np.ascontiguousarray(upper[:D, D:])
         u = np.ascontiguousarray(upper[D : D + K, D:])
         white[t], gain[t] = w, k
@@ -88,7 +153,7 @@ def covariances(
             both[:K, :K] = moved
             both[:K, K:] = u
             both[K:, :K] = state_factor
-            upper = np.linalg.qr(both)[1]
+            upper = triangular(both)
             factor = np.ascontiguousarray(upper[:K, :K])
             g = np.ascontiguousarray(upper[:K, K:])
             psi = np.ascontiguousarray(upper[K:, K:])
@@ -115,7 +180,7 @@ def covariances(
             both = np.zeros((2 * K, K))
             both[:K] = moved
             both[K:] = state_factor
-            factor = np.ascontiguousarray(np.linalg.qr(both)[1])
+            factor = np.ascontiguousarray(triangular(both))
     return factor
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from seqmodels.linear_gaussian.inference.packing import StepPacking
 
 BLOCK_STEPS = 16  # between two looks at whether covariances still change
-UNCHANGED = 1e-15  # of the covariance: by how much the first one may still matter where they are taken to be constant
+UNCHANGED = 1e-18  # of the covariance: by how much the first one may still matter where they are taken to be constant
 LOG_2PI = math.log(2 * math.pi)
 
 
@@ -106,19 +106,20 @@ class Gains:
             both = (np.empty((n if smooths else 0, K, K)), np.empty((n if smooths else 0, K, K)))
             factor = covariances(*constants, factor, mask, smooths, *block, *both, closed_loop)
             blocks.append((*block, *both))
-            if observed is None and start + n < n_steps and _is_constant(first, factor, closed_loop):
+            moved = system.transition @ block[3][-1] @ system.transition.T
+            if observed is None and start + n < n_steps and _is_constant(first, factor, moved, closed_loop):
                 break
         return cls(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
 
 
-def _is_constant(first: np.ndarray, factor: np.ndarray, closed_loop: np.ndarray) -> bool:
-    """Whether the predicted covariance is where it will stay.
+def _is_constant(first: np.ndarray, factor: np.ndarray, moved: np.ndarray, closed_loop: np.ndarray) -> bool:
+    """Whether the predicted covariance is where it will stay, also beside what of it is not new noise, ``moved``.
 
     Two solutions of the Riccati equation differ by ``Φ (P - P') Φᵀ`` after steps of closed loop Φ, so that the limit is
     as far as what Φ leaves of the first covariance and of the limit itself.
     """
     now = factor.T @ factor
-    scale = np.sqrt(np.diagonal(now))
+    scale = np.sqrt(np.maximum(np.minimum(np.diagonal(now), np.diagonal(moved)), 0.0))
     left = sum(np.abs(closed_loop.T @ covariance @ closed_loop) for covariance in (first, now))
     return bool((left <= UNCHANGED * np.outer(scale, scale)).all())
 
