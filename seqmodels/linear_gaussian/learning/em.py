@@ -44,7 +44,11 @@ def _with_observation(parameters: SystemParameters, form: Form, statistics: Stat
     if not s.n_seen.any():
         return parameters
     slopes, covariance = np.zeros((D, G)), np.zeros((D, D))
-    if form.observation_noise == "diag":
+    is_one = bool((s.state_state == s.state_state[0]).all() and (s.n_seen == s.n_seen[0]).all())
+    if form.observation_noise == "full" or is_one:  # the same states for all features
+        slopes = regression(s.seen_state, s.state_state[0], is_free)
+        covariance = _residual(s.seen_seen, s.seen_state, s.state_state[0], slopes) / s.n_seen[0]
+    else:
         for d in range(D):
             if not s.n_seen[d] > 0:  # never observed
                 slopes[d, :K], covariance[d, d] = parameters.observation[d], parameters.observation_covariance[d, d]
@@ -53,9 +57,6 @@ def _with_observation(parameters: SystemParameters, form: Form, statistics: Stat
             slopes[row] = regression(s.seen_state[row], s.state_state[d], is_free[row])
             residual = _residual(s.seen_seen[row, row], s.seen_state[row], s.state_state[d], slopes[row])
             covariance[d, d] = residual[0, 0] / s.n_seen[d]
-    else:
-        slopes = regression(s.seen_state, s.state_state[0], is_free)
-        covariance = _residual(s.seen_seen, s.seen_state, s.state_state[0], slopes) / s.n_seen[0]
     return replace(
         parameters,
         observation=np.ascontiguousarray(slopes[:, :K]),
@@ -107,7 +108,8 @@ def regression(now_before: np.ndarray, before_before: np.ndarray, is_free: np.nd
     Of coefficients that the data leave open the smallest. All rows that have the same free ones are solved together.
     """
     slopes = np.zeros_like(now_before)
-    for pattern in np.unique(is_free, axis=0):
+    patterns = is_free[:1] if (is_free == is_free[0]).all() else np.unique(is_free, axis=0)
+    for pattern in patterns:
         rows = (is_free == pattern).all(1)
         if not pattern.any():
             continue
