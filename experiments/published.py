@@ -35,6 +35,7 @@ from seqmodels import (
     Bernoulli,
     Columns,
     GaussianMixture,
+    LinearGaussian,
     Poisson,
     SequenceModel,
     Sequences,
@@ -57,6 +58,13 @@ EARTHQUAKES = """
 24 27 41 31 27 35 26 28 36 39 21 17 22 17 19 15 34 10 15 22 18 15 20 15 22 19 16 30 27 29 23 20 16 21 21 25 16 18 15 18
 14 10 15 8 15 6 11 8 7 18 16 13 12 13 20 15 16 12 18 15 16 13 15 16 11 11
 """
+# Flow of the Nile at Aswan, 1871 to 1970, in 10^8 cubic metres (Cobb 1978, *Biometrika* 65).
+NILE = """
+1120 1160 963 1210 1160 1160 813 1230 1370 1140 995 935 1110 994 1020 960 1180 799 958 1140 1100 1210 1150 1250 1260
+1220 1030 1100 774 840 874 694 940 833 701 916 692 1020 1050 969 831 726 456 824 702 1120 1100 832 764 821 768 845 864
+862 698 845 744 796 1040 759 781 865 845 944 984 897 822 1010 771 676 649 846 812 742 801 1040 860 874 848 890 744 749
+838 1050 918 986 797 923 975 815 1020 906 901 1170 912 746 919 718 714 740
+"""
 REGRESSIONS = "statsmodels: test_markov_regression.py"
 AUTOREGRESSIONS = "statsmodels: test_markov_autoregression.py"
 PRODUCTION = "statsmodels: mar_filardo.csv"
@@ -76,7 +84,9 @@ WHERE = {
     "speed, three sessions": SPEED,
     "geyser, waiting": GEYSER,
     "geyser, durations": GEYSER,
+    "nile": HERE,
 }
+TYPED = {"earthquakes": EARTHQUAKES, "nile": NILE}  # those of the script
 FILES = {SPEED: "speed.csv", GEYSER: "geyser.csv"}  # else the last word
 # Of a table, the columns; words are true or not.
 COLUMNS = {
@@ -93,7 +103,7 @@ def read(name: str, folders: Sequence[Path]) -> np.ndarray | None:
     """``(T, D)``, or None where none of the folders has it."""
     where = WHERE[name]
     if where == HERE:
-        return np.array(EARTHQUAKES.split(), dtype=float)[:, None]
+        return np.array(TYPED[name].split(), dtype=float)[:, None]
     path = _find(FILES.get(where, where.split()[-1]), folders)
     if path is None:
         return None
@@ -168,6 +178,7 @@ STARTS = {"n_init": 20, "tol": 1e-8, "max_iter": 2_000, "dtype": "float64", "war
 TO_THE_END = {"tol": 0.0, "max_iter": 1_500}  # steps, after which parameters have eight digits
 FEW_STEPS = {"tol": 0.0, "dtype": "float64", "start": "free", "warm_start": True}
 ModelT = TypeVar("ModelT", bound=SequenceModel)
+# Of the model that ``fit`` returns.
 Fit = Callable[[np.ndarray], SequenceModel]
 Figures = Callable[[Any, np.ndarray], Sequence[float]]
 
@@ -274,6 +285,21 @@ def driven(x: np.ndarray) -> HMM:
     return HMM(2, observation=observation, transition_inputs=["Pacc"], start="free", **few_starts).fit(sessions(x))
 
 
+def local_level(x: np.ndarray) -> LinearGaussian:
+    """Nothing is known of the first level."""
+    return LinearGaussian.local_level().fit([x])
+
+
+def local_level_from(variance: float) -> Fit:
+    """The same variances, with a first level of mean 0 and this variance."""
+
+    def fit(x: np.ndarray) -> LinearGaussian:
+        noise, level = level_variances(local_level(x), x)
+        return LinearGaussian.from_parameters([[1.0]], [[level]], [[1.0]], [[noise]], [0.0], [[variance]])
+
+    return fit
+
+
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
@@ -369,6 +395,20 @@ def regressions(model: HMM, x: np.ndarray) -> Sequence[float]:
     return [*model.transition_[:, 0], *(float(number) for each in numbers for number in each)]
 
 
+def log_prob_after_first(model: LinearGaussian, x: np.ndarray) -> Sequence[float]:
+    """The diffuse log-likelihood, less the constant of the first value, which has no density."""
+    return (model.diffuse_log_prob([x]) + 0.5 * np.log(2 * np.pi)).tolist()
+
+
+def log_prob_of_all(model: LinearGaussian, x: np.ndarray) -> Sequence[float]:
+    return model.log_prob([x]).tolist()
+
+
+def level_variances(model: LinearGaussian, x: np.ndarray) -> Sequence[float]:
+    """Of the noise and of the steps of the level."""
+    return [model.components_["noise_variance"], model.components_["level_variance"]]
+
+
 # -- what is published -------------------------------------------------------------------------------------------------
 
 BOOK = "Zucchini, MacDonald and Langrock, *Hidden Markov models for time series*"
@@ -377,6 +417,7 @@ VIEWS = "Hamilton (1989); EViews, in statsmodels, tests of MarkovAutoregression"
 FILARDO = "Filardo (1994); statsmodels, tests of MarkovAutoregression"
 BEST_KNOWN = "No publication: the best maximum known of these data, by other optimisers"
 DEPMIX = "depmixS4, vignette; Visser and Speekenbrink (2010)"
+LEVELS = "Durbin and Koopman, *Time series analysis by state space methods*, 2.10; log p as state space software has it"
 LOG_PROB = "log p"
 
 
@@ -629,6 +670,23 @@ CASES = [
             ),
             (4, {LOG_PROB: ("-1109.147", log_prob)}),
         )
+    ),
+    Case(
+        "nile",
+        "local level, diffuse start, given the first value",
+        LEVELS,
+        local_level,
+        {
+            LOG_PROB: ("-632.5456", log_prob_after_first),
+            "variances of noise and level": ("15099 1469.1", level_variances),
+        },
+    ),
+    Case(
+        "nile",
+        "local level, first level of variance 10⁷",
+        LEVELS,
+        local_level_from(1e7),
+        {LOG_PROB: ("-641.5856", log_prob_of_all)},
     ),
 ]
 

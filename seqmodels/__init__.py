@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from seqmodels.evaluation.comparison.compare import compare
     from seqmodels.evaluation.prequential import prequential
     from seqmodels.hmm import HMM, AlignmentHMM, HMMTagger, LeftToRight
+    from seqmodels.linear_gaussian import LinearGaussian
     from seqmodels.loading import load
     from seqmodels.model import NotFittedError, SequenceModel
     from seqmodels.neural import (
@@ -68,6 +69,7 @@ _PACKAGES = (
     "generation",
     "counts",
     "hmm",
+    "linear_gaussian",
     "neural",
     "wrappers",
     "loading",
@@ -133,6 +135,7 @@ __all__ = [
     "LSTMTagger",
     "LatentOffset",
     "LeftToRight",
+    "LinearGaussian",
     "MaskedTransformer",
     "Measure",
     "Mixture",

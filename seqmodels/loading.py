@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from seqmodels import counts, data, encodings, hmm, neural, observations, training, wrappers
+from seqmodels import counts, data, encodings, hmm, linear_gaussian, neural, observations, training, wrappers
 from seqmodels.common import storage
 from seqmodels.common.parameters import Configurable, check_argument, checked
 from seqmodels.common.storage import MALFORMED, build_part, check_parts, class_of_part, part, part_of
@@ -24,7 +24,7 @@ from seqmodels.wrappers import adapt
 from seqmodels.wrappers.classification import GenerativeClassifier
 
 # A class is known to ``load`` by being a public name of one of these, and in no other way.
-PACKAGES = (adapt, counts, data, encodings, hmm, neural, observations, training, wrappers)
+PACKAGES = (adapt, counts, data, encodings, hmm, linear_gaussian, neural, observations, training, wrappers)
 
 
 def _public_classes() -> dict[str, type]:

@@ -93,6 +93,11 @@ def _of_series(family: Family) -> Family:
 SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "batch_size": 4}
 
 
+def _system(name: str, **options: Any) -> Family:
+    make = partial(sm.LinearGaussian, max_iter=3, **options)
+    return Family(name, make, ("vectors",), lengths=("given",))
+
+
 def _dynamic(name: str, network: NeuralModel, *kinds: DataKind) -> Family:
     return Family(name, partial(sm.Dynamic, network, segment=3, lr=0.02, decay=0.1), kinds)
 
@@ -421,6 +426,9 @@ FAMILIES = (
         CausalTokens,
     ),
     Family("linear-gaussian", _linear_gaussian, ("vectors",), reads_source=False, lengths=("given",), is_given=True),
+    _system("system", n_states=2),
+    _system("system-full", n_states=3, start="stationary", observation_noise="full"),
+    _system("system-diffuse", n_states=1, transition="diag", state_noise="identity", start="diffuse"),
     _offset(_hmm("hmm-diag", sm.GaussianMixture(2, background=0.01))),
     _offset(_hmm("hmm-full", sm.GaussianMixture(2, "full")), covariance_type="full", scales=(0.7, 1.5)),
     _offset(_hmm("hmm-ar", sm.AutoregressiveGaussian(2))),

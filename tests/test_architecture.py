@@ -24,7 +24,7 @@ FLOORS = (
     {"training", "plot"},
     {"generation"},
     {"model"},
-    {"hmm", "neural", "counts"},
+    {"hmm", "neural", "counts", "linear_gaussian"},
     {"wrappers", "presets"},
     {"loading"},
     {"evaluation"},

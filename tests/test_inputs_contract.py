@@ -35,13 +35,14 @@ FAMILIES: dict[str, Callable[..., sm.SequenceModel]] = {
     "hmm-start": partial(sm.HMM, 2, max_iter=3, n_init=1, start_inputs=["heat"], transition_inputs=["wind"]),
     "hmm-start-alone": partial(sm.HMM, 2, max_iter=3, n_init=1, start_inputs=True),
     "markov-switching-ar": partial(sm.hmm.MarkovSwitchingAR, 2, order=2, max_iter=3, n_init=1, transition_inputs=True),
+    "system": partial(sm.LinearGaussian, 2, max_iter=3, state_inputs=["heat"], observation_inputs=["heat", "wind"]),
     "lstm": partial(sm.LSTM, **SMALL, inputs=True),
     "transformer": partial(sm.Transformer, **SMALL, n_layers=1, n_heads=2, context=4, inputs=True),
     "mixture-static": partial(mixture, "static"),
     "mixture-switching": partial(mixture, "switching"),
     "mixture-gated": partial(mixture, "gated"),
 }
-OF_VECTORS = ("markov-switching-ar",)
+OF_VECTORS = ("markov-switching-ar", "system")
 ROWS = [
     (name, kind) for name in FAMILIES for kind in ("symbols", "vectors") if kind == "vectors" or name not in OF_VECTORS
 ]

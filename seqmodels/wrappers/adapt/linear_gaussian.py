@@ -31,7 +31,7 @@ Rows = list[list[float]]
 
 
 @dataclass(frozen=True)
-class LinearGaussian:
+class LinearGaussianNumbers:
     """The numbers of a state-space model of K hidden and D observed dimensions; float64.
 
     Attributes:
@@ -169,7 +169,7 @@ class LinearGaussianModel(AdaptedModel):
             *(self.observation_matrix, np.zeros(d) if self.observation_mean is None else self.observation_mean),
             self.observation_covariance,
         )
-        self.parameters_ = LinearGaussian(*(torch.tensor(np.asarray(a, dtype=np.float64)) for a in arrays))
+        self.parameters_ = LinearGaussianNumbers(*(torch.tensor(np.asarray(a, dtype=np.float64)) for a in arrays))
 
     @torch.no_grad()
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
@@ -191,7 +191,7 @@ class LinearGaussianModel(AdaptedModel):
     def cursor(self, n_steps: int | None = None) -> KalmanCursor:
         self._setting()
         device = self._device()
-        parameters = LinearGaussian(*(each.to(device) for each in vars(self.parameters_).values()))
+        parameters = LinearGaussianNumbers(*(each.to(device) for each in vars(self.parameters_).values()))
         return KalmanCursor(parameters, self.observation_)
 
 
@@ -207,7 +207,7 @@ class KalmanState:
 class KalmanCursor:
     """The Kalman filter as a chain of one-step predictions."""
 
-    parameters: LinearGaussian
+    parameters: LinearGaussianNumbers
     observation: Observation
 
     def start(self, source: Source = None, n: int = 1) -> KalmanState:

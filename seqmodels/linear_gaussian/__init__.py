@@ -1,0 +1,6 @@
+"""States of a linear-Gaussian system, summed out by the Kalman filter."""
+
+from seqmodels.linear_gaussian.model import LinearGaussian, StateMoments
+from seqmodels.linear_gaussian.structures import ARIMA, LocalLevel, Seasonal, Trend
+
+__all__ = ["ARIMA", "LinearGaussian", "LocalLevel", "Seasonal", "StateMoments", "Trend"]

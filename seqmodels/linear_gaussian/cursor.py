@@ -1,0 +1,168 @@
+"""A linear-Gaussian system one step at a time: the state of the cursor is the Gaussian of the hidden state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from seqmodels.generation import Prediction, Source, select_rows, stacked_sources
+from seqmodels.generation.given_inputs import refuse_without_inputs
+from seqmodels.linear_gaussian.parameters import Form, SystemParameters
+from seqmodels.observations import GaussianMixture, Observation
+from seqmodels.observations.gaussian import shape_of_factor
+
+SMALLEST_VARIANCE = 1e-300  # a floor that no variance of a prediction comes near
+
+
+def predicted_by() -> Observation:
+    """What a prediction is: one Gaussian."""
+    return GaussianMixture(1, "full", min_covariance=SMALLEST_VARIANCE)
+
+
+@dataclass(frozen=True)
+class SystemState:
+    """What the steps so far say of the next step's hidden state, of n sequences.
+
+    Attributes:
+        mean: (n, K), without what inputs add.
+        factor: (n, K, K) upper triangular u, the covariance being ``uᵀu``; (1, K, K) where it is that of all.
+        filtered: (n, K) mean of the last step's state given all steps so far; None before the first.
+        inputs: (n, U) standardised, of the next step; None until they are given.
+    """
+
+    mean: Tensor
+    factor: Tensor
+    filtered: Tensor | None = None
+    inputs: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class SystemCursor:
+    """The square-root Kalman filter as a chain of one-step predictions, in float64.
+
+    ``matrices``: those of ``SystemParameters`` as tensors, and factors of its covariances.
+    """
+
+    matrices: dict[str, Tensor]
+    form: Form
+
+    @classmethod
+    def of(cls, parameters: SystemParameters, form: Form, device: torch.device) -> SystemCursor:
+        """On a device."""
+        system = parameters.system
+        factors = {
+            "state_factor": system.state_factor,
+            "noise_factor": system.noise_factor,
+            "initial_factor": system.initial_factor,
+        }
+        arrays = {**parameters.arrays(), **factors}
+        return cls({name: torch.tensor(array, device=device) for name, array in arrays.items()}, form)
+
+    @property
+    def _reads_inputs(self) -> bool:
+        return bool(self.form.state_inputs or self.form.observation_inputs)
+
+    def start(self, source: Source = None, n: int = 1) -> SystemState:
+        """Before the first scored step of ``n`` sequences; a ``source`` runs through the same system."""
+        m = self.matrices
+        state = SystemState(m["initial_mean"].expand(n, -1), m["initial_factor"][None])
+        rows = stacked_sources(source, n)
+        for step in rows.unbind(1) if rows is not None else []:
+            state = self.advance(state, step)
+        return state
+
+    def given(self, state: SystemState, inputs: Tensor) -> SystemState:
+        """The same state, given the inputs ``(n, U)`` of the next step."""
+        return replace(state, inputs=inputs.to(state.mean))
+
+    def advance(self, state: SystemState, x: Tensor) -> SystemState:
+        """After each sequence's next step, ``x (n, D)``; NaN where a value is missing."""
+        m, mean = self.matrices, self._mean(state)
+        x = x.to(mean)
+        observed = ~torch.isnan(x)
+        residual = torch.where(observed, x - self._expected(state, mean), 0.0)
+        seen = None if bool(observed.all()) else observed.to(mean).unsqueeze(-2)  # (n, 1, D)
+        s, gain, filtered = self._updated(state.factor, seen)
+        white = torch.linalg.solve_triangular(s.mT, residual.unsqueeze(-1), upper=False)  # sᵀ white = e
+        here = mean + (gain.mT @ white).squeeze(-1)
+        return SystemState(here @ m["transition"].mT, self._predicted(filtered), here)
+
+    def unseen(self, state: SystemState) -> SystemState:
+        """The state after a next step that is not seen."""
+        mean = self._mean(state)
+        return SystemState(mean @ self.matrices["transition"].mT, self._predicted(state.factor), mean)
+
+    def distribution(self, state: SystemState) -> Prediction:
+        """The Gaussian of the next step; ``ValueError`` where its inputs have not been given."""
+        mean = self._mean(state)
+        expected = self._expected(state, mean)
+        s = self._innovation(state.factor)  # the covariance is sᵀs, its inverse s⁻¹ s⁻ᵀ
+        unit = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device)
+        upper = torch.linalg.qr(torch.linalg.solve_triangular(s, unit, upper=True).mT).R
+        lower = (upper * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-1)).mT
+        shape = shape_of_factor(lower).expand(len(expected), -1)
+        table = torch.cat([expected.new_zeros(len(expected), 1), expected, shape], 1)
+        return Prediction(self._observation, table.unsqueeze(1), None, None, None)
+
+    def predictions_ahead(self, state: SystemState, k: int) -> list[Prediction] | None:
+        """The prediction of each of the next k steps when none of those before it is seen."""
+        predictions = []
+        for _ in range(k):
+            predictions.append(self.distribution(state))
+            state = self.unseen(state)
+        return predictions
+
+    def select(self, state: SystemState, index: Tensor) -> SystemState:
+        """The state of the sequences ``index (m,)``, in this order."""
+        if len(state.factor) > 1:
+            selected: SystemState = select_rows(state, index)
+            return selected
+        rest: SystemState = select_rows(replace(state, factor=state.mean), index)
+        return replace(rest, factor=state.factor)
+
+    @cached_property
+    def _observation(self) -> Observation:
+        return predicted_by()
+
+    def _mean(self, state: SystemState) -> Tensor:
+        """``(n, K)`` of the next hidden state; the inputs of the first step do not drive it."""
+        if self._reads_inputs:
+            refuse_without_inputs(state.inputs)
+        if not self.form.state_inputs or state.inputs is None or state.filtered is None:
+            return state.mean
+        return state.mean + state.inputs[:, self.form.state_inputs] @ self.matrices["state_slopes"].mT
+
+    def _expected(self, state: SystemState, mean: Tensor) -> Tensor:
+        """``(n, D)`` of the next step."""
+        expected = mean @ self.matrices["observation"].mT + self.matrices["intercept"]
+        if not self.form.observation_inputs or state.inputs is None:
+            return expected
+        return expected + state.inputs[:, self.form.observation_inputs] @ self.matrices["observation_slopes"].mT
+
+    def _innovation(self, factor: Tensor) -> Tensor:
+        """``(n, D, D)`` upper triangular s."""
+        noise = self.matrices["noise_factor"].expand(len(factor), -1, -1)
+        upper: Tensor = torch.linalg.qr(torch.cat([noise, factor @ self.matrices["observation"].mT], 1)).R
+        return upper
+
+    def _updated(self, factor: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """As ``compiled_kalman.covariances``: s (n, D, D), gain (n, D, K), factor of the filtered covariance."""
+        noise, by_state = self.matrices["noise_factor"], factor @ self.matrices["observation"].mT
+        D, K = by_state.shape[-1], factor.shape[-1]
+        left = [noise.expand(len(factor), -1, -1), by_state]
+        if seen is not None:
+            factor = factor.expand(len(seen), -1, -1)
+            left = [noise * seen, torch.diag_embed(1 - seen.squeeze(-2)), by_state * seen]
+        left_columns = torch.cat(left, 1)
+        zeros = left_columns.new_zeros(len(left_columns), left_columns.shape[1] - K, K)
+        upper = torch.linalg.qr(torch.cat([left_columns, torch.cat([zeros, factor], 1)], 2)).R
+        return upper[:, :D, :D], upper[:, :D, D:], upper[:, D:, D:]
+
+    def _predicted(self, factor: Tensor) -> Tensor:
+        """Factor of the covariance of the next state."""
+        noise = self.matrices["state_factor"].expand(len(factor), -1, -1)
+        upper: Tensor = torch.linalg.qr(torch.cat([factor @ self.matrices["transition"].mT, noise], 1)).R
+        return upper

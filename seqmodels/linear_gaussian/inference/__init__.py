@@ -1,0 +1,1 @@
+"""Filters and smoothers of linear-Gaussian systems: arrays in, arrays out."""

@@ -1,0 +1,270 @@
+"""The loops over steps of ``kalman``, compiled by numba where it is installed: the same lines with and without it.
+
+Covariances are kept as upper triangular factors, ``P = uᵀu``; means are rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqmodels.common.compiled import compiled, is_compiling
+
+WELL_CONDITIONED = 1e-3  # diagonal of a factor of a correlation matrix, from which on it is inverted as it is
+NEGLIGIBLE = 1e-280  # a sum of squares, of which more would be lost to underflow
+SINGULAR = 1e-13  # of standardised states: deviations that are smaller are rounding
+
+
+@compiled
+def _triangular(block: np.ndarray) -> np.ndarray:
+    """By Householder's reflections, for matrices so small that a call of LAPACK costs more than what it does."""
+    m, n = block.shape
+    upper, products = block.copy(), np.empty(n)
+    for j in range(min(m, n)):
+        below = 0.0
+        for i in range(j + 1, m):
+            below += upper[i, j] * upper[i, j]
+        if below < NEGLIGIBLE:
+            upper[j + 1 :, j] = 0.0
+            continue
+        head = upper[j, j]
+        square = head * head + below
+        alpha = -np.sqrt(square) if head > 0 else np.sqrt(square)
+        upper[j, j] = head - alpha
+        beta = 1.0 / (square - alpha * head)
+        products[j + 1 :] = 0.0
+        for i in range(j, m):
+            v = upper[i, j]
+            if v != 0.0:
+                for k in range(j + 1, n):
+                    products[k] += v * upper[i, k]
+        for i in range(j, m):
+            v = beta * upper[i, j]
+            if v != 0.0:
+                for k in range(j + 1, n):
+                    upper[i, k] -= v * products[k]
+        upper[j, j] = alpha
+        upper[j + 1 :, j] = 0.0
+    return upper[:n]
+
+
+def _triangular_by_lapack(block: np.ndarray) -> np.ndarray:
+    return np.asarray(np.linalg.qr(block)[1])
+
+
+# ``(m, n)`` -> the upper triangular ``(n, n)`` R with ``RᵀR`` as of the matrix, m being n or more.
+triangular = _triangular if is_compiling() else _triangular_by_lapack
+
+
+@compiled
+def _inverse_of_upper(upper: np.ndarray) -> np.ndarray:
+    n = len(upper)
+    inverse = np.zeros((n, n))
+    for i in range(n - 1, -1, -1):
+        pivot = 1.0 / upper[i, i]
+        inverse[i, i] = pivot
+        for j in range(i + 1, n):
+            factor = pivot * upper[i, j]
+            if factor != 0.0:
+                for k in range(j, n):
+                    inverse[i, k] -= factor * inverse[j, k]
+    return inverse
+
+
+def _inverse_by_lapack(upper: np.ndarray) -> np.ndarray:
+    return np.asarray(np.linalg.inv(upper))
+
+
+# Of an upper triangular matrix.
+inverse_of_upper = _inverse_of_upper if is_compiling() else _inverse_by_lapack
+
+
+@compiled
+def covariances(
+    transition_t: np.ndarray,
+    state_factor: np.ndarray,
+    observation_t: np.ndarray,
+    noise_factor: np.ndarray,
+    factor: np.ndarray,
+    observed: np.ndarray,
+    smooths: bool,
+    white: np.ndarray,
+    gain: np.ndarray,
+    log_det: np.ndarray,
+    filtered: np.ndarray,
+    backward: np.ndarray,
+    rest: np.ndarray,
+    closed_loop: np.ndarray,
+) -> np.ndarray:
+    """What the filter and the smoother need of covariances, at each step; no value of an observation enters.
+
+    Args:
+        transition_t, observation_t: Aᵀ (K, K), Cᵀ (K, D).
+        state_factor, noise_factor: factors of Q (K, K), R (D, D).
+        factor: of the covariance of the state of the first step, given what came before (K, K).
+        observed: (T, D) 1 where a value is observed, else 0; no rows where all are.
+        smooths: whether ``backward`` and ``rest`` are computed.
+        white: (T, D, D), is set to ``s⁻¹``, where ``S = sᵀs`` is the covariance of the innovation ``e``: ``e s⁻¹`` is
+            standard normal. Values that are missing have innovation 0 and variance 1.
+        gain: (T, K), (T, D, K): the filtered mean is the predicted one and ``e s⁻¹ gain``.
+        log_det: (T,) ``log |s|``.
+        filtered: (T, K, K) covariance of z_t given x_1 .. x_t.
+        backward: (T, K, K): the mean of z_t given z_t+1 is the filtered one and ``(z_t+1 - predicted) backward``.
+        rest: (T, K, K) the covariance of z_t given z_t+1 and x_1 .. x_t.
+        closed_loop: (K, K), is multiplied by that of each step, which takes a change of the predicted mean to that of
+            the next.
+
+    Returns:
+        The factor of the step after the last.
+    """
+    n_steps, D = white.shape[0], white.shape[1]
+    K = transition_t.shape[0]
+    is_complete = observed.shape[0] == 0
+    is_diagonal = np.abs(noise_factor).sum() == np.abs(np.diag(noise_factor)).sum()
+    n_noise = D if is_complete or is_diagonal else 2 * D
+    unit = np.eye(K)
+    for t in range(n_steps):
+        block = np.zeros((n_noise + K, D + K))
+        seen = factor @ observation_t
+        if is_complete:
+            block[:D, :D] = noise_factor
+        else:
+            block[:D, :D] = noise_factor * observed[t]
+            seen = seen * observed[t]
+            for d in range(D):
+                block[d if is_diagonal else D + d, d] += 1.0 - observed[t, d]
+        block[n_noise:, :D] = seen
+        block[n_noise:, D:] = factor
+        upper = triangular(block)
+        s = np.ascontiguousarray(upper[:D, :D])
+        total = 0.0
+        for d in range(D):
+            total += np.log(np.abs(s[d, d]))
+        log_det[t] = total
+        w = inverse_of_upper(s)
+        k = np.ascontiguousarray(upper[:D, D:])
+        u = np.ascontiguousarray(upper[D : D + K, D:])
+        white[t], gain[t] = w, k
+        filtered[t] = u.T.copy() @ u
+        moved = u @ transition_t
+        seen_by = observation_t if is_complete else observation_t * observed[t]
+        closed_loop[:] = closed_loop @ ((unit - seen_by @ (w @ k)) @ transition_t)
+        if smooths:
+            both = np.zeros((2 * K, 2 * K))
+            both[:K, :K] = moved
+            both[:K, K:] = u
+            both[K:, :K] = state_factor
+            upper = triangular(both)
+            factor = np.ascontiguousarray(upper[:K, :K])
+            g = np.ascontiguousarray(upper[:K, K:])
+            psi = np.ascontiguousarray(upper[K:, K:])
+            scale = np.sqrt((factor * factor).sum(0))
+            for i in range(K):
+                if not scale[i] > 0:
+                    scale[i] = 1.0
+            standardised = factor / scale
+            least = np.abs(np.diag(standardised)).min()
+            if least > WELL_CONDITIONED:
+                solved = np.linalg.solve(standardised, g)
+            else:
+                left, singular, right = np.linalg.svd(standardised)
+                inverse = np.zeros(K)
+                for i in range(K):
+                    if singular[i] > SINGULAR * singular[0]:
+                        inverse[i] = 1.0 / singular[i]
+                solved = (right.T * inverse).copy() @ (left.T.copy() @ g)
+            jt = solved / np.expand_dims(scale, 1)
+            off = g - factor @ jt
+            backward[t] = jt
+            rest[t] = psi.T.copy() @ psi + off.T.copy() @ off
+        else:
+            both = np.zeros((2 * K, K))
+            both[:K] = moved
+            both[K:] = state_factor
+            factor = np.ascontiguousarray(triangular(both))
+    return factor
+
+
+@compiled
+def filter_means(
+    transition_t: np.ndarray,
+    observation_t: np.ndarray,
+    white: np.ndarray,
+    gain: np.ndarray,
+    offsets: np.ndarray,
+    x: np.ndarray,
+    observed: np.ndarray,
+    drive: np.ndarray,
+    mean: np.ndarray,
+    innovations: np.ndarray,
+    predicted: np.ndarray,
+    filtered: np.ndarray,
+) -> None:
+    """Means of packed rows: ``innovations (N, D)`` standardised, ``predicted`` and ``filtered`` (N, K) are set.
+
+    ``white`` and ``gain`` may have fewer steps than there are: the last stays. ``mean (n, K)`` is that of the first
+    states, ``drive (N, K)`` is added to each predicted mean but the first; no rows: nothing is. ``observed`` as above.
+    """
+    last = len(white) - 1
+    for t in range(len(offsets) - 1):
+        a, b = offsets[t], offsets[t + 1]
+        g = min(t, last)
+        mean = mean[: b - a]
+        if t > 0 and len(drive):
+            mean = mean + drive[a:b]
+        predicted[a:b] = mean
+        residual = x[a:b] - mean @ observation_t
+        if len(observed):
+            residual = residual * observed[t]
+        innovations[a:b] = residual @ white[g]
+        here = mean + innovations[a:b] @ gain[g]
+        filtered[a:b] = here
+        mean = here @ transition_t
+
+
+@compiled
+def smooth_means(
+    backward: np.ndarray, offsets: np.ndarray, predicted: np.ndarray, filtered: np.ndarray, smoothed: np.ndarray
+) -> None:
+    """``smoothed (N, K)`` is set to the means given all of a sequence (Rauch, Tung and Striebel 1965)."""
+    last, n_steps = len(backward) - 1, len(offsets) - 1
+    smoothed[:] = filtered
+    for t in range(n_steps - 2, -1, -1):
+        a, b = offsets[t], offsets[t + 1]
+        n_next = offsets[t + 2] - b
+        change = smoothed[b : b + n_next] - predicted[b : b + n_next]
+        smoothed[a : a + n_next] += change @ backward[min(t, last)]
+
+
+@compiled
+def smooth_covariances(
+    backward: np.ndarray,
+    rest: np.ndarray,
+    filtered: np.ndarray,
+    ending: np.ndarray,
+    going_on: np.ndarray,
+    smoothed: np.ndarray,
+    across: np.ndarray,
+    before: np.ndarray,
+) -> None:
+    """Weighted sums over sequences, at each step, of covariances given all of a sequence.
+
+    The recursion is linear in them, so that sequences of all lengths take one pass.
+
+    Args:
+        backward, rest, filtered: of ``covariances``; the last stays.
+        ending, going_on: (T,) the weight of the sequences whose last step this is, and of those that go on.
+        smoothed: (T, K, K), is set to the sums of Cov[z_t].
+        across: (T, K, K), is set to the sums of Cov[z_t+1, z_t].
+        before: (K, K), is set to the sum over steps of Cov[z_t] of the sequences that go on.
+    """
+    n_steps, last = len(ending), len(backward) - 1
+    for t in range(n_steps - 1, -1, -1):
+        g = min(t, last)
+        here = ending[t] * filtered[g]
+        if t < n_steps - 1:
+            ahead = smoothed[t + 1] @ backward[g]
+            across[t] = ahead
+            leaving = going_on[t] * rest[g] + backward[g].T.copy() @ ahead
+            before += leaving
+            here = here + leaving
+        smoothed[t] = here

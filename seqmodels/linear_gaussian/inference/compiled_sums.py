@@ -1,0 +1,179 @@
+"""The E-step of many sequences without missing values, as compiled loops whose innermost runs over the sequences.
+
+Step t is a block of ``(D, n_t)``, or ``(K, n_t)``, numbers: a feature of all sequences that have this step is
+contiguous, so that the loops are vector instructions. Smoothed means are summed as they come and not kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqmodels.common.compiled import compiled
+
+
+@compiled(any_order=True)
+def _add_product(matrix: np.ndarray, source: np.ndarray, target: np.ndarray, n: int) -> None:
+    """``target (I, n) += matrix (I, J) @ source (J, n)``."""
+    n_rows, J = matrix.shape
+    whole = J - J % 4
+    for i in range(n_rows):
+        out = target[i]
+        for j in range(0, whole, 4):
+            a, b, c, d = matrix[i, j], matrix[i, j + 1], matrix[i, j + 2], matrix[i, j + 3]
+            p, q, r, s = source[j], source[j + 1], source[j + 2], source[j + 3]
+            for m in range(n):
+                out[m] += a * p[m] + b * q[m] + c * r[m] + d * s[m]
+        for j in range(whole, J):
+            a, p = matrix[i, j], source[j]
+            for m in range(n):
+                out[m] += a * p[m]
+
+
+@compiled(any_order=True)
+def _add_gram(left: np.ndarray, right: np.ndarray, sums: np.ndarray, n: int) -> None:
+    """``sums (I, J) += left (I, n) @ right (J, n)ᵀ``."""
+    n_rows, J = sums.shape
+    whole = J - J % 4
+    for i in range(n_rows):
+        p = left[i]
+        for j in range(0, whole, 4):
+            q, r, s, t = right[j], right[j + 1], right[j + 2], right[j + 3]
+            a, b, c, d = 0.0, 0.0, 0.0, 0.0
+            for m in range(n):
+                a += p[m] * q[m]
+                b += p[m] * r[m]
+                c += p[m] * s[m]
+                d += p[m] * t[m]
+            sums[i, j] += a
+            sums[i, j + 1] += b
+            sums[i, j + 2] += c
+            sums[i, j + 3] += d
+        for j in range(whole, J):
+            q, a = right[j], 0.0
+            for m in range(n):
+                a += p[m] * q[m]
+            sums[i, j] += a
+
+
+@compiled(any_order=True)
+def filter_blocks(
+    transition: np.ndarray,
+    observation: np.ndarray,
+    intercept: np.ndarray,
+    white_t: np.ndarray,
+    gain_t: np.ndarray,
+    offsets: np.ndarray,
+    x: np.ndarray,
+    mean: np.ndarray,
+    weights: np.ndarray,
+    filtered: np.ndarray,
+) -> float:
+    """``Σ w |e s⁻¹|²``; ``filtered`` is set to the means of z_t given x_1 .. x_t.
+
+    Args:
+        transition, observation, intercept: A (K, K), C (D, K), d (D,).
+        white_t, gain_t: (G, D, D), (G, K, D) ``s⁻ᵀ`` and ``(s⁻¹ gain)ᵀ`` of each step, lower triangular the first; the
+            last stays.
+        offsets: (T + 1,) of sequences.
+        x: (N D,) blocks.
+        mean: (K,) of first states.
+        weights: (n,) of the sequences, the longest first.
+        filtered: (N K,) blocks.
+    """
+    D, K = observation.shape
+    last, n = len(white_t) - 1, offsets[1]
+    predicted, error, white = np.empty((K, n)), np.empty((D, n)), np.empty(n)
+    for k in range(K):
+        predicted[k] = mean[k]
+    total = 0.0
+    for t in range(len(offsets) - 1):
+        a, n = offsets[t], offsets[t + 1] - offsets[t]
+        g = min(t, last)
+        block = x[a * D : (a + n) * D].reshape(D, n)
+        here = filtered[a * K : (a + n) * K].reshape(K, n)
+        for d in range(D):
+            for m in range(n):
+                error[d, m] = block[d, m] - intercept[d]
+        _add_product(-observation, predicted, error, n)
+        for d in range(D):
+            for m in range(n):
+                white[m] = white_t[g, d, d] * error[d, m]
+            for j in range(d):
+                factor = white_t[g, d, j]
+                for m in range(n):
+                    white[m] += factor * error[j, m]
+            for m in range(n):
+                total += weights[m] * white[m] * white[m]
+        for k in range(K):
+            for m in range(n):
+                here[k, m] = predicted[k, m]
+        _add_product(gain_t[g], error, here, n)
+        predicted[:, :n] = 0.0
+        _add_product(transition, here, predicted, n)
+    return total
+
+
+@compiled(any_order=True)
+def smooth_blocks(
+    transition: np.ndarray,
+    backward_t: np.ndarray,
+    offsets: np.ndarray,
+    x: np.ndarray,
+    weights: np.ndarray,
+    filtered: np.ndarray,
+    first: np.ndarray,
+    state_state: np.ndarray,
+    now_before: np.ndarray,
+    seen_state: np.ndarray,
+    state_sum: np.ndarray,
+    ending: np.ndarray,
+) -> None:
+    """Weighted sums of smoothed means.
+
+    Args:
+        transition, offsets, x, weights, filtered: as above.
+        backward_t: (G, K, K), transposed ``backward``.
+        first: (K, n), is set to the means of first states.
+        state_state, now_before: (K, K), ``Σ z_t z_tᵀ``, ``Σ z_t+1 z_tᵀ`` are added to them.
+        seen_state: (D, K), ``Σ x_t z_tᵀ``.
+        state_sum: (K,), ``Σ z_t``.
+        ending: (K, K), ``Σ z_T z_Tᵀ``.
+    """
+    K, D = len(transition), len(seen_state)
+    n_steps, last, n = len(offsets) - 1, len(backward_t) - 1, offsets[1]
+    z, ahead, change, weighted = np.empty((K, n)), np.empty((K, n)), np.empty((K, n)), np.empty((K, n))
+    n_next = 0
+    for t in range(n_steps - 1, -1, -1):
+        a, n = offsets[t], offsets[t + 1] - offsets[t]
+        here = filtered[a * K : (a + n) * K].reshape(K, n)
+        block = x[a * D : (a + n) * D].reshape(D, n)
+        for k in range(K):
+            for m in range(n):
+                z[k, m] = here[k, m]
+            for m in range(n_next):
+                change[k, m] = ahead[k, m]
+        if n_next:
+            _add_product(-transition, here, change, n_next)
+            _add_product(backward_t[min(t, last)], change, z, n_next)
+        for k in range(K):
+            total = 0.0
+            for m in range(n):
+                weighted[k, m] = weights[m] * z[k, m]
+                total += weighted[k, m]
+            state_sum[k] += total
+        _add_gram(weighted, z, state_state, n)
+        _add_gram(block, weighted, seen_state, n)
+        if n_next:
+            _add_gram(ahead, weighted, now_before, n_next)
+        if n > n_next:
+            for i in range(K):
+                for j in range(K):
+                    total = 0.0
+                    for m in range(n_next, n):
+                        total += weighted[i, m] * z[j, m]
+                    ending[i, j] += total
+        z, ahead = ahead, z
+        n_next = n
+    for k in range(K):
+        for m in range(n_next):
+            first[k, m] = ahead[k, m]

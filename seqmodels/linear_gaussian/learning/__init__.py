@@ -1,0 +1,1 @@
+"""How linear-Gaussian systems are fitted: starts, sums of expectations, EM."""

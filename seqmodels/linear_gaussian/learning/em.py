@@ -1,0 +1,219 @@
+"""EM for linear-Gaussian systems (Shumway and Stoffer 1982; Ghahramani and Hinton 1996).
+
+The E-step is the smoother; the M-step regresses states on states before and observations on states, which has a closed
+form, but for a stationary start, where it is found by steps (``learning.stationary``): the log-probability never falls.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from seqmodels.common.distributed import of_rank_zero
+from seqmodels.linear_gaussian.learning.stationary import increased
+from seqmodels.linear_gaussian.learning.statistics import Statistics, SystemData, e_step
+from seqmodels.linear_gaussian.parameters import Form, SystemParameters
+from seqmodels.training import interruptible
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, float]
+UNDETERMINED = 1e-13  # of the largest eigenvalue: directions of regressors below leave their coefficients open
+
+
+def m_step(parameters: SystemParameters, form: Form, statistics: Statistics) -> SystemParameters:
+    """The parameters that maximise the expected log-probability of states and observations together.
+
+    What no sequence tells anything of stays as it is.
+    """
+    moved = _with_dynamics(_with_observation(parameters, form, statistics), form, statistics)
+    return _with_start(moved, form, statistics, parameters)
+
+
+def _with_observation(parameters: SystemParameters, form: Form, statistics: Statistics) -> SystemParameters:
+    (D, K), s = parameters.observation.shape, statistics
+    G = s.seen_state.shape[1]
+    is_free = np.ones((D, G), dtype=bool)
+    is_free[:, K] = form.intercept
+    if not s.n_seen.any():
+        return parameters
+    slopes, covariance = np.zeros((D, G)), np.zeros((D, D))
+    is_one = bool((s.state_state == s.state_state[0]).all() and (s.n_seen == s.n_seen[0]).all())
+    if form.observation_noise == "full" or is_one:  # the same states for all features
+        slopes = regression(s.seen_state, s.state_state[0], is_free)
+        covariance = _residual(s.seen_seen, s.seen_state, s.state_state[0], slopes) / s.n_seen[0]
+    else:
+        for d in range(D):
+            if not s.n_seen[d] > 0:  # never observed
+                slopes[d, :K], covariance[d, d] = parameters.observation[d], parameters.observation_covariance[d, d]
+                continue
+            row = slice(d, d + 1)
+            slopes[row] = regression(s.seen_state[row], s.state_state[d], is_free[row])
+            residual = _residual(s.seen_seen[row, row], s.seen_state[row], s.state_state[d], slopes[row])
+            covariance[d, d] = residual[0, 0] / s.n_seen[d]
+    return replace(
+        parameters,
+        observation=np.ascontiguousarray(slopes[:, :K]),
+        intercept=parameters.intercept + slopes[:, K],
+        observation_slopes=parameters.observation_slopes + slopes[:, K + 1 :],
+        observation_covariance=form.floored(covariance),
+    )
+
+
+def _with_dynamics(parameters: SystemParameters, form: Form, statistics: Statistics) -> SystemParameters:
+    K, s = len(parameters.transition), statistics
+    if not s.n_moves > 0:
+        return parameters
+    is_free = np.ones(s.now_before.shape, dtype=bool)
+    if form.transition == "diag":
+        is_free[:, :K] = np.eye(K, dtype=bool)
+    slopes = regression(s.now_before, s.before_before, is_free)
+    covariance = _residual(s.now_now, s.now_before, s.before_before, slopes) / s.n_moves
+    if form.state_noise == "identity":
+        covariance = np.eye(K)
+    elif form.state_noise == "diag":
+        covariance = np.diag(np.maximum(np.diagonal(covariance), 0.0))
+    transition, state_slopes = np.ascontiguousarray(slopes[:, :K]), slopes[:, K:].copy()
+    return replace(parameters, transition=transition, state_covariance=covariance, state_slopes=state_slopes)
+
+
+def _with_start(
+    parameters: SystemParameters, form: Form, statistics: Statistics, before: SystemParameters
+) -> SystemParameters:
+    """``before``: the parameters that the expectations are of."""
+    if form.start == "stationary":
+        return increased(parameters, form, statistics, before)
+    if form.start == "diffuse" or not statistics.n_first > 0:
+        return parameters
+    mean, covariance = first_moments(statistics)
+    return replace(parameters, initial_mean=mean, initial_covariance=covariance)
+
+
+def first_moments(statistics: Statistics) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of first states, over all sequences and what is not known of each."""
+    mean = statistics.first / statistics.n_first
+    covariance = statistics.first_square / statistics.n_first - np.outer(mean, mean)
+    return mean, 0.5 * (covariance + covariance.T)
+
+
+def regression(now_before: np.ndarray, before_before: np.ndarray, is_free: np.ndarray) -> np.ndarray:
+    """``(I, H)`` coefficients of least squares, those that are not free 0.
+
+    Of coefficients that the data leave open the smallest. All rows that have the same free ones are solved together.
+    """
+    slopes = np.zeros_like(now_before)
+    patterns = is_free[:1] if (is_free == is_free[0]).all() else np.unique(is_free, axis=0)
+    for pattern in patterns:
+        rows = (is_free == pattern).all(1)
+        if not pattern.any():
+            continue
+        target, inner = now_before[np.ix_(rows, pattern)], before_before[np.ix_(pattern, pattern)]
+        scale = np.sqrt(np.diagonal(inner))
+        scale = np.where(scale > 0, scale, 1.0)
+        inverse = np.linalg.pinv(inner / np.outer(scale, scale), rcond=UNDETERMINED, hermitian=True)
+        slopes[np.ix_(rows, pattern)] = target / scale @ inverse / scale
+    return slopes
+
+
+def _residual(now_now: np.ndarray, now_before: np.ndarray, before_before: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """``Σ E[(x - slopes h) (x - slopes h)ᵀ]``."""
+    cross = slopes @ now_before.T
+    residual = now_now - cross - cross.T + slopes @ before_before @ slopes.T
+    return np.asarray(0.5 * (residual + residual.T))
+
+
+# -- from one start to where it ends -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SystemObjective:
+    """What is maximised, in nats per raw unit.
+
+    Attributes:
+        form: which parameters are free.
+        n_units, log_det: by weight, of the data: raw units, and the nats that the encoding adds.
+    """
+
+    form: Form
+    n_units: float
+    log_det: float
+
+    def row(self, step: int, seconds: float, log_prob: float, parameters: SystemParameters) -> Row:
+        """A row of the history, from ``log_prob`` in nats of encoded data."""
+        per_unit = (log_prob + self.log_det) / self.n_units
+        hits = self.form.floor_hits(parameters.observation_covariance)
+        return {"step": step, "seconds": seconds, "log_prob": per_unit, "objective": per_unit, "floor_hits": hits}
+
+
+@dataclass
+class SystemFit:
+    """EM from one start; row i of ``rows`` has the figures of the parameters before M-step i, the last row those of
+    ``parameters``.
+    """
+
+    parameters: SystemParameters
+    rows: list[Row] = field(default_factory=list)
+    converged: bool = False
+    interrupted: bool = False
+    statistics: Statistics | None = None
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """By which starts are compared: off the floor first, then the objective."""
+        return self.rows[-1]["floor_hits"] == 0, self.rows[-1]["objective"]
+
+    def frame(self) -> pd.DataFrame:
+        """As ``history_`` has it."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+
+@dataclass(frozen=True)
+class StopAfter:
+    """After ``max_iter`` steps, ``max_seconds`` (None: no limit), or an improvement below ``tol`` nats per unit (0:
+    never).
+    """
+
+    max_iter: int
+    tol: float
+    max_seconds: float | None = None
+
+    def out_of_time(self, seconds: float) -> bool:
+        """Whether so many seconds are more than there are."""
+        return self.max_seconds is not None and seconds > self.max_seconds
+
+
+def run_em(
+    start: SystemParameters,
+    objective: SystemObjective,
+    data: SystemData,
+    stop: StopAfter,
+    callback: Callable[[Row], None],
+) -> SystemFit:
+    """From one start until ``stop`` says so; a signal ends it with the parameters whose figures are known.
+
+    Every process of several has its share of the data, and all take the same steps.
+    """
+    run, began = SystemFit(start), time.perf_counter()
+    with interruptible() as interruption:
+        for step in range(stop.max_iter + 1):
+            statistics = e_step(run.parameters, objective.form, data).summed_over_processes()
+            run.statistics = statistics
+            seconds = of_rank_zero(time.perf_counter() - began)
+            run.rows.append(objective.row(step, seconds, float(statistics.log_prob), run.parameters))
+            callback(run.rows[-1])
+            interruption.hold()
+            before = run.rows[-2]["objective"] if step else -math.inf
+            run.converged = stop.tol > 0 and run.rows[-1]["objective"] - before < stop.tol
+            run.interrupted = interruption.requested
+            if run.converged or run.interrupted or step == stop.max_iter or stop.out_of_time(seconds):
+                break
+            run.parameters = m_step(run.parameters, objective.form, statistics)
+    return run

@@ -1,0 +1,361 @@
+"""The E-step: what EM needs of sequences are sums, which add over sequences, batches and processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from seqmodels.common.compiled import is_compiling
+from seqmodels.common.distributed import all_reduce_sum, is_distributed
+from seqmodels.linear_gaussian.inference.diffuse import DiffuseMoments, diffuse_moments, split_by_length
+from seqmodels.linear_gaussian.inference.kalman import (
+    LOG_2PI,
+    CovarianceSums,
+    Gains,
+    SequenceGroup,
+    filter_group,
+    grouped,
+    smooth_group,
+    summed_covariances,
+)
+from seqmodels.linear_gaussian.inference.packing import StepPacking
+from seqmodels.linear_gaussian.parameters import Form, SystemParameters
+
+MANY_SEQUENCES = 8  # without missing values, from which on loops run over sequences
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Weighted sums over sequences, given all of each; ``g_t = (z_t, 1, u_t)``, ``h_t = (z_t-1, u_t)``, where inputs
+    are those that observations, or states, are regressed on.
+
+    Attributes:
+        log_prob: () nats of encoded data.
+        n_first, first, first_square: () sequences, (K,) E[z_1], (K, K) E[z_1 z_1ᵀ].
+        n_moves: () transitions.
+        now_now, now_before, before_before: (K, K) E[z_t z_tᵀ], (K, H) E[z_t h_tᵀ], (H, H) E[h_t h_tᵀ], t from 2 on.
+        n_seen: (D,) or (1,) observed values of each feature, under a full covariance of observations frames.
+        seen_seen: (D, D) E[y yᵀ] of ``y = x - d - D u``; under a diagonal one its diagonal alone.
+        seen_state: (D, G) E[y gᵀ].
+        state_state: (D, G, G) or (1, G, G) E[g gᵀ], of the steps where the feature is observed.
+    """
+
+    log_prob: np.ndarray
+    n_first: np.ndarray
+    first: np.ndarray
+    first_square: np.ndarray
+    n_moves: np.ndarray
+    now_now: np.ndarray
+    now_before: np.ndarray
+    before_before: np.ndarray
+    n_seen: np.ndarray
+    seen_seen: np.ndarray
+    seen_state: np.ndarray
+    state_state: np.ndarray
+
+    def __add__(self, other: Statistics) -> Statistics:
+        return Statistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    @classmethod
+    def zero(cls, parameters: SystemParameters, form: Form) -> Statistics:
+        """Of no sequences."""
+        (D, K), n_inputs = parameters.observation.shape, len(form.observation_inputs)
+        H, G, S = K + len(form.state_inputs), K + 1 + n_inputs, 1 if form.observation_noise == "full" else D
+        shapes = ((), (), (K,), (K, K), (), (K, K), (K, H), (H, H), (S,), (D, D), (D, G), (S, G, G))
+        return cls(*(np.zeros(shape) for shape in shapes))
+
+    def summed_over_processes(self) -> Statistics:
+        """The sums of all processes, each of which has those of its share."""
+        if not is_distributed():
+            return self
+        sums, _ = all_reduce_sum([torch.tensor(getattr(self, f.name), dtype=torch.float64) for f in fields(self)])
+        return Statistics(*(each.numpy() for each in sums))
+
+
+@dataclass(frozen=True)
+class SystemData:
+    """Encoded sequences.
+
+    Attributes:
+        values: (T_i, D) each, NaN where missing.
+        weights: (n,) of the sequences.
+        inputs: (T_i, U) each, standardised; None: none are read.
+    """
+
+    values: list[np.ndarray]
+    weights: np.ndarray
+    inputs: list[np.ndarray] | None = None
+
+    def groups(
+        self, parameters: SystemParameters, form: Form, *, with_complete: bool = True
+    ) -> list[tuple[SequenceGroup, np.ndarray | None]]:
+        """By patterns of missing values, less the intercept and what inputs add; and the packed inputs of each.
+
+        Without ``with_complete`` only those that have missing values.
+        """
+        if self.inputs is None:
+            chosen = [group for group in self._groups if with_complete or group.observed is not None]
+            return [(replace(g, x=_without_missing(g.x - parameters.intercept, g)), None) for g in chosen]
+        added = [
+            x - parameters.intercept - u[:, form.observation_inputs] @ parameters.observation_slopes.T
+            for x, u in zip(self.values, self.inputs, strict=True)
+        ]
+        drives = [u[:, form.state_inputs] @ parameters.state_slopes.T for u in self.inputs]
+        groups = grouped(added, drives)
+        return [(group, group.packing.pack([self.inputs[i] for i in group.numbers])) for group in groups]
+
+    @cached_property
+    def _groups(self) -> list[SequenceGroup]:
+        return grouped(self.values)
+
+    @cached_property
+    def blocks(self) -> Blocks | None:
+        """The sequences without missing values, where they are many and numba is there; else None."""
+        for group in self._groups if is_compiling() and self.inputs is None else []:
+            if group.observed is None and len(group.numbers) >= MANY_SEQUENCES:
+                return Blocks.of(group, self.weights[group.numbers][group.packing.order])
+        return None
+
+
+def _without_missing(x: np.ndarray, group: SequenceGroup) -> np.ndarray:
+    """0 in the place of what is missing."""
+    return x if group.observed is None else x * np.repeat(group.observed, group.packing.counts, 0)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Sequences without missing values as ``compiled_sums`` reads them.
+
+    Attributes:
+        packing: of their steps.
+        weights: (n,), the longest first.
+        centre: (D,) the mean of all steps, which is taken off: sums of squares then keep their digits.
+        x: (N D,) step t is a block of (D, n_t).
+        n_frames, sums, squares: by weight, (), (D,), (D, D) of ``x``.
+    """
+
+    packing: StepPacking
+    weights: np.ndarray
+    centre: np.ndarray
+    x: np.ndarray
+    n_frames: float
+    sums: np.ndarray
+    squares: np.ndarray
+
+    @classmethod
+    def of(cls, group: SequenceGroup, weights: np.ndarray) -> Blocks:
+        """Of a group without missing values; ``weights`` of its sequences, the longest first."""
+        centre = group.x.mean(0)
+        x, w = group.x - centre, weights[group.packing.ranks]
+        offsets = group.packing.offsets
+        blocks = [x[a:b].T.reshape(-1) for a, b in pairwise(offsets.tolist())]
+        weighted = w[:, None] * x
+        return cls(
+            *(group.packing, weights, centre, np.concatenate(blocks)),
+            *(float(w.sum()), weighted.sum(0), weighted.T @ x),
+        )
+
+
+def e_step(parameters: SystemParameters, form: Form, data: SystemData) -> Statistics:
+    """Sums over all sequences, under the parameters.
+
+    Raises:
+        ValueError: under a diffuse start a sequence that does not determine its first state, by number.
+    """
+    total = Statistics.zero(parameters, form)
+    blocks = None if form.start == "diffuse" else data.blocks
+    if blocks is not None:
+        total = total + _of_blocks(parameters, form, blocks)
+    for group, inputs in data.groups(parameters, form, with_complete=blocks is None):
+        total = total + _of_group(parameters, form, group, inputs, data.weights)
+    return total
+
+
+def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Statistics:
+    from seqmodels.linear_gaussian.inference.compiled_sums import filter_blocks, smooth_blocks
+
+    p, packing, w = parameters, blocks.packing, blocks.weights
+    system, (D, K) = p.system, p.observation.shape
+    n, counts, intercept = len(w), packing.counts, p.intercept - blocks.centre
+    gains = Gains.of(system, packing.n_steps, smooths=True)
+    transition, observation = np.ascontiguousarray(p.transition), np.ascontiguousarray(p.observation)
+    by_error = np.ascontiguousarray((gains.white @ gains.gain).swapaxes(1, 2))
+    white, backward = (np.ascontiguousarray(each.swapaxes(1, 2)) for each in (gains.white, gains.backward))
+    filtered = np.empty(packing.offsets[-1] * K)
+    read = (packing.offsets, blocks.x)
+    squares = filter_blocks(
+        transition, observation, intercept, white, by_error, *read, np.ascontiguousarray(p.initial_mean), w, filtered
+    )
+    reaching = np.cumsum(w)[counts - 1]  # the weight of the sequences that have each step
+    steps = np.minimum(np.arange(packing.n_steps), len(gains.log_det) - 1)
+    constants = LOG_2PI * D * blocks.n_frames + 2 * float(gains.log_det[steps] @ reaching)
+    first, now, ending = np.empty((K, n)), np.zeros((K, K)), np.zeros((K, K))
+    now_before, seen_state, state_sum = np.zeros((K, K)), np.zeros((D, K)), np.zeros(K)
+    smooth_blocks(transition, backward, *read, w, filtered, first, now, now_before, seen_state, state_sum, ending)
+    order = np.empty(n, dtype=np.int64)
+    order[packing.order] = np.arange(n)
+    covariances = summed_covariances(gains, packing, w[order])
+    start = (w * first) @ first.T + covariances.now[0]
+    every = now + covariances.now.sum(0)
+    state_state = np.empty((K + 1, K + 1))
+    state_state[:K, :K], state_state[K, K] = every, blocks.n_frames
+    state_state[:K, K] = state_state[K, :K] = state_sum
+    error_sum = blocks.sums - blocks.n_frames * intercept
+    cross = np.outer(blocks.sums, intercept)
+    errors = blocks.squares - cross - cross.T + blocks.n_frames * np.outer(intercept, intercept)
+    seen = np.concatenate([seen_state - np.outer(intercept, state_sum), error_sum[:, None]], 1)
+    is_full = form.observation_noise == "full"
+    return Statistics(
+        np.array(-0.5 * (squares + constants)),
+        np.array(w.sum()),
+        first @ w,
+        start,
+        np.array(blocks.n_frames - w.sum()),
+        every - start,
+        now_before + covariances.across.sum(0),
+        now - ending + covariances.before,
+        np.full(1 if is_full else D, blocks.n_frames),
+        errors if is_full else np.diag(np.diagonal(errors)),
+        seen,
+        np.repeat(state_state[None], 1 if is_full else D, 0),
+    )
+
+
+def check_determined(moments: DiffuseMoments, group: SequenceGroup, directions: np.ndarray) -> None:
+    """Raise ``ValueError`` where sequences leave something open of a first state of which nothing is known."""
+    if moments.rank < len(directions):
+        raise ValueError(
+            f"sequence {int(group.numbers[0])} has {group.packing.n_steps} steps, which do not determine its first "
+            f"state, {len(directions)} numbers of which a diffuse start knows nothing; leave it out, pass "
+            "start='learned', or a structure without components that are the same in part, such as two levels"
+        )
+
+
+def _of_group(
+    parameters: SystemParameters, form: Form, group: SequenceGroup, inputs: np.ndarray | None, weights: np.ndarray
+) -> Statistics:
+    weights_of_group = weights[group.numbers]
+    if form.start == "diffuse":
+        total = Statistics.zero(parameters, form)
+        system = form.without_start(parameters).system
+        for part in split_by_length(group):
+            moments = diffuse_moments(system, part, form.directions(len(parameters.transition)))
+            check_determined(moments, part, form.directions(len(parameters.transition)))
+            w = weights[part.numbers]
+            sums = moments.covariances.scaled(w.sum())
+            rows = None if inputs is None else _rows_of(group, part, inputs)
+            total = total + _sums(parameters, form, part, rows, w, moments.means, sums, float(w @ moments.log_prob))
+        return total
+    system = parameters.system
+    gains = Gains.of(system, group.packing.n_steps, group.observed, smooths=True)
+    filtered = filter_group(system, gains, group)
+    means = smooth_group(gains, group, filtered)
+    sums = summed_covariances(gains, group.packing, weights_of_group)
+    w = weights_of_group[group.packing.order][group.packing.ranks]
+    log_prob = float(w @ filtered.log_prob)
+    return _sums(parameters, form, group, inputs, weights_of_group, means, sums, log_prob)
+
+
+def _rows_of(group: SequenceGroup, part: SequenceGroup, inputs: np.ndarray) -> np.ndarray:
+    """The packed inputs of a part that ``split_by_length`` made."""
+    place = {number: rank for rank, number in enumerate(group.numbers[group.packing.order].tolist())}
+    ranks = np.array([place[number] for number in part.numbers.tolist()])
+    return np.asarray(inputs[(group.packing.offsets[: part.packing.n_steps, None] + ranks).reshape(-1)])
+
+
+def _sums(
+    parameters: SystemParameters,
+    form: Form,
+    group: SequenceGroup,
+    inputs: np.ndarray | None,
+    weights: np.ndarray,
+    means: np.ndarray,
+    covariances: CovarianceSums,
+    log_prob: float,
+) -> Statistics:
+    """From means ``(N, K)``, packed, and the weighted sums of covariances."""
+    packing, K, n = group.packing, means.shape[1], group.packing.offsets[1]
+    w = weights[packing.order][packing.ranks][:, None]  # (N, 1)
+    weighted = w * means
+    first, later, before = means[:n], means[n:], packing.previous
+    u = np.zeros((len(means), 0)) if inputs is None else inputs
+    h = np.concatenate([means[before], u[n:][:, form.state_inputs]], 1)
+    g = np.concatenate([means, np.ones((len(means), 1)), u[:, form.observation_inputs]], 1)
+    now_before, before_before = weighted[n:].T @ h, (w[n:] * h).T @ h
+    now_before[:, :K] += covariances.across.sum(0)
+    before_before[:K, :K] += covariances.before
+    return Statistics(
+        np.array(log_prob),
+        np.array(weights.sum()),
+        weighted[:n].sum(0),
+        weighted[:n].T @ first + covariances.now[0],
+        np.array(w[n:].sum()),
+        weighted[n:].T @ later + covariances.now[1:].sum(0),
+        now_before,
+        before_before,
+        *_seen(parameters, form, group, w, g, covariances.now),
+    )
+
+
+Seen = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def _seen(
+    parameters: SystemParameters,
+    form: Form,
+    group: SequenceGroup,
+    w: np.ndarray,
+    g: np.ndarray,
+    covariances: np.ndarray,
+) -> Seen:
+    """The sums of what is observed: ``n_seen``, ``seen_seen``, ``seen_state``, ``state_state``."""
+    if form.observation_noise == "full" and group.observed is not None:
+        return _seen_with_missing(parameters, group, w, g, covariances)
+    K, D = covariances.shape[1], group.x.shape[1]
+    weighted = w * g
+    if group.observed is None:
+        state_state, x = weighted.T @ g, group.x
+        state_state[:K, :K] += covariances.sum(0)
+        squares = (w * x).T @ x
+        if form.observation_noise == "full":
+            return np.array([w.sum()]), squares, x.T @ weighted, state_state[None]
+        every = np.repeat(state_state[None], D, 0)
+        return np.full(D, w.sum()), np.diag(np.diagonal(squares)), x.T @ weighted, every
+    is_seen = np.repeat(group.observed, group.packing.counts, 0)  # (N, D)
+    sums = np.zeros((D, g.shape[1], g.shape[1]))
+    for d in range(D):
+        sums[d] = weighted[is_seen[:, d]].T @ g[is_seen[:, d]]
+        sums[d, :K, :K] += covariances[group.observed[:, d]].sum(0)
+    squares = np.diag((w * np.square(group.x)).sum(0))  # values that are missing are 0
+    return (w * is_seen).sum(0), squares, group.x.T @ weighted, sums
+
+
+def _seen_with_missing(
+    parameters: SystemParameters, group: SequenceGroup, w: np.ndarray, g: np.ndarray, covariances: np.ndarray
+) -> Seen:
+    """Under correlated noise what is missing is expected, given the state and what is observed beside it."""
+    assert group.observed is not None, "else nothing is missing"
+    C, R, K, D = parameters.observation, parameters.observation_covariance, covariances.shape[1], group.x.shape[1]
+    state_state = (w * g).T @ g
+    state_state[:K, :K] += covariances.sum(0)
+    squares, with_state = np.zeros((D, D)), np.zeros((D, g.shape[1]))
+    patterns, which = np.unique(group.observed, axis=0, return_inverse=True)
+    for i, seen in enumerate(patterns):
+        steps = which.reshape(-1) == i
+        rows = np.repeat(steps, group.packing.counts)
+        x, spread, here = group.x[rows].copy(), covariances[steps].sum(0), w[rows]
+        if not seen.all():
+            gone = ~seen
+            beside = np.linalg.solve(R[np.ix_(seen, seen)], R[np.ix_(seen, gone)]).T  # (D - S, S)
+            by_state = C[gone] - beside @ C[seen]
+            x[:, gone] = g[rows, :K] @ by_state.T + x[:, seen] @ beside.T
+            left = R[np.ix_(gone, gone)] - beside @ R[np.ix_(seen, gone)]
+            squares[np.ix_(gone, gone)] += by_state @ spread @ by_state.T + here.sum() * left
+            with_state[gone, :K] += by_state @ spread
+        squares += (here * x).T @ x
+        with_state += (here * x).T @ g[rows]
+    return np.array([w.sum()]), squares, with_state, state_state[None]

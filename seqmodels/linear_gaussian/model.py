@@ -1,0 +1,661 @@
+"""``LinearGaussian``: states of a linear-Gaussian system as a ``SequenceModel``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from seqmodels.common.array_checks import array_of, check_between, numbers_of
+from seqmodels.common.distributed import is_rank_zero, share_of
+from seqmodels.common.parameters import checked
+from seqmodels.encodings import Encoding, Features
+from seqmodels.encodings.examples import Example, without_past
+from seqmodels.encodings.inputs import chosen_inputs
+from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.setting import Setting
+from seqmodels.linear_gaussian.cursor import SystemCursor, predicted_by
+from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
+from seqmodels.linear_gaussian.inference.kalman import Gains, filter_group, smooth_group, summed_covariances
+from seqmodels.linear_gaussian.inference.packing import StepPacking
+from seqmodels.linear_gaussian.learning.em import Row, StopAfter, SystemFit, SystemObjective, first_moments, run_em
+from seqmodels.linear_gaussian.learning.initialise import starts
+from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step
+from seqmodels.linear_gaussian.learning.structural import StructuralNumbers, run_structural
+from seqmodels.linear_gaussian.parameters import (
+    Form,
+    NoiseType,
+    Start,
+    StateNoiseType,
+    SystemParameters,
+    TransitionType,
+    check_covariance,
+    stationary_covariance,
+)
+from seqmodels.linear_gaussian.structures import ARIMA, Component, LocalLevel, Seasonal, Structure, Trend
+from seqmodels.model import SequenceModel
+from seqmodels.model.fitting import apply_setting, checked_data, learn_setting
+from seqmodels.model.largest_size import largest_size
+from seqmodels.observations import Observation
+from seqmodels.sequences import Kind
+from seqmodels.sequences.measure import Length
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+UNLIMITED_STEPS = 1_000_000  # where time alone ends a fit
+# What a structure takes: how its states move and begin is its own.
+STRUCTURAL: dict[str, Any] = {"start": "diffuse", "transition": "full", "state_noise": "diag"}
+
+
+@dataclass(frozen=True)
+class StateMoments:
+    """The Gaussian of a sequence's hidden states: ``means (T, K)``, ``covariances (T, K, K)``."""
+
+    means: np.ndarray
+    covariances: np.ndarray
+
+
+@dataclass(eq=False, repr=False)
+class LinearGaussian(SequenceModel):
+    """States of a linear-Gaussian system, a continuous counterpart of the HMM::
+
+        z_1 ~ N(m, P),  z_t = A z_t-1 + B u_t + w_t,  w_t ~ N(0, Q)
+        x_t = C z_t + D u_t + d + v_t,                v_t ~ N(0, R)
+
+    ``p(x_t | x_<t)`` is the Gaussian of the Kalman filter (Kalman 1960), in square-root form and float64 whatever
+    ``dtype`` says; fitted by EM (Shumway and Stoffer 1982; Ghahramani and Hinton 1996). Values may be missing (NaN),
+    each by itself. Lengths are given.
+
+    Args:
+        n_states: K; with a ``structure`` it has no say.
+        start: how the first state is distributed: ``"learned"``: a Gaussian of its own; ``"stationary"``: that which
+            the transitions leave as it is, of mean 0; ``"diffuse"``: in ``fit`` nothing is known of it, and what is
+            maximised is the diffuse log-likelihood (Durbin and Koopman 2012, section 7.2.2), where the first values, as
+            many as there are states, have no density: ``diffuse_log_prob`` has it, and it ranks with nothing. ``score``
+            is of every step all the same, from a learned start: mean and covariance of the first states of the training
+            sequences, given these, as one step of EM takes them.
+        observation_noise: the form of R: ``"diag"`` or ``"full"``.
+        transition: the form of A: ``"full"`` or ``"diag"``, which takes ``state_noise`` ``"diag"`` or ``"identity"``.
+        state_noise: the form of Q: ``"full"``, ``"diag"`` or ``"identity"``, which is no constraint under
+            ``transition="full"``, only other coordinates of the states.
+        intercept: whether d is learned; without it x has the mean of the training steps where z is 0.
+        structure: components (``LocalLevel()``, ``Trend()``, ``Seasonal(12)``, ``ARIMA(1, 1, 1)``) whose sum the one
+            feature is, beside noise: what ``local_level``, ``trend``, ``seasonal`` and ``arima`` make; models of a
+            structure add. Their few numbers (``components_``) are those of the largest diffuse likelihood, by L-BFGS.
+        min_covariance: floor of the variances of R, in units of the standardised data; under ``"full"`` of its
+            eigenvalues. A start that ends on it loses to one that does not.
+        max_iter: most EM steps a start.
+        tol: EM stops when a step improves the log-probability by less, in nats per unit; 0 never stops early.
+        max_seconds: a cap on time, over all starts.
+        n_init: starts; the first is from what of the past tells most of the future or from principal components, which
+            is likelier, others are random. The best objective wins.
+        state_inputs, observation_inputs: names of inputs (``Sequences(items, inputs=...)``) that B and D are of; True:
+            all. None drives the first state.
+
+    The other arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out
+    nothing. With targets EM fits p(x, y), as the figures of ``history_`` are.
+
+    Attributes, raw units but for the states, which have their own (under a ``structure`` those of the series):
+    ``transition_ (K, K)``, ``state_covariance_ (K, K)``, ``observation_matrix_ (D, K)``, ``intercept_ (D,)``,
+    ``observation_covariance_ (D, D)``, ``initial_mean_ (K,)``, ``initial_covariance_ (K, K)``.
+
+    >>> x = [np.array([[1.0], [2.0], [1.5], [2.5], [3.0]])]
+    >>> model = LinearGaussian.from_parameters([[1.0]], [[0.5]], [[1.0]], [[0.1]], [0.0], [[10.0]])
+    >>> model.log_prob(x).round(3)
+    array([-6.83])
+    >>> model.smooth(x)[0].means[:, 0].round(2)
+    array([1.13, 1.83, 1.68, 2.44, 2.91])
+    """
+
+    n_states: int = 2
+    start: Start = "learned"
+    observation_noise: NoiseType = "diag"
+    transition: TransitionType = "full"
+    state_noise: StateNoiseType = "full"
+    intercept: bool = True
+    structure: Sequence[Component] | None = None
+    min_covariance: float = 1e-6
+    max_iter: int = 100
+    tol: float = 1e-5
+    n_init: int = 1
+    _: KW_ONLY
+    max_seconds: float | None = None
+    state_inputs: Sequence[str] | bool | None = None
+    observation_inputs: Sequence[str] | bool | None = None
+
+    _uses_validation: ClassVar[bool] = False
+    _size: ClassVar[str | None] = "n_states"
+    _sums_out_missing: ClassVar[bool] = True
+    _fits_in_parallel: ClassVar[bool] = True
+
+    # -- structures ----------------------------------------------------------------------------------------
+
+    @classmethod
+    def local_level(cls, **options: Any) -> Self:
+        """A random walk seen with noise."""
+        return cls._structural(LocalLevel(), options)
+
+    @classmethod
+    def trend(cls, **options: Any) -> Self:
+        """A level with a slope, both random walks, seen with noise (local linear trend)."""
+        return cls._structural(Trend(), options)
+
+    @classmethod
+    def seasonal(cls, period: int, **options: Any) -> Self:
+        """Effects of the seasons of a period of so many steps, seen with noise; to be added to a level or a trend."""
+        return cls._structural(Seasonal(period), options)
+
+    @classmethod
+    def arima(cls, p: int = 1, d: int = 0, q: int = 0, **options: Any) -> Self:
+        """An autoregressive integrated moving average, without other noise; with an intercept where d is 0."""
+        return cls._structural(
+            ARIMA(p, d, q), {"observation_noise": "none", "intercept": d == 0, "n_init": 5, **options}
+        )
+
+    @classmethod
+    def _structural(cls, component: Component, options: dict[str, Any]) -> Self:
+        return cls(
+            structure=[component], **{**STRUCTURAL, "intercept": False, "max_iter": 500, "tol": 1e-11, **options}
+        )
+
+    def __add__(self, other: LinearGaussian) -> Self:
+        """The model of the sum: its components are those of both, its other arguments those of the first."""
+        if not isinstance(other, LinearGaussian):
+            return NotImplemented
+        if self.structure is None or other.structure is None:
+            raise ValueError("only models of a structure add, such as LinearGaussian.trend()")
+        noise = self.observation_noise if self.observation_noise != "none" else other.observation_noise
+        intercept = self.intercept and other.intercept  # of a level, which is diffuse, it would add nothing
+        together = {
+            "structure": [*self.structure, *other.structure],
+            "observation_noise": noise,
+            "intercept": intercept,
+        }
+        return self.clone().set_params(**together)
+
+    # -- SequenceModel -------------------------------------------------------------------------------------
+
+    @property
+    def context_(self) -> int | None:
+        return None
+
+    @property
+    def n_parameters_(self) -> int:
+        structure = self._structure()
+        if structure is not None:  # and its diffuse first states
+            return len(StructuralNumbers(structure, self._form()).start(0, 0)) + int(structure.diffuse().sum())
+        D, K = self.parameters_.observation.shape
+        return self._form().n_parameters(K, D)
+
+    @property
+    def _reads_inputs(self) -> bool:
+        return bool(self.state_inputs) or bool(self.observation_inputs)
+
+    def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        read = [*chosen_inputs(self.state_inputs, names), *chosen_inputs(self.observation_inputs, names)]
+        return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
+
+    def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
+        time = {} if seconds is None else {"max_seconds": seconds}
+        if steps is not None:
+            return {"max_iter": steps, **time}
+        return time if seconds is None else {"max_iter": UNLIMITED_STEPS, **time}
+
+    def _size_within(self, n_parameters: int, data: Data) -> int | None:
+        if self.structure is not None:  # which says how many states there are
+            return None
+        like = self.clone()
+        apply_setting(like, learn_setting(like, data))
+        return largest_size(lambda k: like._form().n_parameters(k, like.encoding_.size), n_parameters, 1, "n_states")
+
+    def _default_length(self, kind: Kind) -> Length:
+        return "given"
+
+    def _default_observation(self, kind: Kind) -> Observation:
+        if kind != "vectors":
+            raise ValueError(f"a LinearGaussian is of vectors, but the sequences are {kind}; use an HMM or a network")
+        return predicted_by()
+
+    def _check_hyperparameters(self) -> None:
+        for name, minimum in (("n_states", 1), ("n_init", 1), ("max_iter", 0)):
+            if getattr(self, name) < minimum:
+                raise ValueError(f"{name} is {getattr(self, name)}; pass at least {minimum}")
+        choices = (
+            *(("start", get_args(Start)), ("observation_noise", get_args(NoiseType))),
+            *(("transition", get_args(TransitionType)), ("state_noise", get_args(StateNoiseType))),
+        )
+        for name, known in choices:
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; pass one of {', '.join(map(repr, known))}")
+        if not self.min_covariance > 0 or not self.tol >= 0:
+            raise ValueError(
+                f"min_covariance is {self.min_covariance} and tol {self.tol}; pass numbers above 0 and from 0 on"
+            )
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
+        if self.observation != "auto":
+            raise ValueError(
+                f"observation is {self.observation!r}, but a LinearGaussian has Gaussian noise; leave it 'auto', and "
+                "choose observation_noise"
+            )
+        if self.length == "stop":
+            raise ValueError(
+                "length is 'stop', but a linear-Gaussian system says nothing of ends; leave length='given'"
+            )
+        if self.transition == "diag" and self.state_noise == "full":
+            raise ValueError(
+                "transition is 'diag' and state_noise 'full'; pass state_noise='diag' or 'identity', under which each "
+                "state has a regression of its own"
+            )
+        if self.start == "stationary" and self.state_inputs:
+            raise ValueError("start is 'stationary', but state_inputs drive the states; pass start='learned'")
+        if self.structure is not None:
+            self._check_structure(self.structure)
+        elif self.observation_noise == "none":
+            raise ValueError("observation_noise is 'none', but only an ARIMA has no other noise; pass 'diag' or 'full'")
+
+    def _check_structure(self, structure: Sequence[Component]) -> None:
+        if not structure or not all(isinstance(component, Component) for component in structure):
+            raise ValueError(f"structure is {structure!r}; pass components, such as [LocalLevel(), Seasonal(12)]")
+        for component in structure:
+            component.check()
+        wrong = [name for name, value in STRUCTURAL.items() if getattr(self, name) != value]
+        if wrong:
+            raise ValueError(
+                f"{wrong[0]} is {getattr(self, wrong[0])!r}, but a structure says how its states move; pass "
+                f"{STRUCTURAL[wrong[0]]!r}"
+            )
+        if self.state_inputs:
+            raise ValueError("state_inputs cannot drive the states of a structure; pass observation_inputs")
+        if self.observation_noise == "none" and not isinstance(structure[-1], ARIMA):
+            raise ValueError(
+                "observation_noise is 'none', which only a structure that ends with an ARIMA has; pass 'diag'"
+            )
+
+    def _form(self) -> Form:
+        scaling, structure = self._input_scaling, self._structure()
+        names = () if scaling is None else scaling.names
+        of_state, of_observation = (
+            tuple(names.index(name) for name in chosen_inputs(choice, names))
+            for choice in (self.state_inputs, self.observation_inputs)
+        )
+        return Form(
+            *(self.start, self.transition, self.state_noise, self.observation_noise),
+            *(self.intercept, self.min_covariance),
+            diffuse=None if structure is None else structure.diffuse(),
+            state_inputs=of_state,
+            observation_inputs=of_observation,
+        )
+
+    def _structure(self) -> Structure | None:
+        return None if self.structure is None else Structure.of(self.structure)
+
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        form, corpus = self._form(), _corpus(train)
+        if self.structure is not None and self.encoding_.size != 1:
+            raise ValueError(f"a structure is of one feature, but the sequences have {self.encoding_.size}; pass one")
+        objective = SystemObjective(form, *_raw_size(train, self.encoding_))
+        shard = share_of(len(corpus.values))
+        share = SystemData(
+            corpus.values[shard], corpus.weights[shard], None if corpus.inputs is None else corpus.inputs[shard]
+        )
+        best = self._best_run(objective, corpus, share)
+        if form.start == "diffuse":
+            assert best.statistics is not None, "of the last E-step"
+            best.parameters = form.learned_start(best.parameters, *first_moments(best.statistics))
+        self.parameters_, self.converged_ = best.parameters, best.converged
+        last = _score(self, validation)
+        frame = best.frame()
+        self.history_ = frame.assign(validation=[*[np.nan] * (len(frame) - 1), last])
+
+    def _best_run(self, objective: SystemObjective, corpus: SystemData, share: SystemData) -> SystemFit:
+        """The best of all starts; ``share`` is this process's of the corpus."""
+        structure, is_warm = self._structure(), self.warm_start and "parameters_" in vars(self)
+        best: SystemFit | None = None
+        best_numbers: np.ndarray | None = None
+        stop = StopAfter(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
+        for number in range(1 if is_warm else self.n_init):
+            name = f"start {number + 1}"
+            with tqdm(total=self.max_iter, disable=not (self.verbose and is_rank_zero()), desc=name) as bar:
+                if structure is None:
+                    start = self.parameters_ if is_warm else self._start(number, objective.form, corpus, share)
+                    run = run_em(start, objective, share, stop, partial(_show, bar))
+                    numbers = None
+                else:
+                    every = StructuralNumbers(structure, objective.form)
+                    at = (
+                        self.numbers_
+                        if is_warm and self.numbers_ is not None
+                        else every.start(number, self.random_state)
+                    )
+                    run, numbers = run_structural(every, at, objective, share, stop, partial(_show, bar))
+            if best is None or run.rank > best.rank:
+                best, best_numbers = run, numbers
+            if run.interrupted:
+                break
+        assert best is not None, "there is one start at least"
+        self.numbers_: np.ndarray | None = best_numbers  # of a structure
+        return best
+
+    def _start(self, number: int, form: Form, corpus: SystemData, share: SystemData) -> SystemParameters:
+        tried = starts(corpus.values, self.n_states, form, self.random_state, corpus.inputs)(number)
+        if len(tried) == 1:
+            return tried[0]
+        log_probs = [float(e_step(each, form, share).summed_over_processes().log_prob) for each in tried]
+        return tried[int(np.argmax(log_probs))]
+
+    # -- many sequences at once ----------------------------------------------------------------------------
+
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        corpus, steps = _corpus(examples), [np.empty(0)] * len(examples)
+        system = self.parameters_.system
+        for group, _ in corpus.groups(self.parameters_, self._form()):
+            gains = Gains.of(system, group.packing.n_steps, group.observed)
+            lengths = [len(corpus.values[i]) for i in group.numbers]
+            log_prob = filter_group(system, gains, group).log_prob
+            for i, each in zip(group.numbers, group.packing.unpack(log_prob, lengths), strict=True):
+                steps[i] = each[len(each) - len(examples[i].values) :]
+        return steps
+
+    def _with_floor(self, factor: float) -> Self:
+        floored = super()._with_floor(factor)
+        floored.min_covariance = factor * self.min_covariance
+        form, covariance = self._form(), self.parameters_.observation_covariance
+        if form.floor_hits(covariance):
+            values, vectors = np.linalg.eigh(covariance)
+            on_floor = values <= (1 + 1e-6) * self.min_covariance
+            moved = (vectors * np.where(on_floor, floored.min_covariance, values)) @ vectors.T
+            floored.parameters_ = replace(self.parameters_, observation_covariance=0.5 * (moved + moved.T))
+        return floored
+
+    # -- one step at a time --------------------------------------------------------------------------------
+
+    @checked
+    def cursor(self, n_steps: int | None = None) -> SystemCursor:
+        self._setting()
+        return SystemCursor.of(self.parameters_, self._form(), self._device())
+
+    # -- states of given sequences -------------------------------------------------------------------------
+
+    def filter(self, X: Any, y: Any = None) -> list[StateMoments]:
+        """Of each sequence the Gaussians of its states, each given the steps up to its own."""
+        return self._moments(X, y, smooths=False)
+
+    def smooth(self, X: Any, y: Any = None) -> list[StateMoments]:
+        """Of each sequence the Gaussians of its states, each given the whole sequence (Rauch, Tung and Striebel 1965).
+
+        Of x and then y where there are targets; of a sequence with a past those of its own steps.
+        """
+        return self._moments(X, y, smooths=True)
+
+    def _moments(self, X: Any, y: Any, *, smooths: bool) -> list[StateMoments]:
+        data = checked_data(self, X, y)
+        if data.y is not None:
+            data.refuse_past("the states of pairs")
+        examples = self._setting().examples(data)
+        corpus, results = _corpus(examples), [StateMoments(np.empty(0), np.empty(0))] * len(examples)
+        system, scale = self.parameters_.system, self._state_scale
+        for whole, _ in corpus.groups(self.parameters_, self._form()):
+            gains = Gains.of(system, whole.packing.n_steps, whole.observed, smooths=smooths)
+            for group in split_by_length(whole):
+                length = group.packing.n_steps
+                filtered = filter_group(system, gains, group)
+                means = smooth_group(gains, group, filtered) if smooths else filtered.filtered
+                steps = np.minimum(np.arange(length), len(gains.filtered) - 1)
+                covariances = gains.filtered[steps]
+                if smooths:
+                    covariances = summed_covariances(gains, StepPacking.of([length]), np.ones(1)).now
+                for i, each in zip(
+                    group.numbers, means.reshape(length, len(group.numbers), -1).swapaxes(0, 1), strict=True
+                ):
+                    results[i] = StateMoments(scale * each, scale**2 * covariances)
+        return [
+            StateMoments(*(without_past([e], [part])[0] for part in (moments.means, moments.covariances)))
+            for e, moments in zip(examples, results, strict=True)
+        ]
+
+    def diffuse_log_prob(self, X: Any) -> np.ndarray:
+        """``(n,)`` nats of each sequence where nothing is known of its first state: no probability of the sequence.
+
+        It is ``lim log p(x) + ½ r log κ`` of a first state of covariance κ, where the values determine r of its
+        elements (Durbin and Koopman 2012, section 7.2.2, whose constant it has): no density of the first r values is in
+        it, so that it depends on the units of the states, and compares only with models of the same states. Of
+        structures, whose states have the units of the series, it is what other software reports.
+        """
+        data = checked_data(self, X)
+        data.refuse_past("diffuse_log_prob")
+        examples = self._setting().examples(data)
+        form, corpus = self._form(), _corpus(examples)
+        system, results = form.without_start(self.parameters_).system, np.empty(len(examples))
+        directions = form.directions(len(system.transition))
+        for whole, _ in corpus.groups(self.parameters_, form):
+            for group in split_by_length(whole):
+                moments = diffuse_moments(system, group, directions)
+                results[group.numbers] = moments.log_prob + moments.rank * np.log(self._state_scale)
+        return np.asarray(results + np.array([e.log_det for e in examples]))
+
+    def components(self, X: Any, *, level: float = 0.9) -> list[pd.DataFrame]:
+        """Of each sequence what its components are at each step, given all of it, in raw units.
+
+        Nothing is known of first states, as in ``fit``; variances are taken for certain. The components and the noise
+        of a step, which is not listed, add up to the series, less ``intercept_`` and what inputs add.
+
+        Args:
+            level: probability of the band.
+
+        Returns:
+            Frames: ``step``, ``component``, ``mean``, ``deviation``, ``low``, ``high``.
+
+        Raises:
+            ValueError: a model without a ``structure``; a sequence that does not determine its first state.
+        """
+        import pandas as pd
+
+        structure = self._structure()
+        if structure is None:
+            raise ValueError("the model has no structure, so that its states are no components; call smooth")
+        if not 0 < level < 1:
+            raise ValueError(f"level is {level}; pass a probability between 0 and 1, as 0.9")
+        data = checked_data(self, X)
+        data.refuse_past("components")
+        examples, form = self._setting().examples(data), self._form()
+        corpus, frames = _corpus(examples), [pd.DataFrame()] * len(examples)
+        system, directions = form.without_start(self.parameters_).system, form.directions(structure.n_states)
+        width = NormalDist().inv_cdf(0.5 + 0.5 * level)
+        for whole, _ in corpus.groups(self.parameters_, form):
+            for group in split_by_length(whole):
+                moments = diffuse_moments(system, group, directions)
+                check_determined(moments, group, directions)
+                n, length = len(group.numbers), group.packing.n_steps
+                means = moments.means.reshape(length, n, -1)
+                for rank, number in enumerate(group.numbers):
+                    parts = []
+                    for name, here in zip(structure.names, structure.states, strict=True):
+                        weights = self._state_scale * system.observation[0, here]
+                        mean = means[:, rank, here] @ weights
+                        variance = np.einsum("k,tkl,l->t", weights, moments.covariances.now[:, here, here], weights)
+                        deviation = np.sqrt(np.maximum(variance, 0.0))
+                        numbers = {"mean": mean, "deviation": deviation}
+                        band = {"low": mean - width * deviation, "high": mean + width * deviation}
+                        parts.append(pd.DataFrame({"step": np.arange(length), "component": name, **numbers, **band}))
+                    frames[number] = pd.concat(parts, ignore_index=True)
+        return frames
+
+    @property
+    def components_(self) -> dict[str, float]:
+        """The fitted numbers of a structure by name, raw units: variances of disturbances, coefficients, noise."""
+        structure = self._structure()
+        if structure is None or self.numbers_ is None:
+            raise ValueError("the model has no structure, so that its states are no components; see transition_")
+        named = structure.named(self.numbers_[: len(structure.start())], self._state_scale)
+        noise = (
+            {} if self.observation_noise == "none" else {"noise_variance": float(self.observation_covariance_[0, 0])}
+        )
+        return named | noise
+
+    # -- parameters ----------------------------------------------------------------------------------------
+
+    @property
+    def _state_scale(self) -> float:
+        """Raw units of the states; those of the series under a structure, else their own."""
+        return 1.0 if self.structure is None else float(np.asarray(self.encoding_.affine()[1]).reshape(-1)[0])
+
+    @property
+    def transition_(self) -> np.ndarray:
+        """``(K, K)`` A."""
+        return self.parameters_.transition
+
+    @property
+    def state_covariance_(self) -> np.ndarray:
+        """``(K, K)`` Q."""
+        return np.asarray(self._state_scale**2 * self.parameters_.state_covariance)
+
+    @property
+    def initial_mean_(self) -> np.ndarray:
+        """``(K,)`` m."""
+        return np.asarray(self._state_scale * self.parameters_.initial_mean)
+
+    @property
+    def initial_covariance_(self) -> np.ndarray:
+        """``(K, K)`` P."""
+        return np.asarray(self._state_scale**2 * self.parameters_.initial_covariance)
+
+    @property
+    def observation_matrix_(self) -> np.ndarray:
+        """``(D, K)`` C."""
+        _, scale = self.encoding_.affine()
+        return np.asarray(np.reshape(scale, (-1, 1)) * self.parameters_.observation / self._state_scale)
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        """``(D,)`` what x is where the state, and all inputs beside their means, are 0."""
+        shift, scale = self.encoding_.affine()
+        return np.asarray(shift + scale * self.parameters_.intercept)
+
+    @property
+    def observation_covariance_(self) -> np.ndarray:
+        """``(D, D)`` R."""
+        _, scale = self.encoding_.affine()
+        return np.asarray(np.outer(scale, scale) * self.parameters_.observation_covariance)
+
+    @classmethod
+    @checked
+    def from_parameters(
+        cls,
+        transition: Any,
+        state_covariance: Any,
+        observation_matrix: Any,
+        observation_covariance: Any,
+        initial_mean: Any = None,
+        initial_covariance: Any = None,
+        *,
+        intercept: Any = None,
+        **options: Any,
+    ) -> Self:
+        """A fitted model with these parameters, raw units; with ``warm_start=True`` ``fit`` goes on from them.
+
+        Args:
+            transition, state_covariance: A, Q, ``(K, K)``; Q may be singular.
+            observation_matrix, observation_covariance: C ``(D, K)``, R ``(D, D)``, which must be positive definite.
+            initial_mean, initial_covariance: m ``(K,)``, P ``(K, K)``, which may be singular; None: of mean 0, and what
+                the transitions leave as it is.
+            intercept: d ``(D,)``; None: zeros.
+            options: other arguments of ``LinearGaussian``; the forms of A, Q and R, which only ``fit`` looks at, are by
+                default ``"full"``, and ``"diag"`` for a diagonal R.
+
+        Raises:
+            ValueError: shapes that do not fit; what is no covariance; no stationary start.
+        """
+        import pandas as pd
+
+        A, Q = (
+            numbers_of("transition", transition, "(K, K)"),
+            numbers_of("state_covariance", state_covariance, "(K, K)"),
+        )
+        C = numbers_of("observation_matrix", observation_matrix, "(D, K)")
+        R = numbers_of("observation_covariance", observation_covariance, "(D, D)")
+        D, K = C.shape
+        P = (
+            stationary_covariance(A, Q)
+            if initial_covariance is None
+            else numbers_of("initial_covariance", initial_covariance, "(K, K)")
+        )
+        m = np.zeros(K) if initial_mean is None else numbers_of("initial_mean", initial_mean, "(K,)")
+        d = np.zeros(D) if intercept is None else numbers_of("intercept", intercept, "(D,)")
+        parameters = SystemParameters(A, Q, C, d, R, m, P, np.zeros((K, 0)), np.zeros((D, 0)))
+        expected = {
+            **{"transition": (K, K), "state_covariance": (K, K), "observation_covariance": (D, D)},
+            **{"initial_mean": (K,), "initial_covariance": (K, K), "intercept": (D,)},
+        }
+        for name, shape in expected.items():
+            array = getattr(parameters, name)
+            if array.shape != shape or not np.isfinite(array).all():
+                raise ValueError(f"{name} has shape {array.shape}; pass finite numbers of shape {shape}")
+            if name.endswith("covariance"):
+                check_covariance(name, array)
+        if not np.linalg.eigvalsh(R).min() > 0:
+            raise ValueError("observation_covariance is singular, so that there is no density; add some noise")
+        is_diagonal = not (R - np.diag(np.diagonal(R))).any()
+        model = cls(K, **{"observation_noise": "diag" if is_diagonal else "full", **options})
+        encoding: Encoding = Features("reals").identity(D)
+        apply_setting(model, Setting.from_fitted(encoding, predicted_by(), "given", conditional=False))
+        model.parameters_, model.numbers_, model.history_ = parameters, None, pd.DataFrame()
+        model.converged_, model.fit_seconds_ = True, 0.0
+        return model
+
+    def _state(self) -> dict[str, Any]:
+        numbers = {} if self.numbers_ is None else {"numbers": self.numbers_}
+        return {**self.parameters_.arrays(), **numbers}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        if repr(self.observation_) != repr(predicted_by()):
+            raise ValueError(f"its observation is {self.observation_!r}, but a LinearGaussian has one Gaussian")
+        form, structure = self._form(), self._structure()
+        K = self.n_states if structure is None else structure.n_states
+        n_inputs = len(form.state_inputs), len(form.observation_inputs)
+        self.parameters_ = SystemParameters.from_arrays(state, K, self.encoding_.size, n_inputs)
+        self.numbers_ = None
+        if structure is not None:
+            n = len(StructuralNumbers(structure, form).start(0, 0))
+            self.numbers_ = check_between("numbers", array_of(state, "numbers", np.float64, (n,)), -np.inf)
+
+
+def _show(bar: Any, row: Row) -> None:
+    bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
+    bar.update(int(row["step"]) - bar.n)
+
+
+def _corpus(examples: Sequence[Example]) -> SystemData:
+    """The encoded steps of each source and what follows it."""
+    values = [
+        np.asarray(e.values if e.source is None else np.concatenate([e.source, e.values]), dtype=np.float64)
+        for e in examples
+    ]
+    inputs = [e.inputs for e in examples if e.inputs is not None]
+    return SystemData(values, np.array([e.weight for e in examples], dtype=np.float64), inputs or None)
+
+
+def _raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:
+    """Units and log-determinant of all that EM fits, sources too, by weight."""
+    units = sum(e.weight * e.n_units for e in examples)
+    log_det = sum(e.weight * e.log_det for e in examples)
+    for e in examples:
+        if e.source is not None:
+            raw = encoding.decode(e.source)
+            units += e.weight * len(raw)
+            log_det += e.weight * float(np.broadcast_to(encoding.log_det(raw), len(e.source)).sum())
+    return units, log_det
+
+
+def _score(model: LinearGaussian, examples: list[Example]) -> float:
+    """Nats per raw unit of held-out examples; NaN where there are none."""
+    if not examples:
+        return np.nan
+    log_prob = float(model._sums_of_steps(examples).sum()) + sum(e.log_det for e in examples)
+    return log_prob / sum(e.n_units for e in examples)

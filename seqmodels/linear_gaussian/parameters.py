@@ -1,0 +1,178 @@
+"""``SystemParameters`` of a linear-Gaussian system, in encoded units, and the ``Form`` that says which are free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from seqmodels.common.array_checks import array_of
+from seqmodels.linear_gaussian.inference.kalman import System, factor_of
+
+Start = Literal["learned", "stationary", "diffuse"]
+TransitionType = Literal["full", "diag"]
+NoiseType = Literal["full", "diag", "none"]
+StateNoiseType = Literal["full", "diag", "identity"]
+DOUBLINGS = 60  # of the steps summed for a stationary covariance
+ON_FLOOR = 1 + 1e-6
+
+
+@dataclass(frozen=True)
+class SystemParameters:
+    """``z_t = A z_t-1 + B u_t + w_t``, ``x_t = C z_t + D u_t + d + v_t``; float64 arrays.
+
+    Attributes:
+        transition, state_covariance: A, Q, both (K, K).
+        observation, intercept, observation_covariance: C (D, K), d (D,), R (D, D).
+        initial_mean, initial_covariance: of z_1, (K,), (K, K).
+        state_slopes, observation_slopes: B (K, U), D (D, V), of standardised inputs; no columns where none are read.
+    """
+
+    transition: np.ndarray
+    state_covariance: np.ndarray
+    observation: np.ndarray
+    intercept: np.ndarray
+    observation_covariance: np.ndarray
+    initial_mean: np.ndarray
+    initial_covariance: np.ndarray
+    state_slopes: np.ndarray
+    observation_slopes: np.ndarray
+
+    @property
+    def system(self) -> System:
+        """As the filter takes it."""
+        return System(
+            self.transition,
+            factor_of(self.state_covariance),
+            self.observation,
+            factor_of(self.observation_covariance),
+            self.initial_mean,
+            factor_of(self.initial_covariance),
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """By name, to be stored."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_arrays(
+        cls, state: Mapping[str, Any], n_states: int, n_features: int, n_inputs: tuple[int, int]
+    ) -> SystemParameters:
+        """The inverse of ``arrays``; raises ``ValueError`` for what no fit could have found."""
+        K, D = n_states, n_features
+        shapes = {
+            **{"transition": (K, K), "state_covariance": (K, K), "observation": (D, K), "intercept": (D,)},
+            **{"observation_covariance": (D, D), "initial_mean": (K,), "initial_covariance": (K, K)},
+            **{"state_slopes": (K, n_inputs[0]), "observation_slopes": (D, n_inputs[1])},
+        }
+        arrays = {name: array_of(state, name, np.float64, shape) for name, shape in shapes.items()}
+        for name, array in arrays.items():
+            if not np.isfinite(array).all():
+                raise ValueError(f"{name!r} has numbers that are not finite")
+            if name.endswith("covariance"):
+                check_covariance(repr(name), array)
+        return cls(**arrays)
+
+
+def check_covariance(name: str, array: np.ndarray) -> None:
+    """Raise ``ValueError`` for a matrix that is not symmetric, or has an eigenvalue below zero."""
+    largest = float(np.abs(array).max(initial=0.0))
+    if not np.allclose(array, array.T, rtol=1e-9, atol=1e-12 * largest):
+        raise ValueError(f"{name} is no covariance: it is not symmetric")
+    if np.linalg.eigvalsh(array).min() < -1e-9 * largest:
+        raise ValueError(f"{name} is no covariance: an eigenvalue is below zero")
+
+
+def stationary_covariance(transition: np.ndarray, state_covariance: np.ndarray) -> np.ndarray:
+    """``(K, K)`` P with ``P = A P Aᵀ + Q``, a sum of covariances, by doubling (Anderson and Moore 1979, section 6.7).
+
+    Raises:
+        ValueError: an eigenvalue of the transition of magnitude 1 or more.
+    """
+    if not np.abs(np.linalg.eigvals(transition)).max() < 1:
+        raise ValueError("the transition has an eigenvalue of magnitude 1 or more, so no distribution is stationary")
+    total, power = state_covariance, transition
+    for _ in range(DOUBLINGS):
+        added = power @ total @ power.T
+        total = total + added
+        if np.abs(added).max() <= 1e-17 * np.abs(total).max():
+            break
+        power = power @ power
+    return np.asarray(0.5 * (total + total.T))
+
+
+@dataclass(frozen=True)
+class Form:
+    """Which parameters are free, and what bounds them.
+
+    Attributes:
+        start: how z_1 is distributed.
+        transition, state_noise, observation_noise: the form of A, Q and R.
+        intercept: whether d is learned.
+        min_covariance: floor of the variances of R (under ``"full"`` of its eigenvalues), in encoded units.
+        diffuse: (K,) under a diffuse start the states of which nothing is known; the others are stationary. None: all.
+        state_inputs, observation_inputs: columns of the inputs that B and D are of.
+    """
+
+    start: Start
+    transition: TransitionType
+    state_noise: StateNoiseType
+    observation_noise: NoiseType
+    intercept: bool
+    min_covariance: float
+    diffuse: np.ndarray | None = None
+    state_inputs: tuple[int, ...] = ()
+    observation_inputs: tuple[int, ...] = ()
+
+    def n_parameters(self, n_states: int, n_features: int) -> int:
+        """Free numbers, less the dimension of the changes of the states' basis that leave p(x) as it is."""
+        K, D = n_states, n_features
+        triangle = K * (K + 1) // 2
+        noise = {"full": triangle, "diag": K, "identity": 0}
+        n = noise[self.state_noise] + (D if self.observation_noise == "diag" else D * (D + 1) // 2)
+        n += D * self.intercept + K * len(self.state_inputs) + D * len(self.observation_inputs)
+        n += {"learned": K + triangle, "diffuse": K, "stationary": 0}[self.start]
+        if self.transition == "diag":
+            return n + K + D * K - (0 if self.state_noise == "identity" else K)
+        basis = {"full": K * K, "diag": triangle, "identity": K * (K - 1) // 2}
+        return n + K * K + D * K - basis[self.state_noise]
+
+    def directions(self, n_states: int) -> np.ndarray:
+        """``(q, K)`` a row for each element of the first state of which nothing is known."""
+        return np.eye(n_states) if self.diffuse is None else np.eye(n_states)[self.diffuse]
+
+    def without_start(self, parameters: SystemParameters) -> SystemParameters:
+        """The parameters where all of which nothing is known is 0."""
+        K = len(parameters.transition)
+        covariance = np.zeros((K, K))
+        if self.diffuse is not None and not self.diffuse.all():
+            known = np.ix_(~self.diffuse, ~self.diffuse)
+            covariance[known] = stationary_covariance(parameters.transition[known], parameters.state_covariance[known])
+        return replace(parameters, initial_mean=np.zeros(K), initial_covariance=covariance)
+
+    def learned_start(self, parameters: SystemParameters, mean: np.ndarray, covariance: np.ndarray) -> SystemParameters:
+        """The parameters after a diffuse fit, with these moments of the first states of which nothing was known."""
+        if self.diffuse is None:
+            return replace(parameters, initial_mean=mean, initial_covariance=covariance)
+        start, unknown = self.without_start(parameters), np.ix_(self.diffuse, self.diffuse)
+        start.initial_covariance[unknown] = covariance[unknown]
+        return replace(start, initial_mean=np.where(self.diffuse, mean, 0.0))
+
+    def floored(self, covariance: np.ndarray) -> np.ndarray:
+        """The covariance of observations under which data of covariance ``covariance`` are likeliest, within bounds."""
+        if self.observation_noise == "diag":
+            return np.asarray(np.diag(np.maximum(np.diagonal(covariance), self.min_covariance)))
+        values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
+        if values[0] >= self.min_covariance:
+            return np.asarray(0.5 * (covariance + covariance.T))
+        floored = (vectors * np.maximum(values, self.min_covariance)) @ vectors.T
+        return np.asarray(0.5 * (floored + floored.T))
+
+    def floor_hits(self, covariance: np.ndarray) -> int:
+        """How many variances of R, under ``"full"`` eigenvalues, are on the floor."""
+        if self.observation_noise == "none":
+            return 0
+        values = np.diagonal(covariance) if self.observation_noise == "diag" else np.linalg.eigvalsh(covariance)
+        return int((values <= ON_FLOOR * self.min_covariance).sum())

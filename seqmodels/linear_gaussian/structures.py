@@ -1,0 +1,310 @@
+"""Components of structural time series (Harvey 1989, *Forecasting, structural time series models and the Kalman
+filter*): what a series is the sum of, each with states and transitions of its own.
+
+A component says its matrices as functions of a few numbers, which are fitted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from seqmodels.common.parameters import Configurable
+
+START_VARIANCE = 0.1  # of a disturbance, where the variance of the series is 1
+LARGEST = 5.0  # inverse hyperbolic tangent of a partial autocorrelation, of 0.9999
+
+
+@dataclass(eq=False, repr=False)
+class Component(Configurable, ABC):
+    """To add one, define its matrices; K is the number of its states.
+
+    ``name`` is what it is called in tables. ``numbers``: as many as ``start`` has, within ``bounds``; deviations are in
+    units of the series.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise ``ValueError`` for arguments that cannot be."""
+
+    @abstractmethod
+    def start(self) -> np.ndarray:
+        """The numbers that a fit begins with, for a series of variance 1."""
+
+    @abstractmethod
+    def observation(self) -> np.ndarray:
+        """``(K,)`` weights of the states in the series."""
+
+    @abstractmethod
+    def transition(self, numbers: np.ndarray) -> np.ndarray:
+        """``(K, K)``."""
+
+    @abstractmethod
+    def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
+        """``(K, K)``, of the disturbances."""
+
+    @abstractmethod
+    def diffuse(self) -> np.ndarray:
+        """``(K,)`` bool: states of whose first value nothing is known; the others are stationary."""
+
+    @abstractmethod
+    def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
+        """What the numbers come to, by name, where a unit of the series is ``scale`` raw ones."""
+
+    @abstractmethod
+    def bounds(self) -> list[tuple[float, float]]:
+        """Of each number; ``(0, inf)`` of the standard deviations of disturbances, which come last."""
+
+
+class _RandomWalks(Component, ABC):
+    """Constant transitions, and disturbances of variances of their own."""
+
+    def start(self) -> np.ndarray:
+        return np.full(int(self._disturbed().sum()), np.sqrt(START_VARIANCE))
+
+    @abstractmethod
+    def _disturbed(self) -> np.ndarray:
+        """``(K,)`` bool."""
+
+    @abstractmethod
+    def _names(self) -> tuple[str, ...]:
+        """Of the variances."""
+
+    def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
+        variances = np.zeros(len(self._disturbed()))
+        variances[self._disturbed()] = np.square(numbers)
+        return np.diag(variances)
+
+    def diffuse(self) -> np.ndarray:
+        return np.ones(len(self._disturbed()), dtype=bool)
+
+    def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
+        return dict(zip(self._names(), np.square(scale * numbers).tolist(), strict=True))
+
+    def bounds(self) -> list[tuple[float, float]]:
+        return [(0.0, np.inf)] * int(self._disturbed().sum())
+
+
+@dataclass(eq=False, repr=False)
+class LocalLevel(_RandomWalks):
+    """``μ_t = μ_t-1 + η_t``: a random walk."""
+
+    name: ClassVar[str] = "level"
+
+    def check(self) -> None:
+        return None
+
+    def _disturbed(self) -> np.ndarray:
+        return np.ones(1, dtype=bool)
+
+    def _names(self) -> tuple[str, ...]:
+        return ("variance",)
+
+    def observation(self) -> np.ndarray:
+        return np.ones(1)
+
+    def transition(self, numbers: np.ndarray) -> np.ndarray:
+        return np.ones((1, 1))
+
+
+@dataclass(eq=False, repr=False)
+class Trend(_RandomWalks):
+    """``μ_t = μ_t-1 + ν_t-1 + η_t``, ``ν_t = ν_t-1 + ζ_t``: a level and its slope (local linear trend)."""
+
+    name: ClassVar[str] = "trend"
+
+    def check(self) -> None:
+        return None
+
+    def _disturbed(self) -> np.ndarray:
+        return np.ones(2, dtype=bool)
+
+    def _names(self) -> tuple[str, ...]:
+        return ("level_variance", "slope_variance")
+
+    def observation(self) -> np.ndarray:
+        return np.array([1.0, 0.0])
+
+    def transition(self, numbers: np.ndarray) -> np.ndarray:
+        return np.array([[1.0, 1.0], [0.0, 1.0]])
+
+
+@dataclass(eq=False, repr=False)
+class Seasonal(_RandomWalks):
+    """``γ_t = -(γ_t-1 + ... + γ_t-s+1) + ω_t``: effects of the seasons, which sum to noise over a period.
+
+    Args:
+        period: s steps, 2 or more; there are s - 1 states, γ_t and those before.
+    """
+
+    name: ClassVar[str] = "seasonal"
+    period: int
+
+    def check(self) -> None:
+        if self.period < 2:
+            raise ValueError(f"a Seasonal has period {self.period}; pass 2 steps or more")
+
+    def _disturbed(self) -> np.ndarray:
+        return np.asarray(np.arange(self.period - 1) == 0)
+
+    def _names(self) -> tuple[str, ...]:
+        return ("variance",)
+
+    def observation(self) -> np.ndarray:
+        return np.asarray(np.eye(self.period - 1)[0])
+
+    def transition(self, numbers: np.ndarray) -> np.ndarray:
+        matrix = np.eye(self.period - 1, k=-1)
+        matrix[0] = -1.0
+        return matrix
+
+
+@dataclass(eq=False, repr=False)
+class ARIMA(Component):
+    """``Δ^d y_t = a_t``, ``a_t = Σ φ_i a_t-i + ε_t + Σ θ_j ε_t-j``: stationary and invertible.
+
+    States are y_t-1 and its differences below the d-th, diffuse, then those of a (Harvey 1989, section 3.3).
+
+    Args:
+        p: order of the autoregression φ.
+        d: how often the series is differenced.
+        q: order of the moving average θ.
+    """
+
+    name: ClassVar[str] = "arima"
+    p: int = 1
+    d: int = 0
+    q: int = 0
+
+    @property
+    def n_lags(self) -> int:
+        """r, the states of a."""
+        return max(self.p, self.q + 1)
+
+    def check(self) -> None:
+        if min(self.p, self.d, self.q) < 0:
+            raise ValueError(f"an ARIMA has orders {(self.p, self.d, self.q)}; pass 0 or more")
+
+    def start(self) -> np.ndarray:
+        return np.append(np.zeros(self.p + self.q), np.sqrt(START_VARIANCE))
+
+    def observation(self) -> np.ndarray:
+        return np.concatenate([np.ones(self.d + 1), np.zeros(self.n_lags - 1)])
+
+    def transition(self, numbers: np.ndarray) -> np.ndarray:
+        d, r = self.d, self.n_lags
+        matrix = np.zeros((d + r, d + r))
+        matrix[:d, : d + 1] = np.triu(np.ones((d, d + 1)))
+        matrix[d:, d:] = np.eye(r, k=1)
+        matrix[d : d + self.p, d] = stationary_coefficients(numbers[: self.p])
+        return matrix
+
+    def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
+        weights = np.zeros(self.d + self.n_lags)
+        weights[self.d] = 1.0
+        weights[self.d + 1 : self.d + 1 + self.q] = self._moving_average(numbers)
+        return np.asarray(numbers[-1] ** 2 * np.outer(weights, weights))
+
+    def diffuse(self) -> np.ndarray:
+        return np.arange(self.d + self.n_lags) < self.d
+
+    def bounds(self) -> list[tuple[float, float]]:
+        return [(-LARGEST, LARGEST)] * (self.p + self.q) + [(0.0, np.inf)]
+
+    def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
+        coefficients = {f"ar{i + 1}": v for i, v in enumerate(stationary_coefficients(numbers[: self.p]).tolist())}
+        coefficients |= {f"ma{i + 1}": v for i, v in enumerate(self._moving_average(numbers).tolist())}
+        return coefficients | {"variance": float((scale * numbers[-1]) ** 2)}
+
+    def _moving_average(self, numbers: np.ndarray) -> np.ndarray:
+        return -stationary_coefficients(numbers[self.p : self.p + self.q])
+
+
+def stationary_coefficients(numbers: np.ndarray) -> np.ndarray:
+    """``(p,)`` φ of a stationary autoregression, of unconstrained numbers: the inverse hyperbolic tangents of its
+    partial autocorrelations (Monahan 1984).
+    """
+    coefficients = np.zeros(0)
+    for partial in np.tanh(numbers):
+        coefficients = np.append(coefficients - partial * coefficients[::-1], partial)
+    return coefficients
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A sum of components, beside noise of the observation or without."""
+
+    components: tuple[Component, ...]
+
+    @classmethod
+    def of(cls, components: Sequence[Component]) -> Structure:
+        """Of one component or more."""
+        return cls(tuple(components))
+
+    @property
+    def states(self) -> list[slice]:
+        """Which states are whose."""
+        return _slices([len(component.observation()) for component in self.components])
+
+    @property
+    def numbers(self) -> list[slice]:
+        """Which numbers are whose."""
+        return _slices([len(component.start()) for component in self.components])
+
+    @property
+    def n_states(self) -> int:
+        """K."""
+        return sum(len(component.observation()) for component in self.components)
+
+    def start(self) -> np.ndarray:
+        """The numbers that a fit begins with."""
+        return np.concatenate([component.start() for component in self.components])
+
+    def bounds(self) -> list[tuple[float, float]]:
+        """Of each number."""
+        return [bound for component in self.components for bound in component.bounds()]
+
+    def observation(self) -> np.ndarray:
+        """``(1, K)``."""
+        return np.concatenate([component.observation() for component in self.components])[None]
+
+    def diffuse(self) -> np.ndarray:
+        """``(K,)`` bool."""
+        return np.concatenate([component.diffuse() for component in self.components])
+
+    def matrices(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A and Q, block diagonal."""
+        transition, covariance = np.zeros((2, self.n_states, self.n_states))
+        for component, here, which in zip(self.components, self.states, self.numbers, strict=True):
+            transition[here, here] = component.transition(numbers[which])
+            covariance[here, here] = component.state_covariance(numbers[which])
+        return transition, covariance
+
+    def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
+        """What the numbers come to, in raw units, by component and name."""
+        return {
+            f"{name}_{what}": value
+            for component, name, which in zip(self.components, self.names, self.numbers, strict=True)
+            for what, value in component.named(numbers[which], scale).items()
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """Of the components; the second of a kind is ``"seasonal2"``, and so on."""
+        names: list[str] = []
+        for component in self.components:
+            kind = component.name
+            n = sum(other.rstrip("0123456789") == kind for other in names)
+            names.append(kind if not n else f"{kind}{n + 1}")
+        return names
+
+
+def _slices(sizes: Sequence[int]) -> list[slice]:
+    ends = np.cumsum(sizes).tolist()
+    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]

@@ -1,0 +1,122 @@
+"""The maximum of a structure's diffuse likelihood."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from seqmodels.linear_gaussian import ARIMA, LocalLevel, Seasonal, Trend
+from seqmodels.linear_gaussian.learning.em import StopAfter, SystemObjective
+from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step
+from seqmodels.linear_gaussian.learning.structural import (
+    StructuralNumbers,
+    _with_gradient,
+    diffuse_log_prob,
+    run_structural,
+)
+from seqmodels.linear_gaussian.parameters import Form
+from seqmodels.linear_gaussian.structures import Component, Structure
+
+
+def numbers_of(
+    *components: Component, noise: str = "diag", intercept: bool = False, n_inputs: int = 0
+) -> StructuralNumbers:
+    structure = Structure.of(components)
+    form = Form(
+        *("diffuse", "full", "diag", noise, intercept, 1e-6, structure.diffuse()),  # type: ignore[arg-type]
+        observation_inputs=tuple(range(n_inputs)),
+    )
+    return StructuralNumbers(structure, form)
+
+
+def series(n: int = 80, n_inputs: int = 0) -> SystemData:
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=(m, 1)).cumsum(0) / 4 + 0.5 * rng.normal(size=(m, 1)) for m in (n, n // 2)]
+    inputs = [rng.normal(size=(len(x), n_inputs)) for x in values] if n_inputs else None
+    if inputs is not None:
+        values = [x + 2.0 * u[:, :1] for x, u in zip(values, inputs, strict=True)]
+    return SystemData(values, np.array([1.0, 2.0]), inputs)
+
+
+CASES = [
+    (numbers_of(LocalLevel()), 0),
+    (numbers_of(Trend(), Seasonal(3)), 0),
+    (numbers_of(ARIMA(2, 1, 1), noise="none"), 0),
+    (numbers_of(ARIMA(1, 0, 1), noise="none", intercept=True), 0),
+    (numbers_of(LocalLevel(), n_inputs=1), 1),
+]
+
+
+@pytest.mark.parametrize(("every", "n_inputs"), CASES)
+def test_a_fit_rises_and_ends_where_the_gradient_is_zero(every: StructuralNumbers, n_inputs: int) -> None:
+    data = series(n_inputs=n_inputs)
+    rules = (SystemObjective(every.form, 160.0, 0.0), data, StopAfter(200, 1e-13), lambda row: None)
+    fit, numbers = run_structural(every, every.start(0, 0), *rules)
+    objectives = np.array([row["objective"] for row in fit.rows])
+    assert (np.diff(objectives) >= -1e-12).all()
+    assert objectives[-1] > objectives[0]
+    log_prob, gradient = _with_gradient(every, numbers, data)
+    assert log_prob / 160.0 == pytest.approx(objectives[-1], abs=1e-9)
+    low, high = np.array(every.bounds()).T
+    inside = (numbers > low + 1e-6) & (numbers < high - 1e-6)
+    assert np.abs(gradient[inside]).max() < 0.02
+    assert (gradient[numbers <= low + 1e-6] < 0.02).all()
+    assert fit.converged
+    if n_inputs:
+        assert numbers[-1] == pytest.approx(2.0, abs=0.2)
+
+
+def test_the_log_probability_is_that_of_the_e_step() -> None:
+    every, data = numbers_of(Trend(), ARIMA(1, 0, 1)), series(20)
+    parameters = every.parameters(every.start(1, 0))
+    assert diffuse_log_prob(parameters, every.form, data) == pytest.approx(
+        float(e_step(parameters, every.form, data).log_prob), rel=1e-10
+    )
+
+
+def test_the_gradient_is_fishers() -> None:
+    """Of logarithms of variances half of what is expected over what they are, less how often."""
+    every, data = numbers_of(Trend()), series()
+    numbers = np.array([0.4, 0.2, 0.6])
+    p, s = every.parameters(numbers), e_step(every.parameters(numbers), every.form, data)
+    cross = p.transition @ s.now_before.T
+    moved = np.diagonal(s.now_now - cross - cross.T + p.transition @ s.before_before @ p.transition.T)
+    c = p.observation[0]
+    error = s.seen_seen[0, 0] - 2 * c @ s.seen_state[0, :2] + c @ s.state_state[0, :2, :2] @ c
+    by_logarithm = 0.5 * np.append(moved / numbers[:2] ** 2 - s.n_moves, error / numbers[2] ** 2 - s.n_seen[0])
+    np.testing.assert_allclose(_with_gradient(every, numbers, data)[1], 2 * by_logarithm / numbers, rtol=1e-5)
+
+
+def test_starts_are_within_bounds_and_the_floor_is_noticed() -> None:
+    every = numbers_of(LocalLevel(), Seasonal(4))
+    low, high = np.array(every.bounds()).T
+    for number in range(5):
+        start = every.start(number, 1)
+        assert ((start >= low) & (start <= high)).all()
+        np.testing.assert_array_equal(start, every.start(number, 1))
+    assert (every.start(1, 1) != every.start(2, 1)).any()
+    assert every.floor_hits(np.array([0.1, 0.1, 1e-3])) == 1
+    assert every.floor_hits(np.array([0.0, 0.0, 0.1])) == 0
+    arma = numbers_of(ARIMA(1, 0, 0), noise="none")
+    assert arma.bounds()[-1][0] == pytest.approx(1e-3)
+    assert arma.floor_hits(np.array([0.5, 1e-3])) == 1
+
+
+def test_two_levels_are_refused_before_any_step() -> None:
+    every = numbers_of(Trend(), ARIMA(1, 1, 1))
+    rows: list[dict[str, float]] = []
+    with pytest.raises(ValueError, match="components that are the same in part"):
+        run_structural(
+            every, every.start(0, 0), SystemObjective(every.form, 1.0, 0.0), series(), StopAfter(5, 0.0), rows.append
+        )
+    assert not rows
+
+
+def test_time_ends_a_fit_after_a_step() -> None:
+    every, rows = numbers_of(LocalLevel()), []
+    stop = StopAfter(100, 0.0, 1e-9)
+    fit, numbers = run_structural(
+        every, every.start(0, 0), SystemObjective(every.form, 1.0, 0.0), series(), stop, rows.append
+    )
+    assert (len(rows), fit.converged) == (1, False)
+    np.testing.assert_array_equal(numbers, every.start(0, 0))

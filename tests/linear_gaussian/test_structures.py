@@ -1,0 +1,107 @@
+"""Components of time series: their matrices against their equations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from seqmodels.linear_gaussian import ARIMA, LocalLevel, Seasonal, Trend
+from seqmodels.linear_gaussian.parameters import stationary_covariance
+from seqmodels.linear_gaussian.structures import Component, Structure, stationary_coefficients
+
+
+def drawn(component: Component, numbers: np.ndarray, noise: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """The series of a component whose first noisy state is moved by ``noise (T,)``."""
+    z, series = first, []
+    for t, each in enumerate(noise):
+        if t:
+            z = component.transition(numbers) @ z + each * np.linalg.eigh(component.state_covariance(numbers))[1][:, -1]
+        series.append(component.observation() @ z)
+    return np.array(series)
+
+
+def test_seasons_repeat_and_sum_to_zero() -> None:
+    component = Seasonal(4)
+    series = drawn(component, component.start(), np.zeros(12), np.array([1.0, -2.0, 0.5]))
+    np.testing.assert_allclose(series[:4].sum(), 0, atol=1e-12)
+    np.testing.assert_allclose(series[4:8], series[:4])
+    assert component.state_covariance(np.array([0.5]))[0, 0] == 0.25
+
+
+def test_a_trend_goes_on_and_a_level_stays() -> None:
+    trend = Trend()
+    np.testing.assert_allclose(drawn(trend, trend.start(), np.zeros(4), np.array([1.0, 2.0])), [1, 3, 5, 7])
+    assert drawn(LocalLevel(), np.ones(1), np.array([0.0, 1.0, 2.0]), np.zeros(1)).tolist() in ([0, 1, 3], [0, -1, -3])
+
+
+@pytest.mark.parametrize(("p", "q"), [(1, 0), (0, 2), (2, 1), (3, 3)])
+def test_an_arma_has_the_autocovariances_of_its_moving_average(p: int, q: int) -> None:
+    component = ARIMA(p, 0, q)
+    numbers = np.append(np.random.default_rng(0).normal(size=p + q), 1.3)
+    named = component.named(numbers, 2.0)
+    ar, ma = ([named[f"{kind}{i + 1}"] for i in range(n)] for kind, n in (("ar", p), ("ma", q)))
+    weights = np.zeros(3_000)
+    for j in range(len(weights)):
+        weights[j] = (1.0 if j == 0 else ma[j - 1] if j <= q else 0.0) + sum(
+            phi * weights[j - i - 1] for i, phi in enumerate(ar) if j > i
+        )
+    transition, covariance = component.transition(numbers), component.state_covariance(numbers)
+    state, c = stationary_covariance(transition, covariance), component.observation()
+    for lag in range(5):
+        expected = 1.3**2 * weights[lag:] @ weights[: len(weights) - lag]
+        assert c @ np.linalg.matrix_power(transition, lag) @ state @ c == pytest.approx(expected, rel=1e-8, abs=1e-12)
+    assert named["variance"] == pytest.approx((2.0 * 1.3) ** 2)
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_differences_of_an_arima_are_its_arma(d: int) -> None:
+    integrated, plain = ARIMA(1, d, 1), ARIMA(1, 0, 1)
+    numbers, rng = np.array([0.5, -0.3, 1.0]), np.random.default_rng(0)
+    root = np.linalg.cholesky(integrated.state_covariance(numbers)[d:, d:] + 1e-14 * np.eye(2))
+    z, a, y, arma = rng.normal(size=d + 2), None, [], []
+    a = z[d:].copy()
+    for _ in range(20):
+        y.append(integrated.observation() @ z)
+        arma.append(plain.observation() @ a)
+        noise = root @ rng.normal(size=2)
+        z = integrated.transition(numbers) @ z + np.append(np.zeros(d), noise)
+        a = plain.transition(numbers) @ a + noise
+    np.testing.assert_allclose(np.diff(y, d), arma[d:], atol=1e-9)
+
+
+def test_coefficients_are_stationary_whatever_the_numbers() -> None:
+    rng = np.random.default_rng(0)
+    for p in (1, 2, 5):
+        for _ in range(20):
+            coefficients = stationary_coefficients(2 * rng.normal(size=p))
+            assert np.abs(np.roots([1.0, *(-coefficients)])).max() < 1
+    np.testing.assert_allclose(stationary_coefficients(np.arctanh([0.5, 0.2])), [0.5 - 0.2 * 0.5, 0.2])
+
+
+def test_a_sum_has_the_matrices_of_its_parts_on_the_diagonal() -> None:
+    parts = [Trend(), Seasonal(3), ARIMA(1, 0, 0), Seasonal(4)]
+    structure = Structure.of(parts)
+    numbers = structure.start()
+    transition, covariance = structure.matrices(numbers)
+    for part, here, which in zip(parts, structure.states, structure.numbers, strict=True):
+        np.testing.assert_array_equal(transition[here, here], part.transition(numbers[which]))
+        np.testing.assert_array_equal(covariance[here, here], part.state_covariance(numbers[which]))
+        transition[here, here] = 0
+    assert not transition.any()
+    assert structure.n_states == 2 + 2 + 1 + 3
+    assert structure.names == ["trend", "seasonal", "arima", "seasonal2"]
+    assert structure.diffuse().tolist() == [True] * 4 + [False] + [True] * 3
+    assert list(structure.named(numbers, 1.0)) == [
+        "trend_level_variance",
+        "trend_slope_variance",
+        "seasonal_variance",
+        "arima_ar1",
+        "arima_variance",
+        "seasonal2_variance",
+    ]
+
+
+@pytest.mark.parametrize("component", [Seasonal(1), ARIMA(-1, 0, 0)])
+def test_what_cannot_be_is_refused(component: Component) -> None:
+    with pytest.raises(ValueError, match=r"pass (2 steps|0) or more"):
+        component.check()
