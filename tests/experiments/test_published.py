@@ -51,7 +51,7 @@ def test_a_row_without_data_or_model_stays(script: ModuleType) -> None:
     by_data = {case.data: case for case in script.CASES}
     (no_data,) = script.rows(by_data["speed"], None)
     assert "ours" not in no_data
-    assert no_data["published"] == "-88.73"
+    assert no_data["published"] == "-58.386"  # the last of them
     assert no_data["agreement"] == f"no data: {script.SPEED}"
     (no_model,) = script.rows(replace(by_data["speed"], fit=None), np.zeros((5, 1)))
     assert no_model["agreement"] == "no such model"
@@ -73,11 +73,15 @@ def test_series_are_read_as_they_stand(script: ModuleType, tmp_path: Path) -> No
     production = script.read("production, leading index", [tmp_path])
     assert production.tolist() == [[1.0, -2.0], [0.5, 4.0]]
     assert script.with_lag(production).tolist() == [[0.5, -2.0]]
-    (tmp_path / "geyser.csv").write_text("waiting,duration\n80,4.0166667\n71,2\n57,4\n60,3\n" + 6 * "70,4\n")
-    assert script.read("geyser, waiting", [tmp_path])[:3].tolist() == [[80.0], [71.0], [57.0]]
+    minutes = [4.0166667, 2, 4.1, 4, 1.9, 3, 2, 4, 5]  # the first 2 and 4 stand alone, and were measured
+    (tmp_path / "geyser.csv").write_text(
+        "waiting,duration\n" + "".join(f"{70 + i},{m}\n" for i, m in enumerate(minutes))
+    )
+    assert script.read("geyser, waiting", [tmp_path])[:3].tolist() == [[70.0], [71.0], [72.0]]
     ends = script.read("geyser, durations", [tmp_path])
     assert ends[0].tolist() == [240.5 / 60, 241.5 / 60]
-    assert ends[[1, 2, 3, 9]].tolist() == [[119.5 / 60, 120.5 / 60], [239.5 / 60, 240.5 / 60], [2.5, 3.5], [3.0, 20.0]]
+    assert ends[[1, 3]].tolist() == [[119.5 / 60, 120.5 / 60], [239.5 / 60, 240.5 / 60]]
+    assert ends[5:8].tolist() == [[2.5, 3.5], [0.0, 3.0], [3.0, 20.0]]
     with pytest.raises(ValueError, match="the file assigns no areturns"):
         script.read("areturns", [tmp_path])
     assert script.read("earthquakes", []).shape == (107, 1)
