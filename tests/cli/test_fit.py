@@ -47,7 +47,7 @@ def test_settings_are_typed_and_nested(call, book, tmp_path):
     for setting, said in (
         ("n_states=many", "n_states of HMM is 'many'; pass an integer"),
         ("states=3", "HMM has no parameter 'states'"),
-        ("algorithm=magic", 'pass "em", "stepwise" or "gradient"'),
+        ("algorithm=magic", 'pass "em", "stepwise", "gradient" or "variational"'),
         ("n_states", "is not key=value"),
         ("observation__order=1", "observation is 'auto', which has no order to set"),
     ):

@@ -33,6 +33,7 @@ from seqmodels import (
     GenerativeClassifier,
     HMMTagger,
     LatentOffset,
+    LinearGaussian,
     MaskedTransformer,
     Mixture,
     NGram,
@@ -131,6 +132,7 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
     "semi-Markov, stepwise": lambda: (
         HSMM(2, max_duration=9, algorithm="stepwise", batches=3, max_iter=3).fit(vectors()).partial_fit(vectors())
     ),
+    "system": lambda: LinearGaussian(2, max_iter=4).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "deviations": lambda: MarkovSwitchingAR(2, 2, max_iter=4, n_init=2).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "deviations given inputs": lambda: MarkovSwitchingAR(2, 1, max_iter=4, n_init=1, transition_inputs=True).fit(
         with_inputs(vectors())
@@ -177,6 +179,8 @@ AS_ONE = {
     "deviations": 1e-10,
     "deviations given inputs": 1e-6,  # the M-step of transitions is a search
     "semi-Markov": 1e-8,  # its M-step of durations is a search
+    "semi-Markov, stepwise": 1e-8,
+    "system": 1e-10,
     "gradient": 1e-10,
     "stepwise": 1e-10,
     "partial_fit": 1e-10,
