@@ -156,7 +156,7 @@ class DifferencesEncoder:
 
     @property
     def map(self) -> StepMap:
-        """That of the next step."""
+        """The map of the next step, given the frames so far."""
         return self.encoding.map_after(self.last)
 
     def after(self, x: np.ndarray) -> DifferencesEncoder:

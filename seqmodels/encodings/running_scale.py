@@ -93,7 +93,7 @@ class RunningScaleEncoder:
 
     @property
     def map(self) -> StepMap:
-        """That of the next step."""
+        """The map of the next step, given the frames so far."""
         prior = self.encoding.prior_frames
         weight = prior + self.n
         mean = self.total / weight

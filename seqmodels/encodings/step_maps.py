@@ -37,7 +37,7 @@ class StepMap:
         return values if self.powers is None else inverse_power(values, self.powers)
 
     def transformed(self, x: np.ndarray) -> np.ndarray:
-        """``(n, D)`` h(x)."""
+        """``(n, D)`` h(x), the power transformation, before it is shifted and scaled."""
         return x if self.powers is None else power(x, self.powers)
 
     def log_det(self, x: np.ndarray) -> np.ndarray:
@@ -84,7 +84,7 @@ class StepEncoder(Protocol):
 
     @property
     def map(self) -> StepMap:
-        """That of the next step."""
+        """The map of the next step, given the frames so far."""
 
     def after(self, x: np.ndarray) -> StepEncoder:
         """After each sequence's next raw step, ``x (n, D)``."""
@@ -100,7 +100,7 @@ class ConstantEncoder:
     map: StepMap
 
     def after(self, x: np.ndarray) -> ConstantEncoder:
-        """The same."""
+        """Itself: no frame changes the map."""
         return self
 
     def select(self, rows: np.ndarray) -> ConstantEncoder:
@@ -165,5 +165,5 @@ def repeated(encoder: StepEncoder, n: int) -> StepEncoder:
 
 
 def as_frames(item: Any) -> np.ndarray:
-    """``(T, D)`` float64."""
+    """The frames of a sequence, ``(T, D)`` float64."""
     return np.asarray(item, dtype=np.float64)

@@ -251,7 +251,7 @@ class PowerFeatures(FeatureDistributions):
         return np.asarray(below + above + outside)
 
     def _slope(self, h: np.ndarray) -> np.ndarray:
-        """``dx / dh``."""
+        """``dx / dh``, by which an integral over x becomes one over transformed values."""
         return np.asarray(np.exp(-log_slope(inverse_power(h, self.powers), self.powers)))
 
 

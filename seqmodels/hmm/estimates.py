@@ -457,12 +457,12 @@ class Coordinates:
 
     @property
     def _mean_table(self) -> Tensor:
-        """(G, P) likewise."""
+        """(G, P) distinct emissions; given inputs, those on average."""
         return self._table if self.given is None else self.given.table
 
     @property
     def _mean_initial(self) -> Tensor:
-        """(K,) likewise."""
+        """(K,) distribution of the first state; given inputs, that on average."""
         return self.parameters.initial if self.given is None else self.given.initial
 
     @cached_property

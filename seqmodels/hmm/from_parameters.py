@@ -247,7 +247,7 @@ def transition_slopes_of(slopes: Any, n_states: int, options: InputOptions, scal
 
 
 def initial_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: np.ndarray) -> Tensor:
-    """``(K, U)`` likewise."""
+    """``(K, U)`` slopes of the first state, of standardised inputs; ``slopes`` and ``scale`` as of transitions."""
     shape = (n_states, options.n_inputs)
     return _checked_slopes("initial_slopes", slopes, shape, options.start) * torch.as_tensor(scale)
 

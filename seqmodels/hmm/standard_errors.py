@@ -42,7 +42,7 @@ class SmoothObjective(Protocol):
 
     @property
     def coordinates(self) -> Coordinates:
-        """What u is."""
+        """What the unconstrained numbers u stand for."""
 
     def gradient(self, u: Tensor) -> Tensor:
         """``(P,)`` float64, exact."""

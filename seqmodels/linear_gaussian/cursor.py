@@ -51,7 +51,7 @@ class SystemCursor:
 
     @classmethod
     def of(cls, parameters: SystemParameters, form: Form, device: torch.device) -> SystemCursor:
-        """On a device."""
+        """The cursor of a system with these parameters, its matrices on a device."""
         system = parameters.system
         factors = {
             "state_factor": system.state_factor,

@@ -42,7 +42,7 @@ class SystemParameters:
 
     @property
     def system(self) -> System:
-        """As the filter takes it."""
+        """Matrices for the filter, with Cholesky factors in the place of covariances."""
         return System(
             self.transition,
             factor_of(self.state_covariance),

@@ -249,17 +249,17 @@ class Structure:
 
     @property
     def states(self) -> list[slice]:
-        """Which states are whose."""
+        """The states of each component, in their order."""
         return _slices([len(component.observation()) for component in self.components])
 
     @property
     def numbers(self) -> list[slice]:
-        """Which numbers are whose."""
+        """The fitted numbers of each component, in their order."""
         return _slices([len(component.start()) for component in self.components])
 
     @property
     def n_states(self) -> int:
-        """K."""
+        """K, of all components together."""
         return sum(len(component.observation()) for component in self.components)
 
     def start(self) -> np.ndarray:

@@ -114,7 +114,7 @@ class IntervalEmission(Emission):
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
-        """As of values that are expected."""
+        """The start of the density inside, from the values that intervals are expected to hold."""
         return self.inner.from_labels(self._values(x), None, labels, n_states, generator)
 
     def _values(self, x: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ class LastStatesTrellis:
 
     @property
     def n_states(self) -> int:
-        """K."""
+        """K, the states of one step."""
         return self.log_b.shape[1]
 
     def into(self, rows: slice) -> Tensor:

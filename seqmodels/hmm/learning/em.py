@@ -85,7 +85,7 @@ class MAPObjective:
         }
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """The M-step."""
+        """The parameters that maximise the expected log-probability and the prior."""
         return m_step(parameters, expectations, self)
 
 
@@ -99,7 +99,7 @@ class EMObjective(Protocol):
         """A row of the history."""
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """The M-step."""
+        """The parameters that raise the objective most, given expected counts."""
 
 
 @dataclass

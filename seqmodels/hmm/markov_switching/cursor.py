@@ -143,7 +143,7 @@ class MarkovSwitchingCursor:
 
     @property
     def _n_earlier(self) -> int:
-        """M = K^p."""
+        """M = K^p, the states of p earlier steps."""
         return int(len(self.parameters.initial) ** self.emission.order)
 
     @cached_property

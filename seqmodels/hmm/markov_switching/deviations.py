@@ -60,7 +60,7 @@ class DeviationEmission(Emission):
 
     @property
     def n_columns(self) -> int:
-        """P."""
+        """P, the numbers of a row of the table."""
         return (self.order + 4) * self.size
 
     def n_densities(self, n_states: int) -> int:

@@ -40,7 +40,7 @@ class RawRegressions:
 
     @property
     def order(self) -> int:
-        """p."""
+        """p, the past steps that enter a density."""
         return int(self.coefficients.shape[-2])
 
     def moments(self, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

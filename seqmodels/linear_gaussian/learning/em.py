@@ -169,7 +169,7 @@ class SystemFit:
         return self.rows[-1]["floor_hits"] == 0, self.rows[-1]["objective"]
 
     def frame(self) -> pd.DataFrame:
-        """As ``history_`` has it."""
+        """A row a step, the columns those of ``history_``."""
         import pandas as pd
 
         return pd.DataFrame(self.rows)

@@ -62,7 +62,7 @@ class Statistics:
 
     @classmethod
     def zero(cls, parameters: SystemParameters, form: Form) -> Statistics:
-        """Of no sequences."""
+        """The sums of no sequences, from which a sum begins."""
         (D, K), n_inputs = parameters.observation.shape, len(form.observation_inputs)
         H, G, S = K + len(form.state_inputs), K + 1 + n_inputs, 1 if form.observation_noise == "full" else D
         shapes = ((), (), (K,), (K, K), (), (K, K), (K, H), (H, H), (S,), (D, D), (D, G), (S, G, G))
