@@ -179,7 +179,7 @@ AS_ONE = {
     "deviations": 1e-10,
     "deviations given inputs": 1e-6,  # the M-step of transitions is a search
     "semi-Markov": 1e-8,  # its M-step of durations is a search
-    "semi-Markov, stepwise": 1e-8,
+    "semi-Markov, stepwise": 1e-10,
     "system": 1e-10,
     "gradient": 1e-10,
     "stepwise": 1e-10,
