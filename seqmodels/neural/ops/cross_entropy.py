@@ -15,11 +15,13 @@ Two algorithms, by the size of the vocabulary:
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from seqmodels.common.compiled import is_compiling
 from seqmodels.neural.ops.precision import compute_dtype
@@ -30,6 +32,8 @@ COMPILED_FROM = 1 << 20  # logits, from which on their softmax is compiled in tr
 CHUNKED_ELEMENTS = 1 << 20  # logits in a block of symbols
 ON_GPU = 1 << 27  # in a block of either: half a GiB in float32
 KEPT_ON_GPU = 1 << 31  # probabilities: 4 GiB in bfloat16
+WORD = 8  # numbers in half precision that a GPU reads at once
+ALIGNED = 64
 
 
 def linear_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
@@ -77,6 +81,12 @@ class _FusedLogProb(torch.autograd.Function):
             logits = h @ w.t()
             result = softmax_rows(logits, bias, target)
             probabilities: Tensor | None = logits  # which they replaced
+        elif any(ctx.needs_input_grad) and _has_kernel(h, bias):
+            from seqmodels.neural.ops.triton_softmax import softmax_rows as softmax_rows_on_gpu
+
+            w = _aligned(w)
+            probabilities = h @ w.t()
+            result = softmax_rows_on_gpu(probabilities, bias.contiguous(), target)
         else:
             compute = _log_prob_on_cpu if h.device.type == "cpu" else _log_prob_on_gpu
             result, probabilities = compute(h, w, bias, target, sum_dtype, keeps=any(ctx.needs_input_grad))
@@ -89,9 +99,10 @@ class _FusedLogProb(torch.autograd.Function):
         hidden, weight, w, target, p = ctx.saved_tensors
         g = gradient[:, None]
         weighted = hidden * g
-        d_weight = (p.t() @ -weighted.to(p.dtype)).to(weight.dtype).index_add_(0, target, weighted.to(weight.dtype))
+        d_weight = (p.t() @ -weighted.to(p.dtype))[: len(weight)].to(weight.dtype)
+        d_weight.index_add_(0, target, weighted.to(weight.dtype))
         d_hidden = (weight[target] - p @ w) * g
-        d_bias = -(gradient.to(p.dtype)[None] @ p)[0].to(gradient.dtype)
+        d_bias = -(gradient.to(p.dtype)[None] @ p)[0, : len(weight)].to(gradient.dtype)
         return d_hidden.to(hidden.dtype), d_weight, d_bias.index_add_(0, target, gradient), *(None,) * 4
 
 
@@ -177,6 +188,20 @@ def _log_prob_on_gpu(
         if probabilities is not None:
             torch.exp(log_p, out=probabilities[rows])
     return result, probabilities
+
+
+def _has_kernel(h: Tensor, bias: Tensor) -> bool:
+    """Whether the softmax is a kernel: on a GPU, with Triton, which comes with torch for one, and unless compiled."""
+    is_known = bias.dtype == torch.float32 and h.dtype in (torch.float32, torch.bfloat16)
+    return is_known and h.is_cuda and not torch.compiler.is_compiling() and find_spec("triton") is not None
+
+
+def _aligned(weight: Tensor) -> Tensor:
+    """``(V, d)``, below it rows of zeros up to a multiple of 64 where V is none of 8: products with rows that do not
+    begin where memory is read in whole words are several times slower.
+    """
+    n = len(weight)
+    return weight if n % WORD == 0 else F.pad(weight, (0, 0, 0, -n % ALIGNED))
 
 
 def _may_be_compiled(h: Tensor, weight: Tensor, bias: Tensor, product_dtype: torch.dtype) -> bool:

@@ -20,8 +20,12 @@ from triton.compiler import ASTSource
 
 from seqmodels.hmm.emissions import triton_mixtures
 from seqmodels.hmm.inference import triton_kernels
+from seqmodels.neural.ops import triton_softmax
 
-INTEGERS = {"offsets": "*i64", "sizes": "*i64", "lengths": "*i64", "steps": "*i64", "drifted": "*i32"}
+POINTERS = {
+    **dict.fromkeys(("offsets", "sizes", "lengths", "steps", "target"), "*i64"),
+    **{"drifted": "*i32", "logits": "*bf16"},
+}
 NUMBERS = {
     **dict.fromkeys(("K", "M", "n", "stride", "stride_row"), "i32"),
     **dict.fromkeys(("flush", "drift", "smallest"), "fp32"),
@@ -40,7 +44,7 @@ def recursion(kernel: Any, n_states: int, capability: int, memory: int) -> dict[
 def compiled(kernel: Any, constants: dict[str, Any], launch: dict[str, Any], capability: int) -> dict[str, Any]:
     """What became of a kernel with these constants."""
     signature = {
-        name: "constexpr" if name in constants else NUMBERS.get(name, INTEGERS.get(name, "*fp32"))
+        name: "constexpr" if name in constants else NUMBERS.get(name, POINTERS.get(name, "*fp32"))
         for name in kernel.arg_names
     }
     position = {name: (i,) for i, name in enumerate(kernel.arg_names)}
@@ -74,3 +78,6 @@ if __name__ == "__main__":
             print(json.dumps(recursion(kernel, n_states, capability, memory)))
     tile = {"COMPONENTS": 8, "FRAMES": triton_mixtures.TILE // 8}
     print(json.dumps(compiled(triton_mixtures._sum_up, tile, {"num_warps": triton_mixtures.WARPS}, capability)))
+    vocabulary = {"V": 50_257, "P": 50_304, "COLUMNS": triton_softmax.COLUMNS}
+    launch = {"num_warps": triton_softmax.WARPS}
+    print(json.dumps(compiled(triton_softmax._softmax_rows, vocabulary, launch, capability)))

@@ -29,6 +29,7 @@ def test_kernels_fit_the_device(capability: int) -> None:
     assert [(k["kernel"], k.get("states")) for k in kernels] == [
         *((kernel, states) for states in (16, 64, 128, 256) for kernel in ("_forward", "_backward")),
         ("_sum_up", None),
+        ("_softmax_rows", None),
     ]
     for kernel in kernels:
         assert kernel["memory"] <= memory, kernel
