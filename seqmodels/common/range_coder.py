@@ -100,7 +100,7 @@ class RangeEncoder:
             self.buffer = np.concatenate([self.buffer, np.zeros(needed, dtype=np.uint8)])
 
     def finish(self) -> bytes:
-        """All bytes; zeros at their end are left out. Nothing can be coded after it."""
+        """All bytes. Nothing can be coded after it."""
         low, width = int(self.state[LOW]), int(self.state[WIDTH])
         for n_zeros in range(WIDTH_BITS, -1, -1):  # the number within the interval that ends with the most zeros
             number = -(-low >> n_zeros) << n_zeros
@@ -110,8 +110,9 @@ class RangeEncoder:
         # A number is coded as the interval that has it alone: bits above the last ones carry as those of symbols do.
         before = int.from_bytes(self.buffer[: int(self.state[AT])].tobytes(), "big")
         whole = (before << WIDTH_BITS) + number
-        n_bits = 8 * int(self.state[AT]) + WIDTH_BITS
-        return (whole << (-n_bits % 8)).to_bytes((n_bits + 7) // 8, "big").rstrip(b"\0")
+        n_bytes = int(self.state[AT])
+        data = (whole << (64 - WIDTH_BITS)).to_bytes(n_bytes + 8, "big")
+        return data[:n_bytes] + data[n_bytes:].rstrip(b"\0")  # a decoder reads zeros behind the data
 
 
 class RangeDecoder:

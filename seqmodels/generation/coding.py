@@ -66,13 +66,13 @@ def cumulative_shares(log_probs: np.ndarray) -> np.ndarray:
     Raises:
         ValueError: NaN, or no symbol is possible.
     """
-    possible = log_probs > -np.inf
-    p = np.exp(log_probs - log_probs.max(axis=1, keepdims=True, initial=-np.inf, where=possible))
+    has_share = log_probs > -np.inf
+    p = np.exp(log_probs - log_probs.max(axis=1, keepdims=True, initial=-np.inf, where=has_share))
     totals = p.sum(axis=1, keepdims=True)
     if not np.isfinite(totals).all():
         raise ValueError("the model predicts what is no probability, or that nothing is possible")
-    n_possible = possible.sum(axis=1, keepdims=True)
-    shares = np.floor(p / totals * (TOTAL - n_possible)).astype(np.int64) + possible
+    n_shares = has_share.sum(axis=1, keepdims=True)
+    shares = np.floor(p / totals * (TOTAL - n_shares)).astype(np.int64) + has_share
     rows = np.arange(len(shares))
     shares[rows, p.argmax(axis=1)] += TOTAL - shares.sum(axis=1)
     cumulative = np.zeros((len(shares), shares.shape[1] + 1), dtype=np.int64)

@@ -81,8 +81,8 @@ def _said(numbers: tuple[int, ...]) -> str:
 def _maker() -> str:
     """Who made the processor: libraries choose their loops by it, where the instructions are the same."""
     facts = Path("/proc/cpuinfo")
-    found = re.search(r"^vendor_id\s*:\s*(\S+)", facts.read_text(), re.MULTILINE) if facts.is_file() else None
-    return found[1] if found else platform.processor()
+    line = re.search(r"^vendor_id\s*:\s*(\S+)", facts.read_text(), re.MULTILINE) if facts.is_file() else None
+    return line[1] if line else platform.processor()
 
 
 def _digest(*words: str) -> bytes:

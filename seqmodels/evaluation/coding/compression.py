@@ -24,6 +24,7 @@ from seqmodels.hmm.inference.threads import one_thread
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data
 from seqmodels.sequences import Item, as_sequences
+from seqmodels.sequences.items import text_of
 
 
 def compress(model: SequenceModel, X: Any, y: Any = None) -> bytes:
@@ -50,7 +51,8 @@ def compress(model: SequenceModel, X: Any, y: Any = None) -> bytes:
     data = checked_data(model, X, y)
     data.refuse_past("compress")
     examples = model._setting().examples(data)
-    _check_lossless(model, data.scored.items, [np.asarray(example.values) for example in examples])
+    items = [text_of(item) if model.encoding_.reads == "text" else np.asarray(item) for item in data.scored.items]
+    _check_lossless(model, items, [np.asarray(example.values) for example in examples])
     encoder = RangeEncoder()
     with one_thread():
         try:
@@ -58,13 +60,13 @@ def compress(model: SequenceModel, X: Any, y: Any = None) -> bytes:
         except ImpossibleSymbolError as error:
             raise ValueError(_in_words(model, error)) from None
     if isinstance(model.encoding_, OpenSymbols):
-        for item in data.scored.items:
+        for item in items:
             new_symbols.encode(model.encoding_, np.asarray(item), encoder)
     return Container(
         "model",
         arithmetic_here(),
         first_of(digest_of_model(model)),
-        first_of(digest_of_items(data.scored.items)),
+        first_of(digest_of_items(items)),
         len(examples),
         None if model.length_ == "stop" else tuple(len(example.values) for example in examples),
         encoder.finish(),
@@ -144,8 +146,7 @@ def _check_lossless(model: SequenceModel, items: Sequence[Item], values: Sequenc
         return  # new symbols are coded besides
     for i, (item, each) in enumerate(zip(items, values, strict=True)):
         back = model.encoding_.decode(each)
-        raw = item if isinstance(item, str) else np.asarray(item)
-        if not (back == raw if isinstance(raw, str) and isinstance(back, str) else np.array_equal(back, raw)):
+        if not (back == item if isinstance(item, str) else np.array_equal(back, item)):
             raise ValueError(f"sequence {i} is not what {model.encoding_!r} gives back of it, so it cannot be coded")
 
 
