@@ -89,7 +89,9 @@ class RangeEncoder:
         self.buffer = np.zeros(1 << 10, dtype=np.uint8)
 
     def encode(self, start: int, size: int) -> None:
-        """Code a symbol of the share ``[start, start + size)`` of ``TOTAL``; ``size`` is at least 1."""
+        """Code a symbol of the share ``[start, start + size)`` of ``TOTAL``; ``ValueError`` if it has none."""
+        if size < 1:
+            raise ValueError("the symbol has no share, so no code is long enough")
         self.reserve(ROOM)
         narrow(self.state, self.buffer, start, size)
 

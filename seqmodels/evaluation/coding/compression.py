@@ -112,9 +112,9 @@ def decompress(data: bytes, model: SequenceModel, X: Any = None, *, any_arithmet
     return items
 
 
-def code_length(model: SequenceModel, X: Any, y: Any = None) -> int:
-    """Bytes of the code alone that ``compress`` writes, without the head."""
-    return len(Container.of_bytes(compress(model, X, y)).code)
+def n_code_bytes(data: bytes) -> int:
+    """Of what ``compress`` returned, the bytes of the code alone, without the head."""
+    return len(Container.of_bytes(data).code)
 
 
 def check_arithmetic(container: Container, any_arithmetic: bool) -> None:
