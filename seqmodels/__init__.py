@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from seqmodels.evaluation import Budget, Search, choose, evaluate
     from seqmodels.evaluation.auditing import audit
     from seqmodels.evaluation.backtest import backtest
+    from seqmodels.evaluation.coding import compress, compress_file, decompress, decompress_file
     from seqmodels.evaluation.comparison.compare import compare
     from seqmodels.evaluation.prequential import prequential
     from seqmodels.hmm import HMM, AlignmentHMM, HMMTagger, LeftToRight
@@ -158,7 +159,11 @@ __all__ = [
     "backtest",
     "choose",
     "compare",
+    "compress",
+    "compress_file",
     "data",
+    "decompress",
+    "decompress_file",
     "distributed",
     "encodings",
     "evaluate",

@@ -18,6 +18,7 @@ from scipy.interpolate import CubicSpline
 
 import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
+from seqmodels.evaluation.coding import n_code_bytes
 from seqmodels.generation import CursorState, encode_source
 from seqmodels.hmm import corpus
 from seqmodels.neural import scoring
@@ -624,6 +625,17 @@ def test_a_saved_model_gives_the_same_bits(row: Row, tmp_path: Path) -> None:
     for other in (loaded, pickle.loads(pickle.dumps(model))):  # what other processes are sent
         for found, expected in zip(other.log_prob_steps(*row.data), steps_in("float64", row), strict=True):
             assert_array_equal(found, expected)
+
+
+@half("symbols", "text")
+def test_sequences_come_back_from_as_many_bytes_as_they_are_worth(row: Row) -> None:
+    model, (X, y) = rough(row), row.data
+    data = sm.compress(model, X, y)
+    back = sm.decompress(data, model, X if row.conditional else None)
+    for found, expected in zip(back, row.scored, strict=True):
+        assert_array_equal(found, expected)
+    bits = -model.log_prob(X, y).sum() / np.log(2)
+    assert abs(8 * n_code_bytes(data) - bits) <= 0.001 * bits + 9
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,9 @@ COMMANDS = {
     "anomalies": "Find what is improbable under a saved model: steps given all before them, or whole sequences.",
     "sample": "Draw sequences from a saved model.",
     "forecast": "Forecast the next steps of each sequence of a file: mean and quantiles, or probabilities.",
+    "compress": "Compress a file: to -log2 p bits, by a saved model of text or by context mixing that learns "
+    "from the file.",
+    "decompress": "Decompress what seqmodels compress wrote, to the last bit.",
     "inspect": "Describe a saved model.",
     "report": "Render the pages of saved comparisons again, without fitting anything.",
 }

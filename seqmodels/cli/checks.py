@@ -25,12 +25,14 @@ def check_outputs(
     texts: Outputs | None = None,
     pictures: Outputs | None = None,
     sounds: Outputs | None = None,
+    files: Outputs | None = None,
     inputs: Sequence[str | None] = (),
 ) -> None:
     """Raise for a file that cannot be written, is called what it is not, or would take the place of one that is read.
 
     Args:
-        models, texts, pictures, sounds: the files by their options; None: not written. A CSV is a text.
+        models, texts, pictures, sounds, files: the files by their options, the last of any kind; None: not written. A
+            CSV is a text.
         inputs: paths that the command reads.
 
     Raises:
@@ -38,7 +40,7 @@ def check_outputs(
         ValueError: anything else.
     """
     models, texts, pictures = models or {}, texts or {}, pictures or {}
-    each = {**models, **texts, **pictures, **(sounds or {})}
+    each = {**models, **texts, **pictures, **(sounds or {}), **(files or {})}
     written = {option: path for option, path in each.items() if path is not None}
     for option, path in written.items():
         _check_place(option, path)

@@ -121,6 +121,15 @@ def understood(dataset: Dataset, read: Pair) -> str:
     return "\n".join(f"Read {Path(path).name or path}: {part.describe()}" for path, part in named)
 
 
+def read_content(path: str) -> bytes:
+    """The bytes of a file; ``FileNotFoundError`` where there is none, ``ValueError`` for a folder."""
+    if Path(path).is_dir():
+        raise ValueError(f"{path} is a folder; pass a file")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}; pass the path of one")
+    return Path(path).read_bytes()
+
+
 def check_inputs_file(names: Sequence[str], path: str | None, rows: str) -> None:
     """Raise ``ValueError`` where a model reads the inputs ``names`` and there is no file of them, or the reverse."""
     if not names and path is not None:

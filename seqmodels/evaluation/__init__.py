@@ -2,6 +2,7 @@
 
 from seqmodels.evaluation.auditing import Audit, audit
 from seqmodels.evaluation.backtest import Backtest, backtest
+from seqmodels.evaluation.coding import compress, compress_file, decompress, decompress_file
 from seqmodels.evaluation.comparison.compare import compare
 from seqmodels.evaluation.comparison.comparison import Comparison
 from seqmodels.evaluation.loss_by_windows import window_loss
@@ -28,6 +29,10 @@ __all__ = [
     "choose",
     "chrf",
     "compare",
+    "compress",
+    "compress_file",
+    "decompress",
+    "decompress_file",
     "error_rate",
     "evaluate",
     "exact_match",

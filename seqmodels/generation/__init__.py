@@ -9,6 +9,7 @@ from seqmodels.generation.beam import (
     n_best,
     predict,
 )
+from seqmodels.generation.coding import ImpossibleSymbolError, StepCoder, SymbolCoder, ToDecode
 from seqmodels.generation.cursor import (
     Cursor,
     CursorState,
@@ -36,12 +37,16 @@ __all__ = [
     "Forecast",
     "GenerativeModel",
     "Hypothesis",
+    "ImpossibleSymbolError",
     "MergedStates",
     "Prediction",
     "PruningName",
     "SamplingOptions",
     "Source",
+    "StepCoder",
     "Stream",
+    "SymbolCoder",
+    "ToDecode",
     "beam_search",
     "beam_searches",
     "encode_source",

@@ -28,8 +28,11 @@ from seqmodels.generation import (
     Cursor,
     CursorState,
     MergedStates,
+    StepCoder,
+    SymbolCoder,
     event_log_probs,
 )
+from seqmodels.generation.coding import MOST_AT_ONCE
 from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind, Sequences
@@ -175,6 +178,12 @@ class Family(Configurable, ABC):
         """
         tables = self._event_log_probs(examples)
         return [log_odds_of_path(code, p, np.asarray(e.values)) for p, e in zip(tables, examples, strict=True)]
+
+    def _symbol_coder(self) -> SymbolCoder:
+        """Codes encoded sequences of symbols by the fitted model's predictions; by default those of its cursor."""
+        # What adapts moves its tables from one sequence to another, which costs more than several at once save.
+        at_once = MOST_AT_ONCE if self.measure_.memory == "static" else 1
+        return StepCoder(self.cursor(), self.encoding_.size, self.length_ == "stop", at_once)
 
     @abstractmethod
     def cursor(self, n_steps: int | None = None) -> Cursor:

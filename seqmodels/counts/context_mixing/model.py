@@ -16,6 +16,7 @@ from seqmodels.counts.context_mixing.tables import BUCKET, NEW_COUNTER, MixingTa
 from seqmodels.encodings.binary_code import BinaryCode, limited
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.text import Text
+from seqmodels.generation import SymbolCoder
 
 if TYPE_CHECKING:
     from seqmodels.counts.context_mixing.reader import Readers
@@ -88,6 +89,11 @@ class ContextMixing(CountModel):
         self._set_tables(learned)
         return total / n_weighted_units(train)
 
+    def _read_nothing(self, n_steps: int) -> None:
+        """Take the tables of a model that is to read ``n_steps``, before it has read any."""
+        self.n_steps_, self.n_learned_, self.places_ = n_steps, 0, tables.PLACES
+        self._set_tables(self._empty(np.zeros(0, dtype=np.int64)))
+
     def _empty(self, symbols: np.ndarray) -> MixingTables:
         """Tables of the sizes of the fitted model, before anything was read."""
         automatic = min(max(4 * self.n_steps_, MIN_BUCKETS), MAX_BUCKETS)
@@ -118,6 +124,11 @@ class ContextMixing(CountModel):
     def _decision_log_odds(self, code: BinaryCode, examples: list[Example]) -> list[np.ndarray]:
         readers = self._readers.at_each(self._rows(examples))
         return [limited(reader.read_decisions(events, first_end)) for reader, events, first_end in readers]
+
+    def _symbol_coder(self) -> SymbolCoder:
+        from seqmodels.counts.context_mixing.bit_coder import BitCoder
+
+        return BitCoder(self._readers, self.length_ == "stop")
 
     def _learners(self) -> Learners:
         from seqmodels.counts.context_mixing.learner import MixingLearner

@@ -97,6 +97,14 @@ class Reader:
         log_probs_of_all(self.tables, self.registers, self.recent, int(has_end), self.decisions, log_probs)
         return log_probs
 
+    def make_room(self, n: int) -> None:
+        """Make room in ``recent`` for so many symbols more."""
+        needed = int(self.registers[POSITION]) - len(self.fitted.symbols) + n
+        if needed > len(self.recent):
+            grown = np.zeros(2 * needed, dtype=np.int64)
+            grown[: len(self.recent)] = self.recent
+            self.recent = grown
+
     def _read(
         self,
         symbols: np.ndarray,
@@ -105,11 +113,7 @@ class Reader:
         all_log_probs: np.ndarray,
         log_odds: np.ndarray,
     ) -> None:
-        needed = int(self.registers[POSITION]) - len(self.fitted.symbols) + len(symbols)
-        if needed > len(self.recent):
-            grown = np.zeros(2 * needed, dtype=np.int64)
-            grown[: len(self.recent)] = self.recent
-            self.recent = grown
+        self.make_room(len(symbols))
         read(
             self.tables,
             self.registers,

@@ -18,6 +18,7 @@ from seqmodels.evaluation.auditing.agreement import (
     samples_follow_scores,
     units,
 )
+from seqmodels.evaluation.auditing.codes import CODE, coded_and_decoded
 from seqmodels.evaluation.auditing.findings import Audit, Finding, not_checked
 from seqmodels.evaluation.auditing.invariance import (
     BATCH,
@@ -89,6 +90,8 @@ def audit(
     - *samples follow scores*: frequencies of symbols by e-values, vectors by reversible moves.
     - *units*: a figure a unit, and ``log_prob`` and ``score`` are their sum and mean.
     - *no look at the test part*: figures stay after others were scored, and when fitted anew.
+    - *coded and decoded*, of symbols and text: compressed by the model (``seqmodels.compress``), or by its figures of
+      all next steps, they take as many bits as their figures say, and come back.
     - *finite*: neither NaN nor +inf, and no probability above one.
     - *declared memory*: every sequence starts from the fitted model; no more than ``context_`` steps are looked at.
 
@@ -101,7 +104,7 @@ def audit(
     >>> from seqmodels import NGram
     >>> texts = [np.array([0, 1, 2] * 6), np.array([2, 1, 0, 1] * 4)]
     >>> print(audit(NGram(2).fit(texts), texts, effort="quick").summary())
-    NGram: 10 rules held, 0 not checked
+    NGram: 11 rules held, 0 not checked
     """
     check_options(
         audit,
@@ -132,6 +135,8 @@ def audit(
         (TEST, lambda: no_look_at_the_test_part(subject, before, refit)),
         (MEMORY, lambda: declared_memory(subject, rng)),
     ]
+    if not subject.values:
+        rules.append((CODE, lambda: coded_and_decoded(subject, how_much)))
     findings = [_finding(rule, check) for rule, check in rules]
     others = [listed] if listed is not subject else []
     findings.append(finite(subject, others))

@@ -1,0 +1,200 @@
+"""Symbols as bytes by the binary decisions of a context-mixing model, and back, in compiled loops.
+
+One function codes and decodes, so that both come by the same probabilities, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from seqmodels.common.compiled import compiled
+from seqmodels.common.range_coder import ROOM, TOTAL, RangeDecoder, RangeEncoder, follow, narrow, share_at
+from seqmodels.counts.base import EventRow
+from seqmodels.counts.context_mixing.coding import (
+    Decisions,
+    advance,
+    find_buckets,
+    is_decided,
+    learn,
+    probability,
+)
+from seqmodels.counts.context_mixing.contexts import context_hashes
+from seqmodels.counts.context_mixing.reader import Reader, Readers
+from seqmodels.counts.context_mixing.tables import BITS_PER_BUCKET, MixingTables
+from seqmodels.counts.context_mixing.undo import UndoLog, begin_step
+from seqmodels.encodings.examples import Example
+from seqmodels.generation.coding import ToDecode
+
+SYMBOLS_AT_ONCE = 4096  # between two looks at the room that is left
+
+
+@compiled
+def code_bit(state: np.ndarray, data: np.ndarray, p: float, bit: int, is_decoding: bool) -> int:
+    """Code a bit, or decode it, where 1 has the probability p; neither bit has no share."""
+    size = max(1, min(TOTAL - 1, int(p * TOTAL)))
+    if is_decoding:
+        bit = 1 if share_at(state) < size else 0
+        if bit == 1:
+            follow(state, data, 0, size)
+        else:
+            follow(state, data, size, TOTAL - size)
+    elif bit == 1:
+        narrow(state, data, 0, size)
+    else:
+        narrow(state, data, size, TOTAL - size)
+    return bit
+
+
+@compiled
+def code_symbol(
+    tables: MixingTables,
+    registers: np.ndarray,
+    recent: np.ndarray,
+    symbol: int,
+    end: int,
+    decisions: Decisions,
+    state: np.ndarray,
+    data: np.ndarray,
+    is_decoding: bool,
+) -> int:
+    """Code a symbol, or decode it and return it; its decisions are set, as ``log_prob_of_symbol`` sets them.
+
+    Args:
+        tables, registers, recent: what is known.
+        symbol: V is the end; of no meaning when it is decoded.
+        end: 1 where the end is an event, 0 where it is not, or cannot come yet.
+        decisions: is written.
+        state, data: of the range coder.
+        is_decoding: which way.
+    """
+    n_bits = tables.n_bits
+    context_hashes(tables, registers, decisions.hashes)
+    leaf = (1 << n_bits) + (0 if symbol == tables.n_symbols else symbol)
+    node = 1
+    for bit in range(n_bits):
+        decisions.node[bit] = 0
+        group = bit // BITS_PER_BUCKET
+        if bit % BITS_PER_BUCKET == 0:
+            find_buckets(tables, decisions.hashes, node, decisions.buckets[group])
+        y = 0
+        if not is_decided(tables, node, bit):
+            decisions.node[bit] = node
+            p = probability(tables, registers, recent, decisions.buckets[group], node, bit, decisions)
+            y = code_bit(state, data, p, (leaf >> (n_bits - bit - 1)) & 1, is_decoding)
+        node = 2 * node + y
+    decisions.node[n_bits] = 0
+    if end == 1 and node == 1 << n_bits:
+        group = n_bits // BITS_PER_BUCKET
+        if n_bits % BITS_PER_BUCKET == 0:
+            find_buckets(tables, decisions.hashes, node, decisions.buckets[group])
+        decisions.node[n_bits] = node
+        p = probability(tables, registers, recent, decisions.buckets[group], node, n_bits, decisions)
+        if code_bit(state, data, p, 1 if symbol == tables.n_symbols else 0, is_decoding) == 1:
+            return tables.n_symbols
+    return node - (1 << n_bits)
+
+
+@compiled
+def code_symbols(
+    tables: MixingTables,
+    registers: np.ndarray,
+    recent: np.ndarray,
+    symbols: np.ndarray,
+    first_end: int,
+    is_learned: bool,
+    decisions: Decisions,
+    log: UndoLog,
+    state: np.ndarray,
+    data: np.ndarray,
+    is_decoding: bool,
+) -> int:
+    """Code the symbols, or set them, each before it is learned from; how many there are up to the end, if it came.
+
+    Args:
+        tables, registers, recent, decisions, log: are written, as by ``read``.
+        symbols: ``(T,)``; the last may be V, the end.
+        first_end: the step from which on the end is an event.
+        is_learned: whether tables follow what is coded.
+        state, data: of the range coder; ``data`` has ``ROOM`` bytes for each decision.
+        is_decoding: which way.
+    """
+    for t in range(len(symbols)):
+        is_kept = begin_step(log, registers)
+        end = 1 if t >= first_end else 0
+        symbol = code_symbol(tables, registers, recent, int(symbols[t]), end, decisions, state, data, is_decoding)
+        symbols[t] = symbol
+        if is_learned:
+            learn(tables, registers, symbol, decisions, log, is_kept)
+        if symbol == tables.n_symbols:
+            return t + 1
+        advance(tables, registers, recent, symbol, is_learned, log, is_kept)
+    return len(symbols)
+
+
+class BitCoder:
+    """Codes sequences one after the other, each after the fitted model.
+
+    Args:
+        readers: of the model.
+        has_end: whether the end is an event.
+    """
+
+    def __init__(self, readers: Readers, has_end: bool) -> None:
+        self.readers, self.has_end = readers, has_end
+
+    def encode(self, examples: Sequence[Example], encoder: RangeEncoder) -> None:
+        """Code the values, and where it is an event the end, of each."""
+        rows = (EventRow.of(example, self.readers.fitted.n_symbols, self.has_end) for example in examples)
+        for reader, events, first_end in self.readers.at_each(rows):
+            n_bytes = ROOM * (self.readers.fitted.n_bits + 1)
+            for first in range(0, len(events), SYMBOLS_AT_ONCE):
+                part = events[first : first + SYMBOLS_AT_ONCE].copy()
+                encoder.reserve(n_bytes * len(part))
+                _code(reader, part, first_end - first, encoder.state, encoder.buffer, is_decoding=False)
+
+    def decode(self, known: Sequence[ToDecode], decoder: RangeDecoder) -> list[np.ndarray]:
+        """The values ``(S,)`` int64 of each; ``ValueError`` where the data end before them."""
+        nothing = np.zeros(0, dtype=np.int64)
+        rows = (EventRow.of(Example(nothing, each.source), self.readers.fitted.n_symbols, False) for each in known)
+        values = []
+        for each, (reader, _, _) in zip(known, self.readers.at_each(rows), strict=True):
+            values.append(np.concatenate([nothing, *self._parts(reader, each.n_steps, decoder)]))
+        return values
+
+    def _parts(self, reader: Reader, n_steps: int | None, decoder: RangeDecoder) -> Iterator[np.ndarray]:
+        """The values of one sequence, some at a time."""
+        first, end = 0, self.readers.fitted.n_symbols
+        while n_steps is None or first < n_steps:
+            size = SYMBOLS_AT_ONCE if n_steps is None else min(SYMBOLS_AT_ONCE, n_steps - first)
+            part = np.zeros(size, dtype=np.int64)
+            first_end = 1 - first if n_steps is None else size
+            n = _code(reader, part, first_end, decoder.state, decoder.data, is_decoding=True)
+            decoder.check()
+            if part[n - 1] == end:
+                yield part[: n - 1]
+                return
+            yield part
+            first += size
+
+
+def _code(
+    reader: Reader, symbols: np.ndarray, first_end: int, state: np.ndarray, data: np.ndarray, *, is_decoding: bool
+) -> int:
+    reader.make_room(len(symbols))
+    return int(
+        code_symbols(
+            reader.tables,
+            reader.registers,
+            reader.recent,
+            symbols,
+            first_end,
+            reader.is_learning,
+            reader.decisions,
+            reader.log,
+            state,
+            data,
+            is_decoding,
+        )
+    )

@@ -1,0 +1,27 @@
+"""Context mixing that has read nothing: a code of bytes that needs no training data, and learns from what it codes."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from seqmodels.counts.context_mixing.model import ContextMixing
+from seqmodels.encodings import Bytes
+from seqmodels.encodings.setting import Setting
+from seqmodels.model.fitting import apply_setting
+from seqmodels.observations import Categorical
+from seqmodels.sequences import Sequences
+
+
+def untrained_bytes(n_steps: int) -> ContextMixing:
+    """The model of bytes, of given length, before any training, with tables for ``n_steps`` to read.
+
+    What it gives a sequence is what ``fit`` to it would have been told of each step before it learned it.
+    """
+    model = ContextMixing(length="given", encoding=Bytes())
+    encoding = Bytes().fit(Sequences([" "]))
+    apply_setting(model, Setting.from_fitted(encoding, Categorical(), "given", conditional=False))
+    columns = ("step", "seconds", "log_prob", "validation", "objective", "floor_hits")
+    model.history_ = pd.DataFrame({name: pd.Series(dtype="float64") for name in columns})
+    model.converged_, model.fit_seconds_ = True, 0.0
+    model._read_nothing(n_steps)
+    return model

@@ -1,0 +1,102 @@
+"""The rule that figures are code lengths: sequences are compressed by the model, and come back.
+
+The decoder knows the model and the code, and nothing of what is still to come. So figures that have looked at it are of
+no use to it, and the length of the code says what the probabilities were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
+from seqmodels.evaluation.auditing.findings import Finding, not_checked
+from seqmodels.evaluation.auditing.subject import Case, Subject
+from seqmodels.evaluation.auditing.sums_to_one import Effort, next_log_probs
+from seqmodels.evaluation.coding import compress, decompress, n_code_bytes
+from seqmodels.generation.coding import cumulative_shares
+from seqmodels.model import SequenceModel
+
+CODE = "coded and decoded"
+RELATIVE = 1e-3  # of a code's length, by which it may be another
+MORE_BITS = 9  # by which whole bytes, and the choice of a number within the last interval, may add to it
+
+
+def coded_and_decoded(subject: Subject, effort: Effort) -> Finding:
+    """Sequences come back from their code, which is as long as their figures say."""
+    model = subject.model
+    figures = np.array([steps.sum() for steps in subject.score(subject.cases)])
+    cases = [case for case, log_p in zip(subject.cases, figures, strict=True) if np.isfinite(log_p)]
+    bits = -figures[np.isfinite(figures)] / np.log(2)
+    if not cases:
+        return not_checked(CODE, "every sequence has probability zero")
+    if isinstance(model, SequenceModel):
+        n_bytes, back = _by_compress(model, cases, subject.measure.conditional)
+    elif subject.outcomes is None or subject.measure.conditional or isinstance(cases[0].item, str):
+        return not_checked(CODE, "a model that is no SequenceModel, of whose next steps not all can be listed")
+    else:
+        cases = _heads(cases, len(subject.outcomes), effort.n_points)
+        bits = np.array([-steps.sum() / np.log(2) for steps in subject.score(cases)])
+        n_bytes, back = _by_listing(subject, cases)
+    worth = float(bits.sum())
+    excess, meaning = 8 * n_bytes - worth, f"bits that the code has more than {worth:.1f}, those of log p"
+    for case, item in zip(cases, back, strict=True):
+        if item is None or not np.array_equal(item, case.item):
+            return Finding(CODE, "broken", excess, meaning, f"{case.name}: what is decoded is not what was coded")
+    allowed = MORE_BITS + RELATIVE * worth
+    is_certain = subject.has_all or isinstance(model, SequenceModel)  # else symbols that are not listed have a share
+    if excess > allowed or (is_certain and excess < -allowed):
+        words = f"{cases[0].name} and others: log p is {worth:.1f} bits, the code that is decoded has {8 * n_bytes}"
+        return Finding(CODE, "broken", excess, meaning, words)
+    return Finding(CODE, "held", excess, meaning)
+
+
+def _by_compress(model: SequenceModel, cases: Sequence[Case], conditional: bool) -> tuple[int, list[Any]]:
+    """The bytes of the code, and what it gives back; None for each where nothing comes."""
+    sources, items = [case.source for case in cases], [case.item for case in cases]
+    data = compress(model, sources, items) if conditional else compress(model, items)
+    try:
+        return n_code_bytes(data), decompress(data, model, sources if conditional else None)
+    except ValueError:
+        return n_code_bytes(data), [None] * len(cases)
+
+
+def _heads(cases: Sequence[Case], n_outcomes: int, n_points: int) -> list[Case]:
+    """Heads of the cases for which, with all outcomes of each step, no more than so many steps are scored."""
+    longest = max(1, int(np.sqrt(2 * n_points / (n_outcomes * len(cases)))))
+    return [replace(case, item=case.item[:longest]) for case in cases]
+
+
+def _by_listing(subject: Subject, cases: Sequence[Case]) -> tuple[int, list[Any]]:
+    """The same by the figures of all outcomes of each step, for a model that has nothing but figures."""
+    values = np.array(subject.outcomes)
+    number_of = {str(value): i for i, value in enumerate(values)}
+    encoder = RangeEncoder()
+    for case in cases:
+        events = [*(number_of[str(value)] for value in case.item), *[len(values)] * subject.ends]
+
+        def code(t: int, shares: np.ndarray, events: list[int] = events) -> int:
+            encoder.encode(int(shares[events[t]]), int(shares[events[t] + 1] - shares[events[t]]))
+            return events[t]
+
+        _follow(subject, case, values, code)
+    decoder = RangeDecoder(encoder.finish())
+    try:
+        return len(decoder.data), [_follow(subject, c, values, lambda _, shares: decoder.decode(shares)) for c in cases]
+    except ValueError:
+        return len(decoder.data), [None] * len(cases)
+
+
+def _follow(subject: Subject, case: Case, values: np.ndarray, event: Callable[[int, np.ndarray], int]) -> np.ndarray:
+    """The sequence whose steps ``event(t, shares)`` says, up to the end where that is one, else as long as the case."""
+    item = case.item[:0]
+    while subject.ends or len(item) < len(case):
+        known = replace(case, item=item)
+        number = event(len(item), cumulative_shares(next_log_probs(subject, known, len(item))[None])[0])
+        if number == len(values):
+            break
+        item = np.append(item, values[number])
+    return np.asarray(item)

@@ -1,0 +1,89 @@
+"""What a prediction depends on to its last bit beside the model: versions, the platform, the processor."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+
+from seqmodels.common.compiled import is_compiling
+from seqmodels.common.version import __version__
+
+PACKAGES = ("seqmodels", "torch", "numpy", "numba")
+N_DIGEST = 2  # bytes
+N_BYTES = 3 * len(PACKAGES) + 2 * N_DIGEST
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """The versions of what computes, and digests of the platform and the processor.
+
+    Attributes:
+        versions: three numbers for each of ``PACKAGES``; zeros of one that is not installed, whose loops are Python's.
+        platform: digest of the system, its C library, and how torch was built.
+        processor: digest of its maker, its kind, and the vector instructions that torch takes.
+    """
+
+    versions: tuple[tuple[int, ...], ...]
+    platform: bytes
+    processor: bytes
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> Self:
+        """What ``to_bytes`` wrote, ``N_BYTES``."""
+        n = 3 * len(PACKAGES)
+        versions = tuple(tuple(data[i : i + 3]) for i in range(0, n, 3))
+        return cls(versions, data[n : n + N_DIGEST], data[n + N_DIGEST : N_BYTES])
+
+    def to_bytes(self) -> bytes:
+        """``N_BYTES``."""
+        return b"".join(map(bytes, self.versions)) + self.platform + self.processor
+
+    def differences(self, here: Arithmetic) -> list[str]:
+        """In words, what was otherwise where this is from."""
+        pairs = zip(PACKAGES, self.versions, here.versions, strict=True)
+        words = [f"{name} {_said(there)} (here {_said(now)})" for name, there, now in pairs if there != now]
+        words += ["another platform, C library or build of torch"] if self.platform != here.platform else []
+        return words + (["another processor"] if self.processor != here.processor else [])
+
+
+@cache
+def arithmetic_here() -> Arithmetic:
+    """That of this process."""
+    said = {
+        "seqmodels": __version__,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "numba": version("numba") if is_compiling() else "",
+    }
+    system = (platform.system(), platform.machine(), *platform.libc_ver(), *said.values())
+    maker = (_maker(), platform.machine(), torch.backends.cpu.get_cpu_capability())
+    return Arithmetic(tuple(_numbers(said[name]) for name in PACKAGES), _digest(*system), _digest(*maker))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers = [min(255, int(part)) for part in re.findall(r"\d+", text)[:3]]
+    return tuple([*numbers, 0, 0, 0][:3])
+
+
+def _said(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers)) if any(numbers) else "not installed"
+
+
+def _maker() -> str:
+    """Who made the processor: libraries choose their loops by it, where the instructions are the same."""
+    facts = Path("/proc/cpuinfo")
+    line = re.search(r"^vendor_id\s*:\s*(\S+)", facts.read_text(), re.MULTILINE) if facts.is_file() else None
+    return line[1] if line else platform.processor()
+
+
+def _digest(*words: str) -> bytes:
+    return hashlib.sha256("\n".join(words).encode()).digest()[:N_DIGEST]

@@ -1,0 +1,130 @@
+"""The bytes of a compressed file: a head that says by what it was coded, the code, and a check of both.
+
+==========  ======================================================================================================
+4 bytes     ``sqm`` and the version of the format
+1 byte      what it was coded by: a fitted model, or context mixing that has learned nothing
+16 bytes    the arithmetic: see ``Arithmetic``
+8 bytes     the fingerprint of the model
+8 bytes     SHA-256 of the sequences, its first bytes
+1 or more   how many sequences there are, then their lengths where ends are no events: 7 bits a byte, the lowest first
+the rest    the code, and 4 bytes CRC-32 of all before
+==========  ======================================================================================================
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Literal
+
+from seqmodels.evaluation.coding import arithmetic
+from seqmodels.evaluation.coding.arithmetic import Arithmetic
+
+MAGIC = b"sqm"
+VERSION = 1
+N_DIGEST, N_CHECK = 8, 4
+CODERS = ("model", "context mixing")  # by number
+LEAST = len(MAGIC) + 2 + arithmetic.N_BYTES + 2 * N_DIGEST + 1 + N_CHECK
+
+CoderName = Literal["model", "context mixing"]
+
+
+@dataclass(frozen=True)
+class Container:
+    """What a compressed file says.
+
+    Attributes:
+        coder: what it was coded by.
+        arithmetic: of the process that coded it.
+        model: the fingerprint of the model, ``N_DIGEST`` bytes.
+        content: the digest of the sequences, ``N_DIGEST`` bytes.
+        n: how many there are.
+        lengths: of each, in encoded steps, where they are given; None where the ends are coded.
+        code: of the range coder.
+    """
+
+    coder: CoderName
+    arithmetic: Arithmetic
+    model: bytes
+    content: bytes
+    n: int
+    lengths: tuple[int, ...] | None
+    code: bytes
+
+    def to_bytes(self) -> bytes:
+        """All of it."""
+        numbers = [self.n << 1 | (self.lengths is not None), *(self.lengths or ())]
+        head = MAGIC + bytes([VERSION, CODERS.index(self.coder)]) + self.arithmetic.to_bytes()
+        data = head + self.model + self.content + b"".join(map(_varint, numbers)) + self.code
+        return data + zlib.crc32(data).to_bytes(N_CHECK, "little")
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> Container:
+        """What ``to_bytes`` wrote.
+
+        Raises:
+            ValueError: anything else, what is damaged or cut off, what a newer version wrote.
+        """
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise ValueError(f"data is a {type(data).__name__}; pass the bytes that compress returned")
+        data = bytes(data)
+        if not data.startswith(MAGIC):
+            raise ValueError("the data are not what seqmodels.compress writes")
+        if len(data) > len(MAGIC) and data[len(MAGIC)] > VERSION:
+            raise ValueError(
+                f"the data were written by a newer version of seqmodels, in format {data[len(MAGIC)]}, or are damaged; "
+                "upgrade with pip install -U seqmodels"
+            )
+        if len(data) < LEAST or zlib.crc32(data[:-N_CHECK]).to_bytes(N_CHECK, "little") != data[-N_CHECK:]:
+            raise ValueError("the data are damaged or cut off: their check does not agree; copy them again")
+        if data[len(MAGIC) + 1] >= len(CODERS):
+            raise ValueError(f"the data name coder {data[len(MAGIC) + 1]}, and there are {len(CODERS)}")
+        at = len(MAGIC) + 2 + arithmetic.N_BYTES
+        numbers = _Varints(data[at + 2 * N_DIGEST : -N_CHECK])
+        first = numbers.next()
+        n, is_given = first >> 1, first & 1
+        lengths = tuple(numbers.next() for _ in range(n)) if is_given else None
+        return cls(
+            CODERS[data[len(MAGIC) + 1]],  # type: ignore[arg-type]
+            Arithmetic.of_bytes(data[len(MAGIC) + 2 : at]),
+            data[at : at + N_DIGEST],
+            data[at + N_DIGEST : at + 2 * N_DIGEST],
+            n,
+            lengths,
+            numbers.rest(),
+        )
+
+
+def _varint(number: int) -> bytes:
+    parts = []
+    while number > 127:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*parts, number])
+
+
+class _Varints:
+    """Numbers from bytes, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def next(self) -> int:
+        number = shift = 0
+        while True:
+            if self._at == len(self._data):
+                raise ValueError("the data are no container: they end within their head")
+            byte = self._data[self._at]
+            self._at += 1
+            number |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return number
+
+    def rest(self) -> bytes:
+        return self._data[self._at :]
+
+
+def first_of(digest: bytes) -> bytes:
+    """As much of a digest as a container keeps."""
+    return digest[:N_DIGEST]

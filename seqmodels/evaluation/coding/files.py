@@ -1,0 +1,106 @@
+"""``compress_file`` and ``decompress_file``: bytes of any kind, by a model of text or by none that must be kept."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
+from seqmodels.encodings.examples import Example
+from seqmodels.evaluation.coding.arithmetic import arithmetic_here
+from seqmodels.evaluation.coding.compression import check_arithmetic, compress, decompress
+from seqmodels.evaluation.coding.container import N_DIGEST, Container, first_of
+from seqmodels.generation import SymbolCoder, ToDecode
+from seqmodels.model import SequenceModel
+
+NO_MODEL = bytes(N_DIGEST)
+
+
+def compress_file(content: bytes, model: SequenceModel | None = None) -> bytes:
+    """The content of a file as bytes that ``decompress_file`` gives back.
+
+    Args:
+        content: any bytes; with a model UTF-8 text.
+        model: of text. None: ``ContextMixing`` that has learned nothing, of bytes, and learns from what it codes; so
+            whoever decodes needs no model. It has tables by the length of the content, at most 16 MiB for each of 16
+            contexts, and the same again.
+
+    Raises:
+        ValueError: as ``compress``; a model of other data than text; content that is no text, or none.
+
+    >>> data = compress_file(b"to be or not to be, that is the question" * 9)
+    >>> len(data) < 120, decompress_file(data)[:18]
+    (True, b'to be or not to be')
+    """
+    if model is not None:
+        return compress(model, [_text_of(content, model)])
+    encoder = RangeEncoder()
+    if content:
+        values = np.frombuffer(content, dtype=np.uint8).astype(np.int64)
+        _untrained(len(content)).encode([Example(values)], encoder)
+    return Container(
+        "context mixing",
+        arithmetic_here(),
+        NO_MODEL,
+        first_of(hashlib.sha256(content).digest()),
+        1,
+        (len(content),),
+        encoder.finish(),
+    ).to_bytes()
+
+
+def decompress_file(data: bytes, model: SequenceModel | None = None, *, any_arithmetic: bool = False) -> bytes:
+    """The content that ``compress_file`` was given.
+
+    Args:
+        data: what it returned.
+        model: that coded it, where it was one.
+        any_arithmetic: see ``decompress``.
+
+    Raises:
+        ValueError: as ``decompress``; no model for data that one coded, or one for data that none did.
+    """
+    container = Container.of_bytes(data)
+    if container.coder == "model":
+        if model is None:
+            raise ValueError("the data were coded by a model; pass the one that compressed them")
+        items = decompress(data, model, any_arithmetic=any_arithmetic)
+        if len(items) != 1 or not isinstance(items[0], str):
+            raise ValueError("the data are sequences that compress coded, and no file; pass them to decompress")
+        return items[0].encode()
+    if model is not None:
+        raise ValueError("the data were compressed without a model; leave the model out")
+    check_arithmetic(container, any_arithmetic)
+    (n_bytes,) = container.lengths or (0,)
+    content = b""
+    if n_bytes:
+        (values,) = _untrained(n_bytes).decode([ToDecode(n_bytes)], RangeDecoder(container.code))
+        content = values.astype(np.uint8).tobytes()
+    if first_of(hashlib.sha256(content).digest()) != container.content:
+        raise ValueError("what was decoded is not what was coded: a prediction differs here in its last bits")
+    return content
+
+
+def _untrained(n_steps: int) -> SymbolCoder:
+    from seqmodels.counts.context_mixing.untrained import untrained_bytes  # numba takes a while to load
+
+    return untrained_bytes(n_steps)._symbol_coder()
+
+
+def _text_of(content: bytes, model: SequenceModel) -> str:
+    if model._setting().encoding.reads != "text":
+        raise ValueError(
+            f"the model is of {model.encoding_.reads}, but a file is compressed as text; use seqmodels.compress of the "
+            "sequences, or leave the model out"
+        )
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"the file is no UTF-8 text (at byte {error.start}), and the model is of text; leave the model out, which "
+            "compresses any bytes"
+        ) from None
+    if not text:
+        raise ValueError("the file is empty, and a model has no probability of an empty text; leave the model out")
+    return text

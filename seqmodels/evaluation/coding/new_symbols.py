@@ -1,0 +1,75 @@
+"""Which symbols the class of new ones of an open alphabet stands for, coded as ``log q`` of ``OpenSymbols`` has it.
+
+Where the alphabet is not stated, the k-th new symbol has ``q = 1 / (k (k + 1))``, so ``q(k >= a) = 1 / a``, and of k
+from a to b - 1 those below ``(a + b) / 2`` have the share ``b / (a + b)``: k is found by halving, in integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from seqmodels.common.range_coder import TOTAL, RangeDecoder, RangeEncoder, share_at
+from seqmodels.encodings import OpenSymbols
+
+Choose = Callable[[int, int, int], bool]  # whether a number is below the first, which has so many shares of so many
+
+
+def encode(encoding: OpenSymbols, values: np.ndarray, encoder: RangeEncoder) -> None:
+    """Code the values of one sequence that are not known."""
+    for value in values[encoding.encode(values) == encoding.size - 1].tolist():
+        k = value - int(np.searchsorted(encoding.known_, value))  # its number among those that are not known, from 0
+
+        def choose(below: int, parts: int, of: int, k: int = k) -> bool:
+            size = _size(parts, of)
+            is_lower = k < below
+            encoder.encode(0 if is_lower else size, size if is_lower else TOTAL - size)
+            return is_lower
+
+        _find(encoding, choose)
+
+
+def decode(encoding: OpenSymbols, steps: np.ndarray, decoder: RangeDecoder) -> np.ndarray:
+    """The raw sequence of encoded steps, of which the unknown symbols are decoded."""
+
+    def choose(below: int, parts: int, of: int) -> bool:
+        size = _size(parts, of)
+        is_lower = share_at(decoder.state) < size
+        decoder.follow(0 if is_lower else size, size if is_lower else TOTAL - size)
+        return bool(is_lower)
+
+    values = np.array(encoding.decode(steps), dtype=np.int64)
+    for t in np.flatnonzero(steps == encoding.size - 1):
+        k = _find(encoding, choose)
+        # The known symbols up to it come between.
+        values[t] = k + int(np.searchsorted(encoding.known_ - np.arange(len(encoding.known_)), k, side="right"))
+    return values
+
+
+def _size(parts: int, of: int) -> int:
+    return max(1, min(TOTAL - 1, TOTAL * parts // of))
+
+
+def _find(encoding: OpenSymbols, choose: Choose) -> int:
+    """The number of an unknown symbol, from 0, by halving."""
+    if encoding.n_stated is not None:
+        low, high = 0, encoding.n_stated - len(encoding.known_)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if choose(middle, middle - low, high - low):
+                high = middle
+            else:
+                low = middle
+        return low
+    a = 1  # numbers from 1 on, as in q
+    while not choose(2 * a - 1, 1, 2):
+        a *= 2
+    b = 2 * a
+    while b - a > 1:
+        middle = (a + b) // 2
+        if choose(middle - 1, b, a + b):
+            b = middle
+        else:
+            a = middle
+    return a - 1
