@@ -54,6 +54,7 @@ class Family:
     is_estimate: bool = False  # whether its probabilities are means over draws of parameters
     predicts_steps: bool = True  # False: it scores sequences as a whole, and has no cursor
     shortest: int = 1  # steps of a sequence of the data
+    reads_times: bool = False  # whether it is p(x | times)
 
 
 SOME_REALS: tuple[DataKind, ...] = ("positive", "proportions", "angles")  # densities of which not all have one
@@ -80,6 +81,12 @@ def _hsmm(name: str, *kinds: DataKind, **options: Any) -> Family:
 
 def _switching_ar(name: str, **options: Any) -> Family:
     return Family(name, partial(sm.hmm.MarkovSwitchingAR, 2, max_iter=3, n_init=1, **options), ("vectors",))
+
+
+def _timed(name: str, **options: Any) -> Family:
+    """In continuous time; sequences without times have steps at 0, 1, 2, ..."""
+    make = partial(sm.hmm.ContinuousTimeHMM, 3, **({"max_iter": 3, "n_init": 1} | options))
+    return Family(name, make, ("vectors", "symbols"), lengths=("given",), reads_source=False, reads_times=True)
 
 
 DIFFERENCED = sm.encodings.Chain([sm.encodings.Differences(1), sm.Standardize()])
@@ -294,6 +301,8 @@ FAMILIES = (
             "max_duration": 12,
         },
     ),
+    _timed("continuous-time-hmm", start="free"),
+    _timed("continuous-time-hmm-stationary", start="stationary", n_init=2),
     _switching_ar("markov-switching-ar", order=2),
     _switching_ar("markov-switching-ar-free", order=1, start="free", switching_ar=True, switching_variance=True),
     Family("hmm-gradient", partial(sm.HMM, 3, max_iter=3, n_init=1, algorithm="gradient")),

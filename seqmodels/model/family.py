@@ -35,6 +35,7 @@ from seqmodels.observations import Observation
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.mapped import totals
 from seqmodels.sequences.measure import Length, Measure, MemoryKind
+from seqmodels.sequences.times import DateUnit
 from seqmodels.training import interruption
 
 
@@ -271,6 +272,11 @@ class Family(Configurable, ABC):
     def _reads_inputs(self) -> bool:
         """Whether it is to be p(x | inputs)."""
         return False
+
+    @property
+    def _times_in(self) -> DateUnit | None:
+        """What dates are counted in by a model that reads the times of steps as its input; None: it reads none."""
+        return None
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Those that it is to read of the inputs that there are, in its order; also such as there are not."""
