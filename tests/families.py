@@ -105,6 +105,11 @@ def _system(name: str, **options: Any) -> Family:
     return Family(name, make, ("vectors",), lengths=("given",))
 
 
+def _timed_system(name: str, **options: Any) -> Family:
+    """Sequences without times: each step is one of the system."""
+    return replace(_system(name, time_step=0.5, **options), reads_source=False, reads_times=True)
+
+
 def _dynamic(name: str, network: NeuralModel, *kinds: DataKind) -> Family:
     return Family(name, partial(sm.Dynamic, network, segment=3, lr=0.02, decay=0.1), kinds)
 
@@ -438,6 +443,7 @@ FAMILIES = (
     _system("system", n_states=2),
     _system("system-full", n_states=3, start="stationary", observation_noise="full"),
     _system("system-diffuse", n_states=1, transition="diag", state_noise="identity", start="diffuse"),
+    _timed_system("system-times", n_states=2),
     _offset(_hmm("hmm-diag", sm.GaussianMixture(2, background=0.01))),
     _offset(_hmm("hmm-full", sm.GaussianMixture(2, "full")), covariance_type="full", scales=(0.7, 1.5)),
     _offset(_hmm("hmm-ar", sm.AutoregressiveGaussian(2))),

@@ -43,9 +43,9 @@ class InputScaling:
     date_unit: DateUnit | None = None
 
     @classmethod
-    def of_times(cls, date_unit: DateUnit) -> Self:
-        """The times of steps as the one input, as they are; of sequences without times 0, 1, 2, ..."""
-        return cls((TIME,), np.zeros(1), np.ones(1), date_unit)
+    def of_times(cls, date_unit: DateUnit, step: float = 1.0) -> Self:
+        """The times of steps as the one input, counted in steps; of sequences without times 0, 1, 2, ..."""
+        return cls((TIME,), np.zeros(1), np.full(1, step), date_unit)
 
     @classmethod
     def learn(cls, sequences: Sequences, names: Sequence[str]) -> Self:
@@ -79,7 +79,8 @@ class InputScaling:
         """For each sequence ``(P + T, U)`` raw inputs of its past and its steps."""
         if self.date_unit is None:
             return _chosen(sequences, self.names, sequences.inputs_after_past())
-        times, at = _times_after_past(sequences, self.date_unit), self.names.index(TIME)
+        at = self.names.index(TIME)
+        times = _times_after_past(sequences, self.date_unit, float(self.scale[at]))
         if len(self.names) == 1:
             return [each[:, None] for each in times]
         others = _chosen(sequences, tuple(n for n in self.names if n != TIME), sequences.inputs_after_past())
@@ -117,7 +118,7 @@ class InputScaling:
                 f"{said}, but inputs have shape {steps.shape}; pass {expected}, a row for each step, in this order"
             )
         is_known = np.isfinite(steps)
-        if self.date_unit is not None:  # none is given: one unit after the step before
+        if self.date_unit is not None:  # none is given: one step after the one before
             is_known[:, self.names.index(TIME)] = True
         if not is_known.all():
             t, i = (int(k) for k in np.argwhere(~is_known)[0])
@@ -167,11 +168,11 @@ class InputScaling:
         return cls(names, mean, scale, date_unit)
 
 
-def _times_after_past(sequences: Sequences, date_unit: DateUnit) -> list[np.ndarray]:
+def _times_after_past(sequences: Sequences, date_unit: DateUnit, step: float) -> list[np.ndarray]:
     """For each sequence ``(P + T,)`` times of its past and its steps; ``ValueError`` where they are known in part."""
     n_past = [0 if x is None else len(x) for x in sequences.past or [None] * len(sequences)]
     if sequences.times is None:
-        return [np.arange(float(p + len(x))) for p, x in zip(n_past, sequences, strict=True)]
+        return [step * np.arange(p + len(x)) for p, x in zip(n_past, sequences, strict=True)]
     known = sequences.past_times or [None] * len(sequences)
     unknown = [i for i, (p, before) in enumerate(zip(n_past, known, strict=True)) if p and before is None]
     if unknown:

@@ -193,13 +193,13 @@ def _times_ahead(history: Sequences, k: int) -> list[np.ndarray] | None:
 def _times_that_go_on(history: Sequences, k: int) -> list[Mapping[str, np.ndarray]]:
     """For each sequence the ``(k,)`` times of the steps after it, where all go on by one step or frequency.
 
-    Sequences without times have steps at 0, 1, 2, ...
+    Of sequences without times none are needed: a step then follows the one before it.
 
     Raises:
         ValueError: times that do not go on.
     """
     if history.times is None:
-        return [{TIME: n + np.arange(float(k))} for n in map(len, history.after_past())]
+        return [{} for _ in history]
     ahead = [times_ahead(times, k) for times in history.times]
     irregular = [str(name) for name, times in zip(history.names, ahead, strict=True) if times is None]
     if irregular:

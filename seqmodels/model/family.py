@@ -278,6 +278,11 @@ class Family(Configurable, ABC):
         """What dates are counted in by a model that reads the times of steps as its input; None: it reads none."""
         return None
 
+    @property
+    def _time_step(self) -> float:
+        """The time that one of its steps takes, in which it counts times."""
+        return 1.0
+
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Those that it is to read of the inputs that there are, in its order; also such as there are not."""
         return ()

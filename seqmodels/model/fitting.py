@@ -201,7 +201,7 @@ def _learn_inputs(model: Family, train: Data) -> InputScaling | None:
     if train.y is not None:
         raise ValueError(f"a {type(model).__name__} that reads inputs is p(x | inputs), not p(y | x); leave y out")
     if model._times_in is not None:
-        return InputScaling.of_times(model._times_in)
+        return InputScaling.of_times(model._times_in, model._time_step)
     known = train.X.input_names or ()
     names = model._inputs_among(known)
     if not names:

@@ -591,7 +591,7 @@ def _corpus(model: ContinuousTimeHMM, emission: Emission, examples: list[Example
 def _gaps(example: Example) -> np.ndarray:
     """``(T, 1)`` time since the step before; of the first zero, and one where no times are known."""
     if example.inputs is None:
-        return np.minimum(np.arange(float(len(example.values))), 1.0)[:, None]
+        return np.minimum(np.arange(len(example.values), dtype=np.float64), 1.0)[:, None]
     gaps: np.ndarray = np.diff(example.inputs, axis=0, prepend=example.inputs[:1])
     return gaps
 
