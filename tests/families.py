@@ -54,6 +54,7 @@ class Family:
     is_estimate: bool = False  # whether its probabilities are means over draws of parameters
     predicts_steps: bool = True  # False: it scores sequences as a whole, and has no cursor
     shortest: int = 1  # steps of a sequence of the data
+    reads_times: bool = False  # whether it is p(x | times)
 
 
 SOME_REALS: tuple[DataKind, ...] = ("positive", "proportions", "angles")  # densities of which not all have one
@@ -82,6 +83,12 @@ def _switching_ar(name: str, **options: Any) -> Family:
     return Family(name, partial(sm.hmm.MarkovSwitchingAR, 2, max_iter=3, n_init=1, **options), ("vectors",))
 
 
+def _timed(name: str, **options: Any) -> Family:
+    """In continuous time; sequences without times have steps at 0, 1, 2, ..."""
+    make = partial(sm.hmm.ContinuousTimeHMM, 3, **({"max_iter": 3, "n_init": 1} | options))
+    return Family(name, make, ("vectors", "symbols"), lengths=("given",), reads_source=False, reads_times=True)
+
+
 DIFFERENCED = sm.encodings.Chain([sm.encodings.Differences(1), sm.Standardize()])
 
 
@@ -96,6 +103,11 @@ SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "batch_size": 4}
 def _system(name: str, **options: Any) -> Family:
     make = partial(sm.LinearGaussian, max_iter=3, **options)
     return Family(name, make, ("vectors",), lengths=("given",))
+
+
+def _timed_system(name: str, **options: Any) -> Family:
+    """Sequences without times: each step is one of the system."""
+    return replace(_system(name, time_step=0.5, **options), reads_source=False, reads_times=True)
 
 
 def _dynamic(name: str, network: NeuralModel, *kinds: DataKind) -> Family:
@@ -294,6 +306,8 @@ FAMILIES = (
             "max_duration": 12,
         },
     ),
+    _timed("continuous-time-hmm", start="free"),
+    _timed("continuous-time-hmm-stationary", start="stationary", n_init=2),
     _switching_ar("markov-switching-ar", order=2),
     _switching_ar("markov-switching-ar-free", order=1, start="free", switching_ar=True, switching_variance=True),
     Family("hmm-gradient", partial(sm.HMM, 3, max_iter=3, n_init=1, algorithm="gradient")),
@@ -429,6 +443,7 @@ FAMILIES = (
     _system("system", n_states=2),
     _system("system-full", n_states=3, start="stationary", observation_noise="full"),
     _system("system-diffuse", n_states=1, transition="diag", state_noise="identity", start="diffuse"),
+    _timed_system("system-times", n_states=2),
     _offset(_hmm("hmm-diag", sm.GaussianMixture(2, background=0.01))),
     _offset(_hmm("hmm-full", sm.GaussianMixture(2, "full")), covariance_type="full", scales=(0.7, 1.5)),
     _offset(_hmm("hmm-ar", sm.AutoregressiveGaussian(2))),

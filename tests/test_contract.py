@@ -385,7 +385,8 @@ def test_the_measure_says_what_was_measured(row: Row) -> None:
     model = fitted(row)
     kind = "estimate" if row.family.is_estimate else "exact" if row.family.predicts_steps else "bound"
     grid = (CELL, CELL) if row.kind == "rounded" else None
-    expected = sm.Measure(space, unit, row.length, kind, row.conditional, grid, model.memory_)
+    inputs = ("time",) if row.family.reads_times else ()
+    expected = sm.Measure(space, unit, row.length, kind, row.conditional, grid, model.memory_, inputs)
     assert model.measure_ == expected
 
 

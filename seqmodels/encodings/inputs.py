@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 
 from seqmodels.common.display import listed
 from seqmodels.encodings.base import State, names_of_state
 from seqmodels.sequences import Sequences
+from seqmodels.sequences.items import checked_times
+from seqmodels.sequences.times import DateUnit, as_numbers
+
+TIME = "time"  # what the times of steps are called as an input
 
 
 def chosen_inputs(choice: Sequence[str] | bool | None, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -30,11 +34,18 @@ class InputScaling:
     Attributes:
         names: of the U inputs that a model reads, in its order.
         mean, scale: ``(U,)``, of all steps of the training sequences.
+        date_unit: where the input ``time`` is the times of steps: what dates are counted in; None: there is none such.
     """
 
     names: tuple[str, ...]
     mean: np.ndarray
     scale: np.ndarray
+    date_unit: DateUnit | None = None
+
+    @classmethod
+    def of_times(cls, date_unit: DateUnit, step: float = 1.0) -> Self:
+        """The times of steps as the one input, counted in steps; of sequences without times 0, 1, 2, ..."""
+        return cls((TIME,), np.zeros(1), np.full(1, step), date_unit)
 
     @classmethod
     def learn(cls, sequences: Sequences, names: Sequence[str]) -> Self:
@@ -53,15 +64,27 @@ class InputScaling:
     def of(self, names: Sequence[str]) -> InputScaling:
         """That of these inputs alone, in this order."""
         columns = [self.names.index(name) for name in names]
-        return InputScaling(tuple(names), self.mean[columns], self.scale[columns])
+        date_unit = self.date_unit if TIME in names else None
+        return InputScaling(tuple(names), self.mean[columns], self.scale[columns], date_unit)
 
     def check(self, sequences: Sequences) -> None:
-        """Raise ``ValueError`` for sequences that lack an input."""
-        _chosen(sequences, self.names, sequences.inputs)
+        """Raise ``ValueError`` for sequences that lack an input, or of whose past the times are not known."""
+        self._of(sequences)
 
     def encode(self, sequences: Sequences) -> list[np.ndarray]:
         """For each sequence ``(P + T, U)`` standardised inputs of its past and its steps; raises as ``check``."""
-        return [(u - self.mean) / self.scale for u in _chosen(sequences, self.names, sequences.inputs_after_past())]
+        return [(u - self.mean) / self.scale for u in self._of(sequences)]
+
+    def _of(self, sequences: Sequences) -> list[np.ndarray]:
+        """For each sequence ``(P + T, U)`` raw inputs of its past and its steps."""
+        if self.date_unit is None:
+            return _chosen(sequences, self.names, sequences.inputs_after_past())
+        at = self.names.index(TIME)
+        times = _times_after_past(sequences, self.date_unit, float(self.scale[at]))
+        if len(self.names) == 1:
+            return [each[:, None] for each in times]
+        others = _chosen(sequences, tuple(n for n in self.names if n != TIME), sequences.inputs_after_past())
+        return [np.insert(u, at, each, axis=1) for u, each in zip(others, times, strict=True)]
 
     def encode_steps(self, inputs: Any, n: int | None = None) -> np.ndarray:
         """``(n, U)`` standardised inputs of n steps, from an array ``(n, U)`` in the order of ``names``, or by name.
@@ -73,6 +96,8 @@ class InputScaling:
         Raises:
             ValueError: none, another number of steps or of inputs, a name that is not there, what is missing.
         """
+        if self.date_unit is not None:
+            inputs = self._with_times_as_numbers(inputs, n)
         said = f"the model reads the inputs {listed(self.names)}"
         if inputs is None:
             raise ValueError(f"{said}; pass inputs=, an array (T, {len(self.names)}) or a mapping from name to values")
@@ -92,15 +117,39 @@ class InputScaling:
             raise ValueError(
                 f"{said}, but inputs have shape {steps.shape}; pass {expected}, a row for each step, in this order"
             )
-        if not np.isfinite(steps).all():
-            t, i = (int(k) for k in np.argwhere(~np.isfinite(steps))[0])
+        is_known = np.isfinite(steps)
+        if self.date_unit is not None:  # none is given: one step after the one before
+            is_known[:, self.names.index(TIME)] = True
+        if not is_known.all():
+            t, i = (int(k) for k in np.argwhere(~is_known)[0])
             raise ValueError(f"the input {self.names[i]!r} is {steps[t, i]} at step {t}; pass finite numbers")
         encoded: np.ndarray = (steps - self.mean) / self.scale
         return encoded
 
+    def _with_times_as_numbers(self, inputs: Any, n: int | None) -> Any:
+        """``inputs`` of ``encode_steps``, of which the times, if they are given, are checked numbers; else NaN."""
+        assert self.date_unit is not None
+        by_name = isinstance(inputs, Mapping) or hasattr(inputs, "columns")
+        if len(self.names) > 1 and not by_name:
+            return inputs
+        times = inputs[TIME] if by_name and TIME in inputs else None if by_name else inputs
+        if times is None and n is None:
+            raise ValueError(
+                'the model was fitted with length="given", so it has no ends; pass length=, or inputs=, the time of '
+                "each step"
+            )
+        if times is None:
+            numbers = np.full(n or 0, np.nan)
+        else:
+            whole = np.asarray(times)
+            flat = whole[:, 0] if whole.ndim == 2 and whole.shape[1] == 1 else times
+            numbers = as_numbers(checked_times([flat], [len(whole) if n is None else n])[0], self.date_unit)
+        return {**{name: inputs[name] for name in self.names if by_name and name in inputs}, TIME: numbers}
+
     def state(self) -> State:
         """As arrays and JSON values."""
-        return {"names": list(self.names), "mean": self.mean, "scale": self.scale}
+        of_times = {} if self.date_unit is None else {"date_unit": self.date_unit}
+        return {"names": list(self.names), "mean": self.mean, "scale": self.scale, **of_times}
 
     @classmethod
     def of_state(cls, state: Any) -> Self:
@@ -113,7 +162,26 @@ class InputScaling:
         names = names_of_state(state, len(mean))
         if not names:
             raise ValueError("the inputs should have names")
-        return cls(names, mean, scale)
+        date_unit = state.get("date_unit")  # of inputs that are no times there is none
+        if date_unit is not None and (date_unit not in get_args(DateUnit) or TIME not in names):
+            raise ValueError(f"date_unit is {date_unit!r}; it should be one of {', '.join(get_args(DateUnit))}")
+        return cls(names, mean, scale, date_unit)
+
+
+def _times_after_past(sequences: Sequences, date_unit: DateUnit, step: float) -> list[np.ndarray]:
+    """For each sequence ``(P + T,)`` times of its past and its steps; ``ValueError`` where they are known in part."""
+    n_past = [0 if x is None else len(x) for x in sequences.past or [None] * len(sequences)]
+    if sequences.times is None:
+        return [step * np.arange(p + len(x)) for p, x in zip(n_past, sequences, strict=True)]
+    known = sequences.past_times or [None] * len(sequences)
+    unknown = [i for i, (p, before) in enumerate(zip(n_past, known, strict=True)) if p and before is None]
+    if unknown:
+        raise ValueError(
+            f"sequence {unknown[0]} has a past whose times are not known; make it with split or segments of sequences "
+            "with times, or pass X.without_past()"
+        )
+    whole = [t if b is None else np.concatenate([b, t]) for t, b in zip(sequences.times, known, strict=True)]
+    return [as_numbers(each, date_unit) for each in whole]
 
 
 def _chosen(sequences: Sequences, names: Sequence[str], inputs: list[np.ndarray] | None) -> list[np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from seqmodels.common.display import listed, quantile_name
 from seqmodels.common.parameters import check_options, checked
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
+from seqmodels.encodings.inputs import TIME
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.text import Text
@@ -99,6 +100,9 @@ def forecast(
     levels = check_arguments(model, k, quantiles, n)
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k is {top_k}; pass at least 1, or None for every symbol")
+    reads_times = model._input_scaling is not None and model._input_scaling.date_unit is not None
+    if reads_times and inputs is None:
+        inputs = _times_that_go_on(data.scored, k)
     examples = _with_inputs_ahead(model, model._setting().examples(data, may_have_no_steps=True), inputs, k)
     seed = model.random_state if random_state is None else random_state
     frames = data.scored.after_past() if isinstance(model.encoding_, SeriesEncoding) else []
@@ -110,7 +114,7 @@ def forecast(
         parts = [_rows_of_vectors(a, history, levels, feature_names(history, encoding)) for a in each]
     else:
         parts = [_rows_of_symbols(a, history, encoding, top_k) for a in each]
-    times = _times_ahead(history, k)
+    times = _given_times(inputs, history) if reads_times else _times_ahead(history, k)
     if times is not None:
         for ahead, part in zip(each, parts, strict=True):
             of_steps = times[ahead.sequence][part["step"].to_numpy() - 1]
@@ -184,6 +188,33 @@ def _times_ahead(history: Sequences, k: int) -> list[np.ndarray] | None:
     is_date = history.times[0].dtype.kind == "M"
     unknown = np.full(k, np.datetime64("NaT", "s")) if is_date else np.full(k, np.nan)
     return [unknown if times is None else times for times in ahead]
+
+
+def _times_that_go_on(history: Sequences, k: int) -> list[Mapping[str, np.ndarray]]:
+    """For each sequence the ``(k,)`` times of the steps after it, where all go on by one step or frequency.
+
+    Of sequences without times none are needed: a step then follows the one before it.
+
+    Raises:
+        ValueError: times that do not go on.
+    """
+    if history.times is None:
+        return [{} for _ in history]
+    ahead = [times_ahead(times, k) for times in history.times]
+    irregular = [str(name) for name, times in zip(history.names, ahead, strict=True) if times is None]
+    if irregular:
+        raise ValueError(
+            f"the times of {len(irregular)} of {len(ahead)} sequences ({listed(irregular)}) have no one step, and the "
+            f"model reads times; pass inputs=, for each sequence the {k} times of the steps ahead"
+        )
+    return [{TIME: times} for times in ahead if times is not None]
+
+
+def _given_times(inputs: Sequence[Any] | None, history: Sequences) -> list[np.ndarray] | None:
+    """For each sequence the times of the steps ahead that were given; None of sequences without times."""
+    if inputs is None or history.times is None:
+        return None
+    return [np.asarray(each[TIME] if isinstance(each, Mapping) else each).reshape(-1) for each in inputs]
 
 
 def _rows_of_vectors(ahead: Ahead, history: Sequences, levels: np.ndarray, features: Sequence[Any]) -> pd.DataFrame:

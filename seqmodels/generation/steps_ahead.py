@@ -110,7 +110,8 @@ def ahead_of(
     generator = torch.Generator(model._device()).manual_seed(seed)
     encoded = [values for e in examples for values in (e.values, e.source) if values is not None]
     cursor = with_enough_precision(model, *encoded).cursor()
-    sampler = Sampler(cursor, k, n, generator, _affine(model), may_end=model.length_ == "stop")
+    reads_times = model._input_scaling is not None and model._input_scaling.date_unit is not None
+    sampler = Sampler(cursor, k, n, generator, _affine(model), may_end=model.length_ == "stop", reads_times=reads_times)
     for group in _read_together(model, examples):
         yield from _after_origins(sampler, [examples[i] for i in group], [origins[i] for i in group], group)
 
@@ -163,7 +164,7 @@ def _after_origins(
 ) -> Iterator[Ahead]:
     """Reads the examples together, the shorter ones padded with their last step, and stops at each origin."""
     sources = [e.source for e in examples if e.source is not None]
-    inputs = _inputs_together(examples, origins, sampler.k, numbers)
+    inputs = _inputs_together(examples, origins, sampler.k, numbers, np.nan if sampler.reads_times else None)
     sampler = replace(sampler, cursor=with_inputs(sampler.cursor, inputs))
     state = sampler.cursor.start(sources or None, len(examples))
     values = [np.asarray(e.values[: max(each, default=1)]) for e, each in zip(examples, origins, strict=True)]
@@ -181,9 +182,9 @@ def _after_origins(
 
 
 def _inputs_together(
-    examples: list[Example], origins: list[Sequence[int]], k: int, numbers: list[int]
+    examples: list[Example], origins: list[Sequence[int]], k: int, numbers: list[int], padding: float | None
 ) -> np.ndarray | None:
-    """``(m, T + k, U)`` standardised inputs, the shorter ones padded with their last; None where none are read."""
+    """``(m, T + k, U)`` standardised inputs, the shorter ones padded (None: with their last); None: none are read."""
     each, n_steps = [e.inputs for e in examples if e.inputs is not None], [max(o, default=1) + k for o in origins]
     if not each:
         return None
@@ -195,7 +196,10 @@ def _inputs_together(
             )
     longest = max(n_steps)
     cut = [inputs[:longest] for inputs in each]
-    return np.stack([np.concatenate([u, np.repeat(u[-1:], longest - len(u), axis=0)]) for u in cut])
+    last = [u[-1:] if padding is None else np.full_like(u[-1:], padding) for u in cut]
+    return np.stack(
+        [np.concatenate([u, np.repeat(x, longest - len(u), axis=0)]) for u, x in zip(cut, last, strict=True)]
+    )
 
 
 @dataclass(frozen=True)
@@ -239,6 +243,7 @@ class Sampler:
         affine: ``(shift, scale)`` float64, from encoded to raw units.
         may_end: whether ends are events.
         series: of a state of one sequence whose frames are encoded one by one; None: they all have ``affine``.
+        reads_times: whether inputs are times, which padding must not repeat.
     """
 
     cursor: Cursor
@@ -248,6 +253,7 @@ class Sampler:
     affine: tuple[Tensor, Tensor]
     may_end: bool
     series: ContinuedSeries | None = None
+    reads_times: bool = False
 
     def ahead(self, state: CursorState, numbers: list[int], origin: int) -> Iterator[Ahead]:
         """Of the m sequences of a state, whose ``numbers`` these are."""

@@ -2,6 +2,7 @@
 
 from seqmodels.hmm.alignment import AlignmentHMM
 from seqmodels.hmm.conjugate import ConjugatePrior
+from seqmodels.hmm.continuous_time import ContinuousTimeHMM
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.markov_switching import MarkovSwitchingAR
@@ -19,6 +20,7 @@ __all__ = [
     "Arcs",
     "Banded",
     "ConjugatePrior",
+    "ContinuousTimeHMM",
     "ForcedAlignment",
     "Frozen",
     "HMMTagger",

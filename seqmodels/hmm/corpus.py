@@ -24,6 +24,7 @@ from seqmodels.encodings.examples import Example
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.given_inputs import log_density_given_inputs
+from seqmodels.hmm.inference.continuous_time import log_transitions_over
 from seqmodels.hmm.inference.densities import Densities, LogDensities, clamped, possible_states
 from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import FEW_STATES, Segments, runs_compiled
@@ -63,7 +64,8 @@ class PackedBatch:
         scratch: memory to compute in; batches made together share one, for they are worked on one after the other.
         states: (N,) the state of each frame where it is known, -1 where not; or (N, K) bool, which are possible; None:
             all are, everywhere.
-        inputs: (N, U) of each frame, standardised, where the model reads inputs.
+        inputs: (N, U) of each frame, standardised, where the model reads inputs; in continuous time ``(N, 1)``, the
+            time since the frame before.
     """
 
     x: Tensor
@@ -81,6 +83,9 @@ class PackedBatch:
             densities = clamped(densities, self.states)
         p, initial = parameters, self.initial(parameters)
         trellis = Trellis.of(initial, p.transition, densities, self.segments, p.final, self.scratch)
+        if p.generator is not None:
+            assert self.inputs is not None
+            return replace(trellis, log_transitions=log_transitions_over(p.generator, self.inputs[:, 0]))
         if p.transition_slopes is None:
             return trellis
         assert self.inputs is not None

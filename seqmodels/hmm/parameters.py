@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ class Parameters:
         table_slopes: (K, P, U) ``d table / d u``; None: the same at all inputs.
         initial_slopes: (K, U) ``d log π_j / d u``, of the first step, before they are normalised; None: the same at all
             inputs.
+        generator: (K, K) Q of a chain in continuous time, whose one input is the time since the step before;
+            ``transition`` is that over one unit of time, ``exp(Q)``. None: steps are all alike.
     """
 
     initial: Tensor
@@ -34,11 +36,17 @@ class Parameters:
     transition_slopes: Tensor | None = None
     table_slopes: Tensor | None = None
     initial_slopes: Tensor | None = None
+    generator: Tensor | None = None
 
     @property
     def slopes(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """Those of transitions, of the table and of the first state."""
         return self.transition_slopes, self.table_slopes, self.initial_slopes
+
+    @property
+    def has_one_matrix(self) -> bool:
+        """Whether transitions are the same at all steps."""
+        return self.transition_slopes is None and self.generator is None
 
     @classmethod
     def stack(cls, chains: Sequence[Parameters]) -> Parameters:
@@ -53,7 +61,9 @@ class Parameters:
         """The same parameters on another device."""
         final = None if self.final is None else self.final.to(device)
         slopes = (None if each is None else each.to(device) for each in self.slopes)
-        return Parameters(self.initial.to(device), self.transition.to(device), final, self.table.to(device), *slopes)
+        initial, transition, table = (each.to(device) for each in (self.initial, self.transition, self.table))
+        moved = Parameters(initial, transition, final, table, *slopes)
+        return moved if self.generator is None else replace(moved, generator=self.generator.to(device))
 
     def of_first_process(self) -> Parameters:
         """The parameters of process 0, if there are several processes: rounding may differ from machine to machine."""
@@ -72,14 +82,16 @@ class Parameters:
             None if each is None else each[order] for each in (self.table_slopes, self.initial_slopes)
         )
         transition, slopes = self.transition[order][:, order], (of_transition, of_table, of_initial)
-        return Parameters(self.initial[order], transition, final, self.table[order], *slopes)
+        taken = Parameters(self.initial[order], transition, final, self.table[order], *slopes)
+        return taken if self.generator is None else replace(taken, generator=self.generator[order][:, order])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """By name, to be stored."""
         final = {} if self.final is None else {"final": self.final.numpy()}
         chain = {"initial": self.initial.numpy(), "transition": self.transition.numpy()}
-        names = ("transition_slopes", "table_slopes", "initial_slopes")
-        given = {name: each.numpy() for name, each in zip(names, self.slopes, strict=True) if each is not None}
+        names = ("transition_slopes", "table_slopes", "initial_slopes", "generator")
+        optional = zip(names, (*self.slopes, self.generator), strict=True)
+        given = {name: each.numpy() for name, each in optional if each is not None}
         return {**chain, "table": self.table.numpy(), **final, **given}
 
     @classmethod
@@ -87,7 +99,7 @@ class Parameters:
         """The inverse of ``arrays``."""
         t = {name: torch.tensor(array) for name, array in arrays.items()}
         slopes = t.get("transition_slopes"), t.get("table_slopes"), t.get("initial_slopes")
-        return cls(t["initial"], t["transition"], t.get("final"), t["table"], *slopes)
+        return cls(t["initial"], t["transition"], t.get("final"), t["table"], *slopes, t.get("generator"))
 
 
 def check_arrays(
@@ -95,7 +107,7 @@ def check_arrays(
 ) -> None:
     """Raise ``ValueError`` for what no fit of ``n_states`` could have found; the observation checks the table.
 
-    ``slopes``: the names of those that there should be, of ``n_inputs``.
+    ``slopes``: the names of those that there should be, of ``n_inputs``, or ``generator``.
     """
     k, names = n_states, {"initial", "transition", "table", *(["final"] if has_end else []), *slopes}
     if arrays.keys() != names:
@@ -105,6 +117,7 @@ def check_arrays(
         "transition_slopes": (k, k, n_inputs),
         "table_slopes": (k, table.shape[1], n_inputs),
         "initial_slopes": (k, n_inputs),
+        "generator": (k, k),
     }
     for name in slopes:
         if not np.isfinite(array_of(arrays, name, np.float64, shapes[name])).all():

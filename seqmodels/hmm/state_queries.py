@@ -103,7 +103,7 @@ def batch_draws(
     whole = Segments.whole(batch.segments.lengths, densities.device)
     log_b = LogDensities(whole.packing.pack(batch.segments.packing.unpack(densities.log())))
     trellis = Trellis.of(batch.initial(parameters), parameters.transition, log_b, whole, parameters.final)
-    if parameters.transition_slopes is not None:  # the batch is uncut, too
+    if not parameters.has_one_matrix:  # the batch is uncut, too
         trellis = batch.trellis(parameters, densities)
         whole = batch.segments
     paths, log_prob = sample_paths(trellis, n, generator)

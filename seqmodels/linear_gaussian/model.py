@@ -16,7 +16,7 @@ from seqmodels.common.distributed import is_rank_zero, share_of
 from seqmodels.common.parameters import checked
 from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example, without_past
-from seqmodels.encodings.inputs import chosen_inputs
+from seqmodels.encodings.inputs import TIME, InputScaling, chosen_inputs
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
 from seqmodels.linear_gaussian.cursor import SystemCursor, predicted_by
@@ -38,12 +38,14 @@ from seqmodels.linear_gaussian.parameters import (
     stationary_covariance,
 )
 from seqmodels.linear_gaussian.structures import ARIMA, Component, LocalLevel, Seasonal, Structure, Trend
+from seqmodels.linear_gaussian.time_grid import SystemCursorInTime, places_of, values_on_grid
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, checked_data, learn_setting
 from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
+from seqmodels.sequences.times import DateUnit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,6 +99,12 @@ class LinearGaussian(SequenceModel):
             is likelier, others are random. The best objective wins.
         state_inputs, observation_inputs: names of inputs (``Sequences(items, inputs=...)``) that B and D are of; True:
             all. None drives the first state.
+        time_step: the time that a step of the system takes: the ``times`` of sequences are then read, and may be any
+            whole number of steps apart. The state moves on over gaps exactly, by ``A^n`` and the noise of n steps, and
+            scores are of p(x | times). Of sequences without times each step is one of the system. Where times come with
+            a call, as in ``forecast``, they are its ``inputs``. None: times are not looked at.
+        date_unit: what ``time_step`` counts where times are dates: ``"s"``, ``"min"``, ``"h"``, ``"D"``, ``"W"`` or
+            ``"Y"`` (of 365.25 days).
 
     The other arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out
     nothing. With targets EM fits p(x, y), as the figures of ``history_`` are.
@@ -128,6 +136,8 @@ class LinearGaussian(SequenceModel):
     max_seconds: float | None = None
     state_inputs: Sequence[str] | bool | None = None
     observation_inputs: Sequence[str] | bool | None = None
+    time_step: float | None = None
+    date_unit: DateUnit = "D"
 
     _uses_validation: ClassVar[bool] = False
     _size: ClassVar[str | None] = "n_states"
@@ -195,9 +205,19 @@ class LinearGaussian(SequenceModel):
 
     @property
     def _reads_inputs(self) -> bool:
-        return bool(self.state_inputs) or bool(self.observation_inputs)
+        return bool(self.state_inputs) or bool(self.observation_inputs) or self.time_step is not None
+
+    @property
+    def _times_in(self) -> DateUnit | None:
+        return None if self.time_step is None else self.date_unit
+
+    @property
+    def _time_step(self) -> float:
+        return 1.0 if self.time_step is None else float(self.time_step)
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        if self.time_step is not None:
+            return (TIME,)
         read = [*chosen_inputs(self.state_inputs, names), *chosen_inputs(self.observation_inputs, names)]
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
@@ -248,6 +268,7 @@ class LinearGaussian(SequenceModel):
             raise ValueError(
                 "length is 'stop', but a linear-Gaussian system says nothing of ends; leave length='given'"
             )
+        self._check_time_step()
         if self.transition == "diag" and self.state_noise == "full":
             raise ValueError(
                 "transition is 'diag' and state_noise 'full'; pass state_noise='diag' or 'identity', under which each "
@@ -259,6 +280,25 @@ class LinearGaussian(SequenceModel):
             self._check_structure(self.structure)
         elif self.observation_noise == "none":
             raise ValueError("observation_noise is 'none', but only an ARIMA has no other noise; pass 'diag' or 'full'")
+
+    def _check_time_step(self) -> None:
+        if self.date_unit not in get_args(DateUnit):
+            raise ValueError(f"date_unit is {self.date_unit!r}; pass one of {', '.join(map(repr, get_args(DateUnit)))}")
+        if self.time_step is None:
+            return
+        if not 0 < self.time_step < np.inf:
+            raise ValueError(f"time_step is {self.time_step}; pass a number above zero, or None")
+        if self.state_inputs or self.observation_inputs:
+            raise ValueError(
+                "with time_step there are steps between those of a sequence, whose inputs are not known; leave "
+                "state_inputs and observation_inputs out, or time_step"
+            )
+        scaling = self._input_scaling if self.warm_start else None
+        if scaling is not None and not _reads_in_steps(scaling, self.time_step, self.date_unit):
+            raise ValueError(
+                f"time_step={self.time_step} and date_unit={self.date_unit!r} are not what the model was fitted with, "
+                "so warm_start cannot continue; set them back, or warm_start=False"
+            )
 
     def _check_structure(self, structure: Sequence[Component]) -> None:
         if not structure or not all(isinstance(component, Component) for component in structure):
@@ -297,7 +337,7 @@ class LinearGaussian(SequenceModel):
         return None if self.structure is None else Structure.of(self.structure)
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        form, corpus = self._form(), _corpus(train)
+        form, corpus = self._form(), self._corpus(train)
         if self.structure is not None and self.encoding_.size != 1:
             raise ValueError(f"a structure is of one feature, but the sequences have {self.encoding_.size}; pass one")
         objective = SystemObjective(form, *_raw_size(train, self.encoding_))
@@ -353,14 +393,15 @@ class LinearGaussian(SequenceModel):
     # -- many sequences at once ----------------------------------------------------------------------------
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        corpus, steps = _corpus(examples), [np.empty(0)] * len(examples)
+        places = self._places(examples)
+        corpus, steps = self._corpus(examples), [np.empty(0)] * len(examples)
         system = self.parameters_.system
         for group, _ in corpus.groups(self.parameters_, self._form()):
             gains = Gains.of(system, group.packing.n_steps, group.observed)
             lengths = [len(corpus.values[i]) for i in group.numbers]
             log_prob = filter_group(system, gains, group).log_prob
             for i, each in zip(group.numbers, group.packing.unpack(log_prob, lengths), strict=True):
-                steps[i] = each[len(each) - len(examples[i].values) :]
+                steps[i] = each[len(each) - len(examples[i].values) :] if places is None else each[places[i]]
         return steps
 
     def _with_floor(self, factor: float) -> Self:
@@ -374,12 +415,26 @@ class LinearGaussian(SequenceModel):
             floored.parameters_ = replace(self.parameters_, observation_covariance=0.5 * (moved + moved.T))
         return floored
 
+    def _places(self, examples: Sequence[Example]) -> list[np.ndarray] | None:
+        """Of each example which steps of the system its own are; None where times are not read."""
+        if self.time_step is None:
+            return None
+        return [places_of(e, i) for i, e in enumerate(examples)]
+
+    def _corpus(self, examples: Sequence[Example]) -> SystemData:
+        """What the system is given at each of its steps."""
+        places = self._places(examples)
+        if places is None:
+            return _corpus(examples)
+        return SystemData(values_on_grid(examples, places), np.array([e.weight for e in examples], dtype=np.float64))
+
     # -- one step at a time --------------------------------------------------------------------------------
 
     @checked
-    def cursor(self, n_steps: int | None = None) -> SystemCursor:
+    def cursor(self, n_steps: int | None = None) -> SystemCursor | SystemCursorInTime:
         self._setting()
-        return SystemCursor.of(self.parameters_, self._form(), self._device())
+        cursor = SystemCursor.of(self.parameters_, self._form(), self._device())
+        return cursor if self.time_step is None else SystemCursorInTime(cursor)
 
     # -- states of given sequences -------------------------------------------------------------------------
 
@@ -399,7 +454,7 @@ class LinearGaussian(SequenceModel):
         if data.y is not None:
             data.refuse_past("the states of pairs")
         examples = self._setting().examples(data)
-        corpus, results = _corpus(examples), [StateMoments(np.empty(0), np.empty(0))] * len(examples)
+        corpus, results = self._corpus(examples), [StateMoments(np.empty(0), np.empty(0))] * len(examples)
         system, scale = self.parameters_.system, self._state_scale
         for whole, _ in corpus.groups(self.parameters_, self._form()):
             gains = Gains.of(system, whole.packing.n_steps, whole.observed, smooths=smooths)
@@ -415,6 +470,9 @@ class LinearGaussian(SequenceModel):
                     group.numbers, means.reshape(length, len(group.numbers), -1).swapaxes(0, 1), strict=True
                 ):
                     results[i] = StateMoments(scale * each, scale**2 * covariances)
+        if (places := self._places(examples)) is not None:
+            pairs = zip(results, places, strict=True)
+            results = [StateMoments(moments.means[at], moments.covariances[at]) for moments, at in pairs]
         return [
             StateMoments(*(without_past([e], [part])[0] for part in (moments.means, moments.covariances)))
             for e, moments in zip(examples, results, strict=True)
@@ -431,7 +489,7 @@ class LinearGaussian(SequenceModel):
         data = checked_data(self, X)
         data.refuse_past("diffuse_log_prob")
         examples = self._setting().examples(data)
-        form, corpus = self._form(), _corpus(examples)
+        form, corpus = self._form(), self._corpus(examples)
         system, results = form.without_start(self.parameters_).system, np.empty(len(examples))
         directions = form.directions(len(system.transition))
         for whole, _ in corpus.groups(self.parameters_, form):
@@ -465,7 +523,7 @@ class LinearGaussian(SequenceModel):
         data = checked_data(self, X)
         data.refuse_past("components")
         examples, form = self._setting().examples(data), self._form()
-        corpus, frames = _corpus(examples), [pd.DataFrame()] * len(examples)
+        corpus, frames = self._corpus(examples), [pd.DataFrame()] * len(examples)
         system, directions = form.without_start(self.parameters_).system, form.directions(structure.n_states)
         width = NormalDist().inv_cdf(0.5 + 0.5 * level)
         for whole, _ in corpus.groups(self.parameters_, form):
@@ -485,6 +543,8 @@ class LinearGaussian(SequenceModel):
                         band = {"low": mean - width * deviation, "high": mean + width * deviation}
                         parts.append(pd.DataFrame({"step": np.arange(length), "component": name, **numbers, **band}))
                     frames[number] = pd.concat(parts, ignore_index=True)
+        if (places := self._places(examples)) is not None:
+            frames = [_at_places(frame, at) for frame, at in zip(frames, places, strict=True)]
         return frames
 
     @property
@@ -604,7 +664,9 @@ class LinearGaussian(SequenceModel):
         is_diagonal = not (R - np.diag(np.diagonal(R))).any()
         model = cls(K, **{"observation_noise": "diag" if is_diagonal else "full", **options})
         encoding: Encoding = Features("reals").identity(D)
-        apply_setting(model, Setting.from_fitted(encoding, predicted_by(), "given", conditional=False))
+        of_times = None if model._times_in is None else InputScaling.of_times(model._times_in, model._time_step)
+        setting = Setting.from_fitted(encoding, predicted_by(), "given", conditional=False).with_inputs(of_times)
+        apply_setting(model, setting)
         model.parameters_, model.numbers_, model.history_ = parameters, None, pd.DataFrame()
         model.converged_, model.fit_seconds_ = True, 0.0
         return model
@@ -616,6 +678,9 @@ class LinearGaussian(SequenceModel):
     def _restore(self, state: dict[str, Any]) -> None:
         if repr(self.observation_) != repr(predicted_by()):
             raise ValueError(f"its observation is {self.observation_!r}, but a LinearGaussian has one Gaussian")
+        scaling = self._input_scaling
+        if self.time_step is not None and not (scaling and _reads_in_steps(scaling, self.time_step, self.date_unit)):
+            raise ValueError("the file does not say that the model reads times, in its time_step and date_unit")
         form, structure = self._form(), self._structure()
         K = self.n_states if structure is None else structure.n_states
         n_inputs = len(form.state_inputs), len(form.observation_inputs)
@@ -651,6 +716,22 @@ def _raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, f
             units += e.weight * len(raw)
             log_det += e.weight * float(np.broadcast_to(encoding.log_det(raw), len(e.source)).sum())
     return units, log_det
+
+
+def _reads_in_steps(scaling: InputScaling, time_step: float, date_unit: DateUnit) -> bool:
+    """Whether it is that of times in these steps."""
+    expected = InputScaling.of_times(date_unit, time_step)
+    return scaling.date_unit == date_unit and np.array_equal(
+        [scaling.mean, scaling.scale], [expected.mean, expected.scale]
+    )
+
+
+def _at_places(frame: pd.DataFrame, places: np.ndarray) -> pd.DataFrame:
+    """Of components at all steps of the system those at the steps of the sequence, numbered as these are."""
+    numbers = np.full(int(frame["step"].max()) + 1, -1)
+    numbers[places] = np.arange(len(places))
+    numbered = frame.assign(step=numbers[frame["step"].to_numpy()])
+    return numbered[numbered["step"] >= 0].reset_index(drop=True)
 
 
 def _score(model: LinearGaussian, examples: list[Example]) -> float:

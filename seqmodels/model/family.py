@@ -38,6 +38,7 @@ from seqmodels.observations import Observation
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.mapped import totals
 from seqmodels.sequences.measure import Length, Measure, MemoryKind
+from seqmodels.sequences.times import DateUnit
 from seqmodels.training import interruption
 
 
@@ -280,6 +281,16 @@ class Family(Configurable, ABC):
     def _reads_inputs(self) -> bool:
         """Whether it is to be p(x | inputs)."""
         return False
+
+    @property
+    def _times_in(self) -> DateUnit | None:
+        """What dates are counted in by a model that reads the times of steps as its input; None: it reads none."""
+        return None
+
+    @property
+    def _time_step(self) -> float:
+        """The time that one of its steps takes, in which it counts times."""
+        return 1.0
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Those that it is to read of the inputs that there are, in its order; also such as there are not."""

@@ -149,8 +149,8 @@ def check_arguments(model: Family) -> None:
             raise ValueError(f"{name} is {in_one_line(choice)}; pass 'auto' or an object such as {example}")
     if model._reads_inputs and model.length == "stop":
         raise ValueError(
-            "length is 'stop', but the inputs of a sequence say how long it is, so that its end is no event; pass "
-            "length='given'"
+            f"length is 'stop', but the {'inputs' if model._times_in is None else 'times'} of a sequence say how long "
+            "it is, so that its end is no event; pass length='given'"
         )
     if model._is_tagger:
         check_choices(type(model).__name__, model.length, model.ignore_source)
@@ -200,6 +200,8 @@ def _learn_inputs(model: Family, train: Data) -> InputScaling | None:
         return None
     if train.y is not None:
         raise ValueError(f"a {type(model).__name__} that reads inputs is p(x | inputs), not p(y | x); leave y out")
+    if model._times_in is not None:
+        return InputScaling.of_times(model._times_in, model._time_step)
     known = train.X.input_names or ()
     names = model._inputs_among(known)
     if not names:

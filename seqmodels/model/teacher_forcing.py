@@ -56,7 +56,11 @@ class ForcedBatch:
     @torch.inference_mode()
     def steps(self, model: SequenceModel) -> Iterator[tuple[Prediction, Tensor, np.ndarray]]:
         """For each evaluated step n predictions, the true steps ``(n, ...)``, and the rows that are real ``(m,)``."""
-        cursor = with_inputs(model.cursor(), self.inputs)
+        inputs = self.inputs
+        if inputs is not None and model._times_in is not None:  # which padding must not repeat
+            is_padding = torch.arange(inputs.shape[1]) >= torch.as_tensor(self.lengths)[:, None]
+            inputs = torch.where(is_padding.unsqueeze(-1), torch.nan, inputs)
+        cursor = with_inputs(model.cursor(), inputs)
         state = cursor.start(self.source, len(self.lengths))
         for t in range(self.values.shape[1]):
             if t >= max(self.warm_up, self.n_past.min()):

@@ -105,7 +105,9 @@ class Sequences(Sequence[Item]):
     ('sit', 'walk')
     """
 
-    past: list[Item | None] | None = None  # also of objects that an earlier version pickled
+    # Also of objects that an earlier version pickled:
+    past: list[Item | None] | None = None
+    past_times: list[np.ndarray | None] | None = None  # of the steps of each past; None: they are not known
     _inputs: Inputs | None = None
 
     def __init__(
@@ -378,6 +380,8 @@ class Sequences(Sequence[Item]):
         times = checked_times([t for part in each for t in part.times or ()], lengths) if have_times else None
         past = [before for part in each for before in part.past or [None] * len(part)]
         joined = each[0]._with(items, metadata, times, past, Inputs.joined([part._inputs for part in each]))
+        if have_times and joined.past is not None:
+            joined.past_times = [before for part in each for before in part.past_times or [None] * len(part)]
         joined.symbols = symbols_of_all(each)
         joined.features = each[0].features if len({part.features for part in each}) == 1 else None
         return joined
@@ -451,7 +455,9 @@ class Sequences(Sequence[Item]):
         past = None if self.past is None else [self.past[i] for i in rows]
         inputs = None if self._inputs is None else self._inputs.take(rows)
         items = items_of([self.items[i] for i in rows])
-        return self._with(items, self.metadata.iloc[rows], times, past, inputs)
+        taken = self._with(items, self.metadata.iloc[rows], times, past, inputs)
+        taken.past_times = None if self.past_times is None else [self.past_times[i] for i in rows]
+        return taken
 
     def _rows(self, index: Any) -> np.ndarray:
         """Positions, which are there."""
@@ -485,7 +491,19 @@ class Sequences(Sequence[Item]):
         rows = self.metadata.iloc[[i for i, _, _ in parts]].reset_index(drop=True)
         before = None if past == 0 else [self._before(i, a, past) for i, a, _ in parts]
         inputs = None if self._inputs is None else self._inputs.segments(parts, past)
-        return self._like([self.items[i][a:b] for i, a, b in parts], rows, times, before, inputs)
+        segments = self._like([self.items[i][a:b] for i, a, b in parts], rows, times, before, inputs)
+        if segments.past is not None and self.times is not None:
+            n_past = [0 if x is None else len(x) for x in segments.past]
+            each = [self._times_before(i, a, n) for (i, a, _), n in zip(parts, n_past, strict=True)]
+            segments.past_times = None if any(len(t) < n for t, n in zip(each, n_past, strict=True)) else [*each]
+        return segments
+
+    def _times_before(self, i: int, start: int, n: int) -> np.ndarray:
+        """Those of the last ``n`` steps before step ``start`` of sequence ``i``, or of as many as are known."""
+        assert self.times is not None, "there are some"
+        before, known = None if self.past_times is None else self.past_times[i], self.times[i][:start]
+        whole = known if before is None else np.concatenate([before, known])
+        return whole[max(0, len(whole) - n) :]
 
     def _before(self, i: int, start: int, n: int | None) -> Item | None:
         """The last ``n`` steps (None: all) before step ``start`` of sequence ``i``; None where there are none."""
@@ -500,7 +518,9 @@ class Sequences(Sequence[Item]):
     @checked
     def with_metadata(self, metadata: pd.DataFrame) -> Sequences:
         """The same sequences with another table of metadata, a row each."""
-        return self._with(self.items, metadata, self.times, self.past, self._inputs)
+        made = self._with(self.items, metadata, self.times, self.past, self._inputs)
+        made.past_times = self.past_times
+        return made
 
     def with_inputs(self, inputs: Sequence[Any], names: Iterable[str] | None = None) -> Sequences:
         """The same sequences with other inputs: arguments as of ``Sequences``; what came before is left out."""
@@ -517,7 +537,9 @@ class Sequences(Sequence[Item]):
         """
         if self._inputs is None:
             raise ValueError("these sequences have no inputs; pass Sequences(items, inputs=[...])")
-        return self._with(self.items, self.metadata, self.times, self.past, self._inputs.lagged(k))
+        made = self._with(self.items, self.metadata, self.times, self.past, self._inputs.lagged(k))
+        made.past_times = self.past_times
+        return made
 
     def without_past(self) -> Sequences:
         """The same sequences, of which nothing is known to have come before; themselves where nothing is."""
@@ -571,7 +593,7 @@ class Sequences(Sequence[Item]):
         made = copy.copy(self)
         made.items, made.times, made.metadata = list(items), times, _metadata(len(items), metadata, {})
         made.past = past if past is not None and any(before is not None for before in past) else None
-        made._inputs = inputs
+        made.past_times, made._inputs = None, inputs
         return made
 
     def _feature_names(self, features: Iterable[str]) -> tuple[str, ...]:
@@ -776,7 +798,7 @@ class Sequences(Sequence[Item]):
         noisy = np.split(frames + noise, np.cumsum([*map(len, before), *self.n_units])[:-1])
         past: list[Item | None] = [x if len(x) else None for x in noisy[: len(before)]]
         dithered = self._like(list(noisy[len(before) :]), self.metadata, self.times, past or None, self._inputs)
-        dithered.grid = tuple(grid.tolist())
+        dithered.grid, dithered.past_times = tuple(grid.tolist()), self.past_times
         return dithered
 
     def _grid_of(self, like: Sequences) -> tuple[float, ...]:

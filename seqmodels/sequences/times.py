@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -13,6 +13,15 @@ if TYPE_CHECKING:
 TIME_NAMES = ("time", "t", "date", "datetime", "timestamp", "time_stamp")
 ROUNDING = 1e-6  # of a step, by which steps of numbers may differ and be called equal
 SHORTEST_MONTH = np.timedelta64(28, "D")
+DateUnit = Literal["s", "min", "h", "D", "W", "Y"]
+SECONDS: dict[DateUnit, float] = {
+    "s": 1,
+    "min": 60,
+    "h": 3600,
+    "D": 86400,
+    "W": 604800,
+    "Y": 31557600,
+}  # of 365.25 days
 
 
 def times_of_index(index: pd.Index) -> tuple[pd.Index, str | None] | None:
@@ -109,6 +118,19 @@ def times_ahead(times: np.ndarray, k: int) -> np.ndarray | None:
             return None
         return pd.date_range(times[-1], periods=k + 1, freq=frequency)[1:].to_numpy().astype(times.dtype)
     return np.asarray(times[-1] + steps[0] * ahead) if (steps == steps[0]).all() else None
+
+
+def as_numbers(times: np.ndarray, unit: DateUnit) -> np.ndarray:
+    """``(T,)`` float64: dates and durations counted in ``unit``, dates from 1970 on; numbers are what they are.
+
+    >>> as_numbers(np.array(["1970-01-01", "1970-01-02T12:00"], dtype="datetime64[m]"), "D").tolist()
+    [0.0, 1.5]
+    """
+    if times.dtype.kind == "M":
+        times = times - np.datetime64(0, "s")
+    if times.dtype.kind == "m":
+        return np.asarray(times / np.timedelta64(1, "s") / SECONDS[unit])
+    return times.astype(np.float64)
 
 
 def time_column(times: np.ndarray, unit: str | None) -> Any:

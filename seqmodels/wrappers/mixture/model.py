@@ -544,7 +544,10 @@ def _joined_scaling(scalings: Sequence[InputScaling | None]) -> InputScaling | N
     if not known:
         return None
     mean, scale = np.array([*known.values()]).T
-    return InputScaling(tuple(known), mean, scale)
+    date_units = {scaling.date_unit for scaling in scalings if scaling is not None} - {None}
+    if len(date_units) > 1:
+        raise ValueError(f"the models count dates in {' and '.join(map(str, date_units))}; pass one date_unit to all")
+    return InputScaling(tuple(known), mean, scale, next(iter(date_units), None))
 
 
 def _of_symbols(member: SequenceModel) -> Observation:

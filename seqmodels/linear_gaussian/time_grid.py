@@ -1,0 +1,206 @@
+"""Steps at times that are whole numbers of steps of a system apart: those between are missing, summed out.
+
+Over a gap of n steps the state moves by ``A^n``, with the noise ``Σ_i A^i Q A^iᵀ``, i below n (``moved``), which is
+what n - 1 steps of which nothing is observed come to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.encodings.examples import Example
+from seqmodels.generation import Prediction, Source
+from seqmodels.linear_gaussian.cursor import SystemCursor, SystemState
+
+ROUNDING = 1e-6  # of a step, by which a time may be off
+MOST_STEPS = 1 << 22  # of a grid
+
+
+def places_of(example: Example, number: int) -> np.ndarray:
+    """``(T,)`` which step of the system each step of an example is, from 0 on.
+
+    Args:
+        example: whose one input is its times, in steps of the system; without it steps follow one another.
+        number: of the sequence.
+
+    Raises:
+        ValueError: times that are no whole number of steps apart, two steps at one time, or too many steps between.
+    """
+    if example.inputs is None:
+        return np.arange(len(example.values))
+    times = example.inputs[:, 0]
+    exact = times - times[0]
+    places = np.rint(exact)
+    rounding = ROUNDING + 4 * np.finfo(np.float64).eps * np.abs(times).max()
+    off = np.abs(exact - places) > rounding
+    if off.any():
+        t = int(np.argmax(off))
+        raise ValueError(
+            f"step {t} of sequence {number} is {exact[t]:.6g} times time_step after its first one; pass "
+            "a time_step of which all gaps are whole numbers, or hmm.ContinuousTimeHMM, which takes any gaps"
+        )
+    if (np.diff(places) < 1).any():
+        t = int(np.argmax(np.diff(places) < 1)) + 1
+        raise ValueError(
+            f"steps {t - 1} and {t} of sequence {number} are at one time; put them together, or pass a smaller "
+            "time_step"
+        )
+    if places[-1] >= MOST_STEPS:
+        raise ValueError(f"sequence {number} goes over {places[-1]:,.0f} times time_step; pass a larger time_step")
+    whole: np.ndarray = places.astype(np.int64)
+    return whole
+
+
+def on_grid(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """``(T, D)`` values at these places of ``(places[-1] + 1, D)``, NaN at all others.
+
+    >>> on_grid(np.array([[1.0], [2.0]]), np.array([0, 2])).ravel()
+    array([ 1., nan,  2.])
+    """
+    whole = np.full((int(places[-1]) + 1 if len(places) else 0, values.shape[1]), np.nan)
+    whole[places] = values
+    return whole
+
+
+def values_on_grid(examples: Sequence[Example], places: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Those of each example at its places."""
+    return [on_grid(np.asarray(e.values, dtype=np.float64), each) for e, each in zip(examples, places, strict=True)]
+
+
+def _n_steps(last: Tensor, time: Tensor) -> Tensor:
+    """``(n,)`` whole numbers of steps from the last time to the next; ``ValueError`` where they are none."""
+    exact = time - last
+    steps = exact.round()
+    rounding = ROUNDING + 4 * torch.finfo(torch.float64).eps * torch.maximum(last.abs(), time.abs())
+    wrong = ((exact - steps).abs() > rounding) | (steps < 1)
+    if bool(wrong.any()):
+        gap = float(exact[int(wrong.nonzero()[0])])
+        raise ValueError(
+            f"a step is {gap:.6g} times time_step after the one before; pass times that are whole multiples of it later"
+        )
+    return steps.long()
+
+
+# -- one step at a time ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SystemStateInTime:
+    """What the steps so far say of the next one, of n sequences.
+
+    Attributes:
+        state: at the time of the next step.
+        after_one: one step of the system after the last step; None before the first.
+        time: (n,) float64, of the last step, in steps of the system; None before the first.
+        next_time: (n,) float64, of the next step.
+    """
+
+    state: SystemState
+    after_one: SystemState | None
+    time: Tensor | None
+    next_time: Tensor
+
+
+@dataclass(frozen=True)
+class SystemCursorInTime:
+    """A system's cursor over steps at given times, in steps of the system.
+
+    Without a time, which ``given`` tells, a step is at 0 where it is the first, or else one step of the system later.
+    """
+
+    cursor: SystemCursor
+
+    def start(self, source: Source = None, n: int = 1) -> SystemStateInTime:
+        """The state before the first step of ``n`` sequences."""
+        state = self.cursor.start(source, n)
+        return SystemStateInTime(state, None, None, state.mean.new_zeros(n))
+
+    def given(self, state: SystemStateInTime, inputs: Tensor) -> SystemStateInTime:
+        """The same state, given the times ``(n, 1)`` of the next step; of NaN they stay what they are.
+
+        Raises:
+            ValueError: times that are no whole number of steps, one or more, after the last.
+        """
+        time = inputs[:, 0].to(state.state.mean)
+        time = torch.where(time.isnan(), state.next_time, time)
+        if state.time is None or state.after_one is None:
+            return replace(state, next_time=time)
+        n_steps = _n_steps(state.time, time)
+        return replace(state, state=moved(self.cursor, state.after_one, n_steps - 1), next_time=time)
+
+    def advance(self, state: SystemStateInTime, x: Tensor) -> SystemStateInTime:
+        """The state after each sequence's next step, ``x (n, D)``."""
+        return self._after(state, self.cursor.advance(state.state, x))
+
+    def unseen(self, state: SystemStateInTime) -> SystemStateInTime:
+        """The state after a next step that is not seen."""
+        return self._after(state, self.cursor.unseen(state.state))
+
+    def _after(self, state: SystemStateInTime, after_one: SystemState) -> SystemStateInTime:
+        return SystemStateInTime(after_one, after_one, state.next_time, state.next_time + 1)
+
+    def distribution(self, state: SystemStateInTime) -> Prediction:
+        """The Gaussian of the next step."""
+        return self.cursor.distribution(state.state)
+
+    def predictions_ahead(self, state: SystemStateInTime, k: int) -> list[Prediction] | None:
+        """The prediction of each of the next k steps when none of those before it is seen."""
+        predictions = []
+        for _ in range(k):
+            predictions.append(self.distribution(state))
+            state = self.unseen(state)
+        return predictions
+
+    def select(self, state: SystemStateInTime, index: Tensor) -> SystemStateInTime:
+        """The state of the sequences ``index (m,)``, in this order."""
+        after_one = None if state.after_one is None else self.cursor.select(state.after_one, index)
+        time = None if state.time is None else state.time[index]
+        return SystemStateInTime(self.cursor.select(state.state, index), after_one, time, state.next_time[index])
+
+
+def moved(cursor: SystemCursor, state: SystemState, n_steps: Tensor) -> SystemState:
+    """The state after ``n_steps (n,)``, 0 or more, of which nothing is seen; of each sequence its own."""
+    distinct, which = torch.unique(n_steps, return_inverse=True)
+    mean, size = state.mean.clone(), len(state.mean)
+    factor = state.factor if len(distinct) == 1 else state.factor.expand(size, -1, -1).clone()
+    for i, n in enumerate(distinct.tolist()):
+        if not n:
+            continue
+        rows = which == i
+        transition, noise = _power(cursor.matrices["transition"], cursor.matrices["state_factor"], n)
+        mean[rows] = mean[rows] @ transition.mT
+        if len(distinct) == 1:
+            factor = _noisy(factor @ transition.mT, noise)
+        else:
+            factor[rows] = _noisy(factor[rows] @ transition.mT, noise)
+    return replace(state, mean=mean, factor=factor)
+
+
+def _power(transition: Tensor, noise: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """``A^n``, and the factor of the noise of n steps, by doubling."""
+    total: tuple[Tensor, Tensor] | None = None
+    power = transition, noise
+    while True:
+        if n & 1:
+            total = power if total is None else _both(total, power)
+        n >>= 1
+        if not n:
+            assert total is not None, "n is 1 or more"
+            return total
+        power = _both(power, power)
+
+
+def _both(first: tuple[Tensor, Tensor], then: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Some steps, then others."""
+    return then[0] @ first[0], _noisy((first[1] @ then[0].mT)[None], then[1])[0]
+
+
+def _noisy(factor: Tensor, noise: Tensor) -> Tensor:
+    """``(n, K, K)`` factor of the sum of covariances, of the second one for all."""
+    upper: Tensor = torch.linalg.qr(torch.cat([factor, noise.expand(len(factor), -1, -1)], 1)).R
+    return upper
