@@ -98,10 +98,10 @@ def update_children(
                 for b in range(K):
                     P[a, b] -= gain * spread[b]
         log_weights[j] += total
-    largest = log_weights[:n].max()
+    largest: float = log_weights[:n].max()
     if not largest > -np.inf:
         return largest
-    log_prob = largest + np.log(np.exp(log_weights[:n] - largest).sum())
+    log_prob: float = largest + np.log(np.exp(log_weights[:n] - largest).sum())
     log_weights[:n] -= log_prob
     return log_prob
 

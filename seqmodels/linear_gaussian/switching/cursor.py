@@ -12,6 +12,7 @@ from torch import Tensor
 from seqmodels.generation import Prediction, Source, select_rows, stacked_sources
 from seqmodels.linear_gaussian.cursor import predicted_by
 from seqmodels.linear_gaussian.switching.particle_filter import WhitenedSystem, n_paths, uniforms
+from seqmodels.observations import Observation
 from seqmodels.observations.gaussian import shape_of_covariance
 
 BLOCK_STEPS = 1024  # uniform numbers that are drawn at once
@@ -79,8 +80,8 @@ class ParticleCursor:
             children = np.zeros(n_left, dtype=np.int64)
             chosen_children(log_p, n_left, u, children, log_weights[i])
             regimes[i], means[i], covariances[i] = children % S, m[children], P[children]
-        arrays = (log_weights, regimes, means, covariances)
-        return ParticleState(*(torch.from_numpy(each) for each in arrays), t + 1)
+        tensor = torch.from_numpy
+        return ParticleState(tensor(log_weights), tensor(regimes), tensor(means), tensor(covariances), t + 1)
 
     def distribution(self, state: ParticleState) -> Prediction:
         """The mixture of the Gaussians of all paths and next regimes."""
@@ -112,7 +113,7 @@ class ParticleCursor:
         return np.bincount(state.regimes[0].numpy(), state.log_weights[0].exp().numpy(), minlength=S)
 
     @cached_property
-    def _observation(self):  # type: ignore[no-untyped-def]
+    def _observation(self) -> Observation:
         return predicted_by()
 
     @cached_property
@@ -136,6 +137,7 @@ class ParticleCursor:
         if state.log_weights is None:
             first_children(log_initial, m, P, *children)
         else:
-            particles = (state.log_weights[i], state.regimes[i], state.means[i], state.covariances[i])
-            next_children(log_transition, A, b, Q, *(each.numpy() for each in particles), *children)
+            weights, regimes = state.log_weights[i].numpy(), state.regimes[i].numpy()
+            moments = (state.means[i].numpy(), state.covariances[i].numpy())
+            next_children(log_transition, A, b, Q, weights, regimes, *moments, *children)
         return children

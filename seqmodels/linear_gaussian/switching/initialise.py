@@ -7,7 +7,7 @@ steps of EM find from clusters of pairs of states that follow one another, or fr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from seqmodels.linear_gaussian.learning.initialise import starts
 from seqmodels.linear_gaussian.learning.statistics import SystemData
 from seqmodels.linear_gaussian.learning.statistics import e_step as system_e_step
 from seqmodels.linear_gaussian.parameters import SystemParameters
-from seqmodels.linear_gaussian.switching.learning import given_states, m_step
+from seqmodels.linear_gaussian.switching.learning import floored, given_states, m_step
 from seqmodels.linear_gaussian.switching.parameters import SwitchingForm, SwitchingParameters
 from seqmodels.linear_gaussian.switching.variational import (
     RegimeBatch,
@@ -133,10 +133,6 @@ def fitted_system(
 
 def with_state_noise(system: SystemParameters) -> SystemParameters:
     """With eigenvalues of Q and P that no precision overflows at."""
-    from dataclasses import replace
-
-    from seqmodels.linear_gaussian.switching.learning import floored
-
     return replace(
         system,
         state_covariance=floored(system.state_covariance, LEAST_STATE_NOISE),
@@ -165,7 +161,7 @@ def _means(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
     for _ in range(CLUSTER_ROUNDS):
         labels = _nearest(some, means)
         means = np.stack([some[labels == j].mean(0) if (labels == j).any() else means[j] for j in range(n)])
-    return means
+    return np.asarray(means)
 
 
 def _nearest(x: np.ndarray, means: np.ndarray) -> np.ndarray:

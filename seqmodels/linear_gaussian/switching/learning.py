@@ -27,12 +27,15 @@ FEWEST_STEPS = 2.0  # expected, times the regressors, of a regime whose regressi
 
 
 def m_step(p: SwitchingParameters, form: SwitchingForm, s: SwitchingStatistics) -> SwitchingParameters:
-    """The parameters that maximise the expected log-probability; of regimes of hardly any steps they stay as they are."""
+    """The parameters that maximise the expected log-probability.
+
+    Those of a regime of hardly any steps stay as they are.
+    """
     return _with_start(_with_dynamics(_with_observation(p, form, s), form, s), form, s)
 
 
 def _with_observation(p: SwitchingParameters, form: SwitchingForm, s: SwitchingStatistics) -> SwitchingParameters:
-    S, K, D = p.sizes
+    _, K, D = p.sizes
     seen, seen_x, squares = s.seen, s.seen_x, s.squares
     if not form.observation_switches:
         seen, seen_x, squares = (each.sum(0, keepdims=True) for each in (seen, seen_x, squares))
@@ -67,7 +70,7 @@ def _with_dynamics(p: SwitchingParameters, form: SwitchingForm, s: SwitchingStat
     is_free[:, K] = form.dynamics_switch and S > 1
     for r in range(len(moves)):
         here, n = slice(r, r + 1) if form.dynamics_switch else slice(None), moves[r, 2 * K, 2 * K]
-        if n < FEWEST_STEPS * (K + 1) and len(moves) > 1 or not n > 0:
+        if not n > 0 or (len(moves) > 1 and n < FEWEST_STEPS * (K + 1)):
             continue
         now, cross, before = moves[r, :K, :K], moves[r, :K, K:], moves[r, K:, K:]
         slopes = regression(cross, before, is_free)
@@ -121,7 +124,8 @@ def given_states(
     n_steps: int,
 ) -> tuple[SwitchingParameters, list[np.ndarray]]:
     """EM of regimes and matrices under fixed q(z): an autoregressive HMM of the states."""
-    by_feature, found = not all(batch.is_complete for batch in batches), []
+    by_feature = not all(batch.is_complete for batch in batches)
+    found: list[np.ndarray] = []
     for _ in range(n_steps):
         tables, parts, found = RegimeTables.of(p), [], []
         for batch, chain in zip(batches, states, strict=True):

@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.parameters import checked
 from seqmodels.encodings import Encoding, Features
-from seqmodels.encodings.examples import Example, without_past
+from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
 from seqmodels.linear_gaussian.cursor import predicted_by
@@ -46,8 +46,8 @@ class SwitchingLinearGaussian(SequenceModel):
         z_1 ~ N(m, P),  z_t = A[s_t] z_t-1 + b[s_t] + w_t,  w_t ~ N(0, Q[s_t])
         x_t = C[s_t] z_t + d[s_t] + v_t,                    v_t ~ N(0, R[s_t])
 
-    (Bar-Shalom and Li 1993; Ghahramani and Hinton 2000; Murphy 1998.) ``p(x)`` is a sum over all paths of regimes, which
-    has no closed form. Regimes and states are float64 whatever ``dtype`` says. Lengths are given.
+    (Bar-Shalom and Li 1993; Murphy 1998; Ghahramani and Hinton 2000.) ``p(x)`` is a sum over all paths of regimes, too
+    many to list. Computed in float64 whatever ``dtype`` says. Lengths are given.
 
     Args:
         n_regimes: S.
@@ -64,8 +64,8 @@ class SwitchingLinearGaussian(SequenceModel):
         n_particles: paths of regimes that the filter keeps.
         observation_noise: the form of R: ``"diag"`` or ``"full"``. Values may be missing (NaN) under ``"diag"``.
         min_covariance: floor of the variances of R, in units of the standardised data (under ``"full"`` of its
-            eigenvalues), and of the eigenvalues of Q, whose states are of mean square about 1. A start that ends on that
-            of R loses to one that does not.
+            eigenvalues), and of the eigenvalues of Q, whose states are of mean square about 1. A start that ends on
+            that of R loses to one that does not.
         max_iter: most EM steps a start.
         tol: EM stops when a step improves the bound by less, in nats per unit; 0 never stops early.
         n_init: starts; the best bound wins.
@@ -77,7 +77,8 @@ class SwitchingLinearGaussian(SequenceModel):
 
     Attributes, raw units but for the states, which have their own: ``initial_ (S,)``, ``regime_transition_ (S, S)``,
     ``transition_ (S, K, K)``, ``drift_ (S, K)``, ``state_covariance_ (S, K, K)``, ``observation_matrix_ (S, D, K)``,
-    ``intercept_ (S, D)``, ``observation_covariance_ (S, D, D)``, ``initial_mean_ (K,)``, ``initial_covariance_ (K, K)``.
+    ``intercept_ (S, D)``, ``observation_covariance_ (S, D, D)``, ``initial_mean_ (K,)``,
+    ``initial_covariance_ (K, K)``.
 
     >>> chain = {"initial": [0.5, 0.5], "regime_transition": [[0.9, 0.1], [0.1, 0.9]]}
     >>> model = SwitchingLinearGaussian.from_parameters(
@@ -177,14 +178,15 @@ class SwitchingLinearGaussian(SequenceModel):
         weights = np.array([e.weight for e in train], dtype=np.float64)
         batches, _ = batches_of(values, weights)
         objective = SwitchingObjective(form, *_raw_size(train, self.encoding_))
-        is_warm = self.warm_start and "parameters_" in vars(self)
+        before: SwitchingParameters | None = vars(self).get("parameters_") if self.warm_start else None
+        is_warm = before is not None
         stop = StopAfter(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
         best: SwitchingRun | None = None
         initialiser: Initialiser | None = None
         for number in range(1 if is_warm else self.n_init):
-            if is_warm:
-                regimes = [self._marginals(WhitenedSystem(self.parameters_), each) for each in values]
-                start = SwitchingStart(self.parameters_, _packed(regimes, values, weights))
+            if before is not None:
+                regimes = [self._marginals(WhitenedSystem(before), each) for each in values]
+                start = SwitchingStart(before, _packed(regimes, values, weights))
             elif self.n_regimes == 1:
                 system = fitted_system(values, weights, form, self.n_states, self.random_state, 0)
                 start = SwitchingStart(

@@ -1,13 +1,14 @@
 """The Rao-Blackwellised particle filter of a switching linear-Gaussian system.
 
-A particle is a path of regimes; given it, the state is a Gaussian in closed form (Doucet, de Freitas, Murphy and Russell
-2000; Chen and Liu 2000). At each step every particle is continued by every regime, so that none is drawn, and of these
-children n are kept: those of a weight of ``c`` or more as they are, each other one with probability ``weight / c``, and
-then with weight ``c`` (Fearnhead and Clifford 2003). While there are no more than n paths the filter is exact.
+A particle is a path of regimes; given it, the state is a Gaussian in closed form (Chen and Liu 2000; Doucet et al. 2000,
+*Rao-Blackwellised particle filtering*). At each step every particle is continued by every regime, so that none is drawn,
+and n of these children are kept: those of a weight of ``c`` or more as they are, each other one with probability
+``weight / c``, and then with weight ``c`` (Fearnhead and Clifford 2003). While there are no more than n paths the filter
+is exact.
 
 What it gives for ``p(x_t | x_<t)`` is a mixture of Gaussians, which integrates to one; the product over steps is an
-unbiased estimate of ``p(x_1 .. x_T)``. Whether a child is kept depends on its weight and one uniform number a step, which
-is the same for all sequences.
+unbiased estimate of ``p(x_1 .. x_T)``. Whether a child is kept depends on its weight and one uniform number a step,
+the same for all sequences.
 
 Loops are compiled by numba where it is installed. Observations are whitened: ``v_t`` has the covariance of identity, so
 that features are read one after the other, and what is missing is left out.
@@ -16,11 +17,13 @@ that features are read one after the other, and what is missing is left out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from seqmodels.linear_gaussian.switching.parameters import SwitchingParameters
+
+Matrices = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -69,36 +72,22 @@ class WhitenedSystem:
 
     @cached_property
     def log_initial(self) -> np.ndarray:
+        """``(S,)``."""
         with np.errstate(divide="ignore"):
-            return np.log(self.parameters.initial)
+            return np.asarray(np.log(self.parameters.initial))
 
     @cached_property
     def log_transition(self) -> np.ndarray:
+        """``(S, S)``."""
         with np.errstate(divide="ignore"):
-            return np.log(self.parameters.regime_transition)
+            return np.asarray(np.log(self.parameters.regime_transition))
 
     @cached_property
-    def matrices(self) -> tuple[np.ndarray, ...]:
-        """``log π (S,)``, ``log of transitions (S, S)``, A, b, Q, m, P, as ``compiled_filter`` takes them."""
-        p = self.parameters
-        arrays = (p.transition, p.drift, p.state_covariance, p.initial_mean, p.initial_covariance)
-        return (self.log_initial, self.log_transition, *(np.ascontiguousarray(a, dtype=np.float64) for a in arrays))
-
-
-@dataclass(frozen=True)
-class Particles:
-    """The paths that are kept after a step, L of them.
-
-    Attributes:
-        log_weights: (L,) normalised.
-        regimes: (L,) the last of each path.
-        means, covariances: (L, K), (L, K, K) of the state given the path and all steps so far.
-    """
-
-    log_weights: np.ndarray
-    regimes: np.ndarray
-    means: np.ndarray
-    covariances: np.ndarray
+    def matrices(self) -> Matrices:
+        """``log π (S,)``, ``log T (S, S)``, A, b, Q, m, P, as ``compiled_filter`` takes them."""
+        p, array = self.parameters, partial(np.ascontiguousarray, dtype=np.float64)
+        dynamics = array(p.transition), array(p.drift), array(p.state_covariance)
+        return (self.log_initial, self.log_transition, *dynamics, array(p.initial_mean), array(p.initial_covariance))
 
 
 @dataclass(frozen=True)
@@ -108,9 +97,8 @@ class Filtered:
     Attributes:
         log_prob: (T,) nats of each step given those before.
         regimes: (T, S) p(s_t | x_1 .. x_t).
-        paths: (L, T) regimes of the paths that are left at the end; None where they were not asked for.
+        paths: (L, T) regimes of the paths that are left at the end.
         log_weights: (L,) of the paths, normalised.
-        means, covariances: (T, K), (T, K, K) of the state given the steps up to its own.
     """
 
     log_prob: np.ndarray
@@ -143,15 +131,8 @@ def filter_sequence(system: WhitenedSystem, x: np.ndarray, n_particles: int, see
     log_prob, regimes = np.empty(T), np.empty((T, S))
     parents, chosen = np.zeros((T, n), dtype=np.int64), np.zeros((T, n), dtype=np.int64)
     log_weights = np.empty(n)
-    n_left = filter_steps(
-        *system.matrices,
-        system.observation,
-        system.log_dets,
-        system.whitened(x),
-        ~np.isnan(x),
-        uniforms(seed, T),
-        *(n, log_prob, regimes, parents, chosen, log_weights),
-    )
+    seen = (system.observation, system.log_dets, system.whitened(x), ~np.isnan(x), uniforms(seed, T))
+    n_left = filter_steps(*system.matrices, *seen, n, log_prob, regimes, parents, chosen, log_weights)
     paths, at = np.empty((n_left, T), dtype=np.int64), np.arange(n_left)
     for t in range(T - 1, -1, -1):
         paths[:, t] = chosen[t, at]

@@ -95,7 +95,7 @@ class StateChain:
         second[:, K : 2 * K, K : 2 * K] += self.covariances[before]
         second[:, :K, K : 2 * K] += self.across[n:]
         second[:, K : 2 * K, :K] += self.across[n:].swapaxes(1, 2)
-        return second.reshape(len(second), -1)
+        return np.asarray(second.reshape(len(second), (2 * K + 1) ** 2))
 
     def seen(self) -> np.ndarray:
         """``(N, (K + 1)²)`` E[y yᵀ] of ``y = (z_t, 1)``."""
@@ -103,7 +103,7 @@ class StateChain:
         mean = np.concatenate([self.means, np.ones((len(self.means), 1))], 1)
         second = mean[:, :, None] * mean[:, None, :]
         second[:, :K, :K] += self.covariances
-        return second.reshape(len(second), -1)
+        return np.asarray(second.reshape(len(second), -1))
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def state_chain(tables: RegimeTables, batch: RegimeBatch, regimes: np.ndarray) -
     """q(z) given q(s), whose marginals are ``regimes (N, S)``."""
     p, packing = tables.parameters, batch.packing
     S, K, _ = p.sizes
-    n, N, before, offsets = packing.offsets[1], len(batch.x), packing.previous, packing.offsets
+    n, N, before = packing.offsets[1], len(batch.x), packing.previous
     moved = (regimes[n:] @ tables.dynamics).reshape(-1, 2 * K + 1, 2 * K + 1)
     precision, linear = np.zeros((N, K, K)), np.zeros((N, K))
     start = np.linalg.inv(p.initial_covariance)
@@ -204,7 +204,7 @@ def expected_log_densities(
     tables: RegimeTables, batch: RegimeBatch, chain: StateChain, moves: np.ndarray, seen: np.ndarray
 ) -> np.ndarray:
     """``(N, S)`` expected nats of z_t given z_t-1 (but of first steps) and of x_t given z_t, in each regime."""
-    K, n = chain.means.shape[1], int(batch.packing.offsets[1])
+    n = int(batch.packing.offsets[1])
     log_b = np.zeros((len(batch.x), len(tables.dynamics)))
     log_b[n:] -= 0.5 * (moves @ tables.dynamics.T + tables.dynamics_constant)
     y = np.concatenate([chain.means, np.ones((len(chain.means), 1))], 1)
