@@ -1,10 +1,10 @@
 """The Rao-Blackwellised particle filter of a switching linear-Gaussian system.
 
-A particle is a path of regimes; given it, the state is a Gaussian in closed form (Chen and Liu 2000; Doucet et al. 2000,
-*Rao-Blackwellised particle filtering*). At each step every particle is continued by every regime, so that none is drawn,
-and n of these children are kept: those of a weight of ``c`` or more as they are, each other one with probability
-``weight / c``, and then with weight ``c`` (Fearnhead and Clifford 2003). While there are no more than n paths the filter
-is exact.
+A particle is a path of regimes; given it, the state is a Gaussian in closed form (Chen and Liu 2000; Doucet et al.
+2000, *Rao-Blackwellised particle filtering*). At each step every particle is continued by every regime, so that none is
+drawn, and n of these children are kept: those of a weight of ``c`` or more as they are, each other one with probability
+``weight / c``, and then with weight ``c`` (Fearnhead and Clifford 2003). While there are no more than n paths it is
+exact.
 
 What it gives for ``p(x_t | x_<t)`` is a mixture of Gaussians, which integrates to one; the product over steps is an
 unbiased estimate of ``p(x_1 .. x_T)``. Whether a child is kept depends on its weight and one uniform number a step,

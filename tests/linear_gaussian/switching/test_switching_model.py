@@ -94,7 +94,7 @@ def test_a_saved_model_keeps_its_figures_and_a_warm_start_goes_on(tmp_path: Path
 
 
 def test_a_table_compares_it_with_a_system_and_says_that_it_is_an_estimate() -> None:
-    x = drawn(12, 15)
+    x = drawn(14, 15)
     models = {"one": sm.LinearGaussian(1, max_iter=5), "two": SwitchingLinearGaussian(2, 1, max_iter=5)}
     frame = sm.compare(models, x[:8], test=x[8:], baseline="one").frame.set_index("model")
     assert frame.loc["two", "kind"] == "estimate"
