@@ -110,6 +110,11 @@ def _timed_system(name: str, **options: Any) -> Family:
     return replace(_system(name, time_step=0.5, **options), reads_source=False, reads_times=True)
 
 
+def _switching_system(name: str, **options: Any) -> Family:
+    make = partial(sm.linear_gaussian.SwitchingLinearGaussian, max_iter=3, **options)
+    return Family(name, make, ("vectors",), lengths=("given",), is_estimate=True)
+
+
 def _dynamic(name: str, network: NeuralModel, *kinds: DataKind) -> Family:
     return Family(name, partial(sm.Dynamic, network, segment=3, lr=0.02, decay=0.1), kinds)
 
@@ -442,6 +447,13 @@ FAMILIES = (
     Family("linear-gaussian", _linear_gaussian, ("vectors",), reads_source=False, lengths=("given",), is_given=True),
     _system("system", n_states=2),
     _system("system-full", n_states=3, start="stationary", observation_noise="full"),
+    _switching_system("switching-system", n_regimes=3, n_states=2, n_particles=5),
+    _switching_system("switching-system-full", n_states=1, switching="both", observation_noise="full", n_particles=3),
+    replace(
+        _switching_system("switching-system-bound", n_states=1, likelihood="bound"),
+        predicts_steps=False,
+        is_estimate=False,
+    ),
     _system("system-diffuse", n_states=1, transition="diag", state_noise="identity", start="diffuse"),
     _timed_system("system-times", n_states=2),
     _offset(_hmm("hmm-diag", sm.GaussianMixture(2, background=0.01))),

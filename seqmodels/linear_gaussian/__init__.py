@@ -2,5 +2,6 @@
 
 from seqmodels.linear_gaussian.model import LinearGaussian, StateMoments
 from seqmodels.linear_gaussian.structures import ARIMA, LocalLevel, Seasonal, Trend
+from seqmodels.linear_gaussian.switching import SwitchingLinearGaussian
 
-__all__ = ["ARIMA", "LinearGaussian", "LocalLevel", "Seasonal", "StateMoments", "Trend"]
+__all__ = ["ARIMA", "LinearGaussian", "LocalLevel", "Seasonal", "StateMoments", "SwitchingLinearGaussian", "Trend"]

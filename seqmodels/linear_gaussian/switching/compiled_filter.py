@@ -1,0 +1,214 @@
+"""The loops of ``particle_filter``, compiled by numba where it is installed: the same lines with and without it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqmodels.common.compiled import compiled
+
+LOG_2PI = 1.8378770664093453
+
+
+@compiled
+def first_children(
+    log_initial: np.ndarray,
+    initial_mean: np.ndarray,
+    initial_covariance: np.ndarray,
+    log_weights: np.ndarray,
+    means: np.ndarray,
+    covariances: np.ndarray,
+) -> int:
+    """A child for each regime of the first step; sets ``log_weights``, ``means``, ``covariances``; their number."""
+    S = len(log_initial)
+    for s in range(S):
+        log_weights[s] = log_initial[s]
+        means[s] = initial_mean
+        covariances[s] = initial_covariance
+    return S
+
+
+@compiled
+def next_children(
+    log_transition: np.ndarray,
+    transition: np.ndarray,
+    drift: np.ndarray,
+    state_covariance: np.ndarray,
+    particle_log_weights: np.ndarray,
+    particle_regimes: np.ndarray,
+    particle_means: np.ndarray,
+    particle_covariances: np.ndarray,
+    log_weights: np.ndarray,
+    means: np.ndarray,
+    covariances: np.ndarray,
+) -> int:
+    """Child ``i S + s`` is particle i continued by regime s; sets the last three arguments; the number of children."""
+    S = len(log_transition)
+    for i in range(len(particle_log_weights)):
+        regime = particle_regimes[i]
+        for s in range(S):
+            j = i * S + s
+            log_weights[j] = particle_log_weights[i] + log_transition[regime, s]
+            if log_weights[j] == -np.inf:
+                means[j] = 0.0
+                covariances[j] = 0.0
+                continue
+            means[j] = transition[s] @ particle_means[i] + drift[s]
+            covariances[j] = (transition[s] @ particle_covariances[i]) @ transition[s].T + state_covariance[s]
+    return len(particle_log_weights) * S
+
+
+@compiled
+def update_children(
+    observation: np.ndarray,
+    log_dets: np.ndarray,
+    x: np.ndarray,
+    observed: np.ndarray,
+    n: int,
+    log_weights: np.ndarray,
+    means: np.ndarray,
+    covariances: np.ndarray,
+) -> float:
+    """The first n children given ``x (S, D)``, whitened: feature by feature, each with noise of variance 1.
+
+    Weights become those given x, normalised; returns the nats of x.
+    """
+    S, D = observation.shape[0], observation.shape[1]
+    K = observation.shape[2]
+    spread = np.empty(K)
+    for j in range(n):
+        if log_weights[j] == -np.inf:
+            continue
+        s = j % S
+        P, m, total = covariances[j], means[j], 0.0
+        for d in range(D):
+            if not observed[d]:
+                continue
+            variance, error = 1.0, x[s, d]
+            for a in range(K):
+                product = 0.0
+                for b in range(K):
+                    product += P[a, b] * observation[s, d, b]
+                spread[a] = product
+                variance += product * observation[s, d, a]
+                error -= observation[s, d, a] * m[a]
+            total -= 0.5 * (LOG_2PI + np.log(variance) + error * error / variance) + log_dets[s, d]
+            for a in range(K):
+                gain = spread[a] / variance
+                m[a] += gain * error
+                for b in range(K):
+                    P[a, b] -= gain * spread[b]
+        log_weights[j] += total
+    largest: float = log_weights[:n].max()
+    if not largest > -np.inf:
+        return largest
+    log_prob: float = largest + np.log(np.exp(log_weights[:n] - largest).sum())
+    log_weights[:n] -= log_prob
+    return log_prob
+
+
+@compiled
+def chosen_children(
+    log_weights: np.ndarray, n_particles: int, u: float, children: np.ndarray, new_log_weights: np.ndarray
+) -> int:
+    """Which children are kept, and their weights: unbiased, and never one twice (Fearnhead and Clifford 2003).
+
+    Sets ``children`` and ``new_log_weights``; returns how many.
+    """
+    n = len(log_weights)
+    if n <= n_particles:
+        for j in range(n):
+            children[j], new_log_weights[j] = j, log_weights[j]
+        return n
+    weights = np.exp(log_weights)
+    order = np.argsort(-weights)
+    tail = np.empty(n + 1)
+    tail[n] = 0.0
+    for j in range(n - 1, -1, -1):
+        tail[j] = tail[j + 1] + weights[order[j]]
+    n_large = 0
+    while n_large < n_particles - 1 and weights[order[n_large]] * (n_particles - n_large) > tail[n_large]:
+        n_large += 1
+    threshold = tail[n_large] / (n_particles - n_large)
+    is_large = np.zeros(n, dtype=np.bool_)
+    for j in range(n_large):
+        is_large[order[j]] = True
+    kept, passed, next_mark = 0, 0.0, u * threshold
+    for j in range(n):
+        if is_large[j]:
+            children[kept], new_log_weights[kept] = j, log_weights[j]
+            kept += 1
+        else:
+            passed += weights[j]
+            if passed > next_mark and kept < n_particles:
+                children[kept], new_log_weights[kept] = j, np.log(threshold)
+                kept += 1
+                next_mark += threshold
+    for j in range(n):  # where rounding, or weights of 0, left a place
+        if kept == n_particles:
+            break
+        if not is_large[j] and not (children[:kept] == j).any():
+            children[kept], new_log_weights[kept] = j, -np.inf
+            kept += 1
+    return kept
+
+
+@compiled
+def filter_steps(
+    log_initial: np.ndarray,
+    log_transition: np.ndarray,
+    transition: np.ndarray,
+    drift: np.ndarray,
+    state_covariance: np.ndarray,
+    initial_mean: np.ndarray,
+    initial_covariance: np.ndarray,
+    observation: np.ndarray,
+    log_dets: np.ndarray,
+    x: np.ndarray,
+    observed: np.ndarray,
+    u: np.ndarray,
+    n_particles: int,
+    log_prob: np.ndarray,
+    regimes: np.ndarray,
+    parents: np.ndarray,
+    chosen: np.ndarray,
+    last_log_weights: np.ndarray,
+) -> int:
+    """Over a sequence: sets the last five arguments, as ``Filtered`` has them, and the parent and regime of each
+    particle of each step ``(T, n)``; returns how many particles are left.
+    """
+    S, K, T = len(log_initial), transition.shape[1], len(x)
+    most = max(n_particles, 1) * S
+    log_weights, means, covariances = np.empty(most), np.empty((most, K)), np.empty((most, K, K))
+    kept_regimes = np.zeros(n_particles, dtype=np.int64)
+    kept_means, kept_covariances = np.empty((n_particles, K)), np.empty((n_particles, K, K))
+    children = np.zeros(n_particles, dtype=np.int64)
+    n_live = 0
+    for t in range(T):
+        if t == 0:
+            n = first_children(log_initial, initial_mean, initial_covariance, log_weights, means, covariances)
+        else:
+            n = next_children(
+                log_transition,
+                transition,
+                drift,
+                state_covariance,
+                last_log_weights[:n_live],
+                kept_regimes[:n_live],
+                kept_means[:n_live],
+                kept_covariances[:n_live],
+                log_weights,
+                means,
+                covariances,
+            )
+        log_prob[t] = update_children(observation, log_dets, x[t], observed[t], n, log_weights, means, covariances)
+        regimes[t] = 0.0
+        for j in range(n):
+            regimes[t, j % S] += np.exp(log_weights[j])
+        n_live = chosen_children(log_weights[:n], n_particles, u[t], children, last_log_weights)
+        for i in range(n_live):
+            j = children[i]
+            parents[t, i] = j // S if t > 0 else 0
+            chosen[t, i] = kept_regimes[i] = j % S
+            kept_means[i] = means[j]
+            kept_covariances[i] = covariances[j]
+    return n_live

@@ -1,0 +1,193 @@
+"""Variational EM of a switching linear-Gaussian system: the M-step, and the run from one start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+
+import numpy as np
+
+from seqmodels.linear_gaussian.learning.em import Row, StopAfter, regression
+from seqmodels.linear_gaussian.switching.parameters import SwitchingForm, SwitchingParameters
+from seqmodels.linear_gaussian.switching.variational import (
+    RegimeBatch,
+    RegimeTables,
+    StateChain,
+    SwitchingStatistics,
+    regimes_given_states,
+    statistics_of,
+    variational_step,
+)
+from seqmodels.training import interruptible
+
+FEWEST_STEPS = 2.0  # expected, times the regressors, of a regime whose regression is learned
+
+
+def m_step(p: SwitchingParameters, form: SwitchingForm, s: SwitchingStatistics) -> SwitchingParameters:
+    """The parameters that maximise the expected log-probability.
+
+    Those of a regime of hardly any steps stay as they are.
+    """
+    return _with_start(_with_dynamics(_with_observation(p, form, s), form, s), form, s)
+
+
+def _with_observation(p: SwitchingParameters, form: SwitchingForm, s: SwitchingStatistics) -> SwitchingParameters:
+    _, K, D = p.sizes
+    seen, seen_x, squares = s.seen, s.seen_x, s.squares
+    if not form.observation_switches:
+        seen, seen_x, squares = (each.sum(0, keepdims=True) for each in (seen, seen_x, squares))
+    C, d, R = p.observation.copy(), p.intercept.copy(), p.observation_covariance.copy()
+    for r in range(len(seen)):
+        here = slice(r, r + 1) if form.observation_switches else slice(None)
+        is_free = np.ones((1, K + 1), dtype=bool)
+        counts = np.broadcast_to(seen[r, :, K, K], D)
+        if counts.min() < FEWEST_STEPS * (K + 1) and len(seen) > 1:
+            continue
+        if seen.shape[1] == 1:
+            slopes = regression(seen_x[r], seen[r, 0], np.repeat(is_free, D, 0))
+            cross = slopes @ seen_x[r].T
+            residual = squares[r] - cross - cross.T + slopes @ seen[r, 0] @ slopes.T
+            residual = residual / max(counts[0], 1e-300)
+        else:
+            slopes, residual = np.empty((D, K + 1)), np.zeros((D, D))
+            for f in range(D):
+                slopes[f] = regression(seen_x[r, f : f + 1], seen[r, f], is_free)[0]
+                cross = slopes[f] @ seen_x[r, f]
+                left = squares[r, f, f] - 2 * cross + slopes[f] @ seen[r, f] @ slopes[f]
+                residual[f, f] = left / max(counts[f], 1e-300)
+        C[here], d[here], R[here] = slopes[:, :K], slopes[:, K], form.of_one.floored(residual)
+    return replace(p, observation=C, intercept=d, observation_covariance=R)
+
+
+def _with_dynamics(p: SwitchingParameters, form: SwitchingForm, s: SwitchingStatistics) -> SwitchingParameters:
+    S, K, _ = p.sizes
+    moves = s.moves if form.dynamics_switch else s.moves.sum(0, keepdims=True)
+    A, b, Q = p.transition.copy(), p.drift.copy(), p.state_covariance.copy()
+    is_free = np.ones((K, K + 1), dtype=bool)
+    is_free[:, K] = form.dynamics_switch and S > 1
+    for r in range(len(moves)):
+        here, n = slice(r, r + 1) if form.dynamics_switch else slice(None), moves[r, 2 * K, 2 * K]
+        if not n > 0 or (len(moves) > 1 and n < FEWEST_STEPS * (K + 1)):
+            continue
+        now, cross, before = moves[r, :K, :K], moves[r, :K, K:], moves[r, K:, K:]
+        slopes = regression(cross, before, is_free)
+        both = slopes @ cross.T
+        residual = (now - both - both.T + slopes @ before @ slopes.T) / n
+        A[here], b[here], Q[here] = slopes[:, :K], slopes[:, K], floored(residual, form.min_covariance)
+    return replace(p, transition=A, drift=b, state_covariance=Q)
+
+
+def _with_start(p: SwitchingParameters, form: SwitchingForm, s: SwitchingStatistics) -> SwitchingParameters:
+    mean = s.first / s.n_first
+    covariance = s.first_square / s.n_first - np.outer(mean, mean)
+    rows = s.regime_transition.sum(1, keepdims=True)
+    transition = np.where(rows > 0, s.regime_transition / np.where(rows > 0, rows, 1.0), p.regime_transition)
+    return replace(
+        p,
+        initial=s.initial / s.initial.sum(),
+        regime_transition=transition,
+        initial_mean=mean,
+        initial_covariance=floored(covariance, form.min_covariance),
+    )
+
+
+def floored(covariance: np.ndarray, floor: float) -> np.ndarray:
+    """With eigenvalues of ``floor`` at least."""
+    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
+    if values[0] >= floor:
+        return np.asarray(0.5 * (covariance + covariance.T))
+    raised = (vectors * np.maximum(values, floor)) @ vectors.T
+    return np.asarray(0.5 * (raised + raised.T))
+
+
+def e_step(
+    p: SwitchingParameters, batches: Sequence[RegimeBatch], regimes: Sequence[np.ndarray]
+) -> tuple[SwitchingStatistics, list[np.ndarray]]:
+    """The sums of all batches, and the marginals of regimes of each, for the next step to begin from."""
+    tables, parts, found = RegimeTables.of(p), [], []
+    by_feature = not all(batch.is_complete for batch in batches)
+    for batch, gamma in zip(batches, regimes, strict=True):
+        step = variational_step(tables, batch, gamma)
+        parts.append(statistics_of(batch, step, by_feature=by_feature))
+        found.append(step.regimes.gamma)
+    return reduce(add, parts), found
+
+
+def given_states(
+    p: SwitchingParameters,
+    form: SwitchingForm,
+    batches: Sequence[RegimeBatch],
+    states: Sequence[StateChain],
+    n_steps: int,
+) -> tuple[SwitchingParameters, list[np.ndarray]]:
+    """EM of regimes and matrices under fixed q(z): an autoregressive HMM of the states."""
+    by_feature = not all(batch.is_complete for batch in batches)
+    found: list[np.ndarray] = []
+    for _ in range(n_steps):
+        tables, parts, found = RegimeTables.of(p), [], []
+        for batch, chain in zip(batches, states, strict=True):
+            step = regimes_given_states(tables, batch, chain)
+            parts.append(statistics_of(batch, step, by_feature=by_feature))
+            found.append(step.regimes.gamma)
+        p = m_step(p, form, reduce(add, parts))
+    return p, found
+
+
+@dataclass(frozen=True)
+class SwitchingObjective:
+    """What is maximised, in nats per raw unit: ``n_units`` and ``log_det`` are of the data, by weight."""
+
+    form: SwitchingForm
+    n_units: float
+    log_det: float
+
+    def row(self, step: int, seconds: float, bound: float, p: SwitchingParameters) -> Row:
+        """A row of the history, from ``bound`` in nats of encoded data."""
+        per_unit = (bound + self.log_det) / self.n_units
+        covariances = p.observation_covariance if self.form.observation_switches else p.observation_covariance[:1]
+        hits = sum(self.form.of_one.floor_hits(each) for each in covariances)
+        return {"step": step, "seconds": seconds, "log_prob": per_unit, "objective": per_unit, "floor_hits": hits}
+
+
+@dataclass
+class SwitchingRun:
+    """EM from one start; the last row of ``rows`` has the figures of ``parameters``."""
+
+    parameters: SwitchingParameters
+    regimes: list[np.ndarray]
+    rows: list[Row]
+    converged: bool = False
+    interrupted: bool = False
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """By which starts are compared: off the floor first, then the objective."""
+        return self.rows[-1]["floor_hits"] == 0, self.rows[-1]["objective"]
+
+
+def run_variational_em(
+    run: SwitchingRun,
+    objective: SwitchingObjective,
+    batches: Sequence[RegimeBatch],
+    stop: StopAfter,
+    callback: Callable[[Row], None],
+) -> SwitchingRun:
+    """From a start until ``stop`` says so; a signal ends it with the parameters whose figures are known."""
+    began = time.perf_counter()
+    with interruptible() as interruption:
+        for step in range(stop.max_iter + 1):
+            statistics, run.regimes = e_step(run.parameters, batches, run.regimes)
+            seconds = time.perf_counter() - began
+            run.rows.append(objective.row(step, seconds, float(statistics.bound), run.parameters))
+            callback(run.rows[-1])
+            interruption.hold()
+            before = run.rows[-2]["objective"] if step else -np.inf
+            run.converged = stop.tol > 0 and run.rows[-1]["objective"] - before < stop.tol
+            run.interrupted = interruption.requested
+            if run.converged or run.interrupted or step == stop.max_iter or stop.out_of_time(seconds):
+                break
+            run.parameters = m_step(run.parameters, objective.form, statistics)
+    return run

@@ -1,0 +1,140 @@
+"""The Rao-Blackwellised particle filter of a switching linear-Gaussian system.
+
+A particle is a path of regimes; given it, the state is a Gaussian in closed form (Chen and Liu 2000; Doucet et al.
+2000, *Rao-Blackwellised particle filtering*). At each step every particle is continued by every regime, so that none is
+drawn, and n of these children are kept: those of a weight of ``c`` or more as they are, each other one with probability
+``weight / c``, and then with weight ``c`` (Fearnhead and Clifford 2003). While there are no more than n paths it is
+exact.
+
+What it gives for ``p(x_t | x_<t)`` is a mixture of Gaussians, which integrates to one; the product over steps is an
+unbiased estimate of ``p(x_1 .. x_T)``. Whether a child is kept depends on its weight and one uniform number a step,
+the same for all sequences.
+
+Loops are compiled by numba where it is installed. Observations are whitened: ``v_t`` has the covariance of identity, so
+that features are read one after the other, and what is missing is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+
+from seqmodels.linear_gaussian.switching.parameters import SwitchingParameters
+
+Matrices = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class WhitenedSystem:
+    """A switching system as the filter reads it.
+
+    Attributes:
+        parameters: in encoded units.
+        is_diagonal: whether every R is diagonal, so that features may be missing each by itself.
+    """
+
+    parameters: SwitchingParameters
+
+    @cached_property
+    def is_diagonal(self) -> bool:
+        R = self.parameters.observation_covariance
+        return not (R * (1 - np.eye(R.shape[1]))).any()
+
+    @cached_property
+    def noise_factors(self) -> np.ndarray:
+        """``(S, D, D)`` lower Cholesky factors of R."""
+        return np.linalg.cholesky(self.parameters.observation_covariance)
+
+    @cached_property
+    def log_dets(self) -> np.ndarray:
+        """``(S, D)`` their log-diagonals."""
+        return np.ascontiguousarray(np.log(np.diagonal(self.noise_factors, axis1=1, axis2=2)))
+
+    @cached_property
+    def observation(self) -> np.ndarray:
+        """``(S, D, K)`` C whitened."""
+        return np.ascontiguousarray(np.linalg.solve(self.noise_factors, self.parameters.observation))
+
+    def whitened(self, x: np.ndarray) -> np.ndarray:
+        """``(T, S, D)`` of ``x (T, D)``: what it is beside the intercept of each regime; 0 where missing.
+
+        Raises:
+            ValueError: missing values under correlated noise, where only whole frames may be missing.
+        """
+        missing = np.isnan(x)
+        if not self.is_diagonal and (missing.any(1) & ~missing.all(1)).any():
+            raise ValueError("features are missing of a frame whose noise is correlated; pass observation_noise='diag'")
+        off = np.where(missing[:, None], 0.0, x[:, None] - self.parameters.intercept)  # (T, S, D)
+        white = np.linalg.solve(self.noise_factors[None], off[..., None])[..., 0]
+        return np.ascontiguousarray(white)
+
+    @cached_property
+    def log_initial(self) -> np.ndarray:
+        """``(S,)``."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.parameters.initial))
+
+    @cached_property
+    def log_transition(self) -> np.ndarray:
+        """``(S, S)``."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.parameters.regime_transition))
+
+    @cached_property
+    def matrices(self) -> Matrices:
+        """``log π (S,)``, ``log T (S, S)``, A, b, Q, m, P, as ``compiled_filter`` takes them."""
+        p, array = self.parameters, partial(np.ascontiguousarray, dtype=np.float64)
+        dynamics = array(p.transition), array(p.drift), array(p.state_covariance)
+        return (self.log_initial, self.log_transition, *dynamics, array(p.initial_mean), array(p.initial_covariance))
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """The filter over a sequence.
+
+    Attributes:
+        log_prob: (T,) nats of each step given those before.
+        regimes: (T, S) p(s_t | x_1 .. x_t).
+        paths: (L, T) regimes of the paths that are left at the end.
+        log_weights: (L,) of the paths, normalised.
+    """
+
+    log_prob: np.ndarray
+    regimes: np.ndarray
+    paths: np.ndarray
+    log_weights: np.ndarray
+
+
+def uniforms(seed: int, n: int) -> np.ndarray:
+    """``(n,)`` the uniform number of each step; those of more steps begin with those of fewer."""
+    return np.random.default_rng(seed).random(n)
+
+
+def n_paths(step: int, n_regimes: int, n_particles: int) -> int:
+    """How many paths are kept after so many steps."""
+    n = 1
+    for _ in range(step):
+        n *= n_regimes
+        if n >= n_particles:
+            return n_particles
+    return n
+
+
+def filter_sequence(system: WhitenedSystem, x: np.ndarray, n_particles: int, seed: int) -> Filtered:
+    """Of ``x (T, D)``, NaN where missing; ``n_particles``: the most paths that are kept."""
+    from seqmodels.linear_gaussian.switching.compiled_filter import filter_steps  # lazily: numba takes a while
+
+    T, S = len(x), len(system.log_initial)
+    n = n_particles
+    log_prob, regimes = np.empty(T), np.empty((T, S))
+    parents, chosen = np.zeros((T, n), dtype=np.int64), np.zeros((T, n), dtype=np.int64)
+    log_weights = np.empty(n)
+    seen = (system.observation, system.log_dets, system.whitened(x), ~np.isnan(x), uniforms(seed, T))
+    n_left = filter_steps(*system.matrices, *seen, n, log_prob, regimes, parents, chosen, log_weights)
+    paths, at = np.empty((n_left, T), dtype=np.int64), np.arange(n_left)
+    for t in range(T - 1, -1, -1):
+        paths[:, t] = chosen[t, at]
+        at = parents[t, at]
+    return Filtered(log_prob, regimes, paths, log_weights[:n_left])

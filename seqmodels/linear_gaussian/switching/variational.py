@@ -1,0 +1,340 @@
+"""Structured mean field of a switching linear-Gaussian system (Ghahramani and Hinton 2000).
+
+``q(z) q(s)`` stands for ``p(z, s | x)``: a Gaussian chain of states and a Markov chain of regimes, each exact given the
+other. Given q(s), ``q(z)`` has the block-tridiagonal precision that the expected quadratic forms add up to; given q(z),
+``q(s)`` is that of an HMM whose log-densities are expected ones. The bound is
+
+    E[log p(x, z | s)] + log-evidence of that HMM + entropy of q(z)  <=  log p(x)
+
+and neither step lowers it. Of one regime it is log p(x).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from seqmodels.linear_gaussian.inference.kalman import LOG_2PI
+from seqmodels.linear_gaussian.inference.packing import StepPacking
+from seqmodels.linear_gaussian.switching.parameters import SwitchingParameters
+
+FRAMES_AT_ONCE = 4_096
+
+
+@dataclass(frozen=True)
+class RegimeBatch:
+    """Packed sequences.
+
+    Attributes:
+        packing: of their steps.
+        weights: (n,) of the sequences, the longest first.
+        x: (N, D) packed, NaN where missing.
+        patterns: the rows that miss the same features, and which are observed.
+    """
+
+    packing: StepPacking
+    weights: np.ndarray
+    x: np.ndarray
+    patterns: list[tuple[np.ndarray, np.ndarray]]
+
+    @classmethod
+    def of(cls, values: Sequence[np.ndarray], weights: np.ndarray) -> RegimeBatch:
+        """Of sequences ``(T_i, D)``."""
+        packing = StepPacking.of([len(each) for each in values])
+        x = packing.pack([np.asarray(each, dtype=np.float64) for each in values])
+        observed, which = np.unique(~np.isnan(x), axis=0, return_inverse=True)
+        patterns = [(np.flatnonzero(which.reshape(-1) == i), observed[i]) for i in range(len(observed))]
+        return cls(packing, weights[packing.order], x, patterns)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is missing."""
+        return len(self.patterns) == 1 and bool(self.patterns[0][1].all())
+
+
+def batches_of(values: Sequence[np.ndarray], weights: np.ndarray) -> tuple[list[RegimeBatch], list[np.ndarray]]:
+    """Sequences of like lengths together, a few thousand frames at once; and the numbers of those of each batch."""
+    order = np.argsort([-len(each) for each in values], kind="stable")
+    batches, numbers, start = [], [], 0
+    while start < len(order):
+        stop, n = start + 1, len(values[order[start]])
+        while stop < len(order) and n + len(values[order[stop]]) <= FRAMES_AT_ONCE:
+            n += len(values[order[stop]])
+            stop += 1
+        here = order[start:stop]
+        batches.append(RegimeBatch.of([values[i] for i in here], weights[here]))
+        numbers.append(here)
+        start = stop
+    return batches, numbers
+
+
+@dataclass(frozen=True)
+class StateChain:
+    """q(z) of packed sequences.
+
+    Attributes:
+        means: (N, K).
+        covariances: (N, K, K).
+        across: (N, K, K) Cov[z_t, z_t-1]; 0 of first steps.
+        entropy: (n,) nats of each sequence.
+    """
+
+    means: np.ndarray
+    covariances: np.ndarray
+    across: np.ndarray
+    entropy: np.ndarray
+
+    def moves(self, packing: StepPacking) -> np.ndarray:
+        """``(N - n, (2K + 1)²)`` E[u uᵀ] of ``u = (z_t, z_t-1, 1)``, of all steps but the first."""
+        K, n, before = self.means.shape[1], packing.offsets[1], packing.previous
+        mean = np.concatenate([self.means[n:], self.means[before], np.ones((len(before), 1))], 1)
+        second = mean[:, :, None] * mean[:, None, :]
+        second[:, :K, :K] += self.covariances[n:]
+        second[:, K : 2 * K, K : 2 * K] += self.covariances[before]
+        second[:, :K, K : 2 * K] += self.across[n:]
+        second[:, K : 2 * K, :K] += self.across[n:].swapaxes(1, 2)
+        return np.asarray(second.reshape(len(second), (2 * K + 1) ** 2))
+
+    def seen(self) -> np.ndarray:
+        """``(N, (K + 1)²)`` E[y yᵀ] of ``y = (z_t, 1)``."""
+        K = self.means.shape[1]
+        mean = np.concatenate([self.means, np.ones((len(self.means), 1))], 1)
+        second = mean[:, :, None] * mean[:, None, :]
+        second[:, :K, :K] += self.covariances
+        return np.asarray(second.reshape(len(second), -1))
+
+
+@dataclass(frozen=True)
+class RegimeTables:
+    """Of each regime the quadratic forms of the log-densities: ``-½ (E[uᵀ W u] + constant)``.
+
+    Attributes:
+        dynamics, dynamics_constant: W (S, (2K + 1)²) of ``u = (z_t, z_t-1, 1)``, (S,).
+    """
+
+    parameters: SwitchingParameters
+    dynamics: np.ndarray
+    dynamics_constant: np.ndarray
+
+    @classmethod
+    def of(cls, p: SwitchingParameters) -> RegimeTables:
+        """Those of the parameters."""
+        S, K, _ = p.sizes
+        form = np.concatenate([np.broadcast_to(np.eye(K), (S, K, K)), -p.transition, -p.drift[:, :, None]], 2)
+        weighted = np.linalg.solve(p.state_covariance, form)
+        constant = K * LOG_2PI + np.linalg.slogdet(p.state_covariance)[1]
+        return cls(p, (form.swapaxes(1, 2) @ weighted).reshape(S, -1), constant)
+
+    def observation(self, observed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Where these features are observed: ``GᵀR⁻¹G (S, (K + 1)²)`` of ``G = (C, d)``, ``R⁻¹G (S, D', K + 1)``,
+        ``R⁻¹ (S, D', D')``, constants (S,).
+        """
+        p, n = self.parameters, int(observed.sum())
+        G = np.concatenate([p.observation, p.intercept[:, :, None]], 2)[:, observed]
+        R = p.observation_covariance[:, observed][:, :, observed]
+        inverse = np.linalg.inv(R)
+        weighted = inverse @ G
+        quadratic = (G.swapaxes(1, 2) @ weighted).reshape(len(G), -1)
+        return quadratic, weighted, inverse, n * LOG_2PI + np.linalg.slogdet(R)[1]
+
+
+def state_chain(tables: RegimeTables, batch: RegimeBatch, regimes: np.ndarray) -> StateChain:
+    """q(z) given q(s), whose marginals are ``regimes (N, S)``."""
+    p, packing = tables.parameters, batch.packing
+    S, K, _ = p.sizes
+    n, N, before = packing.offsets[1], len(batch.x), packing.previous
+    moved = (regimes[n:] @ tables.dynamics).reshape(-1, 2 * K + 1, 2 * K + 1)
+    precision, linear = np.zeros((N, K, K)), np.zeros((N, K))
+    start = np.linalg.inv(p.initial_covariance)
+    precision[:n] += start
+    linear[:n] += start @ p.initial_mean
+    precision[n:] += moved[:, :K, :K]
+    linear[n:] -= moved[:, :K, 2 * K]
+    coupling = moved[:, :K, K : 2 * K]  # of z_t and z_t-1
+    precision[before] += moved[:, K : 2 * K, K : 2 * K]
+    linear[before] -= moved[:, K : 2 * K, 2 * K]
+    for rows, observed in batch.patterns:
+        if not observed.any():
+            continue
+        quadratic, weighted, _, _ = tables.observation(observed)
+        h = regimes[rows]
+        added = (h @ quadratic).reshape(-1, K + 1, K + 1)
+        precision[rows] += added[:, :K, :K]
+        x = batch.x[rows][:, observed]
+        linear[rows] -= added[:, :K, K]
+        by_feature = (h @ weighted[:, :, :K].reshape(S, -1)).reshape(len(rows), -1, K)
+        linear[rows] += np.einsum("nd,ndk->nk", x, by_feature)
+    return _solved(packing, precision, coupling, linear)
+
+
+def _solved(packing: StepPacking, precision: np.ndarray, coupling: np.ndarray, linear: np.ndarray) -> StateChain:
+    """The Gaussian of block-tridiagonal precision: elimination forwards, moments backwards."""
+    offsets, n, K = packing.offsets, int(packing.offsets[1]), linear.shape[1]
+    inverse, shift = np.empty_like(precision), np.empty_like(linear)
+    entropy = 0.5 * K * (1 + LOG_2PI) * np.bincount(packing.ranks, minlength=n)
+    for t in range(packing.n_steps):
+        a, b = offsets[t], offsets[t + 1]
+        here, eta = precision[a:b], linear[a:b]
+        if t:
+            c = coupling[a - n : b - n]
+            previous = offsets[t - 1]
+            gain = c @ inverse[previous : previous + b - a]
+            here = here - gain @ c.swapaxes(1, 2)
+            eta = eta - np.einsum("nij,nj->ni", c, shift[previous : previous + b - a])
+        here = 0.5 * (here + here.swapaxes(1, 2))
+        factor = np.linalg.cholesky(here)
+        entropy[: b - a] -= np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(1)
+        inverse[a:b] = np.linalg.inv(here)
+        shift[a:b] = np.einsum("nij,nj->ni", inverse[a:b], eta)
+    means, covariances, across = shift.copy(), inverse.copy(), np.zeros_like(inverse)
+    for t in range(packing.n_steps - 2, -1, -1):
+        a, b = offsets[t], offsets[t + 1]
+        m = int(offsets[t + 2] - b)
+        gain = -inverse[a : a + m] @ coupling[b - n : b - n + m].swapaxes(1, 2)
+        means[a : a + m] += np.einsum("nij,nj->ni", gain, means[b : b + m])
+        across[b : b + m] = covariances[b : b + m] @ gain.swapaxes(1, 2)
+        here = covariances[a : a + m] + gain @ across[b : b + m]
+        covariances[a : a + m] = 0.5 * (here + here.swapaxes(1, 2))
+    return StateChain(means, covariances, across, entropy)
+
+
+def expected_log_densities(
+    tables: RegimeTables, batch: RegimeBatch, chain: StateChain, moves: np.ndarray, seen: np.ndarray
+) -> np.ndarray:
+    """``(N, S)`` expected nats of z_t given z_t-1 (but of first steps) and of x_t given z_t, in each regime."""
+    n = int(batch.packing.offsets[1])
+    log_b = np.zeros((len(batch.x), len(tables.dynamics)))
+    log_b[n:] -= 0.5 * (moves @ tables.dynamics.T + tables.dynamics_constant)
+    y = np.concatenate([chain.means, np.ones((len(chain.means), 1))], 1)
+    for rows, observed in batch.patterns:
+        if not observed.any():
+            continue
+        quadratic, weighted, inverse, constant = tables.observation(observed)
+        x = batch.x[rows][:, observed]
+        squares = np.einsum("nd,sde,ne->ns", x, inverse, x, optimize=True)
+        cross = np.einsum("nd,sdk,nk->ns", x, weighted, y[rows], optimize=True)
+        log_b[rows] -= 0.5 * (squares - 2 * cross + seen[rows] @ quadratic.T + constant)
+    return log_b
+
+
+@dataclass(frozen=True)
+class RegimeChain:
+    """q(s) of packed sequences.
+
+    Attributes:
+        gamma: (N, S) marginals.
+        initial, transition: (S,), (S, S) weighted sums over sequences of first regimes, and of pairs.
+        log_prob: (n,) the log-evidence of the HMM.
+    """
+
+    gamma: np.ndarray
+    initial: np.ndarray
+    transition: np.ndarray
+    log_prob: np.ndarray
+
+
+def regime_chain(p: SwitchingParameters, batch: RegimeBatch, log_b: np.ndarray) -> RegimeChain:
+    """q(s) given the log-densities of its regimes, by forward-backward."""
+    from seqmodels.linear_gaussian.switching.compiled_regimes import forward_backward  # lazily: numba takes a while
+
+    S, n = len(p.initial), int(batch.packing.offsets[1])
+    gamma, pairs, log_prob = np.empty_like(log_b), np.zeros((S, S)), np.empty(n)
+    arrays = (np.ascontiguousarray(p.initial), np.ascontiguousarray(p.regime_transition), batch.packing.offsets)
+    forward_backward(*arrays, np.ascontiguousarray(log_b), batch.weights, gamma, pairs, log_prob)
+    return RegimeChain(gamma, batch.weights @ gamma[:n], pairs, log_prob)
+
+
+@dataclass(frozen=True)
+class SwitchingStatistics:
+    """Weighted sums over sequences, which add.
+
+    Attributes:
+        bound: () nats of encoded data.
+        n_first, first, first_square: () sequences, (K,) E[z_1], (K, K) E[z_1 z_1ᵀ].
+        initial, regime_transition: (S,), (S, S) of regimes.
+        moves: (S, 2K + 1, 2K + 1) E[u uᵀ] of ``u = (z_t, z_t-1, 1)``.
+        seen: (S, F, K + 1, K + 1) E[y yᵀ] of ``y = (z_t, 1)``, of the steps where the feature is observed; F is 1 where
+            nothing is missing, else D.
+        seen_x: (S, D, K + 1) E[x yᵀ].
+        squares: (S, D, D) of x; its diagonal alone where something is missing.
+    """
+
+    bound: np.ndarray
+    n_first: np.ndarray
+    first: np.ndarray
+    first_square: np.ndarray
+    initial: np.ndarray
+    regime_transition: np.ndarray
+    moves: np.ndarray
+    seen: np.ndarray
+    seen_x: np.ndarray
+    squares: np.ndarray
+
+    def __add__(self, other: SwitchingStatistics) -> SwitchingStatistics:
+        return SwitchingStatistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class VariationalStep:
+    """What q(z), given some q(s), and the best q(s) given that come to.
+
+    Attributes:
+        states, regimes: q(z), q(s).
+        bounds: (n,) nats of each packed sequence.
+        moves, seen: second moments, of ``StateChain``.
+    """
+
+    states: StateChain
+    regimes: RegimeChain
+    bounds: np.ndarray
+    moves: np.ndarray
+    seen: np.ndarray
+
+
+def regimes_given_states(tables: RegimeTables, batch: RegimeBatch, states: StateChain) -> VariationalStep:
+    """The best q(s) given q(z), and the bound."""
+    p, n = tables.parameters, int(batch.packing.offsets[1])
+    moves, seen = states.moves(batch.packing), states.seen()
+    regimes = regime_chain(p, batch, expected_log_densities(tables, batch, states, moves, seen))
+    off = states.means[:n] - p.initial_mean
+    spread = states.covariances[:n] + off[:, :, None] * off[:, None, :]
+    trace = np.einsum("ij,nij->n", np.linalg.inv(p.initial_covariance), spread)
+    constant = len(p.initial_mean) * LOG_2PI + np.linalg.slogdet(p.initial_covariance)[1]
+    return VariationalStep(states, regimes, regimes.log_prob + states.entropy - 0.5 * (trace + constant), moves, seen)
+
+
+def variational_step(tables: RegimeTables, batch: RegimeBatch, regimes: np.ndarray) -> VariationalStep:
+    """q(z) given the marginals ``regimes (N, S)``, then q(s)."""
+    return regimes_given_states(tables, batch, state_chain(tables, batch, regimes))
+
+
+def statistics_of(batch: RegimeBatch, step: VariationalStep, *, by_feature: bool) -> SwitchingStatistics:
+    """The sums of a batch; ``by_feature``: whether values are missing anywhere in the data."""
+    packing, gamma = batch.packing, step.regimes.gamma
+    S, n, (N, D), K = gamma.shape[1], int(packing.offsets[1]), batch.x.shape, step.states.means.shape[1]
+    w = batch.weights
+    weighted = gamma * w[packing.ranks][:, None]
+    first, covariances = step.states.means[:n], step.states.covariances[:n]
+    y = np.concatenate([step.states.means, np.ones((N, 1))], 1)
+    x, observed = np.nan_to_num(batch.x), ~np.isnan(batch.x)
+    if by_feature:
+        seen = np.stack([(weighted * observed[:, d : d + 1]).T @ step.seen for d in range(D)], 1)
+        squares = np.zeros((S, D, D))
+        squares[:, np.arange(D), np.arange(D)] = weighted.T @ np.square(x)
+    else:
+        seen = (weighted.T @ step.seen)[:, None]
+        squares = np.stack([(weighted[:, s, None] * x).T @ x for s in range(S)])
+    return SwitchingStatistics(
+        np.array(w @ step.bounds),
+        np.array(w.sum()),
+        w @ first,
+        (w[:, None] * first).T @ first + np.tensordot(w, covariances, 1),
+        step.regimes.initial,
+        step.regimes.transition,
+        (weighted[n:].T @ step.moves).reshape(S, 2 * K + 1, 2 * K + 1),
+        seen.reshape(S, -1, K + 1, K + 1),
+        np.stack([(weighted[:, s, None] * x).T @ y for s in range(S)]),
+        squares,
+    )

@@ -1,0 +1,116 @@
+"""Variational EM: its bound never falls, of one regime it is EM, and it finds regimes again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import seqmodels as sm
+from seqmodels.linear_gaussian import SwitchingLinearGaussian
+from seqmodels.linear_gaussian.switching.parameters import SwitchingForm, SwitchingParameters
+
+TURNS = {
+    "initial": [0.5, 0.5],
+    "regime_transition": [[0.95, 0.05], [0.05, 0.95]],
+    "transition": [
+        [[np.cos(0.2), -np.sin(0.2)], [np.sin(0.2), np.cos(0.2)]],
+        [[np.cos(1.2), -np.sin(1.2)], [np.sin(1.2), np.cos(1.2)]],
+    ],
+    "state_covariance": 0.02 * np.eye(2),
+    "observation_matrix": [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]],
+    "observation_covariance": 0.05 * np.eye(3),
+    "initial_mean": [1.0, 0.0],
+    "initial_covariance": np.eye(2),
+}
+
+
+@pytest.fixture(scope="module")
+def rotations() -> tuple[SwitchingLinearGaussian, list[np.ndarray], list[np.ndarray]]:
+    """A slow and a fast rotation, and draws of them."""
+    model = SwitchingLinearGaussian.from_parameters(**TURNS)
+    drawn = model.sample(24, length=60, random_state=1)
+    return model, drawn[:16], drawn[16:]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"switching": "dynamics"},
+        {"switching": "observation", "n_regimes": 3},
+        {"switching": "both", "observation_noise": "full"},
+        {"switching": "both", "n_states": 1, "n_init": 2},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_bound_never_falls(rotations: Any, options: dict[str, Any], missing: bool) -> None:
+    x = [each.copy() for each in rotations[1][:6]]
+    if missing and options.get("observation_noise") != "full":
+        x[0][3, 1] = x[2][5] = x[3][0, 0] = np.nan
+    model = SwitchingLinearGaussian(**{"max_iter": 15, "tol": 0, **options}).fit(x, validation=None)
+    objective = model.history_["objective"].to_numpy()
+    assert len(objective) == 16
+    assert (np.diff(objective) > -1e-9).all()
+    assert objective[-1] > objective[0] + 1e-3
+
+
+@pytest.mark.parametrize("noise", ["diag", "full"])
+def test_of_one_regime_it_is_a_linear_gaussian_system(rotations: Any, noise: Any) -> None:
+    _, x, test = rotations
+    shared = {"n_states": 2, "observation_noise": noise, "max_iter": 6, "tol": 0}
+    one, system = SwitchingLinearGaussian(1, **shared).fit(x), sm.LinearGaussian(**shared).fit(x)
+    assert_allclose(one.history_["objective"], system.history_["objective"], rtol=0, atol=1e-10)
+    assert_allclose(one.transition_[0], system.transition_, atol=1e-8)
+    assert_allclose(one.observation_covariance_[0], system.observation_covariance_, atol=1e-8)
+    for a, b in zip(one.log_prob_steps(test), system.log_prob_steps(test), strict=True):
+        assert_allclose(a, b, rtol=0, atol=1e-9)
+    assert_allclose(one.bound(test), system.log_prob(test), rtol=1e-10)
+    assert one.score_error(test) == 0
+    assert one.n_parameters_ == system.n_parameters_
+
+
+def test_it_finds_regimes_again_and_their_likelihood(rotations: Any) -> None:
+    true, x, test = rotations
+    model = SwitchingLinearGaussian(2, 2, max_iter=40, n_init=2).fit(x)
+    assert model.score(test) > true.score(test) - 0.05
+    assert model.score(test) > sm.LinearGaussian(2).fit(x).score(test) + 0.2
+    turns = sorted(np.abs(np.angle(np.linalg.eigvals(A)))[0] for A in model.transition_)
+    assert_allclose(turns, [0.2, 1.2], atol=0.05)
+
+
+def test_numbers_are_counted_up_to_the_basis_and_origin_of_states() -> None:
+    """The rank of the change of moments of x by the parameters, of a small system."""
+    S, K, D, T = 2, 1, 2, 4
+    rng = np.random.default_rng(0)
+    shapes = SwitchingParameters.shapes(S, K, D)
+    start = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    x = [rng.normal(size=(T, D)) for _ in range(60)]
+
+    def system(u: np.ndarray) -> SwitchingLinearGaussian:
+        logit, rows = np.append(u[0], 0.0), np.stack([np.append(u[1], 0.0), np.append(u[2], 0.0)])
+        A, b, Q, C, d, R, m, P = np.split(u[3:], np.cumsum([2, 2, 2, 2, 2, 2, 1]))
+        return SwitchingLinearGaussian.from_parameters(
+            initial=np.exp(logit) / np.exp(logit).sum(),
+            regime_transition=np.exp(rows) / np.exp(rows).sum(1, keepdims=True),
+            transition=A.reshape(2, 1, 1),
+            drift=b.reshape(2, 1),
+            state_covariance=np.exp(Q).reshape(2, 1, 1),
+            observation_matrix=C.reshape(2, 1),
+            intercept=d,
+            observation_covariance=np.diag(np.exp(R)),
+            initial_mean=m,
+            initial_covariance=np.exp(P).reshape(1, 1),
+            n_particles=S**T,
+        )
+
+    assert set(start) == set(shapes)
+    u = rng.normal(size=3 + 2 * 6 + 2)
+    steps = 1e-4 * np.eye(len(u))
+    slopes = np.stack([(system(u + h).log_prob(x) - system(u - h).log_prob(x)) / 2e-4 for h in steps], 1)
+    singular = np.linalg.svd(slopes, compute_uv=False)
+    rank = int((singular > 1e-6 * singular[0]).sum())
+    assert rank == SwitchingForm("dynamics", "diag", 1e-6).n_parameters(S, K, D)
+    assert rank == len(u) - 2  # the scale of the state, and its origin
