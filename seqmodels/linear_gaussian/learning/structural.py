@@ -1,27 +1,28 @@
 """The maximum of the diffuse likelihood of a structure, in its few numbers, by L-BFGS.
 
-Gradients are of central differences, each two passes of the filter. That of the expected log-probability (Fisher's
-identity) would be one pass, but near a variance of zero, where maxima often are, it is a difference of what is almost
-equal over what is almost zero; the likelihood itself is smooth there in the standard deviation.
+Derivatives in the elements of the matrices are exact (``inference.score``); those of the matrices in the numbers are
+central differences, of polynomials and hyperbolic tangents.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
+import torch
 
-from seqmodels.common.distributed import of_rank_zero, sum_of
+from seqmodels.common.distributed import all_reduce_sum, is_distributed, of_rank_zero
 from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
+from seqmodels.linear_gaussian.inference.score import UnivariateSystem, diffuse_score
 from seqmodels.linear_gaussian.learning.em import Row, StopAfter, SystemFit, SystemObjective
-from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step
+from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step, rows_of
 from seqmodels.linear_gaussian.parameters import ON_FLOOR, Form, SystemParameters
 from seqmodels.linear_gaussian.structures import Structure
 from seqmodels.training import interruptible
 
-DIFFERENCE = 1e-4  # of a number, in central differences
+DIFFERENCE = 1e-5  # of a number, in central differences
 START_NOISE = 0.7  # deviation of the noise of observations that a fit begins with, that of the series being 1
 SPREAD = 0.5  # of the numbers of later starts around those of the first
 
@@ -69,6 +70,10 @@ class StructuralNumbers:
             *(np.zeros(K), np.eye(K), np.zeros((K, 0)), slopes.copy()),
         )
 
+    def with_start(self, numbers: np.ndarray) -> SystemParameters:
+        """The system of these numbers, where all of which nothing is known is 0."""
+        return self.form.without_start(self.parameters(numbers))
+
     def floor_hits(self, numbers: np.ndarray) -> int:
         """How many variances are on the floor: of the noise, or where there is none of the innovations."""
         deviation = numbers[len(self.structure.start()) - (not self._has_noise)]
@@ -88,14 +93,48 @@ def diffuse_log_prob(parameters: SystemParameters, form: Form, corpus: SystemDat
 
 def _with_gradient(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: SystemData) -> tuple[float, np.ndarray]:
     """The log-probability and its gradient."""
-    form = all_numbers.form
-    total = sum_of(diffuse_log_prob(all_numbers.parameters(numbers), form, corpus))
-    gradient = np.empty(len(numbers))
-    for i in range(len(numbers)):
-        step = DIFFERENCE * (np.arange(len(numbers)) == i)
-        sides = [diffuse_log_prob(all_numbers.parameters(numbers + sign * step), form, corpus) for sign in (1, -1)]
-        gradient[i] = sum_of(sides[0] - sides[1]) / (2 * DIFFERENCE)
-    return total, gradient
+    form, at = all_numbers.form, all_numbers.with_start(numbers)
+    slopes = [_slopes(all_numbers, numbers, i) for i in range(len(numbers))]
+    moving, disturbed = (
+        np.argwhere(np.any([getattr(each, name) != 0 for each in slopes], axis=0))
+        for name in ("transition", "state_covariance")
+    )
+    system = UnivariateSystem(
+        *(at.transition, at.state_covariance, at.observation, np.diagonal(at.observation_covariance).copy()),
+        *(at.initial_mean, at.initial_covariance),
+    )
+    directions = form.directions(len(at.transition))
+    sums = np.zeros(1 + len(numbers))  # the log-probability, then its derivatives
+    for whole, inputs in corpus.groups(at, form):
+        for group in split_by_length(whole):
+            weights = corpus.weights[group.numbers]
+            score = diffuse_score(system, group, weights, directions, moving, disturbed)
+            by_value = np.tile(weights, group.packing.n_steps)[:, None] * score.values  # (N, D)
+            by_slope = np.zeros(at.observation_slopes.shape)
+            if inputs is not None:
+                by_slope = by_value.T @ rows_of(whole, group, inputs)[:, form.observation_inputs]
+            sums[0] += score.log_prob
+            for i, slope in enumerate(slopes):
+                sums[1 + i] += (
+                    score.transition @ slope.transition[tuple(moving.T)]
+                    + score.state_covariance @ slope.state_covariance[tuple(disturbed.T)]
+                    + score.noise @ np.diagonal(slope.observation_covariance)
+                    + (score.initial_covariance * slope.initial_covariance).sum()
+                    + by_value.sum(0) @ slope.intercept
+                    + (by_slope * slope.observation_slopes).sum()
+                )
+    if is_distributed():
+        sums = all_reduce_sum([torch.from_numpy(sums)])[0][0].numpy()
+    return float(sums[0]), sums[1:]
+
+
+def _slopes(all_numbers: StructuralNumbers, numbers: np.ndarray, i: int) -> SystemParameters:
+    """The derivatives of the parameters in number i."""
+    step = DIFFERENCE * (np.arange(len(numbers)) == i)
+    above, below = (all_numbers.with_start(numbers + sign * step) for sign in (1, -1))
+    return SystemParameters(
+        *((getattr(above, f.name) - getattr(below, f.name)) / (2 * DIFFERENCE) for f in fields(SystemParameters))
+    )
 
 
 def run_structural(
