@@ -219,9 +219,7 @@ def smooth_group(gains: Gains, group: SequenceGroup, filtered: FilteredMeans) ->
     return smoothed
 
 
-def smooth_group_by_adjoints(
-    system: System, gains: Gains, group: SequenceGroup, filtered: FilteredMeans
-) -> np.ndarray:
+def smooth_group_by_adjoints(system: System, gains: Gains, group: SequenceGroup, filtered: FilteredMeans) -> np.ndarray:
     """As ``smooth_group``, without the covariance of a state given the next, for which that of predicted states is
     inverted: where it is singular, as without noise of observations, rounding would grow from step to step.
     """

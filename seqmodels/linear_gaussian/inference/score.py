@@ -84,10 +84,10 @@ def diffuse_score(
     transition, observation = np.ascontiguousarray(system.transition), np.ascontiguousarray(system.observation)
     errors, variances, gains = np.empty((length, D, S)), np.empty((length, D)), np.empty((length, D, K))
     covariances, means = np.empty((n_kept, K, K)), np.empty((n_kept, K, S))
-    found = (errors, variances, gains, covariances, means)
+    filtered = (errors, variances, gains, covariances, means)
     start = np.ascontiguousarray(system.initial_covariance)
     state_covariance = np.ascontiguousarray(system.state_covariance)
-    filter_columns(transition, state_covariance, observation, system.noise, start, mean, x, observed, *found)
+    filter_columns(transition, state_covariance, observation, system.noise, start, mean, x, observed, *filtered)
 
     log_det = float(np.log(variances[observed]).sum())
     known, total = weights[group.packing.order], float(weights.sum())
@@ -95,7 +95,7 @@ def diffuse_score(
     change, singular = np.zeros((S, S)), np.zeros(0)  # columns of roots and of the likeliest δ, from those of no data
     change[q:, q:] = np.eye(n)
     if q:
-        upper = np.linalg.qr(white, mode="r")
+        upper = np.linalg.qr(white)[1]
         left, singular, right = np.linalg.svd(upper[:q, :q])
         is_determined = singular > UNDETERMINED * singular.max(initial=0.0)
         inverse = np.where(is_determined, 1 / np.where(is_determined, singular, 1.0), 0.0)
@@ -114,5 +114,10 @@ def diffuse_score(
     )
     values = smoothing_errors[:, :, q:].swapaxes(1, 2).reshape(length * n, D)
     return Score(
-        float(known @ log_probs), by_transition, by_state_covariance, by_noise, by_covariance, np.ascontiguousarray(values)
+        float(known @ log_probs),
+        by_transition,
+        by_state_covariance,
+        by_noise,
+        by_covariance,
+        np.ascontiguousarray(values),
     )
