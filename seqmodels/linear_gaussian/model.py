@@ -21,7 +21,14 @@ from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
 from seqmodels.linear_gaussian.cursor import SystemCursor, predicted_by
 from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
-from seqmodels.linear_gaussian.inference.kalman import Gains, filter_group, smooth_group, summed_covariances
+from seqmodels.linear_gaussian.inference.kalman import (
+    Gains,
+    covariances_by_adjoints,
+    filter_group,
+    smooth_group,
+    smooth_group_by_adjoints,
+    summed_covariances,
+)
 from seqmodels.linear_gaussian.inference.packing import StepPacking
 from seqmodels.linear_gaussian.learning.em import Row, StopAfter, SystemFit, SystemObjective, first_moments, run_em
 from seqmodels.linear_gaussian.learning.initialise import starts
@@ -455,17 +462,20 @@ class LinearGaussian(SequenceModel):
             data.refuse_past("the states of pairs")
         examples = self._setting().examples(data)
         corpus, results = self._corpus(examples), [StateMoments(np.empty(0), np.empty(0))] * len(examples)
-        system, scale = self.parameters_.system, self._state_scale
+        system, scale, is_noisy = self.parameters_.system, self._state_scale, self.observation_noise != "none"
         for whole, _ in corpus.groups(self.parameters_, self._form()):
-            gains = Gains.of(system, whole.packing.n_steps, whole.observed, smooths=smooths)
+            gains = Gains.of(system, whole.packing.n_steps, whole.observed, smooths=smooths and is_noisy)
             for group in split_by_length(whole):
                 length = group.packing.n_steps
                 filtered = filter_group(system, gains, group)
-                means = smooth_group(gains, group, filtered) if smooths else filtered.filtered
-                steps = np.minimum(np.arange(length), len(gains.filtered) - 1)
+                means, steps = filtered.filtered, np.minimum(np.arange(length), len(gains.filtered) - 1)
                 covariances = gains.filtered[steps]
-                if smooths:
+                if smooths and is_noisy:
+                    means = smooth_group(gains, group, filtered)
                     covariances = summed_covariances(gains, StepPacking.of([length]), np.ones(1)).now
+                elif smooths:
+                    means = smooth_group_by_adjoints(system, gains, group, filtered)
+                    covariances = covariances_by_adjoints(system, gains, group).now
                 for i, each in zip(
                     group.numbers, means.reshape(length, len(group.numbers), -1).swapaxes(0, 1), strict=True
                 ):

@@ -16,6 +16,7 @@ import numpy as np
 from seqmodels.common.parameters import Configurable
 
 START_VARIANCE = 0.1  # of a disturbance, where the variance of the series is 1
+DIFFERENCE = 1e-5  # of a number, in central differences
 LARGEST = 5.0  # inverse hyperbolic tangent of a partial autocorrelation, of 0.9999
 
 
@@ -285,6 +286,21 @@ class Structure:
             transition[here, here] = component.transition(numbers[which])
             covariance[here, here] = component.state_covariance(numbers[which])
         return transition, covariance
+
+    def slopes(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives of A and Q in each number, both ``(n, K, K)``."""
+        n, K = self.numbers[-1].stop, self.n_states
+        of_transition, of_covariance = np.zeros((2, n, K, K))
+        for component, here, which in zip(self.components, self.states, self.numbers, strict=True):
+            for i in range(which.start, which.stop):
+                step = DIFFERENCE * (np.arange(which.start, which.stop) == i)
+                above, below = numbers[which] + step, numbers[which] - step
+                for slopes, of in (
+                    (of_transition, component.transition),
+                    (of_covariance, component.state_covariance),
+                ):
+                    slopes[i, here, here] = (of(above) - of(below)) / (2 * DIFFERENCE)
+        return of_transition, of_covariance
 
     def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
         """What the numbers come to, in raw units, by component and name."""

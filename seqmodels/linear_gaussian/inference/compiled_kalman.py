@@ -268,3 +268,64 @@ def smooth_covariances(
             before += leaving
             here = here + leaving
         smoothed[t] = here
+
+
+@compiled
+def smooth_means_by_adjoints(
+    transition: np.ndarray,
+    observation: np.ndarray,
+    white: np.ndarray,
+    gain: np.ndarray,
+    covariance: np.ndarray,
+    offsets: np.ndarray,
+    innovations: np.ndarray,
+    filtered: np.ndarray,
+    smoothed: np.ndarray,
+) -> None:
+    """As ``smooth_means``, by adjoints r of the filter: ``E[z_t | x] = a_t + r_t P_t`` (Bryson and Frazier 1963).
+
+    ``covariance`` is the ``filtered`` one of ``covariances``, whose last stays; ``innovations`` are standardised.
+    """
+    last, n_steps, K = len(white) - 1, len(offsets) - 1, len(transition)
+    r = np.zeros((0, K))
+    for t in range(n_steps - 1, -1, -1):
+        a, b = offsets[t], offsets[t + 1]
+        g = min(t, last)
+        moved = np.zeros((b - a, K))
+        moved[: len(r)] = r @ transition
+        smoothed[a:b] = filtered[a:b] + moved @ covariance[g]
+        r = moved + (innovations[a:b] - moved @ gain[g].T.copy()) @ (white[g].T.copy() @ observation)
+
+
+@compiled
+def smooth_covariances_by_adjoints(
+    transition: np.ndarray,
+    state_covariance: np.ndarray,
+    observation: np.ndarray,
+    white: np.ndarray,
+    gain: np.ndarray,
+    filtered: np.ndarray,
+    observed: np.ndarray,
+    smoothed: np.ndarray,
+    across: np.ndarray,
+) -> None:
+    """Covariances of one sequence given all of it: ``P - P N P``, N that of the adjoints.
+
+    ``smoothed (T, K, K)`` is set to Cov[z_t], ``across (T, K, K)`` to Cov[z_t+1, z_t], but its last; ``observed`` is
+    that of ``covariances``.
+    """
+    n_steps, last, K = len(smoothed), len(white) - 1, len(transition)
+    unit, transposed, spread = np.eye(K), transition.T.copy(), np.zeros((K, K))
+    for t in range(n_steps - 1, -1, -1):
+        g = min(t, last)
+        covariance = filtered[g]
+        moved = transition @ covariance
+        if t < n_steps - 1:
+            predicted = moved @ transposed + state_covariance
+            across[t] = moved - predicted @ (spread @ moved)
+        inner = transposed @ spread @ transition
+        smoothed[t] = covariance - covariance @ inner @ covariance
+        seen = observation if len(observed) == 0 else np.expand_dims(observed[t], 1) * observation
+        weights = white[g].T.copy() @ seen
+        closed = unit - gain[g].T.copy() @ weights
+        spread = closed.T.copy() @ inner @ closed + weights.T.copy() @ weights

@@ -17,9 +17,9 @@ from seqmodels.linear_gaussian.inference.kalman import (
     Gains,
     SequenceGroup,
     System,
+    covariances_by_adjoints,
     filter_group,
-    smooth_group,
-    summed_covariances,
+    smooth_group_by_adjoints,
 )
 from seqmodels.linear_gaussian.inference.packing import StepPacking
 
@@ -69,16 +69,14 @@ def diffuse_moments(
         smooths: without it means and covariances have no rows.
     """
     n, length, q = len(group.numbers), group.packing.n_steps, len(directions)
-    gains = Gains.of(system, length, group.observed, smooths=smooths)
+    gains = Gains.of(system, length, group.observed)
     known = filter_group(system, gains, group)
-    one = StepPacking.of([length])
     if not q:
         log_prob = known.log_prob.reshape(length, n).sum(0)
         if not smooths:
             return _without_moments(log_prob, 0)
-        return DiffuseMoments(
-            log_prob, 0, smooth_group(gains, group, known), summed_covariances(gains, one, np.ones(1))
-        )
+        smoothed = smooth_group_by_adjoints(system, gains, group, known)
+        return DiffuseMoments(log_prob, 0, smoothed, covariances_by_adjoints(system, gains, group))
     response_group = SequenceGroup(
         np.arange(q), StepPacking.of([length] * q), np.zeros((q * length, group.x.shape[1])), group.observed
     )
@@ -95,11 +93,11 @@ def diffuse_moments(
     rank = int(is_determined.sum())
     if not smooths:
         return _without_moments(log_prob, rank)
-    smoothed = smooth_group(gains, group, known).reshape(length, n, -1)
-    moved = smooth_group(gains, response_group, response).reshape(length, q, -1)
+    smoothed = smooth_group_by_adjoints(system, gains, group, known).reshape(length, n, -1)
+    moved = smooth_group_by_adjoints(system, gains, response_group, response).reshape(length, q, -1)
     means = smoothed + np.einsum("nq,tqk->tnk", delta, moved)
     root = np.einsum("rq,tqk->trk", inverse[:, None] * right, moved)  # of the covariance that δ adds
-    sums = summed_covariances(gains, one, np.ones(1))
+    sums = covariances_by_adjoints(system, gains, group)
     added = np.einsum("trk,trl->tkl", root, root)
     across = sums.across.copy()
     across[:-1] += np.einsum("trk,trl->tkl", root[1:], root[:-1])

@@ -219,6 +219,19 @@ def smooth_group(gains: Gains, group: SequenceGroup, filtered: FilteredMeans) ->
     return smoothed
 
 
+def smooth_group_by_adjoints(system: System, gains: Gains, group: SequenceGroup, filtered: FilteredMeans) -> np.ndarray:
+    """As ``smooth_group``, without the covariance of a state given the next, for which that of predicted states is
+    inverted: where it is singular, as without noise of observations, rounding would grow from step to step.
+    """
+    from seqmodels.linear_gaussian.inference.compiled_kalman import smooth_means_by_adjoints
+
+    smoothed = np.empty_like(filtered.filtered)
+    matrices = np.ascontiguousarray(system.transition), np.ascontiguousarray(system.observation)
+    rows = (group.packing.offsets, filtered.innovations, filtered.filtered)
+    smooth_means_by_adjoints(*matrices, gains.white, gains.gain, gains.filtered, *rows, smoothed)
+    return smoothed
+
+
 @dataclass(frozen=True)
 class CovarianceSums:
     """Weighted sums over sequences of covariances given all of each.
@@ -251,3 +264,15 @@ def summed_covariances(gains: Gains, packing: StepPacking, weights: np.ndarray) 
     arrays = (gains.backward, gains.rest, gains.filtered, ending, going_on)
     smooth_covariances(*arrays, sums.now, sums.across, sums.before)
     return sums
+
+
+def covariances_by_adjoints(system: System, gains: Gains, group: SequenceGroup) -> CovarianceSums:
+    """Of one sequence of a group of one length, by the adjoints of ``smooth_group_by_adjoints``."""
+    from seqmodels.linear_gaussian.inference.compiled_kalman import smooth_covariances_by_adjoints
+
+    shape = (group.packing.n_steps, *gains.filtered.shape[1:])
+    now, across = np.empty(shape), np.zeros(shape)
+    state_covariance = system.state_factor.T @ system.state_factor
+    matrices = (np.ascontiguousarray(system.transition), state_covariance, np.ascontiguousarray(system.observation))
+    smooth_covariances_by_adjoints(*matrices, gains.white, gains.gain, gains.filtered, group.mask, now, across)
+    return CovarianceSums(now, across, now[:-1].sum(0))

@@ -247,7 +247,7 @@ def _of_group(
             check_determined(moments, part, form.directions(len(parameters.transition)))
             w = weights[part.numbers]
             sums = moments.covariances.scaled(w.sum())
-            rows = None if inputs is None else _rows_of(group, part, inputs)
+            rows = None if inputs is None else rows_of(group, part, inputs)
             total = total + _sums(parameters, form, part, rows, w, moments.means, sums, float(w @ moments.log_prob))
         return total
     system = parameters.system
@@ -260,7 +260,7 @@ def _of_group(
     return _sums(parameters, form, group, inputs, weights_of_group, means, sums, log_prob)
 
 
-def _rows_of(group: SequenceGroup, part: SequenceGroup, inputs: np.ndarray) -> np.ndarray:
+def rows_of(group: SequenceGroup, part: SequenceGroup, inputs: np.ndarray) -> np.ndarray:
     """The packed inputs of a part that ``split_by_length`` made."""
     place = {number: rank for rank, number in enumerate(group.numbers[group.packing.order].tolist())}
     ranks = np.array([place[number] for number in part.numbers.tolist()])

@@ -1,8 +1,7 @@
 """The maximum of the diffuse likelihood of a structure, in its few numbers, by L-BFGS.
 
-Gradients are of central differences, each two passes of the filter. That of the expected log-probability (Fisher's
-identity) would be one pass, but near a variance of zero, where maxima often are, it is a difference of what is almost
-equal over what is almost zero; the likelihood itself is smooth there in the standard deviation.
+Derivatives in the elements of the matrices are those of ``inference.score``; the elements are polynomials of numbers
+and of hyperbolic tangents, whose own are central differences.
 """
 
 from __future__ import annotations
@@ -12,17 +11,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
-from seqmodels.common.distributed import of_rank_zero, sum_of
+from seqmodels.common.distributed import all_reduce_sum, is_distributed, of_rank_zero
 from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
+from seqmodels.linear_gaussian.inference.score import UnivariateSystem, diffuse_score
 from seqmodels.linear_gaussian.learning.em import Row, StopAfter, SystemFit, SystemObjective
-from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step
-from seqmodels.linear_gaussian.parameters import ON_FLOOR, Form, SystemParameters
+from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step, rows_of
+from seqmodels.linear_gaussian.parameters import ON_FLOOR, Form, SystemParameters, stationary_covariance
 from seqmodels.linear_gaussian.structures import Structure
 from seqmodels.training import interruptible
 
-DIFFERENCE = 1e-4  # of a number, in central differences
 START_NOISE = 0.7  # deviation of the noise of observations that a fit begins with, that of the series being 1
+DEVIATIONS = (1e-3, 1e-2, 0.1)  # that are tried in the place of 0
+RISE = 1e-6  # nats, by which a fit goes on from there
 SPREAD = 0.5  # of the numbers of later starts around those of the first
 
 
@@ -36,12 +38,18 @@ class StructuralNumbers:
     form: Form
 
     @property
-    def _has_noise(self) -> bool:
+    def has_noise(self) -> bool:
+        """Whether one of them is of the noise of observations."""
         return self.form.observation_noise != "none"
+
+    @property
+    def n_of_structure(self) -> int:
+        """How many are those of the components."""
+        return int(self.structure.numbers[-1].stop)
 
     def start(self, number: int, seed: int) -> np.ndarray:
         """Of start ``number``: the first is that of the components, others are around it."""
-        rest = [START_NOISE] * self._has_noise + [0.0] * (self.form.intercept + len(self.form.observation_inputs))
+        rest = [START_NOISE] * self.has_noise + [0.0] * (self.form.intercept + len(self.form.observation_inputs))
         numbers = np.append(self.structure.start(), rest)
         if number:
             numbers = numbers + SPREAD * np.random.default_rng([seed, number]).normal(size=len(numbers))
@@ -50,7 +58,7 @@ class StructuralNumbers:
     def bounds(self) -> list[tuple[float, float]]:
         """Of each; the deviation of the noise, or where there is none of the last component, is above its floor."""
         bounds, floor = self.structure.bounds(), np.sqrt(self.form.min_covariance)
-        if self._has_noise:
+        if self.has_noise:
             bounds = [*bounds, (floor, np.inf)]
         else:
             bounds[-1] = floor, np.inf
@@ -58,10 +66,10 @@ class StructuralNumbers:
 
     def parameters(self, numbers: np.ndarray) -> SystemParameters:
         """The system of these numbers; its first state is not that of a diffuse start."""
-        K, n = self.structure.n_states, len(self.structure.start())
+        K, n = self.structure.n_states, self.n_of_structure
         transition, covariance = self.structure.matrices(numbers[:n])
-        noise = numbers[n] ** 2 if self._has_noise else 0.0
-        rest = numbers[n + self._has_noise :]
+        noise = numbers[n] ** 2 if self.has_noise else 0.0
+        rest = numbers[n + self.has_noise :]
         intercept = rest[: int(self.form.intercept)] if self.form.intercept else np.zeros(1)
         slopes = rest[int(self.form.intercept) :].reshape(1, -1)
         return SystemParameters(
@@ -69,9 +77,13 @@ class StructuralNumbers:
             *(np.zeros(K), np.eye(K), np.zeros((K, 0)), slopes.copy()),
         )
 
+    def with_start(self, numbers: np.ndarray) -> SystemParameters:
+        """The system of these numbers, where all of which nothing is known is 0."""
+        return self.form.without_start(self.parameters(numbers))
+
     def floor_hits(self, numbers: np.ndarray) -> int:
         """How many variances are on the floor: of the noise, or where there is none of the innovations."""
-        deviation = numbers[len(self.structure.start()) - (not self._has_noise)]
+        deviation = numbers[self.n_of_structure - (not self.has_noise)]
         return int(deviation**2 <= ON_FLOOR * self.form.min_covariance)
 
 
@@ -86,16 +98,82 @@ def diffuse_log_prob(parameters: SystemParameters, form: Form, corpus: SystemDat
     return total
 
 
+def check_starts(form: Form, parameters: SystemParameters, corpus: SystemData) -> None:
+    """Raise ``ValueError`` for sequences that do not determine their first state."""
+    system, directions = form.without_start(parameters).system, form.directions(len(parameters.transition))
+    for whole, _ in corpus.groups(parameters, form):
+        for group in split_by_length(whole):
+            check_determined(diffuse_moments(system, group, directions, smooths=False), group, directions)
+
+
 def _with_gradient(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: SystemData) -> tuple[float, np.ndarray]:
     """The log-probability and its gradient."""
-    form = all_numbers.form
-    total = sum_of(diffuse_log_prob(all_numbers.parameters(numbers), form, corpus))
-    gradient = np.empty(len(numbers))
-    for i in range(len(numbers)):
-        step = DIFFERENCE * (np.arange(len(numbers)) == i)
-        sides = [diffuse_log_prob(all_numbers.parameters(numbers + sign * step), form, corpus) for sign in (1, -1)]
-        gradient[i] = sum_of(sides[0] - sides[1]) / (2 * DIFFERENCE)
-    return total, gradient
+    form, at = all_numbers.form, all_numbers.with_start(numbers)
+    by_number = all_numbers.structure.slopes(numbers)  # of A and Q, both (n, K, K)
+    moving, disturbed = (np.argwhere(each.any(0)) for each in by_number)
+    system = UnivariateSystem(
+        *(at.transition, at.state_covariance, at.observation, np.diagonal(at.observation_covariance).copy()),
+        *(at.initial_mean, at.initial_covariance),
+    )
+    K, V = len(at.transition), at.observation_slopes.shape[1]
+    directions, log_prob, by_noise, by_start = form.directions(K), 0.0, 0.0, np.zeros((K, K))
+    by_matrices, by_offsets = np.zeros((2, K, K)), np.zeros(1 + V)
+    for whole, inputs in corpus.groups(at, form):
+        for group in split_by_length(whole):
+            weights = corpus.weights[group.numbers]
+            score = diffuse_score(system, group, weights, directions, moving, disturbed)
+            log_prob += score.log_prob
+            by_matrices[0][tuple(moving.T)] += score.transition
+            by_matrices[1][tuple(disturbed.T)] += score.state_covariance
+            by_noise += score.noise[0]
+            by_start += score.initial_covariance
+            by_value = np.tile(weights, group.packing.n_steps) * score.values[:, 0]  # (N,)
+            by_offsets[0] += by_value.sum()
+            if inputs is not None:
+                by_offsets[1:] += by_value @ rows_of(whole, group, inputs)[:, form.observation_inputs]
+    by_matrices += _through_start(form, at, by_start)
+    gradient = np.concatenate(
+        [
+            sum((slopes * by).sum((1, 2)) for slopes, by in zip(by_number, by_matrices, strict=True)),
+            [2 * numbers[all_numbers.n_of_structure] * by_noise] if all_numbers.has_noise else [],
+            by_offsets[0 if form.intercept else 1 :],
+        ]
+    )
+    if is_distributed():
+        (sums,), _ = all_reduce_sum([torch.tensor([log_prob, *gradient], dtype=torch.float64)])
+        return float(sums[0]), sums[1:].numpy()
+    return log_prob, gradient
+
+
+def _through_start(form: Form, at: SystemParameters, by_start: np.ndarray) -> np.ndarray:
+    """``(2, K, K)`` derivatives in A and Q of what depends on them by ``P = A P Aᵀ + Q``, from those in P."""
+    derivatives = np.zeros((2, *by_start.shape))
+    if form.diffuse is not None and not form.diffuse.all():
+        known = np.ix_(~form.diffuse, ~form.diffuse)
+        A, P = at.transition[known], at.initial_covariance[known]
+        adjoint = stationary_covariance(A.T, by_start[known])  # all that P adds to later steps of the sum
+        derivatives[0][known], derivatives[1][known] = 2 * adjoint @ A @ P, adjoint
+    return derivatives
+
+
+def _above_zero(
+    all_numbers: StructuralNumbers, numbers: np.ndarray, evaluated: Callable[[np.ndarray], tuple[float, np.ndarray]]
+) -> np.ndarray | None:
+    """Numbers of a higher likelihood with one deviation that was 0; None where there are none.
+
+    At 0 the derivative in a deviation is 0, also where that in the variance is positive.
+    """
+    least = evaluated(numbers)[0]
+    higher: list[tuple[float, np.ndarray]] = []
+    for i, (low, _) in enumerate(all_numbers.bounds()):
+        for size in DEVIATIONS if low == 0 and numbers[i] == 0 else ():
+            moved = numbers + size * (np.arange(len(numbers)) == i)
+            log_prob, gradient = evaluated(moved)
+            if log_prob > least + RISE:
+                higher.append((log_prob, moved))
+            elif not gradient[i] > 0:
+                break
+    return max(higher, key=lambda pair: pair[0])[1] if higher else None
 
 
 def run_structural(
@@ -114,7 +192,7 @@ def run_structural(
     from scipy.optimize import minimize  # lazily: scipy is slow to import
 
     run, began = SystemFit(all_numbers.parameters(start)), time.perf_counter()
-    e_step(run.parameters, all_numbers.form, data)  # which refuses what does not determine its first state
+    check_starts(all_numbers.form, run.parameters, data)
     known: dict[bytes, tuple[float, np.ndarray]] = {}
 
     def evaluated(numbers: np.ndarray) -> tuple[float, np.ndarray]:
@@ -143,18 +221,21 @@ def run_structural(
             if is_over(xk):
                 raise StopIteration
 
-        best = start
-        if not is_over(start) and stop.max_iter:
+        best, following = start, None if is_over(start) or not stop.max_iter else start
+        while following is not None:
             result = minimize(
                 loss,
-                start,
+                following,
                 jac=True,
                 method="L-BFGS-B",
                 bounds=all_numbers.bounds(),
                 callback=after_step,
-                options={"maxiter": stop.max_iter, "ftol": stop.tol, "gtol": 1e-9},
+                options={"maxiter": stop.max_iter + 1 - len(run.rows), "ftol": stop.tol, "gtol": 1e-9},
             )
             best, run.converged = np.asarray(result.x), bool(result.success) and not run.interrupted
+            following = _above_zero(all_numbers, best, evaluated) if run.converged else None
+            if following is not None and (is_over(following) or len(run.rows) > stop.max_iter):
+                best, run.converged, following = following, False, None
     run.parameters = all_numbers.parameters(best)
     run.statistics = e_step(run.parameters, all_numbers.form, data).summed_over_processes()
     return run, best

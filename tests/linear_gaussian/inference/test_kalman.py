@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from seqmodels.linear_gaussian.inference import compiled_kalman, kalman
+from seqmodels.linear_gaussian.inference.diffuse import split_by_length
 from seqmodels.linear_gaussian.inference.kalman import (
     Gains,
     System,
+    covariances_by_adjoints,
     factor_of,
     filter_group,
     grouped,
     smooth_group,
+    smooth_group_by_adjoints,
     summed_covariances,
 )
 from tests.linear_gaussian.dense import dense, diagonal, random_parameters
@@ -68,6 +71,28 @@ def test_all_is_that_of_the_joint_gaussian(n_states: int, n_features: int, rank:
         for ours, theirs in ((sums.now, now), (sums.across, across), (sums.before, before)):
             np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)
     assert sorted(seen) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("n_states", "n_features", "rank", "missing"), CASES)
+def test_adjoints_smooth_alike(n_states: int, n_features: int, rank: int | None, missing: bool) -> None:
+    parameters = random_parameters(1, n_states, n_features, rank)
+    x = sequences(2, n_features, missing=missing)
+    for whole in grouped([each - parameters.intercept for each in x]):
+        gains = Gains.of(parameters.system, whole.packing.n_steps, whole.observed)
+        filtered = filter_group(parameters.system, gains, whole)
+        lengths = [len(x[i]) for i in whole.numbers]
+        means = smooth_group_by_adjoints(parameters.system, gains, whole, filtered)
+        for i, mean in zip(whole.numbers, whole.packing.unpack(means, lengths), strict=True):
+            np.testing.assert_allclose(mean, dense(parameters, x[i]).means, rtol=1e-9, atol=1e-9)
+        for group in split_by_length(whole):
+            sums = covariances_by_adjoints(parameters.system, gains, group)
+            covariances = dense(parameters, x[group.numbers[0]]).covariances
+            n_steps = group.packing.n_steps
+            for t in range(n_steps):
+                np.testing.assert_allclose(sums.now[t], covariances[t, :, t], rtol=1e-9, atol=1e-9)
+                if t + 1 < n_steps:
+                    np.testing.assert_allclose(sums.across[t], covariances[t + 1, :, t], rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(sums.before, sums.now[:-1].sum(0), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-6])

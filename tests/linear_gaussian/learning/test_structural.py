@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from seqmodels.linear_gaussian import ARIMA, LocalLevel, Seasonal, Trend
+from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments
 from seqmodels.linear_gaussian.learning.em import StopAfter, SystemObjective
 from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step
 from seqmodels.linear_gaussian.learning.structural import (
@@ -85,6 +86,36 @@ def test_the_gradient_is_fishers() -> None:
     error = s.seen_seen[0, 0] - 2 * c @ s.seen_state[0, :2] + c @ s.state_state[0, :2, :2] @ c
     by_logarithm = 0.5 * np.append(moved / numbers[:2] ** 2 - s.n_moves, error / numbers[2] ** 2 - s.n_seen[0])
     np.testing.assert_allclose(_with_gradient(every, numbers, data)[1], 2 * by_logarithm / numbers, rtol=1e-5)
+
+
+def test_a_deviation_of_zero_is_left_where_the_likelihood_rises() -> None:
+    """There the derivative in the deviation is zero, so that the search alone would stay."""
+    every, rng = numbers_of(LocalLevel(), Seasonal(4)), np.random.default_rng(2)
+    level, season = rng.normal(size=120).cumsum(), 3 * rng.normal(size=(30, 4)).cumsum(0)
+    data = SystemData([(level + season.reshape(-1) + rng.normal(size=120))[:, None] / 10], np.ones(1))
+    objective, stop = SystemObjective(every.form, 120.0, 0.0), StopAfter(300, 1e-13)
+    free, at_free = run_structural(every, every.start(0, 0), objective, data, stop, lambda row: None)
+    start = np.array([0.3, 0.0, 0.5])
+    fit, numbers = run_structural(every, start, objective, data, stop, lambda row: None)
+    np.testing.assert_allclose(numbers, at_free, rtol=1e-3)
+    objectives = np.array([row["objective"] for row in fit.rows])
+    assert (np.diff(objectives) >= -1e-12).all()
+    assert objectives[-1] == pytest.approx(free.rows[-1]["objective"], abs=1e-8)
+    few, numbers = run_structural(every, start, objective, data, StopAfter(3, 1e-13), lambda row: None)
+    assert (len(few.rows), few.converged) == (4, False)
+
+
+def test_without_noise_what_is_smoothed_is_the_series() -> None:
+    """A covariance of predicted states is singular, and that of first states is found through all steps."""
+    every, rng = numbers_of(ARIMA(2, 1, 1), noise="none"), np.random.default_rng(0)
+    x = np.cumsum(rng.normal(size=(600, 1)), 0) / 10
+    for theta in np.linspace(-1.5, 1.5, 25):
+        p = every.parameters(np.array([0.2, 0.3, theta, 0.1]))
+        (group,) = SystemData([x], np.ones(1)).groups(p, every.form)[0][:1]
+        moments = diffuse_moments(every.form.without_start(p).system, group, every.form.directions(3))
+        np.testing.assert_allclose(moments.means @ p.observation[0], x[:, 0], atol=1e-9)
+        assert np.abs(moments.covariances.now @ p.observation[0]).max() < 1e-9
+        assert np.isfinite(moments.covariances.across).all()
 
 
 def test_starts_are_within_bounds_and_the_floor_is_noticed() -> None:

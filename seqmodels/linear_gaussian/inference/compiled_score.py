@@ -1,0 +1,212 @@
+"""The loops over steps of ``score``, compiled by numba where it is installed.
+
+Each value of a step is taken up by itself, which is possible where the noise of observations is diagonal (Durbin and
+Koopman 2012, section 6.4). Products leave out the zeros of A: transitions of structures have few other elements. Means
+are columns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqmodels.common.compiled import compiled, is_compiling
+
+
+@compiled
+def _set_to_product(matrix: np.ndarray, source: np.ndarray, target: np.ndarray) -> None:
+    for i in range(matrix.shape[0]):
+        for m in range(source.shape[1]):
+            target[i, m] = 0.0
+        for j in range(matrix.shape[1]):
+            a = matrix[i, j]
+            if a != 0.0:
+                for m in range(source.shape[1]):
+                    target[i, m] += a * source[j, m]
+
+
+def _set_to_product_at_once(matrix: np.ndarray, source: np.ndarray, target: np.ndarray) -> None:
+    np.matmul(matrix, source, out=target)
+
+
+# ``target = matrix (I, J) @ source (J, n)``, the matrix sparse.
+set_to_product = _set_to_product if is_compiling() else _set_to_product_at_once
+
+
+@compiled
+def _add_outer(target: np.ndarray, left: np.ndarray, right: np.ndarray, factor: float) -> None:
+    for i in range(len(left)):
+        a = factor * left[i]
+        if a != 0.0:
+            for j in range(len(right)):
+                target[i, j] += a * right[j]
+
+
+def _add_outer_at_once(target: np.ndarray, left: np.ndarray, right: np.ndarray, factor: float) -> None:
+    target += np.outer(factor * left, right)
+
+
+# ``target (I, J) += factor left rightᵀ``.
+add_outer = _add_outer if is_compiling() else _add_outer_at_once
+
+
+@compiled
+def _weighted_dot(weights: np.ndarray, left: np.ndarray, right: np.ndarray) -> float:
+    total = 0.0
+    for i in range(len(weights)):
+        total += weights[i] * left[i] * right[i]
+    return total
+
+
+def _weighted_dot_at_once(weights: np.ndarray, left: np.ndarray, right: np.ndarray) -> float:
+    return float((weights * left) @ right)
+
+
+# ``Σ w_i p_i q_i``.
+weighted_dot = _weighted_dot if is_compiling() else _weighted_dot_at_once
+
+
+@compiled
+def _set_to_combination(target: np.ndarray, weights: np.ndarray, rows: np.ndarray) -> None:
+    for m in range(rows.shape[1]):
+        target[m] = 0.0
+    for i in range(len(weights)):
+        w = weights[i]
+        if w != 0.0:
+            for m in range(rows.shape[1]):
+                target[m] += w * rows[i, m]
+
+
+def _set_to_combination_at_once(target: np.ndarray, weights: np.ndarray, rows: np.ndarray) -> None:
+    target[:] = weights @ rows
+
+
+# ``target (n,) = weights (I,) @ rows (I, n)``.
+set_to_combination = _set_to_combination if is_compiling() else _set_to_combination_at_once
+
+
+@compiled
+def filter_columns(
+    transition: np.ndarray,
+    state_covariance: np.ndarray,
+    observation: np.ndarray,
+    noise: np.ndarray,
+    covariance: np.ndarray,
+    mean: np.ndarray,
+    x: np.ndarray,
+    observed: np.ndarray,
+    errors: np.ndarray,
+    variances: np.ndarray,
+    gains: np.ndarray,
+    covariances: np.ndarray,
+    means: np.ndarray,
+) -> None:
+    """The filter of several sequences at once, which miss the same values.
+
+    Args:
+        transition, state_covariance, observation: A (K, K), Q (K, K), C (D, K).
+        noise: (D,) the diagonal of R.
+        covariance, mean: of the first state, (K, K) and (K, S).
+        x: (T, D, S).
+        observed: (T, D) bool.
+        errors: (T, D, S), is set to ``e = x - C z`` given the values before; 0 where missing.
+        variances: (T, D), is set to those of ``e``; 1 where missing.
+        gains: (T, D, K), is set to what a unit of ``e`` adds to the mean; 0 where missing.
+        covariances, means: (T, K, K), (T, K, S) are set to those of z_t given x_1 .. x_t; no rows: they are not kept.
+    """
+    n_steps, D, n = x.shape
+    K = len(transition)
+    P, z, half, other, moved = covariance.copy(), mean.copy(), np.empty((K, K)), np.empty((K, K)), np.empty((K, n))
+    seen, expected = np.empty(K), np.empty(n)
+    for t in range(n_steps):
+        if t > 0:
+            set_to_product(transition, z, moved)
+            set_to_product(transition, P, half)
+            other[:] = half.T
+            set_to_product(transition, other, P)
+            P += state_covariance
+            z, moved = moved, z
+        for d in range(D):
+            if not observed[t, d]:
+                errors[t, d], variances[t, d], gains[t, d] = 0.0, 1.0, 0.0
+                continue
+            set_to_combination(seen, observation[d], P)
+            variance = noise[d] + seen @ observation[d]
+            variances[t, d] = variance
+            gains[t, d] = seen / variance
+            set_to_combination(expected, observation[d], z)
+            errors[t, d] = x[t, d] - expected
+            add_outer(z, gains[t, d], errors[t, d], 1.0)
+            add_outer(P, gains[t, d], seen, -1.0)
+        if len(means):
+            covariances[t], means[t] = P, z
+
+
+@compiled
+def score_columns(
+    transition: np.ndarray,
+    observation: np.ndarray,
+    errors: np.ndarray,
+    variances: np.ndarray,
+    gains: np.ndarray,
+    covariances: np.ndarray,
+    means: np.ndarray,
+    observed: np.ndarray,
+    weights: np.ndarray,
+    weight: float,
+    moving: np.ndarray,
+    disturbed: np.ndarray,
+    smoothing_errors: np.ndarray,
+    by_transition: np.ndarray,
+    by_state_covariance: np.ndarray,
+    by_noise: np.ndarray,
+    by_covariance: np.ndarray,
+) -> None:
+    """The derivatives of a weighted sum of log-probabilities, backwards from the last step.
+
+    Args:
+        transition, observation, errors, variances, gains, covariances, means, observed: of ``filter_columns``.
+        weights: (S,) of the columns.
+        weight: of the covariances, how many sequences they are of.
+        moving, disturbed: (n, 2) rows and columns of the elements of A and of Q whose derivatives are computed.
+        smoothing_errors: (T, D, S), is set to the expected noise of each value over its variance, given all.
+        by_transition, by_state_covariance: (n,), are added to.
+        by_noise: (D,), is added to.
+        by_covariance: (K, K), of the first state, is set.
+    """
+    n_steps, D, n = errors.shape
+    K = len(transition)
+    transposed, smoothed = np.ascontiguousarray(transition.T), np.empty(n)
+    r, spread = np.zeros((K, n)), np.zeros((K, K))  # of the predicted state: smoothed = mean + covariance @ r
+    moved, half, other = np.empty((K, n)), np.empty((K, K)), np.empty((K, K))
+    u, through = np.empty(n), np.empty(K)
+    for t in range(n_steps - 1, -1, -1):
+        if t < n_steps - 1:
+            for i in range(len(disturbed)):
+                a, b = disturbed[i, 0], disturbed[i, 1]
+                by_state_covariance[i] += 0.5 * (weighted_dot(weights, r[a], r[b]) - weight * spread[a, b])
+            set_to_product(transposed, r, moved)
+            set_to_product(transposed, spread, half)
+            other[:] = half.T
+            for i in range(len(moving)):
+                a, b = moving[i, 0], moving[i, 1]
+                set_to_combination(smoothed, covariances[t, b], moved)
+                smoothed += means[t, b]
+                across = other[a] @ covariances[t, b]
+                by_transition[i] += weighted_dot(weights, r[a], smoothed) - weight * across
+            set_to_product(transposed, other, spread)
+            r, moved = moved, r
+        for d in range(D - 1, -1, -1):
+            if not observed[t, d]:
+                smoothing_errors[t, d] = 0.0
+                continue
+            set_to_combination(u, gains[t, d], r)
+            u[:] = errors[t, d] / variances[t, d] - u
+            set_to_combination(through, gains[t, d], spread)
+            precision = 1.0 / variances[t, d] + through @ gains[t, d]
+            smoothing_errors[t, d] = u
+            by_noise[d] += 0.5 * (weighted_dot(weights, u, u) - weight * precision)
+            add_outer(r, observation[d], u, 1.0)
+            add_outer(spread, observation[d], through, -1.0)
+            add_outer(spread, through, observation[d], -1.0)
+            add_outer(spread, observation[d], observation[d], precision)
+    by_covariance[:] = 0.5 * ((weights * r) @ r.T - weight * spread)
