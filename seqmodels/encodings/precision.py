@@ -18,7 +18,7 @@ import torch
 
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.on_disk import OnDisk
-from seqmodels.sequences.items import MANY
+from seqmodels.sequences.items import MANY, are_many_short
 from seqmodels.sequences.mapped import any_mapped, total
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -95,10 +95,7 @@ def checked_log_prob_steps(
         kept = [example for example in examples if len(example.values)]
         of_kept = iter(checked_log_prob_steps(kept, score, score_in_float64, what) if kept else [])
         return [next(of_kept) if len(example.values) else np.zeros(0) for example in examples]
-    vectors = (i for i, e in enumerate(examples) if e.values.ndim == 2 or e.source is not None)
-    beyond = {
-        i for i in vectors if squares_exceed_float32(examples[i].values) or squares_exceed_float32(examples[i].source)
-    }
+    beyond = _beyond_float32(examples)
     if not beyond:
         steps = score(examples)
     else:
@@ -115,6 +112,18 @@ def checked_log_prob_steps(
     for i in doubtful:  # one at a time: what is lost in one must not reach the others
         steps[i] = _steps_in_float64(i, examples[i], score_in_float64, what)
     return without_past(examples, steps)
+
+
+def _beyond_float32(examples: list[Example]) -> set[int]:
+    """Those that have a value whose square float32 cannot be trusted with."""
+    values = [e.values for e in examples]
+    if are_many_short(values) and all(type(v) is np.ndarray and v.ndim == 2 for v in values):
+        if not squares_exceed_float32(np.concatenate(values)) and all(e.source is None for e in examples):
+            return set()
+    vectors = (i for i, e in enumerate(examples) if e.values.ndim == 2 or e.source is not None)
+    return {
+        i for i in vectors if squares_exceed_float32(examples[i].values) or squares_exceed_float32(examples[i].source)
+    }
 
 
 def _steps_in_float64(i: int, example: Example, score: Score, what: str) -> np.ndarray:

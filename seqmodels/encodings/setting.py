@@ -212,8 +212,10 @@ class Setting:
         values = self.encoding.encode(item)
         log_dets = self.encoding.log_det(item)
         log_det = 0.0
-        if not isinstance(log_dets, float) or log_dets != 0.0:
-            log_det = float(np.sum(np.broadcast_to(log_dets, len(values))))
+        if isinstance(log_dets, float):
+            log_det = log_dets * len(values)
+        else:
+            log_det = float(log_dets.sum())
         return Example(values, source, weight, log_det, n_units, states)
 
     def all_in_raw_units(self, sequences: Sequences, steps: list[np.ndarray]) -> list[np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from typing import ClassVar, Self
@@ -14,7 +15,8 @@ from seqmodels.common.array_checks import array_of, check_between
 from seqmodels.encodings.base import State, names_of_state, names_to_state
 from seqmodels.encodings.step_maps import ConstantEncoder, StepMap, VectorEncoding
 from seqmodels.sequences import Item, Sequences
-from seqmodels.sequences.mapped import MappedArray, Summary, parts_of
+from seqmodels.sequences.items import are_many_short
+from seqmodels.sequences.mapped import MappedArray, Summary, any_mapped, parts_of
 from seqmodels.sequences.measure import Values
 from seqmodels.sequences.profile import N_PROFILED, warn_of_repeats
 
@@ -46,6 +48,13 @@ class Vectors(VectorEncoding, ABC):
         if not self.reads_infinite:
             _refuse_infinite(i, item)
         self._check_values(i, frames)
+
+    def check_all(self, sequences: Sequences) -> None:
+        if are_many_short(sequences.items) and not any_mapped(sequences.items):
+            with suppress(ValueError):  # which below names the sequence
+                self.check(0, np.concatenate(sequences.items))
+                return
+        super().check_all(sequences)
 
     def _check_values(self, i: int, frames: np.ndarray) -> None:
         """Raise ``ValueError`` for values that a feature cannot have."""

@@ -18,6 +18,7 @@ Kind = Literal["vectors", "text", "symbols"]
 Item = np.ndarray | str
 UNITS: dict[Kind, str] = {"vectors": "frame", "text": "byte", "symbols": "symbol"}
 MANY = 32  # sequences, from which on they are checked and encoded together
+SHORT = 64  # steps, up to which a call for each sequence takes longer than a copy of all of them
 
 
 def items_of(X: Any) -> list[Any]:
@@ -34,6 +35,11 @@ def items_of(X: Any) -> list[Any]:
     if not items:
         raise ValueError("there are no sequences; pass a list with at least one")
     return items
+
+
+def are_many_short(items: Sequence[Sized]) -> bool:
+    """Whether it is faster to copy sequences of numbers into one array than to call a function for each."""
+    return len(items) >= MANY and sum(map(len, items)) <= SHORT * len(items)
 
 
 def _refuse_bare(items: Any) -> None:

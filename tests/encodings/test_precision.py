@@ -48,6 +48,14 @@ def test_what_float32_cannot_hold_is_computed_in_float64(model: sm.SequenceModel
     assert_array_equal(found[0], model.log_prob_steps(FRAMES)[0])
 
 
+def test_of_many_short_sequences_one_is_computed_in_float64(model: sm.SequenceModel) -> None:
+    many = [*FRAMES] * 12
+    large = with_value(1e20)[1]
+    found = model.log_prob([*many, large])
+    assert_array_equal(found[:-1], model.log_prob(many))
+    assert_allclose(found[-1:], model.log_prob([large]), rtol=1e-12)
+
+
 @pytest.mark.parametrize("value", [1e200, 1e300, -np.finfo(float).max])
 def test_what_float64_cannot_hold_is_refused_by_sequence_and_position(model: sm.SequenceModel, value: float) -> None:
     for ask in (model.log_prob_steps, model.log_prob, model.score):

@@ -241,6 +241,17 @@ def test_values_that_cannot_be_are_named_before_any_work(
     np.testing.assert_array_equal(fitted.log_prob(good), before)
 
 
+def test_of_many_short_sequences_the_wrong_one_is_named() -> None:
+    items = [np.array([[0.0], [1.0], [n % 3]]) for n in range(40)]
+    encoding = Features("counts").fit(Sequences(items))
+    encoding.check_all(Sequences(items))
+    items[37] = np.array([[2.0], [0.5]])
+    with pytest.raises(ValueError, match=r"sequence 37 has 0\.5 at frame 1, feature 0"):
+        encoding.check_all(Sequences(items))
+    with pytest.raises(ValueError, match="sequence 0 has 2 features"):
+        encoding.check_all(Sequences([np.ones((2, 2))] * 40))
+
+
 def test_the_observation_says_what_it_wants() -> None:
     assert repr(default_encoding("vectors", Bernoulli(), 3)) == "Features(kinds='bits')"
     assert repr(default_encoding("vectors", GaussianMixture(), 3)) == "Standardize()"

@@ -133,7 +133,7 @@ def test_scores_are_those_of_the_forecasts() -> None:
 def test_the_true_model_covers_and_beats_the_naive_one() -> None:
     x = autoregression(3000)
     model = sm.HMM(1, observation=sm.AutoregressiveGaussian(2), max_iter=5)
-    result = sm.backtest({"true": model}, [x], horizon=5, first=1000, every=5)
+    result = sm.backtest({"true": model}, [x], horizon=5, first=1000, every=10)
     table = result.table().set_index("model")
     assert_allclose(table.loc["true", "covered 90%"], 0.9, atol=0.02)
     assert_allclose(table.loc["true", "crps"], table.loc["VAR", "crps"], rtol=0.01)

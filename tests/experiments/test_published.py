@@ -27,7 +27,7 @@ def script() -> ModuleType:
 
 
 def test_earthquakes_have_the_figures_of_the_book(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(script.STARTS, "n_init", 4)
+    monkeypatch.setitem(script.STARTS, "n_init", 2)
     monkeypatch.setitem(script.TO_THE_END, "max_iter", 100)
     cases = [case for case in script.CASES if case.data == "earthquakes"]
     x = script.read("earthquakes", [])

@@ -138,7 +138,7 @@ def _chain(draw: Draw, other: Draw) -> sm.Sequences:
     ids=lambda each: repr(each) if isinstance(each, Observation) else "",
 )
 def test_the_right_family_wins_or_is_within_noise(expected: Observation, draw: Draw, other: Draw) -> None:
-    found = sm.choose(sm.HMM(2, max_iter=20, n_init=2), _chain(draw, other), observation="proposed", folds=5)
+    found = sm.choose(sm.HMM(2, max_iter=10, n_init=1), _chain(draw, other), observation="proposed", folds=5)
     row = found.frame.set_index(found.frame["value"].map(repr)).loc[repr(expected)]
     assert repr(expected) in [repr(value) for value in found.values]
     assert row["difference"] >= -T_OF_FOUR * row["difference_se"]
