@@ -4,6 +4,7 @@ from seqmodels.evaluation.auditing import Audit, audit
 from seqmodels.evaluation.backtest import Backtest, backtest
 from seqmodels.evaluation.comparison.compare import compare
 from seqmodels.evaluation.comparison.comparison import Comparison
+from seqmodels.evaluation.forecasting import AutomaticForecast, forecast
 from seqmodels.evaluation.loss_by_windows import window_loss
 from seqmodels.evaluation.metrics import bleu, chrf, error_rate, evaluate, exact_match
 from seqmodels.evaluation.prequential import CodeLength, CodeLengths, prequential, prequential_code_lengths
@@ -14,6 +15,7 @@ from seqmodels.evaluation.tuning.search import Search
 
 __all__ = [
     "Audit",
+    "AutomaticForecast",
     "Backtest",
     "Budget",
     "CodeLength",
@@ -31,6 +33,7 @@ __all__ = [
     "error_rate",
     "evaluate",
     "exact_match",
+    "forecast",
     "prequential",
     "prequential_code_lengths",
     "propose_observations",
