@@ -189,7 +189,7 @@ def autoregression(first: np.ndarray, season: int) -> tuple[Method, str]:
     found = []
     for trend, dummies in product(("c", "ct"), (False, True) if season > 1 else (False,)):
         kind: dict[str, Any] = {"trend": trend, "seasonal": dummies, "period": season if dummies else None}
-        lags = ar_select_order(first, longest, ic="aic", **kind).ar_lags or []
+        lags = ar_select_order(first, longest, ic="aic", **kind).ar_lags or 0
         fitted = AutoReg(first, lags, hold_back=longest, **kind).fit()
         found.append((fitted.aic, lags, kind))
     _, lags, kind = min(found, key=lambda each: each[0])
@@ -198,7 +198,7 @@ def autoregression(first: np.ndarray, season: int) -> tuple[Method, str]:
         prediction = AutoReg(y, lags, **kind).fit().get_prediction(len(y), len(y) + horizon - 1)
         return Gaussians(np.asarray(prediction.predicted_mean), np.asarray(prediction.se_mean))
 
-    return forecast, f"lags {max(lags, default=0)} {kind['trend']}{' seasonal' if kind['seasonal'] else ''}"
+    return forecast, f"lags {max(lags) if lags else 0} {kind['trend']}{' seasonal' if kind['seasonal'] else ''}"
 
 
 def ets(first: np.ndarray, season: int) -> tuple[Method, str]:
@@ -318,9 +318,10 @@ def ours(series: pd.Series[float], n: int, horizon: int, max_seconds: float | No
     import seqmodels as sm
 
     levels = (np.arange(N_LEVELS) + 0.5) / N_LEVELS
-    found = sm.forecast(series.iloc[:n], horizon, quantiles=levels.tolist(), max_seconds=max_seconds)
+    options: Any = {} if max_seconds is None else {"max_seconds": max_seconds}
+    found = sm.forecast(series.iloc[:n], horizon, quantiles=levels.tolist(), **options)
     columns = [c for c in found.frame.columns if str(c).endswith("%")]
-    return Quantiles(levels, found.frame[columns].to_numpy().T), str(found.chosen)
+    return Quantiles(levels, found.frame[columns].to_numpy().T), " + ".join(found.table.loc[found.table["chosen"], "model"])
 
 
 # -- the study --------------------------------------------------------------------------------------------------
