@@ -15,6 +15,7 @@ from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
 from seqmodels.encodings.auto_series import season_of
 from seqmodels.evaluation.forecasting.series import SeriesForecast, forecast_series
 from seqmodels.evaluation.forecasting.tables import regular_sequences, season_of_times
+from seqmodels.evaluation.forecasting.words import DescribedSeries, names_of_series, words_of
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.times import time_column, times_ahead
 
@@ -73,6 +74,12 @@ class AutomaticForecast:
     def __repr__(self) -> str:
         return "\n".join([*self.words, "", repr(self.frame)])
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the words, the picture of the first sequence and the table."""
+        from seqmodels.evaluation.forecasting.page import page
+
+        return page(self)
+
     @checked
     def plot(self, ax: Axes | Sequence[Axes] | None = None, **options: Any) -> Axes | Panels:
         """A fan chart of one sequence: see ``seqmodels.plot.forecast``, whose arguments it takes."""
@@ -125,20 +132,28 @@ def forecast(
     history = regular_sequences(frame, time=time, by=by)
     features = range(history.n_features) if history.features is None else history.features
     series: dict[tuple[Any, Any], SeriesForecast] = {}
-    frames, tables = [], []
+    frames, tables, described = [], [], []
+    spoken = iter(names_of_series(history.names, features))
     for i, (name, item) in enumerate(zip(history.names, history.items, strict=True)):
         times = None if history.times is None else history.times[i]
         parts = []
         ahead_times = None if times is None else times_ahead(times, horizon)
         for feature, column in zip(features, np.asarray(item).T, strict=True):
-            y = column[np.flatnonzero(~np.isnan(column))[0] :] if not np.isnan(column).all() else column
+            first = int(np.argmax(~np.isnan(column)))
+            y = column[first:]
             _check_series(y, horizon, name, feature)
             each = forecast_series(y, horizon, levels, _season(y, season, times), max_seconds)
             series[name, feature] = each
             parts.append(_rows(name, feature, each, levels, ahead_times, history.time_unit))
             tables.append(_trials(name, feature, each))
+            its_times = None if times is None else times[first:]
+            described.append(DescribedSeries(next(spoken), y, its_times, ahead_times))
         frames.append(pd.concat(parts, ignore_index=True).sort_values("step", kind="stable", ignore_index=True))
-    words = [sentence for key, each in series.items() for sentence in _words(key, each)]
+    words = [
+        sentence
+        for one, each in zip(described, series.values(), strict=True)
+        for sentence in words_of(one, each, levels)
+    ]
     return AutomaticForecast(
         pd.concat(frames, ignore_index=True),
         pd.concat(tables, ignore_index=True),
@@ -211,11 +226,3 @@ def _trials(name: Any, feature: Any, each: SeriesForecast) -> pd.DataFrame:
         }
     )
 
-
-def _words(key: tuple[Any, Any], each: SeriesForecast) -> list[str]:
-    season = "no season" if each.season is None else f"a season of {each.season} steps"
-    models = ", ".join(str(one) for one in each.chosen)
-    return [
-        f"{key[1]}: {len(each.trials)} models were tried with {season}; chosen: {models}.",
-        f"In a backtest from {len(each.origins)} origins the 90 % band covered {100 * each.coverage:.0f} %.",
-    ]
