@@ -321,7 +321,9 @@ def ours(series: pd.Series[float], n: int, horizon: int, max_seconds: float | No
     options: Any = {} if max_seconds is None else {"max_seconds": max_seconds}
     found = sm.forecast(series.iloc[:n], horizon, quantiles=levels.tolist(), **options)
     columns = [c for c in found.frame.columns if str(c).endswith("%")]
-    return Quantiles(levels, found.frame[columns].to_numpy().T), " + ".join(found.table.loc[found.table["chosen"], "model"])
+    return Quantiles(levels, found.frame[columns].to_numpy().T), " + ".join(
+        found.table.loc[found.table["chosen"], "model"]
+    )
 
 
 # -- the study --------------------------------------------------------------------------------------------------

@@ -225,4 +225,3 @@ def _trials(name: Any, feature: Any, each: SeriesForecast) -> pd.DataFrame:
             "chosen": [trial.is_chosen for trial in each.trials],
         }
     )
-

@@ -96,7 +96,8 @@ class Decomposition:
     Attributes:
         level: ``(T,)`` y without the season.
         effects: ``(s,)`` of the phases, counted from the first step, over the last seasons; empty where there is none.
-        strength: ``max(0, 1 - Var(rest) / Var(season + rest))`` (Wang, Smith and Hyndman 2006).
+        strength: ``max(0, 1 - Var(rest) / Var(season + rest))`` (Wang, Smith and Hyndman 2006), unbiased variances: of
+            noise alone it is near 0 however few seasons there are.
     """
 
     level: np.ndarray
@@ -122,8 +123,9 @@ def decomposition(y: np.ndarray, season: int | None) -> Decomposition:
         return np.array(each) - np.mean(each)
 
     effects = means(len(y))
-    total = np.var(around)
-    strength = max(0.0, 1 - float(np.var(around - effects[phase]) / total)) if total > 0 else 0.0
+    total = float(np.var(around))
+    left = float(np.var(around - effects[phase])) * (len(y) - 1) / (len(y) - season)
+    strength = max(0.0, 1 - left / total) if total > 0 else 0.0
     lately = means(n_last)
     return Decomposition(filled - lately[phase], lately, strength)
 
@@ -171,10 +173,13 @@ def _trend(series: DescribedSeries, parts: Decomposition, season: int | None) ->
     spread = np.nanstd(series.y)
     without = " without its season" if len(parts.effects) else ""
     if abs(last - first) < 0.1 * spread:
-        return f"Over the last {series.steps(n)} it has no trend{without}: the line through it stays near {number(last)}."
+        return (
+            f"Over the last {series.steps(n)} it has no trend{without}: the line through it stays near {number(last)}."
+        )
     verb = "rises" if slope > 0 else "falls"
     by = f"{number(abs(slope))} a {series.step}"
-    return f"Over the last {series.steps(n)} the line through it{without} {verb} from {number(first)} to {number(last)}, by {by}."
+    line = f"Over the last {series.steps(n)} the line through it{without}"
+    return f"{line} {verb} from {number(first)} to {number(last)}, by {by}."
 
 
 def _season(series: DescribedSeries, parts: Decomposition, season: int | None) -> str:
@@ -217,9 +222,8 @@ def _choice(found: SeriesForecast) -> str:
 def _certainty(series: DescribedSeries, found: SeriesForecast) -> str:
     k = len(found.ahead.mean)
     n = sum(int((~np.isnan(series.y[t : t + k])).sum()) for t in found.origins)
-    text = (
-        f"In that backtest, of {len(found.origins)} origins, 90 % bands held {100 * found.coverage:.0f} % of {n:,} values"
-    )
+    share = f"{100 * found.coverage:.0f} % of {n:,} values"
+    text = f"In that backtest, of {len(found.origins)} origins, 90 % bands held {share}"
     low, high = float(found.factors.min()), float(found.factors.max())
     if max(abs(low - 1), abs(high - 1)) < RESCALED:
         text += "; they are as the models have them."
