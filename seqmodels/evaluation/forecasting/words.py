@@ -15,6 +15,7 @@ from seqmodels.sequences.times import time_in_words
 NAIVE = ("naive", "seasonal naive")  # what the forecast is compared with
 SEASONS_OF_TREND = 3  # over which the trend is said
 STEPS_OF_TREND = 24  # where there is no season
+LEAST_TREND = 0.2  # share of the variance, without the season, that a line explains, for it to be called a trend
 STRONG, WEAK = 0.64, 0.2  # strength of a season; the first as in Wang, Smith and Hyndman (2006)
 RESCALED = 0.02  # least change of a band that is worth saying
 FEW_VALUES = 100  # of a backtest: its coverage is uncertain by several per cent
@@ -168,18 +169,17 @@ def _data(series: DescribedSeries) -> str:
 
 def _trend(series: DescribedSeries, parts: Decomposition, season: int | None) -> str:
     n = min(len(series.y), SEASONS_OF_TREND * season if season is not None else STEPS_OF_TREND)
-    slope, start = np.polyfit(np.arange(n), parts.level[len(parts.level) - n :], 1)
-    first, last = start, start + slope * (n - 1)
-    spread = np.nanstd(series.y)
+    lately = parts.level[len(parts.level) - n :]
+    slope, start = np.polyfit(np.arange(n), lately, 1)
+    line = start + slope * np.arange(n)
+    over = f"Over the last {series.steps(n)}"
     without = " without its season" if len(parts.effects) else ""
-    if abs(last - first) < 0.1 * spread:
-        return (
-            f"Over the last {series.steps(n)} it has no trend{without}: the line through it stays near {number(last)}."
-        )
+    if np.var(line) <= LEAST_TREND * np.var(lately):
+        return f"{over} it has no clear trend{without}; its mean is {number(float(lately.mean()))}."
+    first, last = float(line[0]), float(line[-1])
     verb = "rises" if slope > 0 else "falls"
     by = f"{number(abs(slope))} a {series.step}"
-    line = f"Over the last {series.steps(n)} the line through it{without}"
-    return f"{line} {verb} from {number(first)} to {number(last)}, by {by}."
+    return f"{over} the line through it{without} {verb} from {number(first)} to {number(last)}, by {by}."
 
 
 def _season(series: DescribedSeries, parts: Decomposition, season: int | None) -> str:
