@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from seqmodels.evaluation.backtest import backtest
     from seqmodels.evaluation.coding import compress, compress_file, decompress, decompress_file
     from seqmodels.evaluation.comparison.compare import compare
+    from seqmodels.evaluation.forecasting import forecast
     from seqmodels.evaluation.prequential import prequential
     from seqmodels.hmm import HMM, AlignmentHMM, HMMTagger, LeftToRight
     from seqmodels.linear_gaussian import LinearGaussian
@@ -77,6 +78,7 @@ _PACKAGES = (
     "evaluation",
 )
 _MODULES = {"adapt": "wrappers.adapt", "distributed": "common.distributed"}  # public ones that stand in a package
+_PACKAGE_OF = {"forecast": "evaluation"}  # of names that a package before it has too, for something else
 
 
 def __getattr__(name: str) -> Any:
@@ -85,7 +87,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{_MODULES[name]}")
     if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
         return import_module(f"{__name__}.{name}")
-    for package in _PACKAGES if name in __all__ else ():
+    packages = (_PACKAGE_OF[name],) if name in _PACKAGE_OF else _PACKAGES
+    for package in packages if name in __all__ else ():
         module = import_module(f"{__name__}.{package}")
         if name in vars(module):
             value = globals()[name] = vars(module)[name]
@@ -168,6 +171,7 @@ __all__ = [
     "encodings",
     "evaluate",
     "evaluation",
+    "forecast",
     "hmm",
     "load",
     "neural",

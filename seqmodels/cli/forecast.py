@@ -1,4 +1,4 @@
-"""``seqmodels forecast``: what follows each sequence of a file, as a table and a picture."""
+"""``seqmodels forecast``: what follows each sequence of a file, as words, a table and a picture."""
 
 from __future__ import annotations
 
@@ -10,25 +10,73 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from seqmodels.cli.checks import check_outputs, check_value
+from seqmodels.cli.checks import SAVED, check_outputs, check_value
 from seqmodels.cli.console import Console, Json, Quiet
-from seqmodels.cli.inputs import SavedModel, Seed, check_inputs_file, read_inputs
+from seqmodels.cli.inputs import SavedModel, Seed, check_inputs_file, names_of, read_inputs
 from seqmodels.common.files import replaced
+from seqmodels.data import is_table
+from seqmodels.data.read import read
+from seqmodels.data.tables import read_table
+from seqmodels.evaluation.forecasting import forecast as automatic_forecast
 from seqmodels.sequences import Sequences
+from seqmodels.sequences.times import TIME_NAMES
+
+STEPS_OF_MODEL, STEPS_OF_TABLE = 10, 12  # ahead, where none are asked for
+LEVELS_OF_MODEL, LEVELS_OF_TABLE = "0.05,0.5,0.95", "0.05,0.25,0.5,0.75,0.95"
 
 
 def forecast(
-    model: Annotated[str, typer.Argument(help="A file that seqmodels fit (or model.save) wrote.", metavar="MODEL")],
-    file: Annotated[str, typer.Argument(help="The sequences that are known; read as the data of the fit were.")],
-    k: Annotated[int, typer.Option("-k", help="Steps ahead (frames, bytes).", min=1, max=10**6)] = 10,
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A file that seqmodels fit (or model.save) wrote; or a table alone, which is forecast by itself.",
+            metavar="MODEL|TABLE",
+        ),
+    ],
+    file: Annotated[
+        str | None,
+        typer.Argument(
+            help="With a MODEL: the sequences that are known; read as the data of the fit were.", metavar="[FILE]"
+        ),
+    ] = None,
+    k: Annotated[
+        int | None,
+        typer.Option("-k", "--horizon", help="Steps ahead; by default 10, of a table 12.", min=1, max=10**6),
+    ] = None,
+    season: Annotated[
+        int | None,
+        typer.Option(help="Of a table: steps of a season, 1 for none; by default what dates and values say.", min=1),
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Of a table: its column of times; by default dates, or one called time.")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="Of a table: its column that says which series a row is of.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Of a table: what is forecast, a,b,c; by default all other numeric columns.")
+    ] = None,
+    max_seconds: Annotated[
+        float | None,
+        typer.Option(help="Of a table: after so many seconds a series no further model is tried.", min=0.001),
+    ] = None,
     inputs_file: Annotated[
         str | None,
         typer.Option(help="Of a model that reads inputs: a table of their columns, a row for each step ahead."),
     ] = None,
     target: Annotated[str | None, typer.Option(help="For p(y | x): a file of how the targets begin.")] = None,
-    quantiles: Annotated[str, typer.Option(help="Levels between 0 and 1, separated by commas.")] = "0.05,0.5,0.95",
-    n: Annotated[int, typer.Option("-n", help="Drawn paths, where there is no closed form.", min=1, max=10**7)] = 500,
-    top_k: Annotated[int, typer.Option(help="Of symbols: how many of the most probable at each step.", min=1)] = 5,
+    quantiles: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Levels between 0 and 1, separated by commas; by default {LEVELS_OF_MODEL}, of a table "
+            f"{LEVELS_OF_TABLE}."
+        ),
+    ] = None,
+    n: Annotated[
+        int | None,
+        typer.Option("-n", help="Drawn paths, where there is no closed form; by default 500.", min=1, max=10**7),
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Of symbols: how many of the most probable at each step; by default 5.", min=1)
+    ] = None,
     seed: Seed = 0,
     out: Annotated[Path | None, typer.Option(help="A CSV to write to, instead of printing it.")] = None,
     plot: Annotated[Path | None, typer.Option(help="A picture (.png, .svg, .pdf) of one sequence to write.")] = None,
@@ -41,6 +89,11 @@ def forecast(
 ) -> None:
     """Forecast the next steps of each sequence of a file: mean and quantiles, or probabilities.
 
+    Example: seqmodels forecast sales.csv --horizon 12 --plot fan.png
+
+    Of a table alone (.csv, .tsv, .parquet, .npy) models are tried on its own last part and the best are averaged; what
+    was found is said in words.
+
     Example: seqmodels forecast model.safetensors series.csv -k 24 --plot fan.png
 
     A model that reads inputs (seqmodels fit --inputs) needs those of the steps ahead, too: --inputs-file ahead.csv. Of
@@ -51,35 +104,83 @@ def forecast(
     """
     console = Console(as_json, quiet)
     with console.errors():
-        check_outputs(texts={"--out": out}, pictures={"--plot": plot}, inputs=(model, file, target, inputs_file))
+        files = [path for path in (model, file, target, inputs_file) if path is not None]
+        check_outputs(texts={"--out": out}, pictures={"--plot": plot}, inputs=files)
         if sequence is not None and plot is None:
             raise ValueError(f"--sequence is {sequence!r}, which is for the picture, but there is none; pass --plot")
         if feature is not None:
             check_value("--feature", feature)
-        levels = _levels(quantiles)
-        saved = SavedModel.read(model)
-        X, y = saved.like(file, target).read()
-        ahead = _inputs_ahead(saved.model.input_names_, inputs_file, X, k)
-        options: dict[str, Any] = {"quantiles": levels, "n": n, "top_k": top_k, "random_state": seed}
-        result = saved.model.forecast(X, k, y=y, inputs=ahead, **options)
+        of_table = {"--season": season, "--time": time, "--by": by, "--columns": columns, "--max-seconds": max_seconds}
+        of_model = {"--inputs-file": inputs_file, "--target": target, "-n": n, "--top-k": top_k}
+        if file is None:
+            _refuse(of_model, f"is for a model, but {model} alone is forecast by itself; leave it out")
+            levels = _levels(quantiles or LEVELS_OF_TABLE)
+            table = _table(model, columns, time, by)
+            options: dict[str, Any] = {"season": season, "quantiles": levels}
+            options |= {} if max_seconds is None else {"max_seconds": max_seconds}
+            if isinstance(table, Sequences):
+                result: Any = automatic_forecast(table, k or STEPS_OF_TABLE, **options)
+            else:
+                result = automatic_forecast(table, k or STEPS_OF_TABLE, time=time, by=by, **options)
+        else:
+            _refuse(of_table, f"is for a table alone, but {model} is a model; leave it out, or leave the model out")
+            result = _forecast_of_model(
+                model,
+                file,
+                target,
+                inputs_file,
+                k or STEPS_OF_MODEL,
+                _levels(quantiles or LEVELS_OF_MODEL),
+                n,
+                top_k,
+                seed,
+            )
         if plot is not None:
-            from matplotlib import pyplot
-
-            names = {str(name): name for name in result.history.names}
-            chosen: int | str | None = int(feature) if feature is not None and feature.isdecimal() else feature
-            drawn = result.plot(sequence=None if sequence is None else names.get(sequence, sequence), feature=chosen)
-            figure: Any = drawn.figure  # of axes that may be in a part of one
-            with replaced(plot) as partial:
-                figure.savefig(partial, format=plot.suffix.lstrip(".") or "png", dpi=150)
-            pyplot.close(figure)
+            _draw(result, plot, sequence, feature)
         if out is not None:
             with replaced(out) as partial:
                 result.frame.to_csv(partial, index=False, float_format="%.8g")
-        buffer = io.StringIO()
-        result.frame.to_csv(buffer, index=False, float_format="%.8g")
         written = [str(path) for path in (out, plot) if path is not None]
-        said = buffer.getvalue().removesuffix("\n") if out is None else f"Written to {', '.join(written)}"
-        console.result({"written": written, "rows": result.frame.to_dict("records")}, said)
+        words = list(result.words) if file is None else []
+        said = _as_csv(result.frame) if out is None else f"Written to {', '.join(written)}"
+        found: dict[str, Any] = {"written": written, "rows": result.frame.to_dict("records")}
+        if file is None:
+            found |= {"words": words, "tried": result.table.to_dict("records")}
+        console.result(found, "\n".join([*words, *[""] * bool(words), said]))
+
+
+def _forecast_of_model(
+    model: str,
+    file: str,
+    target: str | None,
+    inputs_file: str | None,
+    k: int,
+    levels: list[float],
+    n: int | None,
+    top_k: int | None,
+    seed: int,
+) -> Any:
+    saved = SavedModel.read(model)
+    X, y = saved.like(file, target).read()
+    ahead = _inputs_ahead(saved.model.input_names_, inputs_file, X, k)
+    options: dict[str, Any] = {"quantiles": levels, "n": n or 500, "top_k": top_k or 5, "random_state": seed}
+    return saved.model.forecast(X, k, y=y, inputs=ahead, **options)
+
+
+def _table(path: str, columns: str | None, time: str | None, by: str | None) -> Any:
+    """The frame of a table, or the sequences of another file."""
+    if Path(path).suffix == SAVED:
+        raise ValueError(f"{path} is a model; pass the file that it forecasts, too: seqmodels forecast {path} FILE")
+    if is_table(path):
+        frame = read_table(Path(path))
+        frame.columns = [str(column) for column in frame.columns]
+        named = [] if columns is None else names_of(columns)
+        missing = [name for name in (*named, time, by) if name is not None and name not in frame]
+        if missing:
+            raise ValueError(f"{path} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
+        return frame.drop(columns=[c for c in frame if c not in (time, by) and _is_left_out(frame[c], named)])
+    _refuse({"--time": time, "--by": by, "--columns": columns}, f"is for a table, but {path} is none; leave it out")
+    return read(path, kind="vectors")
 
 
 def _inputs_ahead(names: Sequence[str], path: str | None, X: Sequences, k: int) -> list[np.ndarray] | None:
@@ -114,3 +215,38 @@ def _levels(quantiles: str) -> list[float]:
             f"--quantiles is {quantiles!r}; pass increasing numbers between 0 and 1, separated by commas: 0.05,0.5,0.95"
         )
     return levels
+
+
+def _is_left_out(column: Any, named: list[str]) -> bool:
+    """Whether a column is no series: numbers that are not among those ``named``, or without a name, and no times."""
+    from pandas.api.types import is_numeric_dtype
+
+    if not is_numeric_dtype(column) or column.name in named:
+        return False
+    is_time = column.name.lower() in (*TIME_NAMES, "year", "month", "day")
+    return not column.name or column.name.startswith("Unnamed:") or bool(named and not is_time)
+
+
+def _refuse(options: dict[str, Any], why: str) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(f"{name} {why}")
+
+
+def _as_csv(frame: Any) -> str:
+    buffer = io.StringIO()
+    frame.to_csv(buffer, index=False, float_format="%.8g")
+    return buffer.getvalue().removesuffix("\n")
+
+
+def _draw(result: Any, path: Path, sequence: str | None, feature: str | None) -> None:
+    """Write the picture of a forecast."""
+    from matplotlib import pyplot
+
+    names = {str(name): name for name in result.history.names}
+    chosen: int | str | None = int(feature) if feature is not None and feature.isdecimal() else feature
+    drawn = result.plot(sequence=None if sequence is None else names.get(sequence, sequence), feature=chosen)
+    figure: Any = drawn.figure  # of axes that may be in a part of one
+    with replaced(path) as partial:
+        figure.savefig(partial, format=path.suffix.lstrip(".") or "png", dpi=150)
+    pyplot.close(figure)

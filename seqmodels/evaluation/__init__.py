@@ -5,6 +5,7 @@ from seqmodels.evaluation.backtest import Backtest, backtest
 from seqmodels.evaluation.coding import compress, compress_file, decompress, decompress_file
 from seqmodels.evaluation.comparison.compare import compare
 from seqmodels.evaluation.comparison.comparison import Comparison
+from seqmodels.evaluation.forecasting import AutomaticForecast, forecast
 from seqmodels.evaluation.loss_by_windows import window_loss
 from seqmodels.evaluation.metrics import bleu, chrf, error_rate, evaluate, exact_match
 from seqmodels.evaluation.prequential import CodeLength, CodeLengths, prequential, prequential_code_lengths
@@ -15,6 +16,7 @@ from seqmodels.evaluation.tuning.search import Search
 
 __all__ = [
     "Audit",
+    "AutomaticForecast",
     "Backtest",
     "Budget",
     "CodeLength",
@@ -36,6 +38,7 @@ __all__ = [
     "error_rate",
     "evaluate",
     "exact_match",
+    "forecast",
     "prequential",
     "prequential_code_lengths",
     "propose_observations",

@@ -79,3 +79,57 @@ def test_text(call, tmp_path):
     found = pd.read_csv(io.StringIO(call("forecast", file, book, "-k", 2, "--top-k", 2).stdout))
     assert found["symbol"].iloc[0] == "e"
     assert len(found) == 4
+
+
+@pytest.fixture
+def sales(tmp_path):
+    t = np.arange(40)
+    months = pd.date_range("2022-01", periods=40, freq="MS").strftime("%Y-%m")
+    y = 50 + t + 5 * np.sin(2 * np.pi * t / 12) + np.random.default_rng(0).normal(size=40)
+    frame = pd.DataFrame({"month": months, "sales": y.round(3), "cost": (y[::-1] + 3).round(3)})
+    file = tmp_path / "sales.csv"
+    frame.drop([20]).to_csv(file)  # with a column of row numbers, which has no name
+    return file
+
+
+def test_a_table_alone_is_forecast_by_itself(call, sales, tmp_path):
+    picture, options = tmp_path / "fan.png", ("--horizon", 3, "--quantiles", "0.1,0.5,0.9", "--max-seconds", 0.01)
+    done = call("forecast", sales, "--columns", "sales", "--plot", picture, *options)
+    assert done.exit_code == 0, done.output
+    words, table = done.stdout.split("\n\n")
+    assert words.startswith("The series has 40 steps, 2022-01 to 2025-04, a value a month; 1 of them (2.5 %) missing.")
+    found = pd.read_csv(io.StringIO(table))
+    assert found["time"].tolist() == ["2025-05-01", "2025-06-01", "2025-07-01"]
+    assert set(found["feature"]) == {"sales"}
+    assert (found["10%"] < found["90%"]).all()
+    assert picture.stat().st_size > 5000
+    said = json.loads(call("forecast", sales, *options, "--season", 1, "--json").stdout)
+    assert {row["feature"] for row in said["rows"]} == {"sales", "cost"}
+    assert {"sequence", "feature", "model", "crps_scaled", "chosen"} <= said["tried"][0].keys()
+    assert any("No season" in sentence for sentence in said["words"])
+
+
+def test_an_array_and_several_series_are_forecast_by_themselves(call, walks, tmp_path):
+    np.save(tmp_path / "x.npy", np.cumsum(np.random.default_rng(1).normal(size=(40, 2)), axis=0))
+    out = tmp_path / "ahead.csv"
+    done = call("forecast", tmp_path / "x.npy", "--horizon", 2, "--max-seconds", 0.01, "--out", out)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.endswith(f"Written to {out}\n")
+    assert len(pd.read_csv(out)) == 4
+    by_id = call("forecast", walks, "--by", "id", "-k", 2, "--max-seconds", 0.01, "--json")
+    assert [row["sequence"] for row in json.loads(by_id.stdout)["rows"]] == ["a", "a", "b", "b"]
+
+
+def test_options_of_models_and_of_tables_are_not_mixed(call, fitted, walks, sales):
+    for arguments, says in (
+        ((fitted,), "is a model; pass the file that it forecasts, too"),
+        ((fitted, walks, "--season", 4), "--season is for a table alone"),
+        ((sales, "-n", 10), "-n is for a model"),
+        ((sales, "--columns", "sale"), "has no column 'sale'; it has"),
+        ((sales, "--time", "when"), "has no column 'when'; it has"),
+        ((sales.parent / "none.csv",), "none.csv"),
+    ):
+        refused = call("forecast", *arguments)
+        assert refused.exit_code == 2, refused.output
+        assert says in refused.stderr
+        assert refused.stderr.count("\n") == 1

@@ -1,0 +1,227 @@
+"""``forecast``: what follows a series, by the models that forecast its own last part best."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodels import plot
+from seqmodels.common.display import quantile_name
+from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
+from seqmodels.encodings.auto_series import season_of
+from seqmodels.evaluation.forecasting.series import SeriesForecast, forecast_series
+from seqmodels.evaluation.forecasting.tables import regular_sequences, season_of_times
+from seqmodels.evaluation.forecasting.words import DescribedSeries, names_of_series, words_of
+from seqmodels.sequences import Sequences
+from seqmodels.sequences.times import time_column, times_ahead
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from seqmodels.plot.style import Panels
+
+SHORTEST = 12  # values of a series that is forecast
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AutomaticForecast:
+    """What follows each series, and how it was come by; printed, it is its ``words`` and its ``frame``.
+
+    Attributes:
+        frame: a row for each ``sequence`` (its name), ``step`` (1 to horizon) and ``feature`` (its name, or its number
+            where the features have none): ``time``, after ``step``, of series with times; ``mean``, and a column for
+            each quantile, named in per cent (``"5%"``), in units of the series.
+        table: what was tried, a row for each ``sequence``, ``feature`` and ``model``, the best first: ``crps_scaled``
+            and ``covered 90%`` in a backtest of the last part of the series, ``seconds``, and whether it was
+            ``chosen``: forecasts are averages of those chosen.
+        series: for each ``(sequence, feature)`` all that is known of its forecast: ``chosen`` (the fitted models),
+            ``season``, ``crps`` and ``coverage`` (of the average, in the backtest), ``factors`` (by which its bands are
+            rescaled, a step each), ``origins``.
+        words: what was done, in sentences.
+        history: the series that the steps follow, steps without a row filled in as missing.
+        quantiles: the levels.
+        seconds: that it took.
+    """
+
+    frame: pd.DataFrame
+    table: pd.DataFrame
+    series: Mapping[tuple[Any, Any], SeriesForecast]
+    words: Sequence[str]
+    history: Sequences
+    quantiles: tuple[float, ...]
+    seconds: float
+
+    @property
+    def features(self) -> tuple[Any, ...]:
+        """The names of the features, or their numbers."""
+        return tuple(range(self.history.n_features) if self.history.features is None else self.history.features)
+
+    @property
+    def model(self) -> Mapping[tuple[Any, Any], Sequence[Any]]:
+        """For each ``(sequence, feature)`` the fitted models whose quantiles are averaged."""
+        return {name: each.chosen for name, each in self.series.items()}
+
+    @property
+    def paths(self) -> list[Any]:
+        """None: raises ``ValueError``, since quantiles are of each step by itself."""
+        raise ValueError("an automatic forecast has quantiles of each step and draws no paths; leave paths=0")
+
+    def __repr__(self) -> str:
+        return "\n".join([*self.words, "", repr(self.frame)])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the words, the picture of the first sequence and the table."""
+        from seqmodels.evaluation.forecasting.page import page
+
+        return page(self)
+
+    @checked
+    def plot(self, ax: Axes | Sequence[Axes] | None = None, **options: Any) -> Axes | Panels:
+        """A fan chart of one sequence: see ``seqmodels.plot.forecast``, whose arguments it takes."""
+        return plot.forecast(self, ax, **options)
+
+
+@checked
+def forecast(
+    frame: Any,
+    horizon: PositiveInt = 12,
+    *,
+    season: PositiveInt | None = None,
+    quantiles: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95),
+    time: str | None = None,
+    by: str | None = None,
+    max_seconds: PositiveFloat = 20.0,
+) -> AutomaticForecast:
+    """Forecast series of numbers: models that fit the data are tried on its own last part, and the best are averaged.
+
+    Tried are linear processes in closed form, of the values and, where all are positive, of their logarithms:
+    structural time series (level, slope, season), ARIMA of the order of the least AIC, autoregressions around a line
+    and means of the phases of a season; and the seasonal naive. Each is scored on forecasts from up to 12 origins in
+    the second half of the series; those whose CRPS is near the best are fitted to all of it, and their quantiles
+    averaged (Vincent 1912; Lichtendahl, Grushka-Cockayne and Winkler 2013).
+
+    Args:
+        frame: a frame or column of pandas, dates in its index or in a column; an array ``(T,)`` or ``(T, D)``; or
+            ``Sequences`` of vectors. NaN is missing, and so are steps between dates that have no row. Each feature is
+            forecast by itself.
+        horizon: steps ahead.
+        season: steps of a season, 1 for none; None: by the dates (12 of months, 4 of quarters, 7 of days, 24 of
+            hours), or else as the changes of the series repeat.
+        quantiles: levels, increasing.
+        time: the column of times; None: the index, or a column of dates or one called so.
+        by: the column that names the series of a row.
+        max_seconds: for each series, after which no other model is tried.
+
+    Raises:
+        ValueError: what holds no series of numbers; a series too short, or that does not change.
+
+    >>> t = np.arange(72)
+    >>> y = 10 + 0.1 * t + 3 * np.sin(2 * np.pi * t / 12) + np.random.default_rng(0).normal(size=72)
+    >>> forecast(y, 3).frame[["step", "5%", "95%"]].shape
+    (3, 3)
+    """
+    import pandas as pd
+
+    began = clock.perf_counter()
+    levels = _checked_levels(quantiles)
+    history = regular_sequences(frame, time=time, by=by)
+    features = range(history.n_features) if history.features is None else history.features
+    series: dict[tuple[Any, Any], SeriesForecast] = {}
+    frames, tables, described = [], [], []
+    spoken = iter(names_of_series(history.names, features))
+    for i, (name, item) in enumerate(zip(history.names, history.items, strict=True)):
+        times = None if history.times is None else history.times[i]
+        parts = []
+        ahead_times = None if times is None else times_ahead(times, horizon)
+        for feature, column in zip(features, np.asarray(item).T, strict=True):
+            first = int(np.argmax(~np.isnan(column)))
+            y = column[first:]
+            _check_series(y, horizon, name, feature)
+            each = forecast_series(y, horizon, levels, _season(y, season, times), max_seconds)
+            series[name, feature] = each
+            parts.append(_rows(name, feature, each, levels, ahead_times, history.time_unit))
+            tables.append(_trials(name, feature, each))
+            its_times = None if times is None else times[first:]
+            described.append(DescribedSeries(next(spoken), y, its_times, ahead_times))
+        frames.append(pd.concat(parts, ignore_index=True).sort_values("step", kind="stable", ignore_index=True))
+    words = [
+        sentence
+        for one, each in zip(described, series.values(), strict=True)
+        for sentence in words_of(one, each, levels)
+    ]
+    return AutomaticForecast(
+        pd.concat(frames, ignore_index=True),
+        pd.concat(tables, ignore_index=True),
+        series,
+        words,
+        history,
+        tuple(levels.tolist()),
+        clock.perf_counter() - began,
+    )
+
+
+def _checked_levels(quantiles: Sequence[float]) -> np.ndarray:
+    levels = np.asarray(quantiles, dtype=np.float64)
+    if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all() or (np.diff(levels) <= 0).any():
+        raise ValueError(f"quantiles is {quantiles!r}; pass increasing numbers between 0 and 1, such as (0.05, 0.95)")
+    return levels
+
+
+def _check_series(y: np.ndarray, horizon: int, name: Any, feature: Any) -> None:
+    n, where = int((~np.isnan(y)).sum()), f"feature {feature!r} of sequence {name!r}"
+    if n < max(SHORTEST, horizon + SHORTEST // 2):
+        raise ValueError(
+            f"{where} has {n} values; {max(SHORTEST, horizon + SHORTEST // 2)} are the fewest of which {horizon} steps "
+            "ahead are forecast; pass a smaller horizon or a longer series"
+        )
+    if not np.isfinite(y[~np.isnan(y)]).all():
+        raise ValueError(f"{where} has infinite values; pass finite ones, and NaN where they are missing")
+    if np.nanmin(y) == np.nanmax(y):
+        raise ValueError(f"{where} is always {np.nanmin(y):g}; leave it out")
+
+
+def _season(y: np.ndarray, season: int | None, times: np.ndarray | None) -> int | None:
+    """Steps of the season that is tried; None: none."""
+    if season is not None:
+        return season if 1 < season <= len(y) // 2 else None
+    of_times = season_of_times(times)
+    if of_times is not None and 3 * of_times <= len(y):
+        return of_times
+    known = np.flatnonzero(~np.isnan(y))
+    return season_of([np.interp(np.arange(len(y)), known, y[known])])
+
+
+def _rows(
+    name: Any, feature: Any, each: SeriesForecast, levels: np.ndarray, times: np.ndarray | None, unit: str | None
+) -> pd.DataFrame:
+    import pandas as pd
+
+    k = len(each.ahead.mean)
+    columns = {quantile_name(level): each.ahead.quantiles[:, i] for i, level in enumerate(levels)}
+    at = {} if times is None else {"time": time_column(times, unit)}
+    return pd.DataFrame(
+        {
+            **{"sequence": [name] * k, "step": np.arange(1, k + 1), **at, "feature": [feature] * k},
+            **{"mean": each.ahead.mean, **columns},
+        }
+    )
+
+
+def _trials(name: Any, feature: Any, each: SeriesForecast) -> pd.DataFrame:
+    import pandas as pd
+
+    n = len(each.trials)
+    return pd.DataFrame(
+        {
+            **{"sequence": [name] * n, "feature": [feature] * n, "model": [trial.name for trial in each.trials]},
+            "crps_scaled": [trial.crps for trial in each.trials],
+            "covered 90%": [trial.coverage for trial in each.trials],
+            "seconds": [trial.seconds for trial in each.trials],
+            "chosen": [trial.is_chosen for trial in each.trials],
+        }
+    )

@@ -1,0 +1,41 @@
+"""What a notebook shows of an automatic forecast: words, picture and table, on light pages and dark ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from matplotlib import pyplot
+
+from seqmodels.common.display import html_table
+from seqmodels.common.html import element
+from seqmodels.evaluation.comparison.report.elements import as_svg, data_url, with_dark
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from seqmodels.plot.style import Panels
+
+MAX_ROWS = 60  # of the table
+
+
+class ShownForecast(Protocol):
+    """What is shown of ``AutomaticForecast``, whose attributes these are."""
+
+    frame: pd.DataFrame
+    words: Sequence[str]
+
+    def plot(self) -> Axes | Panels: ...
+
+
+def page(forecast: ShownForecast) -> str:
+    """HTML that needs no style sheet."""
+    figure = forecast.plot().figure
+    picture = element("image", data_url("svg+xml", with_dark(as_svg(figure)).encode()), "Forecast, drawn")
+    pyplot.close(figure)  # which a notebook would show once more
+    rows = forecast.frame.head(MAX_ROWS)
+    caption = "" if len(rows) == len(forecast.frame) else f"the first {MAX_ROWS} of {len(forecast.frame):,} rows"
+    numbers = rows.select_dtypes("number").columns.difference(["step"])
+    rows = rows.assign(**{name: [f"{value:.5g}" for value in rows[name]] for name in numbers})
+    return "\n".join([*(element("paragraph", each) for each in forecast.words), picture, html_table(rows, caption)])

@@ -1,0 +1,277 @@
+"""What is said of a forecast, in sentences: the series, its trend and season, what was chosen, and how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seqmodels.common.display import listed
+from seqmodels.evaluation.forecasting.series import SeriesForecast
+from seqmodels.sequences.times import time_in_words
+
+NAIVE = ("naive", "seasonal naive")  # what the forecast is compared with
+SEASONS_OF_TREND = 3  # over which the trend is said
+STEPS_OF_TREND = 24  # where there is no season
+LEAST_TREND = 0.2  # share of the variance, without the season, that a line explains, for it to be called a trend
+STRONG, WEAK = 0.64, 0.2  # strength of a season; the first as in Wang, Smith and Hyndman (2006)
+RESCALED = 0.02  # least change of a band that is worth saying
+FEW_VALUES = 100  # of a backtest: its coverage is uncertain by several per cent
+DAY = 86400.0
+# Seconds of a step, from and to, and what it is called.
+STEPS = (
+    *((0.9, 1.1, "second"), (55.0, 65.0, "minute"), (3500.0, 3700.0, "hour"), (0.9 * DAY, 1.1 * DAY, "day")),
+    *((6.9 * DAY, 7.1 * DAY, "week"), (28 * DAY, 31 * DAY, "month"), (90 * DAY, 92 * DAY, "quarter")),
+    (365 * DAY, 366 * DAY, "year"),
+)
+
+
+@dataclass(frozen=True)
+class DescribedSeries:
+    """A series, and how its steps are called.
+
+    Attributes:
+        name: what its sentences begin with; empty: nothing.
+        y: ``(T,)``, NaN where values are missing; what was forecast, so that the first is not.
+        times: ``(T,)``; None: steps are counted.
+        times_ahead: ``(k,)`` of the steps ahead; None: they have none.
+    """
+
+    name: str
+    y: np.ndarray
+    times: np.ndarray | None
+    times_ahead: np.ndarray | None
+
+    @property
+    def step(self) -> str:
+        """What a step is called: of dates month, day and so on, else step."""
+        if self.times is None or self.times.dtype.kind != "M" or len(self.times) < 2:
+            return "step"
+        seconds = float(np.median(np.diff(self.times) / np.timedelta64(1, "s")))
+        return next((name for low, high, name in STEPS if low <= seconds <= high), "step")
+
+    def steps(self, n: int) -> str:
+        """So many of them."""
+        return f"{n:,} {self.step}{'s' * (n != 1)}"
+
+    def time(self, t: int) -> str:
+        """When step t was."""
+        return f"step {t + 1}" if self.times is None else self._in_words(self.times[t])
+
+    def time_ahead(self, h: int) -> str:
+        """When the h-th step ahead is, from 0, in brackets; empty where it has no time."""
+        return "" if self.times_ahead is None else f" ({self._in_words(self.times_ahead[h])})"
+
+    def _in_words(self, time: Any) -> str:
+        if self.step in ("month", "quarter") and self._are_first_days():
+            return str(np.datetime64(time, "M"))
+        return str(np.datetime64(time, "Y")) if self.step == "year" and self._are_first_days() else time_in_words(time)
+
+    def _are_first_days(self) -> bool:
+        """Whether all dates are of the first day of a month."""
+        assert self.times is not None, "steps that have a name have dates"
+        return bool((self.times.astype("datetime64[M]") == self.times).all())
+
+    def phase(self, phase: int, season: int) -> str:
+        """What the steps of a phase of the season, counted from the first step, are called."""
+        names = {
+            ("month", 12): ("%B", "in {}"),
+            ("day", 7): ("%A", "on {}s"),
+            ("hour", 24): ("%H:00", "at {}"),
+        }.get((self.step, season))
+        if self.times is None:
+            return f"at step {phase + 1} of {season}"
+        if (self.step, season) == ("quarter", 4):
+            return f"in quarter {(self.times[phase].astype('datetime64[M]').astype(int) % 12) // 3 + 1}"
+        if names is None:
+            return f"at step {phase + 1} of {season}"
+        return names[1].format(self.times[phase].astype("datetime64[s]").item().strftime(names[0]))
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """``y = trend + season + rest``: a moving average over a season, means of its phases, what is left.
+
+    Attributes:
+        level: ``(T,)`` y without the season.
+        effects: ``(s,)`` of the phases, counted from the first step, over the last seasons; empty where there is none.
+        strength: ``max(0, 1 - Var(rest) / Var(season + rest))`` (Wang, Smith and Hyndman 2006), unbiased variances: of
+            noise alone it is near 0 however few seasons there are.
+    """
+
+    level: np.ndarray
+    effects: np.ndarray
+    strength: float
+
+
+def decomposition(y: np.ndarray, season: int | None) -> Decomposition:
+    """Of ``y (T,)``; missing values are interpolated first."""
+    known = np.flatnonzero(~np.isnan(y))
+    filled = np.interp(np.arange(len(y)), known, y[known])
+    if season is None or len(y) < 2 * season:
+        return Decomposition(filled, np.zeros(0), 0.0)
+    weights = np.ones(season + 1 - season % 2)
+    if season % 2 == 0:
+        weights[[0, -1]] = 0.5
+    around = filled - _moving_average(filled, weights)
+    phase = np.arange(len(y)) % season
+    n_last = min(len(y), 5 * season)
+
+    def means(last: int) -> np.ndarray:
+        each = [around[len(y) - last :][phase[len(y) - last :] == p].mean() for p in range(season)]
+        return np.array(each) - np.mean(each)
+
+    effects = means(len(y))
+    total = float(np.var(around))
+    left = float(np.var(around - effects[phase])) * (len(y) - 1) / (len(y) - season)
+    strength = max(0.0, 1 - left / total) if total > 0 else 0.0
+    lately = means(n_last)
+    return Decomposition(filled - lately[phase], lately, strength)
+
+
+def _moving_average(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """``(T,)``; towards both ends of the values that there are, on a line through them."""
+    width, half = len(weights), len(weights) // 2
+    middle = np.convolve(y, weights / weights.sum(), "valid")
+    if not half:
+        return middle
+    result = np.concatenate([np.zeros(half), middle, np.zeros(half)])
+    slope = (middle[min(width, len(middle)) - 1] - middle[0]) / max(1, min(width, len(middle)) - 1)
+    result[:half] = middle[0] - slope * np.arange(half, 0, -1)
+    slope = (middle[-1] - middle[-min(width, len(middle))]) / max(1, min(width, len(middle)) - 1)
+    result[len(y) - half :] = middle[-1] + slope * np.arange(1, half + 1)
+    return result
+
+
+def words_of(series: DescribedSeries, found: SeriesForecast, levels: np.ndarray) -> list[str]:
+    """Sentences about one series and its forecast, whose quantiles have ``levels (Q,)``."""
+    parts = decomposition(series.y, found.season)
+    sentences = [
+        _data(series),
+        _trend(series, parts, found.season),
+        _season(series, parts, found.season),
+        _choice(found),
+        _certainty(series, found),
+        _outcome(series, found, levels),
+    ]
+    return [f"{series.name}: {each}" if series.name else each for each in sentences if each]
+
+
+def _data(series: DescribedSeries) -> str:
+    n, n_missing = len(series.y), int(np.isnan(series.y).sum())
+    when = f", {series.time(0)} to {series.time(n - 1)}" if series.times is not None else ""
+    of_step = f", a value a {series.step}" if series.step != "step" else ""
+    missing = f"; {n_missing:,} of them ({100 * n_missing / n:.2g} %) missing" if n_missing else "; none is missing"
+    return f"The series has {n:,} steps{when}{of_step}{missing}."
+
+
+def _trend(series: DescribedSeries, parts: Decomposition, season: int | None) -> str:
+    n = min(len(series.y), SEASONS_OF_TREND * season if season is not None else STEPS_OF_TREND)
+    lately = parts.level[len(parts.level) - n :]
+    slope, start = np.polyfit(np.arange(n), lately, 1)
+    line = start + slope * np.arange(n)
+    over = f"Over the last {series.steps(n)}"
+    without = " without its season" if len(parts.effects) else ""
+    if np.var(line) <= LEAST_TREND * np.var(lately):
+        return f"{over} it has no clear trend{without}; its mean is {number(float(lately.mean()))}."
+    first, last = float(line[0]), float(line[-1])
+    verb = "rises" if slope > 0 else "falls"
+    by = f"{number(abs(slope))} a {series.step}"
+    return f"{over} the line through it{without} {verb} from {number(first)} to {number(last)}, by {by}."
+
+
+def _season(series: DescribedSeries, parts: Decomposition, season: int | None) -> str:
+    if season is None:
+        return "No season was found."
+    if not len(parts.effects):
+        return f"The season of {series.steps(season)} is as long as half the series: too long to be described."
+    share = f"it explains {100 * parts.strength:.0f} % of the variance around the trend"
+    if parts.strength < WEAK:
+        return f"The season of {series.steps(season)} is weak: {share}."
+    highest, lowest = int(parts.effects.argmax()), int(parts.effects.argmin())
+    where = (
+        f"highest {series.phase(highest, season)} ({number(parts.effects[highest])} above the trend), lowest "
+        f"{series.phase(lowest, season)} ({number(-parts.effects[lowest])} below)"
+    )
+    strong = "strong" if parts.strength > STRONG else "moderate"
+    return f"The season of {series.steps(season)} is {strong}: {share}; {where}."
+
+
+def _choice(found: SeriesForecast) -> str:
+    names = [str(each) for each in found.chosen]
+    what = f"the quantiles of {len(names)} models are averaged: " if len(names) > 1 else "one was chosen: "
+    naive = [trial for trial in found.trials if trial.name in NAIVE]
+    gain = ""
+    if naive and naive[0].crps > 0:
+        less = 100 * (1 - found.crps / naive[0].crps)
+        gain = (
+            f", {abs(less):.0f} % {'less' if less >= 0 else 'more'} than that of the {naive[0].name} forecast"
+            if abs(less) >= 0.5
+            else f", that of the {naive[0].name} forecast"
+        )
+    failed = f" {len(found.errors)} could not be fitted." if found.errors else ""
+    return (
+        f"Of {len(found.trials)} kinds of models tried on forecasts of its last part {what}{listed(names)}. Their mean "
+        f"error (CRPS) was {number(found.crps)} of the mean change over a "
+        f"{'step' if found.season is None else 'season'}{gain}.{failed}"
+    )
+
+
+def _certainty(series: DescribedSeries, found: SeriesForecast) -> str:
+    k = len(found.ahead.mean)
+    n = sum(int((~np.isnan(series.y[t : t + k])).sum()) for t in found.origins)
+    share = f"{100 * found.coverage:.0f} % of {n:,} values"
+    text = f"In that backtest, of {len(found.origins)} origins, 90 % bands held {share}"
+    low, high = float(found.factors.min()), float(found.factors.max())
+    if max(abs(low - 1), abs(high - 1)) < RESCALED:
+        text += "; they are as the models have them."
+    else:
+        first, last = found.factors[0], found.factors[-1]
+        by = f"{first:.2f}" if abs(first - last) < RESCALED else f"{first:.2f} (first step) to {last:.2f} (last)"
+        text += f" after they were rescaled by {by}, so that they hold what they say."
+    few = " With so few values that share is uncertain by several per cent." if n < FEW_VALUES else ""
+    return text + few
+
+
+def _outcome(series: DescribedSeries, found: SeriesForecast, levels: np.ndarray) -> str:
+    k = len(found.ahead.mean)
+    at = found.ahead.quantiles[-1]
+    pairs = [(i, j) for i in range(len(levels)) for j in range(len(levels)) if levels[i] < 0.5]
+    pairs = [(i, j) for i, j in pairs if abs(levels[i] + levels[j] - 1) < 1e-9]
+    half = np.flatnonzero(np.isclose(levels, 0.5))
+    middle = f"{number(at[half[0]])} in the median" if len(half) else f"{number(found.ahead.mean[-1])} in the mean"
+    band = ""
+    if pairs:
+        i, j = pairs[0]
+        chance = f"{100 * (levels[j] - levels[i]):.4g} %"
+        band = f", and with a probability of {chance} between {number(at[i])} and {number(at[j])}"
+    return f"{series.steps(k).capitalize()} ahead{series.time_ahead(k - 1)} it is {middle}{band}."
+
+
+def number(x: float) -> str:
+    """Four digits, without an exponent where people write none.
+
+    >>> number(1234567.0), number(0.012345), number(45.0)
+    ('1,235,000', '0.01235', '45')
+    """
+    if not np.isfinite(x) or x == 0:
+        return f"{x:g}"
+    digits = 3 - int(np.floor(np.log10(abs(x))))
+    if not -12 <= digits <= 8:
+        return f"{x:.3e}"
+    rounded = round(float(x), digits)
+    text = f"{rounded:,.{max(digits, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def names_of_series(names: Sequence[Any], features: Sequence[Any]) -> list[str]:
+    """What the sentences about each feature of each series begin with: nothing where there is but one."""
+    several, many = len(names) > 1, len(features) > 1
+    each = [
+        [str(name)] * several + [feature if isinstance(feature, str) else f"feature {feature}"] * many
+        for name in names
+        for feature in features
+    ]
+    return [", ".join(parts) for parts in each]
