@@ -15,6 +15,7 @@ from seqmodels.model.fitting import checked_data
 from seqmodels.neural.batches import PaddedBatch, StepRange, assemble
 from seqmodels.neural.embedding_and_head import SequenceModule
 from seqmodels.neural.model import NeuralModel
+from seqmodels.neural.network import Network
 from seqmodels.neural.scoring import batch_log_prob
 
 if TYPE_CHECKING:
@@ -116,6 +117,36 @@ def _log_prob_and_inputs(model: NeuralModel, module: SequenceModule[Any], batch:
     with module.network.register_forward_pre_hook(lambda _, arguments: captured.append(arguments[0])):
         log_prob, _, _ = batch_log_prob(module, model.observation_, batch, module.start(len(batch.rows), None, None))
     return log_prob, captured[0]
+
+
+@torch.no_grad()
+def self_attention(
+    model: NeuralModel, X: Any, attention_weights: Callable[[Network[Any], Tensor], Tensor]
+) -> list[np.ndarray]:
+    """For each sequence the weights ``(T, T)`` that its steps were predicted with, by windows as they are scored.
+
+    Args:
+        model: fitted without ``y``.
+        X: sequences.
+        attention_weights: the network and embedded inputs (1, T, d) from a start -> weights (1, T, T).
+    """
+    if model._setting().measure.conditional:
+        raise ValueError("the model was fitted as p(y | x), but attention is of sequences alone; fit without y")
+    data = checked_data(model, X, None)
+    data.refuse_past("attention")
+    examples = model._setting().examples(data)
+    rows, module, windowing = model._rows(examples), model._evaluation_module(), model._windowing()
+    parameter, result = next(module.parameters()), []
+    for i, example in enumerate(examples):
+        n = len(example.values)
+        weights = np.zeros((n, n))
+        for begin, end, scored_from in windowing.windows(n):
+            batch = assemble(rows, [StepRange(i, begin, end)], 0, parameter.device, parameter.dtype)
+            inputs = module.embed(batch.inputs, batch.is_start, batch.is_after_source, batch.exogenous)
+            of_window = attention_weights(module.network, inputs)[0].double().cpu().numpy()
+            weights[scored_from:end, begin:end] = of_window[scored_from - begin :]
+        result.append(weights)
+    return result
 
 
 @torch.no_grad()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -68,3 +70,56 @@ def test_what_cannot_be_asked() -> None:
     given = sm.LSTM(**SMALL).fit(SYMBOLS, SYMBOLS, validation=None)
     with pytest.raises(ValueError, match=r"of p\(x\); fit without y"):
         gradient_by_lag(given, SYMBOLS, [1])
+
+
+def small_transformer(**options: Any) -> sm.Transformer:
+    model = sm.Transformer(d_model=8, n_heads=2, n_layers=2, context=6, max_steps=3, dtype="float64", device="cpu")
+    return model.set_params(**options).fit(SYMBOLS_READ, validation=None)
+
+
+SYMBOLS_READ = [np.random.default_rng(n).integers(0, 4, n) for n in (5, 6, 16)]
+
+
+def test_self_attention_is_the_softmax_of_scaled_products() -> None:
+    model = small_transformer(n_layers=1, n_heads=1, positions=None, convolution_lags=0, context=20)
+    module = model._evaluation_module()
+    attention = module.network.decoder.blocks[0].attention
+    for x, found in zip(SYMBOLS_READ, model.attention(SYMBOLS_READ), strict=True):
+        read = torch.cat([module.begin[None], module.embedding.map.weight[torch.as_tensor(x[:-1])]])
+        normed = torch.nn.functional.layer_norm(
+            read, (8,), module.network.decoder.blocks[0].attention_residual.norm.weight
+        )
+        query, key, _ = (normed @ attention.project.weight.T).detach().split(8, 1)
+        scores = (query @ key.T / 8**0.5).masked_fill(torch.ones(len(x), len(x)).triu(1) > 0, -torch.inf)
+        np.testing.assert_allclose(found, scores.softmax(1), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"positions": "alibi"}, {"positions": "sinusoidal", "n_kv_heads": 1}, {"window": 2, "qk_norm": True}],
+)
+def test_self_attention_is_of_windows_layers_and_heads(options: dict[str, Any]) -> None:
+    model = small_transformer(**options)
+    mean, first = model.attention(SYMBOLS_READ), model.attention(SYMBOLS_READ, layer=0)
+    heads = [model.attention(SYMBOLS_READ, head=h) for h in range(2)]
+    for i, x in enumerate(SYMBOLS_READ):
+        assert mean[i].shape == (len(x), len(x))
+        np.testing.assert_allclose(mean[i].sum(1), 1, rtol=0, atol=1e-12)
+        assert not np.triu(mean[i], 1).any()
+        np.testing.assert_allclose((heads[0][i] + heads[1][i]) / 2, mean[i], rtol=0, atol=1e-12)
+    assert not np.allclose(mean[2], first[2])
+    assert not np.allclose(heads[0][2], heads[1][2])
+    # Windows of six begin three steps apart: step 9 is scored in the one that begins at 6.
+    assert not mean[2][9, :6].any()
+    assert mean[2][9, 8:10].all()
+
+
+def test_self_attention_that_is_not_there_is_refused() -> None:
+    model = small_transformer()
+    with pytest.raises(ValueError, match="layer is 2, but the decoder has 2"):
+        model.attention(SYMBOLS_READ, layer=2)
+    with pytest.raises(ValueError, match="head is -1, but there are 2"):
+        model.attention(SYMBOLS_READ, head=-1)
+    pairs = model.clone().fit(SYMBOLS_READ, SYMBOLS_READ, validation=None)
+    with pytest.raises(ValueError, match="fit without y"):
+        pairs.attention(SYMBOLS_READ)

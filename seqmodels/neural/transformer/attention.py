@@ -169,15 +169,26 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, past: KeyValue | None, shared: ForwardPass) -> tuple[Tensor, KeyValue]:
         """Context (B, T, d) of ``x`` (B, T, d), and buffers of keys and values with those of ``x`` in them."""
-        heads = _split_heads(apply_linear(self.project, x), self.d_head)  # (B, H + 2 G, T, d_head)
-        query, key, value = heads.split((self.n_heads, self.n_kv_heads, self.n_kv_heads), 1)
-        if self.norm is not None or shared.rotation is not None:
-            query_and_key = self._normed_and_rotated(heads[:, : -self.n_kv_heads], shared.rotation)
-            query, key = query_and_key.split((self.n_heads, self.n_kv_heads), 1)
+        query, key, value = self._heads(x, shared.rotation)
         buffers = shared.update.write(past, (key, value))
         p = self.p if self.training else 0.0
         context, _ = attend(query, *shared.update.steps_from(shared.mask.first_key, buffers), shared.mask, p)
         return apply_linear(self.output, context.transpose(1, 2).flatten(2)), buffers
+
+    def weights(self, x: Tensor, shared: ForwardPass) -> Tensor:
+        """Weights (B, H, T, T) of step t to step s of ``x`` (B, T, d), a whole sequence; the mask must be explicit."""
+        weights = attend(*self._heads(x, shared.rotation), shared.mask, 0.0, need_weights=True)[1]
+        assert weights is not None
+        return weights
+
+    def _heads(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, H, T, d_head), keys and values (B, G, T, d_head) of ``x`` (B, T, d)."""
+        heads = _split_heads(apply_linear(self.project, x), self.d_head)  # (B, H + 2 G, T, d_head)
+        query, key, value = heads.split((self.n_heads, self.n_kv_heads, self.n_kv_heads), 1)
+        if self.norm is not None or rotation is not None:
+            query_and_key = self._normed_and_rotated(heads[:, : -self.n_kv_heads], rotation)
+            query, key = query_and_key.split((self.n_heads, self.n_kv_heads), 1)
+        return query, key, value
 
     def _normed_and_rotated(self, x: Tensor, rotation: Rotation | None) -> Tensor:
         """Queries and keys (B, H + G, T, d_head), normalised first, then rotated, each if at all."""

@@ -135,6 +135,15 @@ def config_of(model: TransformerConfig) -> TransformerConfig:
     return TransformerConfig(**(values | {"n_heads": model.n_query_heads}))
 
 
+def check_layer_and_head(config: TransformerConfig, layer: int, head: int | None) -> None:
+    """Raise ``ValueError`` where there is no such layer, counted from the last if negative, or no such head."""
+    n_layers, n_heads = config.n_layers, config.n_query_heads
+    if not -n_layers <= layer < n_layers:
+        raise ValueError(f"layer is {layer}, but the decoder has {n_layers}; pass -{n_layers} to {n_layers - 1}")
+    if head is not None and not 0 <= head < n_heads:
+        raise ValueError(f"head is {head}, but there are {n_heads}; pass 0 to {n_heads - 1}, or None for their mean")
+
+
 def _check_choice(name: str, value: object, kind: Any) -> None:
     choices = _choices(kind)
     if value not in choices:

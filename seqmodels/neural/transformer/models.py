@@ -11,10 +11,10 @@ from torch import Tensor
 
 from seqmodels.common.compiled import is_compiling
 from seqmodels.neural.batches import Windowing
-from seqmodels.neural.inspection import source_attention
+from seqmodels.neural.inspection import self_attention, source_attention
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
-from seqmodels.neural.transformer.config import TransformerConfig, config_of
+from seqmodels.neural.transformer.config import TransformerConfig, check_layer_and_head, config_of
 from seqmodels.neural.transformer.layers import Activation
 from seqmodels.neural.transformer.network import Seq2SeqState, TransformerNetwork, TransformerSeq2SeqNetwork
 from seqmodels.neural.transformer.positions import PositionKind
@@ -55,6 +55,30 @@ class Transformer(TransformerConfig, NeuralModel):
 
     _carries_state: ClassVar[bool] = False
     _renamed: ClassVar[Mapping[str, str]] = {"previous": "convolution_lags"}
+
+    def attention(self, X: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
+        """For each sequence the ``(T, T)`` weights of self-attention of each encoded step to what it had read.
+
+        Row t is of the prediction of step t, and its column s of the input that was read for step s: that is step
+        s - 1, and for s = 0 the start. A row sums to one; zero are later steps, and in a sequence longer than the
+        context what its window had not seen. Its end is left out.
+
+        Args:
+            X: sequences as for ``fit``, without targets.
+            layer: which; the last by default.
+            head: which; None: the mean of all.
+
+        Raises:
+            ValueError: there is no such layer or head, or the model was fitted with ``y``.
+        """
+        check_layer_and_head(self, layer, head)
+
+        def weigh(network: Network[Any], inputs: Tensor) -> Tensor:
+            assert isinstance(network, TransformerNetwork)
+            weights = network.self_attention_weights(inputs, layer % self.n_layers)  # (B, H, T, T)
+            return weights.mean(1) if head is None else weights[:, head]
+
+        return self_attention(self, X, weigh)
 
     def _windowing(self) -> Windowing:
         return Windowing(self.context, self.stride)
@@ -127,15 +151,7 @@ class TransformerSeq2Seq(TransformerConfig, NeuralModel):
         """
         network = self._evaluation_module().network
         assert isinstance(network, TransformerSeq2SeqNetwork)
-        if not -self.n_layers <= layer < self.n_layers:
-            raise ValueError(
-                f"layer is {layer}, but the decoder has {self.n_layers}; pass -{self.n_layers} to {self.n_layers - 1}"
-            )
-        n_heads = self.n_query_heads
-        if head is not None and not 0 <= head < n_heads:
-            raise ValueError(
-                f"head is {head}, but there are {n_heads}; pass 0 to {n_heads - 1}, or None for their mean"
-            )
+        check_layer_and_head(self, layer, head)
 
         def weigh(inputs: Tensor, state: Seq2SeqState) -> Tensor:
             weights = network.attention_weights(inputs, state, layer)  # (B, H, T, S)

@@ -62,6 +62,11 @@ class TransformerNetwork(Network[TransformerState]):
         hidden, cache = self.decoder(self.positions(x, cached_length(cache)), cache)
         return hidden, (cache, recent)
 
+    def self_attention_weights(self, inputs: Tensor, layer: int) -> Tensor:
+        """Weights (B, H, T, T) of the input of step t to that of step s, of each head of a layer, from a start."""
+        x = self.previous(inputs, self.previous.start(len(inputs)))[0]
+        return self.decoder.self_attention_weights(self.positions(x, 0), layer)
+
     def stepper(self, table: Tensor) -> Stepper[TransformerState, StepState] | None:
         if not can_step(self.decoder.config):
             return None

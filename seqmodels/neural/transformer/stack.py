@@ -19,7 +19,7 @@ from seqmodels.neural.transformer.attention import (
     explicit_is_faster,
     padding_mask,
 )
-from seqmodels.neural.transformer.cache import FillLevel, KeyValue, KVCache, plan_update
+from seqmodels.neural.transformer.cache import CacheUpdate, FillLevel, KeyValue, KVCache, plan_update
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.layers import FeedForward, Residual, make_norm
 from seqmodels.neural.transformer.positions import RotaryEmbedding, make_score_bias
@@ -105,18 +105,12 @@ class TransformerStack(nn.Module):
             n_blocks: run only the first of them, without the final norm.
             cross_queries: a list to which each block appends the inputs of its cross-attention (B, T, d).
         """
-        attention_dropout = self.config.attention_dropout if self.training else 0.0
-        explicit = explicit_is_faster(x, self.config.n_query_heads, attention_dropout)
         if mask is not None:  # a weight of zero times NaN is NaN
             x = x.masked_fill(~mask[..., None], 0.0)
+        attention_dropout = self.config.attention_dropout if self.training else 0.0
+        explicit = explicit_is_faster(x, self.config.n_query_heads, attention_dropout)
         update, fill = plan_update(cache, x.shape[1], self.max_length)
-        shared = ForwardPass(
-            update,
-            self.mask_builder.build(x, update.length, mask, self.score_bias, explicit=explicit),
-            None if self.rotary is None else self.rotary(x, update.length),
-            None if source_mask is None else padding_mask(source_mask, x, explicit=explicit),
-            cross_queries,
-        )
+        shared = self._shared(x, update, mask, source_mask, cross_queries, explicit=explicit)
         # Where there is a source too, sublayers of modules were faster.
         shared.trains = source_mask is None and update.length == 0 and self._has_training_sublayers(shared.mask)
         x = dropout(x, self.config.dropout, self.training)
@@ -128,6 +122,41 @@ class TransformerStack(nn.Module):
             x, key_value = block(x, past, None if prepared is None else prepared[i], shared)
             buffers.append(key_value)
         return x if n_blocks is not None else self.final_norm(x), (tuple(buffers), update.new_length, fill)
+
+    def self_attention_weights(self, x: Tensor, layer: int, mask: Tensor | None = None) -> Tensor:
+        """Weights (B, H, T, T) of step t to step s of a whole sequence, of each head of a layer without a source.
+
+        Args:
+            x: inputs with their positions (B, T, d).
+            layer: from 0.
+            mask: (B, T), True where ``x`` is real, for an encoder.
+        """
+        if layer:
+            x = self(x, mask=mask, n_blocks=layer)[0]
+        elif mask is not None:
+            x = x.masked_fill(~mask[..., None], 0.0)
+        shared = self._shared(x, plan_update(None, x.shape[1], self.max_length)[0], mask, explicit=True)
+        block = list(self)[layer]
+        return block.attention.weights(block.attention_residual.sublayer_input(x), shared)
+
+    def _shared(
+        self,
+        x: Tensor,
+        update: CacheUpdate,
+        mask: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        cross_queries: list[Tensor] | None = None,
+        *,
+        explicit: bool,
+    ) -> ForwardPass:
+        """What all layers have in common."""
+        return ForwardPass(
+            update,
+            self.mask_builder.build(x, update.length, mask, self.score_bias, explicit=explicit),
+            None if self.rotary is None else self.rotary(x, update.length),
+            None if source_mask is None else padding_mask(source_mask, x, explicit=explicit),
+            cross_queries,
+        )
 
     def _has_training_sublayers(self, mask: AttentionMask) -> bool:
         """Whether explicit attention needs gradients, and ``training_sublayers`` has all that blocks compute."""

@@ -1,0 +1,54 @@
+"""Plot of self-attention: the weight of each input for the prediction of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodels.common.parameters import PositiveFloat, checked
+from seqmodels.plot.alignment_matrix import alignment
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+START = "start"
+
+
+@checked
+def attention(
+    weights: np.ndarray,
+    x: Sequence[Any] | None = None,
+    *,
+    title: str = "",
+    full: PositiveFloat = 1.0,
+    ax: Axes | None = None,
+) -> Axes:
+    """The weight of each input (columns) for each predicted step (rows), white at 0.
+
+    Args:
+        weights: (T, T) of one sequence, as ``Transformer.attention`` returns them.
+        x: labels of the steps, as of ``alignment``; a column has that of the input, the step before, or "start".
+        title: of the plot.
+        full: the weight drawn darkest; pass less than 1 where attention is spread over many steps.
+        ax: where to draw; None: a new figure of pyplot, large enough for the labels.
+
+    Returns:
+        The axes; ``ax.figure.savefig("attention.png")`` writes them.
+
+    Raises:
+        ValueError: the weights are no square matrix, or there are labels for another number of steps.
+
+    >>> from seqmodels import plot
+    >>> ax = plot.attention(np.eye(3), "abc")
+    >>> [label.get_text() for label in ax.get_xticklabels()], ax.get_ylabel()
+    (['start', 'a', 'b'], 'predicted step')
+    """
+    weights = np.asarray(weights, dtype=float)
+    if weights.ndim != 2 or weights.shape[0] != weights.shape[1]:
+        raise ValueError(f"weights have shape {weights.shape}; pass those of one sequence, (steps, steps)")
+    read = None if x is None or np.ndim(x) > 1 else [START, *x][: len(x)]
+    axes = alignment(weights, read, x, title=title, full=full, ax=ax)
+    axes.set(xlabel="input", ylabel="predicted step")
+    return axes
