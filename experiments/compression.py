@@ -71,7 +71,9 @@ def main() -> None:
     for path in arguments.files:
         rows.append(row(path))
         print(rows[-1], flush=True)
-        table = stamped(pd.DataFrame(rows)).assign(command="python experiments/compression.py FILE ...")
+        table = stamped(pd.DataFrame(rows).dropna(axis=1, how="all")).assign(
+            command="python experiments/compression.py FILE ..."
+        )
         table.to_csv(OUT, index=False)
 
 
