@@ -42,14 +42,16 @@ def test_what_was_coded_is_decoded_in_as_many_bits_as_it_is_worth(message: Share
     assert 8 * len(code) <= bits + 9
 
 
-def test_a_carry_goes_through_many_bytes() -> None:
-    """The last shares of all lead to bytes of ones, to which the last symbol then adds, or not."""
-    cumulative = np.array([0, 1, TOTAL - 1, TOTAL])
-    for last in range(3):
-        message = [(np.array([0, TOTAL - (1 << 20), TOTAL]), 1)] * 30 + [(cumulative, last)]
-        message[0] = (np.array([0, 1 << 31, TOTAL]), 0)
-        decoder = RangeDecoder(coded(message))
-        assert [decoder.decode(c) for c, _ in message] == [symbol for _, symbol in message]
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_a_carry_goes_through_many_bytes(n: int) -> None:
+    """The middle of the middle, n times, begins with 0, 1, 1, 1, ...; above it is 1, 0, 0, 0, ..."""
+    middle, halves = np.array([0, TOTAL // 2 - 1, TOTAL // 2 + 1, TOTAL]), np.array([0, TOTAL // 2, TOTAL])
+    for last in range(2):
+        message = [(middle, 1)] * n + [(halves, last)] * 8
+        code = coded(message)
+        assert code[:3] == (b"\x7f\xff\xff" if last == 0 else b"\x80\0\0")
+        decoder = RangeDecoder(code)
+        assert [decoder.decode(cumulative) for cumulative, _ in message] == [symbol for _, symbol in message]
 
 
 def test_data_that_end_too_early_are_refused() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from seqmodels.common.parameters import check_options
 from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
 from seqmodels.encodings import OpenSymbols
 from seqmodels.encodings.precision import computing_in
@@ -24,7 +25,7 @@ from seqmodels.hmm.inference.threads import one_thread
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data
 from seqmodels.sequences import Item, as_sequences
-from seqmodels.sequences.items import text_of
+from seqmodels.sequences.items import in_words, text_of
 
 
 def compress(model: SequenceModel, X: Any, y: Any = None) -> bytes:
@@ -87,6 +88,7 @@ def decompress(data: bytes, model: SequenceModel, X: Any = None, *, any_arithmet
     Raises:
         ValueError: other data, damaged ones, another model, another arithmetic, other sources.
     """
+    check_options(decompress, any_arithmetic=any_arithmetic)
     container = Container.of_bytes(data)
     if container.coder != "model":
         raise ValueError("the data are a file that was compressed without a model; pass them to decompress_file")
@@ -129,6 +131,8 @@ def check_arithmetic(container: Container, any_arithmetic: bool) -> None:
 
 def _check(model: SequenceModel) -> None:
     """Raise ``ValueError`` for a model that cannot code."""
+    if not isinstance(model, SequenceModel):
+        raise ValueError(f"model is {in_words(model)}; pass a fitted SequenceModel of symbols or text")
     setting = model._setting()
     if model.encoding_.reads == "vectors":
         raise ValueError("the model is of vectors, and only symbols and text can be coded without loss")

@@ -6,6 +6,7 @@ import hashlib
 
 import numpy as np
 
+from seqmodels.common.parameters import check_options
 from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
 from seqmodels.encodings.examples import Example
 from seqmodels.evaluation.coding.arithmetic import arithmetic_here
@@ -13,6 +14,7 @@ from seqmodels.evaluation.coding.compression import check_arithmetic, compress, 
 from seqmodels.evaluation.coding.container import N_DIGEST, Container, first_of
 from seqmodels.generation import SymbolCoder, ToDecode
 from seqmodels.model import SequenceModel
+from seqmodels.sequences.items import in_words
 
 NO_MODEL = bytes(N_DIGEST)
 
@@ -33,6 +35,9 @@ def compress_file(content: bytes, model: SequenceModel | None = None) -> bytes:
     >>> len(data) < 120, decompress_file(data)[:18]
     (True, b'to be or not to be')
     """
+    if not isinstance(content, bytes | bytearray | memoryview):
+        raise ValueError(f"content is {in_words(content)}; pass the bytes of a file: Path(...).read_bytes()")
+    content = bytes(content)
     if model is not None:
         return compress(model, [_text_of(content, model)])
     encoder = RangeEncoder()
@@ -61,6 +66,7 @@ def decompress_file(data: bytes, model: SequenceModel | None = None, *, any_arit
     Raises:
         ValueError: as ``decompress``; no model for data that one coded, or one for data that none did.
     """
+    check_options(decompress_file, any_arithmetic=any_arithmetic)
     container = Container.of_bytes(data)
     if container.coder == "model":
         if model is None:
@@ -89,6 +95,8 @@ def _untrained(n_steps: int) -> SymbolCoder:
 
 
 def _text_of(content: bytes, model: SequenceModel) -> str:
+    if not isinstance(model, SequenceModel):
+        raise ValueError(f"model is {in_words(model)}; pass a fitted SequenceModel of text, or None")
     if model._setting().encoding.reads != "text":
         raise ValueError(
             f"the model is of {model.encoding_.reads}, but a file is compressed as text; use seqmodels.compress of the "

@@ -22,7 +22,7 @@ ITEMS = [(np.cumsum(RNG.random(n) < 0.3) + RNG.integers(2)) % 5 for n in (300, 1
 def test_sequences_are_decoded_from_as_many_bits_as_they_are_worth(
     adaptive: bool, length: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bit_coder, "SYMBOLS_AT_ONCE", 64)  # some sequences come in several parts
+    monkeypatch.setattr(bit_coder, "SYMBOLS_AT_ONCE", 7)  # most come in several parts, of which one begins with a 0
     model = sm.ContextMixing(adaptive, length=length).fit(ITEMS)
     coder, encoder = model._symbol_coder(), RangeEncoder()
     before = model.log_prob(ITEMS)

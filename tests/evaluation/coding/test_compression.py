@@ -17,7 +17,8 @@ from numpy.testing import assert_array_equal
 
 import seqmodels as sm
 from seqmodels.evaluation.coding import n_code_bytes
-from seqmodels.evaluation.coding.arithmetic import arithmetic_here
+from seqmodels.evaluation.coding.arithmetic import N_BYTES, arithmetic_here
+from seqmodels.evaluation.coding.container import N_DIGEST
 
 TEXTS = ["abracadabra " * 8, "a bar", "né €"]
 NGRAM = sm.NGram(2).fit(TEXTS)
@@ -140,9 +141,13 @@ def test_another_arithmetic_is_named_and_what_it_decodes_is_checked() -> None:
     with pytest.raises(ValueError, match=r"coded with torch 9\.8\.7 \(here .*any_arithmetic=True"):
         sm.decompress(newer, NGRAM)
     assert sm.decompress(newer, NGRAM, any_arithmetic=True) == TEXTS
-    wrong = signed(data[:-5] + bytes([data[-5] ^ 1]) + data[-4:])  # the last bits of the code
+    other_code = signed(data[:-5] + bytes([data[-5] ^ 1]) + data[-4:])
     with pytest.raises(ValueError, match=r"not what was coded|behind the end"):
-        sm.decompress(wrong, NGRAM)
+        sm.decompress(other_code, NGRAM)
+    digest_at = 5 + N_BYTES + N_DIGEST
+    other_content = signed(data[:digest_at] + bytes([data[digest_at] ^ 1]) + data[digest_at + 1 :])
+    with pytest.raises(ValueError, match="what was decoded is not what was coded: a prediction differs here"):
+        sm.decompress(other_content, NGRAM)
 
 
 @pytest.mark.parametrize(
