@@ -12,7 +12,7 @@ from seqmodels.common.compiled import compiled
 
 
 @compiled(any_order=True)
-def _add_product(matrix: np.ndarray, source: np.ndarray, target: np.ndarray, n: int) -> None:
+def add_product(matrix: np.ndarray, source: np.ndarray, target: np.ndarray, n: int) -> None:
     """``target (I, n) += matrix (I, J) @ source (J, n)``."""
     n_rows, J = matrix.shape
     whole = J - J % 4
@@ -30,7 +30,7 @@ def _add_product(matrix: np.ndarray, source: np.ndarray, target: np.ndarray, n: 
 
 
 @compiled(any_order=True)
-def _add_gram(left: np.ndarray, right: np.ndarray, sums: np.ndarray, n: int) -> None:
+def add_gram(left: np.ndarray, right: np.ndarray, sums: np.ndarray, n: int) -> None:
     """``sums (I, J) += left (I, n) @ right (J, n)ᵀ``."""
     n_rows, J = sums.shape
     whole = J - J % 4
@@ -94,7 +94,7 @@ def filter_blocks(
         for d in range(D):
             for m in range(n):
                 error[d, m] = block[d, m] - intercept[d]
-        _add_product(-observation, predicted, error, n)
+        add_product(-observation, predicted, error, n)
         for d in range(D):
             for m in range(n):
                 white[m] = white_t[g, d, d] * error[d, m]
@@ -107,9 +107,9 @@ def filter_blocks(
         for k in range(K):
             for m in range(n):
                 here[k, m] = predicted[k, m]
-        _add_product(gain_t[g], error, here, n)
+        add_product(gain_t[g], error, here, n)
         predicted[:, :n] = 0.0
-        _add_product(transition, here, predicted, n)
+        add_product(transition, here, predicted, n)
     return total
 
 
@@ -153,18 +153,18 @@ def smooth_blocks(
             for m in range(n_next):
                 change[k, m] = ahead[k, m]
         if n_next:
-            _add_product(-transition, here, change, n_next)
-            _add_product(backward_t[min(t, last)], change, z, n_next)
+            add_product(-transition, here, change, n_next)
+            add_product(backward_t[min(t, last)], change, z, n_next)
         for k in range(K):
             total = 0.0
             for m in range(n):
                 weighted[k, m] = weights[m] * z[k, m]
                 total += weighted[k, m]
             state_sum[k] += total
-        _add_gram(weighted, z, state_state, n)
-        _add_gram(block, weighted, seen_state, n)
+        add_gram(weighted, z, state_state, n)
+        add_gram(block, weighted, seen_state, n)
         if n_next:
-            _add_gram(ahead, weighted, now_before, n_next)
+            add_gram(ahead, weighted, now_before, n_next)
         if n > n_next:
             for i in range(K):
                 for j in range(K):

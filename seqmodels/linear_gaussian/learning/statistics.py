@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -22,10 +23,13 @@ from seqmodels.linear_gaussian.inference.kalman import (
     smooth_group,
     summed_covariances,
 )
+from seqmodels.linear_gaussian.inference.missing import MissingBlock, missing_blocks, sums_of_block
 from seqmodels.linear_gaussian.inference.packing import StepPacking
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 
 MANY_SEQUENCES = 8  # without missing values, from which on loops run over sequences
+MANY_ALIKE = 16  # that miss the same values, from which on they share covariances
+MANY_APART = 3  # that miss values in places of their own, from which on loops run over sequences
 
 
 @dataclass(frozen=True)
@@ -91,14 +95,14 @@ class SystemData:
     inputs: list[np.ndarray] | None = None
 
     def groups(
-        self, parameters: SystemParameters, form: Form, *, with_complete: bool = True
+        self, parameters: SystemParameters, form: Form, *, without: Collection[int] = ()
     ) -> list[tuple[SequenceGroup, np.ndarray | None]]:
         """By patterns of missing values, less the intercept and what inputs add; and the packed inputs of each.
 
-        Without ``with_complete`` only those that have missing values.
+        Groups whose first sequence is ``without`` are left out.
         """
         if self.inputs is None:
-            chosen = [group for group in self._groups if with_complete or group.observed is not None]
+            chosen = [group for group in self._groups if int(group.numbers[0]) not in without]
             return [(replace(g, x=_without_missing(g.x - parameters.intercept, g)), None) for g in chosen]
         added = [
             x - parameters.intercept - u[:, form.observation_inputs] @ parameters.observation_slopes.T
@@ -111,6 +115,16 @@ class SystemData:
     @cached_property
     def _groups(self) -> list[SequenceGroup]:
         return grouped(self.values)
+
+    @cached_property
+    def missing(self) -> list[MissingBlock]:
+        """The sequences that miss values in places of their own, where numba is there and nothing is given."""
+        if not is_compiling() or self.inputs is not None:
+            return []
+        apart = [g for g in self._groups if g.observed is not None and len(g.numbers) < MANY_ALIKE]
+        if sum(len(g.numbers) for g in apart) < MANY_APART:
+            return []
+        return missing_blocks(self.values, np.concatenate([g.numbers for g in apart]), self.weights)
 
     @cached_property
     def blocks(self) -> Blocks | None:
@@ -131,6 +145,7 @@ class Blocks:
     """Sequences without missing values as ``compiled_sums`` reads them.
 
     Attributes:
+        numbers: (n,) of the sequences among all of them.
         packing: of their steps.
         weights: (n,), the longest first.
         centre: (D,) the mean of all steps, which is taken off: sums of squares then keep their digits.
@@ -138,6 +153,7 @@ class Blocks:
         n_frames, sums, squares: by weight, (), (D,), (D, D) of ``x``.
     """
 
+    numbers: np.ndarray
     packing: StepPacking
     weights: np.ndarray
     centre: np.ndarray
@@ -155,7 +171,7 @@ class Blocks:
         blocks = [x[a:b].T.reshape(-1) for a, b in pairwise(offsets.tolist())]
         weighted = w[:, None] * x
         return cls(
-            *(group.packing, weights, centre, np.concatenate(blocks)),
+            *(group.numbers, group.packing, weights, centre, np.concatenate(blocks)),
             *(float(w.sum()), weighted.sum(0), weighted.T @ x),
         )
 
@@ -166,13 +182,37 @@ def e_step(parameters: SystemParameters, form: Form, data: SystemData) -> Statis
     Raises:
         ValueError: under a diffuse start a sequence that does not determine its first state, by number.
     """
-    total = Statistics.zero(parameters, form)
-    blocks = None if form.start == "diffuse" else data.blocks
-    if blocks is not None:
-        total = total + _of_blocks(parameters, form, blocks)
-    for group, inputs in data.groups(parameters, form, with_complete=blocks is None):
+    total, summed = Statistics.zero(parameters, form), set[int]()
+    if form.start != "diffuse" and data.blocks is not None:
+        total = total + _of_blocks(parameters, form, data.blocks)
+        summed.update(data.blocks.numbers.tolist())
+    if form.start != "diffuse" and form.observation_noise == "diag":
+        for block in data.missing:
+            total = total + _of_missing(parameters, block)
+            summed.update(block.numbers.tolist())
+    for group, inputs in data.groups(parameters, form, without=summed):
         total = total + _of_group(parameters, form, group, inputs, data.weights)
     return total
+
+
+def _of_missing(parameters: SystemParameters, block: MissingBlock) -> Statistics:
+    (D, K), w = parameters.observation.shape, block.rows
+    sums = sums_of_block(parameters.system, parameters.intercept, block)
+    offset, n_seen = parameters.intercept - block.centre, w[:, :D].sum((0, 2))
+    total = np.einsum("tdm,tdm->d", w[:, :D], block.x)
+    squares = np.einsum("tdm,tdm->d", w[:, :D], np.square(block.x))
+    state_state = np.empty((D, K + 1, K + 1))
+    state_state[:, :K, :K], state_state[:, K, K] = sums.state_state, n_seen
+    state_state[:, :K, K] = state_state[:, K, :K] = sums.state_sum
+    by_state = sums.seen_state - offset[:, None] * sums.state_sum
+    return Statistics(
+        np.array((w[0, D] * sums.log_prob.sum(0)).sum()),
+        np.array(w[0, D].sum()),
+        *(sums.first, sums.first_square, np.array(w[:, D + 1].sum())),
+        *(sums.now_now, sums.now_before, sums.before_before),
+        *(n_seen, np.diag(squares - 2 * offset * total + np.square(offset) * n_seen)),
+        *(np.concatenate([by_state, (total - offset * n_seen)[:, None]], 1), state_state),
+    )
 
 
 def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Statistics:

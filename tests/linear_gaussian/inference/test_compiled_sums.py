@@ -71,9 +71,9 @@ def test_products_and_grams(shape: tuple[int, int, int]) -> None:
     rng, (i, j, n) = np.random.default_rng(0), shape
     matrix, source, target = rng.normal(size=(i, j)), rng.normal(size=(j, n)), rng.normal(size=(i, n))
     expected = target + matrix @ source
-    compiled_sums._add_product(matrix, source, target, n)
+    compiled_sums.add_product(matrix, source, target, n)
     np.testing.assert_allclose(target, expected)
     sums = rng.normal(size=(i, j))
     expected = sums + target @ source.T
-    compiled_sums._add_gram(target, source, sums, n)
+    compiled_sums.add_gram(target, source, sums, n)
     np.testing.assert_allclose(sums, expected)
