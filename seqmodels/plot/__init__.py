@@ -1,4 +1,4 @@
-"""Plots, in one style: of hidden states, frames, alignments, confusions and forecasts.
+"""Plots, in one style: of hidden states, frames, alignments, confusions, components of series and forecasts.
 
 Results draw themselves with the other modules: ``Comparison.plot_by_position``, ``Backtest.plot``. Matplotlib, which
 takes a second to load, is imported when something is drawn.
@@ -10,9 +10,11 @@ from seqmodels.plot.driven_transitions import transitions_by_input
 from seqmodels.plot.fan_chart import forecast
 from seqmodels.plot.hidden_states import durations, posterior, states, transitions
 from seqmodels.plot.one_sequence import frames
+from seqmodels.plot.series_components import components
 
 __all__ = [
     "alignment",
+    "components",
     "confusion",
     "durations",
     "forecast",
