@@ -28,6 +28,8 @@ from seqmodels.linear_gaussian.inference.packing import StepPacking
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 
 MANY_SEQUENCES = 8  # without missing values, from which on loops run over sequences
+WELL_CONDITIONED = 1e6  # largest over least eigenvalue of a covariance that is inverted
+MOST_OF_SQUARES = 1e3  # terms over their sum, of which three digits of sixteen are lost
 MANY_ALIKE = 16  # that miss the same values, from which on they share covariances
 MANY_APART = 3  # that miss values in places of their own, from which on loops run over sequences
 
@@ -215,8 +217,34 @@ def _of_missing(parameters: SystemParameters, block: MissingBlock) -> Statistics
     )
 
 
+def _squares(
+    p: SystemParameters, errors: np.ndarray, seen: np.ndarray, mean: np.ndarray, from_mean: np.ndarray
+) -> float | None:
+    """``Σ w |e s⁻¹|²``, without a pass over the data: at its minimum, the smoothed states, the sum of all squares is
+    that of the values, ``Σ y R⁻¹ y``, less ``Σ y R⁻¹ C z``, and ``m P⁻¹ (m - z_1)``. None: digits would be lost.
+
+    Args:
+        errors, seen: (D, D), (D, K + 1) sums of ``y yᵀ`` and ``y zᵀ``, of ``y = x - d`` and smoothed means.
+        mean, from_mean: (K,) of the first states, and the sum of ``m - z_1``.
+    """
+    K = len(mean)
+    least, largest = np.linalg.eigvalsh(p.initial_covariance)[[0, -1]]
+    if not least * WELL_CONDITIONED > largest:
+        return None
+    precision = np.linalg.inv(p.observation_covariance)
+    values = float((precision * errors).sum())
+    explained = float((precision @ p.observation * seen[:, :K]).sum())
+    at_start = float(mean @ np.linalg.solve(p.initial_covariance, from_mean))
+    squares = values - explained + at_start
+    return squares if max(values, abs(explained), abs(at_start)) < MOST_OF_SQUARES * squares else None
+
+
 def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Statistics:
-    from seqmodels.linear_gaussian.inference.compiled_sums import filter_blocks, smooth_blocks
+    from seqmodels.linear_gaussian.inference.compiled_sums import (
+        filter_blocks,
+        filter_blocks_alone,
+        smooth_blocks,
+    )
 
     p, packing, w = parameters, blocks.packing, blocks.weights
     system, (D, K) = p.system, p.observation.shape
@@ -225,17 +253,30 @@ def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Stat
     transition, observation = np.ascontiguousarray(p.transition), np.ascontiguousarray(p.observation)
     by_error = np.ascontiguousarray((gains.white @ gains.gain).swapaxes(1, 2))
     white, backward = (np.ascontiguousarray(each.swapaxes(1, 2)) for each in (gains.white, gains.backward))
-    filtered = np.empty(packing.offsets[-1] * K)
+    filtered, mean = np.empty(packing.offsets[-1] * K), np.ascontiguousarray(p.initial_mean)
     read = (packing.offsets, blocks.x)
-    squares = filter_blocks(
-        transition, observation, intercept, white, by_error, *read, np.ascontiguousarray(p.initial_mean), w, filtered
-    )
+    kept = np.eye(K) - by_error @ observation
+    constant = -by_error @ intercept
+    constant[0] += kept[0] @ mean
+    filter_blocks_alone(kept @ transition, by_error, constant, *read, filtered)
     reaching = np.cumsum(w)[counts - 1]  # the weight of the sequences that have each step
     steps = np.minimum(np.arange(packing.n_steps), len(gains.log_det) - 1)
     constants = LOG_2PI * D * blocks.n_frames + 2 * float(gains.log_det[steps] @ reaching)
     first, now, ending = np.empty((K, n)), np.zeros((K, K)), np.zeros((K, K))
     now_before, seen_state, state_sum = np.zeros((K, K)), np.zeros((D, K)), np.zeros(K)
-    smooth_blocks(transition, backward, *read, w, filtered, first, now, now_before, seen_state, state_sum, ending)
+    smooth_blocks(
+        np.eye(K) - backward @ transition,
+        backward,
+        *read,
+        w,
+        filtered,
+        first,
+        now,
+        now_before,
+        seen_state,
+        state_sum,
+        ending,
+    )
     order = np.empty(n, dtype=np.int64)
     order[packing.order] = np.arange(n)
     covariances = summed_covariances(gains, packing, w[order])
@@ -248,6 +289,10 @@ def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Stat
     cross = np.outer(blocks.sums, intercept)
     errors = blocks.squares - cross - cross.T + blocks.n_frames * np.outer(intercept, intercept)
     seen = np.concatenate([seen_state - np.outer(intercept, state_sum), error_sum[:, None]], 1)
+    squares = _squares(p, errors, seen, mean, w.sum() * mean - first @ w)
+    if squares is None:
+        filtering = (transition, observation, intercept, white, by_error)
+        squares = filter_blocks(*filtering, *read, mean, w, np.empty_like(filtered))
     is_full = form.observation_noise == "full"
     return Statistics(
         np.array(-0.5 * (squares + constants)),
