@@ -29,6 +29,7 @@ from seqmodels.linear_gaussian.inference.kalman import (
     smooth_group_by_adjoints,
     summed_covariances,
 )
+from seqmodels.linear_gaussian.inference.missing import log_probs_of_block
 from seqmodels.linear_gaussian.inference.packing import StepPacking
 from seqmodels.linear_gaussian.learning.em import Row, StopAfter, SystemFit, SystemObjective, first_moments, run_em
 from seqmodels.linear_gaussian.learning.initialise import starts
@@ -402,8 +403,14 @@ class LinearGaussian(SequenceModel):
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         places = self._places(examples)
         corpus, steps = self._corpus(examples), [np.empty(0)] * len(examples)
-        system = self.parameters_.system
-        for group, _ in corpus.groups(self.parameters_, self._form()):
+        system, summed = self.parameters_.system, set[int]()
+        for block in corpus.missing if self.observation_noise == "diag" else []:
+            log_probs = log_probs_of_block(system, self.parameters_.intercept, block)
+            for i, each in zip(block.numbers.tolist(), log_probs.T, strict=True):
+                n = len(corpus.values[i])
+                steps[i] = each[n - len(examples[i].values) : n].copy() if places is None else each[places[i]]
+                summed.add(i)
+        for group, _ in corpus.groups(self.parameters_, self._form(), without=summed):
             gains = Gains.of(system, group.packing.n_steps, group.observed)
             lengths = [len(corpus.values[i]) for i in group.numbers]
             log_prob = filter_group(system, gains, group).log_prob

@@ -1,4 +1,4 @@
-"""Plots, in one style: of hidden states, frames, alignments, attention, confusions and forecasts.
+"""Plots, in one style: of hidden states, frames, alignments, attention, confusions, components of series, forecasts.
 
 Results draw themselves with the other modules: ``Comparison.plot_by_position``, ``Backtest.plot``. Matplotlib, which
 takes a second to load, is imported when something is drawn.
@@ -11,10 +11,12 @@ from seqmodels.plot.fan_chart import forecast
 from seqmodels.plot.hidden_states import durations, posterior, states, transitions
 from seqmodels.plot.one_sequence import frames
 from seqmodels.plot.self_attention import attention
+from seqmodels.plot.series_components import components
 
 __all__ = [
     "alignment",
     "attention",
+    "components",
     "confusion",
     "durations",
     "forecast",

@@ -123,6 +123,9 @@ def filter_columns(
             set_to_product(transition, P, half)
             other[:] = half.T
             set_to_product(transition, other, P)
+            other[:] = P.T  # what is not symmetric, rounding, would not be damped below
+            P += other
+            P *= 0.5
             P += state_covariance
             z, moved = moved, z
         for d in range(D):
@@ -194,6 +197,9 @@ def score_columns(
                 across = other[a] @ covariances[t, b]
                 by_transition[i] += weighted_dot(weights, r[a], smoothed) - weight * across
             set_to_product(transposed, other, spread)
+            other[:] = spread.T
+            spread += other
+            spread *= 0.5
             r, moved = moved, r
         for d in range(D - 1, -1, -1):
             if not observed[t, d]:

@@ -12,7 +12,7 @@ from seqmodels.common.compiled import compiled
 
 
 @compiled(any_order=True)
-def _add_product(matrix: np.ndarray, source: np.ndarray, target: np.ndarray, n: int) -> None:
+def add_product(matrix: np.ndarray, source: np.ndarray, target: np.ndarray, n: int) -> None:
     """``target (I, n) += matrix (I, J) @ source (J, n)``."""
     n_rows, J = matrix.shape
     whole = J - J % 4
@@ -30,11 +30,40 @@ def _add_product(matrix: np.ndarray, source: np.ndarray, target: np.ndarray, n: 
 
 
 @compiled(any_order=True)
-def _add_gram(left: np.ndarray, right: np.ndarray, sums: np.ndarray, n: int) -> None:
+def add_gram(left: np.ndarray, right: np.ndarray, sums: np.ndarray, n: int) -> None:
     """``sums (I, J) += left (I, n) @ right (J, n)ᵀ``."""
     n_rows, J = sums.shape
-    whole = J - J % 4
-    for i in range(n_rows):
+    even, whole = n_rows - n_rows % 2, J - J % 4
+    for i in range(0, even, 2):  # two rows at once: what is read of ``right`` is used twice
+        o, p = left[i], left[i + 1]
+        for j in range(0, whole, 4):
+            q, r, s, t = right[j], right[j + 1], right[j + 2], right[j + 3]
+            a, b, c, d, e, f, g, h = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+            for m in range(n):
+                a += o[m] * q[m]
+                b += o[m] * r[m]
+                c += o[m] * s[m]
+                d += o[m] * t[m]
+                e += p[m] * q[m]
+                f += p[m] * r[m]
+                g += p[m] * s[m]
+                h += p[m] * t[m]
+            sums[i, j] += a
+            sums[i, j + 1] += b
+            sums[i, j + 2] += c
+            sums[i, j + 3] += d
+            sums[i + 1, j] += e
+            sums[i + 1, j + 1] += f
+            sums[i + 1, j + 2] += g
+            sums[i + 1, j + 3] += h
+        for j in range(whole, J):
+            q, a, e = right[j], 0.0, 0.0
+            for m in range(n):
+                a += o[m] * q[m]
+                e += p[m] * q[m]
+            sums[i, j] += a
+            sums[i + 1, j] += e
+    for i in range(even, n_rows):
         p = left[i]
         for j in range(0, whole, 4):
             q, r, s, t = right[j], right[j + 1], right[j + 2], right[j + 3]
@@ -53,6 +82,39 @@ def _add_gram(left: np.ndarray, right: np.ndarray, sums: np.ndarray, n: int) -> 
             for m in range(n):
                 a += p[m] * q[m]
             sums[i, j] += a
+
+
+@compiled(any_order=True)
+def filter_blocks_alone(
+    closed: np.ndarray,
+    by_value: np.ndarray,
+    constant: np.ndarray,
+    offsets: np.ndarray,
+    x: np.ndarray,
+    filtered: np.ndarray,
+) -> None:
+    """``filtered`` is set to the means of z_t given x_1 .. x_t, ``closed z_t-1 + by_value x_t + constant``.
+
+    Args:
+        closed, by_value, constant: (G, K, K), (G, K, D), (G, K) of each step, the first without z before it; the last
+            stays.
+        offsets: (T + 1,) of sequences.
+        x: (N D,) blocks.
+        filtered: (N K,) blocks.
+    """
+    G, K, D = by_value.shape
+    before = filtered[: offsets[1] * K].reshape(K, offsets[1])
+    for t in range(len(offsets) - 1):
+        a, n = offsets[t], offsets[t + 1] - offsets[t]
+        g = min(t, G - 1)
+        here = filtered[a * K : (a + n) * K].reshape(K, n)
+        for k in range(K):
+            for m in range(n):
+                here[k, m] = constant[g, k]
+        if t > 0:
+            add_product(closed[g], before, here, n)
+        add_product(by_value[g], x[a * D : (a + n) * D].reshape(D, n), here, n)
+        before = here
 
 
 @compiled(any_order=True)
@@ -94,7 +156,7 @@ def filter_blocks(
         for d in range(D):
             for m in range(n):
                 error[d, m] = block[d, m] - intercept[d]
-        _add_product(-observation, predicted, error, n)
+        add_product(-observation, predicted, error, n)
         for d in range(D):
             for m in range(n):
                 white[m] = white_t[g, d, d] * error[d, m]
@@ -107,15 +169,15 @@ def filter_blocks(
         for k in range(K):
             for m in range(n):
                 here[k, m] = predicted[k, m]
-        _add_product(gain_t[g], error, here, n)
+        add_product(gain_t[g], error, here, n)
         predicted[:, :n] = 0.0
-        _add_product(transition, here, predicted, n)
+        add_product(transition, here, predicted, n)
     return total
 
 
 @compiled(any_order=True)
 def smooth_blocks(
-    transition: np.ndarray,
+    from_filtered: np.ndarray,
     backward_t: np.ndarray,
     offsets: np.ndarray,
     x: np.ndarray,
@@ -131,40 +193,41 @@ def smooth_blocks(
     """Weighted sums of smoothed means.
 
     Args:
-        transition, offsets, x, weights, filtered: as above.
-        backward_t: (G, K, K), transposed ``backward``.
+        from_filtered, backward_t: (G, K, K), ``I - J A`` and J, the transposed ``backward``: the smoothed mean is
+            ``(I - J A)`` times the filtered one and J times the next smoothed one.
+        offsets, x, weights, filtered: as above.
         first: (K, n), is set to the means of first states.
         state_state, now_before: (K, K), ``Σ z_t z_tᵀ``, ``Σ z_t+1 z_tᵀ`` are added to them.
         seen_state: (D, K), ``Σ x_t z_tᵀ``.
         state_sum: (K,), ``Σ z_t``.
         ending: (K, K), ``Σ z_T z_Tᵀ``.
     """
-    K, D = len(transition), len(seen_state)
+    K, D = len(state_sum), len(seen_state)
     n_steps, last, n = len(offsets) - 1, len(backward_t) - 1, offsets[1]
-    z, ahead, change, weighted = np.empty((K, n)), np.empty((K, n)), np.empty((K, n)), np.empty((K, n))
+    z, ahead, weighted = np.empty((K, n)), np.empty((K, n)), np.empty((K, n))
     n_next = 0
     for t in range(n_steps - 1, -1, -1):
         a, n = offsets[t], offsets[t + 1] - offsets[t]
         here = filtered[a * K : (a + n) * K].reshape(K, n)
         block = x[a * D : (a + n) * D].reshape(D, n)
         for k in range(K):
-            for m in range(n):
-                z[k, m] = here[k, m]
             for m in range(n_next):
-                change[k, m] = ahead[k, m]
+                z[k, m] = 0.0
+            for m in range(n_next, n):
+                z[k, m] = here[k, m]
         if n_next:
-            _add_product(-transition, here, change, n_next)
-            _add_product(backward_t[min(t, last)], change, z, n_next)
+            add_product(from_filtered[min(t, last)], here, z, n_next)
+            add_product(backward_t[min(t, last)], ahead, z, n_next)
         for k in range(K):
             total = 0.0
             for m in range(n):
                 weighted[k, m] = weights[m] * z[k, m]
                 total += weighted[k, m]
             state_sum[k] += total
-        _add_gram(weighted, z, state_state, n)
-        _add_gram(block, weighted, seen_state, n)
+        add_gram(weighted, z, state_state, n)
+        add_gram(block, weighted, seen_state, n)
         if n_next:
-            _add_gram(ahead, weighted, now_before, n_next)
+            add_gram(ahead, weighted, now_before, n_next)
         if n > n_next:
             for i in range(K):
                 for j in range(K):

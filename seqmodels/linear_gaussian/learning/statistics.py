@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -22,10 +23,15 @@ from seqmodels.linear_gaussian.inference.kalman import (
     smooth_group,
     summed_covariances,
 )
+from seqmodels.linear_gaussian.inference.missing import MissingBlock, missing_blocks, sums_of_block
 from seqmodels.linear_gaussian.inference.packing import StepPacking
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 
 MANY_SEQUENCES = 8  # without missing values, from which on loops run over sequences
+WELL_CONDITIONED = 1e6  # largest over least eigenvalue of a covariance that is inverted
+MOST_OF_SQUARES = 1e3  # terms over their sum, of which three digits of sixteen are lost
+MANY_ALIKE = 16  # that miss the same values, from which on they share covariances
+MANY_APART = 3  # that miss values in places of their own, from which on loops run over sequences
 
 
 @dataclass(frozen=True)
@@ -91,14 +97,14 @@ class SystemData:
     inputs: list[np.ndarray] | None = None
 
     def groups(
-        self, parameters: SystemParameters, form: Form, *, with_complete: bool = True
+        self, parameters: SystemParameters, form: Form, *, without: Collection[int] = ()
     ) -> list[tuple[SequenceGroup, np.ndarray | None]]:
         """By patterns of missing values, less the intercept and what inputs add; and the packed inputs of each.
 
-        Without ``with_complete`` only those that have missing values.
+        Groups whose first sequence is ``without`` are left out.
         """
         if self.inputs is None:
-            chosen = [group for group in self._groups if with_complete or group.observed is not None]
+            chosen = [group for group in self._groups if int(group.numbers[0]) not in without]
             return [(replace(g, x=_without_missing(g.x - parameters.intercept, g)), None) for g in chosen]
         added = [
             x - parameters.intercept - u[:, form.observation_inputs] @ parameters.observation_slopes.T
@@ -111,6 +117,16 @@ class SystemData:
     @cached_property
     def _groups(self) -> list[SequenceGroup]:
         return grouped(self.values)
+
+    @cached_property
+    def missing(self) -> list[MissingBlock]:
+        """The sequences that miss values in places of their own, where numba is there and nothing is given."""
+        if not is_compiling() or self.inputs is not None:
+            return []
+        apart = [g for g in self._groups if g.observed is not None and len(g.numbers) < MANY_ALIKE]
+        if sum(len(g.numbers) for g in apart) < MANY_APART:
+            return []
+        return missing_blocks(self.values, np.concatenate([g.numbers for g in apart]), self.weights)
 
     @cached_property
     def blocks(self) -> Blocks | None:
@@ -131,6 +147,7 @@ class Blocks:
     """Sequences without missing values as ``compiled_sums`` reads them.
 
     Attributes:
+        numbers: (n,) of the sequences among all of them.
         packing: of their steps.
         weights: (n,), the longest first.
         centre: (D,) the mean of all steps, which is taken off: sums of squares then keep their digits.
@@ -138,6 +155,7 @@ class Blocks:
         n_frames, sums, squares: by weight, (), (D,), (D, D) of ``x``.
     """
 
+    numbers: np.ndarray
     packing: StepPacking
     weights: np.ndarray
     centre: np.ndarray
@@ -155,7 +173,7 @@ class Blocks:
         blocks = [x[a:b].T.reshape(-1) for a, b in pairwise(offsets.tolist())]
         weighted = w[:, None] * x
         return cls(
-            *(group.packing, weights, centre, np.concatenate(blocks)),
+            *(group.numbers, group.packing, weights, centre, np.concatenate(blocks)),
             *(float(w.sum()), weighted.sum(0), weighted.T @ x),
         )
 
@@ -166,17 +184,67 @@ def e_step(parameters: SystemParameters, form: Form, data: SystemData) -> Statis
     Raises:
         ValueError: under a diffuse start a sequence that does not determine its first state, by number.
     """
-    total = Statistics.zero(parameters, form)
-    blocks = None if form.start == "diffuse" else data.blocks
-    if blocks is not None:
-        total = total + _of_blocks(parameters, form, blocks)
-    for group, inputs in data.groups(parameters, form, with_complete=blocks is None):
+    total, summed = Statistics.zero(parameters, form), set[int]()
+    if form.start != "diffuse" and data.blocks is not None:
+        total = total + _of_blocks(parameters, form, data.blocks)
+        summed.update(data.blocks.numbers.tolist())
+    if form.start != "diffuse" and form.observation_noise == "diag":
+        for block in data.missing:
+            total = total + _of_missing(parameters, block)
+            summed.update(block.numbers.tolist())
+    for group, inputs in data.groups(parameters, form, without=summed):
         total = total + _of_group(parameters, form, group, inputs, data.weights)
     return total
 
 
+def _of_missing(parameters: SystemParameters, block: MissingBlock) -> Statistics:
+    (D, K), w = parameters.observation.shape, block.rows
+    sums = sums_of_block(parameters.system, parameters.intercept, block)
+    offset, n_seen = parameters.intercept - block.centre, w[:, :D].sum((0, 2))
+    total = np.einsum("tdm,tdm->d", w[:, :D], block.x)
+    squares = np.einsum("tdm,tdm->d", w[:, :D], np.square(block.x))
+    state_state = np.empty((D, K + 1, K + 1))
+    state_state[:, :K, :K], state_state[:, K, K] = sums.state_state, n_seen
+    state_state[:, :K, K] = state_state[:, K, :K] = sums.state_sum
+    by_state = sums.seen_state - offset[:, None] * sums.state_sum
+    return Statistics(
+        np.array((w[0, D] * sums.log_prob.sum(0)).sum()),
+        np.array(w[0, D].sum()),
+        *(sums.first, sums.first_square, np.array(w[:, D + 1].sum())),
+        *(sums.now_now, sums.now_before, sums.before_before),
+        *(n_seen, np.diag(squares - 2 * offset * total + np.square(offset) * n_seen)),
+        *(np.concatenate([by_state, (total - offset * n_seen)[:, None]], 1), state_state),
+    )
+
+
+def _squares(
+    p: SystemParameters, errors: np.ndarray, seen: np.ndarray, mean: np.ndarray, from_mean: np.ndarray
+) -> float | None:
+    """``Σ w |e s⁻¹|²``, without a pass over the data: at its minimum, the smoothed states, the sum of all squares is
+    that of the values, ``Σ y R⁻¹ y``, less ``Σ y R⁻¹ C z``, and ``m P⁻¹ (m - z_1)``. None: digits would be lost.
+
+    Args:
+        errors, seen: (D, D), (D, K + 1) sums of ``y yᵀ`` and ``y zᵀ``, of ``y = x - d`` and smoothed means.
+        mean, from_mean: (K,) of the first states, and the sum of ``m - z_1``.
+    """
+    K = len(mean)
+    least, largest = np.linalg.eigvalsh(p.initial_covariance)[[0, -1]]
+    if not least * WELL_CONDITIONED > largest:
+        return None
+    precision = np.linalg.inv(p.observation_covariance)
+    values = float((precision * errors).sum())
+    explained = float((precision @ p.observation * seen[:, :K]).sum())
+    at_start = float(mean @ np.linalg.solve(p.initial_covariance, from_mean))
+    squares = values - explained + at_start
+    return squares if max(values, abs(explained), abs(at_start)) < MOST_OF_SQUARES * squares else None
+
+
 def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Statistics:
-    from seqmodels.linear_gaussian.inference.compiled_sums import filter_blocks, smooth_blocks
+    from seqmodels.linear_gaussian.inference.compiled_sums import (
+        filter_blocks,
+        filter_blocks_alone,
+        smooth_blocks,
+    )
 
     p, packing, w = parameters, blocks.packing, blocks.weights
     system, (D, K) = p.system, p.observation.shape
@@ -185,17 +253,30 @@ def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Stat
     transition, observation = np.ascontiguousarray(p.transition), np.ascontiguousarray(p.observation)
     by_error = np.ascontiguousarray((gains.white @ gains.gain).swapaxes(1, 2))
     white, backward = (np.ascontiguousarray(each.swapaxes(1, 2)) for each in (gains.white, gains.backward))
-    filtered = np.empty(packing.offsets[-1] * K)
+    filtered, mean = np.empty(packing.offsets[-1] * K), np.ascontiguousarray(p.initial_mean)
     read = (packing.offsets, blocks.x)
-    squares = filter_blocks(
-        transition, observation, intercept, white, by_error, *read, np.ascontiguousarray(p.initial_mean), w, filtered
-    )
+    kept = np.eye(K) - by_error @ observation
+    constant = -by_error @ intercept
+    constant[0] += kept[0] @ mean
+    filter_blocks_alone(kept @ transition, by_error, constant, *read, filtered)
     reaching = np.cumsum(w)[counts - 1]  # the weight of the sequences that have each step
     steps = np.minimum(np.arange(packing.n_steps), len(gains.log_det) - 1)
     constants = LOG_2PI * D * blocks.n_frames + 2 * float(gains.log_det[steps] @ reaching)
     first, now, ending = np.empty((K, n)), np.zeros((K, K)), np.zeros((K, K))
     now_before, seen_state, state_sum = np.zeros((K, K)), np.zeros((D, K)), np.zeros(K)
-    smooth_blocks(transition, backward, *read, w, filtered, first, now, now_before, seen_state, state_sum, ending)
+    smooth_blocks(
+        np.eye(K) - backward @ transition,
+        backward,
+        *read,
+        w,
+        filtered,
+        first,
+        now,
+        now_before,
+        seen_state,
+        state_sum,
+        ending,
+    )
     order = np.empty(n, dtype=np.int64)
     order[packing.order] = np.arange(n)
     covariances = summed_covariances(gains, packing, w[order])
@@ -208,6 +289,10 @@ def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Stat
     cross = np.outer(blocks.sums, intercept)
     errors = blocks.squares - cross - cross.T + blocks.n_frames * np.outer(intercept, intercept)
     seen = np.concatenate([seen_state - np.outer(intercept, state_sum), error_sum[:, None]], 1)
+    squares = _squares(p, errors, seen, mean, w.sum() * mean - first @ w)
+    if squares is None:
+        filtering = (transition, observation, intercept, white, by_error)
+        squares = filter_blocks(*filtering, *read, mean, w, np.empty_like(filtered))
     is_full = form.observation_noise == "full"
     return Statistics(
         np.array(-0.5 * (squares + constants)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -57,6 +57,29 @@ def test_some_with_missing_values_are_summed_beside(monkeypatch: pytest.MonkeyPa
 
 
 @needs_numba
+@pytest.mark.parametrize(("noise", "start"), [(1.0, 1.0), (1e-9, 1.0), (1.0, 0.0), (1.0, 1e-9)])
+def test_squares_are_summed_by_the_filter_where_digits_would_be_lost(
+    noise: float, start: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters, form, data = problem("diag")
+    parameters = replace(
+        parameters,
+        observation_covariance=noise * parameters.observation_covariance,
+        initial_covariance=np.diag([1.0, 1.0, start]),
+    )
+    calls, filter_blocks = [], compiled_sums.filter_blocks
+    monkeypatch.setattr(
+        compiled_sums, "filter_blocks", lambda *arguments: (calls.append(1), filter_blocks(*arguments))[1]
+    )
+    blocks, kept = both(parameters, form, data, monkeypatch)
+    assert len(calls) == (start < 1)
+    assert blocks.log_prob == pytest.approx(kept.log_prob, rel=1e-12)
+    monkeypatch.setattr(statistics, "MOST_OF_SQUARES", 1.0)
+    assert e_step(parameters, form, data).log_prob == pytest.approx(kept.log_prob, rel=1e-12)
+    assert len(calls) == (start < 1) + 1
+
+
+@needs_numba
 def test_far_from_zero_sums_of_squares_keep_their_digits() -> None:
     parameters, form, data = problem("full")
     near = e_step(parameters, form, data)
@@ -71,9 +94,9 @@ def test_products_and_grams(shape: tuple[int, int, int]) -> None:
     rng, (i, j, n) = np.random.default_rng(0), shape
     matrix, source, target = rng.normal(size=(i, j)), rng.normal(size=(j, n)), rng.normal(size=(i, n))
     expected = target + matrix @ source
-    compiled_sums._add_product(matrix, source, target, n)
+    compiled_sums.add_product(matrix, source, target, n)
     np.testing.assert_allclose(target, expected)
     sums = rng.normal(size=(i, j))
     expected = sums + target @ source.T
-    compiled_sums._add_gram(target, source, sums, n)
+    compiled_sums.add_gram(target, source, sums, n)
     np.testing.assert_allclose(sums, expected)

@@ -1,0 +1,118 @@
+"""Plot of the components of a series: level, trend, seasons, and what remains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from seqmodels.common.parameters import checked_but
+from seqmodels.plot.one_sequence import given_times, one_sequence, selected_steps, times_of
+from seqmodels.sequences import Sequences
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from seqmodels.plot.style import Panels
+
+HEIGHT = 1.5  # inches of a panel
+ROUNDING = 1e-12  # of the largest value: what remains below it is none
+LEVELS = ("level", "trend")  # components that are drawn over the series
+
+
+class StructuralModel(Protocol):
+    """What is drawn of ``seqmodels.LinearGaussian`` of a structure, whose attributes and methods these are."""
+
+    intercept_: np.ndarray
+
+    def components(self, X: Any, *, level: float = 0.9) -> list[pd.DataFrame]: ...
+
+
+@checked_but("model", "ax")
+def components(
+    model: StructuralModel,
+    x: Any,
+    *,
+    ax: Any = None,
+    level: float = 0.9,
+    time: Any = None,
+    steps: slice = slice(None),
+    unit: str = "",
+) -> Panels:
+    """The components of a series given all of it, a panel each, with bands, and what remains.
+
+    A level or trend is drawn over the series, with the intercept; others have panels of their own. What remains, in the
+    last, is the series less all components and the intercept: noise, and what inputs add.
+
+    Args:
+        model: a fitted (or loaded) ``LinearGaussian`` of a structure.
+        x: ``(T, 1)``, or a ``Sequences`` of one sequence.
+        ax: where to draw, as many axes as there are panels; None: those of a new figure of pyplot.
+        level: probability of the bands.
+        time: ``(T,)`` of the steps, never falling: numbers, dates, a ``DatetimeIndex``; None: those of ``x``, or the
+            numbers of the steps.
+        steps: which are drawn; components are given all.
+        unit: of the series, for the axis; empty: its name.
+
+    Raises:
+        ValueError: a model without a structure; several sequences; times that are not as many as the steps.
+
+    >>> from seqmodels import LinearGaussian, plot
+    >>> y = np.array([[1.0], [2.0], [1.5], [2.5], [3.0], [2.8]])
+    >>> panels = plot.components(LinearGaussian.local_level().fit([y]), y)
+    >>> [ax.get_ylabel() for ax in panels]
+    ['value', 'remainder']
+    """
+    if not hasattr(type(model), "components"):
+        raise ValueError(f"model is {model!r:.100}; pass a fitted LinearGaussian of a structure")
+    sequence = one_sequence("x", x)
+    (frame,) = model.components(sequence, level=level)
+    series = np.asarray(sequence.items[0], dtype=float)[:, 0]
+    here, time = selected_steps(steps, len(series)), given_times(sequence, time)
+    t = times_of(time, len(series))[here]
+    parts = {str(name): part for name, part in frame.groupby("component", sort=False)}
+    remainder = series - sum(part["mean"].to_numpy() for part in parts.values()) - float(model.intercept_[0])
+    remainder[np.abs(remainder) < ROUNDING * np.nanmax(np.abs(series))] = 0.0
+    above = next((name for name in parts if name in LEVELS), None)
+    below = [name for name in parts if name != above]
+
+    from seqmodels.plot.style import COLOURS, INK, MUTED, in_style, panels_or_new, positions, time_label
+
+    with in_style():
+        panels = panels_or_new(ax, len(below) + 2, HEIGHT)
+        at = positions(panels[-1], t)
+        for axes in panels[:-1]:
+            positions(axes, t)
+        panels[0].plot(at, series[here], color=INK, linewidth=0.9, label="observed")
+        if above is not None:
+            _draw(panels[0], at, parts[above][here], COLOURS[0], above, float(model.intercept_[0]))
+        panels[0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, handlelength=1.5)
+        for i, (axes, name) in enumerate(zip(panels[1:], below, strict=False)):
+            axes.axhline(0, color=MUTED, linewidth=0.6)
+            _draw(axes, at, parts[name][here], COLOURS[1 + i % (len(COLOURS) - 1)], name, 0.0)
+            axes.set_ylabel(name)
+        panels[-1].axhline(0, color=MUTED, linewidth=0.6)
+        panels[-1].vlines(at, 0, remainder[here], color=INK, linewidth=0.8)
+        panels[-1].set_ylabel("remainder")
+        panels[0].set_ylabel(unit or _name_of(sequence))
+        panels[-1].set_xlabel("step" if time is None else _label(sequence, t, time_label))
+        for axes in panels:
+            axes.margins(x=0.01)
+        panels.figure.align_ylabels(panels)
+    return panels
+
+
+def _name_of(sequence: Sequences) -> str:
+    return "value" if sequence.features is None else str(sequence.features[0])
+
+
+def _label(sequence: Sequences, t: np.ndarray, time_label: Any) -> str:
+    return "" if sequence.times is None else str(time_label(sequence.time_name, sequence.time_unit, t))
+
+
+def _draw(ax: Axes, at: np.ndarray, part: pd.DataFrame, colour: str, name: str, offset: float) -> None:
+    """The mean of a component and its band."""
+    low, high = part["low"] + offset, part["high"] + offset
+    ax.fill_between(at, low, high, color=colour, alpha=0.25, linewidth=0)
+    ax.plot(at, part["mean"] + offset, color=colour, linewidth=1.3, label=name)
