@@ -423,15 +423,12 @@ LOG_PROB = "log p"
 
 @dataclass(frozen=True)
 class Case:
-    """A model of a series, and figures of it: by name the numbers as they are printed, and how ours are read.
-
-    ``fit`` is None for a model that the library does not have.
-    """
+    """A model of a series, and figures of it: by name the numbers as they are printed, and how ours are read."""
 
     data: str
     model: str
     source: str
-    fit: Fit | None
+    fit: Fit
     figures: Mapping[str, tuple[str, Figures]]
 
 
@@ -697,8 +694,8 @@ CASES = [
 def rows(case: Case, x: np.ndarray | None) -> list[dict[str, object]]:
     """A row for each figure; ``seconds`` of the processor are those of the fit."""
     alike = {"data": case.data, "model": case.model}
-    if x is None or case.fit is None:
-        why = "no such model" if case.fit is None else f"no data: {WHERE[case.data]}"
+    if x is None:
+        why = f"no data: {WHERE[case.data]}"
         return [
             {**alike, "figure": name, "published": printed, "agreement": why, "source": case.source}
             for name, (printed, _) in case.figures.items()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -47,15 +45,13 @@ def test_the_page_shows_the_table_that_was_measured(script: ModuleType) -> None:
     assert script.with_table(page, "new") == f"a\n{script.ABOVE}\n\nnew\n\n{script.BELOW}\nb\n"
 
 
-def test_a_row_without_data_or_model_stays(script: ModuleType) -> None:
+def test_a_row_without_data_stays(script: ModuleType) -> None:
     by_data = {case.data: case for case in script.CASES}
     (no_data,) = script.rows(by_data["speed"], None)
     assert "ours" not in no_data
     assert no_data["published"] == "-58.386"  # the last of them
     assert no_data["agreement"] == f"no data: {script.SPEED}"
-    (no_model,) = script.rows(replace(by_data["speed"], fit=None), np.zeros((5, 1)))
-    assert no_model["agreement"] == "no such model"
-    assert "no such model" in script.markdown(pd.DataFrame([no_data, no_model]))
+    assert f"no data: {script.SPEED}" in script.markdown(pd.DataFrame([no_data]))
 
 
 def test_series_are_read_as_they_stand(script: ModuleType, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def errors(frame: pd.DataFrame, name: str) -> np.ndarray:
 
 
 def fitted(n_states: int, x: Any, **options: Any) -> sm.HMM:
-    steps = options.pop("max_iter", 3 if n_states == 1 else 300)
+    steps = options.pop("max_iter", 3 if n_states == 1 else 120)
     return sm.HMM(n_states, tol=0, max_iter=steps, dtype="float64", n_init=1, **options).fit(x)
 
 
@@ -267,7 +267,7 @@ def test_of_one_state_given_inputs_they_are_those_of_a_generalised_linear_model(
     assert frame["note"].eq("").all()
 
 
-def driven_counts(n: int = 120) -> sm.Sequences:
+def driven_counts(n: int = 70) -> sm.Sequences:
     """Counts of two states that overlap; heat drives the transitions, and noise the rates."""
     generator, items, inputs = np.random.default_rng(6), [], []
     for _ in range(2):

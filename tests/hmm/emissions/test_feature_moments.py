@@ -50,12 +50,12 @@ def test_one_state_is_the_estimate_of_maximum_likelihood(density: Density) -> No
 @every
 def test_em_never_goes_down_and_finds_the_states(density: Density) -> None:
     X = density.sequences(0)
-    model = hmm(density, 2, max_iter=40, tol=0.0).fit(X)
+    model = hmm(density, 2, max_iter=15, tol=0.0).fit(X)
     assert (np.diff(model.history_["objective"]) > -1e-12).all()
     each = [np.concatenate(density.sequences(s)) for s in range(2)]
     assert len(each[0]) == 480
     held_out = density.sequences(1)
-    one_state = hmm(density, 1, max_iter=40).fit(X)
+    one_state = hmm(density, 1, max_iter=15).fit(X)
     assert model.score(held_out) > one_state.score(held_out) + 0.1
     single = hmm(density, 2, max_iter=8, dtype="float32").fit(X)
     assert (np.diff(single.history_["objective"]) > -1e-6).all()

@@ -24,7 +24,7 @@ SHAPE, RATE = 2.0 * 1.5 + 1, 2.0 + 2  # of the Gamma distribution that is the po
 @pytest.fixture(scope="module")
 def counted() -> PosteriorHMM:
     hmm = sm.HMM(1, observation=sm.Poisson())
-    return PosteriorHMM(hmm, n_samples=400, warmup=150, chains=2, prior=PRIOR, dtype="float64").fit(COUNTS)
+    return PosteriorHMM(hmm, n_samples=250, warmup=80, chains=2, prior=PRIOR, dtype="float64").fit(COUNTS)
 
 
 def two_states(n: int, seed: int) -> list[np.ndarray]:
