@@ -47,6 +47,12 @@ class InputScaling:
         """The times of steps as the one input, counted in steps; of sequences without times 0, 1, 2, ..."""
         return cls((TIME,), np.zeros(1), np.full(1, step), date_unit)
 
+    def beside(self, others: InputScaling, names: Sequence[str]) -> InputScaling:
+        """The times, which these are, and other inputs, by ``names`` in this order."""
+        parts = [self.of([name]) if name == TIME else others.of([name]) for name in names]
+        mean, scale = (np.concatenate(each) for each in zip(*((part.mean, part.scale) for part in parts), strict=True))
+        return InputScaling(tuple(names), mean, scale, self.date_unit)
+
     @classmethod
     def learn(cls, sequences: Sequences, names: Sequence[str]) -> Self:
         """Raises ``ValueError`` for an input that the sequences lack, or that is the same at every step."""

@@ -317,6 +317,43 @@ def test_an_autoregression_looks_at_the_steps_before() -> None:
     assert_allclose(steps, model.log_prob_steps(X)[0], atol=1e-9)
 
 
+# -- in other models -----------------------------------------------------------------------------------------
+
+
+def vectors_at(n: int, seed: int, labels: list[str] | None = None) -> sm.Sequences:
+    """Of two levels, with an input."""
+    rng = np.random.default_rng(seed)
+    times = [np.cumsum(rng.gamma(0.7, 2.0, 20)) for _ in range(n)]
+    items = [rng.normal(size=(20, 1)) + 3.0 * (np.sin(t)[:, None] > 0) for t in times]
+    return sm.Sequences(items, times=times, labels=labels, inputs=[np.sin(t) for t in times], input_names=["u"])
+
+
+def test_a_mixture_gives_its_members_times_and_inputs() -> None:
+    X, small = vectors_at(12, 0), {"n_init": 1, "max_iter": 5, "dtype": "float64"}
+    members = [HMM(2, transition_inputs=["u"], **small), ContinuousTimeHMM(2, **small)]
+    mixture = sm.Mixture(members, weights="switching", dtype="float64", random_state=1).fit(X)
+    assert mixture.measure_.inputs == ("u", "time")
+    assert X.inputs is not None
+    assert X.times is not None
+    stream = mixture.stream()
+    rows = zip(X[0], X.inputs[0][:, 0], X.times[0], strict=True)
+    steps = [stream.update(x, inputs={"u": u, "time": t}) for x, u, t in rows]
+    assert_allclose(steps, mixture.log_prob_steps(X)[0], atol=1e-8)
+    hourly = ContinuousTimeHMM(2, date_unit="h", **small)
+    with pytest.raises(ValueError, match="the models count times in 1 D and 1 h; pass one date_unit"):
+        sm.Mixture([members[1], hourly]).fit(X)
+
+
+def test_a_classifier_keeps_the_times() -> None:
+    X = vectors_at(12, 0, ["a", "b"] * 6)
+    model = ContinuousTimeHMM(2, n_init=1, max_iter=5, start="free")
+    classifier = sm.GenerativeClassifier(model, calibrate=False).fit(X)
+    alone = model.clone().fit_encoded(classifier.encoding_, X.take(np.arange(12) % 2 == 0))
+    assert_allclose(classifier.models_[0].log_prob(X), alone.log_prob(X), atol=1e-12)
+    with pytest.raises(ValueError, match="reads times, but features make other steps"):
+        sm.GenerativeClassifier(model, features=lambda x: x[::2], calibrate=False).fit(X)
+
+
 # -- files, other orders, refusals ---------------------------------------------------------------------------
 
 
