@@ -183,8 +183,7 @@ def _times_after_past(sequences: Sequences, date_unit: DateUnit, step: float) ->
     unknown = [i for i, (p, before) in enumerate(zip(n_past, known, strict=True)) if p and before is None]
     if unknown:
         raise ValueError(
-            f"sequence {unknown[0]} has a past whose times are not known; make it with split or segments of sequences "
-            "with times, or pass X.without_past()"
+            f"sequence {unknown[0]} has a past whose times are not known; pass past_times= too, or X.without_past()"
         )
     whole = [t if b is None else np.concatenate([b, t]) for t, b in zip(sequences.times, known, strict=True)]
     return [as_numbers(each, date_unit) for each in whole]
