@@ -141,8 +141,8 @@ class InputScaling:
         times = inputs[TIME] if by_name and TIME in inputs else None if by_name else inputs
         if times is None and n is None:
             raise ValueError(
-                'the model was fitted with length="given", so it has no ends; pass length=, or inputs=, the time of '
-                "each step"
+                'the model was fitted with length="given", so it has no ends; pass length=, or times=, those of the '
+                "steps"
             )
         if times is None:
             numbers = np.full(n or 0, np.nan)

@@ -205,7 +205,7 @@ def _times_that_go_on(history: Sequences, k: int) -> list[Mapping[str, np.ndarra
     if irregular:
         raise ValueError(
             f"the times of {len(irregular)} of {len(ahead)} sequences ({listed(irregular)}) have no one step, and the "
-            f"model reads times; pass inputs=, for each sequence the {k} times of the steps ahead"
+            f"model reads times; pass times=, for each sequence the {k} times of the steps ahead"
         )
     return [{TIME: times} for times in ahead if times is not None]
 

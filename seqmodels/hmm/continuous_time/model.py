@@ -119,9 +119,9 @@ class ContinuousTimeHMM(SequenceModel):
 
     ``observation`` is any that an ``HMM`` has, and ``"auto"`` as there. The recursions are float64 whatever ``dtype``,
     which is that of the densities. Times say how long a sequence is, so that its end is no event: ``length`` is
-    ``"given"``. Where times come with a call, as in ``sample``, ``predict_next``, ``forecast`` and
-    ``stream().update``, they are its ``inputs``. The other arguments are those of ``training.Resumable`` and
-    ``SequenceModel``; ``validation`` is scored once, at the end.
+    ``"given"``. ``sample``, ``predict_next`` and ``forecast`` take ``times``, ``stream().update`` takes a ``time``. The
+    other arguments are those of ``training.Resumable`` and ``SequenceModel``; ``validation`` is scored once, at the
+    end.
 
     Attributes, raw units: ``initial_ (K,)``, ``generator_ (K, K)``, Q, whose rows sum to zero, ``rates_ (K, K)`` off
     its diagonal, ``mean_holding_times_ (K,)``, ``transition_ (K, K)`` over one unit of time, ``stationary_ (K,)``, and
