@@ -500,7 +500,8 @@ class Sequences(Sequence[Item]):
         if segments.past is not None and self.times is not None:
             n_past = [0 if x is None else len(x) for x in segments.past]
             each = [self._times_before(i, a, n) for (i, a, _), n in zip(parts, n_past, strict=True)]
-            segments.past_times = None if any(len(t) < n for t, n in zip(each, n_past, strict=True)) else [*each]
+            if all(len(times) == n for times, n in zip(each, n_past, strict=True)):
+                segments.past_times = [times if n else None for times, n in zip(each, n_past, strict=True)]
         return segments
 
     def _times_before(self, i: int, start: int, n: int) -> np.ndarray:

@@ -137,7 +137,7 @@ def test_with_a_past_go_its_times() -> None:
     np.testing.assert_array_equal(tail.past_times[0], [1.0, 1.5, 4.0])
     pieces = X.chunks(2, past=None)
     assert pieces.past_times is not None
-    assert [None if each is None else len(each) for each in pieces.past_times] == [0, 2, 4]
+    assert [None if each is None else len(each) for each in pieces.past_times] == [None, 2, 4]
     np.testing.assert_array_equal(pieces.take([2]).past_times[0], times[:4])
     np.testing.assert_array_equal(Sequences.joined([test, pieces[2:]]).past_times[1], times[:4])
     np.testing.assert_array_equal(pieces.with_past_of(1).past_times[2], times[3:4])

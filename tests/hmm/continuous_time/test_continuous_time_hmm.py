@@ -125,6 +125,7 @@ def test_other_models_do_not_look_at_times() -> None:
     table = sm.compare(models, X, test=test, baseline="grid").frame.set_index("model")
     without = HMM(2, length="given", n_init=1).fit(X.items).score(test.items)
     assert table.loc["grid", "score"] == pytest.approx(without)
+    assert table.loc[["grid", "times"], "inputs"].tolist() == ["none", "time"]
     assert models["times"].measure_.inputs == ("time",)
     assert models["grid"].measure_.inputs == ()
 
