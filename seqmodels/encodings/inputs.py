@@ -42,6 +42,11 @@ class InputScaling:
     scale: np.ndarray
     date_unit: DateUnit | None = None
 
+    @property
+    def time_column(self) -> int | None:
+        """Which input is the times of steps; None: none is."""
+        return None if self.date_unit is None else self.names.index(TIME)
+
     @classmethod
     def of_times(cls, date_unit: DateUnit, step: float = 1.0) -> Self:
         """The times of steps as the one input, counted in steps; of sequences without times 0, 1, 2, ..."""

@@ -340,6 +340,14 @@ def test_a_mixture_gives_its_members_times_and_inputs() -> None:
     rows = zip(X[0], X.inputs[0][:, 0], X.times[0], strict=True)
     steps = [stream.update(x, {"u": u}, time=t) for x, u, t in rows]
     assert_allclose(steps, mixture.log_prob_steps(X)[0], atol=1e-8)
+    later = [{"u": [0.0, 0.5], "time": t[-1] + np.array([1.0, 3.0])} for t in X.times]
+    together, uneven = mixture.forecast(X, 2, inputs=later, n=50), X.segments([(0, 0, 20), (1, 0, 12)])
+    assert together.frame["mean"].notna().all()
+    ahead = [{"u": [0.0, 0.5], "time": t[-1] + np.array([1.0, 3.0])} for t in uneven.times or []]
+    alone = mixture.forecast(uneven[1:], 1, inputs=[{name: each[:1] for name, each in ahead[1].items()}]).frame
+    both = mixture.forecast(uneven, 1, inputs=[{name: each[:1] for name, each in a.items()} for a in ahead]).frame
+    assert_allclose(both["mean"].iloc[1:], alone["mean"], atol=1e-9)
+    assert both["time"].tolist() == pytest.approx([a["time"][0] for a in ahead])
     hourly = ContinuousTimeHMM(2, date_unit="h", **small)
     with pytest.raises(ValueError, match="the models count times in 1 D and 1 h; pass one date_unit"):
         sm.Mixture([members[1], hourly]).fit(X)
