@@ -42,10 +42,21 @@ class InputScaling:
     scale: np.ndarray
     date_unit: DateUnit | None = None
 
+    @property
+    def time_column(self) -> int | None:
+        """Which input is the times of steps; None: none is."""
+        return None if self.date_unit is None else self.names.index(TIME)
+
     @classmethod
     def of_times(cls, date_unit: DateUnit, step: float = 1.0) -> Self:
         """The times of steps as the one input, counted in steps; of sequences without times 0, 1, 2, ..."""
         return cls((TIME,), np.zeros(1), np.full(1, step), date_unit)
+
+    def beside(self, others: InputScaling, names: Sequence[str]) -> InputScaling:
+        """The times, which these are, and other inputs, by ``names`` in this order."""
+        parts = [self.of([name]) if name == TIME else others.of([name]) for name in names]
+        mean, scale = (np.concatenate(each) for each in zip(*((part.mean, part.scale) for part in parts), strict=True))
+        return InputScaling(tuple(names), mean, scale, self.date_unit)
 
     @classmethod
     def learn(cls, sequences: Sequences, names: Sequence[str]) -> Self:
@@ -135,8 +146,8 @@ class InputScaling:
         times = inputs[TIME] if by_name and TIME in inputs else None if by_name else inputs
         if times is None and n is None:
             raise ValueError(
-                'the model was fitted with length="given", so it has no ends; pass length=, or inputs=, the time of '
-                "each step"
+                'the model was fitted with length="given", so it has no ends; pass length=, or times=, those of the '
+                "steps"
             )
         if times is None:
             numbers = np.full(n or 0, np.nan)
@@ -177,8 +188,7 @@ def _times_after_past(sequences: Sequences, date_unit: DateUnit, step: float) ->
     unknown = [i for i, (p, before) in enumerate(zip(n_past, known, strict=True)) if p and before is None]
     if unknown:
         raise ValueError(
-            f"sequence {unknown[0]} has a past whose times are not known; make it with split or segments of sequences "
-            "with times, or pass X.without_past()"
+            f"sequence {unknown[0]} has a past whose times are not known; pass past_times= too, or X.without_past()"
         )
     whole = [t if b is None else np.concatenate([b, t]) for t, b in zip(sequences.times, known, strict=True)]
     return [as_numbers(each, date_unit) for each in whole]

@@ -100,7 +100,7 @@ def forecast(
     levels = check_arguments(model, k, quantiles, n)
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k is {top_k}; pass at least 1, or None for every symbol")
-    reads_times = model._input_scaling is not None and model._input_scaling.date_unit is not None
+    reads_times = model._input_scaling is not None and model._input_scaling.time_column is not None
     if reads_times and inputs is None:
         inputs = _times_that_go_on(data.scored, k)
     examples = _with_inputs_ahead(model, model._setting().examples(data, may_have_no_steps=True), inputs, k)
@@ -205,7 +205,7 @@ def _times_that_go_on(history: Sequences, k: int) -> list[Mapping[str, np.ndarra
     if irregular:
         raise ValueError(
             f"the times of {len(irregular)} of {len(ahead)} sequences ({listed(irregular)}) have no one step, and the "
-            f"model reads times; pass inputs=, for each sequence the {k} times of the steps ahead"
+            f"model reads times; pass times=, for each sequence the {k} times of the steps ahead"
         )
     return [{TIME: times} for times in ahead if times is not None]
 
@@ -214,7 +214,8 @@ def _given_times(inputs: Sequence[Any] | None, history: Sequences) -> list[np.nd
     """For each sequence the times of the steps ahead that were given; None of sequences without times."""
     if inputs is None or history.times is None:
         return None
-    return [np.asarray(each[TIME] if isinstance(each, Mapping) else each).reshape(-1) for each in inputs]
+    given = [each.get(TIME) if isinstance(each, Mapping) or hasattr(each, "columns") else each for each in inputs]
+    return None if any(each is None for each in given) else [np.asarray(each).reshape(-1) for each in given]
 
 
 def _rows_of_vectors(ahead: Ahead, history: Sequences, levels: np.ndarray, features: Sequence[Any]) -> pd.DataFrame:

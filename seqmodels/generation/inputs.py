@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.aligned_targets import n_steps_left
 from seqmodels.encodings.examples import Example, TargetLengths
-from seqmodels.encodings.inputs import InputScaling
+from seqmodels.encodings.inputs import TIME, InputScaling
 from seqmodels.encodings.precision import in_float64, refuse_beyond_float64, squares_exceed_float32
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.series import SeriesEncoding
@@ -131,9 +131,22 @@ def encode_inputs(model: GenerativeModel, inputs: Any, n: int | None) -> np.ndar
     scaling = model._input_scaling
     if scaling is not None:
         return scaling.encode_steps(inputs, n)
+    if isinstance(inputs, Mapping) and list(inputs) == [TIME]:
+        raise ValueError("the model reads no times; leave times out")
     if inputs is not None:
         raise ValueError("the model reads no inputs; leave inputs out")
     return None
+
+
+def with_times(inputs: Any, times: Any) -> Any:
+    """The inputs of some steps, and their times, of a model that reads these; raises ``ValueError`` for no mapping."""
+    if times is None:
+        return inputs
+    if inputs is None:
+        return {TIME: times}
+    if isinstance(inputs, Mapping) or hasattr(inputs, "columns"):
+        return {**{name: inputs[name] for name in inputs}, TIME: times}
+    raise ValueError("times go beside inputs by name; pass inputs= as a mapping from names to values")
 
 
 def encode_step(model: GenerativeModel, x: Any, *, is_first: bool = True) -> tuple[np.ndarray, np.ndarray]:

@@ -110,8 +110,8 @@ def ahead_of(
     generator = torch.Generator(model._device()).manual_seed(seed)
     encoded = [values for e in examples for values in (e.values, e.source) if values is not None]
     cursor = with_enough_precision(model, *encoded).cursor()
-    reads_times = model._input_scaling is not None and model._input_scaling.date_unit is not None
-    sampler = Sampler(cursor, k, n, generator, _affine(model), may_end=model.length_ == "stop", reads_times=reads_times)
+    time_column = None if model._input_scaling is None else model._input_scaling.time_column
+    sampler = Sampler(cursor, k, n, generator, _affine(model), may_end=model.length_ == "stop", time_column=time_column)
     for group in _read_together(model, examples):
         yield from _after_origins(sampler, [examples[i] for i in group], [origins[i] for i in group], group)
 
@@ -164,7 +164,7 @@ def _after_origins(
 ) -> Iterator[Ahead]:
     """Reads the examples together, the shorter ones padded with their last step, and stops at each origin."""
     sources = [e.source for e in examples if e.source is not None]
-    inputs = _inputs_together(examples, origins, sampler.k, numbers, np.nan if sampler.reads_times else None)
+    inputs = _inputs_together(examples, origins, sampler.k, numbers, sampler.time_column)
     sampler = replace(sampler, cursor=with_inputs(sampler.cursor, inputs))
     state = sampler.cursor.start(sources or None, len(examples))
     values = [np.asarray(e.values[: max(each, default=1)]) for e, each in zip(examples, origins, strict=True)]
@@ -182,9 +182,12 @@ def _after_origins(
 
 
 def _inputs_together(
-    examples: list[Example], origins: list[Sequence[int]], k: int, numbers: list[int], padding: float | None
+    examples: list[Example], origins: list[Sequence[int]], k: int, numbers: list[int], time_column: int | None
 ) -> np.ndarray | None:
-    """``(m, T + k, U)`` standardised inputs, the shorter ones padded (None: with their last); None: none are read."""
+    """``(m, T + k, U)`` standardised inputs, the shorter ones padded with their last; None where none are read.
+
+    Times are padded with NaN, which is one step after the one before.
+    """
     each, n_steps = [e.inputs for e in examples if e.inputs is not None], [max(o, default=1) + k for o in origins]
     if not each:
         return None
@@ -196,10 +199,11 @@ def _inputs_together(
             )
     longest = max(n_steps)
     cut = [inputs[:longest] for inputs in each]
-    last = [u[-1:] if padding is None else np.full_like(u[-1:], padding) for u in cut]
-    return np.stack(
-        [np.concatenate([u, np.repeat(x, longest - len(u), axis=0)]) for u, x in zip(cut, last, strict=True)]
-    )
+    padded = np.stack([np.concatenate([u, np.repeat(u[-1:], longest - len(u), axis=0)]) for u in cut])
+    if time_column is not None:
+        is_padding = np.arange(longest) >= np.array(list(map(len, cut)))[:, None]
+        padded[is_padding, time_column] = np.nan
+    return padded
 
 
 @dataclass(frozen=True)
@@ -243,7 +247,7 @@ class Sampler:
         affine: ``(shift, scale)`` float64, from encoded to raw units.
         may_end: whether ends are events.
         series: of a state of one sequence whose frames are encoded one by one; None: they all have ``affine``.
-        reads_times: whether inputs are times, which padding must not repeat.
+        time_column: which input is the times of steps; None: none is.
     """
 
     cursor: Cursor
@@ -253,7 +257,7 @@ class Sampler:
     affine: tuple[Tensor, Tensor]
     may_end: bool
     series: ContinuedSeries | None = None
-    reads_times: bool = False
+    time_column: int | None = None
 
     def ahead(self, state: CursorState, numbers: list[int], origin: int) -> Iterator[Ahead]:
         """Of the m sequences of a state, whose ``numbers`` these are."""

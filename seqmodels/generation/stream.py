@@ -26,6 +26,7 @@ from seqmodels.generation.inputs import (
     encode_step,
     step_encoder_after,
     with_enough_precision,
+    with_times,
 )
 
 # Nats below which a step is checked for lost precision: encoded values that float32 holds well have more.
@@ -152,15 +153,17 @@ class Stream:
         assert isinstance(self._cursor, InputCursor)
         return self._cursor.given(self._state, torch.as_tensor(encoded))
 
-    def update(self, x: Any, inputs: Any = None) -> float:
+    def update(self, x: Any, inputs: Any = None, *, time: Any = None) -> float:
         """Take the next step (a frame ``(D,)``, a symbol, or a piece of text); returns its log p given the past, nats.
 
-        ``inputs``: ``(U,)`` of this step, or a mapping by name, of a model that reads inputs.
+        ``inputs``: ``(U,)`` of this step, or a mapping by name, of a model that reads inputs. ``time``: of this step,
+        of a model that reads times; None: one step after the one before.
 
         Raises:
             ValueError: what cannot be read, or has a log-probability that the precision cannot hold; the stream then is
                 as before.
         """
+        inputs = with_times(inputs, time)
         if self._series is not None:
             encoder, checked = self._series
             frame = checked(x)
@@ -191,14 +194,14 @@ class Stream:
         self._state, self._is_first = state, self._is_first and len(steps) == 0
         return log_prob
 
-    def predict_next(self, inputs: Any = None) -> Any:
+    def predict_next(self, inputs: Any = None, *, time: Any = None) -> Any:
         """A Pyro distribution over the next raw step, as of ``SequenceModel.predict_next``, with ``p_end``.
 
-        ``inputs``: those of the next step, as of ``update``.
+        ``inputs``, ``time``: those of the next step, as of ``update``.
         """
         if self._series is not None and not self._series[0].map.is_modelled:
             return over_raw_frames(self._series[0].map)
-        prediction = self._cursor.distribution(self._given(inputs))
+        prediction = self._cursor.distribution(self._given(with_times(inputs, time)))
         if self._series is not None:
             return over_raw_frames(self._series[0].map, prediction)
         return _over_raw_steps(self._encoding, prediction.as_distribution(*self._affine))

@@ -109,8 +109,8 @@ class LinearGaussian(SequenceModel):
             all. None drives the first state.
         time_step: the time that a step of the system takes: the ``times`` of sequences are then read, and may be any
             whole number of steps apart. The state moves on over gaps exactly, by ``A^n`` and the noise of n steps, and
-            scores are of p(x | times). Of sequences without times each step is one of the system. Where times come with
-            a call, as in ``forecast``, they are its ``inputs``. None: times are not looked at.
+            scores are of p(x | times). Of sequences without times each step is one of the system. None: times are not
+            looked at.
         date_unit: what ``time_step`` counts where times are dates: ``"s"``, ``"min"``, ``"h"``, ``"D"``, ``"W"`` or
             ``"Y"`` (of 365.25 days).
 

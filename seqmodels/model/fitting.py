@@ -200,10 +200,12 @@ def _learn_inputs(model: Family, train: Data) -> InputScaling | None:
         return None
     if train.y is not None:
         raise ValueError(f"a {type(model).__name__} that reads inputs is p(x | inputs), not p(y | x); leave y out")
-    if model._times_in is not None:
-        return InputScaling.of_times(model._times_in, model._time_step)
     known = train.X.input_names or ()
     names = model._inputs_among(known)
+    if model._times_in is not None:
+        times = InputScaling.of_times(model._times_in, model._time_step)
+        others = [name for name in names if name not in times.names]
+        return times.beside(InputScaling.learn(train.X, others), names) if others else times
     if not names:
         raise ValueError(
             "the model is to read inputs, but the sequences have none; pass Sequences(items, inputs=...), in a shell "

@@ -36,6 +36,7 @@ from seqmodels.generation import (
     predict_next,
     sample,
 )
+from seqmodels.generation.inputs import with_times
 from seqmodels.model.facts import model_facts, settings_in_words
 from seqmodels.model.family import Family
 from seqmodels.model.fitting import check_arguments, checked_data, fit_model, learn_setting
@@ -211,7 +212,7 @@ class SequenceModel(Family):
 
     # -- what comes next -----------------------------------------------------------------------------------
 
-    def predict_next(self, prefix: Any = None, *, source: Any = None, inputs: Any = None) -> Any:
+    def predict_next(self, prefix: Any = None, *, source: Any = None, inputs: Any = None, times: Any = None) -> Any:
         """A Pyro distribution over the raw step after ``prefix`` (None: the first step), given ``source``; on the CPU.
 
         Its ``p_end`` is the probability that the sequence ends here instead, 0 under ``length="given"``. Symbols under
@@ -220,19 +221,22 @@ class SequenceModel(Family):
         ``update(x) == log(1 - p_end) + log_prob(x)``.
 
         ``inputs``: of a model of p(x | inputs) those of the prefix and of the step after it, ``(P + 1, U)`` in the
-        order of ``input_names_``, or a mapping from names to values.
+        order of ``input_names_``, or a mapping from names to values. ``times``: of a model of p(x | times) likewise.
         """
-        return predict_next(self, prefix, source, inputs)
+        return predict_next(self, prefix, source, with_times(inputs, times))
 
-    def stream(self, *, source: Any = None, past: Any = None, past_inputs: Any = None) -> Stream:
+    def stream(
+        self, *, source: Any = None, past: Any = None, past_inputs: Any = None, past_times: Any = None
+    ) -> Stream:
         """Reads one sequence as it comes: ``update(x_t)`` is ``log p(x_t | past)``, ``predict_next()`` what is next.
 
         Args:
             source: what the sequence is given, of a model of p(y | x).
             past: raw steps that came before it, an item such as ``Sequences.past`` has; None: it begins here.
             past_inputs: of a model of p(x | inputs) those of the past; ``update(x, inputs=...)`` takes those of x.
+            past_times: of a model of p(x | times) those of the past; ``update(x, time=...)`` takes that of x.
         """
-        return Stream.of(self, source, past, past_inputs)
+        return Stream.of(self, source, past, with_times(past_inputs, past_times))
 
     @checked
     def forecast(
@@ -246,6 +250,7 @@ class SequenceModel(Family):
         top_k: int | None = 5,
         random_state: Seed | None = None,
         inputs: Sequence[Any] | None = None,
+        times: Sequence[Any] | None = None,
     ) -> Forecast:
         """What follows each sequence of ``X`` (of ``y``, given ``X``, for a model of p(y | x)), 1 to ``k`` steps ahead.
 
@@ -261,6 +266,8 @@ class SequenceModel(Family):
             random_state: seed of the paths; None takes the model's.
             inputs: of a model of p(x | inputs), for each sequence those of the k steps ahead, ``(k, U)`` in the order
                 of ``input_names_``, or a mapping from names to values.
+            times: of a model of p(x | times), for each sequence the ``(k,)`` times of the steps ahead; None: those that
+                go on as the times of X do, by one step or frequency.
 
         Raises:
             ValueError: a sequence that cannot be read, or of probability zero, named; a tagger, whose targets end with
@@ -275,6 +282,11 @@ class SequenceModel(Family):
         1     2  0.85 -1.55  5.54  exact
         """
         data = checked_data(self, X, y)
+        if times is not None:
+            each = [None] * len(data.X) if inputs is None else inputs
+            if isinstance(times, str) or len(times) != len(data.X) or len(each) != len(data.X):
+                raise ValueError(f"times are not a list of {len(data.X)}; pass for each sequence the {k} times ahead")
+            inputs = [with_times(u, ahead) for u, ahead in zip(each, times, strict=True)]
         return forecast(self, data, k, quantiles=quantiles, n=n, top_k=top_k, random_state=random_state, inputs=inputs)
 
     @checked
@@ -293,6 +305,7 @@ class SequenceModel(Family):
         min_p: float | None = None,
         stop: Sequence[str] | None = None,
         inputs: Any = None,
+        times: Any = None,
     ) -> list[Item]:
         """Draw ``n`` raw sequences that begin with ``prefix``, given ``source``.
 
@@ -307,6 +320,7 @@ class SequenceModel(Family):
                 contains it.
             inputs: of a model of p(x | inputs) those of the prefix and of the steps to draw, ``(P + length, U)`` in the
                 order of ``input_names_``, or a mapping from names to values; they say the length, too.
+            times: of a model of p(x | times) those of the prefix and of the steps to draw; they say the length, too.
 
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
@@ -315,7 +329,7 @@ class SequenceModel(Family):
         >>> model.sample(prefix=[1], length=3, top_k=1)
         [array([1, 0, 0, 0])]
         """
-        decoding = Decoding(temperature, top_k, top_p, min_p)
+        decoding, inputs = Decoding(temperature, top_k, top_p, min_p), with_times(inputs, times)
         return sample(
             self, n, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop, inputs)
         )
@@ -335,6 +349,7 @@ class SequenceModel(Family):
         min_p: float | None = None,
         stop: Sequence[str] | None = None,
         inputs: Any = None,
+        times: Any = None,
     ) -> Iterator[Any]:
         """What ``sample(1)`` of the same arguments draws after ``prefix``, as it is drawn.
 
@@ -346,7 +361,7 @@ class SequenceModel(Family):
         >>> [int(symbol) for symbol in model.generate([1], length=4, top_k=1)]
         [0, 0, 0, 0]
         """
-        decoding = Decoding(temperature, top_k, top_p, min_p)
+        decoding, inputs = Decoding(temperature, top_k, top_p, min_p), with_times(inputs, times)
         return generate(self, SamplingOptions(prefix, source, length, max_length, random_state, decoding, stop, inputs))
 
     @checked

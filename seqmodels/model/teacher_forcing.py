@@ -56,10 +56,11 @@ class ForcedBatch:
     @torch.inference_mode()
     def steps(self, model: SequenceModel) -> Iterator[tuple[Prediction, Tensor, np.ndarray]]:
         """For each evaluated step n predictions, the true steps ``(n, ...)``, and the rows that are real ``(m,)``."""
-        inputs = self.inputs
-        if inputs is not None and model._times_in is not None:  # which padding must not repeat
+        inputs, time_column = self.inputs, None if model._input_scaling is None else model._input_scaling.time_column
+        if inputs is not None and time_column is not None:  # NaN is one step after the one before
             is_padding = torch.arange(inputs.shape[1]) >= torch.as_tensor(self.lengths)[:, None]
-            inputs = torch.where(is_padding.unsqueeze(-1), torch.nan, inputs)
+            inputs = inputs.clone()
+            inputs[is_padding, time_column] = torch.nan
         cursor = with_inputs(model.cursor(), inputs)
         state = cursor.start(self.source, len(self.lengths))
         for t in range(self.values.shape[1]):

@@ -94,6 +94,8 @@ class Sequences(Sequence[Item]):
         input_names: a name for each input; None: the columns of frames, or ``u0, u1, ...``.
         past_inputs: for each sequence the inputs ``(P, U)`` of the steps of its past, or None; needed where sequences
             have a past and inputs.
+        past_times: for each sequence the times ``(P,)`` of the steps of its past, or None; models that read times need
+            them.
 
     Raises:
         ValueError: names the sequence, the position in it, and the way out.
@@ -129,6 +131,7 @@ class Sequences(Sequence[Item]):
         inputs: Sequence[Any] | None = None,
         input_names: Iterable[str] | None = None,
         past_inputs: Sequence[Any] | None = None,
+        past_times: Sequence[Any] | None = None,
     ) -> None:
         if (time_name, time_unit, by) != ("time", None, "sequence"):  # a stream makes one of each step
             check_options(Sequences.__init__, time_name=time_name, time_unit=time_unit, by=by)
@@ -160,7 +163,9 @@ class Sequences(Sequence[Item]):
             self.past = [before.get(i) for i in range(len(self))]
         if inputs is not None:
             self._inputs = self._checked_inputs(inputs, input_names, past_inputs)
-        elif input_names is not None or past_inputs is not None:
+        if past_times is not None:
+            self.past_times = self._checked_past_times(past_times)
+        if inputs is None and (input_names is not None or past_inputs is not None):
             raise ValueError("there are input_names or past_inputs but no inputs; pass inputs too, or leave them out")
 
     @cached_property
@@ -495,7 +500,8 @@ class Sequences(Sequence[Item]):
         if segments.past is not None and self.times is not None:
             n_past = [0 if x is None else len(x) for x in segments.past]
             each = [self._times_before(i, a, n) for (i, a, _), n in zip(parts, n_past, strict=True)]
-            segments.past_times = None if any(len(t) < n for t, n in zip(each, n_past, strict=True)) else [*each]
+            if all(len(times) == n for times, n in zip(each, n_past, strict=True)):
+                segments.past_times = [times if n else None for times, n in zip(each, n_past, strict=True)]
         return segments
 
     def _times_before(self, i: int, start: int, n: int) -> np.ndarray:
@@ -609,6 +615,22 @@ class Sequences(Sequence[Item]):
         if self.kind == "text":
             raise ValueError("texts have no times, which are of frames or symbols; leave times out")
         return checked_times(times, [len(item) for item in self.items])
+
+    def _checked_past_times(self, past_times: Sequence[Any]) -> list[np.ndarray | None]:
+        past = self.past or []
+        rows = [i for i, x in enumerate(past) if x is not None]
+        if self.times is None or not rows or len(past_times) != len(self):
+            raise ValueError("past_times are of sequences that have a past and times; pass an array, or None, for each")
+        each = checked_times([past_times[i] for i in rows], [len(x) for x in past if x is not None])
+        for i, before in zip(rows, each, strict=True):
+            if before.dtype.kind != self.times[i].dtype.kind and "M" in before.dtype.kind + self.times[i].dtype.kind:
+                raise ValueError(f"the times of sequence {i} and those of its past are not of one kind; pass one kind")
+            if before[-1] > self.times[i][0]:
+                raise ValueError(
+                    f"the past of sequence {i} goes on to {before[-1]}, but it begins at {self.times[i][0]}"
+                )
+        known = dict(zip(rows, each, strict=True))
+        return [known.get(i) for i in range(len(self))]
 
     def _checked_inputs(self, inputs: Any, names: Iterable[str] | None, past: Any) -> Inputs:
         if self.kind == "text":

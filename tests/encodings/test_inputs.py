@@ -48,3 +48,39 @@ def test_refused() -> None:
     for state in ({"scale": np.zeros(2)}, {"names": ["a", "a"]}, {"mean": np.zeros(3)}):
         with pytest.raises(ValueError, match=r"scales|different names|mean and a scale"):
             InputScaling.of_state({**scaling.state(), **state})
+
+
+def test_times_are_an_input_counted_in_steps() -> None:
+    dates = np.datetime64("2024-03-01") + np.array([0, 7, 8]).astype("timedelta64[D]")
+    X = Sequences([np.zeros((3, 1)), np.zeros((1, 1))], times=[dates, dates[:1]])
+    weekly, by_two_days = InputScaling.of_times("W"), InputScaling.of_times("D", 2.0)
+    for scaling, gaps in ((weekly, [1.0, 1 / 7]), (by_two_days, [3.5, 0.5])):
+        np.testing.assert_allclose(np.diff(scaling.encode(X)[0][:, 0]), gaps, rtol=1e-9)
+        np.testing.assert_array_equal(scaling.encode_steps(dates), scaling.encode(X)[0])
+        np.testing.assert_array_equal(scaling.encode_steps({"time": dates}, 3), scaling.encode(X)[0])
+        again = InputScaling.of_state(scaling.state())
+        assert (again.date_unit, again.names) == (scaling.date_unit, ("time",))
+        np.testing.assert_array_equal(again.encode(X)[0], scaling.encode(X)[0])
+    without = Sequences([np.zeros((3, 1))])
+    np.testing.assert_array_equal(by_two_days.encode(without)[0], [[0.0], [1.0], [2.0]])
+    assert np.isnan(by_two_days.encode_steps(None, 2)).all()
+    with pytest.raises(ValueError, match="pass length=, or times=, those of the steps"):
+        weekly.encode_steps(None)
+    with pytest.raises(ValueError, match="go back at step 1"):
+        weekly.encode_steps([2.0, 1.0])
+    with pytest.raises(ValueError, match="date_unit is 'fortnight'"):
+        InputScaling.of_state({**weekly.state(), "date_unit": "fortnight"})
+
+
+def test_times_beside_other_inputs() -> None:
+    X = Sequences([np.zeros((3, 1))], times=[[1.0, 4.0, 4.5]], inputs=[[[5.0], [7.0], [6.0]]], input_names=["heat"])
+    heat = InputScaling.learn(X, ["heat"])
+    both = InputScaling.of_times("D").beside(heat, ["heat", "time"])
+    encoded = both.encode(X)[0]
+    np.testing.assert_array_equal(encoded[:, :1], heat.encode(X)[0])
+    np.testing.assert_array_equal(encoded[:, 1], [1.0, 4.0, 4.5])
+    np.testing.assert_array_equal(both.of(["time"]).encode(X)[0], encoded[:, 1:])
+    np.testing.assert_array_equal(both.of(["heat"]).encode(X)[0], encoded[:, :1])
+    given = {"heat": [5.0, 7.0, 6.0], "time": [1.0, 4.0, 4.5]}
+    np.testing.assert_array_equal(both.encode_steps(given, 3), encoded)
+    assert np.isnan(both.encode_steps({"heat": [5.0]}, 1)[0]).tolist() == [False, True]

@@ -77,9 +77,7 @@ def test_step_by_step_and_several_at_once() -> None:
     steps = timed().log_prob_steps(X)
     for x, times, expected in zip(X, X.times, steps, strict=True):
         stream = timed().stream()
-        assert_allclose(
-            [stream.update(frame, inputs=t) for frame, t in zip(x, times, strict=True)], expected, atol=1e-9
-        )
+        assert_allclose([stream.update(frame, time=t) for frame, t in zip(x, times, strict=True)], expected, atol=1e-9)
     cursor = timed().cursor()
     assert isinstance(cursor, SystemCursorInTime)
     values = torch.tensor(np.stack([X[0][:3], X[2][:3]]))
@@ -99,13 +97,13 @@ def test_forecasts_are_of_the_times_that_are_asked_for() -> None:
     assert X.times is not None
     ahead = [t[-1] + STEP * np.array([1, 4, 5]) for t in X.times]
     columns = ["mean", "5%", "95%"]
-    frame = timed().forecast(X, 3, inputs=ahead).frame
+    frame = timed().forecast(X, 3, times=ahead).frame
     grid = sm.LinearGaussian.from_parameters(**SYSTEM).forecast(whole, 5).frame
     chosen = grid[grid["step"].isin([1, 4, 5])]
     assert_allclose(frame[columns], chosen[columns], atol=1e-9)
     assert_allclose(frame["time"], np.concatenate(ahead))
     with pytest.raises(ValueError, match=r"0\.5 times time_step after the one before"):
-        timed().forecast(X, 1, inputs=[[t[-1] + 0.25] for t in X.times])
+        timed().forecast(X, 1, times=[[t[-1] + 0.25] for t in X.times])
 
 
 def test_without_times_each_step_is_one_of_the_system() -> None:

@@ -123,3 +123,45 @@ def test_numbers_go_on_by_their_step() -> None:
 )
 def test_irregular_times_do_not_go_on(times: np.ndarray) -> None:
     assert times_ahead(times, 2) is None
+
+
+def test_with_a_past_go_its_times() -> None:
+    times = np.array([0.0, 1.0, 1.5, 4.0, 9.0, 9.5])
+    X = Sequences([np.arange(6.0)[:, None]], times=[times])
+    train, test = X.split(0.5, past=2)
+    assert train.past_times is None
+    assert test.past_times is not None
+    assert test.past_times[0] is not None
+    np.testing.assert_array_equal(test.past_times[0], [1.0, 1.5])
+    tail = test.segments([(0, 1, 3)], past=None)
+    np.testing.assert_array_equal(tail.past_times[0], [1.0, 1.5, 4.0])
+    pieces = X.chunks(2, past=None)
+    assert pieces.past_times is not None
+    assert [None if each is None else len(each) for each in pieces.past_times] == [None, 2, 4]
+    np.testing.assert_array_equal(pieces.take([2]).past_times[0], times[:4])
+    np.testing.assert_array_equal(Sequences.joined([test, pieces[2:]]).past_times[1], times[:4])
+    np.testing.assert_array_equal(pieces.with_past_of(1).past_times[2], times[3:4])
+    assert pieces.without_past().past_times is None
+    assert Sequences([np.zeros((2, 1))], past=[np.zeros((1, 1))]).segments([(0, 1, 2)], past=None).past_times is None
+    halved = pieces[2:].with_metadata(pieces[2:].metadata)
+    np.testing.assert_array_equal(halved.past_times[0], times[:4])
+
+
+def test_past_times_are_checked() -> None:
+    x, past = [np.zeros((2, 1)), np.zeros((1, 1))], [np.zeros((2, 1)), None]
+    times = [[3.0, 4.0], [0.0]]
+    made = Sequences(x, times=times, past=past, past_times=[[1.0, 3.0], None])
+    assert made.past_times is not None
+    np.testing.assert_array_equal(made.past_times[0], [1.0, 3.0])
+    assert made.past_times[1] is None
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"past_times": [[1.0, 3.5], None]}, "goes on to 3.5, but it begins at 3.0"),
+        ({"past_times": [[1.0], None]}, "shape"),
+        ({"past_times": [[1.0, 2.0]]}, "pass an array, or None, for each"),
+        ({"past_times": [DAYS[:2], None]}, "not of one kind"),
+        ({"past_times": [[1.0, 3.0], None], "times": None}, "have a past and times"),
+        ({"past_times": [[1.0, 3.0], None], "past": None}, "have a past and times"),
+    ]
+    for options, match in bad:
+        with pytest.raises(ValueError, match=match):
+            Sequences(x, **({"times": times, "past": past} | options))

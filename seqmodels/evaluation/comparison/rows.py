@@ -46,7 +46,7 @@ def comparison_frame(
 
     ``p_value`` is of the row alone, as its interval is; ``p_holm`` is corrected for the number of rows that are tested,
     which the reference is not. ``p_best`` is the MCS p-value among the rows with a rank but the reference. ``inputs``,
-    where the sequences have some: those that the model was given, or ``"none"``.
+    where the sequences have some, or a model reads their times: those that the model was given, or ``"none"``.
 
     Args:
         results: of all models, the reference and the failed ones among them.
@@ -62,8 +62,8 @@ def comparison_frame(
     _warn_of_impossible(results, test)
     rows = [_failed_row(r) if r.error else _row(r, _difference(r, base, test, clusters)) for r in results]
     frame = pd.DataFrame(rows)
-    if test.scored.input_names is not None:
-        names = [() if r.error else r.model.measure_.inputs for r in results]
+    names = [() if r.error else r.model.measure_.inputs for r in results]
+    if test.scored.input_names is not None or any(names):
         frame["inputs"] = [
             ", ".join(each) or ("" if r.error else "none") for r, each in zip(results, names, strict=True)
         ]

@@ -269,6 +269,8 @@ def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
     content |= {name: getattr(sequences, name) for name in NAMES}
     if sequences.times is not None:
         content["times"] = [_times_to_json(times) for times in sequences.times]
+    if sequences.past_times is not None:
+        content["past_times"] = [None if times is None else _times_to_json(times) for times in sequences.past_times]
     past = sequences.past
     if sequences.inputs is not None:
         content["input_names"] = sequences.input_names
@@ -294,7 +296,7 @@ def read_sequences(folder: Path, name: str) -> Sequences | None:
     content = storage.parse_json(_bytes(folder / f"{name}.json"), f"{name}.json")
     is_vectors = content["kind"] == "vectors"
     arrays = read_arrays(folder, name) if is_vectors else {}
-    times = content.get("times")
+    times, past_times = content.get("times"), content.get("past_times")
     return Sequences(
         arrays["vectors"] if is_vectors else content["items"],
         past=arrays.get("past") if is_vectors else content.get("past"),  # earlier files have none
@@ -303,7 +305,8 @@ def read_sequences(folder: Path, name: str) -> Sequences | None:
         inputs=content.get("inputs"),
         input_names=content.get("input_names"),
         past_inputs=content.get("past_inputs"),
-        times=None if times is None else [np.array(each["values"], dtype=_time_dtype(each["dtype"])) for each in times],
+        times=None if times is None else [_times_from_json(each) for each in times],
+        past_times=None if past_times is None else [each and _times_from_json(each) for each in past_times],
         **{name: content[name] for name in NAMES if content.get(name) is not None},
     )
 
@@ -314,6 +317,10 @@ def _times_to_json(times: np.ndarray) -> dict[str, Any]:
         "dtype": str(times.dtype),
         "values": (times.astype(np.int64) if times.dtype.kind in "Mm" else times).tolist(),
     }
+
+
+def _times_from_json(content: dict[str, Any]) -> np.ndarray:
+    return np.array(content["values"], dtype=_time_dtype(content["dtype"]))
 
 
 def _time_dtype(name: Any) -> np.dtype:

@@ -119,9 +119,9 @@ class ContinuousTimeHMM(SequenceModel):
 
     ``observation`` is any that an ``HMM`` has, and ``"auto"`` as there. The recursions are float64 whatever ``dtype``,
     which is that of the densities. Times say how long a sequence is, so that its end is no event: ``length`` is
-    ``"given"``. Where times come with a call, as in ``sample``, ``predict_next``, ``forecast`` and
-    ``stream().update``, they are its ``inputs``. The other arguments are those of ``training.Resumable`` and
-    ``SequenceModel``; ``validation`` is scored once, at the end.
+    ``"given"``. ``sample``, ``predict_next`` and ``forecast`` take ``times``, ``stream().update`` takes a ``time``. The
+    other arguments are those of ``training.Resumable`` and ``SequenceModel``; ``validation`` is scored once, at the
+    end.
 
     Attributes, raw units: ``initial_ (K,)``, ``generator_ (K, K)``, Q, whose rows sum to zero, ``rates_ (K, K)`` off
     its diagonal, ``mean_holding_times_ (K,)``, ``transition_ (K, K)`` over one unit of time, ``stationary_ (K,)``, and
@@ -300,43 +300,43 @@ class ContinuousTimeHMM(SequenceModel):
 
     # -- states of given sequences -------------------------------------------------------------------------
 
-    def decode(self, X: Any) -> list[np.ndarray]:
-        """The most probable states of each sequence at the times of its steps, ``(T,)`` (Viterbi).
+    def decode(self, X: Any, y: Any = None) -> list[np.ndarray]:
+        """The most probable states of each sequence at the times of its steps, ``(T,)`` (Viterbi); there is no ``y``.
 
         Of a sequence with a past: the last T states of the path of both; so for the other questions about states.
 
         Raises:
             ValueError: a sequence that no path can explain, named.
         """
-        return _run_on_each(self, X, batch_paths)
+        return _run_on_each(self, X, y, batch_paths)
 
-    def path_log_prob(self, X: Any, paths: Any) -> np.ndarray:
+    def path_log_prob(self, X: Any, paths: Any, y: Any = None) -> np.ndarray:
         """``(n,)`` nats of each sequence together with its states at the times of its steps, as of ``HMM``."""
-        data = checked_data(self, X)
+        data = checked_data(self, X, y)
         data.refuse_past("path_log_prob")
         examples = self._setting().examples(data)
         states = checked_paths(paths, [len(example.values) for example in examples], len(self.initial_))
-        encoded = np.array(_run_on_each(self, X, partial(batch_log_prob_of_paths, paths=states)))
+        encoded = np.array(_run_on_each(self, X, y, partial(batch_log_prob_of_paths, paths=states)))
         return np.asarray(encoded + log_dets(self._setting(), data, examples))
 
-    def posterior(self, X: Any) -> list[np.ndarray]:
+    def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` p(z_t | x_1 .. x_T): each state at the time of each step, given the whole sequence (smoothing).
 
         Raises:
             ValueError: a sequence of probability zero, named.
         """
-        return _run_on_each(self, X, batch_posterior)
+        return _run_on_each(self, X, y, batch_posterior)
 
-    def predict_proba(self, X: Any) -> list[np.ndarray]:
+    def predict_proba(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``posterior``, by the name that it has in hmmlearn."""
-        return self.posterior(X)
+        return self.posterior(X, y)
 
-    def filter(self, X: Any) -> list[np.ndarray]:
+    def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible."""
-        return _run_on_each(self, X, batch_beliefs)
+        return _run_on_each(self, X, y, batch_beliefs)
 
     @checked
-    def sample_states(self, X: Any, n: int = 1, *, random_state: Seed | None = None) -> list[np.ndarray]:
+    def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: Seed | None = None) -> list[np.ndarray]:
         """``(n, T)`` states of each sequence at the times of its steps, drawn independently from p(z | x), exactly.
 
         Args:
@@ -350,7 +350,7 @@ class ContinuousTimeHMM(SequenceModel):
             raise ValueError(f"n is {n}; pass at least 1")
         seed = self.random_state if random_state is None else random_state
         generator = torch.Generator(self._device()).manual_seed(seed)
-        return [path.T for path in _run_on_each(self, X, partial(batch_draws, n=n, generator=generator))]
+        return [path.T for path in _run_on_each(self, X, y, partial(batch_draws, n=n, generator=generator))]
 
     # -- the chain -----------------------------------------------------------------------------------------
 
@@ -383,14 +383,14 @@ class ContinuousTimeHMM(SequenceModel):
 
     # -- how many states -----------------------------------------------------------------------------------
 
-    def bic(self, X: Any) -> float:
+    def bic(self, X: Any, y: Any = None) -> float:
         """Bayesian information criterion, as of ``HMM``. Lower is better (Schwarz 1978)."""
-        n = float(checked_data(self, X).scored.n_units.sum())
-        return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X).sum())
+        n = float(checked_data(self, X, y).scored.n_units.sum())
+        return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
 
-    def aic(self, X: Any) -> float:
+    def aic(self, X: Any, y: Any = None) -> float:
         """Akaike's information criterion, ``2 n_parameters_ - 2 log p``. Lower is better (Akaike 1974)."""
-        return float(2 * self.n_parameters_ - 2 * self.log_prob(X).sum())
+        return float(2 * self.n_parameters_ - 2 * self.log_prob(X, y).sum())
 
     # -- parameters ----------------------------------------------------------------------------------------
 
@@ -650,9 +650,9 @@ def _run(
 # -- the states of sequences -------------------------------------------------------------------------------------------
 
 
-def _run_on_each(model: ContinuousTimeHMM, X: Any, algorithm: StateAlgorithm[Tensor]) -> list[np.ndarray]:
+def _run_on_each(model: ContinuousTimeHMM, X: Any, y: Any, algorithm: StateAlgorithm[Tensor]) -> list[np.ndarray]:
     """What an algorithm over the states finds for each sequence, in float64 where float32 cannot hold the data."""
-    examples = [replace(e, weight=1.0) for e in model._setting().examples(checked_data(model, X))]
+    examples = [replace(e, weight=1.0) for e in model._setting().examples(checked_data(model, X, y))]
     precise = in_float64(model) if need_float64(examples) else model
     parameters, emission = model.parameters_.to(model._device()), _emission(model)
     results = run_on_corpus(parameters, emission, _corpus(precise, emission, examples), algorithm)

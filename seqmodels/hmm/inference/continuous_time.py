@@ -24,6 +24,7 @@ from torch import Tensor
 
 LONGEST_STEP = 0.5  # λ δ of the gaps that are doubled
 N_TERMS = 17  # of the series after the first that is not zero: 0.5^17 / 17! < 1e-19
+LEAST_PROBABILITY = 1e-290  # of a transition whose path is summed up: that of a less probable one overflows
 GAPS_AT_ONCE = 1 << 19  # entries of matrices that are worked on together
 
 
@@ -66,10 +67,11 @@ def expected_path(generator: Tensor, gaps: Tensor, transitions: Tensor) -> Tenso
     Args:
         generator: (K, K).
         gaps: (G,), 0 or more.
-        transitions: (G, K, K) expected transitions over gaps of each length; they are zero where none can be.
+        transitions: (G, K, K) expected transitions over gaps of each length; those of probability below 1e-290 are
+            passed over.
     """
     probabilities = transition_probabilities(generator, gaps)
-    weights = torch.where(transitions > 0, transitions / probabilities, 0.0)
+    weights = torch.where(probabilities > LEAST_PROBABILITY, transitions / probabilities, 0.0)
     integrals = path_integrals(generator, gaps, weights)
     rates = generator.clone()
     rates.diagonal().fill_(1.0)

@@ -154,7 +154,14 @@ class GenerativeClassifier(Configurable):
     def _training_readings(self, sequences: Sequences) -> Sequences:
         """Every sequence as ``features`` reads it, and then all again as each other function does."""
         readings = [_read(sequences, function) for function in (self.features, *self.training_features)]
-        if self.model._reads_inputs and any(each.inputs is None for each in readings):
+        loses_times = sequences.times is not None and any(each.times is None for each in readings)
+        if self.model._times_in is not None and loses_times:
+            raise ValueError(
+                f"{self.model!r:.200} reads times, but features make other steps of the sequences, which have none; "
+                "pass features that keep the steps, or sequences of features"
+            )
+        reads_other_inputs = self.model._reads_inputs and self.model._times_in is None
+        if reads_other_inputs and any(each.inputs is None for each in readings):
             raise ValueError(
                 f"{self.model!r:.200} reads inputs, but the sequences have none, or not one for each step of what "
                 "features make of them; pass Sequences(items, inputs=...), and features that keep the steps"

@@ -26,6 +26,7 @@ from seqmodels.model.fitting import apply_setting, check_arguments, checked_data
 from seqmodels.observations import Categorical, Observation, OneOf
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.measure import IncomparableError, Length, MemoryKind, check_comparable
+from seqmodels.sequences.times import DateUnit
 from seqmodels.wrappers.mixture.cursor import MixtureCursor
 from seqmodels.wrappers.mixture.density_gate import DensityGate
 from seqmodels.wrappers.mixture.gated_cursor import GatedCursor
@@ -135,6 +136,24 @@ class Mixture(SequenceModel):
     def _reads_inputs(self) -> bool:
         models = self.models if isinstance(self.models, list | tuple) else []
         return any(isinstance(model, SequenceModel) and model._reads_inputs for model in models)
+
+    @property
+    def _times_in(self) -> DateUnit | None:
+        return None if not (timed := self._timed()) else timed[0]._times_in
+
+    @property
+    def _time_step(self) -> float:
+        return 1.0 if not (timed := self._timed()) else timed[0]._time_step
+
+    def _timed(self) -> list[SequenceModel]:
+        """The models that read times; ``ValueError`` where they count them in different units."""
+        models = self.models if isinstance(self.models, list | tuple) else []
+        timed = [model for model in models if isinstance(model, SequenceModel) and model._times_in is not None]
+        units = {(model._times_in, model._time_step) for model in timed}
+        if len(units) > 1:
+            said = " and ".join(f"{step:g} {unit}" for unit, step in sorted(units, key=str))
+            raise ValueError(f"the models count times in {said}; pass one date_unit, and one time_step, to all")
+        return timed
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
         read = [name for model in self.models for name in model._inputs_among(names)]

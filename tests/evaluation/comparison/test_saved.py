@@ -200,3 +200,17 @@ def test_of_two_saved_into_one_folder_at_once_the_second_is_refused(tmp_path):
         content["first"] = True
         assert files.is_dir()
     assert saved.read_main(tmp_path / "result")["first"]
+
+
+def test_times_of_a_past_come_back(tmp_path):
+    dates = np.datetime64("2024-03-01") + np.array([0, 1, 5, 6]).astype("timedelta64[D]")
+    for times in (np.array([0.0, 0.5, 4.0, 4.5]), dates):
+        x = sm.Sequences([np.arange(4.0)[:, None]], times=[times]).chunks(2, past=None)
+        write_sequences(tmp_path, "x", x)
+        back = read_sequences(tmp_path, "x")
+        assert back.past_times[0] is None
+        np.testing.assert_array_equal(back.past_times[1], times[:2])
+        model = sm.hmm.ContinuousTimeHMM.from_parameters(
+            [[-1.0, 1.0], [1.0, -1.0]], means=[[0], [2]], covariances=[[1], [1]]
+        )
+        np.testing.assert_array_equal(model.log_prob(back), model.log_prob(x))

@@ -125,6 +125,7 @@ def test_other_models_do_not_look_at_times() -> None:
     table = sm.compare(models, X, test=test, baseline="grid").frame.set_index("model")
     without = HMM(2, length="given", n_init=1).fit(X.items).score(test.items)
     assert table.loc["grid", "score"] == pytest.approx(without)
+    assert table.loc[["grid", "times"], "inputs"].tolist() == ["none", "time"]
     assert models["times"].measure_.inputs == ("time",)
     assert models["grid"].measure_.inputs == ()
 
@@ -136,17 +137,17 @@ def test_a_stream_is_told_the_time_of_each_step() -> None:
     X, model = irregular(3, (9,)), symbol_model()
     assert X.times is not None
     stream = model.stream()
-    steps = [stream.update(x, inputs=t) for x, t in zip(X[0], X.times[0], strict=True)]
+    steps = [stream.update(x, time=t) for x, t in zip(X[0], X.times[0], strict=True)]
     assert_allclose(steps, model.log_prob_steps(X)[0], atol=1e-12)
     assert_allclose(stream.filtered, model.filter(X)[0][-1], atol=1e-12)
     after = X.times[0][-1] + 2.5
     expected = model.filter(X)[0][-1] @ expm(2.5 * GENERATOR) @ EMISSION
-    assert_allclose(stream.predict_next(inputs=after).probs, expected, atol=1e-12)
-    assert_allclose(model.predict_next(X[0], inputs=[*X.times[0], after]).probs, expected, atol=1e-12)
+    assert_allclose(stream.predict_next(time=after).probs, expected, atol=1e-12)
+    assert_allclose(model.predict_next(X[0], times=[*X.times[0], after]).probs, expected, atol=1e-12)
     with pytest.raises(ValueError, match="the time of a step goes back"):
-        stream.update(0, inputs=X.times[0][-1] - 1.0)
-    later = model.stream(past=X[0], past_inputs=X.times[0])
-    assert later.update(1, inputs=after) == pytest.approx(np.log(expected[1]))
+        stream.update(0, time=X.times[0][-1] - 1.0)
+    later = model.stream(past=X[0], past_times=X.times[0])
+    assert later.update(1, time=after) == pytest.approx(np.log(expected[1]))
 
 
 def test_without_a_time_a_step_is_one_unit_later() -> None:
@@ -159,30 +160,30 @@ def test_forecasts_are_of_the_times_that_are_asked_for() -> None:
     X, model = irregular(3, (9, 5)), symbol_model()
     assert X.times is not None
     ahead = [t[-1] + np.array([0.5, 3.0, 1e6]) for t in X.times]
-    frame = model.forecast(X, 3, inputs=ahead, top_k=None).frame
+    frame = model.forecast(X, 3, times=ahead, top_k=None).frame
     assert_allclose(frame["time"].unique(), np.concatenate(ahead))
     for i, last in enumerate(x[-1] for x in model.filter(X)):
         for h, gap in enumerate((0.5, 3.0, 1e6)):
             rows = frame[(frame["sequence"] == i) & (frame["step"] == h + 1)].sort_values("symbol")
             assert_allclose(rows["probability"], last @ expm(gap * GENERATOR) @ EMISSION, atol=1e-10)
-    with pytest.raises(ValueError, match="have no one step, and the model reads times; pass inputs="):
+    with pytest.raises(ValueError, match="have no one step, and the model reads times; pass times="):
         model.forecast(X, 3)
     regular = sm.Sequences([X[0]], times=[np.arange(9) * 0.5])
     first = model.forecast(regular, 2, top_k=None).frame
     assert first["time"].unique().tolist() == [4.5, 5.0]
-    given = model.forecast(regular, 2, top_k=None, inputs=[[4.5, 5.0]]).frame
+    given = model.forecast(regular, 2, top_k=None, times=[[4.5, 5.0]]).frame
     pd.testing.assert_frame_equal(first, given)
 
 
 def test_what_is_drawn_at_given_times_is_as_frequent_as_it_is_probable() -> None:
     model, times = symbol_model(), [2.0, 2.1, 9.0]
-    drawn = model.sample(4000, inputs=times)
+    drawn = model.sample(4000, times=times)
     strings = list(itertools.product(*[range(3)] * 3))
     p = np.exp(model.log_prob(sm.Sequences([np.array(s) for s in strings], times=[times] * 27)))
     shares = [np.mean([tuple(x) == s for x in drawn]) for s in strings]
     assert_allclose(shares, p, atol=0.02)
-    assert [len(x) for x in model.sample(2, prefix=[0, 1], inputs=[0.0, 1.0, 1.5])] == [3, 3]
-    with pytest.raises(ValueError, match="pass length=, or inputs=, the time of each step"):
+    assert [len(x) for x in model.sample(2, prefix=[0, 1], times=[0.0, 1.0, 1.5])] == [3, 3]
+    with pytest.raises(ValueError, match="pass length=, or times=, those of the steps"):
         model.sample()
 
 
@@ -192,7 +193,7 @@ def test_what_is_drawn_at_given_times_is_as_frequent_as_it_is_probable() -> None
 def drawn(model: ContinuousTimeHMM, lengths: tuple[int, ...], scale: float = 2.0) -> sm.Sequences:
     rng = np.random.default_rng(7)
     times = [np.cumsum(rng.gamma(0.7, scale, n)) for n in lengths]
-    items = [model.sample(1, inputs=t, random_state=i)[0] for i, t in enumerate(times)]
+    items = [model.sample(1, times=t, random_state=i)[0] for i, t in enumerate(times)]
     return sm.Sequences(items, times=times)
 
 
@@ -226,7 +227,7 @@ def test_em_ends_where_direct_maximisation_does(start: Any) -> None:
 def test_a_step_of_em_rises_from_anywhere() -> None:
     X = irregular(3, (30, 12, 25))
     for start in ("free", "stationary"):
-        model = ContinuousTimeHMM(3, start=start, n_init=2, max_iter=60, tol=0, random_state=3).fit(X)
+        model = ContinuousTimeHMM(3, start=start, n_init=1, max_iter=25, tol=0, random_state=3).fit(X)
         assert (np.diff(model.history_["objective"]) > -1e-12).all()
         assert model.start_ == start
         assert_allclose(model.generator_.sum(1), 0.0, atol=1e-12)
@@ -313,8 +314,53 @@ def test_an_autoregression_looks_at_the_steps_before() -> None:
     model = ContinuousTimeHMM(2, observation=sm.AutoregressiveGaussian(1), n_init=1, max_iter=10).fit(X)
     assert X.times is not None
     stream = model.stream()
-    steps = [stream.update(frame, inputs=t) for frame, t in zip(x[0], X.times[0], strict=True)]
+    steps = [stream.update(frame, time=t) for frame, t in zip(x[0], X.times[0], strict=True)]
     assert_allclose(steps, model.log_prob_steps(X)[0], atol=1e-9)
+
+
+# -- in other models -----------------------------------------------------------------------------------------
+
+
+def vectors_at(n: int, seed: int, labels: list[str] | None = None) -> sm.Sequences:
+    """Of two levels, with an input."""
+    rng = np.random.default_rng(seed)
+    times = [np.cumsum(rng.gamma(0.7, 2.0, 20)) for _ in range(n)]
+    items = [rng.normal(size=(20, 1)) + 3.0 * (np.sin(t)[:, None] > 0) for t in times]
+    return sm.Sequences(items, times=times, labels=labels, inputs=[np.sin(t) for t in times], input_names=["u"])
+
+
+def test_a_mixture_gives_its_members_times_and_inputs() -> None:
+    X, small = vectors_at(12, 0), {"n_init": 1, "max_iter": 5, "dtype": "float64"}
+    members = [HMM(2, transition_inputs=["u"], **small), ContinuousTimeHMM(2, **small)]
+    mixture = sm.Mixture(members, weights="switching", dtype="float64", random_state=1).fit(X)
+    assert mixture.measure_.inputs == ("u", "time")
+    assert X.inputs is not None
+    assert X.times is not None
+    stream = mixture.stream()
+    rows = zip(X[0], X.inputs[0][:, 0], X.times[0], strict=True)
+    steps = [stream.update(x, {"u": u}, time=t) for x, u, t in rows]
+    assert_allclose(steps, mixture.log_prob_steps(X)[0], atol=1e-8)
+    later = [{"u": [0.0, 0.5], "time": t[-1] + np.array([1.0, 3.0])} for t in X.times]
+    together, uneven = mixture.forecast(X, 2, inputs=later, n=50), X.segments([(0, 0, 20), (1, 0, 12)])
+    assert together.frame["mean"].notna().all()
+    ahead = [{"u": [0.0, 0.5], "time": t[-1] + np.array([1.0, 3.0])} for t in uneven.times or []]
+    alone = mixture.forecast(uneven[1:], 1, inputs=[{name: each[:1] for name, each in ahead[1].items()}]).frame
+    both = mixture.forecast(uneven, 1, inputs=[{name: each[:1] for name, each in a.items()} for a in ahead]).frame
+    assert_allclose(both["mean"].iloc[1:], alone["mean"], atol=1e-9)
+    assert both["time"].tolist() == pytest.approx([a["time"][0] for a in ahead])
+    hourly = ContinuousTimeHMM(2, date_unit="h", **small)
+    with pytest.raises(ValueError, match="the models count times in 1 D and 1 h; pass one date_unit"):
+        sm.Mixture([members[1], hourly]).fit(X)
+
+
+def test_a_classifier_keeps_the_times() -> None:
+    X = vectors_at(12, 0, ["a", "b"] * 6)
+    model = ContinuousTimeHMM(2, n_init=1, max_iter=5, start="free")
+    classifier = sm.GenerativeClassifier(model, calibrate=False).fit(X)
+    alone = model.clone().fit_encoded(classifier.encoding_, X.take(np.arange(12) % 2 == 0))
+    assert_allclose(classifier.models_[0].log_prob(X), alone.log_prob(X), atol=1e-12)
+    with pytest.raises(ValueError, match="reads times, but features make other steps"):
+        sm.GenerativeClassifier(model, features=lambda x: x[::2], calibrate=False).fit(X)
 
 
 # -- files, other orders, refusals ---------------------------------------------------------------------------
@@ -363,3 +409,15 @@ def test_refusals_name_the_way_out() -> None:
     model = ContinuousTimeHMM(2, max_iter=2, warm_start=True).fit(X)
     with pytest.raises(ValueError, match="differs from what was fitted"):
         model.set_params(date_unit="s").fit(X)
+
+
+def test_times_are_refused_where_nothing_reads_them() -> None:
+    hmm = HMM.from_parameters(INITIAL, expm(GENERATOR), emission=EMISSION)
+    with pytest.raises(ValueError, match="the model reads no times; leave times out"):
+        hmm.sample(1, times=[0.0, 1.0])
+    with pytest.raises(ValueError, match="the model reads no times; leave times out"):
+        hmm.stream().update(0, time=1.0)
+    with pytest.raises(ValueError, match="pass inputs= as a mapping"):
+        symbol_model().predict_next([0], inputs=[[0.0], [1.0]], times=[0.0, 1.0])
+    with pytest.raises(ValueError, match="times are not a list of 1; pass for each sequence the 2 times ahead"):
+        symbol_model().forecast([[0, 1]], 2, times=[[0.0, 1.0], [2.0, 3.0]])

@@ -71,6 +71,8 @@ def _draw(model: SequenceModel, target: Item, source: Item | None, like: Sequenc
     length = None if model._is_tagger and source is not None else min(longest, len(target))
     if model.measure_.inputs and like is not None and like.inputs is not None:
         options["inputs"] = dict(zip(like.input_names or (), like.inputs[0][:length].T, strict=True))
+    if model._times_in is not None and like is not None and like.times is not None:
+        options["times"] = like.times[0][:length]
     return model.sample(1, length=length, **options)[0]
 
 
