@@ -4,7 +4,7 @@ Nats a frame of 13 cepstra of the free-spoken-digit recordings, ``digit_speaker_
 each speaker is left out in turn; ``heard``: recordings 0 to 4 of each word and speaker are left out. Beside an
 autoregression of one frame (``var``), AR-HMMs and linear-Gaussian systems. Sizes were chosen by the scores of
 ``jackson`` left out, which are shown with the others. ``bound`` is the variational bound of the same model, and
-``error`` the Monte Carlo standard error of the score.
+``error`` the Monte Carlo standard error of the score of 50 recordings.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from seqmodels.evaluation.comparison.provenance import stamped
 from seqmodels.linear_gaussian import SwitchingLinearGaussian
 
 OUT = Path("experiments/results/switching_systems/switching_systems.csv")
+FEW = 50  # recordings
 
 
 def ar_hmm(n_states: int) -> HMM:
@@ -31,7 +32,7 @@ def ar_hmm(n_states: int) -> HMM:
 
 def switching(n_regimes: int, max_iter: int = 20) -> SwitchingLinearGaussian:
     """A system of as many states as features."""
-    return SwitchingLinearGaussian(n_regimes, 13, max_iter=max_iter, n_particles=16)
+    return SwitchingLinearGaussian(n_regimes, 13, max_iter=max_iter, n_particles=16, particle_steps=0)
 
 
 MODELS: dict[str, Callable[[], SequenceModel]] = {
@@ -53,8 +54,8 @@ def row(name: str, split: str, left_out: str, train: Sequences, test: Sequences)
     seconds = time.process_time() - start
     bound, error = np.nan, np.nan
     if isinstance(model, SwitchingLinearGaussian):
-        bound, error = float(model.bound(test).sum() / test.n_units.sum()), model.score_error(test)
-    figures = {"score": model.score(test), "bound": bound, "error": error, "train": model.score(train)}
+        bound, error = float(model.bound(test).sum() / test.n_units.sum()), model.score_error(test[:FEW])
+    figures = {"score": model.score(test), "bound": bound, "error": error}
     rounded = {key: round(value, 5) for key, value in figures.items()}
     cost = {"parameters": model.n_parameters_, "cpu_seconds": round(seconds)}
     return {"model": name, "split": split, "left_out": left_out, **rounded, **cost}
