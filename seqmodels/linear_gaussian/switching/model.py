@@ -24,7 +24,7 @@ from seqmodels.linear_gaussian.switching.initialise import Initialiser, Switchin
 from seqmodels.linear_gaussian.switching.learning import SwitchingObjective, SwitchingRun, run_variational_em
 from seqmodels.linear_gaussian.switching.parameters import Switching, SwitchingForm, SwitchingParameters
 from seqmodels.linear_gaussian.switching.particle_em import run_particle_em
-from seqmodels.linear_gaussian.switching.particle_filter import Filtered, WhitenedSystem, filter_sequence
+from seqmodels.linear_gaussian.switching.particle_filter import FilteredPaths, WhitenedSystem, filter_sequence
 from seqmodels.linear_gaussian.switching.variational import RegimeTables, batches_of, variational_step
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, checked_data, learn_setting
@@ -258,7 +258,7 @@ class SwitchingLinearGaussian(SequenceModel):
         bounds = np.split(self._bounds(prefixes), np.cumsum([len(x) for x in values])[:-1])
         return [np.diff(each, prepend=0.0) for each in bounds]
 
-    def _filtered_sequences(self, values: Sequence[np.ndarray], seed: int) -> list[Filtered]:
+    def _filtered_sequences(self, values: Sequence[np.ndarray], seed: int) -> list[FilteredPaths]:
         system = WhitenedSystem(self.parameters_)
         return [filter_sequence(system, x, self.n_particles, seed) for x in values]
 
@@ -338,7 +338,7 @@ class SwitchingLinearGaussian(SequenceModel):
         S = self.n_regimes
         return [np.einsum("l,lts->ts", np.exp(each.log_weights), np.eye(S)[each.paths]) for each in self._of_data(X)]
 
-    def _of_data(self, X: Any) -> list[Filtered]:
+    def _of_data(self, X: Any) -> list[FilteredPaths]:
         data = checked_data(self, X)
         data.refuse_past("regimes")
         return self._filtered_sequences(_values(self._setting().examples(data)), self.random_state)

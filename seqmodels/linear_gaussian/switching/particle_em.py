@@ -17,7 +17,7 @@ import numpy as np
 from seqmodels.linear_gaussian.learning.em import Row
 from seqmodels.linear_gaussian.switching.learning import SwitchingObjective, m_step
 from seqmodels.linear_gaussian.switching.parameters import SwitchingParameters
-from seqmodels.linear_gaussian.switching.particle_filter import Filtered, WhitenedSystem, filter_sequence
+from seqmodels.linear_gaussian.switching.particle_filter import FilteredPaths, WhitenedSystem, filter_sequence
 from seqmodels.linear_gaussian.switching.variational import (
     RegimeBatch,
     RegimeChain,
@@ -91,7 +91,7 @@ def run_particle_em(
     return (p if rows[-1]["objective"] > rows[0]["objective"] else start), rows
 
 
-def _drawn(filtered: Filtered, rng: np.random.Generator) -> np.ndarray:
+def _drawn(filtered: FilteredPaths, rng: np.random.Generator) -> np.ndarray:
     """``(DRAWS, T)`` paths by their weights, evenly spread (systematic)."""
     weights = np.exp(filtered.log_weights)
     marks = (rng.random() + np.arange(DRAWS)) / DRAWS * weights.sum()
