@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -58,6 +58,7 @@ from seqmodels.sequences.times import DateUnit
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_STATES = 64  # by default
 UNLIMITED_STEPS = 1_000_000  # where time alone ends a fit
 # What a structure takes: how its states move and begin is its own.
 STRUCTURAL: dict[str, Any] = {"start": "diffuse", "transition": "full", "state_noise": "diag"}
@@ -83,7 +84,8 @@ class LinearGaussian(SequenceModel):
     each by itself. Lengths are given.
 
     Args:
-        n_states: K; with a ``structure`` it has no say.
+        n_states: K; ``"auto"``: two for each feature, so that a state may follow its value and its slope, 64 at most
+            (``n_states_`` has what it came to). With a ``structure`` it has no say.
         start: how the first state is distributed: ``"learned"``: a Gaussian of its own; ``"stationary"``: that which
             the transitions leave as it is, of mean 0; ``"diffuse"``: in ``fit`` nothing is known of it, and what is
             maximised is the diffuse log-likelihood (Durbin and Koopman 2012, section 7.2.2), where the first values, as
@@ -129,7 +131,7 @@ class LinearGaussian(SequenceModel):
     array([1.13, 1.83, 1.68, 2.44, 2.91])
     """
 
-    n_states: int = 2
+    n_states: int | Literal["auto"] = "auto"
     start: Start = "learned"
     observation_noise: NoiseType = "diag"
     transition: TransitionType = "full"
@@ -212,6 +214,14 @@ class LinearGaussian(SequenceModel):
         return self._form().n_parameters(K, D)
 
     @property
+    def n_states_(self) -> int:
+        """K."""
+        structure = self._structure()
+        if structure is not None:
+            return structure.n_states
+        return min(2 * self.encoding_.size, MOST_STATES) if self.n_states == "auto" else self.n_states
+
+    @property
     def _reads_inputs(self) -> bool:
         return bool(self.state_inputs) or bool(self.observation_inputs) or self.time_step is not None
 
@@ -252,7 +262,7 @@ class LinearGaussian(SequenceModel):
 
     def _check_hyperparameters(self) -> None:
         for name, minimum in (("n_states", 1), ("n_init", 1), ("max_iter", 0)):
-            if getattr(self, name) < minimum:
+            if getattr(self, name) != "auto" and getattr(self, name) < minimum:
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least {minimum}")
         choices = (
             *(("start", get_args(Start)), ("observation_noise", get_args(NoiseType))),
@@ -392,7 +402,7 @@ class LinearGaussian(SequenceModel):
         return best
 
     def _start(self, number: int, form: Form, corpus: SystemData, share: SystemData) -> SystemParameters:
-        tried = starts(corpus.values, self.n_states, form, self.random_state, corpus.inputs)(number)
+        tried = starts(corpus.values, self.n_states_, form, self.random_state, corpus.inputs)(number)
         if len(tried) == 1:
             return tried[0]
         log_probs = [float(e_step(each, form, share).summed_over_processes().log_prob) for each in tried]
@@ -699,8 +709,7 @@ class LinearGaussian(SequenceModel):
         if self.time_step is not None and not (scaling and _reads_in_steps(scaling, self.time_step, self.date_unit)):
             raise ValueError("the file does not say that the model reads times, in its time_step and date_unit")
         form, structure = self._form(), self._structure()
-        K = self.n_states if structure is None else structure.n_states
-        n_inputs = len(form.state_inputs), len(form.observation_inputs)
+        K, n_inputs = self.n_states_, (len(form.state_inputs), len(form.observation_inputs))
         self.parameters_ = SystemParameters.from_arrays(state, K, self.encoding_.size, n_inputs)
         self.numbers_ = None
         if structure is not None:

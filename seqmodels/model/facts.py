@@ -55,7 +55,7 @@ def model_facts(model: Family) -> dict[str, str]:
         facts["kind"] = "its log-probabilities are lower bounds"
     if measure.kind == "estimate":
         facts["kind"] = (
-            "its probabilities are means over draws of the parameters, with a Monte Carlo error (score_error)"
+            "its probabilities are means over draws (of parameters, of paths), with a Monte Carlo error (score_error)"
         )
     return facts
 

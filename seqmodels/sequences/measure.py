@@ -43,7 +43,7 @@ class Measure:
         unit: what a score is a mean over: ``"byte"``, ``"symbol"`` or ``"frame"``.
         length: ``"given"``: p(x | T); ``"stop"``: the end is an event that is scored too.
         kind: ``"exact"``, or ``"bound"`` where only a lower bound of log p is known (several spellings), or
-            ``"estimate"``: a mean over draws of parameters, with a Monte Carlo standard error.
+            ``"estimate"``: a mean over draws of parameters or of hidden paths, with a Monte Carlo standard error.
         conditional: p(y | x) rather than p(x).
         grid: of dithered vectors, for each feature the width of the noise, in its raw unit (``Sequences.dithered``); of
             rounded ones that of a cell; None: neither.

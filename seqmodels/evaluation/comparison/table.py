@@ -197,8 +197,8 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
         notes.append('A "bound" is a lower bound: the model may be better than it says.')
     if (frame["kind"] == "estimate").any():
         notes.append(
-            'An "estimate" is a mean over draws of the parameters from their posterior; MC error: its Monte Carlo '
-            f"standard error in nats per {measure.unit}, which intervals and p do not hold."
+            'An "estimate" is a mean over draws, of parameters from their posterior or of hidden paths; MC error: its '
+            f"Monte Carlo standard error in nats per {measure.unit}, which intervals and p do not hold."
         )
     if is_any_adaptive(frame):
         notes.append(

@@ -173,7 +173,7 @@ def filter_steps(
     chosen: np.ndarray,
     last_log_weights: np.ndarray,
 ) -> int:
-    """Over a sequence: sets the last five arguments, as ``Filtered`` has them, and the parent and regime of each
+    """Over a sequence: sets the last five arguments, as ``FilteredPaths`` has them, and the parent and regime of each
     particle of each step ``(T, n)``; returns how many particles are left.
     """
     S, K, T = len(log_initial), transition.shape[1], len(x)

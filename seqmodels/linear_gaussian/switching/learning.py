@@ -107,13 +107,13 @@ def e_step(
     p: SwitchingParameters, batches: Sequence[RegimeBatch], regimes: Sequence[np.ndarray]
 ) -> tuple[SwitchingStatistics, list[np.ndarray]]:
     """The sums of all batches, and the marginals of regimes of each, for the next step to begin from."""
-    tables, parts, found = RegimeTables.of(p), [], []
+    tables, parts, gammas = RegimeTables.of(p), [], []
     by_feature = not all(batch.is_complete for batch in batches)
     for batch, gamma in zip(batches, regimes, strict=True):
         step = variational_step(tables, batch, gamma)
         parts.append(statistics_of(batch, step, by_feature=by_feature))
-        found.append(step.regimes.gamma)
-    return reduce(add, parts), found
+        gammas.append(step.regimes.gamma)
+    return reduce(add, parts), gammas
 
 
 def given_states(
@@ -125,15 +125,15 @@ def given_states(
 ) -> tuple[SwitchingParameters, list[np.ndarray]]:
     """EM of regimes and matrices under fixed q(z): an autoregressive HMM of the states."""
     by_feature = not all(batch.is_complete for batch in batches)
-    found: list[np.ndarray] = []
+    gammas: list[np.ndarray] = []
     for _ in range(n_steps):
-        tables, parts, found = RegimeTables.of(p), [], []
+        tables, parts, gammas = RegimeTables.of(p), [], []
         for batch, chain in zip(batches, states, strict=True):
             step = regimes_given_states(tables, batch, chain)
             parts.append(statistics_of(batch, step, by_feature=by_feature))
-            found.append(step.regimes.gamma)
+            gammas.append(step.regimes.gamma)
         p = m_step(p, form, reduce(add, parts))
-    return p, found
+    return p, gammas
 
 
 @dataclass(frozen=True)

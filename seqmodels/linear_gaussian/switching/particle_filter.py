@@ -91,7 +91,7 @@ class WhitenedSystem:
 
 
 @dataclass(frozen=True)
-class Filtered:
+class FilteredPaths:
     """The filter over a sequence.
 
     Attributes:
@@ -122,7 +122,7 @@ def n_paths(step: int, n_regimes: int, n_particles: int) -> int:
     return n
 
 
-def filter_sequence(system: WhitenedSystem, x: np.ndarray, n_particles: int, seed: int) -> Filtered:
+def filter_sequence(system: WhitenedSystem, x: np.ndarray, n_particles: int, seed: int) -> FilteredPaths:
     """Of ``x (T, D)``, NaN where missing; ``n_particles``: the most paths that are kept."""
     from seqmodels.linear_gaussian.switching.compiled_filter import filter_steps  # lazily: numba takes a while
 
@@ -137,4 +137,4 @@ def filter_sequence(system: WhitenedSystem, x: np.ndarray, n_particles: int, see
     for t in range(T - 1, -1, -1):
         paths[:, t] = chosen[t, at]
         at = parents[t, at]
-    return Filtered(log_prob, regimes, paths, log_weights[:n_left])
+    return FilteredPaths(log_prob, regimes, paths, log_weights[:n_left])

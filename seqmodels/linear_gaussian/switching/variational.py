@@ -275,6 +275,11 @@ class SwitchingStatistics:
     def __add__(self, other: SwitchingStatistics) -> SwitchingStatistics:
         return SwitchingStatistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
+    def moved_to(self, other: SwitchingStatistics, share: float) -> SwitchingStatistics:
+        """``1 - share`` of these sums and ``share`` of the other's."""
+        both = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return SwitchingStatistics(*((1 - share) * mine + share * theirs for mine, theirs in both))
+
 
 @dataclass(frozen=True)
 class VariationalStep:

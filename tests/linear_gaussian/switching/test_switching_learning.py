@@ -50,7 +50,9 @@ def test_the_bound_never_falls(rotations: Any, options: dict[str, Any], missing:
     x = [each.copy() for each in rotations[1][:6]]
     if missing and options.get("observation_noise") != "full":
         x[0][3, 1] = x[2][5] = x[3][0, 0] = np.nan
-    model = SwitchingLinearGaussian(**{"max_iter": 15, "tol": 0, **options}).fit(x, validation=None)
+    model = SwitchingLinearGaussian(**{"max_iter": 15, "tol": 0, "particle_steps": 0, **options}).fit(
+        x, validation=None
+    )
     objective = model.history_["objective"].to_numpy()
     assert len(objective) == 16
     assert (np.diff(objective) > -1e-9).all()
@@ -74,7 +76,7 @@ def test_of_one_regime_it_is_a_linear_gaussian_system(rotations: Any, noise: Any
 
 def test_it_finds_regimes_again_and_their_likelihood(rotations: Any) -> None:
     true, x, test = rotations
-    model = SwitchingLinearGaussian(2, 2, max_iter=40, n_init=2).fit(x)
+    model = SwitchingLinearGaussian(2, 2, max_iter=40, n_init=2, particle_steps=10).fit(x)
     assert model.score(test) > true.score(test) - 0.05
     assert model.score(test) > sm.LinearGaussian(2).fit(x).score(test) + 0.2
     turns = sorted(np.abs(np.angle(np.linalg.eigvals(A)))[0] for A in model.transition_)

@@ -82,7 +82,7 @@ def test_what_is_drawn_is_likelier_than_under_other_parameters() -> None:
 
 def test_a_saved_model_keeps_its_figures_and_a_warm_start_goes_on(tmp_path: Path) -> None:
     x = drawn(8, 20)
-    model = SwitchingLinearGaussian(2, 1, max_iter=5, tol=0, switching="both").fit(x)
+    model = SwitchingLinearGaussian(2, 1, max_iter=5, tol=0, switching="both", particle_steps=0).fit(x)
     model.save(tmp_path / "model")
     loaded = sm.load(tmp_path / "model")
     assert isinstance(loaded, SwitchingLinearGaussian)
