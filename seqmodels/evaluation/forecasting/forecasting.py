@@ -88,7 +88,7 @@ def forecast(
     quantiles: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95),
     time: str | None = None,
     by: str | None = None,
-    max_seconds: PositiveFloat = 20.0,
+    max_seconds: PositiveFloat | None = None,
 ) -> AutomaticForecast:
     """Forecast series of numbers: models that fit the data are tried on its own last part, and the best are averaged.
 
@@ -108,7 +108,7 @@ def forecast(
         quantiles: levels, increasing.
         time: the column of times; None: the index, or a column of dates or one called so.
         by: the column that names the series of a row.
-        max_seconds: for each series, after which no other model is tried.
+        max_seconds: for each series, after which no other model is tried; None: no limit. Most take seconds.
 
     Raises:
         ValueError: what holds no series of numbers; a series too short, or that does not change.
