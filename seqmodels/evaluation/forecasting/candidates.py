@@ -201,10 +201,14 @@ def near_arima(process: Process) -> Iterator[SeasonalARIMA]:
         yield replace(process, has_constant=not process.has_constant)
 
 
-def autoregressive_family(season: int | None, scale: Scale, n_values: int) -> ProcessFamily:
-    """Autoregressions around a level or a line, with means of the phases of a season."""
-    longest = n_values // VALUES_PER_LAG
-    orders = [p for p in ORDERS if p == 1 or p <= longest]
+def autoregressive_family(
+    season: int | None, scale: Scale, n_values: int, *, of_changes: bool = False
+) -> ProcessFamily:
+    """Autoregressions around a level or a line, or of changes, with means of the phases of a season."""
+    orders = [p for p in ORDERS if p == 1 or p <= n_values // VALUES_PER_LAG]
+    if of_changes:
+        changes = [Autoregression(p, season, of_changes=True) for p in (0, *orders)]
+        return ProcessFamily("autoregression of changes", season, tuple(changes), scale)
     processes = [Autoregression(p, season, slope) for p in orders for slope in (False, True)]
     return ProcessFamily("autoregression", season, tuple(processes), scale)
 

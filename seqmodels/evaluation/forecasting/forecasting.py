@@ -13,7 +13,7 @@ from seqmodels import plot
 from seqmodels.common.display import quantile_name
 from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
 from seqmodels.encodings.auto_series import season_of
-from seqmodels.evaluation.forecasting.series import SeriesForecast, forecast_series
+from seqmodels.evaluation.forecasting.series import SeriesForecast, forecast_series, has_season
 from seqmodels.evaluation.forecasting.tables import regular_sequences, season_of_times
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.times import time_column, times_ahead
@@ -174,11 +174,13 @@ def _season(y: np.ndarray, season: int | None, times: np.ndarray | None) -> int 
     """Steps of the season that is tried; None: none."""
     if season is not None:
         return season if 1 < season <= len(y) // 2 else None
-    of_times = season_of_times(times)
-    if of_times is not None and 3 * of_times <= len(y):
-        return of_times
     known = np.flatnonzero(~np.isnan(y))
-    return season_of([np.interp(np.arange(len(y)), known, y[known])])
+    complete = np.interp(np.arange(len(y)), known, y[known])
+    of_times = season_of_times(times)
+    if of_times is not None and 3 * of_times <= len(y) and has_season(complete, of_times):
+        return of_times
+    of_series = season_of([complete])
+    return of_series if of_series is not None and has_season(complete, of_series) else None
 
 
 def _rows(

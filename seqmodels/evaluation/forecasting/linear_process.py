@@ -124,28 +124,32 @@ class SeasonalARIMA(Process):
 
 @dataclass(frozen=True)
 class Autoregression(Process):
-    """``y_t = c + b t + m_phase(t) + Σ φ_i y_t-i + ε_t``, by least squares.
+    """``z_t = c + b t + m_phase(t) + Σ φ_i z_t-i + ε_t``, by least squares; z is y or its changes.
 
     Args:
         order: p.
         season: s steps, whose phases have means of their own; None: they do not.
         has_slope: whether there is a b.
+        of_changes: whether ``z_t = y_t - y_t-1``.
     """
 
     order: int
     season: int | None = None
     has_slope: bool = False
+    of_changes: bool = False
 
     @property
     def name(self) -> str:
         means = [] if self.season is None else [f"means of season({self.season})"]
-        return " + ".join([f"AR({self.order})", *["line"] * self.has_slope, *means])
+        of_changes = " of changes" * self.of_changes
+        return " + ".join([f"AR({self.order}){of_changes}", *["line"] * self.has_slope, *means])
 
     def start(self) -> np.ndarray:
         return np.zeros(self.order)
 
     def polynomials(self, numbers: np.ndarray) -> Polynomials:
-        return Polynomials(np.append(1.0, -numbers), np.ones(1))
+        a = np.append(1.0, -numbers)
+        return Polynomials(np.convolve(a, _differences(int(self.of_changes), 0, 1)), np.ones(1))
 
     def regressors(self, steps: np.ndarray) -> np.ndarray:
         phases = [] if self.season is None else [steps % self.season == phase for phase in range(1, self.season)]
@@ -153,9 +157,10 @@ class Autoregression(Process):
         return np.stack([np.ones(len(steps)), *line, *(phase.astype(float) for phase in phases)], axis=1)
 
     def estimate(self, y: np.ndarray) -> np.ndarray:
-        p = self.order
-        lags = [y[p - i : len(y) - i] for i in range(1, p + 1)]
-        design = np.concatenate([np.stack([y[p:], *lags], axis=1), self.regressors(np.arange(p, len(y)))], axis=1)
+        p, z = self.order, np.diff(y) if self.of_changes else y
+        steps = np.arange(p, len(z)) + int(self.of_changes)
+        lags = [z[p - i : len(z) - i] for i in range(1, p + 1)]
+        design = np.concatenate([np.stack([z[p:], *lags], axis=1), self.regressors(steps)], axis=1)
         design = design[~np.isnan(design).any(axis=1)]
         if len(design) < design.shape[1] + 2:
             raise ValueError(f"{self.name} has {design.shape[1]} numbers to fit, and {len(design)} steps are complete")
@@ -230,9 +235,11 @@ class FittedProcess:
         """With β and σ²."""
         return self.process.n_free
 
-    def criterion(self, first: int, *, per_parameter: float = 2.0) -> float:
-        """``-2 log p + per_parameter * n`` of the steps from ``first`` on: 2 is Akaike's, log T Schwarz's."""
-        return float(-2 * np.nansum(self.log_probs[first:]) + per_parameter * self.n_parameters)
+    def criterion(self, first: int) -> float:
+        """Akaike's, corrected for few values (Hurvich and Tsai 1989), of the steps from ``first`` on."""
+        log_probs, n = self.log_probs[first:], self.n_parameters
+        n_values = int((~np.isnan(log_probs)).sum())
+        return float(-2 * np.nansum(log_probs) + 2 * n * n_values / max(n_values - n - 1, 0.5))
 
     def ahead(self, y: np.ndarray, k: int) -> GaussianSteps:
         """The k steps that follow ``y (T,)``, with the uncertainty of β and of missing values, not of the numbers."""

@@ -23,6 +23,8 @@ MOST_ORIGINS = 12
 MOST_AVERAGED = 4
 NEAR_BEST = 1.1  # of the best score: candidates up to it are averaged
 INNER_LEVELS = (0.05, 0.95)
+LEAST_PROBABLE = 0.01  # of means of phases that do not differ
+LEAST_CORRELATION = 0.5  # of the means of phases in both halves
 REFIT_EVERY = 3  # origins
 WORTH_A_SEARCH = 1.3  # of the best score so far
 MOST_SEARCHES = 4
@@ -105,11 +107,16 @@ class Trials:
         actual = np.stack([y[t : t + k] for t in origins])
         trials = cls(y, actual, origins, mean_change(y[: origins[0]], season or 1), deadline)
         seasons, scales, n = [None] if season is None else [season, None], scales_of(y), int((~np.isnan(y)).sum())
-        trials.add(Naive(season or 1))
+        for period in {1, season or 1}:
+            trials.add(Naive(period))
         crps = {}
         for each in seasons:
             for one in scales:
-                families = structural_family(each, one), autoregressive_family(each, one, n)
+                families = (
+                    structural_family(each, one),
+                    autoregressive_family(each, one, n),
+                    autoregressive_family(each, one, n, of_changes=True),
+                )
                 crps[each, one] = min(trials.add(family) for family in families)
         least = min(crps.values())
         by_score = sorted((score, i) for i, score in enumerate(crps.values()) if score <= WORTH_A_SEARCH * least)
@@ -157,6 +164,37 @@ def origins_of(n: int, k: int, season: int | None) -> np.ndarray:
     """Steps that are given at each origin, in the second half of n or later."""
     first = max(n // 2, min(2 * (season or 1) + 8, n - k))
     return np.unique(np.linspace(first, n - k, MOST_ORIGINS).round().astype(int))
+
+
+def has_season(y: np.ndarray, season: int) -> bool:
+    """Whether the phases of ``y (T,)``, or of its logarithms, have means that differ: by an F test of its changes,
+    given the one before, at 1 %, and the means of both halves alike.
+    """
+    return any(_phases_differ(np.diff(z), season) for z in ([y, np.log(y)] if y.min() > 0 else [y]))
+
+
+def _phases_differ(changes: np.ndarray, season: int) -> bool:
+    from scipy import stats
+
+    t = np.arange(1, len(changes))
+    lags = np.stack([np.ones(len(t)), changes[t - 1]], axis=1)
+    phases = (t[:, None] % season == np.arange(1, season)).astype(float)
+    left = len(t) - lags.shape[1] - season + 1
+    if left < 1:
+        return False
+    squares = []
+    for design in (lags, np.concatenate([lags, phases], axis=1)):
+        residual = changes[t] - design @ np.linalg.lstsq(design, changes[t], rcond=None)[0]
+        squares.append(float(residual @ residual))
+    if squares[1] <= 1e-12 * squares[0]:
+        return squares[0] > 0
+    ratio = (squares[0] - squares[1]) / (season - 1) / (squares[1] / left)
+    half = len(changes) // (2 * season) * season
+    means = [
+        part[: len(part) // season * season].reshape(-1, season).mean(0) for part in (changes[:half], changes[half:])
+    ]
+    alike = half > 0 and np.corrcoef(*means)[0, 1] > LEAST_CORRELATION
+    return bool(alike and stats.f.sf(ratio, season - 1, left) < LEAST_PROBABLE)
 
 
 def mean_change(y: np.ndarray, season: int) -> float:
