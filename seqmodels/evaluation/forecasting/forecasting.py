@@ -13,7 +13,7 @@ from seqmodels import plot
 from seqmodels.common.display import quantile_name
 from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
 from seqmodels.encodings.auto_series import season_of
-from seqmodels.evaluation.forecasting.series import SeriesForecast, forecast_series
+from seqmodels.evaluation.forecasting.series import SeriesForecast, forecast_series, has_season
 from seqmodels.evaluation.forecasting.tables import regular_sequences, season_of_times
 from seqmodels.evaluation.forecasting.words import DescribedSeries, names_of_series, words_of
 from seqmodels.sequences import Sequences
@@ -95,7 +95,7 @@ def forecast(
     quantiles: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95),
     time: str | None = None,
     by: str | None = None,
-    max_seconds: PositiveFloat = 20.0,
+    max_seconds: PositiveFloat | None = None,
 ) -> AutomaticForecast:
     """Forecast series of numbers: models that fit the data are tried on its own last part, and the best are averaged.
 
@@ -115,7 +115,7 @@ def forecast(
         quantiles: levels, increasing.
         time: the column of times; None: the index, or a column of dates or one called so.
         by: the column that names the series of a row.
-        max_seconds: for each series, after which no other model is tried.
+        max_seconds: for each series, after which no other model is tried; None: no limit. Most take seconds.
 
     Raises:
         ValueError: what holds no series of numbers; a series too short, or that does not change.
@@ -189,11 +189,13 @@ def _season(y: np.ndarray, season: int | None, times: np.ndarray | None) -> int 
     """Steps of the season that is tried; None: none."""
     if season is not None:
         return season if 1 < season <= len(y) // 2 else None
-    of_times = season_of_times(times)
-    if of_times is not None and 3 * of_times <= len(y):
-        return of_times
     known = np.flatnonzero(~np.isnan(y))
-    return season_of([np.interp(np.arange(len(y)), known, y[known])])
+    complete = np.interp(np.arange(len(y)), known, y[known])
+    of_times = season_of_times(times)
+    if of_times is not None and 3 * of_times <= len(y) and has_season(complete, of_times):
+        return of_times
+    of_series = season_of([complete])
+    return of_series if of_series is not None and has_season(complete, of_series) else None
 
 
 def _rows(

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from seqmodels.evaluation.forecasting.candidates import Candidate, FittedCandidate, StepQuantiles, candidates
+from seqmodels.evaluation.forecasting.candidates import (
+    Candidate,
+    FittedCandidate,
+    Naive,
+    StepQuantiles,
+    arima_family,
+    autoregressive_family,
+    scales_of,
+    structural_family,
+)
 
 SCORED_LEVELS = (np.arange(20) + 0.5) / 20  # whose mean pinball loss estimates the CRPS
 MOST_ORIGINS = 12
 MOST_AVERAGED = 4
 NEAR_BEST = 1.1  # of the best score: candidates up to it are averaged
 INNER_LEVELS = (0.05, 0.95)
+LEAST_PROBABLE = 0.01  # of means of phases that do not differ
+LEAST_CORRELATION = 0.5  # of the means of phases in both halves
+REFIT_EVERY = 3  # origins
+WORTH_A_SEARCH = 1.3  # of the best score so far
+MOST_SEARCHES = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,58 +62,139 @@ class SeriesForecast:
 
 
 def forecast_series(
-    y: np.ndarray, k: int, levels: np.ndarray, season: int | None, max_seconds: float
+    y: np.ndarray, k: int, levels: np.ndarray, season: int | None, max_seconds: float | None
 ) -> SeriesForecast:
     """The k steps that follow ``y (T,)``."""
     origins = origins_of(len(y), k, season)
-    actual = np.stack([y[t : t + k] for t in origins])
-    scale = mean_change(y[: origins[0]], season or 1)
-    every = np.append(SCORED_LEVELS, INNER_LEVELS)
-    trials: list[Trial] = []
-    errors: dict[str, str] = {}
-    began = time.perf_counter()
-    for candidate in candidates(y, season):
-        if trials and time.perf_counter() - began > max_seconds:
-            break
-        start = time.perf_counter()
-        try:
-            quantiles = _backtest(candidate, y, origins, k, every)
-        except (ValueError, np.linalg.LinAlgError) as error:
-            errors[candidate.title] = str(error)
-            continue
-        crps, coverage = scores(quantiles, actual, scale)
-        trials.append(Trial(candidate.title, candidate, quantiles, crps, coverage, time.perf_counter() - start))
-    trials.sort(key=lambda trial: trial.crps)
-    kept = [trial for trial in trials[:MOST_AVERAGED] if trial.crps <= NEAR_BEST * trials[0].crps]
-    trials = [replace(trial, is_chosen=trial in kept) for trial in trials]
+    trials = Trials.of(y, k, origins, season, max_seconds)
+    kept = [
+        trial for trial in trials.best_first()[:MOST_AVERAGED] if trial.crps <= NEAR_BEST * trials.best_first()[0].crps
+    ]
+    tried = [replace(trial, is_chosen=trial in kept) for trial in trials.best_first()]
     together = np.mean([trial.quantiles for trial in kept], axis=0)
-    factors = band_factors(together, actual)
-    crps, coverage = scores(rescaled(together, factors, -3), actual, scale)
+    factors = band_factors(together, trials.actual)
+    crps, coverage = scores(rescaled(together, factors, -3), trials.actual, trials.scale)
     chosen = [trial.candidate.fit(y) for trial in kept]
     each = [fitted.ahead(y, k, np.append(levels, 0.5)) for fitted in chosen]
     quantiles = rescaled(np.mean([one.quantiles for one in each], axis=0), factors, -1)[:, :-1]
     mean = np.mean([one.mean for one in each], axis=0)
     if np.nanmin(y) >= 0:
         quantiles = np.maximum(quantiles, 0.0)
-    return SeriesForecast(
-        StepQuantiles(mean, quantiles), trials, chosen, errors, origins, crps, coverage, factors, season
-    )
+    ahead = StepQuantiles(mean, quantiles)
+    return SeriesForecast(ahead, tried, chosen, trials.errors, origins, crps, coverage, factors, season)
 
 
-def _backtest(candidate: Candidate, y: np.ndarray, origins: np.ndarray, k: int, levels: np.ndarray) -> np.ndarray:
-    """``(O, k, Q)``; fitted anew at every fourth origin."""
-    result = []
-    for i, t in enumerate(origins):
-        if i % 4 == 0:
-            fitted = candidate.fit(y[:t])
-        result.append(fitted.ahead(y[:t], k, levels).quantiles)
-    return np.stack(result)
+@dataclass
+class Trials:
+    """Candidates tried one after the other on the last part of ``y (T,)``.
+
+    Those on which much time is spent, the searches among ARIMA, are tried with a season, or without, and on the scales,
+    as far as quicker candidates did well with them.
+    """
+
+    y: np.ndarray
+    actual: np.ndarray
+    origins: np.ndarray
+    scale: float
+    deadline: float
+    tried: list[Trial] = field(default_factory=list)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, y: np.ndarray, k: int, origins: np.ndarray, season: int | None, max_seconds: float | None) -> Trials:
+        """All that are tried on it."""
+        deadline = np.inf if max_seconds is None else time.perf_counter() + max_seconds
+        actual = np.stack([y[t : t + k] for t in origins])
+        trials = cls(y, actual, origins, mean_change(y[: origins[0]], season or 1), deadline)
+        seasons, scales, n = [None] if season is None else [season, None], scales_of(y), int((~np.isnan(y)).sum())
+        for period in {1, season or 1}:
+            trials.add(Naive(period))
+        crps = {}
+        for each in seasons:
+            for one in scales:
+                families = (
+                    structural_family(each, one),
+                    autoregressive_family(each, one, n),
+                    autoregressive_family(each, one, n, of_changes=True),
+                )
+                crps[each, one] = min(trials.add(family) for family in families)
+        least = min(crps.values())
+        by_score = sorted((score, i) for i, score in enumerate(crps.values()) if score <= WORTH_A_SEARCH * least)
+        for _, i in by_score[:MOST_SEARCHES]:
+            trials.add(arima_family(*list(crps)[i]))
+        if not trials.tried:
+            raise ValueError(
+                "no model could be fitted: " + "; ".join(f"{name}: {e}" for name, e in trials.errors.items())
+            )
+        return trials
+
+    def add(self, candidate: Candidate) -> float:
+        """Its score; infinite where it failed or there is no time left."""
+        start = time.perf_counter()
+        if self.tried and start > self.deadline:
+            return np.inf
+        try:
+            quantiles = self._backtest(candidate)
+        except (ValueError, np.linalg.LinAlgError) as error:
+            self.errors[candidate.title] = str(error)
+            return np.inf
+        if not np.isfinite(quantiles).all():
+            self.errors[candidate.title] = "forecasts were not finite"
+            return np.inf
+        crps, coverage = scores(quantiles, self.actual, self.scale)
+        seconds = time.perf_counter() - start
+        self.tried.append(Trial(candidate.title, candidate, quantiles, crps, coverage, seconds))
+        return crps
+
+    def _backtest(self, candidate: Candidate) -> np.ndarray:
+        """``(O, k, Q)``: its form is chosen at the first origin, its numbers fitted anew at every third."""
+        fitted, result, levels = candidate.fit(self.y[: self.origins[0]]), [], np.append(SCORED_LEVELS, INNER_LEVELS)
+        for i, t in enumerate(self.origins.tolist()):
+            if i and i % REFIT_EVERY == 0:
+                fitted = fitted.refit(self.y[:t])
+            result.append(fitted.ahead(self.y[:t], self.actual.shape[1], levels).quantiles)
+        return np.stack(result)
+
+    def best_first(self) -> list[Trial]:
+        """By their scores."""
+        return sorted(self.tried, key=lambda trial: trial.crps)
 
 
 def origins_of(n: int, k: int, season: int | None) -> np.ndarray:
     """Steps that are given at each origin, in the second half of n or later."""
     first = max(n // 2, min(2 * (season or 1) + 8, n - k))
     return np.unique(np.linspace(first, n - k, MOST_ORIGINS).round().astype(int))
+
+
+def has_season(y: np.ndarray, season: int) -> bool:
+    """Whether the phases of ``y (T,)``, or of its logarithms, have means that differ: by an F test of its changes,
+    given the one before, at 1 %, and the means of both halves alike.
+    """
+    return any(_phases_differ(np.diff(z), season) for z in ([y, np.log(y)] if y.min() > 0 else [y]))
+
+
+def _phases_differ(changes: np.ndarray, season: int) -> bool:
+    from scipy import stats
+
+    t = np.arange(1, len(changes))
+    lags = np.stack([np.ones(len(t)), changes[t - 1]], axis=1)
+    phases = (t[:, None] % season == np.arange(1, season)).astype(float)
+    left = len(t) - lags.shape[1] - season + 1
+    if left < 1:
+        return False
+    squares = []
+    for design in (lags, np.concatenate([lags, phases], axis=1)):
+        residual = changes[t] - design @ np.linalg.lstsq(design, changes[t], rcond=None)[0]
+        squares.append(float(residual @ residual))
+    if squares[1] <= 1e-12 * squares[0]:
+        return squares[0] > 0
+    ratio = (squares[0] - squares[1]) / (season - 1) / (squares[1] / left)
+    half = len(changes) // (2 * season) * season
+    means = [
+        part[: len(part) // season * season].reshape(-1, season).mean(0) for part in (changes[:half], changes[half:])
+    ]
+    alike = half > 0 and np.corrcoef(*means)[0, 1] > LEAST_CORRELATION
+    return bool(alike and stats.f.sf(ratio, season - 1, left) < LEAST_PROBABLE)
 
 
 def mean_change(y: np.ndarray, season: int) -> float:
