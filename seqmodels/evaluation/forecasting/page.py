@@ -15,6 +15,7 @@ from seqmodels.plot.style import figure_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
     from seqmodels.plot.style import Panels
 
 MAX_ROWS = 60  # of the table

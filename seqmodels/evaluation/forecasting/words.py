@@ -121,7 +121,7 @@ def decomposition(y: np.ndarray, season: int | None) -> SeasonalDecomposition:
 
     def means(last: int) -> np.ndarray:
         each = [around[len(y) - last :][phase[len(y) - last :] == p].mean() for p in range(season)]
-        return np.array(each) - np.mean(each)
+        return np.asarray(np.array(each) - np.mean(each))
 
     effects = means(len(y))
     total = float(np.var(around))
@@ -211,8 +211,8 @@ def _choice(result: SeriesForecast) -> str:
         )
     failed = f" {len(result.errors)} could not be fitted." if result.errors else ""
     return (
-        f"Of {len(result.trials)} kinds of models tried on forecasts of its last part {what}{listed(names)}. Their mean "
-        f"error (CRPS) was {number(result.crps)} of the mean change over a "
+        f"Of {len(result.trials)} kinds of models tried on forecasts of its last part {what}{listed(names)}. Their "
+        f"mean error (CRPS) was {number(result.crps)} of the mean change over a "
         f"{'step' if result.season is None else 'season'}{gain}.{failed}"
     )
 
