@@ -43,10 +43,6 @@ class FittedCandidate(ABC):
     def ahead(self, y: np.ndarray, k: int, levels: np.ndarray) -> StepQuantiles:
         """The k steps that follow ``y (T,)``."""
 
-    @abstractmethod
-    def refit(self, y: np.ndarray) -> FittedCandidate:
-        """Its like, of the same form, fitted to ``y (T,)``."""
-
 
 class Candidate(ABC):
     """What may be fitted to a series. To add one, define ``fit``."""
@@ -157,9 +153,6 @@ class ScaledProcess(FittedCandidate):
         quantiles = steps.mean[:, None] + steps.deviation[:, None] * special.ndtri(levels)
         return StepQuantiles(self.scale.mean_value(steps.mean, steps.deviation), self.scale.to_values(quantiles))
 
-    def refit(self, y: np.ndarray) -> FittedCandidate:
-        return ScaledProcess(fit_process(self.fitted.process, self.scale.of_values(y)), self.scale)
-
     def __str__(self) -> str:
         return self.fitted.process.name + f" of {self.scale}" * (self.scale != VALUES)
 
@@ -241,9 +234,6 @@ class FittedNaive(FittedCandidate):
         steps = [step for step in ahead.steps if isinstance(step, FeatureDistributions)]
         mean = np.array([step.mean[0] for step in steps])
         return StepQuantiles(mean, np.stack([step.quantiles(levels)[:, 0] for step in steps]))
-
-    def refit(self, y: np.ndarray) -> FittedCandidate:
-        return Naive(self.fitted.season).fit(y)
 
     def __str__(self) -> str:
         return "naive" if self.fitted.season == 1 else f"seasonal naive({self.fitted.season})"

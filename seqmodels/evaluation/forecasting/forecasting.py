@@ -12,7 +12,7 @@ import numpy as np
 from seqmodels import plot
 from seqmodels.common.display import quantile_name
 from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
-from seqmodels.encodings.auto_series import season_of
+from seqmodels.encodings.auto_series import season_of, seasonal_share
 from seqmodels.evaluation.forecasting.series import SeriesForecast, forecast_series, has_season
 from seqmodels.evaluation.forecasting.tables import regular_sequences, season_of_times
 from seqmodels.evaluation.forecasting.words import DescribedSeries, names_of_series, words_of
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from seqmodels.plot.style import Panels
 
 SHORTEST = 12  # values of a series that is forecast
+LEAST_SHARE = 0.65  # of the variance of changes, that a season explains which no dates suggest
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,7 +39,7 @@ class AutomaticForecast:
             each quantile, named in per cent (``"5%"``), in units of the series.
         table: what was tried, a row for each ``sequence``, ``feature`` and ``model``, the best first: ``crps_scaled``
             and ``covered 90%`` in a backtest of the last part of the series, ``seconds``, and whether it was
-            ``chosen``: forecasts are averages of those chosen.
+            ``chosen``: forecasts are averages of those chosen, by ``weight``.
         series: for each ``(sequence, feature)`` all that is known of its forecast: ``chosen`` (the fitted models),
             ``season``, ``crps`` and ``coverage`` (of the average, in the backtest), ``factors`` (by which its bands are
             rescaled, a step each), ``origins``.
@@ -99,11 +100,12 @@ def forecast(
 ) -> AutomaticForecast:
     """Forecast series of numbers: models that fit the data are tried on its own last part, and the best are averaged.
 
-    Tried are linear processes in closed form, of the values and, where all are positive, of their logarithms:
-    structural time series (level, slope, season), ARIMA of the order of the least AIC, autoregressions around a line
-    and means of the phases of a season; and the seasonal naive. Each is scored on forecasts from up to 12 origins in
-    the second half of the series; those whose CRPS is near the best are fitted to all of it, and their quantiles
-    averaged (Vincent 1912; Lichtendahl, Grushka-Cockayne and Winkler 2013).
+    Tried are linear processes in closed form, of the values and, where all are positive, of their logarithms and roots:
+    structural time series (level, slope, season), ARIMA by a stepwise search, autoregressions of values or changes with
+    means of the phases of a season; and the naive. Each is scored on forecasts from up to 24 origins in the second half
+    of the series; the best eight are fitted to all of it and their quantiles averaged (Lichtendahl, Grushka-Cockayne and
+    Winkler 2013), with weights inverse to the cube of their CRPS. Where the bands of the average covered less
+    than 80 % instead of 90 %, they are widened.
 
     Args:
         frame: a frame or column of pandas, dates in its index or in a column; an array ``(T,)`` or ``(T, D)``; or
@@ -192,10 +194,17 @@ def _season(y: np.ndarray, season: int | None, times: np.ndarray | None) -> int 
     known = np.flatnonzero(~np.isnan(y))
     complete = np.interp(np.arange(len(y)), known, y[known])
     of_times = season_of_times(times)
+    if of_times == 1:
+        return None
+    known = np.flatnonzero(~np.isnan(y))
+    complete = np.interp(np.arange(len(y)), known, y[known])
     if of_times is not None and 3 * of_times <= len(y) and has_season(complete, of_times):
         return of_times
     of_series = season_of([complete])
-    return of_series if of_series is not None and has_season(complete, of_series) else None
+    if of_series is None or not has_season(complete, of_series):
+        return None
+    on_scales = [complete, np.log(complete)] if complete.min() > 0 else [complete]
+    return of_series if max(seasonal_share(z, of_series) for z in on_scales) > LEAST_SHARE else None
 
 
 def _rows(
@@ -225,5 +234,6 @@ def _trials(name: Any, feature: Any, each: SeriesForecast) -> pd.DataFrame:
             "covered 90%": [trial.coverage for trial in each.trials],
             "seconds": [trial.seconds for trial in each.trials],
             "chosen": [trial.is_chosen for trial in each.trials],
+            "weight": [trial.weight for trial in each.trials],
         }
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,22 +20,26 @@ from seqmodels.evaluation.forecasting.candidates import (
 )
 
 SCORED_LEVELS = (np.arange(20) + 0.5) / 20  # whose mean pinball loss estimates the CRPS
-MOST_ORIGINS = 12
-MOST_AVERAGED = 4
-NEAR_BEST = 1.1  # of the best score: candidates up to it are averaged
+MOST_ORIGINS = 24
+MOST_AVERAGED = 8
+SHARPNESS = 3.0  # power of a score that a weight is inverse to
+ENOUGH_COVERED = 0.8  # share of values within bands of 90 %, below which these are widened
+SHRINKAGE = 10.0  # forecasts that say that bands are right as they are
+WIDEST = 1.6  # of factors
 INNER_LEVELS = (0.05, 0.95)
 LEAST_PROBABLE = 0.01  # of means of phases that do not differ
 LEAST_CORRELATION = 0.5  # of the means of phases in both halves
-REFIT_EVERY = 3  # origins
+REFIT_EVERY = 8  # origins
 WORTH_A_SEARCH = 1.3  # of the best score so far
-MOST_SEARCHES = 4
+MOST_SEARCHES = 6
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
     """How a candidate did on the last part of the series.
 
-    ``quantiles (O, k, Q)`` at ``SCORED_LEVELS`` and the two of ``INNER_LEVELS``, of each origin.
+    ``quantiles (O, k, Q)`` of each origin are those at ``SCORED_LEVELS`` and the two of ``INNER_LEVELS``; ``weight`` is
+    that of its quantiles in the average.
     """
 
     name: str
@@ -43,7 +48,12 @@ class Trial:
     crps: float
     coverage: float
     seconds: float
-    is_chosen: bool = False
+    weight: float = 0.0
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether it is among those averaged."""
+        return self.weight > 0
 
 
 @dataclass(frozen=True)
@@ -67,21 +77,32 @@ def forecast_series(
     """The k steps that follow ``y (T,)``."""
     origins = origins_of(len(y), k, season)
     trials = Trials.of(y, k, origins, season, max_seconds)
-    kept = [
-        trial for trial in trials.best_first()[:MOST_AVERAGED] if trial.crps <= NEAR_BEST * trials.best_first()[0].crps
-    ]
-    tried = [replace(trial, is_chosen=trial in kept) for trial in trials.best_first()]
-    together = np.mean([trial.quantiles for trial in kept], axis=0)
+    tried = weighted(trials.best_first())
+    kept = [trial for trial in tried if trial.is_chosen]
+    weights = np.array([trial.weight for trial in kept])
+    together = np.tensordot(weights, [trial.quantiles for trial in kept], 1)  # (O, k, Q)
     factors = band_factors(together, trials.actual)
-    crps, coverage = scores(rescaled(together, factors, -3), trials.actual, trials.scale)
+    crps, coverage = scores(rescaled(together, factors, _median(together)), trials.actual, trials.scale)
     chosen = [trial.candidate.fit(y) for trial in kept]
     each = [fitted.ahead(y, k, np.append(levels, 0.5)) for fitted in chosen]
-    quantiles = rescaled(np.mean([one.quantiles for one in each], axis=0), factors, -1)[:, :-1]
-    mean = np.mean([one.mean for one in each], axis=0)
+    quantiles = np.tensordot(weights, [one.quantiles for one in each], 1)
+    quantiles = rescaled(quantiles, factors, quantiles[:, -1])[:, :-1]
+    mean = np.tensordot(weights, [one.mean for one in each], 1)
     if np.nanmin(y) >= 0:
         quantiles = np.maximum(quantiles, 0.0)
     ahead = StepQuantiles(mean, quantiles)
     return SeriesForecast(ahead, tried, chosen, trials.errors, origins, crps, coverage, factors, season)
+
+
+def weighted(trials: Sequence[Trial]) -> list[Trial]:
+    """Trials, the best first, with the weights of their quantiles in the average: of the best few, by their scores."""
+    best = trials[0].crps
+    if best <= 0:
+        return [replace(trials[0], weight=1.0), *trials[1:]]
+    weights = np.array([(best / trial.crps) ** SHARPNESS for trial in trials])
+    weights[MOST_AVERAGED:] = 0.0
+    weights /= weights.sum()
+    return [replace(trial, weight=float(weight)) for trial, weight in zip(trials, weights, strict=True)]
 
 
 @dataclass
@@ -147,11 +168,11 @@ class Trials:
         return crps
 
     def _backtest(self, candidate: Candidate) -> np.ndarray:
-        """``(O, k, Q)``: its form is chosen at the first origin, its numbers fitted anew at every third."""
-        fitted, result, levels = candidate.fit(self.y[: self.origins[0]]), [], np.append(SCORED_LEVELS, INNER_LEVELS)
+        """``(O, k, Q)``; fitted anew, its form too, at every eighth origin."""
+        result, levels = [], np.append(SCORED_LEVELS, INNER_LEVELS)
         for i, t in enumerate(self.origins.tolist()):
-            if i and i % REFIT_EVERY == 0:
-                fitted = fitted.refit(self.y[:t])
+            if i % REFIT_EVERY == 0:
+                fitted = candidate.fit(self.y[:t])
             result.append(fitted.ahead(self.y[:t], self.actual.shape[1], levels).quantiles)
         return np.stack(result)
 
@@ -213,11 +234,32 @@ def scores(quantiles: np.ndarray, actual: np.ndarray, scale: float) -> tuple[flo
 
 
 def band_factors(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
-    """``(k,)`` what bands are to be multiplied by."""
-    return np.ones(actual.shape[1])
+    """``(k,)`` what bands are multiplied by: above 1 where those of ``quantiles (O, k, Q)`` covered too few values.
+
+    As a conformal forecast, by the distance within which 90 % of the values were, in units of the band; but only where
+    clearly too few were covered, and in part, since values that are forecast from neighbouring origins are much the same.
+    Bands are not made narrower.
+    """
+    k = actual.shape[1]
+    low, high, middle = quantiles[..., -2], quantiles[..., -1], _median(quantiles)
+    y = actual[~np.isnan(actual)]
+    low, high, middle = (each[~np.isnan(actual)] for each in (low, high, middle))
+    if not len(y) or np.mean((low <= y) & (y <= high)) >= ENOUGH_COVERED:
+        return np.ones(k)
+    smallest = np.finfo(np.float64).tiny
+    distance = np.where(y > middle, (y - middle) / np.maximum(high - middle, smallest), 0.0)
+    distance = np.where(y < middle, (middle - y) / np.maximum(middle - low, smallest), distance)
+    n_apart = len(actual) / np.sqrt(k)  # about how many forecasts say something of their own
+    factor = float(np.quantile(distance, 0.9)) ** (n_apart / (n_apart + SHRINKAGE))
+    return np.full(k, np.clip(factor, 1.0, WIDEST))
 
 
-def rescaled(quantiles: np.ndarray, factors: np.ndarray, median: int) -> np.ndarray:
-    """``(..., k, Q)`` with distances to the median, the quantile of that number, times ``factors (k,)``."""
-    middle = 0.5 * (quantiles[..., 9] + quantiles[..., 10]) if median == -3 else quantiles[..., median]
-    return np.asarray(middle[..., None] + factors[:, None] * (quantiles - middle[..., None]))
+def _median(quantiles: np.ndarray) -> np.ndarray:
+    """The mean of the two of ``SCORED_LEVELS`` next to a half."""
+    n = len(SCORED_LEVELS)
+    return 0.5 * (quantiles[..., n // 2 - 1] + quantiles[..., n // 2])
+
+
+def rescaled(quantiles: np.ndarray, factors: np.ndarray, median: np.ndarray) -> np.ndarray:
+    """``(..., k, Q)`` with distances to the ``median (..., k)`` times ``factors (k,)``."""
+    return np.asarray(median[..., None] + factors[:, None] * (quantiles - median[..., None]))
