@@ -17,6 +17,7 @@ SEASONS_OF_TREND = 3  # over which the trend is said
 STEPS_OF_TREND = 24  # where there is no season
 LEAST_TREND = 0.2  # share of the variance, without the season, that a line explains, for it to be called a trend
 STRONG, WEAK = 0.64, 0.2  # strength of a season; the first as in Wang, Smith and Hyndman (2006)
+MOST_NAMED = 3  # models, where more are averaged
 RESCALED = 0.02  # least change of a band that is worth saying
 FEW_VALUES = 100  # of a backtest: its coverage is uncertain by several per cent
 DAY = 86400.0
@@ -198,8 +199,13 @@ def _season(series: DescribedSeries, parts: SeasonalDecomposition, season: int |
 
 
 def _choice(result: SeriesForecast) -> str:
-    names = [str(each) for each in result.chosen]
-    what = f"the quantiles of {len(names)} models are averaged: " if len(names) > 1 else "one was chosen: "
+    weights = [trial.weight for trial in result.trials if trial.is_chosen]  # of those chosen, in their order
+    names = [f"{each} ({100 * weight:.0f} %)" for each, weight in zip(result.chosen, weights, strict=True)]
+    if len(names) > 1:
+        most = f", most of {listed(names[:MOST_NAMED])}" if len(names) > MOST_NAMED else f": {listed(names)}"
+        what = f"the quantiles of {len(names)} models are averaged, weighted by their scores{most}"
+    else:
+        what = f"one was chosen: {result.chosen[0]}"
     naive = [trial for trial in result.trials if trial.name in NAIVE]
     gain = ""
     if naive and naive[0].crps > 0:
@@ -211,7 +217,7 @@ def _choice(result: SeriesForecast) -> str:
         )
     failed = f" {len(result.errors)} could not be fitted." if result.errors else ""
     return (
-        f"Of {len(result.trials)} kinds of models tried on forecasts of its last part {what}{listed(names)}. Their "
+        f"Of {len(result.trials)} kind{'s' * (len(result.trials) != 1)} of models tried on forecasts of its last part {what}. Their "
         f"mean error (CRPS) was {number(result.crps)} of the mean change over a "
         f"{'step' if result.season is None else 'season'}{gain}.{failed}"
     )
@@ -228,7 +234,7 @@ def _certainty(series: DescribedSeries, result: SeriesForecast) -> str:
     else:
         first, last = result.factors[0], result.factors[-1]
         by = f"{first:.2f}" if abs(first - last) < RESCALED else f"{first:.2f} (first step) to {last:.2f} (last)"
-        text += f" after they were rescaled by {by}, so that they hold what they say."
+        text += f" after they were {'widened' if low >= 1 else 'narrowed' if high <= 1 else 'rescaled'} by {by}."
     few = " With so few values that share is uncertain by several per cent." if n < FEW_VALUES else ""
     return text + few
 
