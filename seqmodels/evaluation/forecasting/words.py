@@ -216,10 +216,10 @@ def _choice(result: SeriesForecast) -> str:
             else f", that of the {naive[0].name} forecast"
         )
     failed = f" {len(result.errors)} could not be fitted." if result.errors else ""
+    kinds = f"{len(result.trials)} kind{'s' * (len(result.trials) != 1)} of models"
     return (
-        f"Of {len(result.trials)} kind{'s' * (len(result.trials) != 1)} of models tried on forecasts of its last part {what}. Their "
-        f"mean error (CRPS) was {number(result.crps)} of the mean change over a "
-        f"{'step' if result.season is None else 'season'}{gain}.{failed}"
+        f"Of {kinds} tried on forecasts of its last part {what}. Their mean error (CRPS) was {number(result.crps)} of "
+        f"the mean change over a {'step' if result.season is None else 'season'}{gain}.{failed}"
     )
 
 
