@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time as clock
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -103,9 +104,9 @@ def forecast(
     Tried are linear processes in closed form, of the values and, where all are positive, of their logarithms and roots:
     structural time series (level, slope, season), ARIMA by a stepwise search, autoregressions of values or changes with
     means of the phases of a season; and the naive. Each is scored on forecasts from up to 24 origins in the second half
-    of the series; the best eight are fitted to all of it and their quantiles averaged (Lichtendahl, Grushka-Cockayne and
-    Winkler 2013), with weights inverse to the cube of their CRPS. Where the bands of the average covered less
-    than 80 % instead of 90 %, they are widened.
+    of the series; the best eight are fitted to all of it, and their quantiles averaged with weights inverse to the cube
+    of their CRPS (Lichtendahl, Grushka-Cockayne and Winkler 2013). Where the bands of the average covered less than
+    80 % instead of 90 %, they are widened.
 
     Args:
         frame: a frame or column of pandas, dates in its index or in a column; an array ``(T,)`` or ``(T, D)``; or
@@ -140,6 +141,13 @@ def forecast(
         times = None if history.times is None else history.times[i]
         parts = []
         ahead_times = None if times is None else times_ahead(times, horizon)
+        if times is not None and ahead_times is None:
+            warnings.warn(
+                f"the times of sequence {name!r} have no one step, so that its rows are taken for steps and those "
+                "ahead have no times; bring them to one frequency, as frame.resample of pandas does",
+                UserWarning,
+                stacklevel=3,
+            )
         for feature, column in zip(features, np.asarray(item).T, strict=True):
             first = int(np.argmax(~np.isnan(column)))
             y = column[first:]

@@ -32,6 +32,7 @@ LEAST_CORRELATION = 0.5  # of the means of phases in both halves
 REFIT_EVERY = 8  # origins
 WORTH_A_SEARCH = 1.3  # of the best score so far
 MOST_SEARCHES = 6
+LONGEST_BAND = 60  # steps of a season, up to which covariances of so many steps are factored
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,16 +134,16 @@ class Trials:
         crps = {}
         for each in seasons:
             for one in scales:
-                families = (
-                    structural_family(each, one),
-                    autoregressive_family(each, one, n),
-                    autoregressive_family(each, one, n, of_changes=True),
-                )
+                families = [autoregressive_family(each, one, n, of_changes=changes) for changes in (False, True)]
+                if each is None or each <= LONGEST_BAND:
+                    families.insert(0, structural_family(each, one))
                 crps[each, one] = min(trials.add(family) for family in families)
         least = min(crps.values())
         by_score = sorted((score, i) for i, score in enumerate(crps.values()) if score <= WORTH_A_SEARCH * least)
         for _, i in by_score[:MOST_SEARCHES]:
-            trials.add(arima_family(*list(crps)[i]))
+            each, one = list(crps)[i]
+            if each is None or each <= LONGEST_BAND:
+                trials.add(arima_family(each, one))
         if not trials.tried:
             raise ValueError(
                 "no model could be fitted: " + "; ".join(f"{name}: {e}" for name, e in trials.errors.items())
@@ -237,8 +238,8 @@ def band_factors(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
     """``(k,)`` what bands are multiplied by: above 1 where those of ``quantiles (O, k, Q)`` covered too few values.
 
     As a conformal forecast, by the distance within which 90 % of the values were, in units of the band; but only where
-    clearly too few were covered, and in part, since values that are forecast from neighbouring origins are much the same.
-    Bands are not made narrower.
+    clearly too few were covered, and in part, since values forecast from neighbouring origins are much the same. Bands
+    are not made narrower.
     """
     k = actual.shape[1]
     low, high, middle = quantiles[..., -2], quantiles[..., -1], _median(quantiles)

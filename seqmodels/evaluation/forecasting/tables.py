@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,7 +113,9 @@ def _dates(column: pd.Series) -> pd.Series:
     if isinstance(column.dtype, pd.PeriodDtype):
         return pd.Series(column.dt.to_timestamp())
     try:
-        return pd.to_datetime(column)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that dates are written in several ways
+            return pd.to_datetime(column)
     except (ValueError, TypeError) as error:
         raise ValueError(f"the column {column.name!r} holds no dates that can be read: {error}") from error
 

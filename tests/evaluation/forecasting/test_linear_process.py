@@ -65,8 +65,8 @@ def test_the_likelihood_is_largest_where_the_diffuse_one_is() -> None:
     ids=lambda process: process.name,
 )
 def test_one_step_densities_are_those_of_forecasts(process: Process) -> None:
-    """``log p(y_t | y_<t)`` by the factor is the density of the forecast of one step, but for β and σ², which are learned
-    from all of y.
+    """``log p(y_t | y_<t)`` by the factor is the density of the forecast of one step, but for β and σ², which are
+    learned from all of y.
     """
     y = seasonal_series(400)
     fitted = fit_process(process, y)
