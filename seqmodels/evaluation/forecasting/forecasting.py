@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from seqmodels.plot.style import Panels
 
+MOST_ROWS = 60  # that are printed
 SHORTEST = 12  # values of a series that is forecast
 LEAST_SHARE = 0.65  # of the variance of changes, that a season explains which no dates suggest
 
@@ -74,7 +75,8 @@ class AutomaticForecast:
         raise ValueError("an automatic forecast has quantiles of each step and draws no paths; leave paths=0")
 
     def __repr__(self) -> str:
-        return "\n".join([*self.words, "", repr(self.frame)])
+        table = self.frame.to_string(index=False, float_format="%.5g", max_rows=MOST_ROWS)
+        return "\n".join([*self.words, "", table])
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the words, the picture of the first sequence and the table."""

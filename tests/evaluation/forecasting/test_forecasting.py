@@ -37,7 +37,8 @@ def test_the_table_says_what_was_tried() -> None:
     assert (table["chosen"] == (table["weight"] > 0)).all()
     assert found.series[0, "sales"].season == 12
     assert len(found.model[0, "sales"]) == table["chosen"].sum()
-    assert "sales" in repr(found)
+    assert "The season of 12 months is strong" in repr(found)
+    assert "95%" in repr(found)
 
 
 def test_missing_rows_and_values() -> None:
