@@ -44,7 +44,7 @@ class FittedCandidate(ABC):
         """The k steps that follow ``y (T,)``."""
 
 
-class Candidate(ABC):
+class CandidateModel(ABC):
     """What may be fitted to a series. To add one, define ``fit``."""
 
     @property
@@ -61,7 +61,7 @@ class Candidate(ABC):
 
 
 @dataclass(frozen=True)
-class Scale:
+class PowerScale:
     """What of a series a process is of: its values (power 1), their square roots (0.5) or logarithms (0)."""
 
     power: float
@@ -71,12 +71,12 @@ class Scale:
 
     def of_values(self, y: np.ndarray) -> np.ndarray:
         """``(T,)``; y is not below zero for square roots, and above it for logarithms."""
-        return np.log(y) if self.power == 0 else np.power(y, self.power)
+        return np.asarray(np.log(y) if self.power == 0 else np.power(y, self.power))
 
     def to_values(self, z: np.ndarray) -> np.ndarray:
         """The inverse; of what is below the least square root, zero."""
         if self.power == 0:
-            return np.exp(np.minimum(z, LARGEST_EXPONENT))
+            return np.asarray(np.exp(np.minimum(z, LARGEST_EXPONENT)))
         return z if self.power == 1 else np.square(np.maximum(z, 0.0))
 
     def mean_value(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
@@ -86,11 +86,11 @@ class Scale:
         return mean if self.power == 1 else mean**2 + deviation**2
 
 
-VALUES, SQUARE_ROOTS, LOGARITHMS = Scale(1.0), Scale(0.5), Scale(0.0)
+VALUES, SQUARE_ROOTS, LOGARITHMS = PowerScale(1.0), PowerScale(0.5), PowerScale(0.0)
 
 
 @dataclass(frozen=True)
-class ProcessFamily(Candidate):
+class ProcessFamily(CandidateModel):
     """Linear processes, of which the one with the least of Akaike's criterion is taken.
 
     ``processes`` are all fitted; then those that ``near`` says are near the best, as long as one of them is better.
@@ -99,7 +99,7 @@ class ProcessFamily(Candidate):
     kind: str
     season: int | None
     processes: tuple[Process, ...]
-    scale: Scale
+    scale: PowerScale
     near: Callable[[Process], Iterable[Process]] | None = None
 
     @property
@@ -144,7 +144,7 @@ class ScaledProcess(FittedCandidate):
     """A linear process of values, or of what a scale makes of them."""
 
     fitted: FittedProcess
-    scale: Scale
+    scale: PowerScale
 
     def ahead(self, y: np.ndarray, k: int, levels: np.ndarray) -> StepQuantiles:
         from scipy import special
@@ -157,13 +157,13 @@ class ScaledProcess(FittedCandidate):
         return self.fitted.process.name + f" of {self.scale}" * (self.scale != VALUES)
 
 
-def structural_family(season: int | None, scale: Scale) -> ProcessFamily:
+def structural_family(season: int | None, scale: PowerScale) -> ProcessFamily:
     """A level, with a slope or without, and a season."""
     slopes = ("none", "fixed", "walk", "damped")
     return ProcessFamily("structural", season, tuple(StructuralProcess(slope, season) for slope in slopes), scale)
 
 
-def arima_family(season: int | None, scale: Scale) -> ProcessFamily:
+def arima_family(season: int | None, scale: PowerScale) -> ProcessFamily:
     """ARIMA, by a stepwise search from a few orders (Hyndman and Khandakar 2008)."""
     if season is None:
         starts = [
@@ -195,7 +195,7 @@ def near_arima(process: Process) -> Iterator[SeasonalARIMA]:
 
 
 def autoregressive_family(
-    season: int | None, scale: Scale, n_values: int, *, of_changes: bool = False
+    season: int | None, scale: PowerScale, n_values: int, *, of_changes: bool = False
 ) -> ProcessFamily:
     """Autoregressions around a level or a line, or of changes, with means of the phases of a season."""
     orders = [p for p in ORDERS if p == 1 or p <= n_values // VALUES_PER_LAG]
@@ -210,7 +210,7 @@ def autoregressive_family(
 
 
 @dataclass(frozen=True)
-class Naive(Candidate):
+class Naive(CandidateModel):
     """The value a season ago, or under season 1 the last value."""
 
     season: int = 1
@@ -239,7 +239,7 @@ class FittedNaive(FittedCandidate):
         return "naive" if self.fitted.season == 1 else f"seasonal naive({self.fitted.season})"
 
 
-def scales_of(y: np.ndarray) -> list[Scale]:
+def scales_of(y: np.ndarray) -> list[PowerScale]:
     """The scales on which ``y (T,)`` may be read, as far as they differ."""
     low, high = float(np.nanmin(y)), float(np.nanmax(y))
     scales = [VALUES]

@@ -334,8 +334,14 @@ def most_likely(process: Bounded, y: np.ndarray) -> np.ndarray:
             gradient[i] = (loss(moved) - value) / step
         return value, gradient
 
-    options = {"maxiter": MAX_ITERATIONS, "ftol": 1e-7, "gtol": 1e-4}
-    result = minimize(with_gradient, start, jac=True, method="L-BFGS-B", bounds=process.bounds(), options=options)
+    result = minimize(
+        with_gradient,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=process.bounds(),
+        options={"maxiter": MAX_ITERATIONS, "ftol": 1e-7, "gtol": 1e-4},
+    )
     return np.asarray(result.x)
 
 

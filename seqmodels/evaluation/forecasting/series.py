@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from seqmodels.evaluation.forecasting.candidates import (
-    Candidate,
+    CandidateModel,
     FittedCandidate,
     Naive,
     StepQuantiles,
@@ -36,7 +36,7 @@ LONGEST_BAND = 60  # steps of a season, up to which covariances of so many steps
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class BacktestTrial:
     """How a candidate did on the last part of the series.
 
     ``quantiles (O, k, Q)`` of each origin are those at ``SCORED_LEVELS`` and the two of ``INNER_LEVELS``; ``weight`` is
@@ -44,7 +44,7 @@ class Trial:
     """
 
     name: str
-    candidate: Candidate
+    candidate: CandidateModel
     quantiles: np.ndarray
     crps: float
     coverage: float
@@ -62,7 +62,7 @@ class SeriesForecast:
     """What is known of one series when it has been forecast."""
 
     ahead: StepQuantiles
-    trials: list[Trial]
+    trials: list[BacktestTrial]
     chosen: list[FittedCandidate]
     errors: dict[str, str]
     origins: np.ndarray
@@ -95,7 +95,7 @@ def forecast_series(
     return SeriesForecast(ahead, tried, chosen, trials.errors, origins, crps, coverage, factors, season)
 
 
-def weighted(trials: Sequence[Trial]) -> list[Trial]:
+def weighted(trials: Sequence[BacktestTrial]) -> list[BacktestTrial]:
     """Trials, the best first, with the weights of their quantiles in the average: of the best few, by their scores."""
     best = trials[0].crps
     if best <= 0:
@@ -119,7 +119,7 @@ class Trials:
     origins: np.ndarray
     scale: float
     deadline: float
-    tried: list[Trial] = field(default_factory=list)
+    tried: list[BacktestTrial] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -150,7 +150,7 @@ class Trials:
             )
         return trials
 
-    def add(self, candidate: Candidate) -> float:
+    def add(self, candidate: CandidateModel) -> float:
         """Its score; infinite where it failed or there is no time left."""
         start = time.perf_counter()
         if self.tried and start > self.deadline:
@@ -165,10 +165,10 @@ class Trials:
             return np.inf
         crps, coverage = scores(quantiles, self.actual, self.scale)
         seconds = time.perf_counter() - start
-        self.tried.append(Trial(candidate.title, candidate, quantiles, crps, coverage, seconds))
+        self.tried.append(BacktestTrial(candidate.title, candidate, quantiles, crps, coverage, seconds))
         return crps
 
-    def _backtest(self, candidate: Candidate) -> np.ndarray:
+    def _backtest(self, candidate: CandidateModel) -> np.ndarray:
         """``(O, k, Q)``; fitted anew, its form too, at every eighth origin."""
         result, levels = [], np.append(SCORED_LEVELS, INNER_LEVELS)
         for i, t in enumerate(self.origins.tolist()):
@@ -177,7 +177,7 @@ class Trials:
             result.append(fitted.ahead(self.y[:t], self.actual.shape[1], levels).quantiles)
         return np.stack(result)
 
-    def best_first(self) -> list[Trial]:
+    def best_first(self) -> list[BacktestTrial]:
         """By their scores."""
         return sorted(self.tried, key=lambda trial: trial.crps)
 
@@ -258,7 +258,7 @@ def band_factors(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
 def _median(quantiles: np.ndarray) -> np.ndarray:
     """The mean of the two of ``SCORED_LEVELS`` next to a half."""
     n = len(SCORED_LEVELS)
-    return 0.5 * (quantiles[..., n // 2 - 1] + quantiles[..., n // 2])
+    return np.asarray(0.5 * (quantiles[..., n // 2 - 1] + quantiles[..., n // 2]))
 
 
 def rescaled(quantiles: np.ndarray, factors: np.ndarray, median: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from seqmodels.evaluation.forecasting.candidates import (
     SQUARE_ROOTS,
     VALUES,
     Naive,
-    Scale,
+    PowerScale,
     ScaledProcess,
     arima_family,
     autoregressive_family,
@@ -30,7 +30,7 @@ def autoregressive_series(n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("scale", [VALUES, SQUARE_ROOTS, LOGARITHMS], ids=str)
-def test_scales_return_and_have_the_mean_of_draws(scale: Scale) -> None:
+def test_scales_return_and_have_the_mean_of_draws(scale: PowerScale) -> None:
     y = np.array([0.5, 2.0, 9.0])
     np.testing.assert_allclose(scale.to_values(scale.of_values(y)), y)
     draws = scale.to_values(np.random.default_rng(0).normal(2.0, 0.4, 100_000))

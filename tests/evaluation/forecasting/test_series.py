@@ -10,7 +10,7 @@ from seqmodels.evaluation.forecasting.series import (
     INNER_LEVELS,
     MOST_AVERAGED,
     SCORED_LEVELS,
-    Trial,
+    BacktestTrial,
     band_factors,
     forecast_series,
     has_season,
@@ -73,7 +73,7 @@ def test_few_origins_widen_bands_less() -> None:
 
 
 def test_weights_fall_with_the_score() -> None:
-    trials = [Trial(str(i), Naive(), np.zeros(0), 1.0 + i, 0.9, 0.0) for i in range(MOST_AVERAGED + 2)]
+    trials = [BacktestTrial(str(i), Naive(), np.zeros(0), 1.0 + i, 0.9, 0.0) for i in range(MOST_AVERAGED + 2)]
     weights = np.array([trial.weight for trial in weighted(trials)])
     assert weights.sum() == pytest.approx(1.0)
     assert weights[1] == pytest.approx(weights[0] / 8)
