@@ -354,7 +354,7 @@ def scored(
         "method": method,
         "crps_scaled": float(np.mean(crps)),
         "coverage": float(np.mean(covered)),
-        "form": forms[-1],
+        "form": forms[-1],  # of the last origin
         "seconds": round(time.process_time() - began, 1),
     }
 
@@ -381,7 +381,8 @@ def collect(file: Path, rows: Iterator[dict[str, Any]]) -> pd.DataFrame:
             table = table[(table["series"] != row["series"]) | (table["method"] != row["method"])]
         table = pd.concat([table, pd.DataFrame([row])], ignore_index=True)
         table.to_csv(file, index=False, float_format="%.5g")
-        print(pd.DataFrame([row]).to_string(index=False, header=False, float_format="%.3f"), flush=True)
+        shown = {name: row[name] for name in ("series", "method", "crps_scaled", "coverage", "form", "seconds")}
+        print(pd.DataFrame([shown]).to_string(index=False, header=False, float_format="%.3f"), flush=True)
     return table
 
 
@@ -423,16 +424,19 @@ def main() -> None:
                 yield scored(name, series, y, peer, _forecasts_of_peer(make, y, series.season, series.horizon))
 
     def rows_of_ours() -> Iterator[dict[str, Any]]:
+        from seqmodels.evaluation.comparison.provenance import stamped
+
         for name in chosen:
             series, each = SERIES[name], partial(_forecasts_of_ours, max_seconds=given.max_seconds)
-            yield scored(name, series, data[name].to_numpy(), OURS, each(data[name], series.horizon))
+            row = scored(name, series, data[name].to_numpy(), OURS, each(data[name], series.horizon))
+            yield stamped(pd.DataFrame([row])).to_dict("records")[0]
 
     peers = known if given.only == "ours" else collect(given.peers, rows_of_peers())
     if given.only == "peers":
         print(verdict(peers).to_string(index=False, float_format="%.3f"))
         return
     both = pd.concat([peers, collect(given.out / "ours.csv", rows_of_ours())], ignore_index=True)
-    found = verdict(both)
+    found = verdict(both[both["series"].isin(chosen)])
     print(found.to_string(index=False, float_format="%.3f"))
     print(found.groupby("half")[["ratio", "coverage"]].agg(["mean", "max", "min"]).to_string(float_format="%.3f"))
 

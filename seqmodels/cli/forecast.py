@@ -143,10 +143,10 @@ def forecast(
         written = [str(path) for path in (out, plot) if path is not None]
         words = list(result.words) if file is None else []
         said = _as_csv(result.frame) if out is None else f"Written to {', '.join(written)}"
-        found: dict[str, Any] = {"written": written, "rows": result.frame.to_dict("records")}
+        content: dict[str, Any] = {"written": written, "rows": result.frame.to_dict("records")}
         if file is None:
-            found |= {"words": words, "tried": result.table.to_dict("records")}
-        console.result(found, "\n".join([*words, *[""] * bool(words), said]))
+            content |= {"words": words, "tried": result.table.to_dict("records")}
+        console.result(content, "\n".join([*words, *[""] * bool(words), said]))
 
 
 def _forecast_of_model(

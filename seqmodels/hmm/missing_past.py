@@ -51,27 +51,29 @@ class PastFilter:
     row: Tensor
 
     def advance(self, past: Tensor, x: Tensor) -> Tensor:
-        """What is known of the last p steps after ``x (n, D)``: ``(n, p or p + p²D, D)`` -> ``(n, p + p²D, D)``."""
-        return self._past_of(*self._joint_after(self.widened(past), x))
+        """What is known of the last p steps after ``x (n, D)``: ``(n, p or p + p²D, D)`` -> ``(n, p + p²D, D)``.
+
+        Covariances depend on which values are missing, not on the others. They are computed once for neighbours among
+        the n that have the same, as paths drawn from one sequence do.
+        """
+        history, spread = self.observation.split_past(self.widened(past))
+        assert spread is not None, "it was widened"
+        x, row = x.double(), self.row.to(past.device)
+        first, of_row = _runs(spread.flatten(1), torch.isnan(history), torch.isnan(x))
+        covariance = self.observation.joint(row, history[first], spread[first])[1]
+        gain, left = gaussian.covariance_given_last(covariance, ~torch.isnan(x[first]))
+        mean = gaussian.mean_given_last(self.observation.joint_mean(row, history), gain[of_row], x)
+        size = x.shape[-1]
+        return self.observation.join_past(mean[:, size:], left[:, size:, size:][of_row])
 
     def widened(self, past: Tensor) -> Tensor:
         """``past (n, p, D)``, all known, as ``(n, p + p²D, D)`` float64; what has this shape already as it is."""
-        history, spread = self.observation.split_past(past.double())
-        if spread is None:
-            spread = torch.zeros(*history.shape, history.shape[-1], dtype=torch.float64, device=past.device)
-        return self.observation.join_past(history, spread)
-
-    def _joint_after(self, past: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and covariance of the last p steps and ``x (n, D)``, given what x has of values."""
+        past = past.double()
         history, spread = self.observation.split_past(past)
-        assert spread is not None, "it was widened"
-        mean, covariance = self.observation.joint(self.row.to(past.device), history, spread)
-        return gaussian.given_last(mean, covariance, x.double())
-
-    def _past_of(self, mean: Tensor, covariance: Tensor) -> Tensor:
-        """What is known of the last p steps, from mean and covariance of p + 1."""
-        size = mean.shape[-1] // (self.observation.order + 1)
-        return self.observation.join_past(mean[:, size:], covariance[:, size:, size:])
+        if spread is not None:
+            return past
+        spread = torch.zeros(*history.shape, history.shape[-1], dtype=torch.float64, device=past.device)
+        return self.observation.join_past(history, spread)
 
     @torch.no_grad()
     def beliefs(self, sequences: Sequence[np.ndarray]) -> list[Beliefs | None]:
@@ -86,6 +88,13 @@ class PastFilter:
         history, spread = gaps.dense(known.past, gaps.width - gaps.n_features)
         is_before = torch.arange(p).repeat_interleave(gaps.n_features) < torch.from_numpy(p - gaps.time).unsqueeze(1)
         return self.observation.join_past(history.masked_fill(is_before, torch.nan), spread)
+
+
+def _runs(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+    """Runs of rows ``(n, m)`` that are equal in all tensors: the first of each, and ``(n,)`` the run of each row."""
+    changes = torch.stack([(each[1:] != each[:-1]).any(-1) for each in tensors]).any(0)  # (n - 1,)
+    is_first = torch.nn.functional.pad(changes, (1, 0), value=True)
+    return is_first.nonzero().squeeze(1), is_first.cumsum(0) - 1
 
 
 def _by_sequence(n_sequences: int, gaps: Gaps, past: Tensor, is_used: np.ndarray) -> list[Beliefs | None]:

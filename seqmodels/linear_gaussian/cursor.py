@@ -28,15 +28,28 @@ class SystemState:
 
     Attributes:
         mean: (n, K), without what inputs add.
-        factor: (n, K, K) upper triangular u, the covariance being ``uᵀu``; (1, K, K) where it is that of all.
+        factor: (n, K, K) upper triangular u, the covariance being ``uᵀu``; (1, K, K) where it is that of all; with
+            ``rows`` (f, K, K).
         filtered: (n, K) mean of the last step's state given all steps so far; None before the first.
         inputs: (n, U) standardised, of the next step; None until they are given.
+        rows: (n,) which factor is that of each sequence, where fewer are different, as of paths drawn from a few
+            sequences; None: each has its own, or all have one.
     """
 
     mean: Tensor
     factor: Tensor
     filtered: Tensor | None = None
     inputs: Tensor | None = None
+    rows: Tensor | None = None
+
+    @property
+    def each_factor(self) -> Tensor:
+        """``(n or 1, K, K)``."""
+        return self.factor if self.rows is None else self.factor[self.rows]
+
+    def of_each(self, computed: Tensor) -> Tensor:
+        """What was computed from ``factor``, ``(f, ...)``, as ``(n or 1, ...)``."""
+        return computed if self.rows is None else computed[self.rows]
 
 
 @dataclass(frozen=True)
@@ -84,16 +97,19 @@ class SystemCursor:
         x = x.to(mean)
         observed = ~torch.isnan(x)
         residual = torch.where(observed, x - self._expected(state, mean), 0.0)
+        if not bool(observed.all()):
+            state = replace(state, factor=state.each_factor, rows=None)
         seen = None if bool(observed.all()) else observed.to(mean).unsqueeze(-2)  # (n, 1, D)
         s, gain, filtered = self._updated(state.factor, seen)
+        s, gain = state.of_each(s), state.of_each(gain)
         white = torch.linalg.solve_triangular(s.mT, residual.unsqueeze(-1), upper=False)  # sᵀ white = e
         here = mean + (gain.mT @ white).squeeze(-1)
-        return SystemState(here @ m["transition"].mT, self._predicted(filtered), here)
+        return SystemState(here @ m["transition"].mT, self._predicted(filtered), here, rows=state.rows)
 
     def unseen(self, state: SystemState) -> SystemState:
         """The state after a next step that is not seen."""
         mean = self._mean(state)
-        return SystemState(mean @ self.matrices["transition"].mT, self._predicted(state.factor), mean)
+        return SystemState(mean @ self.matrices["transition"].mT, self._predicted(state.factor), mean, rows=state.rows)
 
     def distribution(self, state: SystemState) -> Prediction:
         """The Gaussian of the next step; ``ValueError`` where its inputs have not been given."""
@@ -103,7 +119,7 @@ class SystemCursor:
         unit = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device)
         upper = torch.linalg.qr(torch.linalg.solve_triangular(s, unit, upper=True).mT).R
         lower = (upper * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-1)).mT
-        shape = shape_of_factor(lower).expand(len(expected), -1)
+        shape = state.of_each(shape_of_factor(lower)).expand(len(expected), -1)
         table = torch.cat([expected.new_zeros(len(expected), 1), expected, shape], 1)
         return Prediction(self._observation, table.unsqueeze(1), None, None, None)
 
@@ -117,11 +133,13 @@ class SystemCursor:
 
     def select(self, state: SystemState, index: Tensor) -> SystemState:
         """The state of the sequences ``index (m,)``, in this order."""
-        if len(state.factor) > 1:
-            selected: SystemState = select_rows(state, index)
-            return selected
-        rest: SystemState = select_rows(replace(state, factor=state.mean), index)
-        return replace(rest, factor=state.factor)
+        rest: SystemState = select_rows(replace(state, factor=state.mean, rows=None), index)
+        if len(state.factor) == 1:
+            return replace(rest, factor=state.factor)
+        chosen, rows = torch.unique(index if state.rows is None else state.rows[index], return_inverse=True)
+        if len(chosen) < len(index):
+            return replace(rest, factor=state.factor[chosen], rows=rows)
+        return replace(rest, factor=state.each_factor[index])
 
     @cached_property
     def _observation(self) -> Observation:

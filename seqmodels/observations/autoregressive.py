@@ -174,6 +174,12 @@ class AutoregressiveGaussian(Observation):
         mean = torch.cat([history.expand(*lead, -1), mean.expand(*lead, -1)], dim=-1)
         return mean, 0.5 * (joint + joint.mT)
 
+    def joint_mean(self, output_parameters: Tensor, history: Tensor) -> Tensor:
+        """The mean in ``joint``, ``(..., pD + D)`` float64, which does not depend on the covariance of the past."""
+        history = history.double()
+        nothing = history.new_zeros(history.shape[-1], history.shape[-1])
+        return torch.cat([history, self._predicted(output_parameters, history, nothing)[0]], dim=-1)
+
     def _predicted(self, output_parameters: Tensor, history: Tensor, spread: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Mean of x, its covariance ``(..., D, pD)`` with the past, and its own, float64."""
         size = history.shape[-1] // self.order

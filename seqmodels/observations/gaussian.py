@@ -187,21 +187,36 @@ def given_last(mean: Tensor, covariance: Tensor, x: Tensor) -> tuple[Tensor, Ten
 
     What is given has itself for its mean and covariances of exactly zero (Bishop 2006, 2.3.1).
     """
-    size = x.shape[-1]
-    observed = ~torch.isnan(x)
+    gain, left = covariance_given_last(covariance, ~torch.isnan(x))
+    return mean_given_last(mean, gain, x), left
+
+
+def covariance_given_last(covariance: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    """What does not depend on the values in ``given_last``: the gain ``(..., n, D)``, and the covariance.
+
+    ``observed (..., D)`` bool: which of the last D values are given.
+    """
+    size = observed.shape[-1]
     together = observed.unsqueeze(-1) & observed.unsqueeze(-2)
     identity = torch.eye(size, dtype=covariance.dtype, device=covariance.device)
     factor = torch.linalg.cholesky(torch.where(together, covariance[..., -size:, -size:], identity))
     cross = torch.where(observed.unsqueeze(-2), covariance[..., -size:], 0.0)  # (..., n, D)
     gain = torch.cholesky_solve(cross.mT, factor).mT
+    left = covariance - gain @ cross.mT
+    known = torch.nn.functional.pad(observed, (covariance.shape[-1] - size, 0))
+    left = torch.where(known.unsqueeze(-1) | known.unsqueeze(-2), 0.0, left)
+    return gain, 0.5 * (left + left.mT)
+
+
+def mean_given_last(mean: Tensor, gain: Tensor, x: Tensor) -> Tensor:
+    """The mean in ``given_last``, by the gain of ``covariance_given_last``."""
+    size, observed = x.shape[-1], ~torch.isnan(x)
     values = torch.where(observed, x, 0.0)
     deviation = torch.where(observed, values - mean[..., -size:], 0.0)
     mean = mean + (gain @ deviation.unsqueeze(-1)).squeeze(-1)
-    left = covariance - gain @ cross.mT
     rest = mean.shape[-1] - size
     known, values = torch.nn.functional.pad(observed, (rest, 0)), torch.nn.functional.pad(values, (rest, 0))
-    left = torch.where(known.unsqueeze(-1) | known.unsqueeze(-2), 0.0, left)
-    return torch.where(known, values, mean), 0.5 * (left + left.mT)
+    return torch.where(known, values, mean)
 
 
 def n_noise(shape_type: ShapeType, size: int, rank: int = 0) -> int:

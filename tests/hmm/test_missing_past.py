@@ -215,3 +215,24 @@ def test_each_feature_given_the_others_is_the_rest_of_the_joint_density() -> Non
         without[t, 0] = np.nan
         joint, others = (model.log_prob_steps([each])[0][t] for each in (x, without))
         assert_allclose(conditionals[t, 0], joint - others, atol=1e-9)
+
+
+def test_rows_that_have_the_same_missing_values_are_filtered_as_each_by_itself() -> None:
+    observation = sm.AutoregressiveGaussian(3, min_covariance=1e-3)
+    x = with_holes(simulated([120]), 0.3)
+    model = sm.HMM(1, observation=observation, max_iter=3).fit(x)
+    cursor = model.cursor()
+    filter_of_past = cursor._past_filter
+    rng = torch.Generator().manual_seed(0)
+    past = torch.randn(7, 3, 2, generator=rng, dtype=torch.float64)
+    past[3:] = torch.nan  # before the start
+    step = torch.randn(7, 2, generator=rng, dtype=torch.float64)
+    step[1:3, 0] = torch.nan  # other values than in the first row
+    step[5:, 1] = torch.nan
+    following = torch.randn(7, 2, generator=rng, dtype=torch.float64)
+    together = filter_of_past.advance(filter_of_past.advance(past, step), following)
+    for i in range(7):
+        row = slice(i, i + 1)
+        alone = filter_of_past.advance(filter_of_past.advance(past[row], step[row]), following[row])
+        assert_allclose(together[row], alone, rtol=1e-13, atol=1e-13)
+    assert not torch.equal(together[0], together[1])

@@ -63,6 +63,31 @@ def test_one_covariance_is_kept_for_all_until_values_are_missing() -> None:
     assert not torch.allclose(gaps.factor[0].mT @ gaps.factor[0], gaps.factor[1].mT @ gaps.factor[1])
 
 
+def test_rows_drawn_from_few_sequences_share_their_factors() -> None:
+    cursor, rng = cursor_of(random_parameters(0, K, D)), np.random.default_rng(0)
+    x = torch.tensor(rng.normal(size=(3, D)))
+    x[1, 0] = torch.nan
+    few = cursor.advance(cursor.start(n=3), x)
+    index = torch.tensor([2, 2, 1, 1, 2])
+    shared = cursor.select(few, index)
+    assert shared.factor.shape == (2, K, K)
+    assert torch.equal(shared.each_factor, few.factor[index])
+    alone = [cursor.select(few, torch.tensor([i])) for i in index]
+    following = torch.tensor(rng.normal(size=(4, 5, D)))
+    following[2, 3, 1] = torch.nan  # one row misses a value that the others have
+    for t, step in enumerate(following):
+        for i, state in enumerate(alone):
+            expected, given = cursor.distribution(state), cursor.distribution(shared)
+            torch.testing.assert_close(given.output_parameters[i], expected.output_parameters[0])
+            u, v = shared.each_factor[i], state.factor[0]  # whose rows may have other signs
+            torch.testing.assert_close(u.mT @ u, v.mT @ v)
+        assert len(shared.factor) == (2 if t < 3 else 5)
+        shared = cursor.advance(shared, step)
+        alone = [cursor.advance(state, step[i : i + 1]) for i, state in enumerate(alone)]
+    fewer = cursor.select(cursor.select(few, index), torch.tensor([3, 2, 3]))
+    assert torch.equal(cursor.unseen(fewer).each_factor, cursor.unseen(few).factor[[1, 1, 1]])
+
+
 def test_inputs_drive_states_but_not_the_first() -> None:
     parameters = random_parameters(1, 1, 1)
     parameters = SystemParameters(

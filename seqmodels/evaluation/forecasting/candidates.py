@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from seqmodels.evaluation.baselines import SeasonalNaive
 from seqmodels.evaluation.forecasting.linear_process import (
+    Autoregression,
     FittedProcess,
     Process,
     SeasonalARIMA,
@@ -19,8 +19,13 @@ from seqmodels.evaluation.forecasting.linear_process import (
 )
 from seqmodels.generation.feature_distributions import FeatureDistributions
 
-Scale = Literal["values", "logarithms"]
 LARGEST_EXPONENT = 700.0
+ORDERS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 18, 24, 25)  # of autoregressions, as far as there are data
+VALUES_PER_LAG = 8
+MOST_LAGS = 3  # of p and q
+MOST_FITTED = 24  # processes of a search
+SMALLEST_RATIO = 1.2  # of the largest value to the smallest, from which logarithms differ from values
+LARGE_RATIO = 3.0  # from which square roots differ from both
 
 
 @dataclass(frozen=True)
@@ -32,14 +37,14 @@ class StepQuantiles:
 
 
 class FittedCandidate(ABC):
-    """What forecasts a series."""
+    """What forecasts a series; ``str`` says what it is."""
 
     @abstractmethod
     def ahead(self, y: np.ndarray, k: int, levels: np.ndarray) -> StepQuantiles:
         """The k steps that follow ``y (T,)``."""
 
 
-class Candidate(ABC):
+class CandidateModel(ABC):
     """What may be fitted to a series. To add one, define ``fit``."""
 
     @property
@@ -56,86 +61,148 @@ class Candidate(ABC):
 
 
 @dataclass(frozen=True)
-class ProcessFamily(Candidate):
-    """Linear processes of values or of logarithms, of which the one with the least criterion is taken.
+class PowerScale:
+    """What of a series a process is of: its values (power 1), their square roots (0.5) or logarithms (0)."""
 
-    ``per_parameter``: what the criterion charges for a fitted number; 2 is Akaike's.
+    power: float
+
+    def __str__(self) -> str:
+        return {1.0: "values", 0.5: "square roots", 0.0: "logarithms"}[self.power]
+
+    def of_values(self, y: np.ndarray) -> np.ndarray:
+        """``(T,)``; y is not below zero for square roots, and above it for logarithms."""
+        return np.asarray(np.log(y) if self.power == 0 else np.power(y, self.power))
+
+    def to_values(self, z: np.ndarray) -> np.ndarray:
+        """The inverse; of what is below the least square root, zero."""
+        if self.power == 0:
+            return np.asarray(np.exp(np.minimum(z, LARGEST_EXPONENT)))
+        return z if self.power == 1 else np.square(np.maximum(z, 0.0))
+
+    def mean_value(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+        """Of values, of which z is Gaussian."""
+        if self.power == 0:
+            return self.to_values(mean + 0.5 * deviation**2)
+        return mean if self.power == 1 else mean**2 + deviation**2
+
+
+VALUES, SQUARE_ROOTS, LOGARITHMS = PowerScale(1.0), PowerScale(0.5), PowerScale(0.0)
+
+
+@dataclass(frozen=True)
+class ProcessFamily(CandidateModel):
+    """Linear processes, of which the one with the least of Akaike's criterion is taken.
+
+    ``processes`` are all fitted; then those that ``near`` says are near the best, as long as one of them is better.
     """
 
     kind: str
     season: int | None
     processes: tuple[Process, ...]
-    scale: Scale
-    per_parameter: float = 2.0
+    scale: PowerScale
+    near: Callable[[Process], Iterable[Process]] | None = None
 
     @property
     def title(self) -> str:
         season = "" if self.season is None else f", season {self.season}"
-        return f"{self.kind}{season}" + ", logarithms" * (self.scale == "logarithms")
+        return f"{self.kind}{season}" + f", {self.scale}" * (self.scale != VALUES)
 
     def fit(self, y: np.ndarray) -> FittedCandidate:
-        z = np.log(y) if self.scale == "logarithms" else y
-        errors, fitted = [], []
-        for process in self.processes:
-            try:
-                fitted.append(fit_process(process, z))
-            except ValueError as error:
-                errors.append(str(error))
-        if not fitted:
-            raise ValueError(errors[0])
-        most = max(int(np.argmax(~np.isnan(each.log_probs))) for each in fitted)
-        best = min(fitted, key=lambda each: each.criterion(most, per_parameter=self.per_parameter))
+        z = self.scale.of_values(y)
+        fitted: dict[Process, FittedProcess | None] = {process: _fitted(process, z) for process in self.processes}
+        best = _least([each for each in fitted.values() if each is not None])
+        while self.near is not None:
+            for process in self.near(best.process):
+                if process not in fitted and len(fitted) < MOST_FITTED:
+                    fitted[process] = each = _fitted(process, z)
+                    if each is not None and _least([best, each]) is each:
+                        best = each
+                        break
+            else:
+                break
         return ScaledProcess(best, self.scale)
+
+
+def _fitted(process: Process, z: np.ndarray) -> FittedProcess | None:
+    """None where it cannot be fitted."""
+    try:
+        return fit_process(process, z)
+    except (ValueError, np.linalg.LinAlgError):
+        return None
+
+
+def _least(fitted: Sequence[FittedProcess]) -> FittedProcess:
+    """That with the least criterion, of the steps that have a density under all."""
+    if not fitted:
+        raise ValueError("the series is too short, or has no noise")
+    first = max(each.process.n_lost for each in fitted)
+    return min(fitted, key=lambda each: each.criterion(first))
 
 
 @dataclass(frozen=True)
 class ScaledProcess(FittedCandidate):
-    """A linear process of values or of their logarithms."""
+    """A linear process of values, or of what a scale makes of them."""
 
     fitted: FittedProcess
-    scale: Scale
+    scale: PowerScale
 
     def ahead(self, y: np.ndarray, k: int, levels: np.ndarray) -> StepQuantiles:
         from scipy import special
 
-        steps = self.fitted.ahead(np.log(y) if self.scale == "logarithms" else y, k)
+        steps = self.fitted.ahead(self.scale.of_values(y), k)
         quantiles = steps.mean[:, None] + steps.deviation[:, None] * special.ndtri(levels)
-        if self.scale == "values":
-            return StepQuantiles(steps.mean, quantiles)
-        mean = np.exp(np.minimum(steps.mean + 0.5 * steps.deviation**2, LARGEST_EXPONENT))
-        return StepQuantiles(mean, np.exp(np.minimum(quantiles, LARGEST_EXPONENT)))
+        return StepQuantiles(self.scale.mean_value(steps.mean, steps.deviation), self.scale.to_values(quantiles))
 
     def __str__(self) -> str:
-        return self.fitted.process.name + " of logarithms" * (self.scale == "logarithms")
+        return self.fitted.process.name + f" of {self.scale}" * (self.scale != VALUES)
 
 
-def structural_family(season: int | None, scale: Scale) -> ProcessFamily:
+def structural_family(season: int | None, scale: PowerScale) -> ProcessFamily:
     """A level, with a slope or without, and a season."""
     slopes = ("none", "fixed", "walk", "damped")
     return ProcessFamily("structural", season, tuple(StructuralProcess(slope, season) for slope in slopes), scale)
 
 
-def arima_family(season: int | None, scale: Scale) -> ProcessFamily:
-    """ARIMA of a few orders, seasonal where there is a season."""
-    changes = [(0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 1, 1), (2, 1, 0), (0, 1, 2), (2, 1, 1), (1, 1, 2), (2, 1, 2)]
-    levels = [(1, 0, 0), (2, 0, 0), (1, 0, 1), (2, 0, 1), (3, 0, 0), (2, 0, 2)]
+def arima_family(season: int | None, scale: PowerScale) -> ProcessFamily:
+    """ARIMA, by a stepwise search from a few orders (Hyndman and Khandakar 2008)."""
     if season is None:
-        processes = [SeasonalARIMA(order, has_constant=drift) for order in changes for drift in (False, True)]
-        processes += [SeasonalARIMA(order) for order in [(0, 2, 1), (0, 2, 2), (1, 2, 1)]]
-        processes += [SeasonalARIMA(order, has_constant=True) for order in levels]
-        return ProcessFamily("ARIMA", season, tuple(processes), scale)
-    processes = [SeasonalARIMA(order, each, season) for order in changes[:7] for each in [(0, 1, 1), (1, 1, 1)]]
-    processes += [SeasonalARIMA(order, (0, 1, 1), season, has_constant=True) for order in levels]
-    return ProcessFamily("ARIMA", season, tuple(processes), scale)
-
-
-def autoregressive_family(season: int | None, scale: Scale, longest: int) -> ProcessFamily:
-    """Autoregressions around a level or a line, with means of the phases of a season."""
-    processes = [
-        SeasonalARIMA((p, 0, 0), season=season or 1, has_constant=True, has_slope=slope, has_dummies=season is not None)
-        for p in range(1, longest + 1)
-        for slope in (False, True)
+        starts = [
+            *(SeasonalARIMA(order, has_constant=True) for order in [(1, 0, 0), (2, 0, 1)]),
+            *(SeasonalARIMA(order) for order in [(0, 1, 1), (1, 1, 1), (2, 1, 2), (0, 2, 1)]),
+        ]
+        return ProcessFamily("ARIMA", season, tuple(starts), scale, near_arima)
+    starts = [
+        *(SeasonalARIMA(order, (0, 1, 1), season) for order in [(0, 1, 1), (1, 1, 1)]),
+        *(SeasonalARIMA(order, (0, 1, 1), season, has_constant=True) for order in [(1, 0, 0), (2, 0, 1)]),
+        SeasonalARIMA((1, 1, 1), (1, 0, 1), season),
+        SeasonalARIMA((1, 0, 0), (1, 0, 0), season, has_constant=True),
     ]
+    return ProcessFamily("ARIMA", season, tuple(starts), scale, near_arima)
+
+
+def near_arima(process: Process) -> Iterator[SeasonalARIMA]:
+    """The process with one order more or less, or both of p and q, or with a constant or without."""
+    assert isinstance(process, SeasonalARIMA)
+    (p, d, q), (P, D, Q) = process.order, process.seasonal_order
+    for up, uq in ((1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, -1)):
+        if 0 <= p + up <= MOST_LAGS and 0 <= q + uq <= MOST_LAGS:
+            yield replace(process, order=(p + up, d, q + uq))
+    if process.season > 1:
+        for seasonal in ((1 - P, D, Q), (P, D, 1 - Q)):
+            yield replace(process, seasonal_order=seasonal)
+    if d + D <= 1:
+        yield replace(process, has_constant=not process.has_constant)
+
+
+def autoregressive_family(
+    season: int | None, scale: PowerScale, n_values: int, *, of_changes: bool = False
+) -> ProcessFamily:
+    """Autoregressions around a level or a line, or of changes, with means of the phases of a season."""
+    orders = [p for p in ORDERS if p == 1 or p <= n_values // VALUES_PER_LAG]
+    if of_changes:
+        changes = [Autoregression(p, season, of_changes=True) for p in (0, *orders)]
+        return ProcessFamily("autoregression of changes", season, tuple(changes), scale)
+    processes = [Autoregression(p, season, slope) for p in orders for slope in (False, True)]
     return ProcessFamily("autoregression", season, tuple(processes), scale)
 
 
@@ -143,7 +210,7 @@ def autoregressive_family(season: int | None, scale: Scale, longest: int) -> Pro
 
 
 @dataclass(frozen=True)
-class Naive(Candidate):
+class Naive(CandidateModel):
     """The value a season ago, or under season 1 the last value."""
 
     season: int = 1
@@ -172,13 +239,12 @@ class FittedNaive(FittedCandidate):
         return "naive" if self.fitted.season == 1 else f"seasonal naive({self.fitted.season})"
 
 
-def candidates(y: np.ndarray, season: int | None, *, longest: int = 6) -> list[Candidate]:
-    """What is tried on ``y (T,)``."""
-    is_positive = bool(np.nanmin(y) > 0)
-    scales: Sequence[Scale] = ("values", "logarithms") if is_positive else ("values",)
-    result: list[Candidate] = [Naive(season or 1)]
-    for scale in scales:
-        for each in {season, None}:
-            result += [structural_family(each, scale), arima_family(each, scale)]
-            result.append(autoregressive_family(each, scale, longest))
-    return result
+def scales_of(y: np.ndarray) -> list[PowerScale]:
+    """The scales on which ``y (T,)`` may be read, as far as they differ."""
+    low, high = float(np.nanmin(y)), float(np.nanmax(y))
+    scales = [VALUES]
+    if low > 0 and high > SMALLEST_RATIO * low:
+        scales.append(LOGARITHMS)
+    if low >= 0 and high > LARGE_RATIO * low:
+        scales.append(SQUARE_ROOTS)
+    return scales

@@ -13,18 +13,24 @@ of u takes it apart into steps. Missing values are coefficients of a regression,
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Protocol
 
 import numpy as np
-
-from seqmodels.linear_gaussian.structures import stationary_coefficients
 
 LARGEST_NUMBER = 4.0  # inverse hyperbolic tangent of a partial autocorrelation
 RIDGE = 1e-9  # of γ_0, added to it, so that the covariance has a Cholesky factor
 FIRST_RATIO = -1.0  # logarithm of a ratio of variances that a fit begins with
 LARGEST_RATIO = 10.0
 MAX_ITERATIONS = 60
+IMPOSSIBLE = 1e10  # loss of numbers that are no process
+DIFFERENCE = 1e-5  # of a number, in gradients
+LOG_2_PI = math.log(2 * math.pi)
+SLOPE_UNIT = 0.01  # of b, which keeps regressors of one size
 
 
 @dataclass(frozen=True)
@@ -45,11 +51,7 @@ class Process(ABC):
 
     @abstractmethod
     def start(self) -> np.ndarray:
-        """The numbers that a fit begins with."""
-
-    @abstractmethod
-    def bounds(self) -> list[tuple[float, float]]:
-        """Of each number."""
+        """The numbers that a fit begins with, or as many."""
 
     @abstractmethod
     def polynomials(self, numbers: np.ndarray) -> Polynomials: ...
@@ -58,10 +60,19 @@ class Process(ABC):
     def regressors(self, steps: np.ndarray) -> np.ndarray:
         """``(n, R)`` X at ``steps (n,)``, counted from the first of the series."""
 
+    @abstractmethod
+    def estimate(self, y: np.ndarray) -> np.ndarray:
+        """The numbers that fit ``y (T,)``."""
+
     @property
     def n_lost(self) -> int:
         """First values that have no density: the degree of a."""
-        return len(self.polynomials(self.start()).a) - 1
+        return int(len(self.polynomials(self.start()).a) - 1)
+
+    @property
+    def n_free(self) -> int:
+        """How many numbers are fitted, with β and σ²."""
+        return int(len(self.start()) + self.regressors(np.zeros(1)).shape[1] + 1)
 
 
 @dataclass(frozen=True)
@@ -73,26 +84,18 @@ class SeasonalARIMA(Process):
         seasonal_order: P, D and Q.
         season: s steps.
         has_constant: whether c is learned; with d + D = 1 it is a drift.
-        has_dummies: whether each phase of the season has a constant of its own.
-        has_slope: whether c grows linearly.
     """
 
     order: tuple[int, int, int]
     seasonal_order: tuple[int, int, int] = (0, 0, 0)
     season: int = 1
     has_constant: bool = False
-    has_dummies: bool = False
-    has_slope: bool = False
 
     @property
     def name(self) -> str:
-        if self.order[1:] == (0, 0) and self.seasonal_order == (0, 0, 0):
-            extras = ["trend"] * self.has_slope + ["seasonal means"] * self.has_dummies
-            return " + ".join([f"AR({self.order[0]})", *extras])
-        seasonal = (
-            "({},{},{})".format(*self.seasonal_order) + f"[{self.season}]" if self.seasonal_order != (0, 0, 0) else ""
-        )
-        return "ARIMA({},{},{})".format(*self.order) + seasonal + " with drift" * self.has_constant
+        (p, d, q), (P, D, Q) = self.order, self.seasonal_order
+        seasonal = f"({P},{D},{Q})[{self.season}]" if (P, D, Q) != (0, 0, 0) else ""
+        return f"ARIMA({p},{d},{q}){seasonal}" + " with drift" * (self.has_constant and d + D > 0)
 
     def start(self) -> np.ndarray:
         (p, _, q), (P, _, Q) = self.order, self.seasonal_order
@@ -103,21 +106,65 @@ class SeasonalARIMA(Process):
 
     def polynomials(self, numbers: np.ndarray) -> Polynomials:
         (p, d, q), (P, D, _) = self.order, self.seasonal_order
-        ar, ma, seasonal_ar, seasonal_ma = np.split(numbers, np.cumsum([p, q, P]))
-        a = _product(lag_polynomial(ar), _stretched(lag_polynomial(seasonal_ar), self.season))
-        a = _product(a, *[_difference(1)] * d, *[_difference(self.season)] * D)
-        theta = _product(lag_polynomial(ma), _stretched(lag_polynomial(seasonal_ma), self.season))
-        return Polynomials(a, np.correlate(theta, theta, "full")[len(theta) - 1 :])
+        each, seasonal = numbers.tolist(), p + q
+        ar, ma = lag_polynomial(each[:p]), lag_polynomial(each[p:seasonal])
+        a = np.convolve(ar, _differences(d, D, self.season))
+        if P:
+            a = np.convolve(a, _stretched(lag_polynomial(each[seasonal : seasonal + P]), self.season))
+        if len(each) > seasonal + P:
+            ma = np.convolve(ma, _stretched(lag_polynomial(each[seasonal + P :]), self.season))
+        return Polynomials(a, _autocovariance(ma))
 
     def regressors(self, steps: np.ndarray) -> np.ndarray:
-        columns = [np.ones(len(steps))] * self.has_constant
-        if self.has_slope:
-            columns.append(steps / 100.0)
-        if self.has_dummies:
-            columns += [
-                (steps % self.season == phase).astype(float) for phase in range(self.season - self.has_constant)
-            ]
-        return np.stack(columns, axis=1) if columns else np.zeros((len(steps), 0))
+        return np.ones((len(steps), int(self.has_constant)))
+
+    def estimate(self, y: np.ndarray) -> np.ndarray:
+        return most_likely(self, y)
+
+
+@dataclass(frozen=True)
+class Autoregression(Process):
+    """``z_t = c + b t + m_phase(t) + Σ φ_i z_t-i + ε_t``, by least squares; z is y or its changes.
+
+    Args:
+        order: p.
+        season: s steps, whose phases have means of their own; None: they do not.
+        has_slope: whether there is a b.
+        of_changes: whether ``z_t = y_t - y_t-1``.
+    """
+
+    order: int
+    season: int | None = None
+    has_slope: bool = False
+    of_changes: bool = False
+
+    @property
+    def name(self) -> str:
+        means = [] if self.season is None else [f"means of season({self.season})"]
+        of_changes = " of changes" * self.of_changes
+        return " + ".join([f"AR({self.order}){of_changes}", *["line"] * self.has_slope, *means])
+
+    def start(self) -> np.ndarray:
+        return np.zeros(self.order)
+
+    def polynomials(self, numbers: np.ndarray) -> Polynomials:
+        a = np.append(1.0, -numbers)
+        return Polynomials(np.convolve(a, _differences(int(self.of_changes), 0, 1)), np.ones(1))
+
+    def regressors(self, steps: np.ndarray) -> np.ndarray:
+        phases = [] if self.season is None else [steps % self.season == phase for phase in range(1, self.season)]
+        line = [SLOPE_UNIT * steps] * self.has_slope
+        return np.stack([np.ones(len(steps)), *line, *(phase.astype(float) for phase in phases)], axis=1)
+
+    def estimate(self, y: np.ndarray) -> np.ndarray:
+        p, z = self.order, np.diff(y) if self.of_changes else y
+        steps = np.arange(p, len(z)) + int(self.of_changes)
+        lags = [z[p - i : len(z) - i] for i in range(1, p + 1)]
+        design = np.concatenate([np.stack([z[p:], *lags], axis=1), self.regressors(steps)], axis=1)
+        design = design[~np.isnan(design).any(axis=1)]
+        if len(design) < design.shape[1] + 2:
+            raise ValueError(f"{self.name} has {design.shape[1]} numbers to fit, and {len(design)} steps are complete")
+        return np.asarray(np.linalg.lstsq(design[:, 1:], design[:, 0], rcond=None)[0][:p])
 
 
 @dataclass(frozen=True)
@@ -150,24 +197,16 @@ class StructuralProcess(Process):
         return [(-16.0, LARGEST_RATIO)] * len(self._parts) + [(0.5, 2.5)] * (self.slope == "damped")
 
     def polynomials(self, numbers: np.ndarray) -> Polynomials:
-        variances = dict(zip(self._parts, np.exp(numbers), strict=False))
-        one, change = np.ones(1), _difference(1)
-        damping = {"walk": change, "damped": np.array([1.0, -np.tanh(numbers[-1])])}.get(self.slope, one)
-        cycle = one if self.season is None else np.ones(self.season)
-        of_noise = _product(change, damping, cycle)
-        parts = {
-            "noise": (1.0, of_noise),
-            "level": (variances["level"], _product(damping, cycle)),
-            "slope": (variances.get("slope", 0.0), cycle),
-            "season": (variances.get("season", 0.0), _product(change, damping)),
-        }
-        gamma = np.zeros(len(of_noise))
-        for variance, polynomial in parts.values():
-            gamma[: len(polynomial)] += variance * np.correlate(polynomial, polynomial, "full")[len(polynomial) - 1 :]
-        return Polynomials(of_noise, gamma)
+        of_noise, of_parts = _structural_parts(
+            self.slope, self.season, float(numbers[-1]) if self.slope == "damped" else 0.0
+        )
+        return Polynomials(of_noise, np.append(1.0, np.exp(numbers[: len(of_parts) - 1])) @ of_parts)
 
     def regressors(self, steps: np.ndarray) -> np.ndarray:
         return np.ones((len(steps), int(self.slope == "fixed")))
+
+    def estimate(self, y: np.ndarray) -> np.ndarray:
+        return most_likely(self, y)
 
 
 @dataclass(frozen=True)
@@ -194,92 +233,184 @@ class FittedProcess:
     @property
     def n_parameters(self) -> int:
         """With β and σ²."""
-        return len(self.numbers) + self.process.regressors(np.zeros(1)).shape[1] + 1
+        return self.process.n_free
 
-    def criterion(self, first: int, *, per_parameter: float = 2.0) -> float:
-        """``-2 log p + per_parameter * n`` of the steps from ``first`` on: 2 is Akaike's, log T Schwarz's."""
-        return float(-2 * np.nansum(self.log_probs[first:]) + per_parameter * self.n_parameters)
+    def criterion(self, first: int) -> float:
+        """Akaike's, corrected for few values (Hurvich and Tsai 1989), of the steps from ``first`` on."""
+        log_probs, n = self.log_probs[first:], self.n_parameters
+        n_values = int((~np.isnan(log_probs)).sum())
+        return float(-2 * np.nansum(log_probs) + 2 * n * n_values / max(n_values - n - 1, 0.5))
 
     def ahead(self, y: np.ndarray, k: int) -> GaussianSteps:
         """The k steps that follow ``y (T,)``, with the uncertainty of β and of missing values, not of the numbers."""
         polynomials = self.process.polynomials(self.numbers)
-        regression = _regression(self.process, polynomials, y, k)
-        p, n = len(polynomials.a) - 1, len(regression.residuals)
-        later = regression.factor_rows(n, n + k)  # (k, n + k)
-        innovations = later[:, :n] @ regression.residuals  # E[u] of the steps ahead, without regressors
+        p, missing = len(polynomials.a) - 1, np.flatnonzero(np.isnan(y))
+        whitened = _Series.of(self.process, y, p).whitened(polynomials, k)
+        n, n_plain = len(y) - p, whitened.design.shape[1] - len(missing)
+        later = whitened.factor_rows(n, n + k)  # (k, n + k)
+        X = np.zeros((k, whitened.design.shape[1]))
+        X[:, :n_plain] = self.process.regressors(np.arange(len(y), len(y) + k))
+        u = later[:, :n] @ whitened.residuals + X @ whitened.beta  # (k,) expected
+        past = self._filled(y, whitened)[len(y) - p :]
         to_y = _inverse_filter(polynomials.a, k)  # (k, k) u -> y, where y was zero before
-        u = innovations + regression.ahead @ regression.beta
-        past = regression.filled[len(y) - p :] if p else np.zeros(0)
-        mean = _continued(polynomials.a, past, u)
-        spread = to_y @ later[:, n:]  # (k, k)
-        variance = regression.variance * (spread**2).sum(1)
-        if regression.design.shape[1]:
-            of_beta = regression.beta_factor()  # (R, R) whose product with its transpose is Cov[β] / σ²
-            slopes = to_y @ (regression.ahead - later[:, :n] @ regression.design) + regression.from_missing(k)
-            variance = variance + regression.variance * ((slopes @ of_beta) ** 2).sum(1)
-        return GaussianSteps(mean, np.sqrt(variance))
+        spread = to_y @ later[:, n:]
+        unit_variance = (spread**2).sum(1)
+        if whitened.design.shape[1]:
+            slopes = to_y @ (X - later[:, :n] @ whitened.design)
+            for i, t in enumerate(missing.tolist()):
+                if t >= len(y) - p:  # a value before the steps ahead is uncertain itself
+                    is_it = (np.arange(len(y) - p, len(y)) == t).astype(float)
+                    slopes[:, n_plain + i] += _continued(polynomials.a, is_it, np.zeros(k))
+            unit_variance = unit_variance + ((slopes @ whitened.beta_factor()) ** 2).sum(1)
+        variance = whitened.squares / max(n - len(missing) - self.process.n_free + 1, 1)
+        return GaussianSteps(_continued(polynomials.a, past, u), np.sqrt(variance * unit_variance))
 
     def filled(self, y: np.ndarray) -> np.ndarray:
         """``y (T,)`` with missing values as they are expected given all others."""
-        return _regression(self.process, self.process.polynomials(self.numbers), y, 0).filled
+        polynomials = self.process.polynomials(self.numbers)
+        return self._filled(y, _Series.of(self.process, y, len(polynomials.a) - 1).whitened(polynomials))
+
+    def _filled(self, y: np.ndarray, whitened: _Whitened) -> np.ndarray:
+        missing, filled = np.isnan(y), y.copy()
+        filled[missing] = whitened.beta[len(whitened.beta) - int(missing.sum()) :]
+        return filled
 
 
 def fit_process(process: Process, y: np.ndarray) -> FittedProcess:
-    """The numbers of the largest likelihood of ``y (T,)``, given its first values, where β and σ² are the best.
+    """The process with the numbers that fit ``y (T,)``.
 
     Raises:
         ValueError: a series too short for the process, or without noise.
     """
+    n_values = int((~np.isnan(y)).sum())
+    if n_values - process.n_lost < process.n_free + 3:
+        raise ValueError(f"{process.name} has {process.n_free} numbers to fit, and the series only {n_values} values")
+    numbers = process.estimate(y)
+    polynomials = process.polynomials(numbers)
+    whitened = _Series.of(process, y, len(polynomials.a) - 1).whitened(polynomials)
+    if not np.isfinite(whitened.log_prob):
+        raise ValueError(f"{process.name} leaves no noise in the series")
+    n = len(whitened.residuals)
+    variance = whitened.squares / (n - int(np.isnan(y).sum()))
+    log_probs = np.full(len(y), np.nan)
+    of_residuals = -0.5 * (LOG_2_PI + math.log(variance) + whitened.residuals**2 / variance)
+    log_probs[len(y) - n :] = of_residuals - np.log(whitened.band[0, :n])
+    log_probs[np.isnan(y)] = np.nan
+    return FittedProcess(process, numbers, log_probs)
+
+
+class Bounded(Protocol):
+    """A process whose likelihood is maximised within bounds."""
+
+    def start(self) -> np.ndarray: ...
+    def bounds(self) -> list[tuple[float, float]]: ...
+    def polynomials(self, numbers: np.ndarray) -> Polynomials: ...
+    def regressors(self, steps: np.ndarray) -> np.ndarray: ...
+
+
+def most_likely(process: Bounded, y: np.ndarray) -> np.ndarray:
+    """The numbers of the largest likelihood of ``y (T,)``, given its first values, where β and σ² are the best."""
     from scipy.optimize import minimize  # lazily: scipy is slow to import
 
-    n_free = len(process.start()) + process.regressors(np.zeros(1)).shape[1] + 1
-    n_values = int((~np.isnan(y)).sum())
-    if n_values - process.n_lost < n_free + 3:
-        raise ValueError(f"{process.name} has {n_free} numbers to fit, and the series only {n_values} values")
+    start = process.start()
+    if not len(start):
+        return start
+    series = _Series.of(process, y, len(process.polynomials(start).a) - 1)
 
     def loss(numbers: np.ndarray) -> float:
         try:
-            regression = _regression(process, process.polynomials(numbers), y, 0)
+            return -series.whitened(process.polynomials(numbers)).log_prob / len(y)
         except np.linalg.LinAlgError:
-            return 1e10
-        return -regression.log_prob / len(y)
+            return IMPOSSIBLE
 
-    best = start = process.start()
-    if len(start):
-        result = minimize(
-            loss,
-            start,
-            method="L-BFGS-B",
-            bounds=process.bounds(),
-            options={"maxiter": MAX_ITERATIONS, "ftol": 1e-8, "eps": 1e-5},
-        )
-        best = np.asarray(result.x)
-    regression = _regression(process, process.polynomials(best), y, 0)
-    if not np.isfinite(regression.log_prob):
-        raise ValueError(f"{process.name} leaves no noise in the series")
-    return FittedProcess(process, best, regression.log_probs(len(y)))
+    upper = np.array(process.bounds())[:, 1]
+
+    def with_gradient(numbers: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = loss(numbers), np.empty(len(numbers))
+        for i, number in enumerate(numbers.tolist()):
+            step = DIFFERENCE if number + DIFFERENCE <= upper[i] else -DIFFERENCE
+            moved = numbers.copy()
+            moved[i] += step
+            gradient[i] = (loss(moved) - value) / step
+        return value, gradient
+
+    result = minimize(
+        with_gradient,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=process.bounds(),
+        options={"maxiter": MAX_ITERATIONS, "ftol": 1e-7, "gtol": 1e-4},
+    )
+    return np.asarray(result.x)
 
 
 # -- the regression that all comes down to ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Regression:
-    """``L⁻¹ a(B) y = L⁻¹ X β + σ ε``, of whose β the last are missing values of y.
+class _Series:
+    """A series and what it is regressed on: ``filled (T,)``, zero where ``missing``; ``X (T - p, R)``."""
 
-    ``band (q + 1, n + k)`` is L as LAPACK stores it, of the steps ahead too; ``design (n, R)`` is ``L⁻¹ X``, ``ahead
-    (k, R)`` X of the steps ahead, ``filled (T,)`` y with missing values as expected.
-    """
-
-    a: np.ndarray
-    band: np.ndarray
-    design: np.ndarray
-    ahead: np.ndarray
-    beta: np.ndarray
-    residuals: np.ndarray
-    variance: float
     filled: np.ndarray
     missing: np.ndarray
+    X: np.ndarray
+
+    @classmethod
+    def of(cls, process: Bounded | Process, y: np.ndarray, n_lost: int) -> _Series:
+        is_missing = np.isnan(y)
+        X = process.regressors(np.arange(n_lost, len(y)))
+        return cls(np.where(is_missing, 0.0, y), np.flatnonzero(is_missing), X)
+
+    def whitened(self, polynomials: Polynomials, k: int = 0) -> _Whitened:
+        """``L⁻¹`` times all; ``LinAlgError`` where the covariance has no Cholesky factor."""
+        from scipy.linalg.lapack import dpbtrf, dtbtrs
+
+        a, gamma = polynomials.a, polynomials.autocovariance
+        p, n = len(a) - 1, len(self.X)
+        covariance = np.repeat(gamma[: n + k, None], n + k, axis=1)
+        covariance[0] *= 1 + RIDGE
+        band, failed = dpbtrf(covariance, lower=1)
+        if failed:
+            raise np.linalg.LinAlgError("the covariance has no Cholesky factor")
+        columns = [np.convolve(self.filled, a, "valid")[:, None], self.X]
+        if len(self.missing):
+            columns.append(self._indicators(a, p))
+        whitened, _ = dtbtrs(band[:, :n], np.concatenate(columns, axis=1), uplo="L")
+        target, design = whitened[:, 0], whitened[:, 1:]
+        log_det = float(np.log(band[0, :n]).sum())
+        beta, residuals = np.zeros(0), target
+        if design.shape[1]:
+            beta = np.linalg.lstsq(design, target, rcond=1e-10)[0] if design.shape[1] > 1 else _slope(design, target)
+            residuals = target - design @ beta
+        if len(self.missing):  # the volume that the missing values take (Gómez, Maravall and Peña 1999)
+            of_missing = np.linalg.svd(design[:, self.X.shape[1] :], compute_uv=False)
+            log_det += float(np.log(np.maximum(of_missing, 1e-10)).sum())
+        squares, n_values = float(residuals @ residuals), n - len(self.missing)
+        log_prob = -np.inf if n_values < 1 else 0.5 * n_values * (-1 - LOG_2_PI - _log(squares / n_values)) - log_det
+        return _Whitened(band, design, beta, residuals, squares, log_prob)
+
+    def _indicators(self, a: np.ndarray, p: int) -> np.ndarray:
+        """``(T - p, M)`` of each missing value what -1 in its place is in ``a(B) y``."""
+        T, indicators = len(self.filled), np.zeros((len(self.X), len(self.missing)))
+        for i, t in enumerate(self.missing.tolist()):
+            lags = np.arange(max(p - t, 0), min(p, T - 1 - t) + 1)
+            indicators[t + lags - p, i] = -a[lags]
+        return indicators
+
+
+@dataclass(frozen=True)
+class _Whitened:
+    """``L⁻¹ a(B) y = L⁻¹ X β + σ ε``, of whose β the last are missing values of y.
+
+    ``band (q + 1, n + k)`` is L as LAPACK stores it, of the steps ahead too; ``design (n, R)`` is ``L⁻¹ X``.
+    """
+
+    band: np.ndarray
+    design: np.ndarray
+    beta: np.ndarray
+    residuals: np.ndarray
+    squares: float
     log_prob: float
 
     def factor_rows(self, first: int, last: int) -> np.ndarray:
@@ -291,82 +422,63 @@ class _Regression:
         return rows
 
     def beta_factor(self) -> np.ndarray:
+        """``(R, R)`` whose product with its transpose is ``Cov[β] / σ²``."""
         left, singular, _ = np.linalg.svd(self.design.T @ self.design, hermitian=True)
         kept = singular > 1e-10 * singular[0]
         return np.asarray(left[:, kept] / np.sqrt(singular[kept]))
 
-    def from_missing(self, k: int) -> np.ndarray:
-        """``(k, R)`` what the missing values themselves, as values before the steps ahead, do to these."""
-        n_plain, p = self.design.shape[1] - len(self.missing), len(self.a) - 1
-        result, first = np.zeros((k, self.design.shape[1])), len(self.filled) - p
-        for i, t in enumerate(self.missing):
-            if t >= first:
-                past = (np.arange(first, len(self.filled)) == t).astype(float)
-                result[:, n_plain + i] = _continued(self.a, past, np.zeros(k))
-        return result
 
-    def log_probs(self, n_steps: int) -> np.ndarray:
-        n = len(self.residuals)
-        pivots = np.log(self.band[0, :n])
-        values = -0.5 * (np.log(2 * np.pi * self.variance) + self.residuals**2 / self.variance) - pivots
-        result = np.full(n_steps, np.nan)
-        result[n_steps - n :] = values
-        result[self.missing] = np.nan
-        return result
+def _slope(design: np.ndarray, target: np.ndarray) -> np.ndarray:
+    return np.asarray((design[:, 0] @ target) / np.maximum(design[:, 0] @ design[:, 0], 1e-300)).reshape(1)
 
 
-def _regression(process: Process, polynomials: Polynomials, y: np.ndarray, k: int) -> _Regression:
-    """Raises ``LinAlgError`` where the covariance has no Cholesky factor."""
-    from scipy.linalg import cholesky_banded
-    from scipy.linalg.lapack import dtbtrs
-
-    a, gamma = polynomials.a, polynomials.autocovariance
-    p, missing = len(a) - 1, np.flatnonzero(np.isnan(y))
-    n = len(y) - p
-    q = min(len(gamma), n + k) - 1
-    covariance = np.repeat(gamma[: q + 1, None], n + k, axis=1)
-    covariance[0] *= 1 + RIDGE
-    band = cholesky_banded(covariance, lower=True, check_finite=False)
-    filled = np.where(np.isnan(y), 0.0, y)
-    u = np.convolve(filled, a, "valid")
-    X = process.regressors(np.arange(p, len(y) + k))
-    indicators = np.zeros((n, len(missing)))
-    for i, t in enumerate(missing.tolist()):
-        lags = np.arange(max(p - t, 0), min(p, len(y) - 1 - t) + 1)
-        indicators[t + lags - p, i] = -a[lags]
-    both = np.concatenate([u[:, None], X[:n], indicators], axis=1)
-    whitened, _ = dtbtrs(band[:, :n], both, uplo="L")
-    target, design = whitened[:, 0], whitened[:, 1:]
-    beta, residuals = np.zeros(0), target
-    n_values = n - len(missing)
-    log_det = float(np.log(band[0, :n]).sum())
-    if design.shape[1]:
-        beta = np.linalg.lstsq(design, target, rcond=1e-10)[0]
-        residuals = target - design @ beta
-        if len(missing):  # the volume that the missing values take (Gómez, Maravall and Peña 1999)
-            of_missing = np.linalg.svd(design[:, X.shape[1] :], compute_uv=False)
-            log_det += float(np.log(np.maximum(of_missing, 1e-10)).sum())
-    squares = float(residuals @ residuals)
-    variance = squares / max(n_values - X.shape[1] - len(process.start()), 1)
-    with np.errstate(divide="ignore"):
-        log_prob = -0.5 * n_values * (1 + np.log(2 * np.pi * squares / max(n_values, 1))) - log_det
-    filled[missing] = beta[X.shape[1] :]
-    ahead = np.concatenate([X[n:], np.zeros((k, len(missing)))], axis=1)
-    return _Regression(a, band, design, ahead, beta, residuals, variance, filled, missing, float(log_prob))
+def _log(x: float) -> float:
+    return math.log(x) if x > 0 else -math.inf
 
 
 # -- polynomials in the lag ------------------------------------------------------------------------------------------
 
 
-def lag_polynomial(numbers: np.ndarray) -> np.ndarray:
-    """``1 - φ_1 B - ...``, stationary, of unconstrained numbers."""
-    return np.append(1.0, -stationary_coefficients(numbers))
+def lag_polynomial(numbers: Sequence[float]) -> np.ndarray:
+    """``1 - φ_1 B - ...``, stationary, of unconstrained numbers (``structures.stationary_coefficients``)."""
+    coefficients: list[float] = []
+    for partial in map(math.tanh, numbers):
+        coefficients = [c - partial * b for c, b in zip(coefficients, coefficients[::-1], strict=True)] + [partial]
+    return np.array([1.0, *(-c for c in coefficients)])
 
 
 def _difference(lag: int) -> np.ndarray:
     polynomial = np.zeros(lag + 1)
     polynomial[0], polynomial[lag] = 1.0, -1.0
     return polynomial
+
+
+@cache
+def _differences(d: int, D: int, season: int) -> np.ndarray:
+    """``(1 - B)^d (1 - B^s)^D``."""
+    return _product(*[_difference(1)] * d, *[_difference(season)] * D)
+
+
+@lru_cache(maxsize=64)
+def _structural_parts(slope: str, season: int | None, damping: float) -> tuple[np.ndarray, np.ndarray]:
+    """a, and a row of autocovariances of ``a(B) y`` for each of noise, level, slope and season, of variance 1."""
+    change, cycle = _difference(1), np.ones(1 if season is None else season)
+    damped = {"walk": change, "damped": np.array([1.0, -math.tanh(damping)])}.get(slope, np.ones(1))
+    of_noise = _product(change, damped, cycle)
+    polynomials = [of_noise, _product(damped, cycle)]
+    if slope in ("walk", "damped"):
+        polynomials.append(cycle)
+    if season is not None:
+        polynomials.append(_product(change, damped))
+    rows = np.zeros((len(polynomials), len(of_noise)))
+    for row, polynomial in zip(rows, polynomials, strict=True):
+        row[: len(polynomial)] = _autocovariance(polynomial)
+    return of_noise, rows
+
+
+def _autocovariance(theta: np.ndarray) -> np.ndarray:
+    """``(q + 1,)`` of ``θ(B) ε``, of variance 1."""
+    return np.convolve(theta, theta[::-1])[len(theta) - 1 :]
 
 
 def _stretched(polynomial: np.ndarray, season: int) -> np.ndarray:

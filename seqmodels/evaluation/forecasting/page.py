@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from matplotlib import pyplot
+from matplotlib.axes import Axes
 
 from seqmodels.common.display import html_table
 from seqmodels.common.html import element
 from seqmodels.evaluation.comparison.report.elements import as_svg, data_url, with_dark
+from seqmodels.plot.style import figure_of
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
     from seqmodels.plot.style import Panels
 
@@ -23,15 +24,17 @@ MAX_ROWS = 60  # of the table
 class ShownForecast(Protocol):
     """What is shown of ``AutomaticForecast``, whose attributes these are."""
 
-    frame: pd.DataFrame
-    words: Sequence[str]
-
+    @property
+    def frame(self) -> pd.DataFrame: ...
+    @property
+    def words(self) -> Sequence[str]: ...
     def plot(self) -> Axes | Panels: ...
 
 
 def page(forecast: ShownForecast) -> str:
     """HTML that needs no style sheet."""
-    figure = forecast.plot().figure
+    drawn = forecast.plot()
+    figure = figure_of(drawn if isinstance(drawn, Axes) else drawn[0])
     picture = element("image", data_url("svg+xml", with_dark(as_svg(figure)).encode()), "Forecast, drawn")
     pyplot.close(figure)  # which a notebook would show once more
     rows = forecast.frame.head(MAX_ROWS)

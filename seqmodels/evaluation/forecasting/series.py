@@ -3,33 +3,58 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from seqmodels.evaluation.forecasting.candidates import Candidate, FittedCandidate, StepQuantiles, candidates
+from seqmodels.evaluation.forecasting.candidates import (
+    CandidateModel,
+    FittedCandidate,
+    Naive,
+    StepQuantiles,
+    arima_family,
+    autoregressive_family,
+    scales_of,
+    structural_family,
+)
 
 SCORED_LEVELS = (np.arange(20) + 0.5) / 20  # whose mean pinball loss estimates the CRPS
-MOST_ORIGINS = 12
-MOST_AVERAGED = 4
-NEAR_BEST = 1.1  # of the best score: candidates up to it are averaged
+MOST_ORIGINS = 24
+MOST_AVERAGED = 8
+SHARPNESS = 3.0  # power of a score that a weight is inverse to
+ENOUGH_COVERED = 0.8  # share of values within bands of 90 %, below which these are widened
+SHRINKAGE = 10.0  # forecasts that say that bands are right as they are
+WIDEST = 1.6  # of factors
 INNER_LEVELS = (0.05, 0.95)
+LEAST_PROBABLE = 0.01  # of means of phases that do not differ
+LEAST_CORRELATION = 0.5  # of the means of phases in both halves
+REFIT_EVERY = 8  # origins
+WORTH_A_SEARCH = 1.3  # of the best score so far
+MOST_SEARCHES = 6
+LONGEST_BAND = 60  # steps of a season, up to which covariances of so many steps are factored
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class BacktestTrial:
     """How a candidate did on the last part of the series.
 
-    ``quantiles (O, k, Q)`` at ``SCORED_LEVELS`` and the two of ``INNER_LEVELS``, of each origin.
+    ``quantiles (O, k, Q)`` of each origin are those at ``SCORED_LEVELS`` and the two of ``INNER_LEVELS``; ``weight`` is
+    that of its quantiles in the average.
     """
 
     name: str
-    candidate: Candidate
+    candidate: CandidateModel
     quantiles: np.ndarray
     crps: float
     coverage: float
     seconds: float
-    is_chosen: bool = False
+    weight: float = 0.0
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether it is among those averaged."""
+        return self.weight > 0
 
 
 @dataclass(frozen=True)
@@ -37,7 +62,7 @@ class SeriesForecast:
     """What is known of one series when it has been forecast."""
 
     ahead: StepQuantiles
-    trials: list[Trial]
+    trials: list[BacktestTrial]
     chosen: list[FittedCandidate]
     errors: dict[str, str]
     origins: np.ndarray
@@ -48,58 +73,150 @@ class SeriesForecast:
 
 
 def forecast_series(
-    y: np.ndarray, k: int, levels: np.ndarray, season: int | None, max_seconds: float
+    y: np.ndarray, k: int, levels: np.ndarray, season: int | None, max_seconds: float | None
 ) -> SeriesForecast:
     """The k steps that follow ``y (T,)``."""
     origins = origins_of(len(y), k, season)
-    actual = np.stack([y[t : t + k] for t in origins])
-    scale = mean_change(y[: origins[0]], season or 1)
-    every = np.append(SCORED_LEVELS, INNER_LEVELS)
-    trials: list[Trial] = []
-    errors: dict[str, str] = {}
-    began = time.perf_counter()
-    for candidate in candidates(y, season):
-        if trials and time.perf_counter() - began > max_seconds:
-            break
-        start = time.perf_counter()
-        try:
-            quantiles = _backtest(candidate, y, origins, k, every)
-        except (ValueError, np.linalg.LinAlgError) as error:
-            errors[candidate.title] = str(error)
-            continue
-        crps, coverage = scores(quantiles, actual, scale)
-        trials.append(Trial(candidate.title, candidate, quantiles, crps, coverage, time.perf_counter() - start))
-    trials.sort(key=lambda trial: trial.crps)
-    kept = [trial for trial in trials[:MOST_AVERAGED] if trial.crps <= NEAR_BEST * trials[0].crps]
-    trials = [replace(trial, is_chosen=trial in kept) for trial in trials]
-    together = np.mean([trial.quantiles for trial in kept], axis=0)
-    factors = band_factors(together, actual)
-    crps, coverage = scores(rescaled(together, factors, -3), actual, scale)
+    trials = Trials.of(y, k, origins, season, max_seconds)
+    tried = weighted(trials.best_first())
+    kept = [trial for trial in tried if trial.is_chosen]
+    weights = np.array([trial.weight for trial in kept])
+    together = np.tensordot(weights, [trial.quantiles for trial in kept], 1)  # (O, k, Q)
+    factors = band_factors(together, trials.actual)
+    crps, coverage = scores(rescaled(together, factors, _median(together)), trials.actual, trials.scale)
     chosen = [trial.candidate.fit(y) for trial in kept]
     each = [fitted.ahead(y, k, np.append(levels, 0.5)) for fitted in chosen]
-    quantiles = rescaled(np.mean([one.quantiles for one in each], axis=0), factors, -1)[:, :-1]
-    mean = np.mean([one.mean for one in each], axis=0)
+    quantiles = np.tensordot(weights, [one.quantiles for one in each], 1)
+    quantiles = rescaled(quantiles, factors, quantiles[:, -1])[:, :-1]
+    mean = np.tensordot(weights, [one.mean for one in each], 1)
     if np.nanmin(y) >= 0:
         quantiles = np.maximum(quantiles, 0.0)
-    return SeriesForecast(
-        StepQuantiles(mean, quantiles), trials, chosen, errors, origins, crps, coverage, factors, season
-    )
+    ahead = StepQuantiles(mean, quantiles)
+    return SeriesForecast(ahead, tried, chosen, trials.errors, origins, crps, coverage, factors, season)
 
 
-def _backtest(candidate: Candidate, y: np.ndarray, origins: np.ndarray, k: int, levels: np.ndarray) -> np.ndarray:
-    """``(O, k, Q)``; fitted anew at every fourth origin."""
-    result = []
-    for i, t in enumerate(origins):
-        if i % 4 == 0:
-            fitted = candidate.fit(y[:t])
-        result.append(fitted.ahead(y[:t], k, levels).quantiles)
-    return np.stack(result)
+def weighted(trials: Sequence[BacktestTrial]) -> list[BacktestTrial]:
+    """Trials, the best first, with the weights of their quantiles in the average: of the best few, by their scores."""
+    best = trials[0].crps
+    if best <= 0:
+        return [replace(trials[0], weight=1.0), *trials[1:]]
+    weights = np.array([(best / trial.crps) ** SHARPNESS for trial in trials])
+    weights[MOST_AVERAGED:] = 0.0
+    weights /= weights.sum()
+    return [replace(trial, weight=float(weight)) for trial, weight in zip(trials, weights, strict=True)]
+
+
+@dataclass
+class Trials:
+    """Candidates tried one after the other on the last part of ``y (T,)``.
+
+    Those on which much time is spent, the searches among ARIMA, are tried with a season, or without, and on the scales,
+    as far as quicker candidates did well with them.
+    """
+
+    y: np.ndarray
+    actual: np.ndarray
+    origins: np.ndarray
+    scale: float
+    deadline: float
+    tried: list[BacktestTrial] = field(default_factory=list)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, y: np.ndarray, k: int, origins: np.ndarray, season: int | None, max_seconds: float | None) -> Trials:
+        """All that are tried on it."""
+        deadline = np.inf if max_seconds is None else time.perf_counter() + max_seconds
+        actual = np.stack([y[t : t + k] for t in origins])
+        trials = cls(y, actual, origins, mean_change(y[: origins[0]], season or 1), deadline)
+        seasons, scales, n = [None] if season is None else [season, None], scales_of(y), int((~np.isnan(y)).sum())
+        for period in {1, season or 1}:
+            trials.add(Naive(period))
+        crps = {}
+        for each in seasons:
+            for one in scales:
+                families = [autoregressive_family(each, one, n, of_changes=changes) for changes in (False, True)]
+                if each is None or each <= LONGEST_BAND:
+                    families.insert(0, structural_family(each, one))
+                crps[each, one] = min(trials.add(family) for family in families)
+        least = min(crps.values())
+        by_score = sorted((score, i) for i, score in enumerate(crps.values()) if score <= WORTH_A_SEARCH * least)
+        for _, i in by_score[:MOST_SEARCHES]:
+            each, one = list(crps)[i]
+            if each is None or each <= LONGEST_BAND:
+                trials.add(arima_family(each, one))
+        if not trials.tried:
+            raise ValueError(
+                "no model could be fitted: " + "; ".join(f"{name}: {e}" for name, e in trials.errors.items())
+            )
+        return trials
+
+    def add(self, candidate: CandidateModel) -> float:
+        """Its score; infinite where it failed or there is no time left."""
+        start = time.perf_counter()
+        if self.tried and start > self.deadline:
+            return np.inf
+        try:
+            quantiles = self._backtest(candidate)
+        except (ValueError, np.linalg.LinAlgError) as error:
+            self.errors[candidate.title] = str(error)
+            return np.inf
+        if not np.isfinite(quantiles).all():
+            self.errors[candidate.title] = "forecasts were not finite"
+            return np.inf
+        crps, coverage = scores(quantiles, self.actual, self.scale)
+        seconds = time.perf_counter() - start
+        self.tried.append(BacktestTrial(candidate.title, candidate, quantiles, crps, coverage, seconds))
+        return crps
+
+    def _backtest(self, candidate: CandidateModel) -> np.ndarray:
+        """``(O, k, Q)``; fitted anew, its form too, at every eighth origin."""
+        result, levels = [], np.append(SCORED_LEVELS, INNER_LEVELS)
+        for i, t in enumerate(self.origins.tolist()):
+            if i % REFIT_EVERY == 0:
+                fitted = candidate.fit(self.y[:t])
+            result.append(fitted.ahead(self.y[:t], self.actual.shape[1], levels).quantiles)
+        return np.stack(result)
+
+    def best_first(self) -> list[BacktestTrial]:
+        """By their scores."""
+        return sorted(self.tried, key=lambda trial: trial.crps)
 
 
 def origins_of(n: int, k: int, season: int | None) -> np.ndarray:
     """Steps that are given at each origin, in the second half of n or later."""
     first = max(n // 2, min(2 * (season or 1) + 8, n - k))
     return np.unique(np.linspace(first, n - k, MOST_ORIGINS).round().astype(int))
+
+
+def has_season(y: np.ndarray, season: int) -> bool:
+    """Whether the phases of ``y (T,)``, or of its logarithms, have means that differ: by an F test of its changes,
+    given the one before, at 1 %, and the means of both halves alike.
+    """
+    return any(_phases_differ(np.diff(z), season) for z in ([y, np.log(y)] if y.min() > 0 else [y]))
+
+
+def _phases_differ(changes: np.ndarray, season: int) -> bool:
+    from scipy import stats
+
+    t = np.arange(1, len(changes))
+    lags = np.stack([np.ones(len(t)), changes[t - 1]], axis=1)
+    phases = (t[:, None] % season == np.arange(1, season)).astype(float)
+    left = len(t) - lags.shape[1] - season + 1
+    if left < 1:
+        return False
+    squares = []
+    for design in (lags, np.concatenate([lags, phases], axis=1)):
+        residual = changes[t] - design @ np.linalg.lstsq(design, changes[t], rcond=None)[0]
+        squares.append(float(residual @ residual))
+    if squares[1] <= 1e-12 * squares[0]:
+        return squares[0] > 0
+    ratio = (squares[0] - squares[1]) / (season - 1) / (squares[1] / left)
+    half = len(changes) // (2 * season) * season
+    means = [
+        part[: len(part) // season * season].reshape(-1, season).mean(0) for part in (changes[:half], changes[half:])
+    ]
+    alike = half > 0 and np.corrcoef(*means)[0, 1] > LEAST_CORRELATION
+    return bool(alike and stats.f.sf(ratio, season - 1, left) < LEAST_PROBABLE)
 
 
 def mean_change(y: np.ndarray, season: int) -> float:
@@ -118,11 +235,32 @@ def scores(quantiles: np.ndarray, actual: np.ndarray, scale: float) -> tuple[flo
 
 
 def band_factors(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
-    """``(k,)`` what bands are to be multiplied by."""
-    return np.ones(actual.shape[1])
+    """``(k,)`` what bands are multiplied by: above 1 where those of ``quantiles (O, k, Q)`` covered too few values.
+
+    As a conformal forecast, by the distance within which 90 % of the values were, in units of the band; but only where
+    clearly too few were covered, and in part, since values forecast from neighbouring origins are much the same. Bands
+    are not made narrower.
+    """
+    k = actual.shape[1]
+    low, high, middle = quantiles[..., -2], quantiles[..., -1], _median(quantiles)
+    y = actual[~np.isnan(actual)]
+    low, high, middle = (each[~np.isnan(actual)] for each in (low, high, middle))
+    if not len(y) or np.mean((low <= y) & (y <= high)) >= ENOUGH_COVERED:
+        return np.ones(k)
+    smallest = np.finfo(np.float64).tiny
+    distance = np.where(y > middle, (y - middle) / np.maximum(high - middle, smallest), 0.0)
+    distance = np.where(y < middle, (middle - y) / np.maximum(middle - low, smallest), distance)
+    n_apart = len(actual) / np.sqrt(k)  # about how many forecasts say something of their own
+    factor = float(np.quantile(distance, 0.9)) ** (n_apart / (n_apart + SHRINKAGE))
+    return np.full(k, np.clip(factor, 1.0, WIDEST))
 
 
-def rescaled(quantiles: np.ndarray, factors: np.ndarray, median: int) -> np.ndarray:
-    """``(..., k, Q)`` with distances to the median, the quantile of that number, times ``factors (k,)``."""
-    middle = 0.5 * (quantiles[..., 9] + quantiles[..., 10]) if median == -3 else quantiles[..., median]
-    return np.asarray(middle[..., None] + factors[:, None] * (quantiles - middle[..., None]))
+def _median(quantiles: np.ndarray) -> np.ndarray:
+    """The mean of the two of ``SCORED_LEVELS`` next to a half."""
+    n = len(SCORED_LEVELS)
+    return np.asarray(0.5 * (quantiles[..., n // 2 - 1] + quantiles[..., n // 2]))
+
+
+def rescaled(quantiles: np.ndarray, factors: np.ndarray, median: np.ndarray) -> np.ndarray:
+    """``(..., k, Q)`` with distances to the ``median (..., k)`` times ``factors (k,)``."""
+    return np.asarray(median[..., None] + factors[:, None] * (quantiles - median[..., None]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ CALENDAR = (
 )
 # Steps of a season, by what a step of the calendar is, longest first: seconds up to which a step is counted as it.
 SEASON_OF_STEP = (
+    (300 * 86400.0, np.inf, 1),
     (80 * 86400.0, 100 * 86400.0, 4),
     (27 * 86400.0, 32 * 86400.0, 12),
     (6.9 * 86400.0, 7.1 * 86400.0, 52),
@@ -60,6 +62,8 @@ def regular_sequences(data: Any, *, time: str | None = None, by: str | None = No
 
 def season_of_times(times: np.ndarray | None) -> int | None:
     """Steps of the season that dates suggest: 12 of months, 4 of quarters, 7 of days, 5 of business days, 24 of hours.
+
+    1, which is none, of years; None: the dates suggest nothing.
 
     >>> season_of_times(np.array(["2024-01", "2024-02", "2024-03"], dtype="datetime64[M]").astype("datetime64[s]"))
     12
@@ -109,7 +113,9 @@ def _dates(column: pd.Series) -> pd.Series:
     if isinstance(column.dtype, pd.PeriodDtype):
         return pd.Series(column.dt.to_timestamp())
     try:
-        return pd.to_datetime(column)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that dates are written in several ways
+            return pd.to_datetime(column)
     except (ValueError, TypeError) as error:
         raise ValueError(f"the column {column.name!r} holds no dates that can be read: {error}") from error
 

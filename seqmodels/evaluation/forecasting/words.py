@@ -17,6 +17,7 @@ SEASONS_OF_TREND = 3  # over which the trend is said
 STEPS_OF_TREND = 24  # where there is no season
 LEAST_TREND = 0.2  # share of the variance, without the season, that a line explains, for it to be called a trend
 STRONG, WEAK = 0.64, 0.2  # strength of a season; the first as in Wang, Smith and Hyndman (2006)
+MOST_NAMED = 3  # models, where more are averaged
 RESCALED = 0.02  # least change of a band that is worth saying
 FEW_VALUES = 100  # of a backtest: its coverage is uncertain by several per cent
 DAY = 86400.0
@@ -91,7 +92,7 @@ class DescribedSeries:
 
 
 @dataclass(frozen=True)
-class Decomposition:
+class SeasonalDecomposition:
     """``y = trend + season + rest``: a moving average over a season, means of its phases, what is left.
 
     Attributes:
@@ -106,12 +107,12 @@ class Decomposition:
     strength: float
 
 
-def decomposition(y: np.ndarray, season: int | None) -> Decomposition:
+def decomposition(y: np.ndarray, season: int | None) -> SeasonalDecomposition:
     """Of ``y (T,)``; missing values are interpolated first."""
     known = np.flatnonzero(~np.isnan(y))
     filled = np.interp(np.arange(len(y)), known, y[known])
     if season is None or len(y) < 2 * season:
-        return Decomposition(filled, np.zeros(0), 0.0)
+        return SeasonalDecomposition(filled, np.zeros(0), 0.0)
     weights = np.ones(season + 1 - season % 2)
     if season % 2 == 0:
         weights[[0, -1]] = 0.5
@@ -121,22 +122,20 @@ def decomposition(y: np.ndarray, season: int | None) -> Decomposition:
 
     def means(last: int) -> np.ndarray:
         each = [around[len(y) - last :][phase[len(y) - last :] == p].mean() for p in range(season)]
-        return np.array(each) - np.mean(each)
+        return np.asarray(np.array(each) - np.mean(each))
 
     effects = means(len(y))
     total = float(np.var(around))
     left = float(np.var(around - effects[phase])) * (len(y) - 1) / (len(y) - season)
     strength = max(0.0, 1 - left / total) if total > 0 else 0.0
     lately = means(n_last)
-    return Decomposition(filled - lately[phase], lately, strength)
+    return SeasonalDecomposition(filled - lately[phase], lately, strength)
 
 
 def _moving_average(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """``(T,)``; towards both ends of the values that there are, on a line through them."""
     width, half = len(weights), len(weights) // 2
     middle = np.convolve(y, weights / weights.sum(), "valid")
-    if not half:
-        return middle
     result = np.concatenate([np.zeros(half), middle, np.zeros(half)])
     slope = (middle[min(width, len(middle)) - 1] - middle[0]) / max(1, min(width, len(middle)) - 1)
     result[:half] = middle[0] - slope * np.arange(half, 0, -1)
@@ -145,16 +144,16 @@ def _moving_average(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return result
 
 
-def words_of(series: DescribedSeries, found: SeriesForecast, levels: np.ndarray) -> list[str]:
+def words_of(series: DescribedSeries, result: SeriesForecast, levels: np.ndarray) -> list[str]:
     """Sentences about one series and its forecast, whose quantiles have ``levels (Q,)``."""
-    parts = decomposition(series.y, found.season)
+    parts = decomposition(series.y, result.season)
     sentences = [
         _data(series),
-        _trend(series, parts, found.season),
-        _season(series, parts, found.season),
-        _choice(found),
-        _certainty(series, found),
-        _outcome(series, found, levels),
+        _trend(series, parts, result.season),
+        _season(series, parts, result.season),
+        _choice(result),
+        _certainty(series, result),
+        _outcome(series, result, levels),
     ]
     return [f"{series.name}: {each}" if series.name else each for each in sentences if each]
 
@@ -167,7 +166,7 @@ def _data(series: DescribedSeries) -> str:
     return f"The series has {n:,} steps{when}{of_step}{missing}."
 
 
-def _trend(series: DescribedSeries, parts: Decomposition, season: int | None) -> str:
+def _trend(series: DescribedSeries, parts: SeasonalDecomposition, season: int | None) -> str:
     n = min(len(series.y), SEASONS_OF_TREND * season if season is not None else STEPS_OF_TREND)
     lately = parts.level[len(parts.level) - n :]
     slope, start = np.polyfit(np.arange(n), lately, 1)
@@ -182,7 +181,7 @@ def _trend(series: DescribedSeries, parts: Decomposition, season: int | None) ->
     return f"{over} the line through it{without} {verb} from {number(first)} to {number(last)}, by {by}."
 
 
-def _season(series: DescribedSeries, parts: Decomposition, season: int | None) -> str:
+def _season(series: DescribedSeries, parts: SeasonalDecomposition, season: int | None) -> str:
     if season is None:
         return "No season was found."
     if not len(parts.effects):
@@ -199,49 +198,54 @@ def _season(series: DescribedSeries, parts: Decomposition, season: int | None) -
     return f"The season of {series.steps(season)} is {strong}: {share}; {where}."
 
 
-def _choice(found: SeriesForecast) -> str:
-    names = [str(each) for each in found.chosen]
-    what = f"the quantiles of {len(names)} models are averaged: " if len(names) > 1 else "one was chosen: "
-    naive = [trial for trial in found.trials if trial.name in NAIVE]
+def _choice(result: SeriesForecast) -> str:
+    weights = [trial.weight for trial in result.trials if trial.is_chosen]  # of those chosen, in their order
+    names = [f"{each} ({100 * weight:.0f} %)" for each, weight in zip(result.chosen, weights, strict=True)]
+    if len(names) > 1:
+        most = f", most of {listed(names[:MOST_NAMED])}" if len(names) > MOST_NAMED else f": {listed(names)}"
+        what = f"the quantiles of {len(names)} models are averaged, weighted by their scores{most}"
+    else:
+        what = f"one was chosen: {result.chosen[0]}"
+    naive = [trial for trial in result.trials if trial.name in NAIVE]
     gain = ""
     if naive and naive[0].crps > 0:
-        less = 100 * (1 - found.crps / naive[0].crps)
+        less = 100 * (1 - result.crps / naive[0].crps)
         gain = (
             f", {abs(less):.0f} % {'less' if less >= 0 else 'more'} than that of the {naive[0].name} forecast"
             if abs(less) >= 0.5
             else f", that of the {naive[0].name} forecast"
         )
-    failed = f" {len(found.errors)} could not be fitted." if found.errors else ""
+    failed = f" {len(result.errors)} could not be fitted." if result.errors else ""
+    kinds = f"{len(result.trials)} kind{'s' * (len(result.trials) != 1)} of models"
     return (
-        f"Of {len(found.trials)} kinds of models tried on forecasts of its last part {what}{listed(names)}. Their mean "
-        f"error (CRPS) was {number(found.crps)} of the mean change over a "
-        f"{'step' if found.season is None else 'season'}{gain}.{failed}"
+        f"Of {kinds} tried on forecasts of its last part {what}. Their mean error (CRPS) was {number(result.crps)} of "
+        f"the mean change over a {'step' if result.season is None else 'season'}{gain}.{failed}"
     )
 
 
-def _certainty(series: DescribedSeries, found: SeriesForecast) -> str:
-    k = len(found.ahead.mean)
-    n = sum(int((~np.isnan(series.y[t : t + k])).sum()) for t in found.origins)
-    share = f"{100 * found.coverage:.0f} % of {n:,} values"
-    text = f"In that backtest, of {len(found.origins)} origins, 90 % bands held {share}"
-    low, high = float(found.factors.min()), float(found.factors.max())
+def _certainty(series: DescribedSeries, result: SeriesForecast) -> str:
+    k = len(result.ahead.mean)
+    n = sum(int((~np.isnan(series.y[t : t + k])).sum()) for t in result.origins)
+    share = f"{100 * result.coverage:.0f} % of {n:,} values"
+    text = f"In that backtest, of {len(result.origins)} origins, 90 % bands held {share}"
+    low, high = float(result.factors.min()), float(result.factors.max())
     if max(abs(low - 1), abs(high - 1)) < RESCALED:
         text += "; they are as the models have them."
     else:
-        first, last = found.factors[0], found.factors[-1]
+        first, last = result.factors[0], result.factors[-1]
         by = f"{first:.2f}" if abs(first - last) < RESCALED else f"{first:.2f} (first step) to {last:.2f} (last)"
-        text += f" after they were rescaled by {by}, so that they hold what they say."
+        text += f" after they were {'widened' if low >= 1 else 'narrowed' if high <= 1 else 'rescaled'} by {by}."
     few = " With so few values that share is uncertain by several per cent." if n < FEW_VALUES else ""
     return text + few
 
 
-def _outcome(series: DescribedSeries, found: SeriesForecast, levels: np.ndarray) -> str:
-    k = len(found.ahead.mean)
-    at = found.ahead.quantiles[-1]
+def _outcome(series: DescribedSeries, result: SeriesForecast, levels: np.ndarray) -> str:
+    k = len(result.ahead.mean)
+    at = result.ahead.quantiles[-1]
     pairs = [(i, j) for i in range(len(levels)) for j in range(len(levels)) if levels[i] < 0.5]
     pairs = [(i, j) for i, j in pairs if abs(levels[i] + levels[j] - 1) < 1e-9]
     half = np.flatnonzero(np.isclose(levels, 0.5))
-    middle = f"{number(at[half[0]])} in the median" if len(half) else f"{number(found.ahead.mean[-1])} in the mean"
+    middle = f"{number(at[half[0]])} in the median" if len(half) else f"{number(result.ahead.mean[-1])} in the mean"
     band = ""
     if pairs:
         i, j = pairs[0]

@@ -29,12 +29,13 @@ def seasonal(*, slope: float = 1.0, size: float = 20.0, noise: float = 1.0) -> n
     return 100 + slope * t + wave + noise * np.random.default_rng(0).normal(size=96)
 
 
-def found(season: int | None = 12, **changes: Any) -> Any:
+def result_of(season: int | None = 12, **changes: Any) -> Any:
     """What is known of a forecast whose naive error is 1."""
     ahead = SimpleNamespace(mean=np.full(12, 200.0), quantiles=np.tile([180.0, 200.0, 225.5], (12, 1)))
-    naive = SimpleNamespace(name="seasonal naive" if season else "naive", crps=1.0)
+    naive = SimpleNamespace(name="seasonal naive" if season else "naive", crps=1.0, weight=0.0, is_chosen=False)
+    best = [SimpleNamespace(name=name, crps=0.5, weight=w, is_chosen=True) for name, w in (("a", 0.7), ("b", 0.3))]
     facts: dict[str, Any] = {
-        **{"season": season, "ahead": ahead, "trials": [naive, SimpleNamespace(name="structural", crps=0.5)]},
+        **{"season": season, "ahead": ahead, "trials": [naive, *best]},
         **{"chosen": ["level", "ARIMA(1,1,1)"], "errors": {}, "origins": np.arange(50, 61), "crps": 0.48},
         **{"coverage": 0.874, "factors": np.ones(12)},
     }
@@ -47,14 +48,14 @@ def series() -> DescribedSeries:
 
 
 def test_sentences_in_units_of_the_data_with_dates(series):
-    data, trend, season, choice, certainty, outcome = words_of(series, found(), LEVELS)
+    data, trend, season, choice, certainty, outcome = words_of(series, result_of(), LEVELS)
     assert data == "The series has 96 steps, 2018-01 to 2025-12, a value a month; none is missing."
     assert trend.startswith("Over the last 36 months the line through it without its season rises from 1")
     assert float(trend.split(" by ")[1].split(" a month")[0]) == pytest.approx(1.0, abs=0.1)
     assert "The season of 12 months is strong: it explains 100 %" in season
     assert "highest in April (" in season
     assert "lowest in October (" in season
-    assert "of 2 models are averaged: level, ARIMA(1,1,1)." in choice
+    assert "of 2 models are averaged, weighted by their scores: level (70 %), ARIMA(1,1,1) (30 %)." in choice
     assert "(CRPS) was 0.48 of the mean change over a season, 52 % less than that of the seasonal naive" in choice
     assert certainty == (
         "In that backtest, of 11 origins, 90 % bands held 87 % of 132 values; they are as the models have them."
@@ -69,26 +70,34 @@ def test_missing_values_are_counted_and_bands_that_were_rescaled_are_said(series
     y = series.y.copy()
     y[[40, 41, 55]] = np.nan
     factors = np.linspace(1.1, 1.3, 12)
-    words = words_of(replace(series, y=y), found(factors=factors, errors={"x": "no"}), LEVELS)
+    words = words_of(replace(series, y=y), result_of(factors=factors, errors={"x": "no"}), LEVELS)
     assert "; 3 of them (3.1 %) missing." in words[0]
     assert words[3].endswith("1 could not be fitted.")
     # Step 55 is among what follows 6 of the origins, 50 to 55.
-    assert "of 126 values after they were rescaled by 1.10 (first step) to 1.30 (last)" in words[4]
+    assert "of 126 values after they were widened by 1.10 (first step) to 1.30 (last)" in words[4]
+
+
+def test_of_many_models_those_of_the_largest_weights_are_named(series):
+    trials = [SimpleNamespace(name=str(i), crps=1.0 + i, weight=0.2, is_chosen=True) for i in range(5)]
+    choice = words_of(series, result_of(trials=trials, chosen=list("abcde")), LEVELS)[3]
+    assert "of 5 models are averaged, weighted by their scores, most of a (20 %), b (20 %), c (20 %). Their" in choice
+    choice = words_of(series, result_of(trials=trials[:1], chosen=["level"]), LEVELS)[3]
+    assert "Of 1 kind of models tried on forecasts of its last part one was chosen: level. Their" in choice
 
 
 def test_neither_trend_nor_season_is_said_where_there_is_none(series):
     flat = replace(series, y=seasonal(slope=0.0, size=0.0))
-    assert "has no clear trend without its season; its mean is 100" in words_of(flat, found(), LEVELS)[1]
-    assert "is weak" in words_of(flat, found(), LEVELS)[2]
-    assert words_of(flat, found(None), LEVELS)[2] == "No season was found."
+    assert "has no clear trend without its season; its mean is 100" in words_of(flat, result_of(), LEVELS)[1]
+    assert "is weak" in words_of(flat, result_of(), LEVELS)[2]
+    assert words_of(flat, result_of(None), LEVELS)[2] == "No season was found."
     falling = replace(series, y=seasonal(slope=-0.5))
-    assert " falls from " in words_of(falling, found(), LEVELS)[1]
-    assert "too long" in words_of(series, found(60), LEVELS)[2]
+    assert " falls from " in words_of(falling, result_of(), LEVELS)[1]
+    assert "too long" in words_of(series, result_of(60), LEVELS)[2]
 
 
 def test_steps_are_called_by_their_dates(series):
     assert replace(series, times=None).step == "step"
-    assert "12 steps ahead it is" in words_of(replace(series, times=None, times_ahead=None), found(), LEVELS)[5]
+    assert "12 steps ahead it is" in words_of(replace(series, times=None, times_ahead=None), result_of(), LEVELS)[5]
     starts = {"day": "D", "hour": "h", "week": "W", "minute": "m", "second": "s", "year": "Y"}
     for name, code in starts.items():
         times = np.arange(10).astype(f"datetime64[{code}]").astype("datetime64[s]")
@@ -127,5 +136,5 @@ def test_sentences_are_named_where_there_are_several_series():
 
 def test_a_band_needs_levels_symmetric_about_a_half(series):
     ahead = SimpleNamespace(mean=np.full(3, 7.0), quantiles=np.tile([5.0], (3, 1)))
-    words = words_of(series, found(ahead=ahead, factors=np.ones(3)), np.array([0.1]))
+    words = words_of(series, result_of(ahead=ahead, factors=np.ones(3)), np.array([0.1]))
     assert words[-1] == "3 months ahead (2026-03) it is 7 in the mean."

@@ -1,0 +1,120 @@
+"""Linear processes: densities and forecasts against those of state-space models and of whole covariances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from seqmodels import LinearGaussian
+from seqmodels.evaluation.forecasting.linear_process import (
+    Autoregression,
+    FittedProcess,
+    Process,
+    SeasonalARIMA,
+    StructuralProcess,
+    fit_process,
+)
+from seqmodels.linear_gaussian.structures import Seasonal, Structure, Trend
+
+
+def seasonal_series(n: int = 60, season: int = 4, noise: float = 0.5) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=n).cumsum() + np.arange(n) * 3.0 % season + noise * rng.normal(size=n)
+
+
+def test_structural_forecasts_are_those_of_the_state_space_model() -> None:
+    """Of a first state of which next to nothing is known."""
+    y = seasonal_series(noise=2.0)
+    variances = {"level": 0.5, "slope": 0.01, "season": 0.1}
+    structure = Structure.of([Trend(), Seasonal(4)])
+    transition, covariance = structure.matrices(np.sqrt([*variances.values()]))
+    model = LinearGaussian.from_parameters(
+        *(transition, covariance, structure.observation(), [[1.0]]), np.zeros(5), 1e10 * np.eye(5)
+    )
+    frame = model.forecast([y[:, None]], 8, quantiles=(0.5, 0.95)).frame
+    fitted = FittedProcess(StructuralProcess("walk", 4), np.log([*variances.values()]), np.zeros(0))
+    ahead = fitted.ahead(y, 8)
+    np.testing.assert_allclose(ahead.mean, frame["mean"], rtol=1e-6)
+    deviations = (frame["95%"] - frame["50%"]).to_numpy()
+    np.testing.assert_allclose(ahead.deviation / ahead.deviation[0], deviations / deviations[0], rtol=1e-6)
+
+
+def test_the_likelihood_is_largest_where_the_diffuse_one_is() -> None:
+    y = seasonal_series(noise=2.0)
+    model = (LinearGaussian.local_level() + LinearGaussian.seasonal(4)).fit([y[:, None]])
+    numbers = fit_process(StructuralProcess(season=4), y).numbers
+    expected = [
+        model.components_[name] / model.components_["noise_variance"]
+        for name in ("level_variance", "seasonal_variance")
+    ]
+    np.testing.assert_allclose(np.exp(numbers), expected, rtol=0.02, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        StructuralProcess(),
+        StructuralProcess("fixed", 4),
+        StructuralProcess("damped"),
+        SeasonalARIMA((1, 1, 1), (0, 1, 1), 4),
+        SeasonalARIMA((2, 0, 1), has_constant=True),
+        Autoregression(2, 4, has_slope=True),
+        Autoregression(3, of_changes=True),
+    ],
+    ids=lambda process: process.name,
+)
+def test_one_step_densities_are_those_of_forecasts(process: Process) -> None:
+    """``log p(y_t | y_<t)`` by the factor is the density of the forecast of one step, but for β and σ², which are
+    learned from all of y.
+    """
+    y = seasonal_series(400)
+    fitted = fit_process(process, y)
+    by_forecast = []
+    for t in range(300, 400):
+        ahead = fitted.ahead(y[:t], 1)
+        by_forecast.append(stats.norm.logpdf(y[t], ahead.mean[0], ahead.deviation[0]))
+    assert np.mean(by_forecast) == pytest.approx(np.mean(fitted.log_probs[300:]), abs=0.02)
+
+
+def test_forecasts_of_an_autoregression_are_in_closed_form() -> None:
+    fitted = FittedProcess(Autoregression(1), np.array([0.5]), np.zeros(0))
+    y = np.random.default_rng(0).normal(size=5000)
+    for t in range(1, len(y)):
+        y[t] += 0.5 * y[t - 1]
+    ahead = fitted.ahead(y, 3)
+    c = np.mean(y[1:] - 0.5 * y[:-1])
+    np.testing.assert_allclose(ahead.mean, [c + 0.5 * y[-1], 1.5 * c + 0.25 * y[-1], 1.75 * c + 0.125 * y[-1]])
+    np.testing.assert_allclose(ahead.deviation, np.sqrt([1, 1.25, 1.3125]), rtol=0.03)
+
+
+def test_missing_values_are_what_the_gaussian_expects() -> None:
+    """Under a random walk with noise, by the inverse of the covariance of all values."""
+    y, missing = np.random.default_rng(1).normal(size=30).cumsum(), [7, 8, 20, 29]
+    y[missing] = np.nan
+    fitted = FittedProcess(StructuralProcess(), np.zeros(1), np.zeros(0))  # level and noise of equal variance
+    t = np.arange(33)
+    covariance = np.minimum.outer(t, t) + np.eye(33) + 1e7  # of a level of which nothing is known at first
+    known = np.flatnonzero(~np.isnan(y))
+    gain = np.linalg.solve(covariance[np.ix_(known, known)], covariance[known]).T
+    expected = gain @ y[known]
+    np.testing.assert_allclose(fitted.filled(y)[missing], expected[missing], atol=1e-4)
+    ahead = fitted.ahead(y, 3)
+    np.testing.assert_allclose(ahead.mean, expected[30:], atol=1e-4)
+    left = np.diag(covariance - gain @ covariance[known])[30:]
+    np.testing.assert_allclose(ahead.deviation**2 / ahead.deviation[0] ** 2, left / left[0], rtol=1e-4)
+
+
+def test_estimates_find_what_was_drawn() -> None:
+    rng = np.random.default_rng(2)
+    e = rng.normal(size=2001)
+    y = (e[1:] + 0.6 * e[:-1]).cumsum()
+    fitted = fit_process(SeasonalARIMA((0, 1, 1)), y)
+    theta = np.tanh(-fitted.numbers[0])
+    assert theta == pytest.approx(0.6, abs=0.05)
+
+
+@pytest.mark.parametrize("process", [SeasonalARIMA((1, 0, 0), (0, 1, 1), 12), Autoregression(3)])
+def test_too_short_a_series_is_refused(process: Process) -> None:
+    with pytest.raises(ValueError, match="numbers to fit, and the series only"):
+        fit_process(process, np.arange(8.0))

@@ -1,0 +1,127 @@
+"""One series forecast: origins, scores, weights, bands and the season."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from seqmodels.evaluation.forecasting.candidates import Naive
+from seqmodels.evaluation.forecasting.series import (
+    INNER_LEVELS,
+    MOST_AVERAGED,
+    SCORED_LEVELS,
+    BacktestTrial,
+    band_factors,
+    forecast_series,
+    has_season,
+    origins_of,
+    rescaled,
+    scores,
+    weighted,
+)
+from seqmodels.generation.feature_distributions import GaussianFeatures
+
+LEVELS = np.array([0.05, 0.5, 0.95])
+EVERY = np.append(SCORED_LEVELS, INNER_LEVELS)
+
+
+def gaussian_quantiles(n_origins: int, k: int, deviation: float = 1.0) -> np.ndarray:
+    one = GaussianFeatures(np.ones(1), np.zeros((1, 1)), np.full((1, 1), deviation)).quantiles(EVERY)[:, 0]
+    return np.broadcast_to(one, (n_origins, k, len(EVERY)))
+
+
+def seasonal_walk(n: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return 50 + 0.1 * rng.normal(size=n).cumsum() + 4 * np.sin(2 * np.pi * np.arange(n) / 12) + rng.normal(size=n)
+
+
+def test_scores_are_those_of_a_gaussian() -> None:
+    actual = np.random.default_rng(0).normal(size=(400, 5))
+    crps, coverage = scores(gaussian_quantiles(400, 5), actual, 2.0)
+    exact = GaussianFeatures(np.ones(1), np.zeros((1, 1)), np.ones((1, 1)))
+    expected = np.mean([exact.crps(np.array([y]))[0] for y in actual.ravel()])
+    assert crps == pytest.approx(expected / 2.0, rel=0.01)
+    assert coverage == pytest.approx(0.9, abs=0.02)
+
+
+def test_missing_values_are_not_scored() -> None:
+    actual = np.random.default_rng(0).normal(size=(20, 3))
+    without = actual.copy()
+    without[3:5] = np.nan
+    expected = scores(gaussian_quantiles(18, 3), np.delete(actual, [3, 4], axis=0), 1.0)
+    np.testing.assert_allclose(scores(gaussian_quantiles(20, 3), without, 1.0), expected)
+
+
+def test_bands_that_are_too_narrow_are_widened_and_others_left() -> None:
+    actual = np.random.default_rng(1).normal(size=(60, 4))
+    narrow = gaussian_quantiles(60, 4, deviation=0.6)
+    factors = band_factors(narrow, actual)
+    assert ((factors > 1.3) & (factors <= 1 / 0.6 + 0.05)).all()
+    before = scores(narrow, actual, 1.0)[1]
+    after = scores(rescaled(narrow, factors, np.zeros((60, 4))), actual, 1.0)[1]
+    assert before < 0.75
+    assert 0.85 < after < 0.95
+    for enough in (1.0, 2.0):
+        np.testing.assert_array_equal(band_factors(gaussian_quantiles(60, 4, enough), actual), np.ones(4))
+
+
+def test_few_origins_widen_bands_less() -> None:
+    actual = np.random.default_rng(1).normal(size=(6, 4))
+    few = band_factors(gaussian_quantiles(6, 4, 0.4), actual)
+    many = band_factors(gaussian_quantiles(60, 4, 0.4), np.tile(actual, (10, 1)))
+    assert 1 < few[0] < many[0]
+
+
+def test_weights_fall_with_the_score() -> None:
+    trials = [BacktestTrial(str(i), Naive(), np.zeros(0), 1.0 + i, 0.9, 0.0) for i in range(MOST_AVERAGED + 2)]
+    weights = np.array([trial.weight for trial in weighted(trials)])
+    assert weights.sum() == pytest.approx(1.0)
+    assert weights[1] == pytest.approx(weights[0] / 8)
+    assert (weights[MOST_AVERAGED:] == 0).all()
+    assert (weights[:MOST_AVERAGED] > 0).all()
+
+
+def test_origins_leave_the_horizon_and_two_seasons() -> None:
+    origins = origins_of(100, 12, 12)
+    assert origins[-1] == 88
+    assert origins[0] == 50
+    assert origins_of(40, 6, 12)[0] == 32
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_season_is_told_from_none(seed: int) -> None:
+    assert has_season(seasonal_walk(120, seed), 12)
+    assert not has_season(np.random.default_rng(seed).normal(size=120).cumsum(), 12)
+
+
+def test_a_seasonal_series_is_forecast_better_than_by_the_naive() -> None:
+    errors = []
+    for seed in range(3):
+        y = seasonal_walk(96, seed)
+        found = forecast_series(y[:84], 12, LEVELS, 12, None)
+        naive = Naive(12).fit(y[:84]).ahead(y[:84], 12, LEVELS)
+        errors.append([np.abs(each.quantiles[:, 1] - y[84:]).mean() for each in (found.ahead, naive)])
+        assert found.crps < next(trial.crps for trial in found.trials if trial.name == "seasonal naive")
+    ours, of_naive = np.mean(errors, axis=0)
+    assert ours < 0.85 * of_naive
+
+
+def test_bands_cover_what_comes() -> None:
+    """Of 12 series that end differently, of 6 steps each, the 90 % band has about nine in ten."""
+    covered = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        y = rng.normal(size=66).cumsum() + rng.normal(size=66)
+        ahead = forecast_series(y[:60], 6, LEVELS, None, None).ahead
+        covered.append((ahead.quantiles[:, 0] <= y[60:]) & (y[60:] <= ahead.quantiles[:, 2]))
+    assert 0.8 < np.mean(covered) < 0.97
+
+
+def test_quantiles_of_counts_are_not_below_zero() -> None:
+    y = np.random.default_rng(0).poisson(0.7, 60).astype(float)
+    assert forecast_series(y, 4, LEVELS, None, None).ahead.quantiles.min() == 0
+
+
+def test_no_time_is_left_for_more_than_one_model() -> None:
+    found = forecast_series(seasonal_walk(60, 0), 4, LEVELS, None, 1e-9)
+    assert [trial.name for trial in found.trials] == ["naive"]
