@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -19,14 +19,18 @@ from seqmodels.encodings.differences import Differences
 from seqmodels.encodings.power_transform import Log
 from seqmodels.encodings.series import Chain, SeriesEncoding
 from seqmodels.encodings.step_maps import StepEncoder, VectorEncoding, as_frames
+from seqmodels.encodings.tail_likelihood import tail_log_probs
 from seqmodels.encodings.vectors import Standardize
 from seqmodels.sequences import Item, Sequences
 
-SHORTEST = 40  # frames: of shorter series the tests say little
+SHORTEST = 30  # frames: of shorter series the tests say little
+MOST_FRAMES = 2_000  # of each series, the last ones, that are looked at
 MOST_SERIES = 20  # more are sequences rather than series
-LOG_GAIN = 5.0  # nats by which logarithms must be more probable than levels: 150 to 1
+CLEAR_GAIN = 0.05  # nats a value by which logarithms, or one more difference, must be more probable
+LARGEST_LOSS = 0.2  # nats a value by which a first difference may be less so; a level that moves costs far more
+FEWEST_AHEAD, MOST_AHEAD = 8, 24  # steps ahead that are compared
 SEASONAL_SHARE = 0.5  # of the variance of the changes, which a season must explain
-FEWEST_SEASONS = 3  # in a series, to tell a season
+FEWEST_SEASONS = 4  # in a series, to tell a season
 MOST_CANDIDATES = 5  # lags that are tried as a season
 LONGEST_SEASON = 400  # frames
 KPSS_AT_5_PERCENT = 0.463  # Kwiatkowski, Phillips, Schmidt & Shin (1992), table 1: a level
@@ -61,11 +65,16 @@ class SeriesChoice:
 class AutoSeries(SeriesEncoding):
     """Levels, logarithms, differences and seasonal differences, standardised: which, the training series say.
 
-    A first difference where a series wanders: the KPSS test rejects that it has a level, and the augmented Dickey and
-    Fuller test does not reject that it has a unit root, both at 5 %. A seasonal difference where means of the phases of
-    a season explain half of the variance of the changes, and logarithms where all is positive and their changes are
-    more probable by 5 nats, with the log-determinant. Of several series and features most decide. Series with a missing
-    value, more than 20 series, or those of fewer than 40 frames are standardised only.
+    A first difference is considered where a series wanders: the KPSS test rejects that it has a level, and the
+    augmented Dickey and Fuller test does not reject that it has a unit root, both at 5 %. A seasonal difference is considered
+    where means of the phases of a season explain half of the variance of the changes, and logarithms where all is
+    positive. Which of these is taken, the second half of the series says: how probable it is, as it goes on, under a
+    first-order autoregression of each, up to a season ahead (``tail_likelihood``). A first difference may be less
+    probable by 0.2 nats a value; one more difference and logarithms must be more probable by 0.05 nats, logarithms in
+    the last quarter too. Of several series and features most decide on tests, and their mean on the rest.
+
+    Series with a missing value, more than 20 series, or those of fewer than 30 frames are standardised only. Of very
+    long ones the last 2000 frames are looked at.
 
     Args:
         season: frames of a season; None: looked for among lags at which changes repeat.
@@ -74,24 +83,29 @@ class AutoSeries(SeriesEncoding):
 
     >>> from seqmodels import Sequences
     >>> from seqmodels.encodings import AutoSeries
-    >>> walk = np.cumsum(np.random.default_rng(0).normal(size=(200, 1)), axis=0)
-    >>> AutoSeries().fit(Sequences([walk])).note
-    'Differences(), Standardize(): it wanders (KPSS 2.21, ADF -1.64)'
+    >>> walk = np.cumsum(np.random.default_rng(1).normal(size=(200, 1)), axis=0)
+    >>> AutoSeries().fit(Sequences([walk])).note  # doctest: +ELLIPSIS
+    'Differences(), Standardize(): it wanders (KPSS 4.80, ADF -0.92), ...more probable so'
     """
 
     season: PositiveInt | None = None
 
     @property
+    def is_fitted(self) -> bool:
+        """Whether it is known what is read."""
+        return "chain_" in vars(self)
+
+    @property
     def n_initial(self) -> int:
-        return self.chain_.n_initial if "chain_" in vars(self) else 0
+        return self.chain_.n_initial if self.is_fitted else 0
 
     @property
     def keeps_missing(self) -> bool:
-        return self.chain_.keeps_missing if "chain_" in vars(self) else True
+        return self.chain_.keeps_missing if self.is_fitted else True
 
     @property
     def has_constant_map(self) -> bool:
-        return self.chain_.has_constant_map if "chain_" in vars(self) else False
+        return self.chain_.has_constant_map if self.is_fitted else False
 
     def fit(self, sequences: Sequences) -> Self:
         choice = choose([as_frames(item) for item in sequences], self.season)
@@ -146,61 +160,128 @@ def _checked(said: dict[str, Any]) -> dict[str, Any]:
 
 def choose(series: Sequence[np.ndarray], season: int | None = None) -> SeriesChoice:
     """What series, ``(T, D)`` each, are to be read as."""
+    series = [x[-MOST_FRAMES:] for x in series]
     if any(np.isnan(x).any() for x in series):
         return SeriesChoice(False, 0, None, "values are missing")
     if len(series) > MOST_SERIES:
         return SeriesChoice(False, 0, None, f"there are {len(series)} series")
-    columns = [column for x in series if len(x) >= SHORTEST for column in x.T if np.ptp(column) > 0]
-    if not columns:
+    if max(map(len, series)) < SHORTEST:
         return SeriesChoice(False, 0, None, f"the longest series has {max(map(len, series))} frames")
-    reasons, is_positive = [], all(bool((x > 0).all()) for x in series)
-    gains = np.array([log_gain(column) if is_positive else -np.inf for column in columns])
-    log = bool(gains.sum() > LOG_GAIN and np.mean(gains > 0) > 0.5)
-    if log:
-        reasons.append(f"logarithms are more probable by {gains.sum():.0f} nats")
-        columns = [np.log(column) for column in columns]
-    chosen = season_of(columns, season)
-    if chosen is not None:
-        share = float(np.median([seasonal_share(column, chosen) for column in columns]))
-        reasons.append(f"a season of {chosen} explains {100 * share:.0f} % of its changes")
-        columns = [column[chosen:] - column[:-chosen] for column in columns]
-    tests = [(kpss_statistic(column), adf_statistic(column)) for column in columns if np.ptp(column) > 0]
-    if not tests:
-        return SeriesChoice(log, 0, chosen, "; ".join(reasons))
-    wanders = np.mean([kpss > KPSS_AT_5_PERCENT and adf > ADF_AT_5_PERCENT for kpss, adf in tests]) > 0.5
-    kpss, adf = np.median(tests, axis=0)
-    reasons.append(f"it {'wanders' if wanders else 'has a level'} (KPSS {kpss:.2f}, ADF {adf:.2f})")
-    return SeriesChoice(log, int(wanders), chosen, "; ".join(reasons))
+    columns = [scaled for x in series if len(x) >= SHORTEST for column in x.T for scaled in _in_its_own_unit(column)]
+    if not columns:
+        return SeriesChoice(False, 0, None, "its values do not change, or are too large")
+    levels = Signs.of(columns, season)
+    is_positive = all(bool((x > 0).all()) for x in series)
+    logs = Signs.of([np.log(column) for column in columns], season) if is_positive else levels
+    tails = Tails(columns, int(np.clip(max([*levels.shares, *logs.shares], default=0), FEWEST_AHEAD, MOST_AHEAD)))
+    signs, best = levels, tails.best(False, levels)
+    if is_positive:
+        best_log = tails.best(True, logs)
+        if tails.least_gain(best_log, best) > CLEAR_GAIN:
+            signs, best = logs, best_log
+    reason = f"it {'wanders' if signs.wanders else 'has a level'} (KPSS {signs.kpss:.2f}, ADF {signs.adf:.2f})"
+    if best.season is not None:
+        reason = f"a season of {best.season} explains {100 * signs.shares[best.season]:.0f} % of the changes, {reason}"
+    if best != LEVELS:
+        gain = tails.mean(best) - tails.mean(LEVELS)
+        reason += f", and its second half is {abs(gain):.2f} nats a value {'more' if gain > 0 else 'less'} probable so"
+    elif signs.wanders or signs.shares:
+        reason += ", but its second half is more probable as levels"
+    return SeriesChoice(best.log, best.order, best.season, reason)
 
 
-def log_gain(x: np.ndarray) -> float:
-    """Nats that changes of ``log x (T,)`` are more probable by than changes of x, each under a Gaussian.
+@dataclass(frozen=True)
+class Signs:
+    """What speaks for differences: medians of two tests, whether most columns wander, and shares of seasons."""
 
-    With the log-determinant. Of positive values.
-    """
-    logs = np.log(x)
-    scales = [np.diff(each).std() for each in (x, logs)]
-    if min(scales) == 0:
-        return -np.inf
-    return float((len(x) - 1) * (np.log(scales[0]) - np.log(scales[1])) - logs[1:].sum())
+    kpss: float
+    adf: float
+    wanders: bool
+    shares: dict[int, float]
+
+    @classmethod
+    def of(cls, columns: Sequence[np.ndarray], season: int | None) -> Signs:
+        """Those of ``columns``, ``(T,)`` each; ``season`` is the only one that may be."""
+        tests = [(kpss_statistic(column), adf_statistic(column)) for column in columns]
+        kpss, adf = np.median(tests, axis=0).tolist()
+        share = np.mean([kpss > KPSS_AT_5_PERCENT and adf > ADF_AT_5_PERCENT for kpss, adf in tests])
+        return cls(kpss, adf, bool(share >= 0.5), seasonal_shares(columns, season))
 
 
-def season_of(columns: Sequence[np.ndarray], season: int | None = None) -> int | None:
-    """The season whose phases explain the largest share of the changes, if that is enough; of those that are lags at
-    which changes repeat, or the one that is given.
+class Reading(NamedTuple):
+    """What could be read: logarithms or not, order of the difference, and the season."""
+
+    log: bool
+    order: int
+    season: int | None
+
+
+LEVELS = Reading(False, 0, None)
+
+
+class Tails:
+    """How probable the second halves of ``columns``, ``(T,)`` each, are, up to ``n_ahead`` steps ahead."""
+
+    def __init__(self, columns: Sequence[np.ndarray], n_ahead: int) -> None:
+        self.columns, self.n_ahead = columns, n_ahead
+        self._log_probs: dict[Reading, list[np.ndarray]] = {}
+
+    def log_probs(self, reading: Reading) -> list[np.ndarray]:
+        """Of each column, as ``tail_log_probs``."""
+        if reading not in self._log_probs:
+            each = [tail_log_probs(x, **reading._asdict(), n_ahead=self.n_ahead) for x in self.columns]
+            self._log_probs[reading] = each
+        return self._log_probs[reading]
+
+    def best(self, log: bool, signs: Signs) -> Reading:
+        """The most probable of those that the signs allow; of few differences where more gain little."""
+        best, orders = Reading(log, 0, None), (0, 1) if signs.wanders else (0,)
+        differences = Reading(log, 1, None)
+        if signs.wanders and self.mean(differences) > self.mean(best) - LARGEST_LOSS:
+            best = differences
+        for each in (Reading(log, order, lag) for lag in signs.shares for order in orders):
+            if self.mean(each) > self.mean(best) + CLEAR_GAIN:
+                best = each
+        return best
+
+    def mean(self, reading: Reading) -> float:
+        """Nats a value, in the mean over origins, steps ahead and columns."""
+        return float(np.mean([np.nanmean(each) for each in self.log_probs(reading)]))
+
+    def least_gain(self, reading: Reading, other: Reading) -> float:
+        """By how many nats a value a reading is more probable than another, in the mean or in the later half of the
+        tail, where that is less.
+        """
+        gains = []
+        for a, b in zip(self.log_probs(reading), self.log_probs(other), strict=True):
+            later = len(a) // 2
+            gains.append([np.nanmean(a) - np.nanmean(b), np.nanmean(a[later:]) - np.nanmean(b[later:])])
+        return float(np.mean(gains, axis=0).min())
+
+
+def _in_its_own_unit(column: np.ndarray) -> list[np.ndarray]:
+    """``[x / s]`` of a column with deviation s, which leaves all comparisons as they are; none of one without."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        deviation = float(column.std())
+    return [column / deviation] if np.isfinite(deviation) and deviation > 0 and np.ptp(column) > 0 else []
+
+
+def seasonal_shares(columns: Sequence[np.ndarray], season: int | None = None) -> dict[int, float]:
+    """Seasons whose phases explain enough of the changes, and how much; the shortest first, and no multiples of others.
+
+    They are lags at which changes repeat, or the ``season`` that is given.
     """
     shortest = min(map(len, columns))
     if season is not None:
-        candidates = [season] if season > 1 and FEWEST_SEASONS * season < shortest else []
+        candidates = [season] if season > 1 else []
     else:
         candidates = candidate_seasons(
             np.mean([autocorrelation(np.diff(column)) for column in columns if len(column) == shortest], axis=0)
         )
-    shares = {lag: float(np.median([seasonal_share(column, lag) for column in columns])) for lag in candidates}
-    if not shares or max(shares.values()) < SEASONAL_SHARE:
-        return None
-    best = max(shares.values())
-    return min(lag for lag, share in shares.items() if share > best - 0.02)  # a multiple of a season is one too
+    usable = sorted(lag for lag in candidates if FEWEST_SEASONS * lag <= shortest)
+    shares = {lag: float(np.median([seasonal_share(column, lag) for column in columns])) for lag in usable}
+    enough = [lag for lag, share in shares.items() if share >= SEASONAL_SHARE]
+    return {lag: shares[lag] for lag in enough if not any(lag % shorter == 0 for shorter in enough if shorter < lag)}
 
 
 def candidate_seasons(correlations: np.ndarray) -> list[int]:

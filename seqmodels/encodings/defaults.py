@@ -1,4 +1,4 @@
-"""What ``encoding="auto"`` and ``source_encoding="auto"`` come to, by the kinds of the data."""
+"""What ``encoding="auto"`` and ``source_encoding="auto"`` come to, by the data."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seqmodels.encodings import Bytes, Encoding, Features, Grid, Intervals, Standardize, Symbols
+from seqmodels.encodings.auto_series import AutoSeries, choose
 from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.step_maps import as_frames
 from seqmodels.observations import IntervalCensored, Observation, OneOf, Rounded
 from seqmodels.sequences import Kind, Sequences
+from seqmodels.sequences.mapped import MappedArray
 from seqmodels.sequences.measure import Length
+
+MOST_SERIES_BY_DEFAULT = 5  # more are sequences rather than series
+FRAMES_PER_INITIAL = 3  # frames of the shortest series, for each of the first ones that have no difference
 
 # How sources are read: by an encoding of their own; by that of the targets; or not at all.
 Sources = Encoding | Literal["shared", "ignored"]
@@ -48,6 +54,20 @@ def default_encoding(kind: Kind, observation: Observation | None = None, n_featu
     if kind == "vectors":
         return Standardize()
     return Bytes() if kind == "text" else Symbols()
+
+
+def series_encoding(sequences: Sequences, encoding: Encoding) -> Encoding:
+    """What ``encoding="auto"`` means for these training sequences, where without a look at them it is ``encoding``.
+
+    ``AutoSeries()`` of one or few long series of real values, in memory, that wander, grow or have a season.
+    """
+    few = len(sequences) <= MOST_SERIES_BY_DEFAULT and type(encoding) is Standardize and encoding.with_mean
+    if not few or any(isinstance(item, MappedArray) for item in sequences):
+        return encoding
+    choice = choose([as_frames(item) for item in sequences])
+    n_initial = choice.order + (choice.season or 0)
+    shortest = int(sequences.n_units.min())
+    return AutoSeries() if n_initial and shortest >= FRAMES_PER_INITIAL * n_initial else encoding
 
 
 def choose_sources(

@@ -283,6 +283,7 @@ class HMM(SequenceModel):
 
     _dtypes: ClassVar[tuple[str, ...]] = ("auto", *DTYPES)
     _uses_validation: ClassVar[bool] = False
+    _reads_series: ClassVar[bool] = True
     _size: ClassVar[str | None] = "n_states"
     _sums_out_missing: ClassVar[bool] = True
     _reads_from_disk: ClassVar[bool] = True
@@ -417,7 +418,7 @@ class HMM(SequenceModel):
                 if not self.__sklearn_is_fitted__():
                     self.shared_autoregression_: torch.Tensor | None = None
                     self._posterior: VariationalPosterior | None = None
-                    apply_setting(self, learn_setting(self, data))
+                    apply_setting(self, learn_setting(self, data, is_partial=True))
                     self.history_, self.fit_seconds_, self.starts_ = pd.DataFrame(), 0.0, starts_table([], None)
                 checked_data(self, data.X, data.y)
                 examples = self._setting().examples(data, on_disk=True)

@@ -17,7 +17,7 @@ from seqmodels.common.parameters import (
 )
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.binary_code import BinaryCode, log_odds_of_path
-from seqmodels.encodings.defaults import Choices, choose_sources, default_encoding
+from seqmodels.encodings.defaults import Choices, choose_sources, default_encoding, series_encoding
 from seqmodels.encodings.examples import Example, TargetLengths, without_past
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import DTYPES
@@ -76,6 +76,7 @@ class Family(Configurable, ABC):
     _is_tagger: ClassVar[bool] = False  # whether targets have a step for each of their source's
     _predicts_steps: ClassVar[bool] = True  # False: it scores sequences as a whole, and has no cursor
     _reads_from_disk: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
+    _reads_series: ClassVar[bool] = False  # whether encoding="auto" may come to differences of a series
     _size: ClassVar[str | None] = None  # the hyperparameter that a budget of parameters sets
     _fits_in_parallel: ClassVar[bool] = False  # whether several processes share ``_fit``; else the first does it alone
 
@@ -229,12 +230,13 @@ class Family(Configurable, ABC):
         """
         return None
 
-    def _choices(self, data: Data, fitted: Encoding | None = None) -> Choices:
+    def _choices(self, data: Data, fitted: Encoding | None = None, *, is_partial: bool = False) -> Choices:
         """What the arguments, where they are ``"auto"``, come to for these training data.
 
         Args:
             data: of the fit.
             fitted: an encoding to take as it is; None: it is learned.
+            is_partial: they are the first of several batches.
         """
         kind, n_features = data.scored.kind, data.scored.n_features
         length = self._default_length(kind) if self.length == "auto" else self.length
@@ -247,6 +249,8 @@ class Family(Configurable, ABC):
         encoding = self.encoding
         if encoding == "auto":
             encoding = self._default_encoding(kind, observation, n_features)
+            if not is_partial and self._may_read_series(data, length):
+                encoding = series_encoding(data.scored, encoding)
         if self.ignore_source:
             return Choices(encoding, observation, length, "ignored")
         sources = choose_sources(
@@ -299,6 +303,11 @@ class Family(Configurable, ABC):
     def _default_encoding(self, kind: Kind, observation: Observation, n_features: int) -> Encoding:
         """What ``encoding="auto"`` means, for vectors by what the observation says of their features."""
         return default_encoding(kind, observation, n_features)
+
+    def _may_read_series(self, data: Data, length: Length) -> bool:
+        """Whether ``encoding="auto"`` may come to differences, of which first frames are no steps of the model's."""
+        has_all_steps = data.y is None and data.states is None and not self._reads_inputs and length == "given"
+        return self._reads_series and has_all_steps
 
     def _stated_encoding(self) -> Encoding | None:
         """The encoding, fitted, of a model that was made elsewhere and learns none from data; None: it is learned."""

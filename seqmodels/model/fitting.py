@@ -15,7 +15,7 @@ import numpy as np
 
 from seqmodels.common import distributed
 from seqmodels.common.parameters import in_one_line, undone_on_failure, wrong_argument
-from seqmodels.encodings import Encoding
+from seqmodels.encodings import AutoSeries, Encoding
 from seqmodels.encodings.aligned_targets import check_choices, check_has_targets
 from seqmodels.encodings.examples import Example, TargetLengths
 from seqmodels.encodings.inputs import InputScaling
@@ -43,8 +43,9 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
             "where it does; pass X.without_past() to say so, or sequences that begin earlier",
             stacklevel=3,
         )
-    n_initial = model.encoding.n_initial if isinstance(model.encoding, VectorEncoding) else 0
-    train, held_out = hold_out(data, validation, model._uses_validation, model.random_state, n_initial)
+    uses_validation = model._uses_validation
+    n_initial = _frames_without_steps(model, data, encoding) if uses_validation else 0
+    train, held_out = hold_out(data, validation, uses_validation, model.random_state, n_initial)
     data, train = data.without_past(), train.without_past()
     check_processes_agree(model, data, held_out)
     setting = learn_setting(model, train, encoding, alphabet=data)
@@ -71,6 +72,20 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     if interrupted.requested and interrupted.signal is not None:
         checkpoint = model.get_params(deep=False).get("checkpoint")
         interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=3)
+
+
+def _frames_without_steps(model: Family, data: Data, fitted: Encoding | None) -> int:
+    """How many first frames of a single series are no steps of the model's, as far as all of the data tell."""
+    if data.y is not None or data.scored.kind != "vectors" or len(data.X) > 1:
+        return 0
+    encoding: Encoding | str = model.encoding if fitted is None else fitted
+    if model.warm_start and model.__sklearn_is_fitted__():
+        encoding = model.encoding_
+    elif encoding == "auto" and not model._is_tagger:
+        encoding = model._choices(data).encoding
+    if isinstance(encoding, AutoSeries):
+        encoding = encoding if encoding.is_fitted else encoding.clone().fit(data.scored)
+    return encoding.n_initial if isinstance(encoding, VectorEncoding) else 0
 
 
 def _examples_with_steps(model: Family, setting: Setting, data: Data) -> list[Example]:
@@ -171,7 +186,12 @@ def _check_in_the_words_of(model: Family, name: str) -> None:
 
 
 def learn_setting(
-    model: Family, train: Data, fitted: Encoding | None = None, *, alphabet: Data | None = None
+    model: Family,
+    train: Data,
+    fitted: Encoding | None = None,
+    *,
+    alphabet: Data | None = None,
+    is_partial: bool = False,
 ) -> Setting:
     """What the model's ``"auto"`` comes to for these data, with encodings fitted to them.
 
@@ -180,11 +200,12 @@ def learn_setting(
         train: training data.
         fitted: an encoding to take as it is.
         alphabet: all sequences of the fit, from which alphabets of symbols are learned.
+        is_partial: ``train`` is the first of several batches.
     """
     if model._is_tagger:
         check_has_targets(type(model).__name__, train)
     if not (model.warm_start and model.__sklearn_is_fitted__()):
-        choices = model._choices(train, fitted)
+        choices = model._choices(train, fitted, is_partial=is_partial)
         return Setting.learn(train, choices, alphabet=alphabet).with_inputs(_learn_inputs(model, train))
     length = model._default_length(train.scored.kind) if model.length == "auto" else model.length
     # Its own observation, which another version may have chosen.

@@ -106,6 +106,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     _fits_in_parallel: ClassVar[bool] = True
     _sums_out_missing: ClassVar[bool] = True
     _reads_from_disk: ClassVar[bool] = True
+    _reads_series: ClassVar[bool] = True
     _has_first = False  # whether the linear skip of the module has outputs of its own for the first step
     _size: ClassVar[str | None] = "d_model"
     _width_follows_data: ClassVar[bool] = False  # whether d_model may be "auto"

@@ -208,6 +208,7 @@ class HSMM(SequenceModel):
     resume_from: str | None = None
 
     _uses_validation: ClassVar[bool] = False
+    _reads_series: ClassVar[bool] = True
     _size: ClassVar[str | None] = "n_states"
     _sums_out_missing: ClassVar[bool] = True
     _fits_in_parallel: ClassVar[bool] = True
@@ -296,7 +297,7 @@ class HSMM(SequenceModel):
             began = time.perf_counter()
             with undone_on_failure(self):
                 if not self.__sklearn_is_fitted__():
-                    apply_setting(self, learn_setting(self, data))
+                    apply_setting(self, learn_setting(self, data, is_partial=True))
                     self.history_, self.fit_seconds_, self.starts_ = pd.DataFrame(), 0.0, starts_table([], None)
                 checked_data(self, data.X, data.y)
                 examples = self._setting().examples(data)

@@ -1,0 +1,106 @@
+"""How probable the second half of a series is, several steps ahead, read as levels, logarithms or differences.
+
+An autoregression of order 0 or 1 (by BIC) of what is read stands for a model: with the differences it is an AR(m) of
+the values or logarithms y, ``y_t = c + Σ_j φ_j y_t-j + e_t``, whose forecasts h steps ahead are Gaussian with variance
+``σ² (ψ_0² + ... + ψ_h-1²)`` (Box & Jenkins 1970). It is fitted to what comes before and fitted anew four times on the
+way (Dawid 1984, *Present position and potential developments*). All densities are of the raw values, so that those of
+different readings are comparable.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+N_FITS = 4  # of the autoregression, at equal distances in the second half
+FEWEST_TO_FIT = 8  # steps
+LARGEST_ORDER = 1  # a model of states holds on to a level, and extrapolates no more
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+def tail_log_probs(x: np.ndarray, *, log: bool, order: int, season: int | None, n_ahead: int) -> np.ndarray:
+    """``(T - T // 2, n_ahead)`` nats ``log p(x_t+h | x_<t)``, h from 0 on; NaN where the series has no such value.
+
+    Args:
+        x: ``(T,)`` values; with ``log`` positive.
+        log: whether the autoregression is of differences of their logarithms.
+        order: how many times the change is taken.
+        season: frames of the season whose change is taken; None: of none.
+        n_ahead: steps ahead.
+
+    -inf throughout where there are too few steps, or so regular ones that a density would be unbounded.
+
+    >>> walk = np.cumsum(np.random.default_rng(0).normal(size=200))
+    >>> tail_log_probs(walk, log=False, order=1, season=None, n_ahead=2).shape
+    (100, 2)
+    """
+    y, start, n_frames = np.log(x) if log else x, len(x) // 2, len(x)
+    difference = difference_polynomial(order, season)
+    n_initial = len(difference) - 1
+    steps = np.convolve(y, difference, "valid")  # (T - n_initial,)
+    slope = -y if log else np.zeros(n_frames)  # log |dy/dx|
+    result = np.full((n_frames - start, n_ahead), -np.inf)
+    edges = np.linspace(start, n_frames, N_FITS + 1).astype(int).tolist()
+    for first, last in pairwise(edges):
+        fitted = autoregression(steps[: max(0, first - n_initial)])
+        if fitted is None:
+            return np.full_like(result, -np.inf)
+        constant, coefficients, variance = fitted
+        past_weights = -np.convolve([1.0, *-coefficients], difference)[1:]  # (m,) φ
+        origins = np.arange(first, last)
+        past = y[origins[:, None] - 1 - np.arange(len(past_weights))]  # (n, m), the latest first
+        variances = variance * np.cumsum(impulse_responses(past_weights, n_ahead) ** 2)
+        for h in range(n_ahead):
+            mean, at = constant + past @ past_weights, np.minimum(origins + h, n_frames - 1)
+            log_prob = -0.5 * ((y[at] - mean) ** 2 / variances[h] + np.log(variances[h]) + LOG_2PI) + slope[at]
+            result[origins - start, h] = np.where(origins + h < n_frames, log_prob, np.nan)
+            past = np.concatenate([mean[:, None], past], axis=1)[:, : len(past_weights)]
+    return result
+
+
+def difference_polynomial(order: int, season: int | None) -> np.ndarray:
+    """Coefficients of ``(1 - B)^order (1 - B^season)``, that of ``B^0`` first.
+
+    >>> difference_polynomial(1, 3).tolist()
+    [1.0, -1.0, 0.0, -1.0, 1.0]
+    """
+    result = np.ones(1)
+    for _ in range(order):
+        result = np.convolve(result, [1.0, -1.0])
+    return result if season is None else np.convolve(result, [1.0, *[0.0] * (season - 1), -1.0])
+
+
+def autoregression(steps: np.ndarray) -> tuple[float, np.ndarray, float] | None:
+    """Constant, coefficients ``(p,)`` and variance of an autoregression of ``steps (N,)``, p by BIC.
+
+    None of too few steps, and where nothing is left to be random.
+    """
+    n = len(steps) - LARGEST_ORDER
+    if n < FEWEST_TO_FIT:
+        return None
+    mean = float(steps.mean())
+    centred = steps - mean
+    target, best, least = centred[LARGEST_ORDER:], None, np.inf
+    for p in range(LARGEST_ORDER + 1):
+        lagged = [centred[LARGEST_ORDER - j : len(steps) - j] for j in range(1, p + 1)]
+        design = np.stack([np.ones(n), *lagged], axis=1)
+        coefficients, *_ = np.linalg.lstsq(design, target, rcond=None)
+        squares = float(((target - design @ coefficients) ** 2).sum())
+        if squares <= 1e-18 * float((target**2).sum()):
+            return None
+        bic = n * np.log(squares) + (p + 1) * np.log(n)
+        if bic < least:
+            constant = float(coefficients[0] + mean * (1 - coefficients[1:].sum()))
+            best, least = (constant, coefficients[1:], squares / (n - p - 1)), bic
+    return best
+
+
+def impulse_responses(past_weights: np.ndarray, n: int) -> np.ndarray:
+    """``(n,)`` ψ: what a unit error does to the value 0, 1, ... steps later, of ``past_weights (m,)`` φ."""
+    result = np.zeros(n)
+    result[0] = 1.0
+    for h in range(1, n):
+        known = min(h, len(past_weights))
+        result[h] = past_weights[:known] @ result[h - 1 :: -1][:known]
+    return result
