@@ -61,6 +61,14 @@ def test_symbols_that_were_never_seen_come_back(item: list[int]) -> None:
         assert abs(8 * n_code_bytes(data) - bits) <= 0.001 * bits + 9
 
 
+@pytest.mark.parametrize("value", [2**20, 2**21 - 1])
+def test_symbols_that_were_never_seen_cost_what_they_are_scored(value: int) -> None:
+    model = sm.NGram(1, encoding=sm.encodings.OpenSymbols()).fit([[5, 5, 2, 2, 2]])
+    item = np.full(100, value)
+    bits = -model.log_prob([item])[0] / np.log(2)
+    assert abs(8 * n_code_bytes(sm.compress(model, [item])) - bits) <= 9
+
+
 def test_names_and_pairs_come_back() -> None:
     words = [["sit", "walk", "sit"], ["lie", "lie"]]
     model = sm.NGram(2).fit(words)
