@@ -80,8 +80,9 @@ class LinearGaussian(SequenceModel):
         x_t = C z_t + D u_t + d + v_t,                v_t ~ N(0, R)
 
     ``p(x_t | x_<t)`` is the Gaussian of the Kalman filter (Kalman 1960), in square-root form and float64 whatever
-    ``dtype`` says; fitted by EM (Shumway and Stoffer 1982; Ghahramani and Hinton 1996). Values may be missing (NaN),
-    each by itself. Lengths are given.
+    ``dtype`` says, and on the CPU, whatever ``device`` says, but for single steps (``predict_next``, ``stream``,
+    ``sample``); fitted by EM (Shumway and Stoffer 1982; Ghahramani and Hinton 1996). Values may be missing (NaN), each
+    by itself. Lengths are given.
 
     Args:
         n_states: K; ``"auto"``: two for each feature, so that a state may follow its value and its slope, 64 at most
