@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import seqmodels as sm
 from seqmodels.hmm import HSMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts
+from seqmodels.hmm.semi_markov import model as semi_markov
 from seqmodels.hmm.semi_markov.durations import DurationName
 from seqmodels.hmm.semi_markov.options import successors
 from seqmodels.sequences.measure import Length
@@ -50,8 +51,9 @@ TOPOLOGIES: dict[str, Any] = {
 @pytest.mark.parametrize("durations", NAMES)
 @pytest.mark.parametrize("name", list(TOPOLOGIES))
 def test_what_a_topology_rules_out_stays_zero_and_em_never_falls(
-    name: str, durations: DurationName, length: Length
+    name: str, durations: DurationName, length: Length, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(semi_markov, "STEPS_OF_START", 1)
     x = X if name in ("left-to-right", "skips") else ROUNDS
     model = hsmm(durations, topology=TOPOLOGIES[name], length=length, tol=0.0).fit(x)
     steps = model.get_params(deep=False)["topology"]
@@ -132,7 +134,10 @@ def test_what_is_frozen_stays_and_the_rest_moves(algorithm: Any) -> None:
 
 @pytest.mark.parametrize("durations", ["negative-binomial", "poisson", "categorical"])
 @pytest.mark.parametrize("left_censored", [False, True])
-def test_tied_states_share_and_em_never_falls(durations: DurationName, left_censored: bool) -> None:
+def test_tied_states_share_and_em_never_falls(
+    durations: DurationName, left_censored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(semi_markov, "STEPS_OF_START", 5)
     options: dict[str, Any] = {"tied": [0, 1, 0, 1], "tied_durations": [0, 0, 1, 1], "left_censored": left_censored}
     model = hsmm(durations, **options, tol=0.0).fit(ROUNDS)
     assert np.diff(model.history_["objective"]).min() > -1e-11
@@ -169,7 +174,8 @@ def test_tied_durations_are_those_of_all_segments_of_the_group() -> None:
 
 
 @pytest.mark.parametrize("durations", NAMES)
-def test_one_batch_an_epoch_is_em(durations: DurationName) -> None:
+def test_one_batch_an_epoch_is_em(durations: DurationName, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(semi_markov, "STEPS_OF_START", 5)
     weights = np.where(np.arange(len(ROUNDS)) % 2, 0.5, 1.5)
     options: dict[str, Any] = {"tol": 0.0, "max_iter": 3}
     expected = hsmm(durations, **options).fit(ROUNDS, sample_weight=weights)
