@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import linear_sum_assignment
 
-from seqmodels import HMM, GaussianMixture
+from seqmodels import HMM, GaussianMixture, Standardize
 from seqmodels.evaluation.comparison.provenance import stamped
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 
@@ -266,7 +266,7 @@ def fitted_row(train: DataSet, test: DataSet, n_states: int, options: dict[str, 
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of floors, of starts that disagree: the table has the figures
-        model = HMM(n_states, random_state=seed, **options).fit(train.x)
+        model = HMM(n_states, encoding=Standardize(), random_state=seed, **options).fit(train.x)
     return {
         "score": model.score(test.x),
         "train_score": model.score(train.x),
@@ -281,7 +281,7 @@ def study(parts: Iterable[tuple[str, int, DataSet, DataSet]], settings: dict[str
     """A row for each set, seed, size and setting; ``parts``: name, seed, training and test part."""
     rows = []
     for name, seed, train, test in parts:
-        iid = HMM(1, observation=GaussianMixture(1), n_init=1).fit(train.x).score(test.x)
+        iid = HMM(1, observation=GaussianMixture(1), encoding=Standardize(), n_init=1).fit(train.x).score(test.x)
         for n_states in train.sizes:
             for setting, options in settings.items():
                 found = fitted_row(train, test, n_states, options, seed)
@@ -356,7 +356,7 @@ def stops(
     options: dict[str, Any] = {"observation": observation, "n_init": 1, "tol": 0.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        end = HMM(n_states, max_iter=LIMIT, **options).fit(train.x)
+        end = HMM(n_states, encoding=Standardize(), max_iter=LIMIT, **options).fit(train.x)
         objective = end.history_["objective"].to_numpy()
         n_features = train.x[0].shape[1]
         best = end.score(test.x)
@@ -366,7 +366,7 @@ def stops(
                     continue
                 small = np.flatnonzero(np.diff(objective) < tol * factor)
                 step = int(small[0]) + 1 if len(small) else LIMIT
-                model = HMM(n_states, max_iter=step, **options).fit(train.x)
+                model = HMM(n_states, encoding=Standardize(), max_iter=step, **options).fit(train.x)
                 losses = {"training_loss": objective[-1] - objective[step], "test_loss": best - model.score(test.x)}
                 yield {"tol": tol, "per": unit, "steps": step, **losses}
 

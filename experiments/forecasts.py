@@ -49,11 +49,14 @@ class Series:
     def models(self) -> dict[str, sm.SequenceModel]:
         """Unfitted."""
         order = 4 if self.season is None else self.season + 1
+        levels = sm.Standardize()
         return {
-            "unit root": sm.HMM(1, observation=AR(order, unit_root=UNIT_ROOT), max_iter=5),
-            "hmm": sm.HMM(8, observation=sm.GaussianMixture(1), n_init=3),
-            "ar-hmm": sm.HMM(2, observation=AR(2), n_init=3, max_iter=50),
-            "gru": sm.GRU(d_model=32, n_layers=1, max_steps=600, observation=sm.GaussianMixture(2, "full")),
+            "unit root": sm.HMM(1, observation=AR(order, unit_root=UNIT_ROOT), encoding=levels, max_iter=5),
+            "hmm": sm.HMM(8, observation=sm.GaussianMixture(1), encoding=levels, n_init=3),
+            "ar-hmm": sm.HMM(2, observation=AR(2), encoding=levels, n_init=3, max_iter=50),
+            "gru": sm.GRU(
+                d_model=32, n_layers=1, max_steps=600, observation=sm.GaussianMixture(2, "full"), encoding=levels
+            ),
         }
 
 

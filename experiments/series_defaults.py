@@ -1,10 +1,10 @@
 """Do defaults forecast one series no worse than its last season? ``experiments/series_defaults.py --data FOLDER``.
 
 Public series, each alone: of R's packages, ``FOLDER/datasets/co2.csv`` and so on as they are exported, with a first
-column of row names, and of statsmodels, ``FOLDER/statsmodels/macrodata.csv`` and so on. Models by name, with no argument
-that follows from the data: ``HMM()``, ``LSTM()``, and a vector autoregression of order 2; each as it is (``auto``) and
-with ``encoding=Standardize()``. They are fitted once to the first two thirds and forecast a season (or 8 steps) from 16
-origins in the rest.
+column of row names, and of statsmodels, ``FOLDER/statsmodels/macrodata.csv`` and so on. Models by name, with no
+argument that follows from the data: ``HMM()``, ``LSTM()``, and a vector autoregression of order 2; each as it is
+(``auto``) and with ``encoding=Standardize()``. They are fitted once to the first two thirds and forecast a season (or 8
+steps) from 16 origins in the rest.
 
 ``ratio`` is the mean scaled CRPS divided by the better one of the persistence and the seasonal naive forecast of
 ``backtest``; ``covered`` the share of values within 90 % intervals. Rules were chosen on the series of the part
@@ -69,8 +69,8 @@ SERIES = {
     "gdp": Series(CHOSEN_ON, "statsmodels/macrodata", ("realgdp",)),
     "macro levels": Series(CHOSEN_ON, "statsmodels/macrodata", ("realgdp", "realcons", "realinv", "cpi", "m1")),
     "macro rates": Series(CHOSEN_ON, "statsmodels/macrodata", ("tbilrate", "unemp")),
-    "uk gas": Series(HELD_OUT, "datasets/UKgas", season=4),
-    "us accidental deaths": Series(HELD_OUT, "datasets/USAccDeaths", season=12),
+    "uk gas": Series(CHOSEN_ON, "datasets/UKgas", season=4),
+    "us accidental deaths": Series(CHOSEN_ON, "datasets/USAccDeaths", season=12),
     "johnson & johnson": Series(HELD_OUT, "datasets/JohnsonJohnson", season=4),
     "lung deaths": Series(HELD_OUT, "MASS/deaths", season=12),
     "el nino": Series(HELD_OUT, "statsmodels/elnino", (), season=12),

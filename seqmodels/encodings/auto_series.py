@@ -30,7 +30,7 @@ CLEAR_GAIN = 0.05  # nats a value by which logarithms, or one more difference, m
 LARGEST_LOSS = 0.2  # nats a value by which a first difference may be less so; a level that moves costs far more
 FEWEST_AHEAD, MOST_AHEAD = 8, 24  # steps ahead that are compared
 SEASONAL_SHARE = 0.5  # of the variance of the changes, which a season must explain
-FEWEST_SEASONS = 4  # in a series, to tell a season
+FEWEST_SEASONS = 3  # in a series, to tell a season
 MOST_CANDIDATES = 5  # lags that are tried as a season
 LONGEST_SEASON = 400  # frames
 KPSS_AT_5_PERCENT = 0.463  # Kwiatkowski, Phillips, Schmidt & Shin (1992), table 1: a level
@@ -66,12 +66,12 @@ class AutoSeries(SeriesEncoding):
     """Levels, logarithms, differences and seasonal differences, standardised: which, the training series say.
 
     A first difference is considered where a series wanders: the KPSS test rejects that it has a level, and the
-    augmented Dickey and Fuller test does not reject that it has a unit root, both at 5 %. A seasonal difference is considered
-    where means of the phases of a season explain half of the variance of the changes, and logarithms where all is
-    positive. Which of these is taken, the second half of the series says: how probable it is, as it goes on, under a
-    first-order autoregression of each, up to a season ahead (``tail_likelihood``). A first difference may be less
-    probable by 0.2 nats a value; one more difference and logarithms must be more probable by 0.05 nats, logarithms in
-    the last quarter too. Of several series and features most decide on tests, and their mean on the rest.
+    augmented Dickey and Fuller test does not reject that it has a unit root, both at 5 %. A seasonal difference is
+    considered where means of the phases of a season explain half of the variance of the changes, and logarithms where
+    all is positive. Which of these is taken, the second half of the series says: how probable it is, as it goes on,
+    under an autoregression of each, up to a season ahead (``tail_likelihood``). A first difference may be
+    less probable by 0.2 nats a value; one more difference and logarithms must be more probable by 0.05 nats,
+    logarithms in the last quarter too. Of several series and features half decide on tests, and their mean on the rest.
 
     Series with a missing value, more than 20 series, or those of fewer than 30 frames are standardised only. Of very
     long ones the last 2000 frames are looked at.
@@ -173,7 +173,9 @@ def choose(series: Sequence[np.ndarray], season: int | None = None) -> SeriesCho
     levels = Signs.of(columns, season)
     is_positive = all(bool((x > 0).all()) for x in series)
     logs = Signs.of([np.log(column) for column in columns], season) if is_positive else levels
-    tails = Tails(columns, int(np.clip(max([*levels.shares, *logs.shares], default=0), FEWEST_AHEAD, MOST_AHEAD)))
+    n_ahead = int(np.clip(max([*levels.shares, *logs.shares], default=0), FEWEST_AHEAD, MOST_AHEAD))
+    # A level may have cycles that are no season, as an autoregression of order 2 has (Yule 1927).
+    tails = Tails(columns, n_ahead, largest_order=1 if levels.wanders else 2)
     signs, best = levels, tails.best(False, levels)
     if is_positive:
         best_log = tails.best(True, logs)
@@ -222,15 +224,17 @@ LEVELS = Reading(False, 0, None)
 class Tails:
     """How probable the second halves of ``columns``, ``(T,)`` each, are, up to ``n_ahead`` steps ahead."""
 
-    def __init__(self, columns: Sequence[np.ndarray], n_ahead: int) -> None:
-        self.columns, self.n_ahead = columns, n_ahead
+    def __init__(self, columns: Sequence[np.ndarray], n_ahead: int, largest_order: int = 1) -> None:
+        self.columns, self.n_ahead, self.largest_order = columns, n_ahead, largest_order
         self._log_probs: dict[Reading, list[np.ndarray]] = {}
 
     def log_probs(self, reading: Reading) -> list[np.ndarray]:
         """Of each column, as ``tail_log_probs``."""
         if reading not in self._log_probs:
-            each = [tail_log_probs(x, **reading._asdict(), n_ahead=self.n_ahead) for x in self.columns]
-            self._log_probs[reading] = each
+            steps, order = self.n_ahead, self.largest_order
+            self._log_probs[reading] = [
+                tail_log_probs(x, **reading._asdict(), n_ahead=steps, largest_order=order) for x in self.columns
+            ]
         return self._log_probs[reading]
 
     def best(self, log: bool, signs: Signs) -> Reading:

@@ -1,10 +1,11 @@
 """How probable the second half of a series is, several steps ahead, read as levels, logarithms or differences.
 
-An autoregression of order 0 or 1 (by BIC) of what is read stands for a model: with the differences it is an AR(m) of
-the values or logarithms y, ``y_t = c + Σ_j φ_j y_t-j + e_t``, whose forecasts h steps ahead are Gaussian with variance
-``σ² (ψ_0² + ... + ψ_h-1²)`` (Box & Jenkins 1970). It is fitted to what comes before and fitted anew four times on the
-way (Dawid 1984, *Present position and potential developments*). All densities are of the raw values, so that those of
-different readings are comparable.
+An autoregression of order 0, 1 or 2 (by BIC) of what is read stands for a model: with the differences it is an AR(m) of
+the values or logarithms y, ``y_t = c + Σ_j φ_j y_t-j + e_t``, whose forecasts h steps ahead have variance
+``σ² (ψ_0² + ... + ψ_h-1²)`` (Box & Jenkins 1970). They have the shape of a t with 4 degrees of freedom, so that a few
+frames of a series that changes its spread do not decide. It is fitted to what comes before and fitted anew four times
+on the way (Dawid 1984, *Present position and potential developments*). All densities are of the raw values, so that
+those of different readings are comparable.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import numpy as np
 
 N_FITS = 4  # of the autoregression, at equal distances in the second half
 FEWEST_TO_FIT = 8  # steps
-LARGEST_ORDER = 1  # a model of states holds on to a level, and extrapolates no more
-LOG_2PI = float(np.log(2 * np.pi))
+DEGREES_OF_FREEDOM = 4.0
+LOG_T4_CONSTANT = float(np.log(3 / 8))  # of a t with four
 
 
-def tail_log_probs(x: np.ndarray, *, log: bool, order: int, season: int | None, n_ahead: int) -> np.ndarray:
+def tail_log_probs(
+    x: np.ndarray, *, log: bool, order: int, season: int | None, n_ahead: int, largest_order: int = 1
+) -> np.ndarray:
     """``(T - T // 2, n_ahead)`` nats ``log p(x_t+h | x_<t)``, h from 0 on; NaN where the series has no such value.
 
     Args:
@@ -28,6 +31,7 @@ def tail_log_probs(x: np.ndarray, *, log: bool, order: int, season: int | None, 
         order: how many times the change is taken.
         season: frames of the season whose change is taken; None: of none.
         n_ahead: steps ahead.
+        largest_order: of the autoregression.
 
     -inf throughout where there are too few steps, or so regular ones that a density would be unbounded.
 
@@ -43,7 +47,7 @@ def tail_log_probs(x: np.ndarray, *, log: bool, order: int, season: int | None, 
     result = np.full((n_frames - start, n_ahead), -np.inf)
     edges = np.linspace(start, n_frames, N_FITS + 1).astype(int).tolist()
     for first, last in pairwise(edges):
-        fitted = autoregression(steps[: max(0, first - n_initial)])
+        fitted = autoregression(steps[: max(0, first - n_initial)], largest_order)
         if fitted is None:
             return np.full_like(result, -np.inf)
         constant, coefficients, variance = fitted
@@ -53,10 +57,17 @@ def tail_log_probs(x: np.ndarray, *, log: bool, order: int, season: int | None, 
         variances = variance * np.cumsum(impulse_responses(past_weights, n_ahead) ** 2)
         for h in range(n_ahead):
             mean, at = constant + past @ past_weights, np.minimum(origins + h, n_frames - 1)
-            log_prob = -0.5 * ((y[at] - mean) ** 2 / variances[h] + np.log(variances[h]) + LOG_2PI) + slope[at]
+            log_prob = t_log_density(y[at] - mean, variances[h]) + slope[at]
             result[origins - start, h] = np.where(origins + h < n_frames, log_prob, np.nan)
             past = np.concatenate([mean[:, None], past], axis=1)[:, : len(past_weights)]
     return result
+
+
+def t_log_density(errors: np.ndarray, variance: float) -> np.ndarray:
+    """``(n,)`` log-density of ``errors (n,)`` under the t with 4 degrees of freedom and mean 0 of that variance."""
+    squared_scale = variance * (1 - 2 / DEGREES_OF_FREEDOM)
+    tail = 0.5 * (DEGREES_OF_FREEDOM + 1) * np.log1p(errors**2 / (DEGREES_OF_FREEDOM * squared_scale))
+    return np.asarray(LOG_T4_CONSTANT - 0.5 * np.log(squared_scale) - tail)
 
 
 def difference_polynomial(order: int, season: int | None) -> np.ndarray:
@@ -71,19 +82,19 @@ def difference_polynomial(order: int, season: int | None) -> np.ndarray:
     return result if season is None else np.convolve(result, [1.0, *[0.0] * (season - 1), -1.0])
 
 
-def autoregression(steps: np.ndarray) -> tuple[float, np.ndarray, float] | None:
-    """Constant, coefficients ``(p,)`` and variance of an autoregression of ``steps (N,)``, p by BIC.
+def autoregression(steps: np.ndarray, largest_order: int = 1) -> tuple[float, np.ndarray, float] | None:
+    """Constant, coefficients ``(p,)`` and variance of an autoregression of ``steps (N,)``.
 
-    None of too few steps, and where nothing is left to be random.
+    p is chosen by BIC, up to ``largest_order``. None of too few steps, and where nothing is left to be random.
     """
-    n = len(steps) - LARGEST_ORDER
+    n = len(steps) - largest_order
     if n < FEWEST_TO_FIT:
         return None
     mean = float(steps.mean())
     centred = steps - mean
-    target, best, least = centred[LARGEST_ORDER:], None, np.inf
-    for p in range(LARGEST_ORDER + 1):
-        lagged = [centred[LARGEST_ORDER - j : len(steps) - j] for j in range(1, p + 1)]
+    target, best, least = centred[largest_order:], None, np.inf
+    for p in range(largest_order + 1):
+        lagged = [centred[largest_order - j : len(steps) - j] for j in range(1, p + 1)]
         design = np.stack([np.ones(n), *lagged], axis=1)
         coefficients, *_ = np.linalg.lstsq(design, target, rcond=None)
         squares = float(((target - design @ coefficients) ** 2).sum())

@@ -11,6 +11,7 @@ import numpy as np
 
 from seqmodels.common.display import quantile_name
 from seqmodels.common.parameters import Seed, checked
+from seqmodels.encodings import Standardize
 from seqmodels.evaluation.baselines import SeasonalNaive
 from seqmodels.generation.feature_distributions import (
     FeatureDistributions,
@@ -245,14 +246,17 @@ def _baselines(season: int | None, taken: set[str]) -> dict[str, Any]:
 
 
 def best_var(sequences: Any, orders: Sequence[int] = VAR_ORDERS) -> HMM:
-    """The linear autoregression, an ``HMM`` of one state, of the order with the least BIC.
+    """The linear autoregression of levels, an ``HMM`` of one state, of the order with the least BIC.
 
     Orders of which a sixth of the frames do not suffice for a coefficient each are left out, but not order 1.
     """
     X = as_sequences(sequences)
     n_frames, size = int(X.n_units.sum()), X.n_features
     usable = [p for p in orders if p == min(orders) or 6 * p * size <= n_frames]
-    fitted = [HMM(1, observation=AutoregressiveGaussian(p), max_iter=5, n_init=1).fit(X) for p in usable]
+    fitted = [
+        HMM(1, observation=AutoregressiveGaussian(p), encoding=Standardize(), max_iter=5, n_init=1).fit(X)
+        for p in usable
+    ]
     return min(fitted, key=lambda model: model.bic(X))
 
 

@@ -37,8 +37,12 @@ from seqmodels.neural.network import Network, map_state
 from seqmodels.neural.ops.precision import autocast, autocast_dtype
 from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_steps, log_prob_sums
 from seqmodels.neural.training_options import (
+    DEFAULT_STEPS,
     DEFAULT_WIDTH,
     MAY_CHANGE,
+    MOST_SHORT_SERIES,
+    SHORT_SERIES,
+    STEPS_ON_SHORT_SERIES,
     Compile,
     TrainingOptions,
     check_compile,
@@ -201,7 +205,12 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_")):
             only_time = self.max_seconds is not None and self.max_steps in ("auto", None) and self.max_epochs is None
             n_steps = sum(len(e.values) for e in examples)
-            self._width = width_for(n_steps) if only_time else DEFAULT_WIDTH
+            self._width = width_for(n_steps) if only_time or self._is_short_series(examples) else DEFAULT_WIDTH
+
+    def _is_short_series(self, examples: list[Example]) -> bool:
+        """Whether they are one or few series of so few frames that a network of the usual size learns them by heart."""
+        is_few = self.encoding_.reads == "vectors" and len(examples) <= MOST_SHORT_SERIES
+        return is_few and self.source_encoding_ is None and sum(len(e.values) for e in examples) <= SHORT_SERIES
 
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
         self._check_perturbation()
@@ -233,7 +242,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if previous is not None:
             self._continue_from(previous)
         self.module_.to(device, torch.float32)
-        bptt = self._bptt_steps()
+        bptt, is_short = self._bptt_steps(), self._is_short_series(train_examples)
         batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
         objective = _Objective(self, rows, _steps_to_units(train_examples))
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
@@ -244,7 +253,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
                 lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),
                 objective,
                 (lambda: self._nats_per_unit(held_out)) if held_out else None,
-                train_config(self),
+                train_config(self, STEPS_ON_SHORT_SERIES if is_short else DEFAULT_STEPS),
                 batching.n_batches(rows),
                 carrier=objective if self._carries_state else None,
                 checkpoints=checkpoints,

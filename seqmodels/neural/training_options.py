@@ -37,6 +37,9 @@ DEFAULT_STEPS = 2_000
 DEFAULT_WIDTH = 256  # of d_model="auto"; with max_seconds alone that for as many steps of data,
 STEPS_OF_DEFAULT_WIDTH = 400_000
 MIN_WIDTH = 32  # and for fewer a smaller one, down to this (experiments/sizes.py)
+SHORT_SERIES = 1_000  # frames together of one or few series, whose
+MOST_SHORT_SERIES = 5  # number this is at most; on them 2000 steps of 256 features would learn the frames by heart:
+STEPS_ON_SHORT_SERIES = 200  # held-out frames (experiments/series_defaults.py) are predicted best after some ten passes
 STEPS_PER_BATCH = 1_024  # of the data; small batches learn more per second on a CPU
 COMPILE_CHOICES: tuple[Compile, ...] = (False, True, "reduce-overhead", "max-autotune")
 MAY_CHANGE = frozenset({"max_steps", "max_epochs", "patience"})  # in a run that is resumed
@@ -48,8 +51,8 @@ class TrainingOptions(Configurable):
 
     Args:
         checkpoint, checkpoint_seconds, resume_from: as of ``training.Resumable``.
-        max_steps: optimiser steps; ``"auto"``: 2000 unless epochs or seconds are given. Runs of equal steps repeat
-            exactly.
+        max_steps: optimiser steps; ``"auto"``: 2000, or 200 for up to five series of vectors that have 1000 frames
+            together or fewer, unless epochs or seconds are given. Runs of equal steps repeat exactly.
         max_epochs: passes over the data.
         max_seconds: a cap on time; given alone, the learning-rate schedule follows time.
         batch_size: sequences (parts of long ones) in a batch; ``"auto"``: about 1024 steps, from 8 to 64 sequences.
@@ -134,9 +137,9 @@ def width_for(n_steps: int) -> int:
     return int(np.clip(2 ** round(math.log2(max(1.0, width))), MIN_WIDTH, DEFAULT_WIDTH))
 
 
-def train_config(options: TrainingOptions) -> TrainConfig:
-    """The options as the training loop takes them."""
-    automatic = DEFAULT_STEPS if options.max_epochs is None and options.max_seconds is None else None
+def train_config(options: TrainingOptions, default_steps: int = DEFAULT_STEPS) -> TrainConfig:
+    """The options as the training loop takes them; ``default_steps`` are those of ``max_steps="auto"``."""
+    automatic = default_steps if options.max_epochs is None and options.max_seconds is None else None
     return TrainConfig(
         automatic if options.max_steps == "auto" else options.max_steps,
         options.max_epochs,

@@ -35,7 +35,8 @@ def by_simulation_of_companion(x: np.ndarray, order: int, season: int | None, n_
             state, spread = companion @ state, companion @ spread @ companion.T + noise
             state[0] += constant
             if t + h < len(x):
-                result[t - start, h] = stats.norm(state[0], np.sqrt(spread[0, 0])).logpdf(x[t + h])
+                density = stats.t(4, state[0], np.sqrt(spread[0, 0] / 2))  # whose variance is 2
+                result[t - start, h] = density.logpdf(x[t + h])
     return result
 
 

@@ -30,9 +30,10 @@ class RecurrentModel(NeuralModel, ABC):
     """What recurrent models without an encoder share: they see the whole past; what is dropped or added is optional.
 
     Args:
-        d_model: width of the hidden state. ``"auto"``: 256; where ``max_seconds`` is the only budget, ``256 sqrt(n /
-            400000)`` for n steps of training data, a power of two from 32 to 256, for a few sequences teach a wide
-            network nothing but themselves. ``d_model_`` is what it came to.
+        d_model: width of the hidden state. ``"auto"``: 256; where ``max_seconds`` is the only budget, or the data are
+            up to five series of vectors with 1000 frames together or fewer, ``256 sqrt(n / 400000)`` for n steps of
+            training data, a power of two from 32 to 256, for a few sequences teach a wide network nothing but
+            themselves. ``d_model_`` is what it came to.
         bptt: steps back-propagated through at once (truncated back-propagation); the state is carried on.
         recurrent_dropout: the fraction of features and states dropped in training, the same at every step of a window
             (Gal & Ghahramani 2016); ``dropout`` draws afresh at every step, and leaves states alone.

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import seqmodels as sm
+from seqmodels.encodings import AutoSeries
+
+LEVEL = np.random.default_rng(3).normal(size=(200, 1))
+WALK = 50 + np.cumsum(np.random.default_rng(1).normal(size=(200, 1)), axis=0)
+SEASON = 5 * np.sin(2 * np.pi * np.arange(120) / 12)[:, None] + np.random.default_rng(2).normal(size=(120, 1))
+HOLE = np.where(np.arange(200)[:, None] == 7, np.nan, WALK)
+
+
+def model(**arguments: object) -> sm.HMM:
+    return sm.HMM(2, observation=sm.GaussianMixture(1), n_init=1, max_iter=3).set_params(**arguments)
+
+
+@pytest.mark.parametrize("x", [[WALK], [SEASON], [WALK, WALK + 0.1 * LEVEL]], ids=["walk", "season", "two"])
+def test_few_series_that_wander_or_have_a_season_are_read_as_changes(x: list[np.ndarray], tmp_path: Path) -> None:
+    fitted, by_hand = model().fit(x), model(encoding=AutoSeries()).fit(x)
+    assert fitted.encoding == "auto"
+    assert isinstance(fitted.encoding_, AutoSeries)
+    assert fitted.encoding_.n_initial > 0
+    assert fitted.encoding_.note is not None
+    assert fitted.encoding_.note in fitted.describe()
+    assert_array_equal(fitted.log_prob(x), by_hand.log_prob(x))
+    fitted.save(tmp_path / "model")
+    again = sm.load(tmp_path / "model")
+    assert again.encoding_.note == fitted.encoding_.note
+    assert_array_equal(again.log_prob(x), fitted.log_prob(x))
+    assert fitted.clone().encoding == "auto"
+
+
+@pytest.mark.parametrize(
+    "x",
+    [[LEVEL], [HOLE], [WALK + i for i in range(6)], [WALK[:29]], [WALK, WALK[:2]]],
+    ids=["level", "hole", "many", "short", "one of two frames"],
+)
+def test_all_else_is_standardised(x: list[np.ndarray]) -> None:
+    fitted, by_hand = model().fit(x), model(encoding=sm.Standardize()).fit(x)
+    assert isinstance(fitted.encoding_, sm.Standardize)
+    assert_array_equal(fitted.log_prob(x), by_hand.log_prob(x))
+
+
+def test_what_needs_every_step_is_standardised() -> None:
+    inputs = sm.Sequences([WALK], inputs=[LEVEL], input_names=["u"])
+    assert isinstance(model(emission_inputs=True).fit(inputs).encoding_, sm.Standardize)
+    assert isinstance(model(length="stop").fit([WALK]).encoding_, sm.Standardize)
+    known = [np.arange(200) % 2]
+    assert isinstance(model().fit([WALK], states=known).encoding_, sm.Standardize)
+    assert isinstance(model().partial_fit([WALK]).encoding_, sm.Standardize)
+    assert isinstance(sm.LinearGaussian(1, max_iter=1).fit([WALK]).encoding_, sm.Standardize)
+
+
+def test_a_network_holds_out_a_season_more_of_a_series() -> None:
+    """Else none of its held-out frames would be a step, and nothing would end training."""
+    fitted = sm.LSTM(max_steps=2).fit([SEASON])
+    assert isinstance(fitted.encoding_, AutoSeries)
+    assert fitted.encoding_.n_initial == 12
+    assert fitted.history_["validation"].notna().all()
+    assert fitted.d_model_ == 32  # of a short series
+
+
+def test_a_network_takes_few_steps_on_a_short_series() -> None:
+    assert int(sm.GRU(d_model=2).fit([LEVEL[:40]], validation=None).history_["step"].max()) == 200
