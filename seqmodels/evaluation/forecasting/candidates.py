@@ -39,9 +39,21 @@ class StepQuantiles:
 class FittedCandidate(ABC):
     """What forecasts a series; ``str`` says what it is."""
 
+    @property
+    @abstractmethod
+    def n_parameters(self) -> int:
+        """How many numbers were fitted."""
+
     @abstractmethod
     def ahead(self, y: np.ndarray, k: int, levels: np.ndarray) -> StepQuantiles:
         """The k steps that follow ``y (T,)``."""
+
+    @abstractmethod
+    def log_probs(self, y: np.ndarray) -> np.ndarray:
+        """``(T,)`` nats of each step of ``y (T,)``, to which it was fitted, given those before, in units of y.
+
+        NaN of the first steps, which have no density, and of those missing.
+        """
 
 
 class CandidateModel(ABC):
@@ -78,6 +90,13 @@ class PowerScale:
         if self.power == 0:
             return np.asarray(np.exp(np.minimum(z, LARGEST_EXPONENT)))
         return z if self.power == 1 else np.square(np.maximum(z, 0.0))
+
+    def log_slope(self, y: np.ndarray) -> np.ndarray:
+        """``(T,)`` ``log dz/dy``; of a value of zero as if it were the least that is not."""
+        if self.power == 1:
+            return np.zeros(len(y))
+        least = np.nanmin(np.where(y > 0, y, np.inf))
+        return np.asarray(np.log(self.power or 1.0) + (self.power - 1) * np.log(np.maximum(y, least)))
 
     def mean_value(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
         """Of values, of which z is Gaussian."""
@@ -152,6 +171,13 @@ class ScaledProcess(FittedCandidate):
         steps = self.fitted.ahead(self.scale.of_values(y), k)
         quantiles = steps.mean[:, None] + steps.deviation[:, None] * special.ndtri(levels)
         return StepQuantiles(self.scale.mean_value(steps.mean, steps.deviation), self.scale.to_values(quantiles))
+
+    @property
+    def n_parameters(self) -> int:
+        return self.fitted.n_parameters
+
+    def log_probs(self, y: np.ndarray) -> np.ndarray:
+        return np.asarray(self.fitted.log_probs + self.scale.log_slope(y))
 
     def __str__(self) -> str:
         return self.fitted.process.name + f" of {self.scale}" * (self.scale != VALUES)
@@ -234,6 +260,15 @@ class FittedNaive(FittedCandidate):
         steps = [step for step in ahead.steps if isinstance(step, FeatureDistributions)]
         mean = np.array([step.mean[0] for step in steps])
         return StepQuantiles(mean, np.stack([step.quantiles(levels)[:, 0] for step in steps]))
+
+    @property
+    def n_parameters(self) -> int:
+        return 1
+
+    def log_probs(self, y: np.ndarray) -> np.ndarray:
+        season, variance = self.fitted.season, float(self.fitted.covariance_[0, 0])
+        changes = np.concatenate([np.full(season, np.nan), y[season:] - y[:-season]])
+        return np.asarray(-0.5 * (np.log(2 * np.pi * variance) + changes**2 / variance))
 
     def __str__(self) -> str:
         return "naive" if self.fitted.season == 1 else f"seasonal naive({self.fitted.season})"

@@ -106,8 +106,8 @@ def forecast(
     Tried are linear processes in closed form, of the values and, where all are positive, of their logarithms and roots:
     structural time series (level, slope, season), ARIMA by a stepwise search, autoregressions of values or changes with
     means of the phases of a season; and the naive. Each is scored on forecasts from up to 24 origins in the second half
-    of the series; the best eight are fitted to all of it, and their quantiles averaged with weights inverse to the cube
-    of their CRPS (Lichtendahl, Grushka-Cockayne and Winkler 2013). Where the bands of the average covered less than
+    of the series; the quantiles of the best eight, fitted to all of it, are averaged with weights by their CRPS and
+    their likelihood (Lichtendahl, Grushka-Cockayne and Winkler 2013). Where the bands of the average covered less than
     80 % instead of 90 %, they are widened.
 
     Args:

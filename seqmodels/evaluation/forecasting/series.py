@@ -23,6 +23,7 @@ SCORED_LEVELS = (np.arange(20) + 0.5) / 20  # whose mean pinball loss estimates 
 MOST_ORIGINS = 24
 MOST_AVERAGED = 8
 SHARPNESS = 3.0  # power of a score that a weight is inverse to
+LIKELIHOOD_SHARE, MOST_BY_LIKELIHOOD = 0.5, 2.0  # weight of nats a step beside the logarithm of a score; most of these
 ENOUGH_COVERED = 0.8  # share of values within bands of 90 %, below which these are widened
 SHRINKAGE = 10.0  # forecasts that say that bands are right as they are
 WIDEST = 1.6  # of factors
@@ -37,14 +38,14 @@ LONGEST_BAND = 60  # steps of a season, up to which covariances of so many steps
 
 @dataclass(frozen=True, eq=False)
 class BacktestTrial:
-    """How a candidate did on the last part of the series.
+    """How a candidate did on the last part of the series, and what it is when ``fitted`` to all of it.
 
     ``quantiles (O, k, Q)`` of each origin are those at ``SCORED_LEVELS`` and the two of ``INNER_LEVELS``; ``weight`` is
     that of its quantiles in the average.
     """
 
     name: str
-    candidate: CandidateModel
+    fitted: FittedCandidate
     quantiles: np.ndarray
     crps: float
     coverage: float
@@ -78,13 +79,13 @@ def forecast_series(
     """The k steps that follow ``y (T,)``."""
     origins = origins_of(len(y), k, season)
     trials = Trials.of(y, k, origins, season, max_seconds)
-    tried = weighted(trials.best_first())
+    tried = weighted(trials.best_first(), y)
     kept = [trial for trial in tried if trial.is_chosen]
     weights = np.array([trial.weight for trial in kept])
     together = np.tensordot(weights, [trial.quantiles for trial in kept], 1)  # (O, k, Q)
     factors = band_factors(together, trials.actual)
     crps, coverage = scores(rescaled(together, factors, _median(together)), trials.actual, trials.scale)
-    chosen = [trial.candidate.fit(y) for trial in kept]
+    chosen = [trial.fitted for trial in kept]
     each = [fitted.ahead(y, k, np.append(levels, 0.5)) for fitted in chosen]
     quantiles = np.tensordot(weights, [one.quantiles for one in each], 1)
     quantiles = rescaled(quantiles, factors, quantiles[:, -1])[:, :-1]
@@ -95,15 +96,33 @@ def forecast_series(
     return SeriesForecast(ahead, tried, chosen, trials.errors, origins, crps, coverage, factors, season)
 
 
-def weighted(trials: Sequence[BacktestTrial]) -> list[BacktestTrial]:
-    """Trials, the best first, with the weights of their quantiles in the average: of the best few, by their scores."""
+def weighted(trials: Sequence[BacktestTrial], y: np.ndarray) -> list[BacktestTrial]:
+    """Trials, the best first, with the weights of their quantiles in the average: of the best few.
+
+    By their scores on the last part, and half as much by how probable all of ``y (T,)`` is: log scores fall with the
+    logarithm of the width of a forecast, as the CRPS does with the width.
+    """
     best = trials[0].crps
     if best <= 0:
         return [replace(trials[0], weight=1.0), *trials[1:]]
-    weights = np.array([(best / trial.crps) ** SHARPNESS for trial in trials])
-    weights[MOST_AVERAGED:] = 0.0
+    losses = np.log([trial.crps / best for trial in trials])
+    losses += LIKELIHOOD_SHARE * np.minimum(criteria([trial.fitted for trial in trials], y), MOST_BY_LIKELIHOOD)
+    weights = np.exp(-SHARPNESS * (losses - losses.min()))
+    weights[np.argsort(losses, kind="stable")[MOST_AVERAGED:]] = 0.0
     weights /= weights.sum()
     return [replace(trial, weight=float(weight)) for trial, weight in zip(trials, weights, strict=True)]
+
+
+def criteria(fitted: Sequence[FittedCandidate], y: np.ndarray) -> np.ndarray:
+    """For each half of Akaike's corrected criterion, nats a step above the least, of the steps that all have."""
+    log_probs = np.stack([each.log_probs(y) for each in fitted])
+    log_probs = log_probs[:, ~np.isnan(log_probs).any(axis=0)]
+    n = log_probs.shape[1]
+    if not n:
+        return np.zeros(len(fitted))
+    n_parameters = np.array([each.n_parameters for each in fitted])
+    losses = n_parameters / np.maximum(n - n_parameters - 1, 0.5) - log_probs.mean(axis=1)
+    return np.asarray(losses - losses.min())
 
 
 @dataclass
@@ -156,7 +175,7 @@ class Trials:
         if self.tried and start > self.deadline:
             return np.inf
         try:
-            quantiles = self._backtest(candidate)
+            quantiles, fitted = self._backtest(candidate), candidate.fit(self.y)
         except (ValueError, np.linalg.LinAlgError) as error:
             self.errors[candidate.title] = str(error)
             return np.inf
@@ -165,7 +184,7 @@ class Trials:
             return np.inf
         crps, coverage = scores(quantiles, self.actual, self.scale)
         seconds = time.perf_counter() - start
-        self.tried.append(BacktestTrial(candidate.title, candidate, quantiles, crps, coverage, seconds))
+        self.tried.append(BacktestTrial(candidate.title, fitted, quantiles, crps, coverage, seconds))
         return crps
 
     def _backtest(self, candidate: CandidateModel) -> np.ndarray:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from seqmodels.evaluation.forecasting.candidates import Naive
+from seqmodels.evaluation.forecasting.candidates import (
+    LOGARITHMS,
+    SQUARE_ROOTS,
+    VALUES,
+    Naive,
+    PowerScale,
+    autoregressive_family,
+)
 from seqmodels.evaluation.forecasting.series import (
     INNER_LEVELS,
     MOST_AVERAGED,
@@ -72,13 +81,29 @@ def test_few_origins_widen_bands_less() -> None:
     assert 1 < few[0] < many[0]
 
 
-def test_weights_fall_with_the_score() -> None:
-    trials = [BacktestTrial(str(i), Naive(), np.zeros(0), 1.0 + i, 0.9, 0.0) for i in range(MOST_AVERAGED + 2)]
-    weights = np.array([trial.weight for trial in weighted(trials)])
+def test_weights_fall_with_the_score_and_rise_with_the_likelihood() -> None:
+    y = np.random.default_rng(0).normal(size=60).cumsum()
+    naive, seasonal = Naive().fit(y), Naive(6).fit(y)
+    trials = [BacktestTrial(str(i), naive, np.zeros(0), 1.0 + i, 0.9, 0.0) for i in range(MOST_AVERAGED + 2)]
+    weights = np.array([trial.weight for trial in weighted(trials, y)])
     assert weights.sum() == pytest.approx(1.0)
     assert weights[1] == pytest.approx(weights[0] / 8)
     assert (weights[MOST_AVERAGED:] == 0).all()
     assert (weights[:MOST_AVERAGED] > 0).all()
+    likely = weighted([replace(trials[0], fitted=seasonal), replace(trials[0], fitted=naive)], y)
+    nats = naive.log_probs(y)[6:].mean() - seasonal.log_probs(y)[6:].mean()
+    assert likely[1].weight / likely[0].weight == pytest.approx(np.exp(1.5 * nats))
+
+
+@pytest.mark.parametrize("scale", [VALUES, SQUARE_ROOTS, LOGARITHMS], ids=str)
+def test_likelihoods_are_in_units_of_the_series(scale: PowerScale) -> None:
+    """``log p(y)`` of an autoregression of transformed values is the density of the transformed, and the slope."""
+    y = np.exp(0.3 * np.random.default_rng(0).normal(size=50))
+    fitted = autoregressive_family(None, scale, 50).fit(y)
+    of_scaled = autoregressive_family(None, VALUES, 50).fit(scale.of_values(y))
+    step = 1e-6
+    slope = np.log((scale.of_values(y + step) - scale.of_values(y)) / step)
+    np.testing.assert_allclose(fitted.log_probs(y), of_scaled.log_probs(scale.of_values(y)) + slope, atol=1e-4)
 
 
 def test_origins_leave_the_horizon_and_two_seasons() -> None:
