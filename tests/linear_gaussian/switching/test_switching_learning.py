@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,16 @@ from numpy.testing import assert_allclose
 
 import seqmodels as sm
 from seqmodels.linear_gaussian import SwitchingLinearGaussian
+from seqmodels.linear_gaussian.switching.learning import m_step
 from seqmodels.linear_gaussian.switching.parameters import SwitchingForm, SwitchingParameters
+from seqmodels.linear_gaussian.switching.variational import (
+    RegimeBatch,
+    RegimeTables,
+    expected_log_densities,
+    statistics_of,
+    variational_step,
+)
+from tests.linear_gaussian.switching.enumerated import random_parameters
 
 TURNS = {
     "initial": [0.5, 0.5],
@@ -116,3 +126,28 @@ def test_numbers_are_counted_up_to_the_basis_and_origin_of_states() -> None:
     rank = int((singular > 1e-6 * singular[0]).sum())
     assert rank == SwitchingForm("dynamics", "diag", 1e-6).n_parameters(S, K, D)
     assert rank == len(u) - 2  # the scale of the state, and its origin
+
+
+@pytest.mark.parametrize("switching", ["dynamics", "observation", "both"])
+def test_no_parameters_near_those_of_an_m_step_are_likelier(switching: Any) -> None:
+    p, rng = random_parameters(1, 2, 2, 2, full=False), np.random.default_rng(0)
+    batch = RegimeBatch.of([rng.normal(size=(40, 2)) for _ in range(3)], np.ones(3))
+    form = SwitchingForm(switching, "full", 1e-6)
+    gamma = rng.dirichlet(np.ones(2), size=len(batch.x))
+    step = variational_step(RegimeTables.of(p), batch, gamma)
+
+    def expected(q: SwitchingParameters) -> float:
+        arrays = (batch, step.states, step.moves, step.seen)
+        return float((step.regimes.gamma * expected_log_densities(RegimeTables.of(q), *arrays)).sum())
+
+    found = m_step(p, form, statistics_of(batch, step, by_feature=False))
+    largest = expected(found)
+    of_dynamics, of_observation = ("transition", "drift", "state_covariance"), ("observation", "intercept")
+    free = of_dynamics * form.dynamics_switch + (*of_observation, "observation_covariance") * form.observation_switches
+    for name in free:
+        for _ in range(10):
+            change = 1e-3 * rng.normal(size=getattr(found, name).shape)
+            if name.endswith("covariance"):
+                change = change + change.swapaxes(1, 2)
+            for moved in (change, -change):
+                assert expected(replace(found, **{name: getattr(found, name) + moved})) < largest
