@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from seqmodels.evaluation import Budget, Search, choose, evaluate
     from seqmodels.evaluation.auditing import audit
     from seqmodels.evaluation.backtest import backtest
-    from seqmodels.evaluation.coding import compress, compress_file, decompress, decompress_file
+    from seqmodels.evaluation.coding import compress, decompress
     from seqmodels.evaluation.comparison.compare import compare
     from seqmodels.evaluation.forecasting import forecast
     from seqmodels.evaluation.prequential import prequential
@@ -163,10 +163,8 @@ __all__ = [
     "choose",
     "compare",
     "compress",
-    "compress_file",
     "data",
     "decompress",
-    "decompress_file",
     "distributed",
     "encodings",
     "evaluate",

@@ -13,7 +13,7 @@ import numpy as np
 from seqmodels import plot
 from seqmodels.common.display import quantile_name
 from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
-from seqmodels.encodings.auto_series import season_of, seasonal_share
+from seqmodels.encodings.auto_series import seasonal_share, seasonal_shares
 from seqmodels.evaluation.forecasting.series import SeriesForecast, forecast_series, has_season
 from seqmodels.evaluation.forecasting.tables import regular_sequences, season_of_times
 from seqmodels.evaluation.forecasting.words import DescribedSeries, names_of_series, words_of
@@ -210,7 +210,8 @@ def _season(y: np.ndarray, season: int | None, times: np.ndarray | None) -> int 
     complete = np.interp(np.arange(len(y)), known, y[known])
     if of_times is not None and 3 * of_times <= len(y) and has_season(complete, of_times):
         return of_times
-    of_series = season_of([complete])
+    shares = seasonal_shares([complete])
+    of_series = max(shares, key=lambda lag: shares[lag]) if shares else None
     if of_series is None or not has_season(complete, of_series):
         return None
     on_scales = [complete, np.log(complete)] if complete.min() > 0 else [complete]

@@ -135,7 +135,7 @@ def test_damaged_and_foreign_data_are_refused() -> None:
     with pytest.raises(ValueError, match="data is a str"):
         sm.decompress("sqm", NGRAM)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="without a model; pass them to decompress_file"):
-        sm.decompress(sm.compress_file(b"abc"), NGRAM)
+        sm.decompress(sm.evaluation.compress_file(b"abc"), NGRAM)
 
 
 def signed(data: bytes) -> bytes:
