@@ -3,71 +3,15 @@
 A message is a number in an interval ``[low, low + width)`` of 62 bits; a symbol of the share ``[start, start + size)``
 of ``TOTAL`` narrows it to that share, and bytes that are decided leave it. A symbol costs ``log2(TOTAL / size)`` bits,
 and less than 10⁻⁶ of a bit besides, for a width is at least 2⁵⁴. All is in integers, so what was coded is decoded from
-the same shares on any machine. The functions work on arrays, so that compiled loops can code one binary decision after
-the other; the coders of libraries are called from Python, and round shares to 24 bits.
+the same shares on any machine. Its steps are functions of arrays, so that compiled loops can code one binary decision
+after the other; the coders of libraries are called from Python, and round shares to 24 bits.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from seqmodels.common.compiled import compiled
-
-TOTAL_BITS = 32
-TOTAL = 1 << TOTAL_BITS  # the shares of all symbols that may come next
-WIDTH_BITS = 62
-LEAST_WIDTH = 1 << (WIDTH_BITS - 8)
-LOW, WIDTH, AT = 0, 1, 2  # of a coder's state, (3,) int64; of a decoder LOW is what is read less low
-ROOM = 8  # bytes that one symbol may add, and the last ones
-
-
-@compiled
-def narrow(state: np.ndarray, buffer: np.ndarray, start: int, size: int) -> None:
-    """Code a symbol of the share ``[start, start + size)``; ``buffer`` has ``ROOM`` bytes left."""
-    low, width, at = int(state[LOW]), int(state[WIDTH]), int(state[AT])
-    unit = width >> TOTAL_BITS
-    low += unit * start
-    # The last symbol has what is left by the division too.
-    width = unit * size if start + size < TOTAL else width - unit * start
-    if low >> WIDTH_BITS:
-        low -= 1 << WIDTH_BITS
-        carry = at - 1
-        while buffer[carry] == 255:
-            buffer[carry] = 0
-            carry -= 1
-        buffer[carry] += 1
-    while width < LEAST_WIDTH:
-        buffer[at] = low >> (WIDTH_BITS - 8)
-        at += 1
-        low = (low & (LEAST_WIDTH - 1)) << 8
-        width <<= 8
-    state[LOW], state[WIDTH], state[AT] = low, width, at
-
-
-@compiled
-def share_at(state: np.ndarray) -> int:
-    """Of a decoder: a number below ``TOTAL`` in the share of the next symbol."""
-    return min(int(state[LOW]) // (int(state[WIDTH]) >> TOTAL_BITS), TOTAL - 1)
-
-
-@compiled
-def follow(state: np.ndarray, data: np.ndarray, start: int, size: int) -> None:
-    """Of a decoder: narrow to the share of the symbol that was found; behind the ``data`` there are zeros."""
-    code, width, at = int(state[LOW]), int(state[WIDTH]), int(state[AT])
-    unit = width >> TOTAL_BITS
-    code -= unit * start
-    width = unit * size if start + size < TOTAL else width - unit * start
-    while width < LEAST_WIDTH:
-        # The 62 bits that were read first end in the middle of a byte.
-        code = (code << 8) | (((_byte(data, at) << 6) | (_byte(data, at + 1) >> 2)) & 255)
-        at += 1
-        width <<= 8
-    state[LOW], state[WIDTH], state[AT] = code, width, at
-
-
-@compiled
-def _byte(data: np.ndarray, at: int) -> int:
-    return int(data[at]) if at < len(data) else 0
+from seqmodels.common.range_interval import AT, LOW, ROOM, WIDTH, WIDTH_BITS
 
 
 class RangeEncoder:
@@ -85,6 +29,9 @@ class RangeEncoder:
     """
 
     def __init__(self) -> None:
+        from seqmodels.common.compiled_range_coder import narrow  # numba takes a while to load
+
+        self._narrow = narrow
         self.state = np.array([0, 1 << WIDTH_BITS, 0], dtype=np.int64)
         self.buffer = np.zeros(1 << 10, dtype=np.uint8)
 
@@ -93,7 +40,7 @@ class RangeEncoder:
         if size < 1:
             raise ValueError("the symbol has no share, so no code is long enough")
         self.reserve(ROOM)
-        narrow(self.state, self.buffer, start, size)
+        self._narrow(self.state, self.buffer, start, size)
 
     def reserve(self, n: int) -> None:
         """Make room for so many bytes more."""
@@ -125,19 +72,26 @@ class RangeDecoder:
     """
 
     def __init__(self, data: bytes) -> None:
+        from seqmodels.common.compiled_range_coder import follow, share_at  # numba takes a while to load
+
+        self._follow, self._share_at = follow, share_at
         self.data = np.frombuffer(data, dtype=np.uint8).copy()  # compiled loops take what may be written
         first = int.from_bytes(data[:8].ljust(8, b"\0"), "big") >> (64 - WIDTH_BITS)
         self.state = np.array([first, 1 << WIDTH_BITS, 7], dtype=np.int64)
 
     def decode(self, cumulative: np.ndarray) -> int:
         """The next symbol, of shares between ``cumulative (V + 1,)`` from 0 to ``TOTAL``, int64."""
-        symbol = int(np.searchsorted(cumulative, share_at(self.state), side="right")) - 1
+        symbol = int(np.searchsorted(cumulative, self.place(), side="right")) - 1
         self.follow(int(cumulative[symbol]), int(cumulative[symbol + 1] - cumulative[symbol]))
         return symbol
 
+    def place(self) -> int:
+        """A number below ``TOTAL`` in the share of the next symbol."""
+        return int(self._share_at(self.state))
+
     def follow(self, start: int, size: int) -> None:
         """Go on behind a symbol of the share ``[start, start + size)``."""
-        follow(self.state, self.data, start, size)
+        self._follow(self.state, self.data, start, size)
         self.check()
 
     def check(self) -> None:

@@ -14,7 +14,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from seqmodels.common.range_coder import TOTAL, RangeDecoder, RangeEncoder
+from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
+from seqmodels.common.range_interval import TOTAL
 from seqmodels.encodings.examples import Example
 from seqmodels.generation.cursor import Cursor
 

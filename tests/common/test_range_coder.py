@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqmodels.common.range_coder import TOTAL, RangeDecoder, RangeEncoder
+from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
+from seqmodels.common.range_interval import TOTAL
 
 Shares = list[tuple[np.ndarray, int]]  # cumulative, and the symbol that comes
 

@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import seqmodels as sm
-from seqmodels.common.range_coder import TOTAL, RangeDecoder, RangeEncoder
+from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
+from seqmodels.common.range_interval import TOTAL
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import ImpossibleSymbolError, StepCoder, ToDecode
 from seqmodels.generation.coding import MAX_SYMBOLS, cumulative_shares

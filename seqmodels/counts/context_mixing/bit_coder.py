@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from seqmodels.common.compiled import compiled
-from seqmodels.common.range_coder import ROOM, TOTAL, RangeDecoder, RangeEncoder, follow, narrow, share_at
+from seqmodels.common.compiled_range_coder import follow, narrow, share_at
+from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
+from seqmodels.common.range_interval import ROOM, TOTAL
 from seqmodels.counts.base import EventRow
 from seqmodels.counts.context_mixing.coding import (
     Decisions,

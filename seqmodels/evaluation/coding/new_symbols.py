@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from seqmodels.common.range_coder import TOTAL, RangeDecoder, RangeEncoder, share_at
+from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
+from seqmodels.common.range_interval import TOTAL
 from seqmodels.encodings import OpenSymbols
 
 Choose = Callable[[int, int, int], bool]  # whether a number is below the first, which has so many shares of so many
@@ -35,7 +36,7 @@ def decode(encoding: OpenSymbols, steps: np.ndarray, decoder: RangeDecoder) -> n
 
     def choose(below: int, parts: int, of: int) -> bool:
         size = _size(parts, of)
-        is_lower = share_at(decoder.state) < size
+        is_lower = decoder.place() < size
         decoder.follow(0 if is_lower else size, size if is_lower else TOTAL - size)
         return bool(is_lower)
 

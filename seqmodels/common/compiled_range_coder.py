@@ -1,0 +1,57 @@
+"""Steps of a range coder as functions of arrays, for compiled loops too; see ``range_coder``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqmodels.common.compiled import compiled
+from seqmodels.common.range_interval import AT, LEAST_WIDTH, LOW, TOTAL, TOTAL_BITS, WIDTH, WIDTH_BITS
+
+
+@compiled
+def narrow(state: np.ndarray, buffer: np.ndarray, start: int, size: int) -> None:
+    """Code a symbol of the share ``[start, start + size)``; ``buffer`` has ``ROOM`` bytes left."""
+    low, width, at = int(state[LOW]), int(state[WIDTH]), int(state[AT])
+    unit = width >> TOTAL_BITS
+    low += unit * start
+    # The last symbol has what is left by the division too.
+    width = unit * size if start + size < TOTAL else width - unit * start
+    if low >> WIDTH_BITS:
+        low -= 1 << WIDTH_BITS
+        carry = at - 1
+        while buffer[carry] == 255:
+            buffer[carry] = 0
+            carry -= 1
+        buffer[carry] += 1
+    while width < LEAST_WIDTH:
+        buffer[at] = low >> (WIDTH_BITS - 8)
+        at += 1
+        low = (low & (LEAST_WIDTH - 1)) << 8
+        width <<= 8
+    state[LOW], state[WIDTH], state[AT] = low, width, at
+
+
+@compiled
+def share_at(state: np.ndarray) -> int:
+    """Of a decoder: a number below ``TOTAL`` in the share of the next symbol."""
+    return min(int(state[LOW]) // (int(state[WIDTH]) >> TOTAL_BITS), TOTAL - 1)
+
+
+@compiled
+def follow(state: np.ndarray, data: np.ndarray, start: int, size: int) -> None:
+    """Of a decoder: narrow to the share of the symbol that was found; behind the ``data`` there are zeros."""
+    code, width, at = int(state[LOW]), int(state[WIDTH]), int(state[AT])
+    unit = width >> TOTAL_BITS
+    code -= unit * start
+    width = unit * size if start + size < TOTAL else width - unit * start
+    while width < LEAST_WIDTH:
+        # The 62 bits that were read first end in the middle of a byte.
+        code = (code << 8) | (((_byte(data, at) << 6) | (_byte(data, at + 1) >> 2)) & 255)
+        at += 1
+        width <<= 8
+    state[LOW], state[WIDTH], state[AT] = code, width, at
+
+
+@compiled
+def _byte(data: np.ndarray, at: int) -> int:
+    return int(data[at]) if at < len(data) else 0
