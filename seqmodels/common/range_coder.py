@@ -20,6 +20,7 @@ class RangeEncoder:
     Attributes:
         state, buffer: what ``narrow`` writes.
 
+    >>> from seqmodels.common.range_interval import TOTAL
     >>> encoder = RangeEncoder()
     >>> for symbol in (1, 1, 0, 1):
     ...     encoder.encode(*((0, TOTAL // 4), (TOTAL // 4, 3 * (TOTAL // 4)))[symbol])

@@ -192,6 +192,29 @@ def choose(series: Sequence[np.ndarray], season: int | None = None) -> SeriesCho
     return SeriesChoice(best.log, best.order, best.season, reason)
 
 
+def reaches_new_levels(series: Sequence[np.ndarray]) -> bool:
+    """Whether most columns of series, ``(T, D)`` each, go on to where they never were: most values of the second half
+    lie beyond all of the first, and most of the last quarter beyond all that came before, so that no level is kept.
+
+    >>> reaches_new_levels([np.arange(12.0)[:, None]]), reaches_new_levels([np.repeat([0.0, 5.0], 6)[:, None]])
+    (True, False)
+    """
+    is_new = [
+        share > 0.5
+        for x in series
+        for share in np.minimum(*(_share_beyond(x[:n], x[n:]) for n in (len(x) // 2, 3 * len(x) // 4)))
+    ]
+    return bool(is_new) and 2 * sum(map(bool, is_new)) >= len(is_new)
+
+
+def _share_beyond(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """``(D,)`` of the frames after, ``(n, D)``, how many lie beyond all before."""
+    if not len(before):
+        return np.zeros(after.shape[1])
+    share: np.ndarray = ((after > before.max(0)) | (after < before.min(0))).mean(0)
+    return share
+
+
 @dataclass(frozen=True)
 class Signs:
     """What speaks for differences: medians of two tests, whether most columns wander, and shares of seasons."""

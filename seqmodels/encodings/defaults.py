@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seqmodels.encodings import Bytes, Encoding, Features, Grid, Intervals, Standardize, Symbols
-from seqmodels.encodings.auto_series import AutoSeries, choose
+from seqmodels.encodings.auto_series import AutoSeries, choose, reaches_new_levels
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.step_maps import as_frames
 from seqmodels.observations import IntervalCensored, Observation, OneOf, Rounded
@@ -56,15 +56,20 @@ def default_encoding(kind: Kind, observation: Observation | None = None, n_featu
     return Bytes() if kind == "text" else Symbols()
 
 
-def series_encoding(sequences: Sequences, encoding: Encoding) -> Encoding:
+def series_encoding(sequences: Sequences, encoding: Encoding, *, describes_levels: bool = False) -> Encoding:
     """What ``encoding="auto"`` means for these training sequences, where without a look at them it is ``encoding``.
 
-    ``AutoSeries()`` of one or few long series of real values, in memory, that wander, grow or have a season.
+    ``AutoSeries()`` of one or few long series of real values, in memory, that wander, grow or have a season; of a model
+    whose states are levels (``describes_levels``), if they have a season, or most of their second half is where the
+    first never was.
     """
     few = len(sequences) <= MOST_SERIES_BY_DEFAULT and type(encoding) is Standardize and encoding.with_mean
     if not few or any(isinstance(item, MappedArray) for item in sequences):
         return encoding
-    choice = choose([as_frames(item) for item in sequences])
+    series = [as_frames(item) for item in sequences]
+    choice = choose(series)
+    if describes_levels and choice.season is None and not reaches_new_levels(series):
+        return encoding
     n_initial = choice.order + (choice.season or 0)
     shortest = int(sequences.n_units.min())
     return AutoSeries() if n_initial and shortest >= FRAMES_PER_INITIAL * n_initial else encoding

@@ -95,7 +95,8 @@ class Differences(SeriesEncoding):
         if missing.any():
             raise ValueError(
                 f"sequence {i} has a NaN at frame {int(np.argmax(missing))}, and this model cannot sum out what is "
-                f"missing, to which {self!r} has no difference; fill it in, or leave encoding='auto'"
+                f"missing, to which {self!r} has no difference; fill it in, or pass encoding=Standardize(), which "
+                "reads levels"
             )
 
     def encode(self, item: Item) -> np.ndarray:

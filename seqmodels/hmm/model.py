@@ -284,6 +284,7 @@ class HMM(SequenceModel):
     _dtypes: ClassVar[tuple[str, ...]] = ("auto", *DTYPES)
     _uses_validation: ClassVar[bool] = False
     _reads_series: ClassVar[bool] = True
+    _describes_levels: ClassVar[bool] = True
     _size: ClassVar[str | None] = "n_states"
     _sums_out_missing: ClassVar[bool] = True
     _reads_from_disk: ClassVar[bool] = True
@@ -315,6 +316,10 @@ class HMM(SequenceModel):
         choices = (self.transition_inputs, self.emission_inputs, self.start_inputs)
         read = [name for choice in choices for name in chosen_inputs(choice, names)]
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
+
+    def _may_read_series(self, data: Data, length: Length) -> bool:
+        """Of several states each has a level, which differences do not have, and each frame a state."""
+        return self.n_states == 1 and super()._may_read_series(data, length)
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors" and (self.emission_inputs or self.algorithm == "variational"):

@@ -77,6 +77,7 @@ class Family(Configurable, ABC):
     _predicts_steps: ClassVar[bool] = True  # False: it scores sequences as a whole, and has no cursor
     _reads_from_disk: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
     _reads_series: ClassVar[bool] = False  # whether encoding="auto" may come to differences of a series
+    _describes_levels: ClassVar[bool] = False  # whether its states are levels, which a series that returns has again
     _size: ClassVar[str | None] = None  # the hyperparameter that a budget of parameters sets
     _fits_in_parallel: ClassVar[bool] = False  # whether several processes share ``_fit``; else the first does it alone
 
@@ -236,7 +237,7 @@ class Family(Configurable, ABC):
         Args:
             data: of the fit.
             fitted: an encoding to take as it is; None: it is learned.
-            is_partial: they are the first of several batches.
+            is_partial: they do not say all of what will be read, as the first of several batches.
         """
         kind, n_features = data.scored.kind, data.scored.n_features
         length = self._default_length(kind) if self.length == "auto" else self.length
@@ -250,7 +251,7 @@ class Family(Configurable, ABC):
         if encoding == "auto":
             encoding = self._default_encoding(kind, observation, n_features)
             if not is_partial and self._may_read_series(data, length):
-                encoding = series_encoding(data.scored, encoding)
+                encoding = series_encoding(data.scored, encoding, describes_levels=self._describes_levels)
         if self.ignore_source:
             return Choices(encoding, observation, length, "ignored")
         sources = choose_sources(

@@ -17,6 +17,7 @@ from seqmodels.common import distributed
 from seqmodels.common.parameters import in_one_line, undone_on_failure, wrong_argument
 from seqmodels.encodings import AutoSeries, Encoding
 from seqmodels.encodings.aligned_targets import check_choices, check_has_targets
+from seqmodels.encodings.defaults import MOST_SERIES_BY_DEFAULT
 from seqmodels.encodings.examples import Example, TargetLengths
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import check_device, check_device_is_here
@@ -26,6 +27,7 @@ from seqmodels.encodings.setting import Setting
 from seqmodels.encodings.step_maps import VectorEncoding
 from seqmodels.model.family import Family
 from seqmodels.observations import Observation
+from seqmodels.sequences.mapped import MappedArray
 from seqmodels.training import interruption
 from seqmodels.training.fingerprint import check_processes_agree
 
@@ -48,10 +50,12 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     train, held_out = hold_out(data, validation, uses_validation, model.random_state, n_initial)
     data, train = data.without_past(), train.without_past()
     check_processes_agree(model, data, held_out)
-    setting = learn_setting(model, train, encoding, alphabet=data)
-    for part in (data, held_out):  # all of the data, so that sequences go by the caller's numbers
-        if part is not None:
-            setting.check(part, model._sums_out(setting.observation), aligned=model._is_tagger)
+    # The training part may be of few series without missing values, where all of the data are not.
+    parts = [part for part in (data, held_out) if part is not None]
+    is_partial = len(data.X) > MOST_SERIES_BY_DEFAULT or any(map(_misses, parts))
+    setting = learn_setting(model, train, encoding, alphabet=data, is_partial=is_partial)
+    for part in parts:  # all of the data, so that sequences go by the caller's numbers
+        setting.check(part, model._sums_out(setting.observation), aligned=model._is_tagger)
     held_out_examples = [] if held_out is None else _examples_with_steps(model, setting, held_out)
     examples = _examples_with_steps(model, setting, train)
     began = time.perf_counter()
@@ -72,6 +76,13 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     if interrupted.requested and interrupted.signal is not None:
         checkpoint = model.get_params(deep=False).get("checkpoint")
         interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=3)
+
+
+def _misses(data: Data) -> bool:
+    """Whether any value of these vectors is missing; of what is on disk nobody looks."""
+    if data.scored.kind != "vectors" or any(isinstance(item, MappedArray) for item in data.scored):
+        return False
+    return any(bool(np.isnan(np.asarray(item, dtype=np.float64)).any()) for item in data.scored)
 
 
 def _frames_without_steps(model: Family, data: Data, fitted: Encoding | None) -> int:
@@ -200,7 +211,7 @@ def learn_setting(
         train: training data.
         fitted: an encoding to take as it is.
         alphabet: all sequences of the fit, from which alphabets of symbols are learned.
-        is_partial: ``train`` is the first of several batches.
+        is_partial: ``train`` does not say all of what will be read, as the first of several batches.
     """
     if model._is_tagger:
         check_has_targets(type(model).__name__, train)

@@ -52,8 +52,8 @@ class SequenceModel(Family):
         length: ``"given"``: p(x | T); ``"stop"``: the end of a sequence is an event with a probability; ``"auto"``:
             ``"given"`` for vectors and for taggers, ``"stop"`` for text and symbols.
         encoding: what the model sees; ``"auto"`` standardises vectors (bits and counts stay as they are) and reads text
-            as bytes. HMMs and networks read one or few long series with a trend or a season as changes
-            (``encodings.AutoSeries``); ``encoding_`` says what it came to.
+            as bytes. Networks, and an HMM of one state, read one or few long series with a trend or a season as
+            changes (``encodings.AutoSeries``); ``encoding_`` says what it came to.
         source_encoding: how a model with an encoder reads sources; ``"auto"``: as the targets where both are of one
             kind, else as ``encoding="auto"`` would. Models without an encoder read source and target by
             one encoding.

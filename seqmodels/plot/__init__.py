@@ -5,12 +5,12 @@ takes a second to load, is imported when something is drawn.
 """
 
 from seqmodels.plot.alignment_matrix import alignment
+from seqmodels.plot.attention_matrix import attention
 from seqmodels.plot.confusion_matrix import confusion
 from seqmodels.plot.driven_transitions import transitions_by_input
 from seqmodels.plot.fan_chart import forecast
 from seqmodels.plot.hidden_states import durations, posterior, states, transitions
 from seqmodels.plot.one_sequence import frames
-from seqmodels.plot.self_attention import attention
 from seqmodels.plot.series_components import components
 
 __all__ = [

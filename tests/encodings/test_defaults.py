@@ -15,8 +15,17 @@ SEASON = 5 * np.sin(2 * np.pi * np.arange(120) / 12)[:, None] + np.random.defaul
 HOLE = np.where(np.arange(200)[:, None] == 7, np.nan, WALK)
 
 
-def model(**arguments: object) -> sm.HMM:
-    return sm.HMM(2, observation=sm.GaussianMixture(1), n_init=1, max_iter=3).set_params(**arguments)
+RETURNS = np.concatenate([WALK, WALK[::-1] + 0.1 * LEVEL])
+MANY = list(50 + np.cumsum(np.random.default_rng(4).normal(size=(6, 200, 1)), axis=1))
+GROWS = 0.5 * np.arange(200)[:, None] + LEVEL
+
+
+def model(**arguments: object) -> sm.GRU:
+    return sm.GRU(d_model=4, max_steps=2).set_params(**arguments)
+
+
+def one_state(**arguments: object) -> sm.HMM:
+    return sm.HMM(1, observation=sm.AutoregressiveGaussian(), max_iter=3).set_params(**arguments)
 
 
 @pytest.mark.parametrize("x", [[WALK], [SEASON], [WALK, WALK + 0.1 * LEVEL]], ids=["walk", "season", "two"])
@@ -37,7 +46,7 @@ def test_few_series_that_wander_or_have_a_season_are_read_as_changes(x: list[np.
 
 @pytest.mark.parametrize(
     "x",
-    [[LEVEL], [HOLE], [WALK + i for i in range(6)], [WALK[:29]], [WALK, WALK[:2]]],
+    [[LEVEL], [HOLE], MANY, [WALK[:29]], [WALK, WALK[:2]]],
     ids=["level", "hole", "many", "short", "one of two frames"],
 )
 def test_all_else_is_standardised(x: list[np.ndarray]) -> None:
@@ -46,14 +55,25 @@ def test_all_else_is_standardised(x: list[np.ndarray]) -> None:
     assert_array_equal(fitted.log_prob(x), by_hand.log_prob(x))
 
 
+@pytest.mark.parametrize(("x", "is_series"), [(GROWS, True), (SEASON, True), (RETURNS, False), (LEVEL, False)])
+def test_one_state_reads_changes_of_what_has_a_season_or_grows(x: np.ndarray, is_series: bool) -> None:
+    assert isinstance(one_state().fit([x]).encoding_, AutoSeries if is_series else sm.Standardize)
+
+
+@pytest.mark.parametrize("x", [GROWS, SEASON])
+def test_the_levels_of_several_states_are_kept(x: np.ndarray) -> None:
+    fitted = sm.HMM(2, observation=sm.GaussianMixture(1), max_iter=3).fit([x])
+    assert isinstance(fitted.encoding_, sm.Standardize)
+    assert len(fitted.decode([x])[0]) == len(x)
+    assert isinstance(sm.hmm.HSMM(2, max_iter=2).fit([x]).encoding_, sm.Standardize)
+
+
 def test_what_needs_every_step_is_standardised() -> None:
-    inputs = sm.Sequences([WALK], inputs=[LEVEL], input_names=["u"])
-    assert isinstance(model(emission_inputs=True).fit(inputs).encoding_, sm.Standardize)
-    assert isinstance(model(length="stop").fit([WALK]).encoding_, sm.Standardize)
-    known = [np.arange(200) % 2]
-    assert isinstance(model().fit([WALK], states=known).encoding_, sm.Standardize)
-    assert isinstance(model().partial_fit([WALK]).encoding_, sm.Standardize)
-    assert isinstance(sm.LinearGaussian(1, max_iter=1).fit([WALK]).encoding_, sm.Standardize)
+    inputs = sm.Sequences([GROWS], inputs=[LEVEL], input_names=["u"])
+    assert isinstance(one_state(emission_inputs=True).fit(inputs).encoding_, sm.Standardize)
+    assert isinstance(one_state(length="stop").fit([GROWS]).encoding_, sm.Standardize)
+    assert isinstance(one_state().partial_fit([GROWS]).encoding_, sm.Standardize)
+    assert isinstance(sm.LinearGaussian(1, max_iter=1).fit([GROWS]).encoding_, sm.Standardize)
 
 
 def test_a_network_holds_out_a_season_more_of_a_series() -> None:

@@ -208,7 +208,6 @@ class HSMM(SequenceModel):
     resume_from: str | None = None
 
     _uses_validation: ClassVar[bool] = False
-    _reads_series: ClassVar[bool] = True
     _size: ClassVar[str | None] = "n_states"
     _sums_out_missing: ClassVar[bool] = True
     _fits_in_parallel: ClassVar[bool] = True

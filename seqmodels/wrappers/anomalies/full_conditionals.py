@@ -78,6 +78,10 @@ def _conditionals(model: SequenceModel, batch: ForcedBatch) -> Iterator[np.ndarr
     precise = in_float64(model) if squares_exceed_float32(batch.values.flatten(0, 1).numpy()) else model
     waiting: list[tuple[Prediction, torch.Tensor]] = []
     for prediction, x, _ in batch.steps(precise):
+        # A mixture may have more components the longer the past is.
+        if waiting and waiting[0][0].output_parameters.shape != prediction.output_parameters.shape:
+            yield _joined_conditionals(waiting)
+            waiting = []
         waiting.append((prediction, x.to(prediction.output_parameters)))
         size = prediction.output_parameters.numel() * x.shape[-1]
         if len(waiting) * size >= MAX_NUMBERS:
