@@ -116,7 +116,7 @@ def test_self_attention_is_of_windows_layers_and_heads(options: dict[str, Any]) 
 
 def test_self_attention_that_is_not_there_is_refused() -> None:
     model = small_transformer()
-    with pytest.raises(ValueError, match="layer is 2, but the decoder has 2"):
+    with pytest.raises(ValueError, match="layer is 2, but there are 2"):
         model.attention(SYMBOLS_READ, layer=2)
     with pytest.raises(ValueError, match="head is -1, but there are 2"):
         model.attention(SYMBOLS_READ, head=-1)

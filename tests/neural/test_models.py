@@ -101,7 +101,7 @@ def test_alignments_that_cannot_be():
     with pytest.raises(ValueError, match="attention is None"):
         small(sm.LSTMSeq2Seq, attention=None).fit(x, y).align(x, y)
     model = small(sm.TransformerSeq2Seq, n_heads=2).fit(x, y)
-    with pytest.raises(ValueError, match="layer is 1, but the decoder has 1"):
+    with pytest.raises(ValueError, match="layer is 1, but there are 1"):
         model.align(x, y, layer=1)
     with pytest.raises(ValueError, match="head is 2, but there are 2"):
         model.align(x, y, head=2)

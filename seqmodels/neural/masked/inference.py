@@ -93,6 +93,26 @@ def hidden_states(
     return results
 
 
+@torch.no_grad()
+def self_attention(
+    network: BidirectionalNetwork, rows: list[np.ndarray], max_length: int, layer: int, head: int | None
+) -> list[np.ndarray]:
+    """For each row of symbols (T,), special ones too, weights (T, T) of step t to step s; None: the mean of all heads.
+
+    By windows as ``hidden_states``: what the window of a step leaves out has no weight.
+    """
+    results = []
+    for row in rows:
+        weights = np.zeros((len(row), len(row)))
+        for begin, end, first, last in central_windows(len(row), max_length):
+            inputs = torch.as_tensor(row[begin:end], device=network.head.weight.device)[None]
+            heads = network.self_attention_weights(inputs, layer)[0].double()  # (H, t, t)
+            of_window = heads.mean(0) if head is None else heads[head]
+            weights[first:last, begin:end] = of_window[first - begin : last - begin].cpu().numpy()
+        results.append(weights)
+    return results
+
+
 def central_windows(n: int, length: int) -> list[tuple[int, int, int, int]]:
     """``(begin, end, first, last)``: windows that overlap by half, and the steps ``first .. last - 1`` taken from each.
 

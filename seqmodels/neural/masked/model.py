@@ -23,7 +23,12 @@ from seqmodels.model import NotFittedError
 from seqmodels.neural.batches import Batching
 from seqmodels.neural.checked_weights import build_with_weights
 from seqmodels.neural.evaluation_copy import evaluation_copy
-from seqmodels.neural.masked.inference import conditional_log_probs, hidden_states, sampled_positions
+from seqmodels.neural.masked.inference import (
+    conditional_log_probs,
+    hidden_states,
+    sampled_positions,
+    self_attention,
+)
 from seqmodels.neural.masked.network import MASK, BidirectionalNetwork, EmbeddingAndHead, with_boundaries
 from seqmodels.neural.masked.training import MaskedData, Masking, MaskingObjective, train_masked
 from seqmodels.neural.training_options import (
@@ -34,7 +39,7 @@ from seqmodels.neural.training_options import (
     sequences_per_batch,
     train_config,
 )
-from seqmodels.neural.transformer.config import TransformerConfig, config_of
+from seqmodels.neural.transformer.config import TransformerConfig, check_layer_and_head, config_of
 from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.stack import TransformerStack
 from seqmodels.observations import Categorical, Observation
@@ -286,6 +291,28 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
         states = hidden_states(network, rows, self.max_length, layer % (n + 1))
         inner = [s[1:-1] for s in states]  # without the boundaries
         return np.stack([s.mean(0, dtype=np.float64) for s in inner]) if pooled else inner
+
+    def attention(self, X: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
+        """For each sequence the ``(S + 2, S + 2)`` weights of self-attention of S encoded steps between two boundaries.
+
+        Row t is of step t - 1 of the sequence, the first and the last of its boundaries; a row sums to one. Nothing is
+        masked. In a sequence longer than ``max_length`` each row is of a window, as of ``encode``.
+
+        Args:
+            X: sequences as in ``fit``.
+            layer: which, from 0; the last by default.
+            head: which; None: the mean of all.
+
+        Raises:
+            ValueError: there is no such layer or head.
+
+        >>> model = MaskedTransformer(d_model=8, n_layers=1, max_steps=2).fit(["to be", "or not"], validation=None)
+        >>> model.attention(["to"])[0].shape
+        (4, 4)
+        """
+        check_layer_and_head(self, layer, head)
+        rows = self._rows(self._readable(X))
+        return self_attention(self._evaluation_module(), rows, self.max_length, layer % self.n_layers, head)
 
     def fill(self, x: Any, mask: Any) -> Filled:
         """The most probable symbols where ``x`` is masked, each given the unmasked ones.

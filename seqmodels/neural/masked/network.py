@@ -119,6 +119,10 @@ class BidirectionalNetwork(nn.Module):
         states: Tensor = self.encoder(self.embedded(inputs), mask=mask, n_blocks=layer)[0]
         return states
 
+    def self_attention_weights(self, inputs: Tensor, layer: int) -> Tensor:
+        """Weights (B, H, T, T) of step t to step s of symbols (B, T) without padding, of each head of a layer."""
+        return self.encoder.self_attention_weights(self.embedded(inputs), layer)
+
 
 def log_prob_of(logits: Tensor, targets: Tensor) -> Tensor:
     """``log p`` (N,) of ``targets (N,)`` under ``logits (N, V)``, in at least float32."""

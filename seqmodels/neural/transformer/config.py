@@ -139,7 +139,7 @@ def check_layer_and_head(config: TransformerConfig, layer: int, head: int | None
     """Raise ``ValueError`` where there is no such layer, counted from the last if negative, or no such head."""
     n_layers, n_heads = config.n_layers, config.n_query_heads
     if not -n_layers <= layer < n_layers:
-        raise ValueError(f"layer is {layer}, but the decoder has {n_layers}; pass -{n_layers} to {n_layers - 1}")
+        raise ValueError(f"layer is {layer}, but there are {n_layers}; pass -{n_layers} to {n_layers - 1}")
     if head is not None and not 0 <= head < n_heads:
         raise ValueError(f"head is {head}, but there are {n_heads}; pass 0 to {n_heads - 1}, or None for their mean")
 

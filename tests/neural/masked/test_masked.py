@@ -379,3 +379,31 @@ def test_training_goes_on_from_a_checkpoint_to_the_same_weights(tmp_path):
     assert resumed.history_.drop(columns="seconds").equals(straight.history_.drop(columns="seconds"))
     with pytest.raises(ValueError, match="other training data"):
         make(resume_from=path).fit([*texts[1:], "to be or not!"])
+
+
+def test_self_attention_is_of_both_sides_and_by_windows() -> None:
+    x = [np.random.default_rng(n).integers(0, 5, n) for n in (4, 20)]
+    model = sm.MaskedTransformer(d_model=8, n_heads=2, n_layers=2, max_length=8, max_steps=2, dtype="float64").fit(x)
+    mean, heads = model.attention(x), [model.attention(x, head=h) for h in range(2)]
+    for i, symbols in enumerate(x):
+        assert mean[i].shape == (len(symbols) + 2, len(symbols) + 2)
+        np.testing.assert_allclose(mean[i].sum(1), 1, rtol=0, atol=1e-12)
+        np.testing.assert_allclose((heads[0][i] + heads[1][i]) / 2, mean[i], rtol=0, atol=1e-12)
+    assert mean[0].all()  # of later steps as well
+    assert not mean[1][11, :8].any()  # the middle of 22 steps is seen in the window from 8 to 15
+    assert mean[1][11, 8:16].all()
+    assert not np.allclose(mean[0], model.attention(x, layer=0)[0])
+    network = model._evaluation_module()
+    row = np.concatenate([[5 + BEGIN], x[0], [5 + END]])
+    block, inputs = list(network.encoder)[1], network.layer_states(torch.as_tensor(row)[None], torch.ones(1, 6) > 0, 1)
+    value = block.attention._heads(block.attention_residual.sublayer_input(inputs), None)[2]
+    context = torch.stack([torch.as_tensor(h[0]) for h in heads]) @ value[0]
+    whole = block.attention.output(context.transpose(0, 1).flatten(1))
+    states = block.attention_residual.add(inputs, whole[None])
+    states = block.feedforward_residual.add(
+        states, block.feedforward(block.feedforward_residual.sublayer_input(states))
+    )
+    found = network.encoder.final_norm(states)[0].detach().numpy()
+    np.testing.assert_allclose(found[1:-1], model.encode(x[:1])[0], rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="head is 2, but there are 2"):
+        model.attention(x, head=2)
