@@ -4,7 +4,7 @@ A message is a number in an interval ``[low, low + width)`` of 62 bits; a symbol
 of ``TOTAL`` narrows it to that share, and bytes that are decided leave it. A symbol costs ``log2(TOTAL / size)`` bits,
 and less than 10⁻⁶ of a bit besides, for a width is at least 2⁵⁴. All is in integers, so what was coded is decoded from
 the same shares on any machine. Its steps are functions of arrays, so that compiled loops can code one binary decision
-after the other; the coders of libraries are called from Python, and round shares to 24 bits.
+after the other; those of libraries are called from Python.
 """
 
 from __future__ import annotations

@@ -59,9 +59,8 @@ def default_encoding(kind: Kind, observation: Observation | None = None, n_featu
 def series_encoding(sequences: Sequences, encoding: Encoding, *, describes_levels: bool = False) -> Encoding:
     """What ``encoding="auto"`` means for these training sequences, where without a look at them it is ``encoding``.
 
-    ``AutoSeries()`` of one or few long series of real values, in memory, that wander, grow or have a season; of a model
-    whose states are levels (``describes_levels``), if they have a season, or most of their second half is where the
-    first never was.
+    ``AutoSeries()`` of one or few long series of real values, in memory, that wander, grow or have a season; for a
+    model that is good at levels (``describes_levels``), if they have a season or go on to levels that they never had.
     """
     few = len(sequences) <= MOST_SERIES_BY_DEFAULT and type(encoding) is Standardize and encoding.with_mean
     if not few or any(isinstance(item, MappedArray) for item in sequences):

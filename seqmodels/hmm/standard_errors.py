@@ -45,7 +45,7 @@ class SmoothObjective(Protocol):
         """What the unconstrained numbers u stand for."""
 
     def gradient(self, u: Tensor) -> Tensor:
-        """``(P,)`` float64, exact."""
+        """``(P,)`` float64, the exact derivatives by u of what is maximised."""
 
     def value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
         """Nats of encoded data, up to a constant, and the ``(P,)`` gradient."""

@@ -216,7 +216,7 @@ class LinearGaussian(SequenceModel):
 
     @property
     def n_states_(self) -> int:
-        """K."""
+        """Elements of the state, K: ``n_states``, what ``"auto"`` came to, or those of the structure."""
         structure = self._structure()
         if structure is not None:
             return structure.n_states
@@ -596,27 +596,27 @@ class LinearGaussian(SequenceModel):
 
     @property
     def transition_(self) -> np.ndarray:
-        """``(K, K)`` A."""
+        """``(K, K)`` A, which takes the state of a step to the mean of the next."""
         return self.parameters_.transition
 
     @property
     def state_covariance_(self) -> np.ndarray:
-        """``(K, K)`` Q."""
+        """``(K, K)`` Q, the covariance of the noise of the state at each step."""
         return np.asarray(self._state_scale**2 * self.parameters_.state_covariance)
 
     @property
     def initial_mean_(self) -> np.ndarray:
-        """``(K,)`` m."""
+        """``(K,)`` m, the mean of the first state."""
         return np.asarray(self._state_scale * self.parameters_.initial_mean)
 
     @property
     def initial_covariance_(self) -> np.ndarray:
-        """``(K, K)`` P."""
+        """``(K, K)`` P, the covariance of the first state."""
         return np.asarray(self._state_scale**2 * self.parameters_.initial_covariance)
 
     @property
     def observation_matrix_(self) -> np.ndarray:
-        """``(D, K)`` C."""
+        """``(D, K)`` C, which takes the state of a step to the mean of its frame, in raw units."""
         _, scale = self.encoding_.affine()
         return np.asarray(np.reshape(scale, (-1, 1)) * self.parameters_.observation / self._state_scale)
 
@@ -628,7 +628,7 @@ class LinearGaussian(SequenceModel):
 
     @property
     def observation_covariance_(self) -> np.ndarray:
-        """``(D, D)`` R."""
+        """``(D, D)`` R, the covariance of the noise of a frame, in raw units."""
         _, scale = self.encoding_.affine()
         return np.asarray(np.outer(scale, scale) * self.parameters_.observation_covariance)
 

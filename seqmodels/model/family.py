@@ -77,7 +77,7 @@ class Family(Configurable, ABC):
     _predicts_steps: ClassVar[bool] = True  # False: it scores sequences as a whole, and has no cursor
     _reads_from_disk: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
     _reads_series: ClassVar[bool] = False  # whether encoding="auto" may come to differences of a series
-    _describes_levels: ClassVar[bool] = False  # whether its states are levels, which a series that returns has again
+    _describes_levels: ClassVar[bool] = False  # whether it is to read them only of a season, or of levels never seen
     _size: ClassVar[str | None] = None  # the hyperparameter that a budget of parameters sets
     _fits_in_parallel: ClassVar[bool] = False  # whether several processes share ``_fit``; else the first does it alone
 

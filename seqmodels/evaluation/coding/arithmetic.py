@@ -44,7 +44,7 @@ class Arithmetic:
         return cls(versions, data[n : n + N_DIGEST], data[n + N_DIGEST : N_BYTES])
 
     def to_bytes(self) -> bytes:
-        """``N_BYTES``."""
+        """As it stands in the head of coded data, ``N_BYTES`` long."""
         return b"".join(map(bytes, self.versions)) + self.platform + self.processor
 
     def differences(self, here: Arithmetic) -> list[str]:

@@ -52,7 +52,7 @@ class Container:
     code: bytes
 
     def to_bytes(self) -> bytes:
-        """All of it."""
+        """The coded data: head, lengths and code, one after the other."""
         numbers = [self.n << 1 | (self.lengths is not None), *(self.lengths or ())]
         head = MAGIC + bytes([VERSION, CODERS.index(self.coder)]) + self.arithmetic.to_bytes()
         data = head + self.model + self.content + b"".join(map(_varint, numbers)) + self.code

@@ -201,8 +201,6 @@ def _season(y: np.ndarray, season: int | None, times: np.ndarray | None) -> int 
     """Steps of the season that is tried; None: none."""
     if season is not None:
         return season if 1 < season <= len(y) // 2 else None
-    known = np.flatnonzero(~np.isnan(y))
-    complete = np.interp(np.arange(len(y)), known, y[known])
     of_times = season_of_times(times)
     if of_times == 1:
         return None

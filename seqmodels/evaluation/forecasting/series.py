@@ -197,7 +197,7 @@ class Trials:
         return np.stack(result)
 
     def best_first(self) -> list[BacktestTrial]:
-        """By their scores."""
+        """The models tried, those of the smallest mean CRPS first."""
         return sorted(self.tried, key=lambda trial: trial.crps)
 
 

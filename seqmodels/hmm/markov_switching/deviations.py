@@ -94,7 +94,7 @@ class DeviationEmission(Emission):
         return LogDensities(self.log_prob(table, x, past, dtype)), None
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """``(N, K^(p+1))``."""
+        """``(N, K^(p+1))`` log-densities of the frames in every tuple of the last states."""
         assert past is not None, "an autoregression is always given its past"
         mean, coefficients, log_variance, *_ = self.unpack(table)
         log_variance = log_variance.clamp(min=math.log(self.observation.min_covariance))

@@ -96,7 +96,7 @@ class DurationFamily(ABC):
     # -- how sure they are: ``seqmodels.hmm.estimates``, differentiable ------------------------------------------------
 
     def pmf(self, table: Tensor) -> Tensor:
-        """``(K, D)`` p(d)."""
+        """``(K, D)`` probabilities p(d) of the durations 1 to D of each state."""
         return self.log_pmf(table).exp()
 
     def normalised(self, table: Tensor) -> Tensor:
@@ -250,7 +250,7 @@ class OneParameterDurations(DurationFamily):
 
     @abstractmethod
     def log_base(self, device: torch.device) -> Tensor:
-        """``(D,)`` log h(d)."""
+        """``(D,)`` log h(d), the part of the density that no parameter is in."""
 
     @property
     @abstractmethod

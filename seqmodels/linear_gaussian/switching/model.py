@@ -350,54 +350,54 @@ class SwitchingLinearGaussian(SequenceModel):
 
     @property
     def initial_(self) -> np.ndarray:
-        """``(S,)`` π."""
+        """``(S,)`` π, the distribution of the first regime."""
         return self.parameters_.initial
 
     @property
     def regime_transition_(self) -> np.ndarray:
-        """``(S, S)`` T."""
+        """``(S, S)`` T, a row of probabilities of the next regime for each."""
         return self.parameters_.regime_transition
 
     @property
     def transition_(self) -> np.ndarray:
-        """``(S, K, K)`` A."""
+        """``(S, K, K)`` A of each regime, which takes the state of a step to the mean of the next."""
         return self.parameters_.transition
 
     @property
     def drift_(self) -> np.ndarray:
-        """``(S, K)`` b."""
+        """``(S, K)`` b of each regime, added to the mean of the next state."""
         return self.parameters_.drift
 
     @property
     def state_covariance_(self) -> np.ndarray:
-        """``(S, K, K)`` Q."""
+        """``(S, K, K)`` Q of each regime, the covariance of the noise of the state."""
         return self.parameters_.state_covariance
 
     @property
     def initial_mean_(self) -> np.ndarray:
-        """``(K,)`` m."""
+        """``(K,)`` m, the mean of the first state."""
         return self.parameters_.initial_mean
 
     @property
     def initial_covariance_(self) -> np.ndarray:
-        """``(K, K)`` P."""
+        """``(K, K)`` P, the covariance of the first state."""
         return self.parameters_.initial_covariance
 
     @property
     def observation_matrix_(self) -> np.ndarray:
-        """``(S, D, K)`` C."""
+        """``(S, D, K)`` C of each regime, which takes the state of a step to the mean of its frame, in raw units."""
         _, scale = self.encoding_.affine()
         return np.asarray(np.reshape(scale, (-1, 1)) * self.parameters_.observation)
 
     @property
     def intercept_(self) -> np.ndarray:
-        """``(S, D)`` d."""
+        """``(S, D)`` d of each regime, what a frame is where the state is 0, in raw units."""
         shift, scale = self.encoding_.affine()
         return np.asarray(shift + scale * self.parameters_.intercept)
 
     @property
     def observation_covariance_(self) -> np.ndarray:
-        """``(S, D, D)`` R."""
+        """``(S, D, D)`` R of each regime, the covariance of the noise of a frame, in raw units."""
         _, scale = self.encoding_.affine()
         return np.asarray(np.outer(scale, scale) * self.parameters_.observation_covariance)
 
