@@ -79,7 +79,7 @@ def test_the_score_has_no_unit_and_a_file_keeps_the_model(chain: str, tmp_path: 
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("model", ["hmm", "hmm-ar", "lstm"])
 def test_forecasts_are_the_moments_of_what_is_drawn(model: str, chain: str) -> None:
-    one, n = fitted(model, chain), 1_000
+    one, n = fitted(model, chain), 500
     forecast = one.forecast(ITEMS[:1], 3, n=n, quantiles=(0.1, 0.5, 0.9), random_state=1)
     drawn = np.stack(one.sample(n, prefix=ITEMS[0], length=3, random_state=2))
     assert_allclose(drawn[:, :-3], np.broadcast_to(ITEMS[0], (n, 60, 2)))

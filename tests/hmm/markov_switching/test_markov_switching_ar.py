@@ -192,7 +192,7 @@ def test_the_first_state_has_the_stationary_distribution() -> None:
 @pytest.mark.parametrize("order", [1, 3])
 def test_one_state_is_least_squares(order: int) -> None:
     x = X[0]
-    model = MarkovSwitchingAR(1, order, tol=0.0, max_iter=50).fit([x])
+    model = MarkovSwitchingAR(1, order, tol=0.0, max_iter=25).fit([x])
     columns = [x[order - lag : len(x) - lag] for lag in range(1, order + 1)]
     design = np.concatenate([np.ones((len(x) - order, 1)), *columns], 1)
     coefficients, squares, *_ = np.linalg.lstsq(design, x[order:], rcond=None)
