@@ -110,15 +110,24 @@ def regression(now_before: np.ndarray, before_before: np.ndarray, is_free: np.nd
     slopes = np.zeros_like(now_before)
     patterns = is_free[:1] if (is_free == is_free[0]).all() else np.unique(is_free, axis=0)
     for pattern in patterns:
+        if pattern.all() and len(patterns) == 1:
+            return _least_squares(now_before, before_before)
         rows = (is_free == pattern).all(1)
         if not pattern.any():
             continue
         target, inner = now_before[np.ix_(rows, pattern)], before_before[np.ix_(pattern, pattern)]
-        scale = np.sqrt(np.diagonal(inner))
-        scale = np.where(scale > 0, scale, 1.0)
-        inverse = np.linalg.pinv(inner / np.outer(scale, scale), rcond=UNDETERMINED, hermitian=True)
-        slopes[np.ix_(rows, pattern)] = target / scale @ inverse / scale
+        slopes[np.ix_(rows, pattern)] = _least_squares(target, inner)
     return slopes
+
+
+def _least_squares(target: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """``target @ inner⁻¹``, or the pseudoinverse."""
+    scale = np.sqrt(np.diagonal(inner))
+    scale = np.where(scale > 0, scale, 1.0)
+    values, vectors = np.linalg.eigh(inner / np.outer(scale, scale))
+    is_determined = np.abs(values) > UNDETERMINED * np.abs(values).max(initial=0.0)
+    inverse = np.where(is_determined, 1 / np.where(is_determined, values, 1.0), 0.0)
+    return np.asarray(((target / scale @ vectors) * inverse) @ vectors.T / scale)
 
 
 def _residual(now_now: np.ndarray, now_before: np.ndarray, before_before: np.ndarray, slopes: np.ndarray) -> np.ndarray:
