@@ -46,7 +46,16 @@ from seqmodels.linear_gaussian.parameters import (
     check_covariance,
     stationary_covariance,
 )
-from seqmodels.linear_gaussian.structures import ARIMA, Component, LocalLevel, Seasonal, Structure, Trend
+from seqmodels.linear_gaussian.structures import (
+    ARIMA,
+    Component,
+    LocalLevel,
+    OrnsteinUhlenbeck,
+    Seasonal,
+    SmoothTrend,
+    Structure,
+    Trend,
+)
 from seqmodels.linear_gaussian.time_grid import SystemCursorInTime, places_of, values_on_grid
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, checked_data, learn_setting, resolved_choices
@@ -101,8 +110,9 @@ class LinearGaussian(SequenceModel):
             ``transition="full"``, only other coordinates of the states.
         intercept: whether d is learned; without it x has the mean of the training steps where z is 0.
         structure: components (``LocalLevel()``, ``Trend()``, ``Seasonal(12)``, ``ARIMA(1, 1, 1)``) whose sum the one
-            feature is, beside noise: what ``local_level``, ``trend``, ``seasonal`` and ``arima`` make; models of a
-            structure add. Their few numbers (``components_``) are those of the largest diffuse likelihood, by L-BFGS.
+            feature is, beside noise: what ``local_level``, ``trend``, ``smooth_trend``, ``ornstein_uhlenbeck``,
+            ``seasonal`` and ``arima`` make; models of a structure add. Their few numbers (``components_``) are those of
+            the largest diffuse likelihood, by L-BFGS.
         min_covariance: floor of the variances of R, in units of the standardised data; under ``"full"`` of its
             eigenvalues. A start that ends on it loses to one that does not.
         max_iter: most EM steps a start.
@@ -185,6 +195,16 @@ class LinearGaussian(SequenceModel):
         return cls._structural(
             ARIMA(p, d, q), {"observation_noise": "none", "intercept": d == 0, "n_init": 5, **options}
         )
+
+    @classmethod
+    def smooth_trend(cls, **options: Any) -> Self:
+        """A level whose slope is a Wiener process, seen with noise: a cubic spline, at any times (``time_step``)."""
+        return cls._structural(SmoothTrend(), options)
+
+    @classmethod
+    def ornstein_uhlenbeck(cls, **options: Any) -> Self:
+        """A stationary process of correlation ``exp(-θ δ)``, seen with noise, at any times; with an intercept."""
+        return cls._structural(OrnsteinUhlenbeck(), {"intercept": True, **options})
 
     @classmethod
     def _structural(cls, component: Component, options: dict[str, Any]) -> Self:

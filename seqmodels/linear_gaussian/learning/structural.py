@@ -1,7 +1,7 @@
 """The maximum of the diffuse likelihood of a structure, in its few numbers, by L-BFGS.
 
-Derivatives in the elements of the matrices are those of ``inference.score``; the elements are polynomials of numbers
-and of hyperbolic tangents, whose own are central differences.
+Derivatives in the elements of the matrices are those of ``inference.score``; the elements are polynomials of numbers,
+of hyperbolic tangents and of exponentials, whose own are central differences.
 """
 
 from __future__ import annotations
