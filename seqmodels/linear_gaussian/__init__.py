@@ -1,7 +1,17 @@
 """States of a linear-Gaussian system, summed out by the Kalman filter."""
 
 from seqmodels.linear_gaussian.model import LinearGaussian, StateMoments
-from seqmodels.linear_gaussian.structures import ARIMA, LocalLevel, Seasonal, Trend
+from seqmodels.linear_gaussian.structures import ARIMA, LocalLevel, OrnsteinUhlenbeck, Seasonal, SmoothTrend, Trend
 from seqmodels.linear_gaussian.switching import SwitchingLinearGaussian
 
-__all__ = ["ARIMA", "LinearGaussian", "LocalLevel", "Seasonal", "StateMoments", "SwitchingLinearGaussian", "Trend"]
+__all__ = [
+    "ARIMA",
+    "LinearGaussian",
+    "LocalLevel",
+    "OrnsteinUhlenbeck",
+    "Seasonal",
+    "SmoothTrend",
+    "StateMoments",
+    "SwitchingLinearGaussian",
+    "Trend",
+]

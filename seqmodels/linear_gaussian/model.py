@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from statistics import NormalDist
@@ -31,9 +31,10 @@ from seqmodels.linear_gaussian.inference.kalman import (
 )
 from seqmodels.linear_gaussian.inference.missing import log_probs_of_block
 from seqmodels.linear_gaussian.inference.packing import StepPacking
-from seqmodels.linear_gaussian.learning.em import Row, StopAfter, SystemFit, SystemObjective, first_moments, run_em
+from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective, first_moments, run_em
 from seqmodels.linear_gaussian.learning.initialise import starts
 from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step
+from seqmodels.linear_gaussian.learning.steps import Row, Starts, StopAfter, copied
 from seqmodels.linear_gaussian.learning.structural import StructuralNumbers, run_structural
 from seqmodels.linear_gaussian.parameters import (
     Form,
@@ -45,15 +46,25 @@ from seqmodels.linear_gaussian.parameters import (
     check_covariance,
     stationary_covariance,
 )
-from seqmodels.linear_gaussian.structures import ARIMA, Component, LocalLevel, Seasonal, Structure, Trend
+from seqmodels.linear_gaussian.structures import (
+    ARIMA,
+    Component,
+    LocalLevel,
+    OrnsteinUhlenbeck,
+    Seasonal,
+    SmoothTrend,
+    Structure,
+    Trend,
+)
 from seqmodels.linear_gaussian.time_grid import SystemCursorInTime, places_of, values_on_grid
 from seqmodels.model import SequenceModel
-from seqmodels.model.fitting import apply_setting, checked_data, learn_setting
+from seqmodels.model.fitting import apply_setting, checked_data, learn_setting, resolved_choices
 from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
 from seqmodels.sequences.times import DateUnit
+from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,8 +110,9 @@ class LinearGaussian(SequenceModel):
             ``transition="full"``, only other coordinates of the states.
         intercept: whether d is learned; without it x has the mean of the training steps where z is 0.
         structure: components (``LocalLevel()``, ``Trend()``, ``Seasonal(12)``, ``ARIMA(1, 1, 1)``) whose sum the one
-            feature is, beside noise: what ``local_level``, ``trend``, ``seasonal`` and ``arima`` make; models of a
-            structure add. Their few numbers (``components_``) are those of the largest diffuse likelihood, by L-BFGS.
+            feature is, beside noise: what ``local_level``, ``trend``, ``smooth_trend``, ``ornstein_uhlenbeck``,
+            ``seasonal`` and ``arima`` make; models of a structure add. Their few numbers (``components_``) are those of
+            the largest diffuse likelihood, by L-BFGS.
         min_covariance: floor of the variances of R, in units of the standardised data; under ``"full"`` of its
             eigenvalues. A start that ends on it loses to one that does not.
         max_iter: most EM steps a start.
@@ -117,8 +129,10 @@ class LinearGaussian(SequenceModel):
         date_unit: what ``time_step`` counts where times are dates: ``"s"``, ``"min"``, ``"h"``, ``"D"``, ``"W"`` or
             ``"Y"`` (of 365.25 days).
 
-    The other arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out
-    nothing. With targets EM fits p(x, y), as the figures of ``history_`` are.
+    ``checkpoint``, ``checkpoint_seconds`` and ``resume_from`` are those of ``training.Resumable``: a fit goes on in the
+    step that it came to; that of a structure is run again through the points that the checkpoint knows. The other
+    arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing. With
+    targets EM fits p(x, y), as the figures of ``history_`` are.
 
     Attributes, raw units but for the states, which have their own (under a ``structure`` those of the series):
     ``transition_ (K, K)``, ``state_covariance_ (K, K)``, ``observation_matrix_ (D, K)``, ``intercept_ (D,)``,
@@ -149,6 +163,9 @@ class LinearGaussian(SequenceModel):
     observation_inputs: Sequence[str] | bool | None = None
     time_step: float | None = None
     date_unit: DateUnit = "D"
+    checkpoint: str | None = None
+    checkpoint_seconds: float = 300.0
+    resume_from: str | None = None
 
     _uses_validation: ClassVar[bool] = False
     _size: ClassVar[str | None] = "n_states"
@@ -178,6 +195,16 @@ class LinearGaussian(SequenceModel):
         return cls._structural(
             ARIMA(p, d, q), {"observation_noise": "none", "intercept": d == 0, "n_init": 5, **options}
         )
+
+    @classmethod
+    def smooth_trend(cls, **options: Any) -> Self:
+        """A level whose slope is a Wiener process, seen with noise: a cubic spline, at any times (``time_step``)."""
+        return cls._structural(SmoothTrend(), options)
+
+    @classmethod
+    def ornstein_uhlenbeck(cls, **options: Any) -> Self:
+        """A stationary process of correlation ``exp(-θ δ)``, seen with noise, at any times; with an intercept."""
+        return cls._structural(OrnsteinUhlenbeck(), {"intercept": True, **options})
 
     @classmethod
     def _structural(cls, component: Component, options: dict[str, Any]) -> Self:
@@ -288,6 +315,7 @@ class LinearGaussian(SequenceModel):
                 "length is 'stop', but a linear-Gaussian system says nothing of ends; leave length='given'"
             )
         self._check_time_step()
+        check_checkpoint_arguments(self)
         if self.transition == "diag" and self.state_noise == "full":
             raise ValueError(
                 "transition is 'diag' and state_noise 'full'; pass state_noise='diag' or 'identity', under which each "
@@ -364,7 +392,8 @@ class LinearGaussian(SequenceModel):
         share = SystemData(
             corpus.values[shard], corpus.weights[shard], None if corpus.inputs is None else corpus.inputs[shard]
         )
-        best = self._best_run(objective, corpus, share)
+        checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
+        best = self._best_run(objective, corpus, share, checkpoints)
         if form.start == "diffuse":
             assert best.statistics is not None, "of the last E-step"
             best.parameters = form.learned_start(best.parameters, *first_moments(best.statistics))
@@ -373,33 +402,45 @@ class LinearGaussian(SequenceModel):
         frame = best.frame()
         self.history_ = frame.assign(validation=[*[np.nan] * (len(frame) - 1), last])
 
-    def _best_run(self, objective: SystemObjective, corpus: SystemData, share: SystemData) -> SystemFit:
+    def _best_run(
+        self, objective: SystemObjective, corpus: SystemData, share: SystemData, checkpoints: Checkpoints
+    ) -> SystemFit:
         """The best of all starts; ``share`` is this process's of the corpus."""
         structure, is_warm = self._structure(), self.warm_start and "parameters_" in vars(self)
-        best: SystemFit | None = None
-        best_numbers: np.ndarray | None = None
+        every = None if structure is None else StructuralNumbers(structure, objective.form)
         stop = StopAfter(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
-        for number in range(1 if is_warm else self.n_init):
-            name = f"start {number + 1}"
-            with tqdm(total=self.max_iter, disable=not (self.verbose and is_rank_zero()), desc=name) as bar:
-                if structure is None:
+
+        def run(number: int, at: Checkpoints) -> SystemFit:
+            with tqdm(
+                total=self.max_iter, disable=not (self.verbose and is_rank_zero()), desc=f"start {number + 1}"
+            ) as bar:
+                if every is not None:
+                    numbers = self.numbers_ if is_warm else None
+                    if at.state is not None:
+                        numbers = np.array(at.state["start"])
+                    elif numbers is None:
+                        numbers = every.start(number, self.random_state)
+                    return run_structural(every, numbers, objective, share, stop, partial(_show, bar), at)
+                start = None
+                if at.state is None:
                     start = self.parameters_ if is_warm else self._start(number, objective.form, corpus, share)
-                    run = run_em(start, objective, share, stop, partial(_show, bar))
-                    numbers = None
-                else:
-                    every = StructuralNumbers(structure, objective.form)
-                    at = (
-                        self.numbers_
-                        if is_warm and self.numbers_ is not None
-                        else every.start(number, self.random_state)
-                    )
-                    run, numbers = run_structural(every, at, objective, share, stop, partial(_show, bar))
-            if best is None or run.rank > best.rank:
-                best, best_numbers = run, numbers
-            if run.interrupted:
-                break
-        assert best is not None, "there is one start at least"
-        self.numbers_: np.ndarray | None = best_numbers  # of a structure
+                return run_em(start, objective, share, stop, partial(_show, bar), at)
+
+        def from_arrays(kept: Mapping[str, Any]) -> SystemFit:
+            numbers = None if kept["numbers"] is None else np.array(kept["numbers"])
+            fit = SystemFit(SystemParameters(**copied(kept["parameters"])), None, numbers, rows=list(kept["rows"]))
+            fit.converged = bool(kept["converged"])
+            fit.statistics = e_step(fit.parameters, objective.form, share).summed_over_processes()
+            return fit
+
+        starts_of_fit = Starts(
+            1 if is_warm else self.n_init,
+            run,
+            lambda fit: {"parameters": fit.parameters.arrays(), "numbers": fit.numbers},
+            from_arrays,
+        )
+        best, _ = starts_of_fit.best(checkpoints)
+        self.numbers_: np.ndarray | None = best.numbers  # of a structure
         return best
 
     def _start(self, number: int, form: Form, corpus: SystemData, share: SystemData) -> SystemParameters:

@@ -1,5 +1,5 @@
 """Components of structural time series (Harvey 1989, *Forecasting, structural time series models and the Kalman
-filter*): what a series is the sum of, each with states and transitions of its own.
+filter*): what a series is the sum of, each with states and transitions of its own, in steps or in continuous time.
 
 A component says its matrices as functions of a few numbers, which are fitted.
 """
@@ -18,6 +18,8 @@ from seqmodels.common.parameters import Configurable
 START_VARIANCE = 0.1  # of a disturbance, where the variance of the series is 1
 DIFFERENCE = 1e-5  # of a number, in central differences
 LARGEST = 5.0  # inverse hyperbolic tangent of a partial autocorrelation, of 0.9999
+START_RATE = 0.1  # of an Ornstein-Uhlenbeck process, whose correlation of neighbours is then 0.9
+LOG_RATES = (-9.0, 3.0)  # from correlations that do not fall in a thousand steps to none
 
 
 @dataclass(eq=False, repr=False)
@@ -225,6 +227,116 @@ class ARIMA(Component):
 
     def _moving_average(self, numbers: np.ndarray) -> np.ndarray:
         return -stationary_coefficients(numbers[self.p : self.p + self.q])
+
+
+@dataclass(eq=False, repr=False)
+class Diffusion(Component, ABC):
+    """States of a linear stochastic differential equation, ``dz = F z dt + dB``, at the steps of the system.
+
+    Between two steps ``z`` moves on exactly (``discretised``); over a gap of n steps (``time_step``) that comes to what
+    the equation says of a time of n. To add one, define F and the covariance that B gains in a step's time.
+    """
+
+    @abstractmethod
+    def drift(self, numbers: np.ndarray) -> np.ndarray:
+        """``(K, K)`` F."""
+
+    @abstractmethod
+    def spread(self, numbers: np.ndarray) -> np.ndarray:
+        """``(K, K)``, of B."""
+
+    def transition(self, numbers: np.ndarray) -> np.ndarray:
+        return discretised(self.drift(numbers), self.spread(numbers))[0]
+
+    def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
+        return discretised(self.drift(numbers), self.spread(numbers))[1]
+
+
+@dataclass(eq=False, repr=False)
+class SmoothTrend(Diffusion):
+    """``dμ = ν dt``, ``dν = dB``: a level whose slope is a Wiener process (Wahba 1978; Harvey 1989, section 8.2).
+
+    Given all steps the level is a cubic smoothing spline. Its number is the deviation that the slope gains in a step.
+    """
+
+    name: ClassVar[str] = "smooth_trend"
+
+    def check(self) -> None:
+        return None
+
+    def start(self) -> np.ndarray:
+        return np.full(1, np.sqrt(START_VARIANCE))
+
+    def observation(self) -> np.ndarray:
+        return np.array([1.0, 0.0])
+
+    def drift(self, numbers: np.ndarray) -> np.ndarray:
+        return np.array([[0.0, 1.0], [0.0, 0.0]])
+
+    def spread(self, numbers: np.ndarray) -> np.ndarray:
+        return np.diag([0.0, numbers[0] ** 2])
+
+    def diffuse(self) -> np.ndarray:
+        return np.ones(2, dtype=bool)
+
+    def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
+        return {"variance": float((scale * numbers[0]) ** 2)}
+
+    def bounds(self) -> list[tuple[float, float]]:
+        return [(0.0, np.inf)]
+
+
+@dataclass(eq=False, repr=False)
+class OrnsteinUhlenbeck(Diffusion):
+    """``dz = -θ z dt + dB``: stationary, of correlation ``exp(-θ δ)`` at times δ apart (Uhlenbeck and Ornstein 1930).
+
+    Its numbers are log θ, θ by step, and the stationary deviation.
+    """
+
+    name: ClassVar[str] = "ornstein_uhlenbeck"
+
+    def check(self) -> None:
+        return None
+
+    def start(self) -> np.ndarray:
+        return np.array([np.log(START_RATE), np.sqrt(START_VARIANCE)])
+
+    def observation(self) -> np.ndarray:
+        return np.ones(1)
+
+    def drift(self, numbers: np.ndarray) -> np.ndarray:
+        return np.full((1, 1), -np.exp(numbers[0]))
+
+    def spread(self, numbers: np.ndarray) -> np.ndarray:
+        return np.full((1, 1), 2 * np.exp(numbers[0]) * numbers[1] ** 2)
+
+    def diffuse(self) -> np.ndarray:
+        return np.zeros(1, dtype=bool)
+
+    def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
+        return {"rate": float(np.exp(numbers[0])), "variance": float((scale * numbers[1]) ** 2)}
+
+    def bounds(self) -> list[tuple[float, float]]:
+        return [LOG_RATES, (0.0, np.inf)]
+
+
+def discretised(drift: np.ndarray, spread: np.ndarray, time: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """A and Q over a time: ``exp(F t)`` and ``∫ exp(F s) S exp(F s)ᵀ ds``, s from 0 to t, by one exponential (Van Loan
+    1978, *Computing integrals involving the matrix exponential*).
+
+    >>> discretised(np.array([[0.0, 1.0], [0.0, 0.0]]), np.diag([0.0, 3.0]), 2.0)[1].round(12)
+    array([[8., 6.],
+           [6., 6.]])
+    """
+    from scipy.linalg import expm  # lazily: scipy is slow to import
+
+    K = len(drift)
+    block = np.zeros((2 * K, 2 * K))
+    block[:K, :K], block[:K, K:], block[K:, K:] = -drift, spread, drift.T
+    power = expm(time * block)
+    transition = np.ascontiguousarray(power[K:, K:].T)
+    covariance = transition @ power[:K, K:]
+    return transition, np.asarray(0.5 * (covariance + covariance.T))
 
 
 def stationary_coefficients(numbers: np.ndarray) -> np.ndarray:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seqmodels.linear_gaussian import ARIMA, LocalLevel, Seasonal, Trend
+import seqmodels as sm
+from seqmodels.linear_gaussian import ARIMA, LocalLevel, OrnsteinUhlenbeck, Seasonal, SmoothTrend, Trend
 from seqmodels.linear_gaussian.parameters import stationary_covariance
-from seqmodels.linear_gaussian.structures import Component, Structure, stationary_coefficients
+from seqmodels.linear_gaussian.structures import Component, Structure, discretised, stationary_coefficients
 
 
 def drawn(component: Component, numbers: np.ndarray, noise: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -105,3 +106,61 @@ def test_a_sum_has_the_matrices_of_its_parts_on_the_diagonal() -> None:
 def test_what_cannot_be_is_refused(component: Component) -> None:
     with pytest.raises(ValueError, match=r"pass (2 steps|0) or more"):
         component.check()
+
+
+def test_a_diffusion_of_many_steps_is_that_of_their_time() -> None:
+    rng = np.random.default_rng(0)
+    for K in (1, 2, 4):
+        root, drift = rng.normal(size=(K, K)), 0.4 * rng.normal(size=(K, K))
+        one, seven = (discretised(drift, root @ root.T, time) for time in (0.5, 3.5))
+        powers = [np.linalg.matrix_power(one[0], i) for i in range(8)]
+        np.testing.assert_allclose(seven[0], powers[7], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(seven[1], sum(a @ one[1] @ a.T for a in powers[:7]), rtol=1e-12, atol=1e-12)
+
+
+def test_diffusions_are_those_of_their_equations() -> None:
+    trend, process = SmoothTrend(), OrnsteinUhlenbeck()
+    np.testing.assert_allclose(trend.transition(np.array([0.3])), [[1, 1], [0, 1]], atol=1e-15)
+    np.testing.assert_allclose(trend.state_covariance(np.array([0.3])), 0.09 * np.array([[1 / 3, 0.5], [0.5, 1]]))
+    numbers = np.array([np.log(0.2), 1.5])
+    np.testing.assert_allclose(process.transition(numbers), [[np.exp(-0.2)]])
+    np.testing.assert_allclose(process.state_covariance(numbers), [[1.5**2 * (1 - np.exp(-0.4))]])
+    assert process.named(numbers, 2.0) == {"rate": pytest.approx(0.2), "variance": pytest.approx(9.0)}
+
+
+@pytest.mark.parametrize("time_step", [1.0, 0.25])
+def test_over_gaps_a_sum_of_diffusions_is_the_gaussian_of_its_kernels(time_step: float) -> None:
+    rng = np.random.default_rng(1)
+    times = np.cumsum(rng.integers(1, 6, 40)).astype(float)
+    x = (0.05 * times + np.sin(times / 5) + 0.3 * rng.normal(size=40))[:, None]
+    X = sm.Sequences([x], times=[times])
+    model = sm.LinearGaussian.smooth_trend(time_step=time_step, max_iter=15) + sm.LinearGaussian.ornstein_uhlenbeck()
+    model.fit(X)
+    found, t = model.components_, (times - times[0]) / time_step
+    first, lag = np.minimum(t, t[:, None]), np.abs(t - t[:, None])
+    design = np.stack([np.ones(40), t], 1)
+    covariance = (
+        design @ model.initial_covariance_[:2, :2] @ design.T
+        + found["smooth_trend_variance"] * (first**3 / 3 + first**2 * lag / 2)
+        + found["ornstein_uhlenbeck_variance"] * np.exp(-found["ornstein_uhlenbeck_rate"] * lag)
+        + found["noise_variance"] * np.eye(40)
+    )
+    mean = model.intercept_ + design @ model.initial_mean_[:2]
+    left = np.linalg.solve(np.linalg.cholesky(covariance), x[:, 0] - mean)
+    log_det = np.linalg.slogdet(covariance)[1]
+    assert model.log_prob(X)[0] == pytest.approx(-0.5 * (left @ left + log_det + 40 * np.log(2 * np.pi)), rel=1e-10)
+
+
+def test_a_finer_grid_finds_the_same_process() -> None:
+    rng, z, x = np.random.default_rng(3), 0.0, []
+    times = np.cumsum(rng.integers(1, 4, 400)).astype(float)
+    for gap in np.diff(times, prepend=times[0]):
+        z = np.exp(-0.15 * gap) * z + np.sqrt(1 - np.exp(-0.3 * gap)) * rng.normal()
+        x.append([z + 0.1 * rng.normal()])
+    X = sm.Sequences([np.array(x)], times=[times])
+    coarse, fine = (sm.LinearGaussian.ornstein_uhlenbeck(time_step=step).fit(X) for step in (1.0, 0.5))
+    assert coarse.components_["ornstein_uhlenbeck_rate"] == pytest.approx(0.15, abs=0.04)
+    assert fine.components_["ornstein_uhlenbeck_rate"] == pytest.approx(
+        coarse.components_["ornstein_uhlenbeck_rate"] / 2, rel=1e-3
+    )
+    assert fine.score(X) == pytest.approx(coarse.score(X), abs=1e-6)

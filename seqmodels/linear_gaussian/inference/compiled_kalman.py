@@ -257,8 +257,8 @@ def smooth_covariances(
         across: (T, K, K), is set to the sums of Cov[z_t+1, z_t].
         before: (K, K), is set to the sum over steps of Cov[z_t] of the sequences that go on.
     """
-    n_steps, last = len(ending), len(backward) - 1
-    for t in range(n_steps - 1, -1, -1):
+    n_steps, last, t = len(ending), len(backward) - 1, len(ending) - 1
+    while t >= 0:
         g = min(t, last)
         here = ending[t] * filtered[g]
         if t < n_steps - 1:
@@ -267,7 +267,15 @@ def smooth_covariances(
             leaving = going_on[t] * rest[g] + backward[g].T.copy() @ ahead
             before += leaving
             here = here + leaving
+            if t > last and ending[t] == 0.0 and np.array_equal(here, smoothed[t + 1]):
+                n_same = 0
+                while t > last and ending[t] == 0.0:  # which have the same sums as the step after
+                    smoothed[t], across[t] = here, ahead
+                    t, n_same = t - 1, n_same + 1
+                before += (n_same - 1) * leaving
+                continue
         smoothed[t] = here
+        t -= 1
 
 
 @compiled

@@ -1,7 +1,8 @@
 """The E-step of many sequences without missing values, as compiled loops whose innermost runs over the sequences.
 
 Step t is a block of ``(D, n_t)``, or ``(K, n_t)``, numbers: a feature of all sequences that have this step is
-contiguous, so that the loops are vector instructions. Smoothed means are summed as they come and not kept.
+contiguous, so that the loops are vector instructions; rows begin at whole vectors (``packing.aligned``), of which what
+is beyond n_t is not read. Smoothed means are summed as they come and not kept.
 """
 
 from __future__ import annotations
@@ -15,8 +16,22 @@ from seqmodels.common.compiled import compiled
 def add_product(matrix: np.ndarray, source: np.ndarray, target: np.ndarray, n: int) -> None:
     """``target (I, n) += matrix (I, J) @ source (J, n)``."""
     n_rows, J = matrix.shape
-    whole = J - J % 4
-    for i in range(n_rows):
+    even, whole = n_rows - n_rows % 2, J - J % 4
+    for i in range(0, even, 2):  # two rows at once: what is read of ``source`` is used twice
+        out, to = target[i], target[i + 1]
+        for j in range(0, whole, 4):
+            a, b, c, d = matrix[i, j], matrix[i, j + 1], matrix[i, j + 2], matrix[i, j + 3]
+            e, f, g, h = matrix[i + 1, j], matrix[i + 1, j + 1], matrix[i + 1, j + 2], matrix[i + 1, j + 3]
+            p, q, r, s = source[j], source[j + 1], source[j + 2], source[j + 3]
+            for m in range(n):
+                out[m] += a * p[m] + b * q[m] + c * r[m] + d * s[m]
+                to[m] += e * p[m] + f * q[m] + g * r[m] + h * s[m]
+        for j in range(whole, J):
+            a, e, p = matrix[i, j], matrix[i + 1, j], source[j]
+            for m in range(n):
+                out[m] += a * p[m]
+                to[m] += e * p[m]
+    for i in range(even, n_rows):
         out = target[i]
         for j in range(0, whole, 4):
             a, b, c, d = matrix[i, j], matrix[i, j + 1], matrix[i, j + 2], matrix[i, j + 3]
@@ -30,13 +45,13 @@ def add_product(matrix: np.ndarray, source: np.ndarray, target: np.ndarray, n: i
 
 
 @compiled(any_order=True)
-def add_gram(left: np.ndarray, right: np.ndarray, sums: np.ndarray, n: int) -> None:
-    """``sums (I, J) += left (I, n) @ right (J, n)ᵀ``."""
+def add_gram(left: np.ndarray, right: np.ndarray, sums: np.ndarray, n: int, only_upper: bool = False) -> None:
+    """``sums (I, J) += left (I, n) @ right (J, n)ᵀ``; ``only_upper``: not all that is below the diagonal."""
     n_rows, J = sums.shape
     even, whole = n_rows - n_rows % 2, J - J % 4
     for i in range(0, even, 2):  # two rows at once: what is read of ``right`` is used twice
         o, p = left[i], left[i + 1]
-        for j in range(0, whole, 4):
+        for j in range(i - i % 4 if only_upper else 0, whole, 4):
             q, r, s, t = right[j], right[j + 1], right[j + 2], right[j + 3]
             a, b, c, d, e, f, g, h = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
             for m in range(n):
@@ -65,7 +80,7 @@ def add_gram(left: np.ndarray, right: np.ndarray, sums: np.ndarray, n: int) -> N
             sums[i + 1, j] += e
     for i in range(even, n_rows):
         p = left[i]
-        for j in range(0, whole, 4):
+        for j in range(i - i % 4 if only_upper else 0, whole, 4):
             q, r, s, t = right[j], right[j + 1], right[j + 2], right[j + 3]
             a, b, c, d = 0.0, 0.0, 0.0, 0.0
             for m in range(n):
@@ -89,6 +104,7 @@ def filter_blocks_alone(
     closed: np.ndarray,
     by_value: np.ndarray,
     constant: np.ndarray,
+    counts: np.ndarray,
     offsets: np.ndarray,
     x: np.ndarray,
     filtered: np.ndarray,
@@ -98,22 +114,23 @@ def filter_blocks_alone(
     Args:
         closed, by_value, constant: (G, K, K), (G, K, D), (G, K) of each step, the first without z before it; the last
             stays.
-        offsets: (T + 1,) of sequences.
+        counts: (T,) how many sequences have step t.
+        offsets: (T + 1,) where blocks begin, in rows of one number: the width of a block is ``n_t`` or more.
         x: (N D,) blocks.
         filtered: (N K,) blocks.
     """
     G, K, D = by_value.shape
     before = filtered[: offsets[1] * K].reshape(K, offsets[1])
-    for t in range(len(offsets) - 1):
-        a, n = offsets[t], offsets[t + 1] - offsets[t]
+    for t in range(len(counts)):
+        a, b, n = offsets[t], offsets[t + 1], counts[t]
         g = min(t, G - 1)
-        here = filtered[a * K : (a + n) * K].reshape(K, n)
+        here = filtered[a * K : b * K].reshape(K, b - a)
         for k in range(K):
             for m in range(n):
                 here[k, m] = constant[g, k]
         if t > 0:
             add_product(closed[g], before, here, n)
-        add_product(by_value[g], x[a * D : (a + n) * D].reshape(D, n), here, n)
+        add_product(by_value[g], x[a * D : b * D].reshape(D, b - a), here, n)
         before = here
 
 
@@ -124,6 +141,7 @@ def filter_blocks(
     intercept: np.ndarray,
     white_t: np.ndarray,
     gain_t: np.ndarray,
+    counts: np.ndarray,
     offsets: np.ndarray,
     x: np.ndarray,
     mean: np.ndarray,
@@ -136,23 +154,22 @@ def filter_blocks(
         transition, observation, intercept: A (K, K), C (D, K), d (D,).
         white_t, gain_t: (G, D, D), (G, K, D) ``s⁻ᵀ`` and ``(s⁻¹ gain)ᵀ`` of each step, lower triangular the first; the
             last stays.
-        offsets: (T + 1,) of sequences.
-        x: (N D,) blocks.
+        counts, offsets, x: as above.
         mean: (K,) of first states.
         weights: (n,) of the sequences, the longest first.
         filtered: (N K,) blocks.
     """
     D, K = observation.shape
-    last, n = len(white_t) - 1, offsets[1]
+    last, n = len(white_t) - 1, counts[0]
     predicted, error, white = np.empty((K, n)), np.empty((D, n)), np.empty(n)
     for k in range(K):
         predicted[k] = mean[k]
     total = 0.0
-    for t in range(len(offsets) - 1):
-        a, n = offsets[t], offsets[t + 1] - offsets[t]
+    for t in range(len(counts)):
+        a, b, n = offsets[t], offsets[t + 1], counts[t]
         g = min(t, last)
-        block = x[a * D : (a + n) * D].reshape(D, n)
-        here = filtered[a * K : (a + n) * K].reshape(K, n)
+        block = x[a * D : b * D].reshape(D, b - a)
+        here = filtered[a * K : b * K].reshape(K, b - a)
         for d in range(D):
             for m in range(n):
                 error[d, m] = block[d, m] - intercept[d]
@@ -179,10 +196,12 @@ def filter_blocks(
 def smooth_blocks(
     from_filtered: np.ndarray,
     backward_t: np.ndarray,
+    counts: np.ndarray,
     offsets: np.ndarray,
     x: np.ndarray,
     weights: np.ndarray,
     filtered: np.ndarray,
+    work: np.ndarray,
     first: np.ndarray,
     state_state: np.ndarray,
     now_before: np.ndarray,
@@ -195,21 +214,22 @@ def smooth_blocks(
     Args:
         from_filtered, backward_t: (G, K, K), ``I - J A`` and J, the transposed ``backward``: the smoothed mean is
             ``(I - J A)`` times the filtered one and J times the next smoothed one.
-        offsets, x, weights, filtered: as above.
+        counts, offsets, x, weights, filtered: as above.
+        work: (3, K, W) of the width of the first block, whose content is lost.
         first: (K, n), is set to the means of first states.
-        state_state, now_before: (K, K), ``Σ z_t z_tᵀ``, ``Σ z_t+1 z_tᵀ`` are added to them.
+        state_state, now_before: (K, K), ``Σ z_t z_tᵀ``, ``Σ z_t+1 z_tᵀ`` are added to them; the first on its diagonal
+            and above.
         seen_state: (D, K), ``Σ x_t z_tᵀ``.
         state_sum: (K,), ``Σ z_t``.
         ending: (K, K), ``Σ z_T z_Tᵀ``.
     """
     K, D = len(state_sum), len(seen_state)
-    n_steps, last, n = len(offsets) - 1, len(backward_t) - 1, offsets[1]
-    z, ahead, weighted = np.empty((K, n)), np.empty((K, n)), np.empty((K, n))
-    n_next = 0
-    for t in range(n_steps - 1, -1, -1):
-        a, n = offsets[t], offsets[t + 1] - offsets[t]
-        here = filtered[a * K : (a + n) * K].reshape(K, n)
-        block = x[a * D : (a + n) * D].reshape(D, n)
+    last, n_next = len(backward_t) - 1, 0
+    z, ahead, weighted = work[0], work[1], work[2]
+    for t in range(len(counts) - 1, -1, -1):
+        a, b, n = offsets[t], offsets[t + 1], counts[t]
+        here = filtered[a * K : b * K].reshape(K, b - a)
+        block = x[a * D : b * D].reshape(D, b - a)
         for k in range(K):
             for m in range(n_next):
                 z[k, m] = 0.0
@@ -224,7 +244,7 @@ def smooth_blocks(
                 weighted[k, m] = weights[m] * z[k, m]
                 total += weighted[k, m]
             state_sum[k] += total
-        add_gram(weighted, z, state_state, n)
+        add_gram(weighted, z, state_state, n, True)
         add_gram(block, weighted, seen_state, n)
         if n_next:
             add_gram(ahead, weighted, now_before, n_next)

@@ -12,7 +12,7 @@ import numpy as np
 
 from seqmodels.linear_gaussian.inference.kalman import System
 
-SIDE_BY_SIDE = 32  # sequences, whose matrices stay in the processor's caches
+SIDE_BY_SIDE = 64  # sequences, whose matrices stay in the processor's caches
 MOST_STEPS = 100_000  # of all sequences of a block, whose covariances are kept
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+
+VECTOR = 64  # bytes, a line of a processor's cache: what is read of an array that begins at one is never in two
+NUMBERS = VECTOR // 8  # float64 numbers of a line
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class StepPacking:
         """T, the steps of the longest."""
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def counts(self) -> np.ndarray:
         """``(T,)`` how many sequences have step t."""
         return np.diff(self.offsets)
@@ -63,3 +67,23 @@ class StepPacking:
         joined = np.empty_like(packed)
         joined[self.rows] = packed
         return np.split(joined, np.cumsum(lengths)[:-1])
+
+
+def aligned(size: int) -> np.ndarray:
+    """``(size,)`` float64, not set, that begin at a multiple of ``VECTOR`` bytes.
+
+    >>> aligned(3).ctypes.data % VECTOR
+    0
+    """
+    memory = np.empty(size + NUMBERS)
+    start = -memory.ctypes.data % VECTOR // 8
+    return memory[start : start + size]
+
+
+def widened(counts: np.ndarray) -> np.ndarray:
+    """Counts of numbers, each up to the next multiple of ``NUMBERS``.
+
+    >>> widened(np.array([1, 8, 9]))
+    array([ 8,  8, 16])
+    """
+    return np.asarray(-(-counts // NUMBERS) * NUMBERS)

@@ -6,24 +6,18 @@ form, but for a stationary start, where it is found by steps (``learning.station
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from seqmodels.common.distributed import of_rank_zero
 from seqmodels.linear_gaussian.learning.stationary import increased
 from seqmodels.linear_gaussian.learning.statistics import Statistics, SystemData, e_step
+from seqmodels.linear_gaussian.learning.steps import FitSteps, Row, StopAfter, copied, take_steps
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
-from seqmodels.training import interruptible
+from seqmodels.training import Checkpoints
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-Row = dict[str, float]
 UNDETERMINED = 1e-13  # of the largest eigenvalue: directions of regressors below leave their coefficients open
 
 
@@ -110,15 +104,24 @@ def regression(now_before: np.ndarray, before_before: np.ndarray, is_free: np.nd
     slopes = np.zeros_like(now_before)
     patterns = is_free[:1] if (is_free == is_free[0]).all() else np.unique(is_free, axis=0)
     for pattern in patterns:
+        if pattern.all() and len(patterns) == 1:
+            return _least_squares(now_before, before_before)
         rows = (is_free == pattern).all(1)
         if not pattern.any():
             continue
         target, inner = now_before[np.ix_(rows, pattern)], before_before[np.ix_(pattern, pattern)]
-        scale = np.sqrt(np.diagonal(inner))
-        scale = np.where(scale > 0, scale, 1.0)
-        inverse = np.linalg.pinv(inner / np.outer(scale, scale), rcond=UNDETERMINED, hermitian=True)
-        slopes[np.ix_(rows, pattern)] = target / scale @ inverse / scale
+        slopes[np.ix_(rows, pattern)] = _least_squares(target, inner)
     return slopes
+
+
+def _least_squares(target: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """``target @ inner⁻¹``, or the pseudoinverse."""
+    scale = np.sqrt(np.diagonal(inner))
+    scale = np.where(scale > 0, scale, 1.0)
+    values, vectors = np.linalg.eigh(inner / np.outer(scale, scale))
+    is_determined = np.abs(values) > UNDETERMINED * np.abs(values).max(initial=0.0)
+    inverse = np.where(is_determined, 1 / np.where(is_determined, values, 1.0), 0.0)
+    return np.asarray(((target / scale @ vectors) * inverse) @ vectors.T / scale)
 
 
 def _residual(now_now: np.ndarray, now_before: np.ndarray, before_before: np.ndarray, slopes: np.ndarray) -> np.ndarray:
@@ -152,68 +155,54 @@ class SystemObjective:
 
 
 @dataclass
-class SystemFit:
-    """EM from one start; row i of ``rows`` has the figures of the parameters before M-step i, the last row those of
-    ``parameters``.
+class SystemFit(FitSteps):
+    """A fit from one start; the last row has the figures of ``parameters``, whose E-step came to ``statistics``.
+
+    ``numbers`` are those of a structure.
     """
 
     parameters: SystemParameters
-    rows: list[Row] = field(default_factory=list)
-    converged: bool = False
-    interrupted: bool = False
     statistics: Statistics | None = None
-
-    @property
-    def rank(self) -> tuple[bool, float]:
-        """By which starts are compared: off the floor first, then the objective."""
-        return self.rows[-1]["floor_hits"] == 0, self.rows[-1]["objective"]
-
-    def frame(self) -> pd.DataFrame:
-        """A row a step, the columns those of ``history_``."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows)
+    numbers: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
-class StopAfter:
-    """After ``max_iter`` steps, ``max_seconds`` (None: no limit), or an improvement below ``tol`` nats per unit (0:
-    never).
-    """
+class _SystemEM:
+    run: SystemFit
+    objective: SystemObjective
+    data: SystemData
 
-    max_iter: int
-    tol: float
-    max_seconds: float | None = None
+    def e_step(self, step: int) -> float:
+        statistics = e_step(self.run.parameters, self.objective.form, self.data).summed_over_processes()
+        self.run.statistics = statistics
+        return float(statistics.log_prob)
 
-    def out_of_time(self, seconds: float) -> bool:
-        """Whether so many seconds are more than there are."""
-        return self.max_seconds is not None and seconds > self.max_seconds
+    def m_step(self, step: int) -> None:
+        assert self.run.statistics is not None, "of the E-step before"
+        self.run.parameters = m_step(self.run.parameters, self.objective.form, self.run.statistics)
+
+    def row(self, step: int, seconds: float, log_prob: float) -> Row:
+        return self.objective.row(step, seconds, log_prob, self.run.parameters)
+
+    def state(self) -> dict[str, Any]:
+        return {"parameters": self.run.parameters.arrays()}
 
 
 def run_em(
-    start: SystemParameters,
+    start: SystemParameters | None,
     objective: SystemObjective,
     data: SystemData,
     stop: StopAfter,
     callback: Callable[[Row], None],
+    checkpoints: Checkpoints | None = None,
 ) -> SystemFit:
-    """From one start until ``stop`` says so; a signal ends it with the parameters whose figures are known.
-
-    Every process of several has its share of the data, and all take the same steps.
-    """
-    run, began = SystemFit(start), time.perf_counter()
-    with interruptible() as interruption:
-        for step in range(stop.max_iter + 1):
-            statistics = e_step(run.parameters, objective.form, data).summed_over_processes()
-            run.statistics = statistics
-            seconds = of_rank_zero(time.perf_counter() - began)
-            run.rows.append(objective.row(step, seconds, float(statistics.log_prob), run.parameters))
-            callback(run.rows[-1])
-            interruption.hold()
-            before = run.rows[-2]["objective"] if step else -math.inf
-            run.converged = stop.tol > 0 and run.rows[-1]["objective"] - before < stop.tol
-            run.interrupted = interruption.requested
-            if run.converged or run.interrupted or step == stop.max_iter or stop.out_of_time(seconds):
-                break
-            run.parameters = m_step(run.parameters, objective.form, statistics)
+    """From one start until ``stop`` says so; None: from where ``checkpoints`` are."""
+    checkpoints = checkpoints or Checkpoints()
+    if start is not None:
+        run = SystemFit(start)
+    else:
+        assert checkpoints.state is not None, "else there is a start"
+        parameters = SystemParameters(**copied(checkpoints.state["parameters"]))
+        run = SystemFit(parameters, rows=list(checkpoints.state["rows"]))
+    take_steps(run, _SystemEM(run, objective, data), stop, callback, checkpoints)
     return run

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
+from operator import add
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from seqmodels.linear_gaussian.inference.kalman import (
     summed_covariances,
 )
 from seqmodels.linear_gaussian.inference.missing import MissingBlock, missing_blocks, sums_of_block
-from seqmodels.linear_gaussian.inference.packing import StepPacking
+from seqmodels.linear_gaussian.inference.packing import StepPacking, aligned, widened
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 
 MANY_SEQUENCES = 8  # without missing values, from which on loops run over sequences
@@ -151,7 +152,8 @@ class Blocks:
         packing: of their steps.
         weights: (n,), the longest first.
         centre: (D,) the mean of all steps, which is taken off: sums of squares then keep their digits.
-        x: (N D,) step t is a block of (D, n_t).
+        offsets: (T + 1,) where the block of each step begins, in rows of one number.
+        x: (N D,) step t is a block of ``n_t`` numbers for each feature, and what makes whole vectors of them.
         n_frames, sums, squares: by weight, (), (D,), (D, D) of ``x``.
     """
 
@@ -159,6 +161,7 @@ class Blocks:
     packing: StepPacking
     weights: np.ndarray
     centre: np.ndarray
+    offsets: np.ndarray
     x: np.ndarray
     n_frames: float
     sums: np.ndarray
@@ -169,11 +172,17 @@ class Blocks:
         """Of a group without missing values; ``weights`` of its sequences, the longest first."""
         centre = group.x.mean(0)
         x, w = group.x - centre, weights[group.packing.ranks]
-        offsets = group.packing.offsets
-        blocks = [x[a:b].T.reshape(-1) for a, b in pairwise(offsets.tolist())]
+        counts, D = group.packing.counts, x.shape[1]
+        offsets = np.concatenate([[0], np.cumsum(widened(counts))])
+        blocks = aligned(int(offsets[-1]) * D)
+        blocks[:] = 0.0
+        for (a, b), (start, end) in zip(
+            pairwise(group.packing.offsets.tolist()), pairwise(offsets.tolist()), strict=True
+        ):
+            blocks[start * D : end * D].reshape(D, -1)[:, : b - a] = x[a:b].T
         weighted = w[:, None] * x
         return cls(
-            *(group.numbers, group.packing, weights, centre, np.concatenate(blocks)),
+            *(group.numbers, group.packing, weights, centre, offsets, blocks),
             *(float(w.sum()), weighted.sum(0), weighted.T @ x),
         )
 
@@ -184,17 +193,17 @@ def e_step(parameters: SystemParameters, form: Form, data: SystemData) -> Statis
     Raises:
         ValueError: under a diffuse start a sequence that does not determine its first state, by number.
     """
-    total, summed = Statistics.zero(parameters, form), set[int]()
+    parts, summed = list[Statistics](), set[int]()
     if form.start != "diffuse" and data.blocks is not None:
-        total = total + _of_blocks(parameters, form, data.blocks)
+        parts.append(_of_blocks(parameters, form, data.blocks))
         summed.update(data.blocks.numbers.tolist())
     if form.start != "diffuse" and form.observation_noise == "diag":
         for block in data.missing:
-            total = total + _of_missing(parameters, block)
+            parts.append(_of_missing(parameters, block))
             summed.update(block.numbers.tolist())
     for group, inputs in data.groups(parameters, form, without=summed):
-        total = total + _of_group(parameters, form, group, inputs, data.weights)
-    return total
+        parts.append(_of_group(parameters, form, group, inputs, data.weights))
+    return reduce(add, parts) if parts else Statistics.zero(parameters, form)
 
 
 def _of_missing(parameters: SystemParameters, block: MissingBlock) -> Statistics:
@@ -249,12 +258,13 @@ def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Stat
     p, packing, w = parameters, blocks.packing, blocks.weights
     system, (D, K) = p.system, p.observation.shape
     n, counts, intercept = len(w), packing.counts, p.intercept - blocks.centre
+    width = int(blocks.offsets[1])
     gains = Gains.of(system, packing.n_steps, smooths=True)
     transition, observation = np.ascontiguousarray(p.transition), np.ascontiguousarray(p.observation)
     by_error = np.ascontiguousarray((gains.white @ gains.gain).swapaxes(1, 2))
-    white, backward = (np.ascontiguousarray(each.swapaxes(1, 2)) for each in (gains.white, gains.backward))
-    filtered, mean = np.empty(packing.offsets[-1] * K), np.ascontiguousarray(p.initial_mean)
-    read = (packing.offsets, blocks.x)
+    backward = np.ascontiguousarray(gains.backward.swapaxes(1, 2))
+    filtered, mean = aligned(int(blocks.offsets[-1]) * K), np.ascontiguousarray(p.initial_mean)
+    read = (counts, blocks.offsets, blocks.x)
     kept = np.eye(K) - by_error @ observation
     constant = -by_error @ intercept
     constant[0] += kept[0] @ mean
@@ -270,6 +280,7 @@ def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Stat
         *read,
         w,
         filtered,
+        aligned(3 * K * width).reshape(3, K, width),
         first,
         now,
         now_before,
@@ -277,6 +288,7 @@ def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Stat
         state_sum,
         ending,
     )
+    now = np.triu(now) + np.triu(now, 1).T
     order = np.empty(n, dtype=np.int64)
     order[packing.order] = np.arange(n)
     covariances = summed_covariances(gains, packing, w[order])
@@ -291,6 +303,7 @@ def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Stat
     seen = np.concatenate([seen_state - np.outer(intercept, state_sum), error_sum[:, None]], 1)
     squares = _squares(p, errors, seen, mean, w.sum() * mean - first @ w)
     if squares is None:
+        white = np.ascontiguousarray(gains.white.swapaxes(1, 2))
         filtering = (transition, observation, intercept, white, by_error)
         squares = filter_blocks(*filtering, *read, mean, w, np.empty_like(filtered))
     is_full = form.observation_noise == "full"

@@ -1,14 +1,15 @@
 """The maximum of the diffuse likelihood of a structure, in its few numbers, by L-BFGS.
 
-Derivatives in the elements of the matrices are those of ``inference.score``; the elements are polynomials of numbers
-and of hyperbolic tangents, whose own are central differences.
+Derivatives in the elements of the matrices are those of ``inference.score``; the elements are polynomials of numbers,
+of hyperbolic tangents and of exponentials, whose own are central differences.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +17,12 @@ import torch
 from seqmodels.common.distributed import all_reduce_sum, is_distributed, of_rank_zero
 from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
 from seqmodels.linear_gaussian.inference.score import UnivariateSystem, diffuse_score
-from seqmodels.linear_gaussian.learning.em import Row, StopAfter, SystemFit, SystemObjective
+from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective
 from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step, rows_of
+from seqmodels.linear_gaussian.learning.steps import Row, StopAfter
 from seqmodels.linear_gaussian.parameters import ON_FLOOR, Form, SystemParameters, stationary_covariance
 from seqmodels.linear_gaussian.structures import Structure
-from seqmodels.training import interruptible
+from seqmodels.training import Checkpoints, interruptible
 
 START_NOISE = 0.7  # deviation of the noise of observations that a fit begins with, that of the series being 1
 DEVIATIONS = (1e-3, 1e-2, 0.1)  # that are tried in the place of 0
@@ -156,19 +158,54 @@ def _through_start(form: Form, at: SystemParameters, by_start: np.ndarray) -> np
     return derivatives
 
 
-def _above_zero(
-    all_numbers: StructuralNumbers, numbers: np.ndarray, evaluated: Callable[[np.ndarray], tuple[float, np.ndarray]]
-) -> np.ndarray | None:
+@dataclass
+class Evaluations:
+    """The log-probability, its gradient and the seconds at which it was known, by numbers.
+
+    A checkpoint holds them: L-BFGS, which is deterministic, is run anew, and takes what is known from here.
+    """
+
+    of: Callable[[np.ndarray], tuple[float, np.ndarray]]
+    began: float = field(default_factory=time.perf_counter)
+    known: dict[bytes, tuple[float, np.ndarray, float]] = field(default_factory=dict)
+
+    @classmethod
+    def from_state(
+        cls, of: Callable[[np.ndarray], tuple[float, np.ndarray]], state: Mapping[str, Any] | None
+    ) -> Evaluations:
+        """Those that ``state`` has of an earlier run; of None there are none."""
+        if state is None:
+            return cls(of)
+        columns = (np.array(state[name]) for name in ("points", "log_probs", "gradients", "seconds"))
+        known = {x.tobytes(): (float(p), g.copy(), float(s)) for x, p, g, s in zip(*columns, strict=True)}
+        return cls(of, time.perf_counter() - max(s for _, _, s in known.values()), known)
+
+    def at(self, numbers: np.ndarray) -> tuple[float, np.ndarray, float]:
+        """Those of these numbers."""
+        key = numbers.tobytes()
+        if key not in self.known:
+            log_prob, gradient = self.of(numbers)
+            self.known[key] = log_prob, gradient, of_rank_zero(time.perf_counter() - self.began)
+        return self.known[key]
+
+    def state(self) -> dict[str, Any]:
+        """Arrays for a checkpoint."""
+        log_probs, gradients, seconds = (np.array(each) for each in zip(*self.known.values(), strict=True))
+        points = np.array([np.frombuffer(key) for key in self.known])
+        return {"points": points, "log_probs": log_probs, "gradients": gradients, "seconds": seconds}
+
+
+def _above_zero(all_numbers: StructuralNumbers, numbers: np.ndarray, evaluations: Evaluations) -> np.ndarray | None:
     """Numbers of a higher likelihood with one deviation that was 0; None where there are none.
 
     At 0 the derivative in a deviation is 0, also where that in the variance is positive.
     """
-    least = evaluated(numbers)[0]
+    least = evaluations.at(numbers)[0]
     higher: list[tuple[float, np.ndarray]] = []
     for i, (low, _) in enumerate(all_numbers.bounds()):
         for size in DEVIATIONS if low == 0 and numbers[i] == 0 else ():
             moved = numbers + size * (np.arange(len(numbers)) == i)
-            log_prob, gradient = evaluated(moved)
+            log_prob, gradient, _ = evaluations.at(moved)
             if log_prob > least + RISE:
                 higher.append((log_prob, moved))
             elif not gradient[i] > 0:
@@ -183,38 +220,37 @@ def run_structural(
     data: SystemData,
     stop: StopAfter,
     callback: Callable[[Row], None],
-) -> tuple[SystemFit, np.ndarray]:
-    """L-BFGS from one start, and the numbers where it ends; a row of the history for each of its steps.
+    checkpoints: Checkpoints | None = None,
+) -> SystemFit:
+    """L-BFGS from one start; a row of the history for each of its steps.
+
+    With ``checkpoints`` that go on from an earlier run ``start`` is that of that run.
 
     Raises:
         ValueError: a sequence that does not determine its first state, by number.
     """
     from scipy.optimize import minimize  # lazily: scipy is slow to import
 
-    run, began = SystemFit(all_numbers.parameters(start)), time.perf_counter()
+    run, checkpoints = SystemFit(all_numbers.parameters(start)), checkpoints or Checkpoints()
     check_starts(all_numbers.form, run.parameters, data)
-    known: dict[bytes, tuple[float, np.ndarray]] = {}
-
-    def evaluated(numbers: np.ndarray) -> tuple[float, np.ndarray]:
-        key = numbers.tobytes()
-        if key not in known:
-            known[key] = _with_gradient(all_numbers, numbers, data)
-        return known[key]
+    evaluations = Evaluations.from_state(lambda numbers: _with_gradient(all_numbers, numbers, data), checkpoints.state)
 
     def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
-        log_prob, gradient = evaluated(numbers)
+        log_prob, gradient, _ = evaluations.at(numbers)
         return -log_prob / objective.n_units, -gradient / objective.n_units
 
     with interruptible() as interruption:
 
         def is_over(numbers: np.ndarray) -> bool:
             """Notes the figures of these numbers; whether the fit is to end with them."""
-            seconds = of_rank_zero(time.perf_counter() - began)
-            row = objective.row(len(run.rows), seconds, evaluated(numbers)[0], run.parameters)
+            log_prob, _, seconds = evaluations.at(numbers)
+            row = objective.row(len(run.rows), seconds, log_prob, run.parameters)
             run.rows.append({**row, "floor_hits": all_numbers.floor_hits(numbers)})
             callback(run.rows[-1])
             interruption.hold()
             run.interrupted = interruption.requested
+            if checkpoints.due:
+                checkpoints.write({"start": start, **evaluations.state()})
             return run.interrupted or stop.out_of_time(seconds)
 
         def after_step(xk: np.ndarray) -> None:
@@ -233,9 +269,10 @@ def run_structural(
                 options={"maxiter": stop.max_iter + 1 - len(run.rows), "ftol": stop.tol, "gtol": 1e-9},
             )
             best, run.converged = np.asarray(result.x), bool(result.success) and not run.interrupted
-            following = _above_zero(all_numbers, best, evaluated) if run.converged else None
+            following = _above_zero(all_numbers, best, evaluations) if run.converged else None
             if following is not None and (is_over(following) or len(run.rows) > stop.max_iter):
                 best, run.converged, following = following, False, None
-    run.parameters = all_numbers.parameters(best)
+    checkpoints.write({"start": start, **evaluations.state()})
+    run.parameters, run.numbers = all_numbers.parameters(best), best
     run.statistics = e_step(run.parameters, all_numbers.form, data).summed_over_processes()
-    return run, best
+    return run

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from seqmodels.linear_gaussian.learning.em import StopAfter, SystemObjective, run_em
+from seqmodels.linear_gaussian.learning.em import SystemObjective, run_em
 from seqmodels.linear_gaussian.learning.initialise import starts
 from seqmodels.linear_gaussian.learning.statistics import SystemData
 from seqmodels.linear_gaussian.learning.statistics import e_step as system_e_step
+from seqmodels.linear_gaussian.learning.steps import StopAfter
 from seqmodels.linear_gaussian.parameters import SystemParameters
 from seqmodels.linear_gaussian.switching.learning import floored, given_states, m_step
 from seqmodels.linear_gaussian.switching.parameters import SwitchingForm, SwitchingParameters

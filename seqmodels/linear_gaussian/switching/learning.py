@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 
-from seqmodels.linear_gaussian.learning.em import Row, StopAfter, regression
+from seqmodels.linear_gaussian.learning.em import regression
+from seqmodels.linear_gaussian.learning.steps import FitSteps, Row, StopAfter, copied, take_steps
 from seqmodels.linear_gaussian.switching.parameters import SwitchingForm, SwitchingParameters
 from seqmodels.linear_gaussian.switching.variational import (
     RegimeBatch,
@@ -21,7 +22,7 @@ from seqmodels.linear_gaussian.switching.variational import (
     statistics_of,
     variational_step,
 )
-from seqmodels.training import interruptible
+from seqmodels.training import Checkpoints
 
 FEWEST_STEPS = 2.0  # expected, times the regressors, of a regime whose regression is learned
 
@@ -153,19 +154,43 @@ class SwitchingObjective:
 
 
 @dataclass
-class SwitchingRun:
-    """EM from one start; the last row of ``rows`` has the figures of ``parameters``."""
+class SwitchingRun(FitSteps):
+    """EM from one start; the last row has the figures of ``parameters``.
+
+    ``regimes`` of each batch are the marginals that the next E-step begins with.
+    """
 
     parameters: SwitchingParameters
     regimes: list[np.ndarray]
-    rows: list[Row]
-    converged: bool = False
-    interrupted: bool = False
 
-    @property
-    def rank(self) -> tuple[bool, float]:
-        """By which starts are compared: off the floor first, then the objective."""
-        return self.rows[-1]["floor_hits"] == 0, self.rows[-1]["objective"]
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> SwitchingRun:
+        """Where a checkpoint was written."""
+        regimes = [np.array(state["regimes"][str(i)]) for i in range(len(state["regimes"]))]
+        return cls(SwitchingParameters(**copied(state["parameters"])), regimes, rows=list(state["rows"]))
+
+
+@dataclass
+class _VariationalEM:
+    run: SwitchingRun
+    objective: SwitchingObjective
+    batches: Sequence[RegimeBatch]
+    statistics: SwitchingStatistics | None = None
+
+    def e_step(self, step: int) -> float:
+        self.statistics, self.run.regimes = e_step(self.run.parameters, self.batches, self.run.regimes)
+        return float(self.statistics.bound)
+
+    def m_step(self, step: int) -> None:
+        assert self.statistics is not None, "of the E-step before"
+        self.run.parameters = m_step(self.run.parameters, self.objective.form, self.statistics)
+
+    def row(self, step: int, seconds: float, log_prob: float) -> Row:
+        return self.objective.row(step, seconds, log_prob, self.run.parameters)
+
+    def state(self) -> dict[str, Any]:
+        regimes = {str(i): gamma for i, gamma in enumerate(self.run.regimes)}
+        return {"parameters": self.run.parameters.arrays(), "regimes": regimes}
 
 
 def run_variational_em(
@@ -174,20 +199,8 @@ def run_variational_em(
     batches: Sequence[RegimeBatch],
     stop: StopAfter,
     callback: Callable[[Row], None],
+    checkpoints: Checkpoints | None = None,
 ) -> SwitchingRun:
-    """From a start until ``stop`` says so; a signal ends it with the parameters whose figures are known."""
-    began = time.perf_counter()
-    with interruptible() as interruption:
-        for step in range(stop.max_iter + 1):
-            statistics, run.regimes = e_step(run.parameters, batches, run.regimes)
-            seconds = time.perf_counter() - began
-            run.rows.append(objective.row(step, seconds, float(statistics.bound), run.parameters))
-            callback(run.rows[-1])
-            interruption.hold()
-            before = run.rows[-2]["objective"] if step else -np.inf
-            run.converged = stop.tol > 0 and run.rows[-1]["objective"] - before < stop.tol
-            run.interrupted = interruption.requested
-            if run.converged or run.interrupted or step == stop.max_iter or stop.out_of_time(seconds):
-                break
-            run.parameters = m_step(run.parameters, objective.form, statistics)
+    """From a start, or where an earlier run came to, until ``stop`` says so."""
+    take_steps(run, _VariationalEM(run, objective, batches), stop, callback, checkpoints or Checkpoints())
     return run

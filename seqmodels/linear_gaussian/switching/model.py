@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -17,21 +17,22 @@ from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
 from seqmodels.linear_gaussian.cursor import predicted_by
-from seqmodels.linear_gaussian.learning.em import Row, StopAfter
+from seqmodels.linear_gaussian.learning.steps import Row, Starts, StopAfter, copied
 from seqmodels.linear_gaussian.parameters import stationary_covariance
 from seqmodels.linear_gaussian.switching.cursor import ParticleCursor
-from seqmodels.linear_gaussian.switching.initialise import Initialiser, SwitchingStart, fitted_system
+from seqmodels.linear_gaussian.switching.initialise import Initialiser, fitted_system
 from seqmodels.linear_gaussian.switching.learning import SwitchingObjective, SwitchingRun, run_variational_em
 from seqmodels.linear_gaussian.switching.parameters import Switching, SwitchingForm, SwitchingParameters
 from seqmodels.linear_gaussian.switching.particle_em import run_particle_em
 from seqmodels.linear_gaussian.switching.particle_filter import FilteredPaths, WhitenedSystem, filter_sequence
 from seqmodels.linear_gaussian.switching.variational import RegimeTables, batches_of, variational_step
 from seqmodels.model import SequenceModel
-from seqmodels.model.fitting import apply_setting, checked_data, learn_setting
+from seqmodels.model.fitting import apply_setting, checked_data, learn_setting, resolved_choices
 from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
+from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
 
 Likelihood = Literal["particles", "bound"]
 ERROR_RUNS = 8  # filters of other seeds, whose spread is the standard error
@@ -75,10 +76,12 @@ class SwitchingLinearGaussian(SequenceModel):
             the time of the filter over the training data each. 0: none.
         max_seconds: a cap on time, over all starts.
 
-    The other arguments are those of ``SequenceModel``. It is fitted by variational EM, whose bound never falls (it is
-    EM where there is one regime), then by EM of particles, whose rows of ``history_`` have ``particles`` 1, and the
-    estimate in the place of the bound. What is kept at a step depends on ``random_state`` and on what came before
-    alone, so that figures repeat. EM needs no held-out data: ``validation="auto"`` holds out nothing.
+    ``checkpoint``, ``checkpoint_seconds`` and ``resume_from`` are those of ``training.Resumable``, through all starts
+    and EM of particles. The other arguments are those of ``SequenceModel``. It is fitted by variational EM, whose bound
+    never falls (it is EM where there is one regime), then by EM of particles, whose rows of ``history_`` have
+    ``particles`` 1, and the estimate in the place of the bound. What is kept at a step depends on ``random_state`` and
+    on what came before alone, so that figures repeat. EM needs no held-out data: ``validation="auto"`` holds out
+    nothing.
 
     Attributes, raw units but for the states, which have their own: ``initial_ (S,)``, ``regime_transition_ (S, S)``,
     ``transition_ (S, K, K)``, ``drift_ (S, K)``, ``state_covariance_ (S, K, K)``, ``observation_matrix_ (S, D, K)``,
@@ -107,6 +110,9 @@ class SwitchingLinearGaussian(SequenceModel):
     particle_steps: int = 20
     _: KW_ONLY
     max_seconds: float | None = None
+    checkpoint: str | None = None
+    checkpoint_seconds: float = 300.0
+    resume_from: str | None = None
 
     _uses_validation: ClassVar[bool] = False
     _size: ClassVar[str | None] = "n_states"
@@ -152,6 +158,7 @@ class SwitchingLinearGaussian(SequenceModel):
         return super()._sums_out(observation) and self.observation_noise == "diag"
 
     def _check_hyperparameters(self) -> None:
+        check_checkpoint_arguments(self)
         least = (
             ("n_regimes", 1),
             ("n_states", 1),
@@ -187,41 +194,15 @@ class SwitchingLinearGaussian(SequenceModel):
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         import pandas as pd
 
-        form, values = self._form(), _values(train)
+        values = _values(train)
         weights = np.array([e.weight for e in train], dtype=np.float64)
-        batches, _ = batches_of(values, weights)
-        objective = SwitchingObjective(form, *_raw_size(train, self.encoding_))
-        before: SwitchingParameters | None = vars(self).get("parameters_") if self.warm_start else None
-        is_warm = before is not None
-        stop = StopAfter(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
-        best: SwitchingRun | None = None
-        initialiser: Initialiser | None = None
-        for number in range(1 if is_warm else self.n_init):
-            if before is not None:
-                regimes = [self._marginals(WhitenedSystem(before), each) for each in values]
-                start = SwitchingStart(before, _packed(regimes, values, weights))
-            elif self.n_regimes == 1:
-                system = fitted_system(values, weights, form, self.n_states, self.random_state, 0)
-                start = SwitchingStart(
-                    SwitchingParameters.repeated(system, 1), [np.ones((len(b.x), 1)) for b in batches]
-                )
-            else:
-                initialiser = initialiser or Initialiser.of(
-                    values, weights, batches, form, self.n_states, self.random_state
-                )
-                start = initialiser.start(number, self.n_regimes)
-            with tqdm(total=self.max_iter, disable=not self.verbose, desc=f"start {number + 1}") as bar:
-                run = SwitchingRun(start.parameters, start.regimes, [])
-                run = run_variational_em(run, objective, batches, stop, partial(_show, bar))
-            if best is None or run.rank > best.rank:
-                best = run
-            if run.interrupted:
-                break
-        assert best is not None, "there is one start at least"
+        objective = SwitchingObjective(self._form(), *_raw_size(train, self.encoding_))
+        checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
+        best, after = self._starts(objective, values, weights).best(checkpoints)
         self.parameters_, self.converged_ = best.parameters, best.converged
         rows = [{**row, "particles": 0.0} for row in best.rows]
         if self.particle_steps and self.n_regimes > 1 and not best.interrupted:
-            rows += self._particle_rows(objective, values, weights, rows[-1])
+            rows += self._particle_rows(objective, values, weights, rows[-1], after)
         self.measure_ = replace(self.measure_, kind="bound" if self.likelihood == "bound" else "estimate")
         last = np.nan
         if validation:
@@ -229,15 +210,53 @@ class SwitchingLinearGaussian(SequenceModel):
             last = log_prob / sum(e.n_units for e in validation)
         self.history_ = pd.DataFrame(rows).assign(validation=[*[np.nan] * (len(rows) - 1), last])
 
+    def _starts(
+        self, objective: SwitchingObjective, values: list[np.ndarray], weights: np.ndarray
+    ) -> Starts[SwitchingRun]:
+        form, (batches, _) = objective.form, batches_of(values, weights)
+        before: SwitchingParameters | None = vars(self).get("parameters_") if self.warm_start else None
+        stop = StopAfter(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
+
+        @cache
+        def initialiser() -> Initialiser:
+            return Initialiser.of(values, weights, batches, form, self.n_states, self.random_state)
+
+        def first(number: int) -> SwitchingRun:
+            if before is not None:
+                regimes = [self._marginals(WhitenedSystem(before), each) for each in values]
+                return SwitchingRun(before, _packed(regimes, values, weights))
+            if self.n_regimes == 1:
+                system = fitted_system(values, weights, form, self.n_states, self.random_state, 0)
+                return SwitchingRun(SwitchingParameters.repeated(system, 1), [np.ones((len(b.x), 1)) for b in batches])
+            start = initialiser().start(number, self.n_regimes)
+            return SwitchingRun(start.parameters, start.regimes)
+
+        def run(number: int, at: Checkpoints) -> SwitchingRun:
+            with tqdm(total=self.max_iter, disable=not self.verbose, desc=f"start {number + 1}") as bar:
+                steps = first(number) if at.state is None else SwitchingRun.from_state(at.state)
+                return run_variational_em(steps, objective, batches, stop, partial(_show, bar), at)
+
+        def from_arrays(kept: Mapping[str, Any]) -> SwitchingRun:
+            p = SwitchingParameters(**copied(kept["parameters"]))
+            return SwitchingRun(p, [], rows=list(kept["rows"]), converged=bool(kept["converged"]))
+
+        n = 1 if before is not None else self.n_init
+        return Starts(n, run, lambda steps: {"parameters": steps.parameters.arrays()}, from_arrays)
+
     def _particle_rows(
-        self, objective: SwitchingObjective, values: list[np.ndarray], weights: np.ndarray, last: Row
+        self,
+        objective: SwitchingObjective,
+        values: list[np.ndarray],
+        weights: np.ndarray,
+        last: Row,
+        checkpoints: Checkpoints,
     ) -> list[Row]:
         """Sets the parameters to those after EM of particles; its rows, steps and seconds after those of ``last``."""
         left = None if self.max_seconds is None else max(0.0, self.max_seconds - last["seconds"])
         with tqdm(total=self.particle_steps, disable=not self.verbose, desc="particles") as bar:
             self.parameters_, rows = run_particle_em(
                 *(self.parameters_, objective, values, weights, self.particle_steps, self.n_particles),
-                *(self.random_state, left, partial(_show, bar)),
+                *(self.random_state, left, partial(_show, bar), checkpoints),
             )
         after = {"step": last["step"] + 1, "seconds": last["seconds"]}
         return [{**row, **{name: row[name] + shift for name, shift in after.items()}, "particles": 1.0} for row in rows]

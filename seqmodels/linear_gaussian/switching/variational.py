@@ -272,6 +272,10 @@ class SwitchingStatistics:
     seen_x: np.ndarray
     squares: np.ndarray
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """By name, to be stored."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
     def __add__(self, other: SwitchingStatistics) -> SwitchingStatistics:
         return SwitchingStatistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 

@@ -89,7 +89,7 @@ def test_far_from_zero_sums_of_squares_keep_their_digits() -> None:
     assert far.log_prob == pytest.approx(near.log_prob, rel=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(3, 4, 5), (2, 7, 3), (1, 1, 1)])
+@pytest.mark.parametrize("shape", [(3, 4, 5), (2, 7, 3), (1, 1, 1), (5, 6, 2)])
 def test_products_and_grams(shape: tuple[int, int, int]) -> None:
     rng, (i, j, n) = np.random.default_rng(0), shape
     matrix, source, target = rng.normal(size=(i, j)), rng.normal(size=(j, n)), rng.normal(size=(i, n))
@@ -100,3 +100,10 @@ def test_products_and_grams(shape: tuple[int, int, int]) -> None:
     expected = sums + target @ source.T
     compiled_sums.add_gram(target, source, sums, n)
     np.testing.assert_allclose(sums, expected)
+
+
+@pytest.mark.parametrize("size", [1, 4, 7, 8])
+def test_a_gram_may_be_of_the_upper_triangle_alone(size: int) -> None:
+    left, sums = np.random.default_rng(size).normal(size=(size, 5)), np.zeros((size, size))
+    compiled_sums.add_gram(left, left, sums, 5, True)
+    np.testing.assert_allclose(np.triu(sums), np.triu(left @ left.T))

@@ -22,6 +22,7 @@ from seqmodels.linear_gaussian.inference.kalman import (
     smooth_group_by_adjoints,
     summed_covariances,
 )
+from seqmodels.linear_gaussian.inference.packing import StepPacking
 from tests.linear_gaussian.dense import dense, diagonal, random_parameters
 
 LENGTHS = (7, 1, 9, 5, 7)
@@ -250,6 +251,27 @@ def test_hard_numbers_keep_their_digits(name: str) -> None:
     # Given more, a variance is no larger, but for rounding beside the largest.
     before = np.diagonal(gains.filtered[steps], axis1=1, axis2=2)
     assert (np.diagonal(sums.now, axis1=1, axis2=2) <= before * (1 + 1e-9) + 1e-13 * before.max()).all()
+
+
+def test_sums_of_covariances_that_stay_are_those_of_every_step() -> None:
+    parameters, lengths, weights = random_parameters(4, 3, 2), [700, 400, 700, 5], np.array([0.5, 2.0, 1.0, 3.0])
+    system, packing = parameters.system, StepPacking.of(lengths)
+    gains = Gains.of(system, 700, smooths=True)
+    assert len(gains.gain) < 100
+    sums, before = summed_covariances(gains, packing, weights), np.zeros((3, 3))
+    now, across = np.zeros_like(sums.now), np.zeros_like(sums.across)
+    for length, weight in zip(lengths, weights, strict=True):
+        here = gains.filtered[min(length, len(gains.gain)) - 1]
+        now[length - 1] += weight * here
+        for t in range(length - 2, -1, -1):
+            g = min(t, len(gains.gain) - 1)
+            across[t] += weight * here @ gains.backward[g]
+            here = gains.rest[g] + gains.backward[g].T @ here @ gains.backward[g]
+            now[t] += weight * here
+            before += weight * here
+    for ours, theirs in ((sums.now, now), (sums.across, across), (sums.before, before)):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+    assert len(np.unique(sums.now, axis=0)) < 500  # of 700 steps: it stopped
 
 
 def test_a_long_sequence_ends_where_it_began() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqmodels.linear_gaussian.inference.packing import StepPacking
+from seqmodels.linear_gaussian.inference.packing import NUMBERS, VECTOR, StepPacking, aligned, widened
 
 LENGTHS = (3, 1, 5, 5, 2)
 
@@ -25,3 +25,11 @@ def test_ranks_and_rows_before_are_those_of_the_same_sequence() -> None:
     later = packed[packing.offsets[1] :]
     np.testing.assert_array_equal(packing.order[packing.ranks], packed[:, 0])
     np.testing.assert_array_equal(packed[packing.previous], later - [0, 1])
+
+
+def test_blocks_begin_at_whole_vectors() -> None:
+    for size in (1, 7, 100, 1000):
+        memory = aligned(size)
+        assert memory.shape == (size,)
+        assert memory.ctypes.data % VECTOR == 0
+    assert widened(np.arange(1, 18)).tolist() == [NUMBERS] * 8 + [2 * NUMBERS] * 8 + [3 * NUMBERS]

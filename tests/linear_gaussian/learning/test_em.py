@@ -8,9 +8,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from seqmodels.linear_gaussian.learning.em import StopAfter, SystemFit, SystemObjective, m_step, regression, run_em
+from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective, m_step, regression, run_em
 from seqmodels.linear_gaussian.learning.initialise import starts
 from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step
+from seqmodels.linear_gaussian.learning.steps import StopAfter
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 from tests.linear_gaussian.dense import random_parameters
 
