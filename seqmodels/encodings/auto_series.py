@@ -100,10 +100,6 @@ class AutoSeries(SeriesEncoding):
         return self.chain_.n_initial if self.is_fitted else 0
 
     @property
-    def keeps_missing(self) -> bool:
-        return self.chain_.keeps_missing if self.is_fitted else True
-
-    @property
     def has_constant_map(self) -> bool:
         return self.chain_.has_constant_map if self.is_fitted else False
 

@@ -17,7 +17,6 @@ from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.encodings.raw_data import Data, cluster_numbers
 from seqmodels.encodings.series import SeriesEncoding
-from seqmodels.encodings.step_maps import VectorEncoding
 from seqmodels.observations import Observation
 from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.items import UNITS, n_units_of
@@ -116,8 +115,6 @@ class Setting:
             )
         if self.inputs is not None:
             self.inputs.check(data.scored)
-        if isinstance(self.encoding, VectorEncoding):
-            missing_is_summed_out &= self.encoding.keeps_missing
         if data.y is None:
             _check_readable("X", data.X, self.encoding, missing_is_summed_out)
             if isinstance(self.encoding, SeriesEncoding) and self.measure.length == "stop" and not is_prefix:
