@@ -178,7 +178,7 @@ class Stream:
         z, log_det = step.encode(frame), step.log_det(frame)
         if step.is_modelled:
             return self._update(z, log_det, inputs)
-        return float(-0.5 * (z * z + math.log(2 * math.pi)).sum() + log_det[0])
+        return float(-0.5 * np.nansum(z * z + math.log(2 * math.pi)) + log_det[0])  # NaN is missing
 
     def _update(self, steps: np.ndarray, log_dets: np.ndarray, inputs: Any) -> float:
         """``update`` by encoded steps, with their log-determinants."""

@@ -14,6 +14,7 @@ import seqmodels as sm
 from seqmodels.encodings import BoxCox, Chain, Differences, Log, RunningScale
 from seqmodels.encodings.raw_data import hold_out
 from seqmodels.encodings.series import SeriesEncoding
+from seqmodels.encodings.step_maps import inverse_power, log_slope
 from seqmodels.wrappers.anomalies.full_conditionals import feature_log_probs
 
 RNG = np.random.default_rng(0)
@@ -62,6 +63,80 @@ def test_a_stream_and_predictions_agree_with_the_evaluation_in_batches(model: st
         assert_allclose([*each, stream.update(frame)], steps[t], atol=1e-9)
     later = one.stream(past=x[:12])
     assert_allclose([later.update(frame) for frame in x[12:]], steps[12:], atol=1e-9)
+
+
+def with_holes() -> list[np.ndarray]:
+    """``ITEMS``, of which values are missing: first and last ones, long gaps, those of a feature, scattered ones."""
+    one, two, three = (x.copy() for x in ITEMS)
+    one[[0, 1, 2, -1]], one[14:30] = np.nan, np.nan
+    two[:9, 0], two[20:22, 1] = np.nan, np.nan
+    return [one, two, np.where(np.random.default_rng(3).random(three.shape) < 0.3, np.nan, three)]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("chain", CHAINS)
+def test_where_values_are_missing_a_stream_agrees_with_batches(model: str, chain: str) -> None:
+    pytest.importorskip("pyro")
+    holes = with_holes()
+    one = MODELS[model](encoding=CHAINS[chain]()).fit(holes, validation=None)
+    unseen = np.full((6, 2), np.nan)
+    items = [*holes, unseen, np.concatenate([holes[0], unseen])]
+    steps = one.log_prob_steps(items)
+    assert_allclose(steps[3], 0.0, atol=1e-12)
+    for x, expected in zip(items, steps, strict=True):
+        assert len(expected) == len(x)
+        stream = one.stream()
+        assert_allclose([stream.update(frame) for frame in x], expected, rtol=1e-12, atol=1e-12)
+        for cut in (2, 18):
+            past = sm.Sequences([x[cut:]], past=[x[:cut]]) if len(x) > cut else [x]
+            assert_allclose(one.log_prob_steps(past)[0], expected[-len(past[0]) :], rtol=1e-9, atol=1e-12)
+    x, t = ITEMS[0], 33  # after the gap
+    predicted = float(one.predict_next(holes[0][:t]).log_prob(torch.as_tensor(x[t])))
+    assert_allclose(predicted, steps[0][t], rtol=1e-9)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("past", [0, 3, 18, 31])
+def test_after_missing_values_densities_integrate_to_one(chain: str, past: int) -> None:
+    holes = [x[:, :1] for x in with_holes()]
+    model = MODELS["hmm"](encoding=CHAINS[chain]()).fit(holes, validation=None)
+    nodes, power = np.linspace(-14, 14, 401), {"log": 0.0, "log-differences": 0.0, "all": 0.5}.get(chain, 1.0)
+    x = inverse_power(np.sinh(nodes) if power else 3 * np.sinh(nodes / 4), np.array([power]))
+    slope = (np.cosh(nodes) if power else 0.75 * np.cosh(nodes / 4)) / np.exp(log_slope(x, np.array([power])))
+    before = holes[0][:past]
+    items = sm.Sequences([np.array([[value]]) for value in x], past=[before] * len(x))
+    log_prob = model.log_prob_steps(items)
+    density = np.exp(np.concatenate(log_prob))
+    assert abs(np.trapezoid(density * slope, nodes) - 1) < 1e-9
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("model", ["hmm", "lstm"])
+def test_after_missing_values_forecasts_are_the_moments_of_what_is_drawn(model: str, chain: str) -> None:
+    holes, n = with_holes(), 1_000
+    one = MODELS[model](encoding=CHAINS[chain]()).fit(holes, validation=None)
+    frame = one.forecast(holes[:1], 3, n=n, random_state=1).frame.set_index(["step", "feature"])
+    drawn = np.stack(one.sample(n, prefix=holes[0], length=3, random_state=2))
+    assert_array_equal(drawn[:, :-3], np.broadcast_to(holes[0], (n, 60, 2)))
+    for h in range(3):
+        for d in range(2):
+            values = drawn[:, 60 + h, d]
+            assert abs(values.mean() - frame.loc[(h + 1, d), "mean"]) < 6 * values.std() / np.sqrt(n)
+
+
+def test_a_random_walk_with_gaps_has_the_likelihood_of_one() -> None:
+    walk = np.cumsum(np.random.default_rng(5).normal(0.2, 1.0, size=(3_000, 1)), axis=0)
+    holes = np.where(np.random.default_rng(6).random(walk.shape) < 0.4, np.nan, walk)
+    model = sm.HMM(1, observation=sm.GaussianMixture(1), encoding=Differences(1), dtype="float64").fit([holes])
+    at = np.flatnonzero(~np.isnan(holes[:, 0]))
+    gaps, changes = np.diff(at), np.diff(holes[at, 0])
+    mean, deviation = model.means_.item(), np.sqrt(model.covariances_.item())
+    encoding = model.encoding_
+    assert isinstance(encoding, Differences)
+    assert_allclose([mean, deviation], [0.2, 1.0], atol=0.05)
+    c = encoding.step_mean
+    log_prob = norm.logpdf(changes, gaps * c + np.sqrt(gaps) * (mean - c), np.sqrt(gaps) * deviation)
+    assert_allclose(model.log_prob_steps([holes])[0][at[1:]], log_prob, rtol=1e-9)
 
 
 @pytest.mark.parametrize("chain", CHAINS)
