@@ -251,9 +251,82 @@ def test_what_an_encoding_of_series_cannot_do_is_refused() -> None:
         model.forecast_states(ITEMS, 2)
     with pytest.raises(ValueError, match="of sequence 0 3 frames are given"):
         sm.backtest({"a": fitted("hmm", "seasonal")}, ITEMS[:1], horizon=2, first=3, baselines=False)
-    inputs = [np.arange(len(x), dtype=float)[:, None] for x in ITEMS]
-    with pytest.raises(ValueError, match="reads inputs of every frame"):
-        MODELS["hmm"](encoding=CHAINS["differences"](), emission_inputs=True).fit(sm.Sequences(ITEMS, inputs=inputs))
+    with pytest.raises(ValueError, match=r"reads the times of all frames, but .* no step of the first 1; pass diff"):
+        sm.LinearGaussian(1, times=True, encoding=CHAINS["differences"]()).fit(
+            sm.Sequences(ITEMS, times=[np.arange(len(x)) for x in ITEMS])
+        )
+
+
+READ_INPUTS: dict[str, Callable[..., sm.SequenceModel]] = {
+    "hmm": lambda **k: sm.HMM(
+        2, n_init=1, max_iter=4, dtype="float64", emission_inputs=["u"], transition_inputs=["v"], **k
+    ),
+    "lstm": lambda **k: sm.LSTM(d_model=6, max_steps=5, dtype="float64", inputs=True, **k),
+    "system": lambda **k: sm.LinearGaussian(1, max_iter=3, state_inputs=["u"], observation_inputs=["v"], **k),
+}
+
+
+def given_inputs(items: list[np.ndarray]) -> sm.Sequences:
+    inputs = [np.random.default_rng(len(x)).normal(2.0, 3.0, size=(len(x), 2)) for x in items]
+    return sm.Sequences(items, inputs=inputs, input_names=["u", "v"])
+
+
+@pytest.mark.parametrize("model", READ_INPUTS)
+@pytest.mark.parametrize("chain", ["log-differences", "seasonal"])
+def test_inputs_are_those_of_the_frame_whose_difference_is_read(model: str, chain: str) -> None:
+    X = given_inputs(with_holes())
+    assert X.inputs is not None
+    one = READ_INPUTS[model](encoding=CHAINS[chain]()).fit(X, validation=None)
+    d, steps = one.encoding_.n_initial, one.log_prob_steps(X)
+    for x, u, expected in zip(X, X.inputs, steps, strict=True):
+        stream = one.stream()
+        assert_allclose([stream.update(*each) for each in zip(x, u, strict=True)], expected, atol=1e-12, rtol=1e-12)
+        later = one.stream(past=x[:12], past_inputs=u[:12])
+        assert_allclose([later.update(*each) for each in zip(x[12:], u[12:], strict=True)], expected[12:], atol=1e-9)
+        begun = one.stream(past=x[: d - 1], past_inputs=u[: d - 1])
+        each = zip(x[d - 1 :], u[d - 1 :], strict=True)
+        assert_allclose([begun.update(*pair) for pair in each], expected[d - 1 :], atol=1e-9)
+    x, u = ITEMS[0], X.inputs[0]
+    changed = u.copy()
+    changed[:d] += 10.0  # of the first frames none are read
+    changed[40:] += 10.0
+    other = one.log_prob_steps(X[:1].with_inputs([changed], X.input_names))[0]
+    assert_allclose(other[:40], steps[0][:40], atol=1e-12)
+    assert (other[40:59] != steps[0][40:59]).all()
+    with pytest.raises(ValueError, match="reads the inputs u, v"):
+        one.stream().update(x[0])
+
+
+@pytest.mark.parametrize("model", READ_INPUTS)
+def test_with_inputs_forecasts_are_the_moments_of_what_is_drawn(model: str) -> None:
+    pytest.importorskip("pyro")
+    X, n = given_inputs(with_holes()), 1_000
+    assert X.inputs is not None
+    one = READ_INPUTS[model](encoding=CHAINS["seasonal"]()).fit(X, validation=None)
+    x, u, ahead = X[0], X.inputs[0], np.array([[2.0, -1.0], [8.0, 3.0], [0.0, 0.0]])
+    frame = one.forecast(X[:1], 3, n=n, random_state=1, inputs=[ahead]).frame.set_index(["step", "feature"])
+    whole = np.concatenate([u, ahead])
+    drawn = np.stack(one.sample(n, prefix=x, inputs=whole, random_state=2))
+    assert drawn.shape == (n, 63, 2)
+    means = one.predict_next(x, inputs=whole[:61]).mean
+    assert_allclose(frame.loc[1, "mean"], means, rtol=1e-9)
+    for h in range(3):
+        for feature in range(2):
+            values = drawn[:, 60 + h, feature]
+            assert abs(values.mean() - frame.loc[(h + 1, feature), "mean"]) < 6 * values.std() / np.sqrt(n)
+    assert one.sample(inputs=whole[:7])[0].shape == (7, 2)
+    assert sm.backtest({"a": one}, X[:1], horizon=2, first=40, every=10, n=50, baselines=False).errors == {}
+
+
+def test_a_change_is_regressed_on_its_inputs() -> None:
+    rng = np.random.default_rng(4)
+    u = rng.normal(size=(300, 1))
+    x = np.cumsum(0.5 + 2.0 * u + 0.1 * rng.normal(size=u.shape), axis=0)
+    X = sm.Sequences([x], inputs=[u])
+    model = sm.HMM(1, observation=sm.GaussianMixture(1), encoding=Differences(1), emission_inputs=True).fit(X)
+    errors = np.diff(x[:, 0]) - np.polyval(np.polyfit(u[1:, 0], np.diff(x[:, 0]), 1), u[1:, 0])
+    expected = norm.logpdf(errors, 0, errors.std())
+    assert_allclose(model.log_prob_steps(X)[0][1:], expected, atol=1e-4)
 
 
 def test_forecasts_are_scored_from_origins() -> None:
