@@ -210,14 +210,14 @@ class DifferencesEncoder:
     def _mean(self) -> np.ndarray:
         """``(n, D)`` what is expected of the next frame."""
         if self._has_differences:
-            return self._of_earlier() + self._growth
+            return np.asarray(self._of_earlier() + self._growth)
         if self.last.shape[1]:
             return np.asarray(self.last[:, -1] + self.encoding.step_mean)
         return np.broadcast_to(self.encoding.mean, (len(self.last), self.encoding.size))
 
     @property
     def _has_differences(self) -> bool:
-        return self.last.shape[1] == self.encoding.n_initial
+        return bool(self.last.shape[1] == self.encoding.n_initial)
 
     @property
     def _growth(self) -> np.ndarray:

@@ -252,7 +252,7 @@ def test_what_an_encoding_of_series_cannot_do_is_refused() -> None:
     with pytest.raises(ValueError, match="of sequence 0 3 frames are given"):
         sm.backtest({"a": fitted("hmm", "seasonal")}, ITEMS[:1], horizon=2, first=3, baselines=False)
     with pytest.raises(ValueError, match=r"reads the times of all frames, but .* no step of the first 1; pass diff"):
-        sm.LinearGaussian(1, times=True, encoding=CHAINS["differences"]()).fit(
+        sm.LinearGaussian(1, time_step=1.0, encoding=CHAINS["differences"]()).fit(
             sm.Sequences(ITEMS, times=[np.arange(len(x)) for x in ITEMS])
         )
 
