@@ -31,6 +31,7 @@ LARGEST_LOSS = 0.2  # nats a value by which a first difference may be less so; a
 FEWEST_AHEAD, MOST_AHEAD = 8, 24  # steps ahead that are compared
 SEASONAL_SHARE = 0.5  # of the variance of the changes, which a season must explain
 FEWEST_SEASONS = 3  # in a series, to tell a season
+MOST_MISSING = 0.25  # of the values of a series, and of those of its second half
 MOST_CANDIDATES = 5  # lags that are tried as a season
 LONGEST_SEASON = 400  # frames
 KPSS_AT_5_PERCENT = 0.463  # Kwiatkowski, Phillips, Schmidt & Shin (1992), table 1: a level
@@ -73,8 +74,9 @@ class AutoSeries(SeriesEncoding):
     less probable by 0.2 nats a value; one more difference and logarithms must be more probable by 0.05 nats,
     logarithms in the last quarter too. Of several series and features half decide on tests, and their mean on the rest.
 
-    Series with a missing value, more than 20 series, or those of fewer than 30 frames are standardised only. Of very
-    long ones the last 2000 frames are looked at.
+    Missing values are filled in on a line between their neighbours for the tests; none is predicted, and nothing from
+    where one is the last. More than 20 series, those of fewer than 30 frames, and those of which more than a quarter is
+    missing are standardised only. Of very long ones the last 2000 frames are looked at.
 
     Args:
         season: frames of a season; None: looked for among lags at which changes repeat.
@@ -98,10 +100,6 @@ class AutoSeries(SeriesEncoding):
     @property
     def n_initial(self) -> int:
         return self.chain_.n_initial if self.is_fitted else 0
-
-    @property
-    def keeps_missing(self) -> bool:
-        return self.chain_.keeps_missing if self.is_fitted else True
 
     @property
     def has_constant_map(self) -> bool:
@@ -161,21 +159,23 @@ def _checked(said: dict[str, Any]) -> dict[str, Any]:
 def choose(series: Sequence[np.ndarray], season: int | None = None) -> SeriesChoice:
     """What series, ``(T, D)`` each, are to be read as."""
     series = [x[-MOST_FRAMES:] for x in series]
-    if any(np.isnan(x).any() for x in series):
-        return SeriesChoice(False, 0, None, "values are missing")
+    if any(_misses_many(x) for x in series):
+        return SeriesChoice(False, 0, None, f"of a series more than {100 * MOST_MISSING:.0f} % is missing")
     if len(series) > MOST_SERIES:
         return SeriesChoice(False, 0, None, f"there are {len(series)} series")
     if max(map(len, series)) < SHORTEST:
         return SeriesChoice(False, 0, None, f"the longest series has {max(map(len, series))} frames")
-    columns = [scaled for x in series if len(x) >= SHORTEST for column in x.T for scaled in _in_its_own_unit(column)]
+    filled = [filled_in(column) for x in series if len(x) >= SHORTEST for column in x.T]
+    parts = [(scaled, missing) for column, missing in filled for scaled in _in_its_own_unit(column)]
+    columns, is_missing = [column for column, _ in parts], [missing for _, missing in parts]
     if not columns:
         return SeriesChoice(False, 0, None, "its values do not change, or are too large")
     levels = Signs.of(columns, season)
-    is_positive = all(bool((x > 0).all()) for x in series)
+    is_positive = not any(bool((x <= 0).any()) for x in series)
     logs = Signs.of([np.log(column) for column in columns], season) if is_positive else levels
     n_ahead = int(np.clip(max([*levels.shares, *logs.shares], default=0), FEWEST_AHEAD, MOST_AHEAD))
     # A level may have cycles that are no season, as an autoregression of order 2 has (Yule 1927).
-    tails = Tails(columns, n_ahead, largest_order=1 if levels.wanders else 2)
+    tails = Tails(columns, n_ahead, largest_order=1 if levels.wanders else 2, is_missing=is_missing)
     signs, best = levels, tails.best(False, levels)
     if is_positive:
         best_log = tails.best(True, logs)
@@ -209,9 +209,9 @@ def reaches_new_levels(series: Sequence[np.ndarray]) -> bool:
 
 def _share_beyond(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """``(D,)`` of the frames after, ``(n, D)``, how many lie beyond all before."""
-    if not len(before):
-        return np.zeros(after.shape[1])
-    share: np.ndarray = ((after > before.max(0)) | (after < before.min(0))).mean(0)
+    known = ~np.isnan(after)
+    highest, lowest = np.fmax.reduce(before, 0, initial=np.nan), np.fmin.reduce(before, 0, initial=np.nan)
+    share: np.ndarray = ((after > highest) | (after < lowest)).sum(0) / np.maximum(1, known.sum(0))
     return share
 
 
@@ -245,10 +245,20 @@ LEVELS = Reading(False, 0, None)
 
 
 class Tails:
-    """How probable the second halves of ``columns``, ``(T,)`` each, are, up to ``n_ahead`` steps ahead."""
+    """How probable the second halves of ``columns``, ``(T,)`` each, are, up to ``n_ahead`` steps ahead.
 
-    def __init__(self, columns: Sequence[np.ndarray], n_ahead: int, largest_order: int = 1) -> None:
+    ``is_missing``, ``(T,)`` each: which of their values are filled in; None: none is.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[np.ndarray],
+        n_ahead: int,
+        largest_order: int = 1,
+        is_missing: Sequence[np.ndarray] | None = None,
+    ) -> None:
         self.columns, self.n_ahead, self.largest_order = columns, n_ahead, largest_order
+        self.is_missing: Sequence[np.ndarray | None] = [None] * len(columns) if is_missing is None else is_missing
         self._log_probs: dict[Reading, list[np.ndarray]] = {}
 
     def log_probs(self, reading: Reading) -> list[np.ndarray]:
@@ -256,7 +266,8 @@ class Tails:
         if reading not in self._log_probs:
             steps, order = self.n_ahead, self.largest_order
             self._log_probs[reading] = [
-                tail_log_probs(x, **reading._asdict(), n_ahead=steps, largest_order=order) for x in self.columns
+                tail_log_probs(x, **reading._asdict(), n_ahead=steps, largest_order=order, is_missing=missing)
+                for x, missing in zip(self.columns, self.is_missing, strict=True)
             ]
         return self._log_probs[reading]
 
@@ -284,6 +295,25 @@ class Tails:
             later = len(a) // 2
             gains.append([np.nanmean(a) - np.nanmean(b), np.nanmean(a[later:]) - np.nanmean(b[later:])])
         return float(np.mean(gains, axis=0).min())
+
+
+def _misses_many(x: np.ndarray) -> bool:
+    """Whether of a feature of ``x (T, D)`` too much is missing to tell what it is read as."""
+    return any(bool((np.isnan(part).mean(0) > MOST_MISSING).any()) for part in (x, x[len(x) // 2 :]) if len(part))
+
+
+def filled_in(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``column (T,)`` from its first to its last value, on a line between those that it has, and which it has not.
+
+    >>> filled_in(np.array([np.nan, 1.0, np.nan, 3.0]))
+    (array([1., 2., 3.]), array([False,  True, False]))
+    """
+    is_missing = np.isnan(column)
+    if not is_missing.any():
+        return column, is_missing
+    at = np.flatnonzero(~is_missing)
+    part = slice(at[0], at[-1] + 1) if len(at) else slice(0)
+    return np.interp(np.arange(len(column)), at, column[at])[part] if len(at) else column[part], is_missing[part]
 
 
 def _in_its_own_unit(column: np.ndarray) -> list[np.ndarray]:

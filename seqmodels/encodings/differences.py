@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -13,7 +12,7 @@ from seqmodels.common.parameters import NotNegative, PositiveInt
 from seqmodels.encodings.base import State, names_of_state, names_to_state
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import StepMap, as_frames
-from seqmodels.encodings.vectors import SMALLEST_SCALE
+from seqmodels.encodings.vectors import SMALLEST_SCALE, refuse_unseen
 from seqmodels.sequences import Item, Sequences
 
 LOG_2PI = float(np.log(2 * np.pi))
@@ -29,14 +28,19 @@ class Differences(SeriesEncoding):
     training sequences and of one more that is spread as all frames are: of a single series half of it is the spread of
     the whole series. c and r² are the mean and variance of all changes from one training frame to the next.
 
-    A missing value is refused: a frame after it would have no difference.
+    Of a frame before which values are missing, z is the error of what is expected of it given all that was observed
+    before, if differences are independent Gaussian with the mean and variance of those of the random walk. It is in the
+    unit of a difference: its deviation is divided by as much as what is missing adds, so that the log-determinant of
+    the frame is the negative logarithm of that ratio. After a gap of k frames under ``Differences(1)``, z is
+    ``c + (x_t - x_t-k-1 - (k + 1) c) / √(k + 1)``; under ``Differences(0, s)``, the missing frame of a season before is
+    the one of the season before that, plus a season's growth. A missing value is a missing z, whatever stands before.
 
     Args:
         order: how many times the change from the frame before is taken.
         season: frames of a season, whose change is taken once; None: there is none.
 
     Raises:
-        ValueError: neither an order nor a season; a season of 1, which is an order; from ``check``: a missing value.
+        ValueError: neither an order nor a season; a season of 1, which is an order; a feature without changes.
 
     >>> from seqmodels import Sequences
     >>> from seqmodels.encodings import Differences
@@ -51,10 +55,6 @@ class Differences(SeriesEncoding):
     @property
     def n_initial(self) -> int:
         return self.order + (self.season or 0)
-
-    @property
-    def keeps_missing(self) -> bool:
-        return False
 
     @property
     def _past_weights(self) -> dict[int, float]:
@@ -74,64 +74,78 @@ class Differences(SeriesEncoding):
         self.size = sequences.n_features
         frames = [as_frames(item) for item in sequences]
         self.refuse_short(sequences)
-        for i, each in enumerate(frames):
-            self.check_values(i, each)
-        first, every = np.stack([each[0] for each in frames]), np.concatenate(frames)
-        overall = every.mean(0)
-        mean = (first.sum(0) + overall) / (len(first) + 1)
-        squares = ((first - mean) ** 2).sum(0) + every.var(0) + (overall - mean) ** 2
-        changes = np.concatenate([np.diff(each, axis=0) for each in frames])
-        scale, step_scale = np.sqrt(squares / (len(first) + 1)), changes.std(0)
         names = range(self.size) if sequences.features is None else sequences.features
+        every = np.concatenate(frames)
+        if np.isnan(every).any():
+            refuse_unseen(np.isnan(every).all(0), names)
+            columns = [_walk_with_gaps([each[:, d] for each in frames]) for d in range(self.size)]
+            mean, scale, step_mean, step_scale = np.array(columns).T
+        else:
+            first, overall = np.stack([each[0] for each in frames]), every.mean(0)
+            mean = (first.sum(0) + overall) / (len(first) + 1)
+            squares = ((first - mean) ** 2).sum(0) + every.var(0) + (overall - mean) ** 2
+            changes = np.concatenate([np.diff(each, axis=0) for each in frames])
+            scale, step_mean, step_scale = np.sqrt(squares / (len(first) + 1)), changes.mean(0), changes.std(0)
         for feature in np.flatnonzero(~(scale > 0) | ~(step_scale > 0)):
             raise ValueError(
                 f"feature {names[feature]} is constant, or changes by one amount, over the training data, so its "
                 "density is unbounded; leave the feature out"
             )
-        return self.restore({"mean": mean, "scale": scale, "step_mean": changes.mean(0), "step_scale": step_scale})
-
-    def check_values(self, i: int, frames: np.ndarray) -> None:
-        missing = np.isnan(frames).any(axis=1)
-        if missing.any():
-            raise ValueError(
-                f"sequence {i} has a NaN at frame {int(np.argmax(missing))}, and this model cannot sum out what is "
-                f"missing, to which {self!r} has no difference; fill it in, or pass encoding=Standardize(), which "
-                "reads levels"
-            )
+        return self.restore({"mean": mean, "scale": scale, "step_mean": step_mean, "step_scale": step_scale})
 
     def encode(self, item: Item) -> np.ndarray:
         frames, d = as_frames(item), self.n_initial
-        steps = frames[d:]
-        if not len(steps):
-            return steps.copy()
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(steps - self._shift(lambda lag: frames[d - lag : len(frames) - lag]))
+            if np.isnan(frames).any():
+                shift, scale = self._maps(frames)
+                return np.asarray(((frames - shift) / scale)[d:])
+            return np.asarray(frames[d:] - self._of_earlier(frames))
 
-    def _shift(self, before: Callable[[int], np.ndarray]) -> np.ndarray:
-        """``Σ_j c_j x_t-j`` of frames ``before`` by a lag."""
-        return np.asarray(sum(weight * before(lag) for lag, weight in self._past_weights.items()))
+    def _of_earlier(self, frames: np.ndarray) -> np.ndarray:
+        """``(T - n_initial, D)`` ``Σ_j c_j x_t-j`` of each of ``frames (T, D)`` that has a difference."""
+        n, d = len(frames), self.n_initial
+        if n <= d:
+            return np.zeros((0, self.size))
+        return np.asarray(sum(weight * frames[d - lag : n - lag] for lag, weight in self._past_weights.items()))
+
+    def _maps(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``(T, D)`` shift and scale of each frame."""
+        d, n = self.n_initial, len(frames)
+        first = np.concatenate([self.mean[None], frames[: d - 1] + self.step_mean])[: min(d, n)]
+        shift, scale = np.concatenate([first, self._of_earlier(frames)]), np.ones(frames.shape)
+        scale[:d], scale[:1] = self.step_scale, self.scale
+        is_complete = self._are_complete(frames)
+        encoder: DifferencesEncoder | None = None
+        for t in np.flatnonzero(~is_complete[:-1]).tolist():
+            if encoder is None or is_complete[t - 1]:
+                encoder = DifferencesEncoder.after_complete(self, frames[: t - 1])
+            encoder = encoder.after(frames[t - 1 : t])
+            shift[t], scale[t] = encoder.map.shift[0], encoder.map.scale[0]
+        return shift, scale
+
+    def _are_complete(self, frames: np.ndarray) -> np.ndarray:
+        """``(T + 1,)`` whether none of the last ``n_initial`` of the first t frames, 0 to T, has a missing value."""
+        at = np.arange(len(frames))
+        missing = np.maximum.accumulate(np.where(np.isnan(frames).any(1), at, -1))  # the last of frames up to each
+        return np.concatenate([[True], at - missing >= np.minimum(at + 1, self.n_initial)])
 
     def of_each_value(self, frames: np.ndarray) -> np.ndarray:
+        d, is_missing = self.n_initial, np.isnan(frames)
+        read = frames if is_missing.any() else frames[:d]  # of complete frames only the first ones have any
         result = np.zeros(frames.shape)
-        early = frames[: self.n_initial]
-        if len(early):
-            before = np.concatenate([self.mean[None], early[:-1] + self.step_mean])
-            scale = np.concatenate([self.scale[None], np.broadcast_to(self.step_scale, (len(early) - 1, self.size))])
-            z = (early - before) / scale
-            result[: len(early)] = -0.5 * (z * z + LOG_2PI) - np.log(scale)
-        return result
+        if len(read):
+            shift, scale = self._maps(read)
+            z = (read[:d] - shift[:d]) / scale[:d]
+            result[: len(read)] = -np.log(scale)
+            result[:d] += -0.5 * (z * z + LOG_2PI)
+        return np.where(is_missing, 0.0, result)
 
     def step_encoder(self, past: np.ndarray) -> DifferencesEncoder:
-        return DifferencesEncoder(self, past[None, max(0, len(past) - self.n_initial) :])
-
-    def map_after(self, last: np.ndarray) -> StepMap:
-        """Of n sequences whose ``last (n, p, D)`` frames these are, all of them where p is below ``n_initial``."""
-        n, p = last.shape[:2]
-        if p == self.n_initial:
-            return StepMap(self._shift(lambda lag: last[:, p - lag]), np.ones((n, self.size)))
-        shift, scale = (self.mean, self.scale) if p == 0 else (last[:, -1] + self.step_mean, self.step_scale)
-        size = (n, self.size)
-        return StepMap(np.broadcast_to(shift, size), np.broadcast_to(scale, size), is_modelled=False)
+        start = int(np.flatnonzero(self._are_complete(past))[-1])
+        encoder = DifferencesEncoder.after_complete(self, past[:start])
+        for frame in past[start:]:
+            encoder = encoder.after(frame[None])
+        return encoder
 
     def state(self) -> State:
         first = {"mean": self.mean, "scale": self.scale}
@@ -148,23 +162,124 @@ class Differences(SeriesEncoding):
         return self
 
 
+def _walk_with_gaps(columns: list[np.ndarray]) -> tuple[float, float, float, float]:
+    """Mean and deviation of first values, and of changes from one frame to the next, of ``columns`` with gaps.
+
+    First values are those of the first frames that are observed. A change over k frames is one of k steps of a random
+    walk, with mean k c and variance k r²: c and r² are the most probable ones (0 where no two frames are observed).
+    """
+    observed = [np.flatnonzero(~np.isnan(x)) for x in columns]
+    first = np.array([x[at[0]] for x, at in zip(columns, observed, strict=True) if len(at)])
+    every = np.concatenate([x[at] for x, at in zip(columns, observed, strict=True)])
+    mean = (first.sum() + every.mean()) / (len(first) + 1)
+    squares = ((first - mean) ** 2).sum() + every.var() + (every.mean() - mean) ** 2
+    changes = np.concatenate([np.diff(x[at]) for x, at in zip(columns, observed, strict=True)])
+    gaps = np.concatenate([np.diff(at) for at in observed])
+    if not len(changes):
+        return mean, np.sqrt(squares / (len(first) + 1)), 0.0, 0.0
+    step_mean = changes.sum() / gaps.sum()
+    step_scale = np.sqrt(((changes - gaps * step_mean) ** 2 / gaps).mean())
+    return mean, np.sqrt(squares / (len(first) + 1)), step_mean, step_scale
+
+
 @dataclass(frozen=True)
 class DifferencesEncoder:
-    """``encoding`` after the ``last (n, p, D)`` frames of n sequences."""
+    """``encoding`` after some frames of n sequences: the Kalman filter of those of the last frames that are missing.
+
+    Args:
+        encoding: that of the sequences.
+        last: ``(n, p, D)`` the last frames, all of them where p is below ``n_initial``; of a missing value what is
+            expected of it, given all that was observed.
+        lags: ``(k,)`` how many frames ago those of them were of which a value is missing.
+        covariance: ``(n, D, k, k)`` of each feature at these, or ``(1, D, k, k)`` where it is the same for all.
+        weights: ``c_j`` by lag j.
+    """
 
     encoding: Differences
     last: np.ndarray
+    lags: np.ndarray
+    covariance: np.ndarray
+    weights: dict[int, float]
+
+    @classmethod
+    def after_complete(cls, encoding: Differences, past: np.ndarray) -> DifferencesEncoder:
+        """Of one sequence after the frames ``past (T, D)``, no value of whose last ones is missing."""
+        last, none = past[None, max(0, len(past) - encoding.n_initial) :], np.zeros(0, dtype=np.int64)
+        return cls(encoding, last, none, np.zeros((1, encoding.size, 0, 0)), encoding._past_weights)
+
+    def _mean(self) -> np.ndarray:
+        """``(n, D)`` what is expected of the next frame."""
+        if self._has_differences:
+            return np.asarray(self._of_earlier() + self._growth)
+        if self.last.shape[1]:
+            return np.asarray(self.last[:, -1] + self.encoding.step_mean)
+        return np.broadcast_to(self.encoding.mean, (len(self.last), self.encoding.size))
+
+    @property
+    def _has_differences(self) -> bool:
+        return bool(self.last.shape[1] == self.encoding.n_initial)
+
+    @property
+    def _growth(self) -> np.ndarray:
+        """``(D,)`` the difference of a series that changes by ``step_mean`` from each frame to the next."""
+        return np.asarray(self.encoding.step_mean * sum(lag * c for lag, c in self.weights.items()))
+
+    @property
+    def _deviation(self) -> np.ndarray:
+        """``(D,)`` of the next frame, if all frames before it are known."""
+        return self.encoding.step_scale if self.last.shape[1] else self.encoding.scale
+
+    def _of_earlier(self) -> np.ndarray:
+        """``(n, D)`` ``Σ_j c_j x_t-j``."""
+        p = self.last.shape[1]
+        return np.asarray(sum(weight * self.last[:, p - lag] for lag, weight in self.weights.items()))
+
+    def _covariance_with_next(self) -> tuple[np.ndarray, np.ndarray]:
+        """Covariance ``(n, D, k)`` of what is missing with the next frame, and what it adds ``(n, D)`` to the variance
+        of that; n may be 1.
+        """
+        by_lag = self.weights if self._has_differences else {1: 1.0}
+        weights = np.array([by_lag.get(lag, 0.0) for lag in self.lags.tolist()])
+        with_next = self.covariance @ weights
+        return with_next, np.maximum(with_next @ weights, 0.0)
 
     @property
     def map(self) -> StepMap:
         """The map of the next step, given the frames so far."""
-        return self.encoding.map_after(self.last)
+        _, added = self._covariance_with_next()
+        deviation, size = self._deviation, (len(self.last), self.encoding.size)
+        ratio = np.broadcast_to(np.sqrt(1 + added / deviation**2), size)
+        if self._has_differences:
+            return StepMap(self._of_earlier() + (1 - ratio) * self._growth, ratio)
+        return StepMap(self._mean(), deviation * ratio, is_modelled=False)
 
     def after(self, x: np.ndarray) -> DifferencesEncoder:
         """After each sequence's next raw step, ``x (n, D)``."""
-        last = np.concatenate([self.last, x[:, None]], axis=1)
-        return replace(self, last=last[:, max(0, last.shape[1] - self.encoding.n_initial) :])
+        is_seen, last, lags, covariance = ~np.isnan(x), self.last, self.lags, self.covariance
+        if len(lags) or not is_seen.all():
+            mean, (with_next, added) = self._mean(), self._covariance_with_next()
+            variance = added + self._deviation**2
+            seen = is_seen[:1] if len(covariance) == 1 and (is_seen == is_seen[:1]).all() else is_seen
+            gain = np.where(seen[..., None], with_next / variance[..., None], 0.0)
+            errors = np.where(is_seen, x - mean, 0.0)
+            x = np.where(is_seen, x, mean)
+            last = last.copy()
+            last[:, last.shape[1] - lags] += (gain * errors[..., None]).swapaxes(1, 2)
+            covariance = covariance - gain[..., None] * with_next[..., None, :]
+            next_with = np.where(seen[..., None], 0.0, with_next)
+            own = np.where(seen, 0.0, variance)
+            covariance = np.concatenate([covariance, next_with[..., None, :]], axis=2)
+            column = np.concatenate([next_with, own[..., None]], axis=2)
+            covariance = np.concatenate([covariance, column[..., None]], axis=3)
+            lags = np.append(lags + 1, 1)
+            is_kept = (lags <= self.encoding.n_initial) & covariance.any(axis=(0, 1, 3))
+            lags, covariance = lags[is_kept], covariance[:, :, is_kept][..., is_kept]
+        last = np.concatenate([last, x[:, None]], axis=1)
+        return replace(
+            self, last=last[:, max(0, last.shape[1] - self.encoding.n_initial) :], lags=lags, covariance=covariance
+        )
 
     def select(self, rows: np.ndarray) -> DifferencesEncoder:
         """Of the sequences ``rows (m,)``."""
-        return replace(self, last=self.last[rows])
+        covariance = self.covariance if len(self.covariance) == 1 else self.covariance[rows]
+        return replace(self, last=self.last[rows], covariance=covariance)

@@ -132,10 +132,6 @@ class Chain(SeriesEncoding):
         return sum(encoding.n_initial for encoding in self.encodings)
 
     @property
-    def keeps_missing(self) -> bool:
-        return all(encoding.keeps_missing for encoding in self.encodings)
-
-    @property
     def has_constant_map(self) -> bool:
         return all(encoding.has_constant_map for encoding in self.encodings)
 

@@ -17,7 +17,6 @@ from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.encodings.raw_data import Data, cluster_numbers
 from seqmodels.encodings.series import SeriesEncoding
-from seqmodels.encodings.step_maps import VectorEncoding
 from seqmodels.observations import Observation
 from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.items import UNITS, n_units_of
@@ -83,14 +82,19 @@ class Setting:
         measure = Measure(space, UNITS[kind], length, encoding.exactness, conditional, grid)
         return cls(encoding, observation, measure, source_encoding)
 
+    @property
+    def n_initial(self) -> int:
+        """How many first frames of a sequence are no encoded steps."""
+        return self.encoding.n_initial if isinstance(self.encoding, SeriesEncoding) else 0
+
     def with_inputs(self, inputs: InputScaling | None) -> Setting:
         """The same of a model that reads these inputs: p(x | inputs)."""
         if inputs is None:
             return self
-        if isinstance(self.encoding, SeriesEncoding) and self.encoding.n_initial:
+        if inputs.time_column is not None and self.n_initial:
             raise ValueError(
-                f"the model reads inputs of every frame, but {self.encoding!r} leaves it no step of the first "
-                f"{self.encoding.n_initial}; pass differences as sequences, or a model without inputs"
+                f"the model reads the times of all frames, but {self.encoding!r} leaves it no step of the first "
+                f"{self.n_initial}; pass differences as sequences, or leave encoding='auto'"
             )
         return replace(self, inputs=inputs, measure=replace(self.measure, inputs=inputs.names))
 
@@ -116,8 +120,6 @@ class Setting:
             )
         if self.inputs is not None:
             self.inputs.check(data.scored)
-        if isinstance(self.encoding, VectorEncoding):
-            missing_is_summed_out &= self.encoding.keeps_missing
         if data.y is None:
             _check_readable("X", data.X, self.encoding, missing_is_summed_out)
             if isinstance(self.encoding, SeriesEncoding) and self.measure.length == "stop" and not is_prefix:
@@ -176,7 +178,7 @@ class Setting:
             ]
         if self.inputs is not None:
             pairs = zip(examples, self.inputs.encode(data.scored), strict=True)
-            examples = [replace(example, inputs=inputs) for example, inputs in pairs]
+            examples = [replace(example, inputs=inputs[self.n_initial :]) for example, inputs in pairs]
         clusters = cluster_numbers(data)
         if clusters is None:
             return examples

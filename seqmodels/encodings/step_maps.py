@@ -111,6 +111,8 @@ class ConstantEncoder:
 class VectorEncoding(Encoding, ABC):
     """An encoding of vectors by one map a step, each of which may depend on the raw steps before it.
 
+    A missing value is a missing one of its own encoded step, and of no other.
+
     To add one, define what ``Encoding`` asks for but ``log_det``, and the abstract methods here.
     """
 
@@ -120,11 +122,6 @@ class VectorEncoding(Encoding, ABC):
     def n_initial(self) -> int:
         """How many first frames have a density of the encoding's own, and are no encoded steps."""
         return 0
-
-    @property
-    def keeps_missing(self) -> bool:
-        """Whether a missing value is a missing one of its own encoded step, and of no other."""
-        return True
 
     @property
     def has_constant_map(self) -> bool:

@@ -21,7 +21,14 @@ LOG_T4_CONSTANT = float(np.log(3 / 8))  # of a t with four
 
 
 def tail_log_probs(
-    x: np.ndarray, *, log: bool, order: int, season: int | None, n_ahead: int, largest_order: int = 1
+    x: np.ndarray,
+    *,
+    log: bool,
+    order: int,
+    season: int | None,
+    n_ahead: int,
+    largest_order: int = 1,
+    is_missing: np.ndarray | None = None,
 ) -> np.ndarray:
     """``(T - T // 2, n_ahead)`` nats ``log p(x_t+h | x_<t)``, h from 0 on; NaN where the series has no such value.
 
@@ -32,6 +39,8 @@ def tail_log_probs(
         season: frames of the season whose change is taken; None: of none.
         n_ahead: steps ahead.
         largest_order: of the autoregression.
+        is_missing: ``(T,)`` values that stand for missing ones: none of them is predicted, nor anything after them
+            from where they are the last, so that they may have been filled in by what came after.
 
     -inf throughout where there are too few steps, or so regular ones that a density would be unbounded.
 
@@ -60,6 +69,9 @@ def tail_log_probs(
             log_prob = t_log_density(y[at] - mean, variances[h]) + slope[at]
             result[origins - start, h] = np.where(origins + h < n_frames, log_prob, np.nan)
             past = np.concatenate([mean[:, None], past], axis=1)[:, : len(past_weights)]
+    if is_missing is not None:
+        targets = np.minimum(np.arange(start, n_frames)[:, None] + np.arange(n_ahead), n_frames - 1)
+        result[is_missing[targets] | is_missing[start - 1 : n_frames - 1, None]] = np.nan
     return result
 
 

@@ -138,6 +138,21 @@ def encode_inputs(model: GenerativeModel, inputs: Any, n: int | None) -> np.ndar
     return None
 
 
+def encode_inputs_from_start(model: GenerativeModel, inputs: Any, n: int | None) -> np.ndarray | None:
+    """``(n - n_initial, U)`` those of the encoded steps among the first n raw ones of a sequence; as ``encode_inputs``.
+
+    Raises:
+        ValueError: as ``encode_inputs``.
+    """
+    encoded = encode_inputs(model, inputs, n)
+    return None if encoded is None else encoded[model._setting().n_initial :]
+
+
+def n_steps_of_prefix(model: GenerativeModel, prefix: Any, encoded: np.ndarray) -> int:
+    """How many steps have inputs: the frames of a series, else the ``encoded`` steps."""
+    return len(raw_frames(model, prefix)) if isinstance(model.encoding_, SeriesEncoding) else len(encoded)
+
+
 def with_times(inputs: Any, times: Any) -> Any:
     """The inputs of some steps, and their times, of a model that reads these; raises ``ValueError`` for no mapping."""
     if times is None:

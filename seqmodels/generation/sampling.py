@@ -26,6 +26,7 @@ from seqmodels.generation.inputs import (
     encode_prefix,
     encode_source,
     n_new_steps,
+    n_steps_of_prefix,
     raw_frames,
     step_encoder_after,
     with_enough_precision,
@@ -64,12 +65,12 @@ def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Ite
     if not (isinstance(n, int | np.integer) and n >= 0):
         raise ValueError(f"n is {n!r}; pass a number of sequences")
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
-    length, inputs = _length_and_inputs(model, options, source, len(prefix))
+    length, inputs = _length_and_inputs(model, options, source, n_steps_of_prefix(model, options.prefix, prefix))
     stop = _stop_strings(model, options.stop, prefix, n)
     _check_decoding(model, options.decoding)
     generator = _generator(model, options.random_state)
     if isinstance(model.encoding_, SeriesEncoding):
-        return _sample_series(model, n, options, length, generator)
+        return _sample_series(model, n, options, length, inputs, generator)
     drawn = sample_steps(
         with_inputs(with_enough_precision(model, prefix, source).cursor(), inputs),
         n,
@@ -87,12 +88,17 @@ def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Ite
 
 
 def _sample_series(
-    model: GenerativeModel, n: int, options: SamplingOptions, length: int | None, generator: torch.Generator
+    model: GenerativeModel,
+    n: int,
+    options: SamplingOptions,
+    length: int | None,
+    inputs: np.ndarray | None,
+    generator: torch.Generator,
 ) -> list[Item]:
     """``sample`` of a model of series, of frames of which the first may be no steps of the model's."""
     first = _first_frames(model, options, length, generator, n)
     steps = sample_steps(
-        with_enough_precision(model, first.prefix).cursor(),
+        with_inputs(with_enough_precision(model, first.prefix).cursor(), inputs),
         n,
         prefix=first.prefix,
         source=None,
@@ -141,13 +147,17 @@ def _first_frames(
 
 
 def _generate_series(
-    model: GenerativeModel, options: SamplingOptions, length: int | None, generator: torch.Generator
+    model: GenerativeModel,
+    options: SamplingOptions,
+    length: int | None,
+    inputs: np.ndarray | None,
+    generator: torch.Generator,
 ) -> Iterator[np.ndarray]:
     """``generate`` of a model of series."""
     first = _first_frames(model, options, length, generator, 1)
     encoder, n_first = first.encoder, first.z.shape[1]
     steps = stream_steps(
-        with_enough_precision(model, first.prefix).cursor(),
+        with_inputs(with_enough_precision(model, first.prefix).cursor(), inputs),
         prefix=first.prefix,
         source=None,
         length=None if length is None else length - n_first,
@@ -164,11 +174,11 @@ def _generate_series(
 def generate(model: GenerativeModel, options: SamplingOptions) -> Iterator[Any]:
     """``SequenceModel.generate``: raw steps, or the characters of a text, as they are drawn."""
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
-    length, inputs = _length_and_inputs(model, options, source, len(prefix))
+    length, inputs = _length_and_inputs(model, options, source, n_steps_of_prefix(model, options.prefix, prefix))
     stop = _stop_strings(model, options.stop, prefix, 1)
     _check_decoding(model, options.decoding)
     if isinstance(model.encoding_, SeriesEncoding):
-        return _generate_series(model, options, length, _generator(model, options.random_state))
+        return _generate_series(model, options, length, inputs, _generator(model, options.random_state))
     drawn = stream_steps(
         with_inputs(with_enough_precision(model, prefix, source).cursor(), inputs),
         prefix=prefix,
@@ -188,7 +198,10 @@ def generate(model: GenerativeModel, options: SamplingOptions) -> Iterator[Any]:
 def _length_and_inputs(
     model: GenerativeModel, options: SamplingOptions, source: np.ndarray | None, n_prefix: int
 ) -> tuple[int | None, np.ndarray | None]:
-    """How many steps follow the prefix, and the standardised inputs of prefix and steps, which say it too."""
+    """How many steps follow the prefix, and the standardised inputs of encoded steps, of which the number says it too.
+
+    ``n_prefix`` are the steps of the prefix, of a series its frames.
+    """
     n = None if options.length is None else n_prefix + options.length
     inputs = encode_inputs(model, options.inputs, n)
     if inputs is not None and len(inputs) < n_prefix:
@@ -197,7 +210,8 @@ def _length_and_inputs(
             "of the steps to draw"
         )
     length = len(inputs) - n_prefix if inputs is not None else options.length
-    return n_new_steps(model, length, source, n_prefix), inputs
+    encoded = None if inputs is None else inputs[model._setting().n_initial :]
+    return n_new_steps(model, length, source, n_prefix), encoded
 
 
 def _generator(model: GenerativeModel, random_state: int | None) -> torch.Generator:

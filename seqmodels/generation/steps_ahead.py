@@ -132,7 +132,9 @@ def _ahead_of_series(
     affine = torch.zeros(encoding.size, dtype=torch.float64), torch.ones(encoding.size, dtype=torch.float64)
     sampler = Sampler(cursor, k, n, generator, affine, may_end=model.length_ == "stop")
     for i, (example, each) in enumerate(zip(examples, origins, strict=True)):
-        known, state, before = as_frames(frames[i]), cursor.start(None, 1), 0
+        n_read = [max(0, t - encoding.n_initial) for t in each]
+        of_example = replace(sampler, cursor=with_inputs(cursor, _inputs_together([example], [n_read], k, [i], None)))
+        known, state, before = as_frames(frames[i]), of_example.cursor.start(None, 1), 0
         for t in sorted(set(each)):
             if t < encoding.n_initial:
                 raise ValueError(
@@ -140,9 +142,9 @@ def _ahead_of_series(
                     f"{encoding.n_initial}; give as many at least"
                 )
             x = torch.as_tensor(np.asarray(example.values[before : t - encoding.n_initial]))[None]
-            state, before = read_steps(cursor, state, x), t - encoding.n_initial
-            encoder = encoding.step_encoder(known[:t])
-            yield from replace(sampler, series=ContinuedSeries(encoder, encoding.has_constant_map)).ahead(state, [i], t)
+            state, before = read_steps(of_example.cursor, state, x), t - encoding.n_initial
+            series = ContinuedSeries(encoding.step_encoder(known[:t]), encoding.has_constant_map)
+            yield from replace(of_example, series=series).ahead(state, [i], t)
 
 
 def _affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:

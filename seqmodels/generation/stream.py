@@ -21,9 +21,11 @@ from seqmodels.generation.inputs import (
     checked_frame,
     decoding_affine,
     encode_inputs,
+    encode_inputs_from_start,
     encode_prefix,
     encode_source,
     encode_step,
+    n_steps_of_prefix,
     step_encoder_after,
     with_enough_precision,
     with_times,
@@ -40,7 +42,8 @@ def predict_next(model: GenerativeModel, prefix: Any, source: Any, inputs: Any =
     encoder = step_encoder_after(model, prefix)
     if encoder is not None and not encoder.map.is_modelled:
         return over_raw_frames(encoder.map)
-    cursor = with_inputs(precise.cursor(len(steps)), encode_inputs(model, inputs, len(steps) + 1))
+    n = n_steps_of_prefix(model, prefix, steps) + 1
+    cursor = with_inputs(precise.cursor(len(steps)), encode_inputs_from_start(model, inputs, n))
     state = start_after(cursor, encoded_source, steps, 1)
     if encoder is not None:
         return over_raw_frames(encoder.map, cursor.distribution(state))
@@ -127,9 +130,9 @@ class Stream:
     def of(cls, model: GenerativeModel, source: Any, past: Any = None, past_inputs: Any = None) -> Stream:
         """Of a fitted model, given a raw ``source``, and after a raw ``past`` and its inputs."""
         encoded_source, encoded_past = encode_source(model, source), encode_prefix(model, past)
-        known = None
-        if len(encoded_past) or past_inputs is not None:
-            known = encode_inputs(model, past_inputs, len(encoded_past))
+        known, n_past = None, n_steps_of_prefix(model, past, encoded_past)
+        if n_past or past_inputs is not None:
+            known = encode_inputs_from_start(model, past_inputs, n_past)
         precise, encoder = with_enough_precision(model, encoded_source, encoded_past), step_encoder_after(model, past)
         return cls(
             precise.cursor(),
@@ -178,7 +181,8 @@ class Stream:
         z, log_det = step.encode(frame), step.log_det(frame)
         if step.is_modelled:
             return self._update(z, log_det, inputs)
-        return float(-0.5 * (z * z + math.log(2 * math.pi)).sum() + log_det[0])
+        self._given(inputs)  # which refuses what is missing
+        return float(-0.5 * np.nansum(z * z + math.log(2 * math.pi)) + log_det[0])  # NaN is missing
 
     def _update(self, steps: np.ndarray, log_dets: np.ndarray, inputs: Any) -> float:
         """``update`` by encoded steps, with their log-determinants."""

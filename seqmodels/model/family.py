@@ -23,7 +23,6 @@ from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
-from seqmodels.encodings.step_maps import VectorEncoding
 from seqmodels.generation import (
     Cursor,
     CursorState,
@@ -333,8 +332,7 @@ class Family(Configurable, ABC):
 
     def _sums_out(self, observation: Observation) -> bool:
         """Whether the model sums out missing values of frames that this observation emits."""
-        keeps = not isinstance(self.encoding, VectorEncoding) or self.encoding.keeps_missing
-        return self._sums_out_missing and observation.sums_out_missing and keeps
+        return self._sums_out_missing and observation.sums_out_missing
 
     def _source_shares_encoding(self) -> bool:
         """Whether sources and targets are read by one encoding."""

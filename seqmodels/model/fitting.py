@@ -27,7 +27,6 @@ from seqmodels.encodings.setting import Setting
 from seqmodels.encodings.step_maps import VectorEncoding
 from seqmodels.model.family import Family
 from seqmodels.observations import Observation
-from seqmodels.sequences.mapped import MappedArray
 from seqmodels.training import interruption
 from seqmodels.training.fingerprint import check_processes_agree
 
@@ -50,9 +49,8 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     train, held_out = hold_out(data, validation, uses_validation, model.random_state, n_initial)
     data, train = data.without_past(), train.without_past()
     check_processes_agree(model, data, held_out)
-    # The training part may be of few series without missing values, where all of the data are not.
     parts = [part for part in (data, held_out) if part is not None]
-    is_partial = len(data.X) > MOST_SERIES_BY_DEFAULT or any(map(_misses, parts))
+    is_partial = len(data.X) > MOST_SERIES_BY_DEFAULT  # the training part may be of few series
     setting = learn_setting(model, train, encoding, alphabet=data, is_partial=is_partial)
     for part in parts:  # all of the data, so that sequences go by the caller's numbers
         setting.check(part, model._sums_out(setting.observation), aligned=model._is_tagger)
@@ -76,13 +74,6 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     if interrupted.requested and interrupted.signal is not None:
         checkpoint = model.get_params(deep=False).get("checkpoint")
         interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=3)
-
-
-def _misses(data: Data) -> bool:
-    """Whether any value of these vectors is missing; of what is on disk nobody looks."""
-    if data.scored.kind != "vectors" or any(isinstance(item, MappedArray) for item in data.scored):
-        return False
-    return any(bool(np.isnan(np.asarray(item, dtype=np.float64)).any()) for item in data.scored)
 
 
 def _frames_without_steps(model: Family, data: Data, fitted: Encoding | None) -> int:

@@ -16,6 +16,7 @@ from seqmodels.encodings.auto_series import (
     kpss_statistic,
     seasonal_share,
 )
+from seqmodels.encodings.tail_likelihood import tail_log_probs
 
 T = np.arange(240)
 
@@ -52,12 +53,44 @@ def test_a_season_that_is_given_is_taken_if_there_is_one() -> None:
     assert choose([KINDS["walk"][0]], season=12).season is None
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_series_with_gaps_are_read_as_what_they_are(kind: str) -> None:
+    x, expected = KINDS[kind]
+    holes = np.where(np.random.default_rng(0).random(x.shape) < 0.05, np.nan, x)
+    holes[:3], holes[50:56], holes[-2:] = np.nan, np.nan, np.nan
+    choice = choose([holes])
+    assert (choice.log, choice.order, choice.season) == expected
+    encoding = AutoSeries().fit(sm.Sequences([holes]))
+    missing = np.isnan(holes)[encoding.n_initial :]
+    assert_array_equal(np.isnan(encoding.encode(holes)), missing)
+    assert_allclose(np.nanvar(encoding.encode(holes), axis=0), 1.0, rtol=1e-9)
+
+
+def test_what_is_filled_in_says_nothing_of_what_comes_after() -> None:
+    x, n = np.cumsum(noise(6)[:, 0]), len(T)
+    is_missing = (T >= 150) & (T < 160)
+    options = {"log": False, "order": 1, "season": None, "n_ahead": 12}
+    whole = tail_log_probs(x, **options)
+    for change in (0.0, 50.0):
+        y = x.copy()
+        y[160] += change
+        y[150:160] = np.interp(T[150:160], [149, 160], [x[149], y[160]])
+        skipped = tail_log_probs(y, **options, is_missing=is_missing)
+        origins, ahead = np.arange(n // 2, n), np.arange(12)
+        targets = origins[:, None] + ahead
+        is_skipped = ((origins > 150) & (origins <= 160))[:, None] | ((targets >= 150) & (targets < 160))
+        assert_array_equal(np.isnan(skipped), is_skipped | (targets >= n))
+        before = (origins <= 150)[:, None] & ~is_skipped & (targets != 160)  # at which nothing is filled in yet
+        assert_allclose(skipped[before], whole[before], rtol=1e-12)
+
+
 def test_what_says_too_little_is_standardised() -> None:
     walk = KINDS["walk"][0]
     holes = walk.copy()
-    holes[7] = np.nan
+    holes[7::3] = np.nan
     for series, reason in (
-        ([holes], "values are missing"),
+        ([holes], "of a series more than 25 % is missing"),
+        ([np.where(T[:, None] > 200, np.nan, walk)], "of a series more than 25 % is missing"),
         ([walk[:29]], "the longest series has 29 frames"),
         ([walk + 0.01 * noise(seed) for seed in range(21)], "there are 21 series"),
     ):

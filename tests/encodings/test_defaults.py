@@ -12,7 +12,8 @@ from seqmodels.encodings import AutoSeries
 LEVEL = np.random.default_rng(3).normal(size=(200, 1))
 WALK = 50 + np.cumsum(np.random.default_rng(1).normal(size=(200, 1)), axis=0)
 SEASON = 5 * np.sin(2 * np.pi * np.arange(120) / 12)[:, None] + np.random.default_rng(2).normal(size=(120, 1))
-HOLE = np.where(np.arange(200)[:, None] == 7, np.nan, WALK)
+HOLE = np.where(np.arange(200)[:, None] % 50 == 7, np.nan, WALK)
+HOLES = np.where(np.arange(200)[:, None] % 3 == 1, np.nan, WALK)
 
 
 RETURNS = np.concatenate([WALK, WALK[::-1] + 0.1 * LEVEL])
@@ -28,7 +29,9 @@ def one_state(**arguments: object) -> sm.HMM:
     return sm.HMM(1, observation=sm.AutoregressiveGaussian(), max_iter=3).set_params(**arguments)
 
 
-@pytest.mark.parametrize("x", [[WALK], [SEASON], [WALK, WALK + 0.1 * LEVEL]], ids=["walk", "season", "two"])
+@pytest.mark.parametrize(
+    "x", [[WALK], [SEASON], [WALK, WALK + 0.1 * LEVEL], [HOLE]], ids=["walk", "season", "two", "hole"]
+)
 def test_few_series_that_wander_or_have_a_season_are_read_as_changes(x: list[np.ndarray], tmp_path: Path) -> None:
     fitted, by_hand = model().fit(x), model(encoding=AutoSeries()).fit(x)
     assert fitted.encoding == "auto"
@@ -46,8 +49,8 @@ def test_few_series_that_wander_or_have_a_season_are_read_as_changes(x: list[np.
 
 @pytest.mark.parametrize(
     "x",
-    [[LEVEL], [HOLE], MANY, [WALK[:29]], [WALK, WALK[:2]]],
-    ids=["level", "hole", "many", "short", "one of two frames"],
+    [[LEVEL], [HOLES], MANY, [WALK[:29]], [WALK, WALK[:2]]],
+    ids=["level", "holes", "many", "short", "one of two frames"],
 )
 def test_all_else_is_standardised(x: list[np.ndarray]) -> None:
     fitted, by_hand = model().fit(x), model(encoding=sm.Standardize()).fit(x)

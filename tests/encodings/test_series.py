@@ -14,6 +14,7 @@ import seqmodels as sm
 from seqmodels.encodings import BoxCox, Chain, Differences, Log, RunningScale
 from seqmodels.encodings.raw_data import hold_out
 from seqmodels.encodings.series import SeriesEncoding
+from seqmodels.encodings.step_maps import inverse_power, log_slope
 from seqmodels.wrappers.anomalies.full_conditionals import feature_log_probs
 
 RNG = np.random.default_rng(0)
@@ -62,6 +63,80 @@ def test_a_stream_and_predictions_agree_with_the_evaluation_in_batches(model: st
         assert_allclose([*each, stream.update(frame)], steps[t], atol=1e-9)
     later = one.stream(past=x[:12])
     assert_allclose([later.update(frame) for frame in x[12:]], steps[12:], atol=1e-9)
+
+
+def with_holes() -> list[np.ndarray]:
+    """``ITEMS``, of which values are missing: first and last ones, long gaps, those of a feature, scattered ones."""
+    one, two, three = (x.copy() for x in ITEMS)
+    one[[0, 1, 2, -1]], one[14:30] = np.nan, np.nan
+    two[:9, 0], two[20:22, 1] = np.nan, np.nan
+    return [one, two, np.where(np.random.default_rng(3).random(three.shape) < 0.3, np.nan, three)]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("chain", CHAINS)
+def test_where_values_are_missing_a_stream_agrees_with_batches(model: str, chain: str) -> None:
+    pytest.importorskip("pyro")
+    holes = with_holes()
+    one = MODELS[model](encoding=CHAINS[chain]()).fit(holes, validation=None)
+    unseen = np.full((6, 2), np.nan)
+    items = [*holes, unseen, np.concatenate([holes[0], unseen])]
+    steps = one.log_prob_steps(items)
+    assert_allclose(steps[3], 0.0, atol=1e-12)
+    for x, expected in zip(items, steps, strict=True):
+        assert len(expected) == len(x)
+        stream = one.stream()
+        assert_allclose([stream.update(frame) for frame in x], expected, rtol=1e-12, atol=1e-12)
+        for cut in (2, 18):
+            past = sm.Sequences([x[cut:]], past=[x[:cut]]) if len(x) > cut else [x]
+            assert_allclose(one.log_prob_steps(past)[0], expected[-len(past[0]) :], rtol=1e-9, atol=1e-12)
+    x, t = ITEMS[0], 33  # after the gap
+    predicted = float(one.predict_next(holes[0][:t]).log_prob(torch.as_tensor(x[t])))
+    assert_allclose(predicted, steps[0][t], rtol=1e-9)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("past", [0, 3, 18, 31])
+def test_after_missing_values_densities_integrate_to_one(chain: str, past: int) -> None:
+    holes = [x[:, :1] for x in with_holes()]
+    model = MODELS["hmm"](encoding=CHAINS[chain]()).fit(holes, validation=None)
+    nodes, power = np.linspace(-14, 14, 401), {"log": 0.0, "log-differences": 0.0, "all": 0.5}.get(chain, 1.0)
+    x = inverse_power(np.sinh(nodes) if power else 3 * np.sinh(nodes / 4), np.array([power]))
+    slope = (np.cosh(nodes) if power else 0.75 * np.cosh(nodes / 4)) / np.exp(log_slope(x, np.array([power])))
+    before = holes[0][:past]
+    items = sm.Sequences([np.array([[value]]) for value in x], past=[before] * len(x))
+    log_prob = model.log_prob_steps(items)
+    density = np.exp(np.concatenate(log_prob))
+    assert abs(np.trapezoid(density * slope, nodes) - 1) < 1e-9
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("model", ["hmm", "lstm"])
+def test_after_missing_values_forecasts_are_the_moments_of_what_is_drawn(model: str, chain: str) -> None:
+    holes, n = with_holes(), 1_000
+    one = MODELS[model](encoding=CHAINS[chain]()).fit(holes, validation=None)
+    frame = one.forecast(holes[:1], 3, n=n, random_state=1).frame.set_index(["step", "feature"])
+    drawn = np.stack(one.sample(n, prefix=holes[0], length=3, random_state=2))
+    assert_array_equal(drawn[:, :-3], np.broadcast_to(holes[0], (n, 60, 2)))
+    for h in range(3):
+        for d in range(2):
+            values = drawn[:, 60 + h, d]
+            assert abs(values.mean() - frame.loc[(h + 1, d), "mean"]) < 6 * values.std() / np.sqrt(n)
+
+
+def test_a_random_walk_with_gaps_has_the_likelihood_of_one() -> None:
+    walk = np.cumsum(np.random.default_rng(5).normal(0.2, 1.0, size=(3_000, 1)), axis=0)
+    holes = np.where(np.random.default_rng(6).random(walk.shape) < 0.4, np.nan, walk)
+    model = sm.HMM(1, observation=sm.GaussianMixture(1), encoding=Differences(1), dtype="float64").fit([holes])
+    at = np.flatnonzero(~np.isnan(holes[:, 0]))
+    gaps, changes = np.diff(at), np.diff(holes[at, 0])
+    mean, deviation = model.means_.item(), np.sqrt(model.covariances_.item())
+    encoding = model.encoding_
+    assert isinstance(encoding, Differences)
+    assert_allclose([mean, deviation], [0.2, 1.0], atol=0.05)
+    c = encoding.step_mean
+    log_prob = norm.logpdf(changes, gaps * c + np.sqrt(gaps) * (mean - c), np.sqrt(gaps) * deviation)
+    assert_allclose(model.log_prob_steps([holes])[0][at[1:]], log_prob, rtol=1e-9)
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -176,9 +251,82 @@ def test_what_an_encoding_of_series_cannot_do_is_refused() -> None:
         model.forecast_states(ITEMS, 2)
     with pytest.raises(ValueError, match="of sequence 0 3 frames are given"):
         sm.backtest({"a": fitted("hmm", "seasonal")}, ITEMS[:1], horizon=2, first=3, baselines=False)
-    inputs = [np.arange(len(x), dtype=float)[:, None] for x in ITEMS]
-    with pytest.raises(ValueError, match="reads inputs of every frame"):
-        MODELS["hmm"](encoding=CHAINS["differences"](), emission_inputs=True).fit(sm.Sequences(ITEMS, inputs=inputs))
+    with pytest.raises(ValueError, match=r"reads the times of all frames, but .* no step of the first 1; pass diff"):
+        sm.LinearGaussian(1, time_step=1.0, encoding=CHAINS["differences"]()).fit(
+            sm.Sequences(ITEMS, times=[np.arange(len(x)) for x in ITEMS])
+        )
+
+
+READ_INPUTS: dict[str, Callable[..., sm.SequenceModel]] = {
+    "hmm": lambda **k: sm.HMM(
+        2, n_init=1, max_iter=4, dtype="float64", emission_inputs=["u"], transition_inputs=["v"], **k
+    ),
+    "lstm": lambda **k: sm.LSTM(d_model=6, max_steps=5, dtype="float64", inputs=True, **k),
+    "system": lambda **k: sm.LinearGaussian(1, max_iter=3, state_inputs=["u"], observation_inputs=["v"], **k),
+}
+
+
+def given_inputs(items: list[np.ndarray]) -> sm.Sequences:
+    inputs = [np.random.default_rng(len(x)).normal(2.0, 3.0, size=(len(x), 2)) for x in items]
+    return sm.Sequences(items, inputs=inputs, input_names=["u", "v"])
+
+
+@pytest.mark.parametrize("model", READ_INPUTS)
+@pytest.mark.parametrize("chain", ["log-differences", "seasonal"])
+def test_inputs_are_those_of_the_frame_whose_difference_is_read(model: str, chain: str) -> None:
+    X = given_inputs(with_holes())
+    assert X.inputs is not None
+    one = READ_INPUTS[model](encoding=CHAINS[chain]()).fit(X, validation=None)
+    d, steps = one.encoding_.n_initial, one.log_prob_steps(X)
+    for x, u, expected in zip(X, X.inputs, steps, strict=True):
+        stream = one.stream()
+        assert_allclose([stream.update(*each) for each in zip(x, u, strict=True)], expected, atol=1e-12, rtol=1e-12)
+        later = one.stream(past=x[:12], past_inputs=u[:12])
+        assert_allclose([later.update(*each) for each in zip(x[12:], u[12:], strict=True)], expected[12:], atol=1e-9)
+        begun = one.stream(past=x[: d - 1], past_inputs=u[: d - 1])
+        each = zip(x[d - 1 :], u[d - 1 :], strict=True)
+        assert_allclose([begun.update(*pair) for pair in each], expected[d - 1 :], atol=1e-9)
+    x, u = ITEMS[0], X.inputs[0]
+    changed = u.copy()
+    changed[:d] += 10.0  # of the first frames none are read
+    changed[40:] += 10.0
+    other = one.log_prob_steps(X[:1].with_inputs([changed], X.input_names))[0]
+    assert_allclose(other[:40], steps[0][:40], atol=1e-12)
+    assert (other[40:59] != steps[0][40:59]).all()
+    with pytest.raises(ValueError, match="reads the inputs u, v"):
+        one.stream().update(x[0])
+
+
+@pytest.mark.parametrize("model", READ_INPUTS)
+def test_with_inputs_forecasts_are_the_moments_of_what_is_drawn(model: str) -> None:
+    pytest.importorskip("pyro")
+    X, n = given_inputs(with_holes()), 1_000
+    assert X.inputs is not None
+    one = READ_INPUTS[model](encoding=CHAINS["seasonal"]()).fit(X, validation=None)
+    x, u, ahead = X[0], X.inputs[0], np.array([[2.0, -1.0], [8.0, 3.0], [0.0, 0.0]])
+    frame = one.forecast(X[:1], 3, n=n, random_state=1, inputs=[ahead]).frame.set_index(["step", "feature"])
+    whole = np.concatenate([u, ahead])
+    drawn = np.stack(one.sample(n, prefix=x, inputs=whole, random_state=2))
+    assert drawn.shape == (n, 63, 2)
+    means = one.predict_next(x, inputs=whole[:61]).mean
+    assert_allclose(frame.loc[1, "mean"], means, rtol=1e-9)
+    for h in range(3):
+        for feature in range(2):
+            values = drawn[:, 60 + h, feature]
+            assert abs(values.mean() - frame.loc[(h + 1, feature), "mean"]) < 6 * values.std() / np.sqrt(n)
+    assert one.sample(inputs=whole[:7])[0].shape == (7, 2)
+    assert sm.backtest({"a": one}, X[:1], horizon=2, first=40, every=10, n=50, baselines=False).errors == {}
+
+
+def test_a_change_is_regressed_on_its_inputs() -> None:
+    rng = np.random.default_rng(4)
+    u = rng.normal(size=(300, 1))
+    x = np.cumsum(0.5 + 2.0 * u + 0.1 * rng.normal(size=u.shape), axis=0)
+    X = sm.Sequences([x], inputs=[u])
+    model = sm.HMM(1, observation=sm.GaussianMixture(1), encoding=Differences(1), emission_inputs=True).fit(X)
+    errors = np.diff(x[:, 0]) - np.polyval(np.polyfit(u[1:, 0], np.diff(x[:, 0]), 1), u[1:, 0])
+    expected = norm.logpdf(errors, 0, errors.std())
+    assert_allclose(model.log_prob_steps(X)[0][1:], expected, atol=1e-4)
 
 
 def test_forecasts_are_scored_from_origins() -> None:
