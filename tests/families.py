@@ -389,6 +389,7 @@ FAMILIES = (
         **{"norm_type": "rms", "activation": "swiglu"},
     ),
     _network("transformer-previous", sm.Transformer, n_heads=2, context=4, convolution_lags=2, positions=None),
+    _network("transformer-plain", sm.Transformer, "symbols", n_layers=2, n_heads=2, context=4, projections=False),
     _network("transformer-alibi", sm.Transformer, "symbols", context=4, positions="alibi", norm="residual", window=2),
     _network("transformer-binary", sm.Transformer, "symbols", context=5, positions="binary", zero_init=True),
     _network("transformer-tied", sm.Transformer, "symbols", n_heads=2, context=4, tie_embeddings=True),
