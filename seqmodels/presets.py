@@ -1,9 +1,9 @@
 """Published models, untrained: ``presets.gpt2("small").fit(X)``; published weights are read by ``from_huggingface``.
 
-First the textbook: Rabiner's HMM, Elman's network, the encoder-decoders of Bahdanau, Luong and Vaswani, whose equations
-are the published ones and nothing else. What all networks here have in common stays: step t reads the embedding of step
-t - 1, a learned vector before the first; and the head has a bias. Then sizes of Transformers that are known by name,
-over as many symbols as were published.
+First the textbook: Rabiner's HMM, Elman's network, the encoder-decoders of Bahdanau, Luong and Vaswani, and attention
+alone, whose equations are the published ones and nothing else. What all networks here have in common stays: step t
+reads the embedding of step t - 1, a learned vector before the first; and the head has a bias. Then sizes of
+Transformers that are known by name, over as many symbols as were published.
 
 A function gives the architecture. How long and how fast to train, and with which optimizer and loss, is left as it is
 everywhere here, but for the two configurations of nanoGPT, which are published to be run.
@@ -136,6 +136,30 @@ def vaswani2017(size: VaswaniSize = "base") -> TransformerSeq2Seq:
         zero_init=False,
         dropout=dropout,
         attention_dropout=0.0,
+    )
+
+
+@checked
+def plain_attention(d_model: int = 128, *, scale_scores: bool = True) -> Transformer:
+    """Causal self-attention of the inputs themselves, with which textbooks introduce attention.
+
+    ``w_ij = softmax_j(x_i · x_j / √d_model)`` over ``j ≤ i``, ``y_i = Σ_j w_ij x_j``; outputs ``W y_i + c``, here the
+    logits of the next symbol. Queries, keys and values have no weights, so all that is learned are embeddings and head,
+    and the order of the steps before the last is not seen.
+
+    Args:
+        d_model: width of the embeddings x.
+        scale_scores: whether products are divided by ``√d_model`` (Vaswani et al. 2017).
+    """
+    return Transformer(
+        d_model=d_model,
+        n_layers=1,
+        n_heads=1,
+        positions=None,
+        convolution_lags=0,
+        dropout=0.0,
+        projections=False,
+        scale_scores=scale_scores,
     )
 
 

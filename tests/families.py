@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import seqmodels as sm
 from seqmodels.counts.ngram.tables import Tables
-from seqmodels.neural import BahdanauNetwork, CausalModel, GatedUnit, LuongNetwork
+from seqmodels.neural import BahdanauNetwork, CausalModel, GatedUnit, LuongNetwork, MinGRUCell
 from seqmodels.neural.model import NeuralModel
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
@@ -352,6 +352,7 @@ FAMILIES = (
     Family("ngram-open", partial(sm.NGram, 3, encoding=OPEN), ("symbols",)),
     _network("gru-open", sm.GRU, "symbols", encoding=OPEN),
     _network("recurrent-cell", sm.neural.Recurrent, cell=GatedUnit, n_layers=2),
+    _network("recurrent-mingru", sm.neural.Recurrent, cell=MinGRUCell, n_layers=2, residual=True, layer_norm=True),
     replace(
         _network("causal-module", CausalModel, module=CausalConvolution, context=4),  # what from_module makes
         classes=(CausalConvolution,),
@@ -389,6 +390,7 @@ FAMILIES = (
         **{"norm_type": "rms", "activation": "swiglu"},
     ),
     _network("transformer-previous", sm.Transformer, n_heads=2, context=4, convolution_lags=2, positions=None),
+    _network("transformer-plain", sm.Transformer, "symbols", n_layers=2, n_heads=2, context=4, projections=False),
     _network("transformer-alibi", sm.Transformer, "symbols", context=4, positions="alibi", norm="residual", window=2),
     _network("transformer-binary", sm.Transformer, "symbols", context=5, positions="binary", zero_init=True),
     _network("transformer-tied", sm.Transformer, "symbols", n_heads=2, context=4, tie_embeddings=True),

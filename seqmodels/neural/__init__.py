@@ -8,6 +8,7 @@ from seqmodels.neural.recurrent.cell import Cell
 from seqmodels.neural.recurrent.elman import ElmanCell
 from seqmodels.neural.recurrent.gru import GRUCell
 from seqmodels.neural.recurrent.lstm import LSTMCell
+from seqmodels.neural.recurrent.min_gru import MinGRUCell
 from seqmodels.neural.recurrent.models import GRU, LSTM, ElmanRNN, Recurrent
 from seqmodels.neural.seq2seq.models import EncoderDecoder, LSTMSeq2Seq
 from seqmodels.neural.seq2seq.textbook import BahdanauNetwork, GatedUnit, LuongNetwork
@@ -30,6 +31,7 @@ __all__ = [
     "LSTMTagger",
     "LuongNetwork",
     "MaskedTransformer",
+    "MinGRUCell",
     "Recurrent",
     "Transformer",
     "TransformerSeq2Seq",

@@ -96,17 +96,27 @@ def test_self_attention_is_the_softmax_of_scaled_products() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"positions": "alibi"}, {"positions": "sinusoidal", "n_kv_heads": 1}, {"window": 2, "qk_norm": True}],
+    [
+        {},
+        {"positions": "alibi"},
+        {"positions": "learned"},
+        {"positions": "sinusoidal", "n_kv_heads": 1},
+        {"positions": "rotary", "n_kv_heads": 1, "d_model": 16, "n_heads": 4},
+        {"window": 2, "qk_norm": True},
+        {"projections": False},
+        {"projections": False, "positions": "t5", "scale_scores": False},
+        {"projections": False, "positions": "learned", "convolution_lags": 0},
+    ],
 )
 def test_self_attention_is_of_windows_layers_and_heads(options: dict[str, Any]) -> None:
     model = small_transformer(**options)
     mean, first = model.attention(SYMBOLS_READ), model.attention(SYMBOLS_READ, layer=0)
-    heads = [model.attention(SYMBOLS_READ, head=h) for h in range(2)]
+    heads = [model.attention(SYMBOLS_READ, head=h) for h in range(model.n_query_heads)]
     for i, x in enumerate(SYMBOLS_READ):
         assert mean[i].shape == (len(x), len(x))
         np.testing.assert_allclose(mean[i].sum(1), 1, rtol=0, atol=1e-12)
         assert not np.triu(mean[i], 1).any()
-        np.testing.assert_allclose((heads[0][i] + heads[1][i]) / 2, mean[i], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(np.mean([head[i] for head in heads], 0), mean[i], rtol=0, atol=1e-12)
     assert not np.allclose(mean[2], first[2])
     assert not np.allclose(heads[0][2], heads[1][2])
     # Windows of six begin three steps apart: step 9 is scored in the one that begins at 6.

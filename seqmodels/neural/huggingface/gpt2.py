@@ -149,6 +149,7 @@ def _check_expressible(model: Transformer) -> None:
         "activation": tuple(PUBLISHED_ACTIVATIONS),
         "positions": ("learned",),
         "convolution_lags": (0,),
+        "projections": (True,),
         "n_kv_heads": (None, model.n_query_heads),
         "qk_norm": (False,),
         "window": (None,),

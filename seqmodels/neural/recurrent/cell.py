@@ -25,6 +25,8 @@ class Cell(nn.Module, ABC, Generic[CellState]):
     Attributes:
         recurrent_weights: names of the parameters (m, d_hidden) that the previous state is multiplied by, whose columns
             and entries ``recurrent_dropout`` and ``weight_drop`` drop; without names there is neither.
+        takes_autocast: whether ``unroll`` may be called under autocast, with inputs in half precision; by default it
+            computes in the precision of the weights.
 
     >>> class Leaky(Cell):
     ...     def __init__(self, d_in, d_hidden):
@@ -44,6 +46,7 @@ class Cell(nn.Module, ABC, Generic[CellState]):
     """
 
     recurrent_weights: ClassVar[tuple[str, ...]] = ()
+    takes_autocast: ClassVar[bool] = False
 
     if TYPE_CHECKING:  # nn.Module's own takes and returns anything
 

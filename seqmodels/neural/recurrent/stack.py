@@ -197,7 +197,8 @@ class CellStack(RecurrentNetwork[tuple[CellState, ...], CellState]):
 class _Unrolled(nn.Module, Generic[CellState]):
     """A cell over all steps, as a module that ``functional_call`` can give other weights.
 
-    In the precision of its weights, whatever autocast says: not every operation takes two precisions.
+    In the precision of its weights, whatever autocast says, unless the cell takes it: not every operation takes two
+    precisions.
     """
 
     def __init__(self, cell: Cell[CellState]) -> None:
@@ -209,6 +210,8 @@ class _Unrolled(nn.Module, Generic[CellState]):
         self.cell = cell
 
     def forward(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        if self.cell.takes_autocast:
+            return self.cell.unroll(inputs, state)
         with torch.autocast(inputs.device.type, enabled=False):
             return self.cell.unroll(inputs.to(torch.promote_types(inputs.dtype, torch.float32)), state)
 

@@ -17,6 +17,7 @@ from seqmodels.neural.network import Network
 from seqmodels.neural.transformer.config import TransformerConfig, check_layer_and_head, config_of
 from seqmodels.neural.transformer.layers import Activation
 from seqmodels.neural.transformer.network import Seq2SeqState, TransformerNetwork, TransformerSeq2SeqNetwork
+from seqmodels.neural.transformer.plain_attention import PlainAttentionNetwork
 from seqmodels.neural.transformer.positions import PositionKind
 
 
@@ -36,6 +37,12 @@ class Transformer(TransformerConfig, NeuralModel):
             changes no figure but for rounding. The first use compiles for some seconds, once on a machine; each
             process loads it for half of one. Norms, positions and windows that the steps do not know are computed as
             without. Scoring is not changed.
+        projections: False: a layer is causal self-attention of its inputs x and nothing else, ``y_t = Σ_{s≤t} w_ts
+            x_s`` with ``w_ts = softmax_s(x_t · x_s / √d_head)``, as textbooks introduce it: without the maps to
+            queries, keys and values, and without norms, feed-forward and sums with the input, whose arguments then mean
+            nothing. ``presets.plain_attention`` is one layer of one head of it, without positions.
+        scale_scores: False: ``x_t · x_s`` without the division by ``√d_head``, where there are no projections, whose
+            weights could undo it.
 
     The other arguments are those of ``TransformerConfig`` and ``NeuralModel``. The defaults of those listed here again
     learned characters fastest by the second on one core (``experiments/tuning.py``): the previous inputs,
@@ -52,6 +59,8 @@ class Transformer(TransformerConfig, NeuralModel):
     context: int = 128
     stride: int | None = None
     compile_steps: bool = False
+    projections: bool = True
+    scale_scores: bool = True
 
     _carries_state: ClassVar[bool] = False
     _renamed: ClassVar[Mapping[str, str]] = {"previous": "convolution_lags"}
@@ -74,7 +83,7 @@ class Transformer(TransformerConfig, NeuralModel):
         check_layer_and_head(self, layer, head)
 
         def weigh(network: Network[Any], inputs: Tensor) -> Tensor:
-            assert isinstance(network, TransformerNetwork)
+            assert isinstance(network, TransformerNetwork | PlainAttentionNetwork)
             weights = network.self_attention_weights(inputs, layer % self.n_layers)  # (B, H, T, T)
             return weights.mean(1) if head is None else weights[:, head]
 
@@ -84,7 +93,23 @@ class Transformer(TransformerConfig, NeuralModel):
         return Windowing(self.context, self.stride)
 
     def _network(self) -> Network[Any]:
-        return TransformerNetwork(config_of(self), max_length=self.context, convolution_lags=self.convolution_lags)
+        lengths = {"max_length": self.context, "convolution_lags": self.convolution_lags}
+        if not self.projections:
+            return PlainAttentionNetwork(config_of(self), scale_scores=self.scale_scores, **lengths)
+        return TransformerNetwork(config_of(self), **lengths)
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if self.projections and not self.scale_scores:
+            raise ValueError(
+                "scale_scores=False is of attention without projections, which learn the scale; pass projections=False "
+                "too, or leave scale_scores at True"
+            )
+        if not self.projections and self.n_kv_heads is not None:
+            raise ValueError(
+                f"n_kv_heads is {self.n_kv_heads}, but without projections keys are the queries themselves; pass "
+                "n_kv_heads=None"
+            )
 
     def _bptt_steps(self) -> int:
         return self.context

@@ -1,0 +1,111 @@
+"""``h_t = h_{t-1} + σ(a_t) (c_t - h_{t-1})``: linear in the state, so that all steps may be computed at once.
+
+What a step back-propagates is ``1 - σ(a_t)`` times the gradient it receives: the same recurrence, backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+BLOCK = 512  # steps of which there are views at a time
+
+
+def gated_scan(projected: Tensor, state: Tensor) -> Tensor:
+    """``h_t = h_{t-1} + z_t (c_t - h_{t-1})`` with ``z_t = σ(a_t)``.
+
+    On a CPU one step after the other, each one operation; elsewhere by ``scan_by_doubling``. Nothing is divided and
+    there are no logarithms, so nothing is lost that single steps would keep. Memory is proportional to T. It can be
+    differentiated once.
+
+    Args:
+        projected: (B, T, 2 d), ``a`` and ``c``, in any precision.
+        state: (B, d), ``h_0``.
+
+    Returns:
+        (B, T, d), ``h_1 .. h_T``, in float32 at least.
+
+    >>> projected = torch.tensor([[[0.0, 4.0], [0.0, 8.0]]])
+    >>> gated_scan(projected, torch.zeros(1, 1)).flatten().tolist()
+    [2.0, 5.0]
+    """
+    return _apply_gated_scan(projected, state)
+
+
+def scan_by_doubling(decay: Tensor, added: Tensor, state: Tensor) -> Tensor:
+    """``h_t = decay_t h_{t-1} + added_t`` (B, T, d) from ``state`` (B, d), in ``log2 T`` passes over all steps.
+
+    In each every step is joined with one twice as far back as in the pass before (Hillis and Steele, 1986): the maps
+    ``(a, b)`` and then ``(a', b')`` are together ``(a' a, a' b + b')``.
+    """
+    a, b = decay, torch.cat([torch.addcmul(added[:, :1], decay[:, :1], state.unsqueeze(1)), added[:, 1:]], 1)
+    reach = 1
+    while reach < b.shape[1]:
+        b = torch.cat([b[:, :reach], torch.addcmul(b[:, reach:], a[:, reach:], b[:, :-reach])], 1)
+        a = torch.cat([a[:, :reach], a[:, reach:] * a[:, :-reach]], 1)
+        reach *= 2
+    return b
+
+
+def scans_by_steps(device: torch.device) -> bool:
+    """Whether one step after the other is faster there than ``log2 T`` passes over all."""
+    return device.type == "cpu"
+
+
+class _GatedScan(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, projected: Tensor, state: Tensor) -> Tensor:
+        d = state.shape[1]
+        dtype = torch.promote_types(projected.dtype, torch.float32)
+        gate = torch.empty(*projected.shape[:2], d, dtype=dtype, device=projected.device)
+        gate.copy_(projected[..., :d]).sigmoid_()
+        candidate = projected[..., d:].to(dtype)
+        before = state.to(dtype)
+        if scans_by_steps(projected.device):
+            states = torch.empty_like(gate)
+            h = before
+            for block in zip(gate.split(BLOCK, 1), candidate.split(BLOCK, 1), states.split(BLOCK, 1), strict=True):
+                for z, c, out in zip(*(part.unbind(1) for part in block), strict=True):
+                    h = torch.lerp(h, c, z, out=out)
+        else:
+            states = scan_by_doubling(1 - gate, gate * candidate, before)
+        ctx.save_for_backward(gate, candidate, states, before)
+        ctx.dtypes = projected.dtype, state.dtype
+        return states
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        gate, candidate, states, before = ctx.saved_tensors
+        d = gate.shape[2]
+        keep = 1 - gate
+        of_states = _scan_backwards(keep, gradient)
+        d_state = (of_states[:, 0] * keep[:, 0]).to(ctx.dtypes[1])
+        d_projected = gate.new_empty(*gate.shape[:2], 2 * d, dtype=ctx.dtypes[0])
+        of_candidate = of_states.mul_(gate)
+        d_projected[..., d:].copy_(of_candidate)
+        change = candidate - torch.cat([before.unsqueeze(1), states[:, :-1]], 1)
+        d_projected[..., :d].copy_(change.mul_(of_candidate).mul_(keep))
+        return d_projected, d_state
+
+
+def _scan_backwards(keep: Tensor, gradient: Tensor) -> Tensor:
+    """Of all states, ``D_t = gradient_t + keep_{t+1} D_{t+1}``, (B, T, d)."""
+    if not scans_by_steps(gradient.device):
+        later = torch.cat([keep[:, 1:], torch.zeros_like(keep[:, :1])], 1)
+        return scan_by_doubling(later.flip(1), gradient.flip(1), torch.zeros_like(keep[:, 0])).flip(1)
+    of_states = torch.empty_like(keep)
+    last = of_states[:, -1].copy_(gradient[:, -1])
+    pairs = zip(gradient[:, :-1].split(BLOCK, 1), keep[:, 1:].split(BLOCK, 1), of_states.split(BLOCK, 1), strict=False)
+    for block in reversed(list(pairs)):
+        n = block[0].shape[1]
+        for g, k, out in reversed(list(zip(*(part[:, :n].unbind(1) for part in block), strict=True))):
+            last = torch.addcmul(g, k, last, out=out)
+    return of_states
+
+
+_apply_gated_scan: Callable[[Tensor, Tensor], Tensor] = _GatedScan.apply
