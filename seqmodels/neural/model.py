@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from seqmodels.common import distributed
 from seqmodels.common.main_memory import refuse_beyond_memory
@@ -58,7 +60,15 @@ from seqmodels.neural.training_options import (
 )
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.sequences import Kind
-from seqmodels.training import BatchResult, Perturbation, Transformation, checkpoints_of_fit, train, whole_weights
+from seqmodels.training import (
+    BatchResult,
+    Perturbation,
+    TrainConfig,
+    Transformation,
+    checkpoints_of_fit,
+    train,
+    whole_weights,
+)
 
 WIDTH_STEP = 8  # that a budget of parameters widens networks by
 MIN_WEIGHTS_TO_COUNT = 1 << 26  # of one layer, about: a smaller network is made without a look at memory
@@ -265,6 +275,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         bptt, is_short = self._bptt_steps(), self._is_short_series(train_examples)
         batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
         objective = _Objective(self, rows, _steps_to_units(train_examples))
+        config = train_config(self, STEPS_ON_SHORT_SERIES if is_short else DEFAULT_STEPS, learns_by_heart=by_heart)
+        if self.verbose and distributed.is_rank_zero():
+            tqdm.write(self._chosen(rows, batching, config), file=sys.stderr)
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
         parallel = parallel_of(self, self.n_parameters_, device)
         with training_draws(initial_generator, device, compiled=bool(self.compile)) as generator:
@@ -273,7 +286,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
                 lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),
                 objective,
                 (lambda: self._nats_per_unit(held_out)) if held_out else None,
-                train_config(self, STEPS_ON_SHORT_SERIES if is_short else DEFAULT_STEPS, learns_by_heart=by_heart),
+                config,
                 batching.n_batches(rows),
                 carrier=objective if self._carries_state else None,
                 checkpoints=checkpoints,
@@ -284,6 +297,21 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if parallel == "shard":
             self._gather_module(device)
         self.module_.eval()
+
+    def _chosen(self, rows: list[Row], batching: Batching, config: TrainConfig) -> str:
+        """In one line what is trained on what: every choice that ``"auto"`` may have made."""
+        limits = {"max_steps": config.max_steps, "max_epochs": config.max_epochs, "max_seconds": config.max_seconds}
+        choices = {
+            "d_model": self.d_model_,
+            "n_layers": self.n_layers,
+            "dropout": self.dropout_,
+            "averaging": config.averaging,
+            "batch_size": batching.batch_size,
+            **{name: limit for name, limit in limits.items() if limit is not None},
+        }
+        said = ", ".join(f"{name}={value}" for name, value in choices.items())
+        n_steps = sum(row.n_steps for row in rows)
+        return f"{type(self).__name__}({said}): {self.n_parameters_:,} parameters, {n_steps:,} steps of training data"
 
     def _gather_module(self, device: torch.device) -> None:
         """Replace the module, of which this process has a shard, by a whole one; all processes do so at once."""

@@ -70,7 +70,7 @@ class TrainingOptions(Configurable):
             0: none. ``"auto"``: 0.1 where no budget is given and sequences without targets have fewer than 300,000
             steps together, which are learnt by heart otherwise; else, and for short series, 0.
         callbacks: called with each row of the history, a dictionary.
-        verbose: show progress.
+        verbose: show progress, after a line on what ``"auto"`` came to.
         parallel: how several processes (``torchrun``) share the work: ``"replicate"``, each has the whole network and
             takes a part of every batch; ``"shard"``, of weights, gradients and the optimiser's moments each has a part
             too; ``"auto"``: shards where whole networks would not fit in memory. One process takes no notice.

@@ -70,3 +70,10 @@ def test_what_else_is_refused() -> None:
         sm.LSTM(averaging=1).fit(X)
     with pytest.raises(ValueError, match="dropout is auto; pass a fraction from 0 up to 1"):
         sm.LSTMSeq2Seq(dropout="auto", max_steps=1).fit(X)
+
+
+def test_what_was_chosen_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    sm.LSTM(max_seconds=0.05, verbose=True).fit(X, validation=None)
+    said = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("LSTM("))
+    assert "d_model=32, n_layers=1, dropout=0.1, averaging=0.0, batch_size=24, max_seconds=0.05" in said
+    assert said.endswith("246 steps of training data")
