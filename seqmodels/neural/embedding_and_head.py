@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.neural.network import Network, Source, State
+from seqmodels.neural.ops.linear import apply_linear
 from seqmodels.neural.ops.tied_linear import TiedLinear
 from seqmodels.observations import LinearOutputs, Observation
 from seqmodels.sequences.measure import Values
@@ -246,7 +247,7 @@ class SequenceModule(nn.Module, Generic[State]):
     ) -> tuple[Tensor, State]:
         """Output parameters (and the end's logit) of each step, ``(B, T, P)``, and the state after the last."""
         hidden, state = self.hidden(inputs, is_start, is_after_source, state, exogenous)
-        outputs = self.head(hidden)
+        outputs = apply_linear(self.head, hidden) if isinstance(self.head, nn.Linear) else self.head(hidden)
         if self.exogenous_skip is not None:
             outputs = outputs + self.exogenous_skip(exogenous)
         if self.skip is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from seqmodels.common import distributed
 from seqmodels.common.main_memory import refuse_beyond_memory
@@ -37,8 +39,10 @@ from seqmodels.neural.network import Network, map_state
 from seqmodels.neural.ops.precision import autocast, autocast_dtype
 from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_steps, log_prob_sums
 from seqmodels.neural.training_options import (
+    DEFAULT_DROPOUT,
     DEFAULT_STEPS,
     DEFAULT_WIDTH,
+    DROPOUT_OF_SMALL_DATA,
     MAY_CHANGE,
     MOST_SHORT_SERIES,
     SHORT_SERIES,
@@ -48,6 +52,7 @@ from seqmodels.neural.training_options import (
     check_compile,
     check_training_options,
     compiled,
+    learns_by_heart,
     parallel_of,
     sequences_per_batch,
     train_config,
@@ -55,7 +60,15 @@ from seqmodels.neural.training_options import (
 )
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.sequences import Kind
-from seqmodels.training import BatchResult, Perturbation, Transformation, checkpoints_of_fit, train, whole_weights
+from seqmodels.training import (
+    BatchResult,
+    Perturbation,
+    TrainConfig,
+    Transformation,
+    checkpoints_of_fit,
+    train,
+    whole_weights,
+)
 
 WIDTH_STEP = 8  # that a budget of parameters widens networks by
 MIN_WEIGHTS_TO_COUNT = 1 << 26  # of one layer, about: a smaller network is made without a look at memory
@@ -98,7 +111,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     d_model: Any = 256  # int; "auto" too where ``_width_follows_data``
     n_layers: int = 1
-    dropout: float = 0.1
+    dropout: Any = 0.1  # float; "auto" too where ``_dropout_follows_data``
     tie_embeddings: bool = False
     scale_embeddings: bool = True
     training_precision: str = "auto"
@@ -114,6 +127,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     _has_first = False  # whether the linear skip of the module has outputs of its own for the first step
     _size: ClassVar[str | None] = "d_model"
     _width_follows_data: ClassVar[bool] = False  # whether d_model may be "auto"
+    _dropout_follows_data: ClassVar[bool] = False  # whether dropout may be "auto"
     _trained_on_missing = False  # whether training had missing values, so that the module reads where they are
     _carries_state: ClassVar[bool] = True  # whether training hands the state on, from steps to the next steps
 
@@ -176,8 +190,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
                 continue
             if not (isinstance(getattr(self, name), int | np.integer) and getattr(self, name) >= 1):
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")
+        if not (self.dropout == "auto" and self._dropout_follows_data):
+            if self.dropout == "auto" or not 0 <= self.dropout < 1:
+                raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")
         if self.training_precision not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
         check_compile(self.compile)
@@ -200,12 +215,25 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             return int(self.__dict__.get("_width", DEFAULT_WIDTH))
         return int(self.d_model)
 
+    @property
+    def dropout_(self) -> float:
+        """The fraction that is dropped in training: ``dropout``, or what ``"auto"`` came to."""
+        if self.dropout == "auto":
+            return float(self.__dict__.get("_dropout", DEFAULT_DROPOUT))
+        return float(self.dropout)
+
     def _choose_width(self, examples: list[Example]) -> None:
         """What ``d_model="auto"`` comes to, for these examples and this budget."""
         if self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_")):
             only_time = self.max_seconds is not None and self.max_steps in ("auto", None) and self.max_epochs is None
             n_steps = sum(len(e.values) for e in examples)
             self._width = width_for(n_steps) if only_time or self._is_short_series(examples) else DEFAULT_WIDTH
+
+    def _learns_by_heart(self, examples: list[Example]) -> bool:
+        """Whether they are too few for the default number of steps; not asked of short series, pairs and labels."""
+        if self.source_encoding_ is not None or self._is_short_series(examples):
+            return False
+        return learns_by_heart(self, sum(len(e.values) for e in examples))
 
     def _is_short_series(self, examples: list[Example]) -> bool:
         """Whether they are one or few series of so few frames that a network of the usual size learns them by heart."""
@@ -215,6 +243,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
         self._check_perturbation()
         self._choose_width(train_examples)
+        by_heart = self._learns_by_heart(train_examples)
+        self._dropout = DROPOUT_OF_SMALL_DATA if by_heart else DEFAULT_DROPOUT
         self._check_memory()
         _check_float32(train_examples, "training")
         _check_float32(validation, "validation")
@@ -245,6 +275,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         bptt, is_short = self._bptt_steps(), self._is_short_series(train_examples)
         batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
         objective = _Objective(self, rows, _steps_to_units(train_examples))
+        config = train_config(self, STEPS_ON_SHORT_SERIES if is_short else DEFAULT_STEPS, learns_by_heart=by_heart)
+        if self.verbose and distributed.is_rank_zero():
+            tqdm.write(self._chosen(rows, batching, config), file=sys.stderr)
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
         parallel = parallel_of(self, self.n_parameters_, device)
         with training_draws(initial_generator, device, compiled=bool(self.compile)) as generator:
@@ -253,7 +286,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
                 lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),
                 objective,
                 (lambda: self._nats_per_unit(held_out)) if held_out else None,
-                train_config(self, STEPS_ON_SHORT_SERIES if is_short else DEFAULT_STEPS),
+                config,
                 batching.n_batches(rows),
                 carrier=objective if self._carries_state else None,
                 checkpoints=checkpoints,
@@ -264,6 +297,21 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if parallel == "shard":
             self._gather_module(device)
         self.module_.eval()
+
+    def _chosen(self, rows: list[Row], batching: Batching, config: TrainConfig) -> str:
+        """In one line what is trained on what: every choice that ``"auto"`` may have made."""
+        limits = {"max_steps": config.max_steps, "max_epochs": config.max_epochs, "max_seconds": config.max_seconds}
+        choices = {
+            "d_model": self.d_model_,
+            "n_layers": self.n_layers,
+            "dropout": self.dropout_,
+            "averaging": config.averaging,
+            "batch_size": batching.batch_size,
+            **{name: limit for name, limit in limits.items() if limit is not None},
+        }
+        said = ", ".join(f"{name}={value}" for name, value in choices.items())
+        n_steps = sum(row.n_steps for row in rows)
+        return f"{type(self).__name__}({said}): {self.n_parameters_:,} parameters, {n_steps:,} steps of training data"
 
     def _gather_module(self, device: torch.device) -> None:
         """Replace the module, of which this process has a shard, by a whole one; all processes do so at once."""

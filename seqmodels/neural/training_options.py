@@ -40,6 +40,10 @@ MIN_WIDTH = 32  # and for fewer a smaller one, down to this (experiments/sizes.p
 SHORT_SERIES = 1_000  # frames together of one or few series, whose
 MOST_SHORT_SERIES = 5  # number this is at most; on them 2000 steps of 256 features would learn the frames by heart:
 STEPS_ON_SHORT_SERIES = 200  # held-out frames (experiments/series_defaults.py) are predicted best after some ten passes
+SMALL_DATA = 300_000  # steps of training data: 2000 steps of training go over fewer several times, and on them
+DEFAULT_DROPOUT = 0.1
+DROPOUT_OF_SMALL_DATA = 0.3  # more has to be dropped
+AVERAGING_OF_SMALL_DATA = 0.1  # and the mean of the weights is better than the last (experiments/small_data.py)
 STEPS_PER_BATCH = 1_024  # of the data; small batches learn more per second on a CPU
 COMPILE_CHOICES: tuple[Compile, ...] = (False, True, "reduce-overhead", "max-autotune")
 MAY_CHANGE = frozenset({"max_steps", "max_epochs", "patience"})  # in a run that is resumed
@@ -63,9 +67,10 @@ class TrainingOptions(Configurable):
         schedule: the learning rate against progress; None: ``Trapezoid()``.
         accumulate: batches whose gradients make one step.
         averaging: part of the steps taken over which the running mean of the weights reaches, which then is the model;
-            0: none.
+            0: none. ``"auto"``: 0.1 where no budget is given and sequences without targets have fewer than 300,000
+            steps together, which are learnt by heart otherwise; else, and for short series, 0.
         callbacks: called with each row of the history, a dictionary.
-        verbose: show progress.
+        verbose: show progress, after a line on what ``"auto"`` came to.
         parallel: how several processes (``torchrun``) share the work: ``"replicate"``, each has the whole network and
             takes a part of every batch; ``"shard"``, of weights, gradients and the optimiser's moments each has a part
             too; ``"auto"``: shards where whole networks would not fit in memory. One process takes no notice.
@@ -87,7 +92,7 @@ class TrainingOptions(Configurable):
     optimizer: Optimizer | None = None
     schedule: Schedule | None = None
     accumulate: int = 1
-    averaging: float = 0.0
+    averaging: float | Literal["auto"] = "auto"
     callbacks: Sequence[Callback] = ()
     verbose: bool = False
     parallel: Literal["auto", "replicate", "shard"] = "auto"
@@ -111,8 +116,8 @@ def check_training_options(options: TrainingOptions) -> None:
             part.check()
     if options.parallel not in ("auto", "replicate", "shard"):
         raise ValueError(f"parallel is {options.parallel!r}; pass 'auto', 'replicate' or 'shard'")
-    if not 0 <= options.averaging < 1:
-        raise ValueError(f"averaging is {options.averaging}; pass a fraction from 0 up to 1")
+    if options.averaging != "auto" and not 0 <= options.averaging < 1:
+        raise ValueError(f"averaging is {options.averaging!r}; pass a fraction from 0 up to 1, or 'auto'")
     if options.max_steps is None and options.max_epochs is None and options.max_seconds is None:
         raise ValueError("training would never end; give max_steps, max_epochs or max_seconds")
 
@@ -137,8 +142,22 @@ def width_for(n_steps: int) -> int:
     return int(np.clip(2 ** round(math.log2(max(1.0, width))), MIN_WIDTH, DEFAULT_WIDTH))
 
 
-def train_config(options: TrainingOptions, default_steps: int = DEFAULT_STEPS) -> TrainConfig:
-    """The options as the training loop takes them; ``default_steps`` are those of ``max_steps="auto"``."""
+def learns_by_heart(options: TrainingOptions, n_steps: int) -> bool:
+    """Whether the steps of an automatic budget go over ``n_steps`` of training data several times."""
+    is_automatic = options.max_steps == "auto" and options.max_epochs is None and options.max_seconds is None
+    return is_automatic and n_steps < SMALL_DATA
+
+
+def train_config(
+    options: TrainingOptions, default_steps: int = DEFAULT_STEPS, *, learns_by_heart: bool = False
+) -> TrainConfig:
+    """The options as the training loop takes them.
+
+    ``default_steps`` are those of ``max_steps="auto"``; with ``learns_by_heart``, ``averaging="auto"`` averages.
+    """
+    averaging = options.averaging
+    if averaging == "auto":
+        averaging = AVERAGING_OF_SMALL_DATA if learns_by_heart else 0.0
     automatic = default_steps if options.max_epochs is None and options.max_seconds is None else None
     return TrainConfig(
         automatic if options.max_steps == "auto" else options.max_steps,
@@ -151,7 +170,7 @@ def train_config(options: TrainingOptions, default_steps: int = DEFAULT_STEPS) -
         optimizer=options.optimizer or AdamW(),
         schedule=options.schedule or Trapezoid(),
         accumulate=options.accumulate,
-        averaging=options.averaging,
+        averaging=averaging,
         callbacks=tuple(options.callbacks),
     )
 
@@ -165,7 +184,7 @@ def parallel_of(options: TrainingOptions, n_parameters: int, device: torch.devic
         return None
     if options.parallel != "auto":
         return options.parallel
-    needed = n_parameters * (BYTES_PER_WEIGHT + 4 * (options.averaging > 0))
+    needed = n_parameters * (BYTES_PER_WEIGHT + 4 * (options.averaging not in (0, "auto")))
     room = memory_of_process(device) * ROOM_FOR_WEIGHTS
     return "shard" if distributed.of_rank_zero(needed > room) else "replicate"
 

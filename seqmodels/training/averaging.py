@@ -54,6 +54,7 @@ class WeightAverage:
             mean.copy_(weights)
 
     def restore(self, weights: Mapping[str, Tensor]) -> None:
-        """Take the mean from a checkpoint."""
+        """Take the mean from a checkpoint; of a run that kept none it begins with the module's weights."""
+        current = dict(self.module.named_parameters())
         for name, mean in self.weights.items():
-            mean.copy_(weights[name])
+            mean.copy_(weights.get(name, current[name].detach()))

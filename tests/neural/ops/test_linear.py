@@ -1,4 +1,4 @@
-"""Products in evaluation are torch's, whichever library computes them."""
+"""Products and their gradients are torch's, whichever library computes them."""
 
 from __future__ import annotations
 
@@ -56,14 +56,49 @@ def test_float32_is_computed_by_onednn(products: list[torch.Size]) -> None:
     assert products == [(ROWS - 1, 3), (ROWS, 3)]
 
 
-def test_gradients_are_torchs(products: list[torch.Size]) -> None:
+@needs_avx512
+def test_in_training_float32_is_computed_by_onednn(products: list[torch.Size]) -> None:
     x, weight = torch.ones(ROWS, 3), torch.ones(2, 3, requires_grad=True)
     linear(x, weight).sum().backward()
+    assert products == []
     assert weight.grad is not None
     assert (weight.grad == ROWS).all()
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+    linear(x.double(), weight.double()).sum().backward()
+    with torch.autocast("cpu", torch.bfloat16):
         assert linear(x, weight).dtype == torch.bfloat16
     assert len(products) == 2
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shape", [(2 * ROWS, 5), (3, ROWS, 5)])
+def test_gradients_are_those_of_torch(shape: tuple[int, ...], bias: bool) -> None:
+    generator = torch.Generator().manual_seed(1)
+    layer = nn.Linear(5, 7, bias=bias)
+    x = torch.randn(shape, generator=generator, requires_grad=True)
+    g = torch.randn(*shape[:-1], 7, generator=generator)
+    needed = [x, *layer.parameters()]
+    expected = torch.autograd.grad((layer(x).square() * g).sum(), needed)
+    first = torch.autograd.grad((apply_linear(layer, x).square() * g).sum(), needed)
+    torch.testing.assert_close(first, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_second_derivatives_are_those_of_torch() -> None:
+    generator = torch.Generator().manual_seed(2)
+    layer = nn.Linear(5, 7)
+    x = torch.randn(ROWS, 5, generator=generator)
+    found = []
+    for function in (apply_linear, lambda of, rows: of(rows)):
+        first = torch.autograd.grad(function(layer, x).pow(3).sum(), list(layer.parameters()), create_graph=True)
+        total = torch.stack([d.square().sum() for d in first]).sum()
+        found.append(torch.autograd.grad(total, list(layer.parameters())))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-2)
+
+
+def test_gradients_that_nobody_needs_are_not_computed() -> None:
+    x, weight = torch.ones(ROWS, 3), torch.ones(2, 3, requires_grad=True)
+    bias = torch.zeros(2)
+    linear(x, weight, bias).sum().backward()
+    assert (x.grad, bias.grad) == (None, None)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

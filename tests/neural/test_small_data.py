@@ -1,0 +1,79 @@
+"""What ``dropout="auto"`` and ``averaging="auto"`` come to, and that everything asked of a model knows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import seqmodels as sm
+from seqmodels.neural import model as module
+from seqmodels.neural.training_options import SMALL_DATA, learns_by_heart, train_config
+
+X = [np.random.default_rng(i).integers(0, 3, 40) for i in range(6)]
+
+
+@pytest.fixture
+def configs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Those that training is called with, which takes two steps only."""
+    seen: list[Any] = []
+    plain = module.train
+
+    def recorded(*arguments: Any, **rest: Any) -> Any:
+        seen.append(arguments[4])
+        return plain(*arguments[:4], replace(arguments[4], max_steps=2), *arguments[5:], **rest)
+
+    monkeypatch.setattr(module, "train", recorded)
+    return seen
+
+
+def test_few_steps_are_averaged_and_dropped_more(configs: list[Any], tmp_path: Path) -> None:
+    model = sm.LSTM(d_model=8).fit(X)
+    assert (configs[0].averaging, model.dropout, model.dropout_) == (0.1, "auto", 0.3)
+    assert model.module_.network.dropout == 0.3
+    model.save(tmp_path / "model.safetensors")
+    again = sm.load(tmp_path / "model.safetensors")
+    assert again.dropout == "auto"
+    assert np.array_equal(again.log_prob(X), model.log_prob(X))
+
+
+@pytest.mark.parametrize("budget", [{"max_steps": 2}, {"max_epochs": 1}, {"max_seconds": 60.0}], ids=str)
+def test_with_a_budget_they_are_as_ever(configs: list[Any], budget: dict[str, Any]) -> None:
+    model = sm.GRU(d_model=8, **budget).fit(X)
+    assert (configs[0].averaging, model.dropout_) == (0.0, 0.1)
+
+
+def test_short_series_and_pairs_are_as_ever(configs: list[Any]) -> None:
+    series = sm.LSTM(d_model=8).fit([np.random.default_rng(0).normal(size=(60, 1))])
+    sm.LSTM(d_model=8).fit(X, X)
+    assert [config.averaging for config in configs] == [0.0, 0.0]
+    assert series.dropout_ == 0.1
+
+
+def test_numbers_win(configs: list[Any]) -> None:
+    model = sm.LSTM(d_model=8, dropout=0.2, averaging=0.05).fit(X)
+    assert (configs[0].averaging, model.dropout_) == (0.05, 0.2)
+
+
+def test_many_steps_are_as_ever() -> None:
+    model = sm.LSTM()
+    assert learns_by_heart(model, SMALL_DATA - 1)
+    assert not learns_by_heart(model, SMALL_DATA)
+    assert train_config(model).averaging == 0.0
+
+
+def test_what_else_is_refused() -> None:
+    with pytest.raises(ValueError, match="averaging is 1; pass a fraction from 0 up to 1, or 'auto'"):
+        sm.LSTM(averaging=1).fit(X)
+    with pytest.raises(ValueError, match="dropout is auto; pass a fraction from 0 up to 1"):
+        sm.LSTMSeq2Seq(dropout="auto", max_steps=1).fit(X)
+
+
+def test_what_was_chosen_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    sm.LSTM(max_seconds=0.05, verbose=True).fit(X, validation=None)
+    said = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("LSTM("))
+    assert "d_model=32, n_layers=1, dropout=0.1, averaging=0.0, batch_size=24, max_seconds=0.05" in said
+    assert said.endswith("246 steps of training data")
