@@ -22,9 +22,11 @@ from seqmodels.counts.context_mixing.contexts import (
     CLASS,
     INDIRECT_ROW_1,
     INDIRECT_ROW_2,
+    KIND,
     LAST_CLASS,
     MATCH,
     N_LEARNED,
+    N_READ,
     POSITION,
     RECENT,
     WORD_LENGTH,
@@ -36,14 +38,30 @@ from seqmodels.counts.context_mixing.contexts import (
     symbol_at,
 )
 from seqmodels.counts.context_mixing.histories import N_HISTORIES
+from seqmodels.counts.context_mixing.samples import (
+    Sample,
+    choose_kind,
+    expect,
+    is_time_to_look,
+    learn_number,
+    new_sample,
+    note_error,
+    set_inputs,
+)
 from seqmodels.counts.context_mixing.tables import (
     BITS_PER_BUCKET,
     BUCKET,
+    CONFIDENCE_SCALE,
     INPUTS_PER_CONTEXT,
+    INPUTS_PER_EXPERT,
     INPUTS_PER_MATCH,
     LARGEST_LOGIT,
     N_MATCH_LENGTHS,
+    N_EXPERTS,
+    N_FEATURES,
+    N_FITS,
     N_REFINEMENTS,
+    N_SAMPLE_CONTEXTS,
     N_STRETCH,
     NEW_COUNTER,
     NODE_DEPTHS,
@@ -54,7 +72,6 @@ from seqmodels.counts.context_mixing.tables import (
 from seqmodels.counts.context_mixing.undo import UndoLog, begin_step, keep_bucket, keep_floats, keep_integer
 
 BIAS = 0.3  # the input that is always there
-CONFIDENCE_SCALE = 4.0
 SYMBOLS_IN_INDIRECT = 1 << 16
 
 
@@ -72,6 +89,7 @@ class Decisions(NamedTuple):
     refined_at: np.ndarray  # (D, N_REFINEMENTS) entries of ``floats``
     above: np.ndarray  # (D,) the share of the entry after each
     p: np.ndarray  # (D,) probability of bit 1
+    sample: Sample
 
 
 def new_decisions(tables: MixingTables) -> Decisions:
@@ -90,7 +108,19 @@ def new_decisions(tables: MixingTables) -> Decisions:
         np.zeros((depth, N_REFINEMENTS), dtype=np.int64),
         np.zeros(depth),
         np.zeros(depth),
+        new_sample(),
     )
+
+
+@compiled
+def begin_symbol(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, decisions: Decisions) -> None:
+    """Set the contexts of the next symbol, and what is expected of it where it is a number."""
+    context_hashes(tables, registers, decisions.hashes)
+    if tables.n_experts > 0:
+        expect(tables, registers, recent, decisions.sample)
+        if registers[KIND] > 0:
+            for j in range(N_SAMPLE_CONTEXTS):
+                decisions.hashes[tables.first_sample_context + j] = decisions.sample.hashes[j]
 
 
 @compiled
@@ -168,17 +198,29 @@ def expected_bits(
 
 
 @compiled
-def selected_row(registers: np.ndarray, selector: int, node: int, bit: int, n_hits: int, match: int) -> int:
+def node_row(node: int, bit: int) -> int:
+    """The number of the weight vector of a node."""
+    return node if node < tables_.NODE_ROWS else tables_.NODE_ROWS - 1 - bit
+
+
+@compiled
+def selected_row(
+    registers: np.ndarray, selector: int, node: int, bit: int, n_hits: int, match: int, sample: Sample
+) -> int:
     """The number of the weight vector that a selector takes."""
     depth = min(bit, NODE_DEPTHS - 1)
     if selector == tables_.BY_NODE:
-        return node if node < tables_.NODE_ROWS else tables_.NODE_ROWS - 1 - bit
+        return node_row(node, bit)
     if selector == tables_.BY_SYMBOL:
         return int(registers[RECENT]) % SYMBOL_ROWS * NODE_DEPTHS + depth
     if selector == tables_.BY_MATCH:
         return min(n_hits, tables_.MAX_HITS) * tables_.N_MATCH_STATES + match
     if selector == tables_.BY_SECOND_SYMBOL:
         return int(registers[RECENT + 1]) % SYMBOL_ROWS * NODE_DEPTHS + depth
+    if selector == tables_.BY_WORD and registers[KIND] > 0:
+        what = sample.what
+        part = what[1] if what[0] == 1 else 2 * (what[1] & 1) + what[2]
+        return int((part * 16 + min(15, what[5])) * NODE_DEPTHS + depth + 512 * (what[0] - 1))
     if selector == tables_.BY_WORD:
         length = min(registers[WORD_LENGTH], tables_.N_WORD_LENGTHS - 1)
         return int((length * tables_.N_CLASSES + registers[LAST_CLASS]) * tables_.N_CLASSES + registers[CLASS])
@@ -195,6 +237,7 @@ def mixed_logit(
     node: int,
     bit: int,
     expected: np.ndarray,
+    sample: Sample,
     inputs: np.ndarray,
     rows: np.ndarray,
     logits: np.ndarray,
@@ -241,13 +284,19 @@ def mixed_logit(
             if match == 0:
                 match = 2 * (1 + (8 if length > 24 else min(length, 15) // 2)) + expected[q]
         at += INPUTS_PER_MATCH
+    for e in range(tables.n_experts):
+        inputs[at] = 0.0
+        inputs[at + 1] = 0.0
+        if registers[KIND] > 0 and bit < 8:
+            set_inputs(tables, sample, e, node, bit, inputs, at)
+        at += INPUTS_PER_EXPERT
     inputs[at] = BIAS
 
     result = 0.0
     n_selectors = len(tables.selectors)
-    final = tables.final_weights_at + selected_row(registers, tables_.BY_NODE, node, bit, 0, 0) * n_selectors
+    final = tables.final_weights_at + node_row(node, bit) * n_selectors
     for k in range(n_selectors):
-        row = tables.first_row[k] + selected_row(registers, tables.selectors[k], node, bit, n_hits, match)
+        row = tables.first_row[k] + selected_row(registers, tables.selectors[k], node, bit, n_hits, match, sample)
         rows[k] = row
         start = tables.weights_at + row * tables.n_inputs
         sum_0, sum_1, sum_2, sum_3 = 0.0, 0.0, 0.0, 0.0  # four, so that a processor adds them side by side
@@ -299,7 +348,7 @@ def log_prob_of_symbol(
         decisions: is written; ``node`` is 0 for a decision that was certain or not needed.
     """
     n_bits = tables.n_bits
-    context_hashes(tables, registers, decisions.hashes)
+    begin_symbol(tables, registers, recent, decisions)
     leaf = (1 << n_bits) + (0 if symbol == tables.n_symbols else symbol)
     log_prob = 0.0
     for bit in range(n_bits + 1):
@@ -341,6 +390,7 @@ def probability(
         node,
         bit,
         decisions.expected[bit],
+        decisions.sample,
         decisions.inputs[bit],
         decisions.rows[bit],
         decisions.logits[bit],
@@ -401,7 +451,7 @@ def log_probs_of_all(
 ) -> None:
     """Set ``log_probs (V + 1,)`` to those of every symbol and the end, -inf where ``end`` is 0."""
     n_bits, n_symbols = tables.n_bits, tables.n_symbols
-    context_hashes(tables, registers, decisions.hashes)
+    begin_symbol(tables, registers, recent, decisions)
     at_node = np.full(2 << n_bits, -np.inf)
     at_node[1] = 0.0
     for first_bit in range(0, n_bits, BITS_PER_BUCKET):
@@ -445,6 +495,8 @@ def learn(
     n_bits = tables.n_bits
     leaf = (1 << n_bits) + (0 if symbol == tables.n_symbols else symbol)
     registers[N_LEARNED] += 1
+    if tables.n_experts > 0:
+        learn_number(tables, registers, decisions.sample, symbol, log, is_logged)
     decay = 1.0 + registers[N_LEARNED] * tables.options[tables_.LR_DECAY]
     lr = max(tables.options[tables_.LAST_LR], tables.options[tables_.LR] / decay)
     final_lr = max(tables.options[tables_.LAST_FINAL_LR], tables.options[tables_.FINAL_LR] / decay)
@@ -554,7 +606,7 @@ def learn_weights(
 ) -> None:
     """A step along the gradient of ``log p`` for each weight vector that took part."""
     n_selectors, n_inputs = len(tables.selectors), tables.n_inputs
-    final = tables.final_weights_at + selected_row(registers, tables_.BY_NODE, node, bit, 0, 0) * n_selectors
+    final = tables.final_weights_at + node_row(node, bit) * n_selectors
     final_error = (y - decisions.mixed[bit]) * final_lr
     if is_logged:
         keep_floats(log, tables, final, n_selectors)
@@ -576,6 +628,9 @@ def changes_per_step(tables: MixingTables) -> tuple[int, int, int, int]:
     ranges = depth * (3 * n_contexts + n_matches + 1 + n_selectors + N_REFINEMENTS)
     per_decision = 4 * n_contexts + n_matches + n_selectors * (1 + tables.n_inputs) + 2 * N_REFINEMENTS
     n_groups = depth // BITS_PER_BUCKET + 1
+    if tables.n_experts > 0:
+        ranges += N_EXPERTS + N_FITS
+        per_decision += (N_EXPERTS + N_FITS * N_FEATURES * (N_FEATURES + 2)) // depth + 1
     return n_groups * n_contexts, ranges, depth * per_decision, n_matches + 2
 
 
@@ -588,6 +643,7 @@ def advance(
     registers: np.ndarray,
     recent: np.ndarray,
     symbol: int,
+    sample: Sample,
     is_learned: bool,
     log: UndoLog,
     is_logged: bool,
@@ -601,6 +657,8 @@ def advance(
                 keep_integer(log, tables, at)
             tables.integers[at] = (tables.integers[at] * 256 + symbol + 1) % SYMBOLS_IN_INDIRECT
     push(tables, registers, recent, symbol)
+    if tables.n_experts > 0 and is_time_to_look(registers[N_READ]):
+        choose_kind(tables, registers, recent, sample)
     find_matches(tables, registers, recent)
     if is_learned:
         for q in range(len(tables.match_lengths)):
@@ -650,5 +708,7 @@ def read(
             log_prob[t] = log_prob_of_symbol(tables, registers, recent, symbol, end, decisions)
             if is_learned:
                 learn(tables, registers, symbol, decisions, log, is_kept)
+            if tables.n_experts > 0:
+                note_error(registers, decisions.sample, symbol)
         if symbol < tables.n_symbols:
-            advance(tables, registers, recent, symbol, is_learned, log, is_kept)
+            advance(tables, registers, recent, symbol, decisions.sample, is_learned, log, is_kept)

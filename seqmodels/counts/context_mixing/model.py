@@ -82,7 +82,7 @@ class ContextMixing(CountModel):
         rows = list(self._rows(self._repeated(train)))
         self.n_steps_ = sum(len(row.symbols) - row.begin for row in rows)
         warn_if_slow("ContextMixing", self.n_steps_)
-        self.places_ = tables.PLACES
+        self.places_, self.has_numbers_ = tables.PLACES, True
         n_symbols = sum(len(row.symbols) for row in rows)  # with a separator after each in the place of its start
         learned = self._empty(np.zeros(n_symbols, dtype=np.int64))
         self.n_learned_, total = learn_from(learned, rows)
@@ -91,7 +91,7 @@ class ContextMixing(CountModel):
 
     def _read_nothing(self, n_steps: int) -> None:
         """Take the tables of a model that is to read ``n_steps``, before it has read any."""
-        self.n_steps_, self.n_learned_, self.places_ = n_steps, 0, tables.PLACES
+        self.n_steps_, self.n_learned_, self.places_, self.has_numbers_ = n_steps, 0, tables.PLACES, True
         self._set_tables(self._empty(np.zeros(0, dtype=np.int64)))
 
     def _empty(self, symbols: np.ndarray) -> MixingTables:
@@ -101,7 +101,9 @@ class ContextMixing(CountModel):
         spelling = self.encoding_.spelling() if isinstance(self.encoding_, Text) else None
         if spelling is not None and any(len(text.decode(errors="replace")) > 1 for text in spelling):
             spelling = None  # pieces of words
-        return tables.empty(self.encoding_.size, self.n_steps_, n_buckets, symbols, spelling, self.places_)
+        return tables.empty(
+            self.encoding_.size, self.n_steps_, n_buckets, symbols, spelling, self.places_, self.has_numbers_
+        )
 
     def _set_tables(self, learned: MixingTables) -> None:
         from seqmodels.counts.context_mixing.reader import Readers
@@ -144,6 +146,7 @@ class ContextMixing(CountModel):
             "n_steps": self.n_steps_,
             "n_learned": self.n_learned_,
             "places": self.places_,
+            "has_numbers": self.has_numbers_,
             "used": used,
             "buckets": buckets[used],
             "floats": self.tables_.floats,
@@ -156,6 +159,7 @@ class ContextMixing(CountModel):
         self.places_ = int(state.get("places", tables.EARLIER_PLACES))
         if self.places_ not in (tables.EARLIER_PLACES, tables.PLACES):
             raise ValueError(f"places is {self.places_}, and should be {tables.EARLIER_PLACES} or {tables.PLACES}")
+        self.has_numbers_ = bool(state.get("has_numbers", False))
         learned = self._empty(np.asarray(state["symbols"], dtype=np.int64))
         for name in ("floats", "integers"):
             if np.shape(state[name]) != getattr(learned, name).shape:
