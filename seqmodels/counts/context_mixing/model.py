@@ -15,7 +15,7 @@ from seqmodels.counts.context_mixing import tables
 from seqmodels.counts.context_mixing.tables import BUCKET, NEW_COUNTER, MixingTables
 from seqmodels.encodings.binary_code import BinaryCode, limited
 from seqmodels.encodings.examples import Example
-from seqmodels.encodings.text import Text
+from seqmodels.encodings.text import Bytes, Text
 from seqmodels.generation import SymbolCoder
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class ContextMixing(CountModel):
     ``p = 1 / (1 + exp(-w · log(p_i / (1 - p_i))))``, has weights that parts of the context select and that follow the
     gradient of ``log p``; a second mixer takes the sets together, and tables of what was predicted and then came refine
     the result (Mahoney 2005, "Adaptive weighing of context models for lossless data compression"; Knoll & de Freitas
-    2012, "A machine learning perspective on predictive coding with PAQ8").
+    2012, "A machine learning perspective on predictive coding with PAQ8"). Bytes that turn out to be samples of a
+    picture or of sound are predicted by recursive least squares too, as numbers.
 
     Args:
         adaptive: whether it goes on learning from each sequence that it reads, from the fitted model on; else it is
@@ -101,8 +102,9 @@ class ContextMixing(CountModel):
         spelling = self.encoding_.spelling() if isinstance(self.encoding_, Text) else None
         if spelling is not None and any(len(text.decode(errors="replace")) > 1 for text in spelling):
             spelling = None  # pieces of words
+        has_numbers = self.has_numbers_ and isinstance(self.encoding_, Bytes)
         return tables.empty(
-            self.encoding_.size, self.n_steps_, n_buckets, symbols, spelling, self.places_, self.has_numbers_
+            self.encoding_.size, self.n_steps_, n_buckets, symbols, spelling, self.places_, has_numbers=has_numbers
         )
 
     def _set_tables(self, learned: MixingTables) -> None:

@@ -24,7 +24,6 @@ from seqmodels.counts.context_mixing.contexts import (
     SLOW_ERROR,
     STRIDE,
     combined,
-    symbol_at,
 )
 from seqmodels.counts.context_mixing.tables import (
     CONFIDENCE_SCALE,
@@ -170,22 +169,27 @@ def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray,
     n = min(registers[N_READ], WINDOW)
     window = np.empty(n, dtype=np.int32)
     for t in range(n):
-        window[t] = symbol_at(tables, recent, registers[POSITION] - n + t)
+        window[t] = byte_back(tables.symbols, recent, registers[POSITION], registers[N_READ], n - t)
     look(window, sample.found)
     registers[KIND], registers[STRIDE], registers[ROW] = sample.found[0], sample.found[1], sample.found[2]
     registers[ALIGNMENT] = (registers[N_READ] - sample.found[3]) & 1
 
 
 @compiled
-def byte_back(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, k: int) -> int:
+def byte_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: int, k: int) -> int:
     """The byte k before the next, 0 before the start of the sequence."""
-    return symbol_at(tables, recent, registers[POSITION] - k) if k <= registers[N_READ] else 0
+    if k > n_read:
+        return 0
+    at = position - k
+    n_trained = len(symbols)
+    return int(symbols[at]) if at < n_trained else int(recent[at - n_trained])
 
 
 @compiled
-def word_back(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, k: int) -> int:
+def word_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: int, k: int) -> int:
     """The signed number of 16 bits whose lower byte is k before the next."""
-    word = byte_back(tables, registers, recent, k) | (byte_back(tables, registers, recent, k - 1) << 8)
+    low = byte_back(symbols, recent, position, n_read, k)
+    word = low | (byte_back(symbols, recent, position, n_read, k - 1) << 8)
     return word - 65536 if word > 32767 else word
 
 
@@ -202,42 +206,43 @@ def expect(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, samp
 
 @compiled
 def _expect_byte(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, sample: Sample) -> None:
-    s, row = registers[STRIDE], registers[ROW]
-    phase = registers[N_READ] % s
+    symbols, position, n_read = tables.symbols, int(registers[POSITION]), int(registers[N_READ])
+    s, row = int(registers[STRIDE]), int(registers[ROW])
+    phase = n_read % s
     f = sample.features
-    left = byte_back(tables, registers, recent, s)
-    second_left = byte_back(tables, registers, recent, 2 * s)
-    last = byte_back(tables, registers, recent, 1)
-    f[0], f[1], f[2] = left, second_left, byte_back(tables, registers, recent, 3 * s)
+    left = byte_back(symbols, recent, position, n_read, s)
+    second_left = byte_back(symbols, recent, position, n_read, 2 * s)
+    last = byte_back(symbols, recent, position, n_read, 1)
+    f[0], f[1], f[2] = left, second_left, byte_back(symbols, recent, position, n_read, 3 * s)
     if row > 0:
-        up = byte_back(tables, registers, recent, row)
-        up_left = byte_back(tables, registers, recent, row + s)
-        up_right = byte_back(tables, registers, recent, row - s)
+        up = byte_back(symbols, recent, position, n_read, row)
+        up_left = byte_back(symbols, recent, position, n_read, row + s)
+        up_right = byte_back(symbols, recent, position, n_read, row - s)
         f[3], f[4], f[5] = up, up_left, up_right
-        f[6] = byte_back(tables, registers, recent, row + 2 * s)
-        f[7] = byte_back(tables, registers, recent, row - 2 * s)
-        f[8] = byte_back(tables, registers, recent, 2 * row)
-        f[9] = byte_back(tables, registers, recent, 2 * row + s)
-        f[10] = byte_back(tables, registers, recent, 2 * row - s)
+        f[6] = byte_back(symbols, recent, position, n_read, row + 2 * s)
+        f[7] = byte_back(symbols, recent, position, n_read, row - 2 * s)
+        f[8] = byte_back(symbols, recent, position, n_read, 2 * row)
+        f[9] = byte_back(symbols, recent, position, n_read, 2 * row + s)
+        f[10] = byte_back(symbols, recent, position, n_read, 2 * row - s)
         if s > 1:
             for j in range(2):
-                f[11 + j] = byte_back(tables, registers, recent, 1 + j)
-                f[13 + j] = byte_back(tables, registers, recent, s + 1 + j)
-                f[15 + j] = byte_back(tables, registers, recent, row + 1 + j)
-                f[17 + j] = byte_back(tables, registers, recent, row - 1 - j)
-                f[19 + j] = byte_back(tables, registers, recent, row + s + 1 + j)
+                f[11 + j] = byte_back(symbols, recent, position, n_read, 1 + j)
+                f[13 + j] = byte_back(symbols, recent, position, n_read, s + 1 + j)
+                f[15 + j] = byte_back(symbols, recent, position, n_read, row + 1 + j)
+                f[17 + j] = byte_back(symbols, recent, position, n_read, row - 1 - j)
+                f[19 + j] = byte_back(symbols, recent, position, n_read, row + s + 1 + j)
         else:
             for j in range(5):
-                f[11 + j] = byte_back(tables, registers, recent, 2 * row - 2 + 4 * (j & 1) + (j >> 1))
-                f[16 + j] = byte_back(tables, registers, recent, row + 3 + j if j < 2 else row - 1 - j)
-        f[21] = byte_back(tables, registers, recent, 3 * row)
-        f[22] = byte_back(tables, registers, recent, 4 * s)
+                f[11 + j] = byte_back(symbols, recent, position, n_read, 2 * row - 2 + 4 * (j & 1) + (j >> 1))
+                f[16 + j] = byte_back(symbols, recent, position, n_read, row + 3 + j if j < 2 else row - 1 - j)
+        f[21] = byte_back(symbols, recent, position, n_read, 3 * row)
+        f[22] = byte_back(symbols, recent, position, n_read, 4 * s)
         activity = (abs(left - up_left) + abs(up - up_left) + abs(up - up_right) + abs(left - second_left)) / 4.0
         gradient = left + up - up_left
         simple = min(max(gradient, min(left, up)), max(left, up))
     else:
         for j in range(3, N_FEATURES - 1):
-            f[j] = byte_back(tables, registers, recent, j - 2 if j < 3 + s else (j - 3 - s) + 3 * s + 1)
+            f[j] = byte_back(symbols, recent, position, n_read, j - 2 if j < 3 + s else (j - 3 - s) + 3 * s + 1)
         up, up_left, up_right = second_left, second_left, second_left
         activity = (abs(left - second_left) + abs(second_left - f[2])) / 2.0
         simple = left
@@ -264,14 +269,15 @@ def _expect_byte(tables: MixingTables, registers: np.ndarray, recent: np.ndarray
 
 @compiled
 def _expect_word(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, sample: Sample) -> None:
-    at = registers[N_READ] - registers[ALIGNMENT]
+    symbols, position, n_read = tables.symbols, int(registers[POSITION]), int(registers[N_READ])
+    at = n_read - int(registers[ALIGNMENT])
     is_high = at & 1
-    phase = (at >> 1) % (registers[STRIDE] >> 1)
+    phase = (at >> 1) % (int(registers[STRIDE]) >> 1)
     f = sample.features
     for j in range(N_FEATURES - 1):
-        f[j] = word_back(tables, registers, recent, 2 * (j + 1) + is_high)
+        f[j] = word_back(symbols, recent, position, n_read, 2 * (j + 1) + is_high)
     f[N_FEATURES - 1] = 16.0
-    low_byte = byte_back(tables, registers, recent, 1) if is_high else 0
+    low_byte = byte_back(symbols, recent, position, n_read, 1) if is_high else 0
     level = of_level(registers[ERROR + phase] / 16.0)
     level_before = of_level(registers[SLOW_ERROR + phase] / 16.0)
     sample.what[2], sample.what[3] = is_high, low_byte
@@ -324,7 +330,7 @@ def _set_experts(
     for e in range(N_EXPERTS):
         mean = expected_number(sample.features, tables, e, phase) if e < len(FORGETTING) else simple
         sample.means[e] = max(least, min(largest, mean))
-        error = tables.floats[error_at(tables, e, phase, level, level_before)]
+        error = tables.floats[error_at(tables.sample_errors_at, e, phase, level, level_before)]
         sample.inverses[e] = 2.0 * math.log(2.0) / max(LEAST_ERROR, error)
 
 
@@ -364,13 +370,13 @@ def learn_number(
         return
     number, phase = number_of(sample, byte), sample.what[1]
     for e in range(N_EXPERTS):
-        at = error_at(tables, e, phase, sample.what[4], sample.what[5])
+        at = error_at(tables.sample_errors_at, e, phase, sample.what[4], sample.what[5])
         if is_logged:
             keep_floats(log, tables, at, 1)
         tables.floats[at] += (abs(number - sample.means[e]) - tables.floats[at]) * ERROR_RATE
     for fit in range(len(FORGETTING)):
         if is_logged:
-            keep_floats(log, tables, squares_start(tables, fit, phase), N_FEATURES * (N_FEATURES + 2))
+            keep_floats(log, tables, squares_start(tables.samples_at, fit, phase), N_FEATURES * (N_FEATURES + 2))
         update_fit(tables, fit, phase, sample.features, number)
         if (registers[N_READ] // registers[STRIDE]) % SOLVED_EVERY == 0:
             solve_fit(tables, fit, phase, sample.factor)
@@ -385,55 +391,57 @@ def of_level(x: float) -> int:
 @compiled
 def expected_number(features: np.ndarray, tables: MixingTables, fit: int, phase: int) -> float:
     """The prediction of one of the fits."""
-    start = weights_start(tables, fit, phase)
+    start = weights_start(tables.samples_at, fit, phase)
+    floats = tables.floats
     total = 0.0
     for j in range(N_FEATURES):
-        total += features[j] * tables.floats[start + j]
+        total += features[j] * floats[start + j]
     return total
 
 
 @compiled
-def squares_start(tables: MixingTables, fit: int, phase: int) -> int:
+def squares_start(samples_at: int, fit: int, phase: int) -> int:
     """Where the sums of squares of a fit begin in ``floats``; its products with the number follow."""
-    return tables.samples_at + (fit * MAX_PHASES + phase) * N_FEATURES * (N_FEATURES + 2)
+    return samples_at + (fit * MAX_PHASES + phase) * N_FEATURES * (N_FEATURES + 2)
 
 
 @compiled
-def weights_start(tables: MixingTables, fit: int, phase: int) -> int:
+def weights_start(samples_at: int, fit: int, phase: int) -> int:
     """Where the weights of a fit begin in ``floats``."""
-    return squares_start(tables, fit, phase) + N_FEATURES * (N_FEATURES + 1)
+    return squares_start(samples_at, fit, phase) + N_FEATURES * (N_FEATURES + 1)
 
 
 @compiled
-def error_at(tables: MixingTables, expert: int, phase: int, level: int, level_before: int) -> int:
+def error_at(sample_errors_at: int, expert: int, phase: int, level: int, level_before: int) -> int:
     """Where the mean error of an expert at a level is in ``floats``."""
     cell = ((expert * MAX_PHASES + phase) * N_LEVELS_OF_ERROR + level) * N_LEVELS_OF_ERROR + level_before
-    return tables.sample_errors_at + cell
+    return sample_errors_at + cell
 
 
 @compiled
 def update_fit(tables: MixingTables, fit: int, phase: int, features: np.ndarray, number: float) -> None:
     """Add a number to the sums of squares of a fit, of which the lower triangle is kept."""
-    start = squares_start(tables, fit, phase)
-    keep = FORGETTING[fit]
+    start = squares_start(tables.samples_at, fit, phase)
+    keep, floats = FORGETTING[fit], tables.floats
     products = start + N_FEATURES * N_FEATURES
     for i in range(N_FEATURES):
         row = start + i * N_FEATURES
         x = (1.0 - keep) * features[i]
         for j in range(i + 1):
-            tables.floats[row + j] = keep * tables.floats[row + j] + x * features[j]
-        tables.floats[products + i] = keep * tables.floats[products + i] + x * number
+            floats[row + j] = keep * floats[row + j] + x * features[j]
+        floats[products + i] = keep * floats[products + i] + x * number
 
 
 @compiled
 def solve_fit(tables: MixingTables, fit: int, phase: int, factor: np.ndarray) -> None:
     """Set the weights of a fit to the solution of its normal equations, by Cholesky's factors ``(F, F)``."""
-    start = squares_start(tables, fit, phase)
+    floats = tables.floats
+    start = squares_start(tables.samples_at, fit, phase)
     products = start + N_FEATURES * N_FEATURES
     weights = products + N_FEATURES
     for i in range(N_FEATURES):
         for j in range(i + 1):
-            total = tables.floats[start + i * N_FEATURES + j]
+            total = floats[start + i * N_FEATURES + j]
             if i == j:
                 total += SHRINKAGE * (1.0 - FORGETTING[fit])
             for k in range(j):
@@ -445,24 +453,24 @@ def solve_fit(tables: MixingTables, fit: int, phase: int, factor: np.ndarray) ->
             else:
                 factor[i, j] = total / factor[j, j]
     for i in range(N_FEATURES):
-        total = tables.floats[products + i]
+        total = floats[products + i]
         for k in range(i):
-            total -= factor[i, k] * tables.floats[weights + k]
-        tables.floats[weights + i] = total / factor[i, i]
+            total -= factor[i, k] * floats[weights + k]
+        floats[weights + i] = total / factor[i, i]
     for i in range(N_FEATURES - 1, -1, -1):
-        total = tables.floats[weights + i]
+        total = floats[weights + i]
         for k in range(i + 1, N_FEATURES):
-            total -= factor[k, i] * tables.floats[weights + k]
-        tables.floats[weights + i] = total / factor[i, i]
+            total -= factor[k, i] * floats[weights + k]
+        floats[weights + i] = total / factor[i, i]
 
 
 @compiled
-def below(tables: MixingTables, x: float) -> float:
+def below(logistic: np.ndarray, x: float) -> float:
     """The logistic distribution function, from its table."""
     place = (max(-LOGISTIC_LIMIT, min(LOGISTIC_LIMIT, x)) + LOGISTIC_LIMIT) * LOGISTIC_POINTS
     point = int(place)
-    low = tables.logistic[point]
-    return low + (place - point) * (tables.logistic[point + 1] - low)
+    low = logistic[point]
+    return low + (place - point) * (logistic[point + 1] - low)
 
 
 @compiled
@@ -473,18 +481,18 @@ def density(x: float) -> float:
 
 
 @compiled
-def shares_of_byte(tables: MixingTables, node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
+def shares_of_byte(logistic: np.ndarray, node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
     """Of the bytes below the left branch of a node, and the right one; what is beyond 0 and 255 goes to these."""
     width = 256 >> bit
     first = (node << (8 - bit)) & 255
-    low = 0.0 if first == 0 else below(tables, (first - 0.5 - mean) * inverse)
-    middle = below(tables, (first + width // 2 - 0.5 - mean) * inverse)
-    high = 1.0 if first + width == 256 else below(tables, (first + width - 0.5 - mean) * inverse)
+    low = 0.0 if first == 0 else below(logistic, (first - 0.5 - mean) * inverse)
+    middle = below(logistic, (first + width // 2 - 0.5 - mean) * inverse)
+    high = 1.0 if first + width == 256 else below(logistic, (first + width - 0.5 - mean) * inverse)
     return middle - low, high - middle
 
 
 @compiled
-def shares_of_low_byte(tables: MixingTables, node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
+def shares_of_low_byte(logistic: np.ndarray, node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
     """Of the numbers of 16 bits whose lower byte is below the left branch, and the right one."""
     if inverse < 1.0 / WIDE:
         return 0.5, 0.5
@@ -495,41 +503,41 @@ def shares_of_low_byte(tables: MixingTables, node: int, bit: int, mean: float, i
     zero, one = 0.0, 0.0
     for high in range(nearest - n_beside, nearest + n_beside + 1):
         start = 256.0 * high + first - 0.5 - mean
-        middle = below(tables, (start + width // 2) * inverse)
-        zero += middle - below(tables, start * inverse)
-        one += below(tables, (start + width) * inverse) - middle
+        middle = below(logistic, (start + width // 2) * inverse)
+        zero += middle - below(logistic, start * inverse)
+        one += below(logistic, (start + width) * inverse) - middle
     return zero, one
 
 
 @compiled
 def shares_of_high_byte(
-    tables: MixingTables, node: int, bit: int, low_byte: int, mean: float, inverse: float
+    logistic: np.ndarray, node: int, bit: int, low_byte: int, mean: float, inverse: float
 ) -> tuple[float, float]:
     """Of the numbers whose lower byte is known, those whose higher byte is below the left branch, and the right one."""
     width = 256 >> bit
     first = (node << (8 - bit)) & 255
     if bit == 0:  # numbers from 0 on, and those below
         return (
-            share_of_high_bytes(tables, 0, 128, low_byte, mean, inverse),
-            share_of_high_bytes(tables, -128, 0, low_byte, mean, inverse),
+            share_of_high_bytes(logistic, 0, 128, low_byte, mean, inverse),
+            share_of_high_bytes(logistic, -128, 0, low_byte, mean, inverse),
         )
     if first >= 128:
         first -= 256
     middle = first + width // 2
     return (
-        share_of_high_bytes(tables, first, middle, low_byte, mean, inverse),
-        share_of_high_bytes(tables, middle, first + width, low_byte, mean, inverse),
+        share_of_high_bytes(logistic, first, middle, low_byte, mean, inverse),
+        share_of_high_bytes(logistic, middle, first + width, low_byte, mean, inverse),
     )
 
 
 @compiled
 def share_of_high_bytes(
-    tables: MixingTables, first: int, end: int, low_byte: int, mean: float, inverse: float
+    logistic: np.ndarray, first: int, end: int, low_byte: int, mean: float, inverse: float
 ) -> float:
     """Of signed higher bytes from ``first`` to before ``end``, the sum of the densities, or nearly so its integral."""
     if inverse < 1.0 / WIDE:
-        return below(tables, (256.0 * end + low_byte - 128.0 - mean) * inverse) - below(
-            tables, (256.0 * first + low_byte - 128.0 - mean) * inverse
+        return below(logistic, (256.0 * end + low_byte - 128.0 - mean) * inverse) - below(
+            logistic, (256.0 * first + low_byte - 128.0 - mean) * inverse
         )
     nearest = int(math.floor((mean - low_byte) / 256.0 + 0.5))
     total = 0.0
@@ -540,16 +548,22 @@ def share_of_high_bytes(
 
 @compiled
 def set_inputs(
-    tables: MixingTables, sample: Sample, expert: int, node: int, bit: int, inputs: np.ndarray, at: int
+    logistic: np.ndarray,
+    what: np.ndarray,
+    mean: float,
+    inverse: float,
+    node: int,
+    bit: int,
+    inputs: np.ndarray,
+    at: int,
 ) -> None:
     """Set what an expert says of a decision: ``log(p / (1 - p))``, and ``p - 1/2`` in a scale of its own."""
-    mean, inverse = sample.means[expert], sample.inverses[expert]
-    if sample.what[0] == BYTES:
-        zero, one = shares_of_byte(tables, node, bit, mean, inverse)
-    elif sample.what[2] == 1:
-        zero, one = shares_of_high_byte(tables, node, bit, sample.what[3], mean, inverse)
+    if what[0] == BYTES:
+        zero, one = shares_of_byte(logistic, node, bit, mean, inverse)
+    elif what[2] == 1:
+        zero, one = shares_of_high_byte(logistic, node, bit, what[3], mean, inverse)
     else:
-        zero, one = shares_of_low_byte(tables, node, bit, mean, inverse)
+        zero, one = shares_of_low_byte(logistic, node, bit, mean, inverse)
     zero += FLOOR
     one += FLOOR
     inputs[at] = math.log(one / zero)

@@ -155,6 +155,7 @@ def empty(
     symbols: np.ndarray,
     spelling: Sequence[bytes] | None,
     places: int = PLACES,
+    *,
     has_numbers: bool = False,
 ) -> MixingTables:
     """Tables before anything was read.
@@ -167,6 +168,7 @@ def empty(
         spelling: of text the bytes of each symbol, one character or a part of it; None: the contexts of text are left
             out.
         places: see ``PLACES``.
+        has_numbers: whether symbols are bytes that may be numbers, see ``samples``; with a spelling.
     """
     is_text = spelling is not None
     letters, classes = letters_and_classes(n_symbols, spelling)
@@ -177,7 +179,7 @@ def empty(
     n_contexts, n_selectors, n_matches = len(contexts), len(selectors), len(matches)
     sizes = [_buckets(context, n_symbols, n_bits, n_buckets, places) for context in contexts]
     rows = [_rows(selector, n_symbols, n_bits) for selector in selectors]
-    n_experts = N_EXPERTS if has_numbers and n_symbols == 256 else 0
+    n_experts = N_EXPERTS if has_numbers else 0
     n_inputs = n_contexts * INPUTS_PER_CONTEXT + n_matches * INPUTS_PER_MATCH + n_experts * INPUTS_PER_EXPERT + 1
     n_inputs = 4 * math.ceil(n_inputs / 4)
 
@@ -214,6 +216,7 @@ def empty(
         EXACT_LEVELS * GROWTH ** (np.arange(N_LEVELS + 1) - EXACT_LEVELS),
     )
     p = (np.arange(N_STRETCH) + 0.5) / N_STRETCH
+    n_logistic = 2 * LOGISTIC_LIMIT * LOGISTIC_POINTS + 2
     return MixingTables(
         counters=counters,
         floats=np.concatenate([part.ravel() for part in floats]),
