@@ -1,9 +1,10 @@
 """How small are files, and how fast, beside other compressors? ``python experiments/compression.py FILE ...``.
 
 ``compress_file`` without a model, whose data alone are enough to decode, each decoded again and compared bit for bit;
-and gzip, bz2 and xz at their highest settings, PPMd (the package pyppmd) and ``zpaq -method 5`` where they are
-installed. Sizes are of whole files, heads and all. Speeds are in kB of the file for each second of the processor's
-time, of one thread. A file is named by itself and its folder.
+and gzip, bz2 and xz at their highest settings, PPMd (the package pyppmd), ``zpaq -method 5``, ``zstd -19`` and
+``brotli -q 11`` where they are installed. Sizes are of whole files, heads and all; ``zpaq_data`` is that of zpaq less
+the 1,020 bytes of its container. Speeds are in kB of the file for each second of the processor's time, of one thread. A
+file is named by itself and its folder, and the last row has the sums.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import argparse
 import bz2
 import gzip
 import lzma
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -23,12 +26,26 @@ import seqmodels as sm
 from seqmodels.evaluation.comparison.provenance import stamped
 from seqmodels.wrappers.adapt.compressor import CODES
 
+ZPAQ_CONTAINER = 1020  # bytes of an archive that are not the code of the file
 OUT = Path("experiments/results/compression/compression.csv")
+def by_filter(*command: str) -> Callable[[bytes], int]:
+    """The size of what a program writes of what it reads."""
+
+    def size(content: bytes) -> int:
+        if shutil.which(command[0]) is None:
+            raise ImportError(f"{command[0]} is not on the PATH")
+        return len(subprocess.run(command, input=content, capture_output=True, check=True).stdout)
+
+    return size
+
+
 OTHERS: Mapping[str, Callable[[bytes], int]] = {
     "gzip": lambda content: len(gzip.compress(content, 9)),
     "bz2": lambda content: len(bz2.compress(content, 9)),
     "xz": lambda content: len(lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)),
     "ppmd": CODES["ppmd"],
+    "zstd": by_filter("zstd", "-19", "-c", "-q"),
+    "brotli": by_filter("brotli", "-q", "11", "-w", "24", "-c"),
     "zpaq": CODES["zpaq"],
 }
 
@@ -48,6 +65,8 @@ def row(path: Path) -> dict[str, object]:
             sizes[name] = size(content)
         except ImportError:  # not installed here
             sizes[name] = None
+    if sizes["zpaq"] is not None:
+        sizes["zpaq_data"] = int(str(sizes["zpaq"])) - ZPAQ_CONTAINER
     kilobytes = len(content) / 1e3
     return {
         "file": "/".join(path.absolute().parts[-2:]),
@@ -58,6 +77,13 @@ def row(path: Path) -> dict[str, object]:
         "kb_per_s_compress": round(kilobytes / (coded - began), 1),
         "kb_per_s_decompress": round(kilobytes / (decoded - coded), 1),
     }
+
+
+def with_total(table: pd.DataFrame) -> pd.DataFrame:
+    """With a row of the sums of sizes."""
+    sizes = [name for name in table.columns if name not in ("file", "bits") and not name.startswith("kb_per_s")]
+    total = {"file": "total", **{name: int(table[name].sum()) for name in sizes}}
+    return pd.concat([table, pd.DataFrame([total])], ignore_index=True)
 
 
 def main() -> None:
@@ -71,7 +97,7 @@ def main() -> None:
     for path in arguments.files:
         rows.append(row(path))
         print(rows[-1], flush=True)
-        table = stamped(pd.DataFrame(rows).dropna(axis=1, how="all")).assign(
+        table = stamped(with_total(pd.DataFrame(rows).dropna(axis=1, how="all"))).assign(
             command="python experiments/compression.py FILE ..."
         )
         table.to_csv(OUT, index=False)

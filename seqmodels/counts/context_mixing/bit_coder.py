@@ -17,13 +17,14 @@ from seqmodels.counts.base import EventRow
 from seqmodels.counts.context_mixing.coding import (
     Decisions,
     advance,
+    begin_symbol,
     find_buckets,
     is_decided,
     learn,
     probability,
 )
-from seqmodels.counts.context_mixing.contexts import context_hashes
 from seqmodels.counts.context_mixing.reader import Reader, Readers
+from seqmodels.counts.context_mixing.samples import note_error
 from seqmodels.counts.context_mixing.tables import BITS_PER_BUCKET, MixingTables
 from seqmodels.counts.context_mixing.undo import UndoLog, begin_step
 from seqmodels.encodings.examples import Example
@@ -72,7 +73,7 @@ def code_symbol(
         is_decoding: which way.
     """
     n_bits = tables.n_bits
-    context_hashes(tables, registers, decisions.hashes)
+    begin_symbol(tables, registers, recent, decisions)
     leaf = (1 << n_bits) + (0 if symbol == tables.n_symbols else symbol)
     node = 1
     for bit in range(n_bits):
@@ -129,9 +130,11 @@ def code_symbols(
         symbols[t] = symbol
         if is_learned:
             learn(tables, registers, symbol, decisions, log, is_kept)
+        if tables.n_experts > 0:
+            note_error(registers, decisions.sample, symbol)
         if symbol == tables.n_symbols:
             return t + 1
-        advance(tables, registers, recent, symbol, is_learned, log, is_kept)
+        advance(tables, registers, recent, symbol, decisions.sample, is_learned, log, is_kept)
     return len(symbols)
 
 

@@ -20,8 +20,11 @@ WORD_HASH, WORD_LENGTH, LAST_WORD_HASH, WORD_BEFORE_HASH = 3, 4, 5, 6
 COLUMN_NUMBER, LINE_START, LAST_LINE_START, ABOVE_SYMBOL, FIRST_OF_LINE = 7, 8, 9, 10, 11
 CLASS, LAST_CLASS, PUNCTUATION = 12, 13, 14
 INDIRECT_ROW_1, INDIRECT_ROW_2 = 15, 16
+KIND, STRIDE, ROW = 17, 18, 19  # of bytes that are numbers: see ``samples``
 RECENT = 20  # the last symbol, the one before, and so on
 N_RECENT = 10
+ALIGNMENT, LAST_ERROR = 30, 31
+ERROR, SLOW_ERROR = 36, 40  # for each phase, in sixteenths
 MATCH = 32  # for each length: where the string that agrees goes on, and how long it is
 N_REGISTERS = 48
 

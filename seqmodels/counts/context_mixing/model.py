@@ -15,7 +15,7 @@ from seqmodels.counts.context_mixing import tables
 from seqmodels.counts.context_mixing.tables import BUCKET, NEW_COUNTER, MixingTables
 from seqmodels.encodings.binary_code import BinaryCode, limited
 from seqmodels.encodings.examples import Example
-from seqmodels.encodings.text import Text
+from seqmodels.encodings.text import Bytes, Text
 from seqmodels.generation import SymbolCoder
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class ContextMixing(CountModel):
     ``p = 1 / (1 + exp(-w · log(p_i / (1 - p_i))))``, has weights that parts of the context select and that follow the
     gradient of ``log p``; a second mixer takes the sets together, and tables of what was predicted and then came refine
     the result (Mahoney 2005, "Adaptive weighing of context models for lossless data compression"; Knoll & de Freitas
-    2012, "A machine learning perspective on predictive coding with PAQ8").
+    2012, "A machine learning perspective on predictive coding with PAQ8"). Bytes that turn out to be samples of a
+    picture or of sound are predicted by recursive least squares too, as numbers.
 
     Args:
         adaptive: whether it goes on learning from each sequence that it reads, from the fitted model on; else it is
@@ -82,7 +83,7 @@ class ContextMixing(CountModel):
         rows = list(self._rows(self._repeated(train)))
         self.n_steps_ = sum(len(row.symbols) - row.begin for row in rows)
         warn_if_slow("ContextMixing", self.n_steps_)
-        self.places_ = tables.PLACES
+        self.places_, self.has_numbers_ = tables.PLACES, True
         n_symbols = sum(len(row.symbols) for row in rows)  # with a separator after each in the place of its start
         learned = self._empty(np.zeros(n_symbols, dtype=np.int64))
         self.n_learned_, total = learn_from(learned, rows)
@@ -91,7 +92,7 @@ class ContextMixing(CountModel):
 
     def _read_nothing(self, n_steps: int) -> None:
         """Take the tables of a model that is to read ``n_steps``, before it has read any."""
-        self.n_steps_, self.n_learned_, self.places_ = n_steps, 0, tables.PLACES
+        self.n_steps_, self.n_learned_, self.places_, self.has_numbers_ = n_steps, 0, tables.PLACES, True
         self._set_tables(self._empty(np.zeros(0, dtype=np.int64)))
 
     def _empty(self, symbols: np.ndarray) -> MixingTables:
@@ -101,7 +102,10 @@ class ContextMixing(CountModel):
         spelling = self.encoding_.spelling() if isinstance(self.encoding_, Text) else None
         if spelling is not None and any(len(text.decode(errors="replace")) > 1 for text in spelling):
             spelling = None  # pieces of words
-        return tables.empty(self.encoding_.size, self.n_steps_, n_buckets, symbols, spelling, self.places_)
+        has_numbers = self.has_numbers_ and isinstance(self.encoding_, Bytes)
+        return tables.empty(
+            self.encoding_.size, self.n_steps_, n_buckets, symbols, spelling, self.places_, has_numbers=has_numbers
+        )
 
     def _set_tables(self, learned: MixingTables) -> None:
         from seqmodels.counts.context_mixing.reader import Readers
@@ -144,6 +148,7 @@ class ContextMixing(CountModel):
             "n_steps": self.n_steps_,
             "n_learned": self.n_learned_,
             "places": self.places_,
+            "has_numbers": self.has_numbers_,
             "used": used,
             "buckets": buckets[used],
             "floats": self.tables_.floats,
@@ -156,6 +161,7 @@ class ContextMixing(CountModel):
         self.places_ = int(state.get("places", tables.EARLIER_PLACES))
         if self.places_ not in (tables.EARLIER_PLACES, tables.PLACES):
             raise ValueError(f"places is {self.places_}, and should be {tables.EARLIER_PLACES} or {tables.PLACES}")
+        self.has_numbers_ = bool(state.get("has_numbers", False))
         learned = self._empty(np.asarray(state["symbols"], dtype=np.int64))
         for name in ("floats", "integers"):
             if np.shape(state[name]) != getattr(learned, name).shape:

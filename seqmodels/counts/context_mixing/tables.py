@@ -37,6 +37,16 @@ N_REFINEMENTS = 3
 SYMBOL_ROWS = 1024  # weight vectors selected by a symbol: of larger alphabets some symbols share one
 NODE_ROWS = 4096
 NODE_DEPTHS = 8  # depths that weight vectors tell apart
+# Of bytes that are numbers, see ``samples``.
+N_EXPERTS = 3
+INPUTS_PER_EXPERT = 2
+N_FEATURES = 24
+MAX_PHASES = 4
+N_LEVELS_OF_ERROR = 24
+N_FITS = 2
+N_SAMPLE_CONTEXTS = 11
+CONFIDENCE_SCALE = 4.0
+LOGISTIC_LIMIT, LOGISTIC_POINTS = 14, 128  # of the table of 1 / (1 + exp(-x)): its end, points in a unit
 
 # Contexts, by number; orders 0 to 9 stand for themselves.
 WORD, TWO_WORDS, THREE_WORDS, WORD_SKIP, LAST_WORD, WORD_LINE, WORD_PUNCTUATION = 20, 21, 22, 23, 24, 25, 26
@@ -95,6 +105,7 @@ class MixingTables(NamedTuple):
     classes: np.ndarray  # (V + 1,) LETTER, CAPITAL, ...
     history_after: np.ndarray  # (S, 2)
     stretch: np.ndarray  # (N_STRETCH,)
+    logistic: np.ndarray  # (2 LOGISTIC_LIMIT LOGISTIC_POINTS + 2,) the logistic distribution function
     rates: np.ndarray  # (N_LEVELS,) of adaptation
     level_steps: np.ndarray  # (N_LEVELS,) observations to the next level
     options: np.ndarray  # learning rates and the like, see OPTIONS
@@ -104,6 +115,10 @@ class MixingTables(NamedTuple):
     map_counts_at: int  # where things begin in ``floats``; probability maps are at 0
     chain_at: int
     match_maps_at: int
+    samples_at: int
+    sample_errors_at: int
+    n_experts: int  # 0: bytes are never numbers
+    first_sample_context: int  # of numbers, those from here on are replaced
     weights_at: int
     final_weights_at: int
     refinements_at: int
@@ -140,6 +155,8 @@ def empty(
     symbols: np.ndarray,
     spelling: Sequence[bytes] | None,
     places: int = PLACES,
+    *,
+    has_numbers: bool = False,
 ) -> MixingTables:
     """Tables before anything was read.
 
@@ -151,6 +168,7 @@ def empty(
         spelling: of text the bytes of each symbol, one character or a part of it; None: the contexts of text are left
             out.
         places: see ``PLACES``.
+        has_numbers: whether symbols are bytes that may be numbers, see ``samples``; with a spelling.
     """
     is_text = spelling is not None
     letters, classes = letters_and_classes(n_symbols, spelling)
@@ -161,7 +179,9 @@ def empty(
     n_contexts, n_selectors, n_matches = len(contexts), len(selectors), len(matches)
     sizes = [_buckets(context, n_symbols, n_bits, n_buckets, places) for context in contexts]
     rows = [_rows(selector, n_symbols, n_bits) for selector in selectors]
-    n_inputs = 4 * math.ceil((n_contexts * INPUTS_PER_CONTEXT + n_matches * INPUTS_PER_MATCH + 1) / 4)
+    n_experts = N_EXPERTS if has_numbers else 0
+    n_inputs = n_contexts * INPUTS_PER_CONTEXT + n_matches * INPUTS_PER_MATCH + n_experts * INPUTS_PER_EXPERT + 1
+    n_inputs = 4 * math.ceil(n_inputs / 4)
 
     counters = np.full(sum(sizes) * BUCKET, NEW_COUNTER, dtype=np.int32)
     counters[::BUCKET] = 0
@@ -185,6 +205,7 @@ def empty(
         weights,
         final_weights,
         np.tile(1 / (1 + np.exp(-grid)), (N_REFINEMENTS, n_refinement_rows, 1)),
+        *(number_parts() if n_experts else []),
     ]
     float_at = np.cumsum([0, *(part.size for part in floats)])
     n_match_slots = power_of_two(min(max(n_steps, 256), 2**22))
@@ -195,6 +216,7 @@ def empty(
         EXACT_LEVELS * GROWTH ** (np.arange(N_LEVELS + 1) - EXACT_LEVELS),
     )
     p = (np.arange(N_STRETCH) + 0.5) / N_STRETCH
+    n_logistic = 2 * LOGISTIC_LIMIT * LOGISTIC_POINTS + 2
     return MixingTables(
         counters=counters,
         floats=np.concatenate([part.ravel() for part in floats]),
@@ -210,6 +232,8 @@ def empty(
         classes=classes,
         history_after=after,
         stretch=np.log(p / (1 - p)),
+        logistic=1
+        / (1 + np.exp(LOGISTIC_LIMIT - np.arange(2 * LOGISTIC_LIMIT * LOGISTIC_POINTS + 2) / LOGISTIC_POINTS)),
         rates=1 / (np.minimum(observations[:-1], RATE_LIMIT) + 1.5),
         level_steps=np.maximum(1, np.rint(np.diff(observations))).astype(np.int64),
         options=np.array(OPTIONS),
@@ -219,6 +243,10 @@ def empty(
         map_counts_at=int(float_at[1]),
         chain_at=int(float_at[2]),
         match_maps_at=int(float_at[3]),
+        samples_at=int(float_at[7]),
+        sample_errors_at=int(float_at[8]) if n_experts else 0,
+        n_experts=n_experts,
+        first_sample_context=n_contexts - N_SAMPLE_CONTEXTS,
         weights_at=int(float_at[4]),
         final_weights_at=int(float_at[5]),
         refinements_at=int(float_at[6]),
@@ -227,6 +255,14 @@ def empty(
         indirect_mask=n_indirect - 1,
         match_mask=n_match_slots - 1,
     )
+
+
+def number_parts() -> list[np.ndarray]:
+    """Sums of squares and weights of every fit to numbers, and mean errors, before any number was read."""
+    sizes = 2.0 ** (np.arange(N_LEVELS_OF_ERROR) / 2) - 1
+    errors = np.empty((N_EXPERTS, MAX_PHASES, N_LEVELS_OF_ERROR, N_LEVELS_OF_ERROR))
+    errors[:] = np.maximum(1.0, (sizes[:, None] + sizes[None, :]) / 2)
+    return [np.zeros((N_FITS, MAX_PHASES, N_FEATURES, N_FEATURES + 2)), errors]
 
 
 def _buckets(context: int, n_symbols: int, n_bits: int, most: int, places: int) -> int:

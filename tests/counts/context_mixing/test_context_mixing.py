@@ -16,7 +16,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
-from seqmodels.counts.context_mixing import coding, contexts, learner, reader, tables, undo
+from seqmodels.counts.context_mixing import coding, contexts, learner, reader, samples, tables, undo
 from seqmodels.counts.context_mixing.histories import N_HISTORIES, transitions
 from seqmodels.counts.context_mixing.tables import BUCKET
 from seqmodels.encodings.binary_code import BinaryCode, log_odds_of_path
@@ -99,7 +99,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     """The modules of compiled functions once more, as plain Python."""
     monkeypatch.setattr("seqmodels.common.compiled.is_compiling", lambda: False)
     loaded = {}
-    for module in (contexts, undo, coding, reader):
+    for module in (contexts, undo, samples, coding, reader):
         name = module.__name__
         spec = importlib.util.spec_from_file_location(name, module.__file__)
         assert spec is not None

@@ -1,0 +1,138 @@
+"""Bytes that are samples of pictures and sound: how they are found, predicted, and coded."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import logistic
+
+import seqmodels as sm
+from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
+from seqmodels.counts.context_mixing import samples
+from seqmodels.counts.context_mixing.samples import BYTES, NO_NUMBERS, WORDS
+from seqmodels.counts.context_mixing.tables import N_FEATURES, N_FITS, MixingTables
+from seqmodels.counts.context_mixing.untrained import untrained_bytes
+from seqmodels.encodings.examples import Example
+from seqmodels.generation import ToDecode
+
+
+def picture(width: int, height: int, channels: int = 1, most: int = 255) -> np.ndarray:
+    """``(height * width * channels,)`` bytes that change slowly from one to the next, with noise."""
+    y, x = np.mgrid[:height, :width]
+    rng = np.random.default_rng(0)
+    each = [np.sin(x / 9 + c) + np.cos(y / 7 - c) + np.sin((x + y) / 5) for c in range(channels)]
+    values = (np.stack(each, -1) + 3) / 6 * most + rng.normal(0, most / 200, (height, width, channels))
+    return np.clip(np.rint(values), 0, most).astype(np.int64).ravel()
+
+
+def sound(n: int) -> np.ndarray:
+    """``(2 n,)`` bytes of n numbers of 16 bits, the lower one first."""
+    rng = np.random.default_rng(1)
+    t = np.arange(n)
+    values = 3000 * np.sin(t / 11) + 900 * np.sin(t / 3.7) + rng.normal(0, 20, n)
+    return np.frombuffer(np.rint(values).astype("<i2").tobytes(), dtype=np.uint8).astype(np.int64)
+
+
+def found(values: np.ndarray) -> list[int]:
+    result = np.zeros(4, dtype=np.int64)
+    samples.look(values.astype(np.int32), result)
+    return [int(each) for each in result]
+
+
+@pytest.mark.parametrize(("channels", "width"), [(1, 75), (3, 61)])
+def test_rows_of_a_picture_are_found(channels: int, width: int) -> None:
+    assert found(picture(width, 60, channels)) == [BYTES, channels, width * channels, 0]
+
+
+@pytest.mark.parametrize("n_more", [0, 1])
+def test_sound_is_found_wherever_its_numbers_begin(n_more: int) -> None:
+    values = np.concatenate([sound(2000), np.zeros(n_more, dtype=np.int64)])
+    assert found(values) == [WORDS, 2, 0, n_more]
+
+
+def test_text_and_noise_are_no_numbers() -> None:
+    text = np.frombuffer(sm.data.builtin_text()[0].encode()[:8000], dtype=np.uint8)
+    assert found(text)[0] == NO_NUMBERS
+    assert found(np.random.default_rng(2).integers(256, size=8000))[0] == NO_NUMBERS
+
+
+@pytest.fixture(scope="module")
+def tables() -> MixingTables:
+    return untrained_bytes(1000).tables_
+
+
+def bytes_by_expert(tables: MixingTables, what: list[int], mean: float, scale: float) -> np.ndarray:
+    """``(256,)`` probabilities of a byte, of its eight decisions."""
+    p = np.ones(256)
+    inputs = np.zeros(2)
+    for byte in range(256):
+        for bit in range(8):
+            node = (256 | byte) >> (8 - bit)
+            samples.set_inputs(tables.logistic, np.array(what), mean, 1 / scale, node, bit, inputs, 0)
+            sign = 1 if byte >> (7 - bit) & 1 else -1
+            p[byte] /= 1 + math.exp(-sign * inputs[0])
+    return p
+
+
+@pytest.mark.parametrize(("mean", "scale"), [(100.3, 4.0), (2.0, 9.0), (254.9, 0.7)])
+def test_an_expert_has_the_logistic_distribution_of_a_byte(tables: MixingTables, mean: float, scale: float) -> None:
+    p = bytes_by_expert(tables, [BYTES, 0, 0, 0], mean, scale)
+    ends = np.array([-np.inf, *np.arange(0.5, 255), np.inf])
+    assert_allclose(p.sum(), 1, rtol=1e-12)
+    assert_allclose(p, np.diff(logistic.cdf(ends, mean, scale)), atol=3e-5)
+
+
+@pytest.mark.parametrize(("mean", "scale"), [(100.3, 4.0), (-300.0, 60.0), (3.0, 90.0), (-20_000.5, 1.0)])
+def test_an_expert_has_the_logistic_distribution_of_a_word(tables: MixingTables, mean: float, scale: float) -> None:
+    words = np.arange(-32_768, 32_768)
+    expected = np.diff(logistic.cdf(np.arange(-32_768.5, 32_768), mean, scale)).reshape(256, 256)
+    by_low = expected.sum(0)  # words as (high, low): from -32768 on, high bytes from 128 on
+    assert words.reshape(256, 256)[0, 0] & 255 == 0
+    assert_allclose(bytes_by_expert(tables, [WORDS, 0, 0, 0], mean, scale), by_low, atol=2e-4)
+    for low in (0, 100, 255):
+        high = np.roll(expected[:, low], 128) / by_low[low]
+        assert_allclose(bytes_by_expert(tables, [WORDS, 0, 1, low], mean, scale), high, atol=0.01)
+
+
+@pytest.mark.parametrize("fit", range(N_FITS))
+def test_a_fit_is_that_of_least_squares_that_forget(tables: MixingTables, fit: int) -> None:
+    rng = np.random.default_rng(3)
+    own = tables._replace(floats=tables.floats.copy())
+    features, numbers = rng.normal(100, 30, (60, N_FEATURES)), rng.normal(100, 30, 60)
+    for x, y in zip(features, numbers, strict=True):
+        samples.update_fit(own, fit, 1, x, y)
+    samples.solve_fit(own, fit, 1, np.zeros((N_FEATURES, N_FEATURES)))
+    keep = samples.FORGETTING[fit]
+    shares = keep ** np.arange(60)[::-1]
+    squares = (features * shares[:, None]).T @ features + samples.SHRINKAGE * np.eye(N_FEATURES)
+    start = samples.weights_start(own.samples_at, fit, 1)
+    expected = np.linalg.solve(squares, features.T @ (shares * numbers))
+    assert_allclose(own.floats[start : start + N_FEATURES], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("values", "bits"), [(picture(75, 80), 3.1), (picture(37, 50, 3), 3.3), (sound(3500), 4.3)])
+def test_numbers_are_coded_in_few_bits_and_decoded(values: np.ndarray, bits: float) -> None:
+    coder, encoder = untrained_bytes(len(values))._symbol_coder(), RangeEncoder()
+    coder.encode([Example(values)], encoder)
+    code = encoder.finish()
+    assert 8 * len(code) / len(values) < bits
+    (decoded,) = coder.decode([ToDecode(len(values))], RangeDecoder(code))
+    assert_array_equal(decoded, values)
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_batched_and_incremental_evaluation_agree_on_a_picture(adaptive: bool, tmp_path: Path) -> None:
+    item = "".join(map(chr, picture(50, 90, most=127)))
+    train, new = item[:2500], item[-2200:]
+    model = sm.ContextMixing(adaptive, length="given").fit([train])
+    steps = model.log_prob_steps([new])[0]
+    assert steps[2048:].mean() > steps[:2048].mean()  # its rows are known from there on
+    assert_allclose(model.log_prob_steps(["a text", new])[1], steps, rtol=1e-12)
+    stream = model.stream()
+    assert_allclose([stream.update(symbol) for symbol in new], steps, rtol=1e-9, atol=1e-12)
+    model.save(tmp_path / "model.safetensors")
+    assert_array_equal(sm.load(tmp_path / "model.safetensors").log_prob_steps([new])[0], steps)
