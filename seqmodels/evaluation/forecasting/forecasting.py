@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from seqmodels.plot.style import Panels
 
 MOST_ROWS = 60  # that are printed
+SEASONS_TO_TRY = 3  # that a series has, for their season to be tried
 SHORTEST = 12  # values of a series that is forecast
 LEAST_SHARE = 0.65  # of the variance of changes, that a season explains which no dates suggest
 
@@ -104,11 +105,11 @@ def forecast(
     """Forecast series of numbers: models that fit the data are tried on its own last part, and the best are averaged.
 
     Tried are linear processes in closed form, of the values and, where all are positive, of their logarithms and roots:
-    structural time series (level, slope, season), ARIMA by a stepwise search, autoregressions of values or changes with
-    means of the phases of a season; and the naive. Each is scored on forecasts from up to 24 origins in the second half
-    of the series; the quantiles of the best eight, fitted to all of it, are averaged with weights by their CRPS and
-    their likelihood (Lichtendahl, Grushka-Cockayne and Winkler 2013). Where the bands of the average covered less than
-    80 % instead of 90 %, they are widened.
+    structural time series (level, slope, season), ARIMA by a stepwise search, autoregressions around a level or a line
+    or of changes, with means of the phases of a season; and the naive. Each is scored on forecasts from up to 24
+    origins in the second half of the series; the quantiles of the best twelve, fitted to all of it, are averaged with
+    weights by their CRPS and their likelihood (Lichtendahl, Grushka-Cockayne and Winkler 2013). The bands of the
+    average are made wider or narrower by how far values were from its medians, late ones above all.
 
     Args:
         frame: a frame or column of pandas, dates in its index or in a column; an array ``(T,)`` or ``(T, D)``; or
@@ -154,7 +155,10 @@ def forecast(
             first = int(np.argmax(~np.isnan(column)))
             y = column[first:]
             _check_series(y, horizon, name, feature)
-            each = forecast_series(y, horizon, levels, _season(y, season, times), max_seconds)
+            of_dates = season_of_times(times) if season is None else None
+            possible = of_dates if of_dates is not None and 1 < of_dates <= len(y) // SEASONS_TO_TRY else None
+            found = _season(y, season, times)
+            each = forecast_series(y, horizon, levels, found, max_seconds, possible_season=possible)
             series[name, feature] = each
             parts.append(_rows(name, feature, each, levels, ahead_times, history.time_unit))
             tables.append(_trials(name, feature, each))
@@ -206,7 +210,7 @@ def _season(y: np.ndarray, season: int | None, times: np.ndarray | None) -> int 
         return None
     known = np.flatnonzero(~np.isnan(y))
     complete = np.interp(np.arange(len(y)), known, y[known])
-    if of_times is not None and 3 * of_times <= len(y) and has_season(complete, of_times):
+    if of_times is not None and SEASONS_TO_TRY * of_times <= len(y) and has_season(complete, of_times):
         return of_times
     shares = seasonal_shares([complete])
     of_series = max(shares, key=lambda lag: shares[lag]) if shares else None

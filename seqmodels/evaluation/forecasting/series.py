@@ -14,20 +14,23 @@ from seqmodels.evaluation.forecasting.candidates import (
     Naive,
     StepQuantiles,
     arima_family,
-    autoregressive_family,
+    autoregressive_families,
     scales_of,
-    structural_family,
+    structural_families,
 )
 
 SCORED_LEVELS = (np.arange(20) + 0.5) / 20  # whose mean pinball loss estimates the CRPS
 MOST_ORIGINS = 24
-MOST_AVERAGED = 8
+MOST_AVERAGED = 12
 SHARPNESS = 3.0  # power of a score that a weight is inverse to
 LIKELIHOOD_SHARE, MOST_BY_LIKELIHOOD = 0.5, 2.0  # weight of nats a step beside the logarithm of a score; most of these
-ENOUGH_COVERED = 0.8  # share of values within bands of 90 %, below which these are widened
-SHRINKAGE = 10.0  # forecasts that say that bands are right as they are
-WIDEST = 1.6  # of factors
+PRIOR_ORIGINS = 5.0  # forecasts, which say something of their own, that say that bands are right as they are
+HALF_LIFE = 12.0  # origins, after which a forecast says half as much of how wide bands are
+NARROWEST, WIDEST = 0.6, 1.7  # of factors
+FARTHEST = 4.0  # deviations, as which a distance counts that is larger
 INNER_LEVELS = (0.05, 0.95)
+GAUSSIAN_HALF_BAND = 1.6449  # deviations, of these levels
+GAUSSIAN_DISTANCE = 0.7979  # mean absolute deviation of a Gaussian
 LEAST_PROBABLE = 0.01  # of means of phases that do not differ
 LEAST_CORRELATION = 0.5  # of the means of phases in both halves
 REFIT_EVERY = 8  # origins
@@ -41,7 +44,7 @@ class BacktestTrial:
     """How a candidate did on the last part of the series, and what it is when ``fitted`` to all of it.
 
     ``quantiles (O, k, Q)`` of each origin are those at ``SCORED_LEVELS`` and the two of ``INNER_LEVELS``; ``weight`` is
-    that of its quantiles in the average.
+    that of its quantiles in the average, ``log_prior`` the logarithm of what it was before the backtest.
     """
 
     name: str
@@ -51,6 +54,7 @@ class BacktestTrial:
     coverage: float
     seconds: float
     weight: float = 0.0
+    log_prior: float = 0.0
 
     @property
     def is_chosen(self) -> bool:
@@ -71,14 +75,23 @@ class SeriesForecast:
     coverage: float
     factors: np.ndarray
     season: int | None
+    possible_season: int | None = None
 
 
 def forecast_series(
-    y: np.ndarray, k: int, levels: np.ndarray, season: int | None, max_seconds: float | None
+    y: np.ndarray,
+    k: int,
+    levels: np.ndarray,
+    season: int | None,
+    max_seconds: float | None,
+    *,
+    possible_season: int | None = None,
 ) -> SeriesForecast:
-    """The k steps that follow ``y (T,)``."""
+    """The k steps that follow ``y (T,)``, which has a ``season``, or else perhaps a ``possible_season`` too weak to be
+    found, with which quick candidates are tried as well.
+    """
     origins = origins_of(len(y), k, season)
-    trials = Trials.of(y, k, origins, season, max_seconds)
+    trials = Trials.of(y, k, origins, season, max_seconds, possible_season)
     tried = weighted(trials.best_first(), y)
     kept = [trial for trial in tried if trial.is_chosen]
     weights = np.array([trial.weight for trial in kept])
@@ -93,22 +106,24 @@ def forecast_series(
     if np.nanmin(y) >= 0:
         quantiles = np.maximum(quantiles, 0.0)
     ahead = StepQuantiles(mean, quantiles)
-    return SeriesForecast(ahead, tried, chosen, trials.errors, origins, crps, coverage, factors, season)
+    possible = possible_season if season is None else None
+    return SeriesForecast(ahead, tried, chosen, trials.errors, origins, crps, coverage, factors, season, possible)
 
 
 def weighted(trials: Sequence[BacktestTrial], y: np.ndarray) -> list[BacktestTrial]:
     """Trials, the best first, with the weights of their quantiles in the average: of the best few.
 
     By their scores on the last part, and half as much by how probable all of ``y (T,)`` is: log scores fall with the
-    logarithm of the width of a forecast, as the CRPS does with the width.
+    logarithm of the width of a forecast, as the CRPS does with the width. And by the weights before they were tried.
     """
     best = trials[0].crps
     if best <= 0:
         return [replace(trials[0], weight=1.0), *trials[1:]]
     losses = np.log([trial.crps / best for trial in trials])
     losses += LIKELIHOOD_SHARE * np.minimum(criteria([trial.fitted for trial in trials], y), MOST_BY_LIKELIHOOD)
-    weights = np.exp(-SHARPNESS * (losses - losses.min()))
-    weights[np.argsort(losses, kind="stable")[MOST_AVERAGED:]] = 0.0
+    logits = np.array([trial.log_prior for trial in trials]) - SHARPNESS * losses
+    weights = np.exp(logits - logits.max())
+    weights[np.argsort(-logits, kind="stable")[MOST_AVERAGED:]] = 0.0
     weights /= weights.sum()
     return [replace(trial, weight=float(weight)) for trial, weight in zip(trials, weights, strict=True)]
 
@@ -142,21 +157,33 @@ class Trials:
     errors: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, y: np.ndarray, k: int, origins: np.ndarray, season: int | None, max_seconds: float | None) -> Trials:
+    def of(
+        cls,
+        y: np.ndarray,
+        k: int,
+        origins: np.ndarray,
+        season: int | None,
+        max_seconds: float | None,
+        possible_season: int | None = None,
+    ) -> Trials:
         """All that are tried on it."""
         deadline = np.inf if max_seconds is None else time.perf_counter() + max_seconds
         actual = np.stack([y[t : t + k] for t in origins])
         trials = cls(y, actual, origins, mean_change(y[: origins[0]], season or 1), deadline)
-        seasons, scales, n = [None] if season is None else [season, None], scales_of(y), int((~np.isnan(y)).sum())
+        seasons: list[int | None] = [None] if season is None else [season, None]
+        scales, n = scales_of(y), int((~np.isnan(y)).sum())
         for period in {1, season or 1}:
             trials.add(Naive(period))
         crps = {}
         for each in seasons:
             for one in scales:
-                families = [autoregressive_family(each, one, n, of_changes=changes) for changes in (False, True)]
+                families = autoregressive_families(each, one, n)
                 if each is None or each <= LONGEST_BAND:
-                    families.insert(0, structural_family(each, one))
+                    families = structural_families(each, one) + families
                 crps[each, one] = min(trials.add(family) for family in families)
+        for one in scales if season is None and possible_season is not None else []:
+            for family in autoregressive_families(possible_season, one, n):
+                trials.add(family)
         least = min(crps.values())
         by_score = sorted((score, i) for i, score in enumerate(crps.values()) if score <= WORTH_A_SEARCH * least)
         for _, i in by_score[:MOST_SEARCHES]:
@@ -184,7 +211,8 @@ class Trials:
             return np.inf
         crps, coverage = scores(quantiles, self.actual, self.scale)
         seconds = time.perf_counter() - start
-        self.tried.append(BacktestTrial(candidate.title, fitted, quantiles, crps, coverage, seconds))
+        prior = candidate.log_prior
+        self.tried.append(BacktestTrial(candidate.title, fitted, quantiles, crps, coverage, seconds, log_prior=prior))
         return crps
 
     def _backtest(self, candidate: CandidateModel) -> np.ndarray:
@@ -254,24 +282,25 @@ def scores(quantiles: np.ndarray, actual: np.ndarray, scale: float) -> tuple[flo
 
 
 def band_factors(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
-    """``(k,)`` what bands are multiplied by: above 1 where those of ``quantiles (O, k, Q)`` covered too few values.
+    """``(k,)`` what bands are multiplied by, from how far values were from the medians of ``quantiles (O, k, Q)``.
 
-    As a conformal forecast, by the distance within which 90 % of the values were, in units of the band; but only where
-    clearly too few were covered, and in part, since values forecast from neighbouring origins are much the same. Bands
-    are not made narrower.
+    Distances are in deviations of a Gaussian with the same band; their mean is what it is of a Gaussian where bands are
+    right. Late origins weigh more, since the noise of a series may change; bands as they are weigh as much as
+    ``PRIOR_ORIGINS``, since values forecast from neighbouring origins are much the same.
     """
     k = actual.shape[1]
     low, high, middle = quantiles[..., -2], quantiles[..., -1], _median(quantiles)
-    y = actual[~np.isnan(actual)]
-    low, high, middle = (each[~np.isnan(actual)] for each in (low, high, middle))
-    if not len(y) or np.mean((low <= y) & (y <= high)) >= ENOUGH_COVERED:
-        return np.ones(k)
+    half_band = np.where(actual > middle, high - middle, middle - low)
     smallest = np.finfo(np.float64).tiny
-    distance = np.where(y > middle, (y - middle) / np.maximum(high - middle, smallest), 0.0)
-    distance = np.where(y < middle, (middle - y) / np.maximum(middle - low, smallest), distance)
-    n_apart = len(actual) / np.sqrt(k)  # about how many forecasts say something of their own
-    factor = float(np.quantile(distance, 0.9)) ** (n_apart / (n_apart + SHRINKAGE))
-    return np.full(k, np.clip(factor, 1.0, WIDEST))
+    distance = np.minimum(GAUSSIAN_HALF_BAND * np.abs(actual - middle) / np.maximum(half_band, smallest), FARTHEST)
+    age = np.arange(len(actual))[::-1, None]
+    weights = np.where(np.isnan(actual), 0.0, 0.5 ** (age / HALF_LIFE)) / k  # (O, k)
+    n_apart = weights.sum() / np.sqrt(k)  # about how many forecasts say something of their own
+    if n_apart == 0:
+        return np.ones(k)
+    ratio = float((weights * np.nan_to_num(distance)).sum() / weights.sum()) / GAUSSIAN_DISTANCE
+    factor = (PRIOR_ORIGINS + n_apart * ratio) / (PRIOR_ORIGINS + n_apart)
+    return np.full(k, np.clip(factor, NARROWEST, WIDEST))
 
 
 def _median(quantiles: np.ndarray) -> np.ndarray:

@@ -150,7 +150,7 @@ def words_of(series: DescribedSeries, result: SeriesForecast, levels: np.ndarray
     sentences = [
         _data(series),
         _trend(series, parts, result.season),
-        _season(series, parts, result.season),
+        _season(series, parts, result),
         _choice(result),
         _certainty(series, result),
         _outcome(series, result, levels),
@@ -181,9 +181,12 @@ def _trend(series: DescribedSeries, parts: SeasonalDecomposition, season: int | 
     return f"{over} the line through it{without} {verb} from {number(first)} to {number(last)}, by {by}."
 
 
-def _season(series: DescribedSeries, parts: SeasonalDecomposition, season: int | None) -> str:
+def _season(series: DescribedSeries, parts: SeasonalDecomposition, result: SeriesForecast) -> str:
+    season = result.season
     if season is None:
-        return "No season was found."
+        possible = result.possible_season
+        tried = "" if possible is None else f"; models with one of {series.steps(possible)} were tried all the same"
+        return f"No season was found{tried}."
     if not len(parts.effects):
         return f"The season of {series.steps(season)} is as long as half the series: too long to be described."
     share = f"it explains {100 * parts.strength:.0f} % of the variance around the trend"

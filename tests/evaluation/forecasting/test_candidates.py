@@ -13,7 +13,7 @@ from seqmodels.evaluation.forecasting.candidates import (
     PowerScale,
     ScaledProcess,
     arima_family,
-    autoregressive_family,
+    autoregressive_families,
     near_arima,
     scales_of,
 )
@@ -45,7 +45,7 @@ def test_scales_are_those_that_the_values_admit() -> None:
 
 
 def test_the_order_is_found() -> None:
-    fitted = autoregressive_family(None, VALUES, 400).fit(autoregressive_series(400))
+    fitted = autoregressive_families(None, VALUES, 400)[0].fit(autoregressive_series(400))
     assert isinstance(fitted, ScaledProcess)
     assert fitted.fitted.process.name.startswith("AR(2)")
 

@@ -13,7 +13,7 @@ from seqmodels.evaluation.forecasting.candidates import (
     VALUES,
     Naive,
     PowerScale,
-    autoregressive_family,
+    autoregressive_families,
 )
 from seqmodels.evaluation.forecasting.series import (
     INNER_LEVELS,
@@ -61,24 +61,34 @@ def test_missing_values_are_not_scored() -> None:
     np.testing.assert_allclose(scores(gaussian_quantiles(20, 3), without, 1.0), expected)
 
 
-def test_bands_that_are_too_narrow_are_widened_and_others_left() -> None:
-    actual = np.random.default_rng(1).normal(size=(60, 4))
-    narrow = gaussian_quantiles(60, 4, deviation=0.6)
-    factors = band_factors(narrow, actual)
-    assert ((factors > 1.3) & (factors <= 1 / 0.6 + 0.05)).all()
-    before = scores(narrow, actual, 1.0)[1]
-    after = scores(rescaled(narrow, factors, np.zeros((60, 4))), actual, 1.0)[1]
-    assert before < 0.75
-    assert 0.85 < after < 0.95
-    for enough in (1.0, 2.0):
-        np.testing.assert_array_equal(band_factors(gaussian_quantiles(60, 4, enough), actual), np.ones(4))
+@pytest.mark.parametrize("deviation", [0.7, 1.4])
+def test_bands_that_are_too_narrow_are_widened_and_those_too_wide_narrowed(deviation: float) -> None:
+    actual = np.random.default_rng(1).normal(size=(240, 4))
+    wrong = gaussian_quantiles(240, 4, deviation)
+    factors = band_factors(wrong, actual)
+    after = scores(rescaled(wrong, factors, np.zeros((240, 4))), actual, 1.0)[1]
+    before = scores(wrong, actual, 1.0)[1]
+    assert abs(after - 0.9) < 0.6 * abs(before - 0.9)
+    np.testing.assert_allclose(band_factors(gaussian_quantiles(240, 4), actual), np.ones(4), atol=0.1)
 
 
 def test_few_origins_widen_bands_less() -> None:
     actual = np.random.default_rng(1).normal(size=(6, 4))
-    few = band_factors(gaussian_quantiles(6, 4, 0.4), actual)
-    many = band_factors(gaussian_quantiles(60, 4, 0.4), np.tile(actual, (10, 1)))
+    few = band_factors(gaussian_quantiles(6, 4, 0.5), actual)
+    many = band_factors(gaussian_quantiles(60, 4, 0.5), np.tile(actual, (10, 1)))
     assert 1 < few[0] < many[0]
+
+
+def test_late_origins_say_more_of_bands_and_missing_values_nothing() -> None:
+    actual = np.random.default_rng(1).normal(size=(60, 4))
+    late, early = actual.copy(), actual.copy()
+    late[40:] *= 3
+    early[:20] *= 3
+    bands = gaussian_quantiles(60, 4)
+    assert band_factors(bands, late)[0] > band_factors(bands, early)[0] + 0.1
+    late[40:] = np.nan
+    assert band_factors(bands, late)[0] < band_factors(bands, early)[0]
+    np.testing.assert_array_equal(band_factors(bands, np.full((60, 4), np.nan)), np.ones(4))
 
 
 def test_weights_fall_with_the_score_and_rise_with_the_likelihood() -> None:
@@ -95,12 +105,19 @@ def test_weights_fall_with_the_score_and_rise_with_the_likelihood() -> None:
     assert likely[1].weight / likely[0].weight == pytest.approx(np.exp(1.5 * nats))
 
 
+def test_weights_begin_with_those_before_a_trial() -> None:
+    y = np.random.default_rng(0).normal(size=60).cumsum()
+    trial = BacktestTrial("a", Naive().fit(y), np.zeros(0), 1.0, 0.9, 0.0)
+    first, second = weighted([trial, replace(trial, log_prior=-0.7)], y)
+    assert second.weight / first.weight == pytest.approx(np.exp(-0.7))
+
+
 @pytest.mark.parametrize("scale", [VALUES, SQUARE_ROOTS, LOGARITHMS], ids=str)
 def test_likelihoods_are_in_units_of_the_series(scale: PowerScale) -> None:
     """``log p(y)`` of an autoregression of transformed values is the density of the transformed, and the slope."""
     y = np.exp(0.3 * np.random.default_rng(0).normal(size=50))
-    fitted = autoregressive_family(None, scale, 50).fit(y)
-    of_scaled = autoregressive_family(None, VALUES, 50).fit(scale.of_values(y))
+    fitted = autoregressive_families(None, scale, 50)[0].fit(y)
+    of_scaled = autoregressive_families(None, VALUES, 50)[0].fit(scale.of_values(y))
     step = 1e-6
     slope = np.log((scale.of_values(y + step) - scale.of_values(y)) / step)
     np.testing.assert_allclose(fitted.log_probs(y), of_scaled.log_probs(scale.of_values(y)) + slope, atol=1e-4)
@@ -140,6 +157,15 @@ def test_bands_cover_what_comes() -> None:
         ahead = forecast_series(y[:60], 6, LEVELS, None, None).ahead
         covered.append((ahead.quantiles[:, 0] <= y[60:]) & (y[60:] <= ahead.quantiles[:, 2]))
     assert 0.8 < np.mean(covered) < 0.97
+
+
+def test_a_possible_season_is_tried_without_a_search() -> None:
+    y = np.random.default_rng(0).normal(size=60).cumsum()
+    found = forecast_series(y, 4, LEVELS, None, None, possible_season=12)
+    seasonal = [trial.name for trial in found.trials if "season 12" in trial.name]
+    assert len(seasonal) == 3
+    assert not any(name.startswith("ARIMA") for name in seasonal)
+    assert (found.season, found.possible_season) == (None, 12)
 
 
 def test_quantiles_of_counts_are_not_below_zero() -> None:

@@ -37,7 +37,7 @@ def result_of(season: int | None = 12, **changes: Any) -> Any:
     facts: dict[str, Any] = {
         **{"season": season, "ahead": ahead, "trials": [naive, *best]},
         **{"chosen": ["level", "ARIMA(1,1,1)"], "errors": {}, "origins": np.arange(50, 61), "crps": 0.48},
-        **{"coverage": 0.874, "factors": np.ones(12)},
+        **{"coverage": 0.874, "factors": np.ones(12), "possible_season": None},
     }
     return SimpleNamespace(**facts | changes)
 
@@ -90,6 +90,8 @@ def test_neither_trend_nor_season_is_said_where_there_is_none(series):
     assert "has no clear trend without its season; its mean is 100" in words_of(flat, result_of(), LEVELS)[1]
     assert "is weak" in words_of(flat, result_of(), LEVELS)[2]
     assert words_of(flat, result_of(None), LEVELS)[2] == "No season was found."
+    tried = words_of(flat, result_of(None, possible_season=12), LEVELS)[2]
+    assert tried == "No season was found; models with one of 12 months were tried all the same."
     falling = replace(series, y=seasonal(slope=-0.5))
     assert " falls from " in words_of(falling, result_of(), LEVELS)[1]
     assert "too long" in words_of(series, result_of(60), LEVELS)[2]
