@@ -45,7 +45,7 @@ def forecasts_changes_better(
 
 
 def tail_losses(model: SequenceModel, series: Sequence[np.ndarray], encoding: Encoding, n_ahead: int) -> np.ndarray:
-    """``(S, n_fits)`` mean losses of quantiles, in deviations of each feature, of each of S series ``(T, D)`` after each
+    """``(S, n_fits)`` mean losses of quantiles, in deviations of a feature, of each of S series ``(T, D)`` after each
     fit to what comes before; NaN where it could not be fitted or forecast.
     """
     losses = np.full((len(series), N_FITS), np.nan)

@@ -78,10 +78,10 @@ from seqmodels.hmm.learning.variational import (
     mean_parameters,
     prior_hyperparameters,
 )
+from seqmodels.hmm.levels_or_changes import forecasts_changes_better
 from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, mean_filter
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.profile_likelihood import profile_interval
-from seqmodels.hmm.levels_or_changes import forecasts_changes_better
 from seqmodels.hmm.scoring import score_steps, score_sums
 from seqmodels.hmm.standard_errors import FitObjective, check_level, standard_errors
 from seqmodels.hmm.state_forecast import StateForecast, state_forecasts

@@ -1,4 +1,4 @@
-"""Under differences each frame has a state: the first ones, of which no difference can be taken, that of the first step."""
+"""Under differences each frame has a state: the first ones, which have no difference, that of the first step."""
 
 from __future__ import annotations
 
