@@ -106,7 +106,10 @@ class AutoSeries(SeriesEncoding):
         return self.chain_.has_constant_map if self.is_fitted else False
 
     def fit(self, sequences: Sequences) -> Self:
-        choice = choose([as_frames(item) for item in sequences], self.season)
+        return self.fit_as(choose([as_frames(item) for item in sequences], self.season), sequences)
+
+    def fit_as(self, choice: SeriesChoice, sequences: Sequences) -> Self:
+        """``fit`` where it is known already what is read."""
         return self._set(choice, choice.chain().fit(sequences))
 
     def _set(self, choice: SeriesChoice, chain: Chain) -> Self:

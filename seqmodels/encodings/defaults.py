@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seqmodels.encodings import Bytes, Encoding, Features, Grid, Intervals, Standardize, Symbols
-from seqmodels.encodings.auto_series import AutoSeries, choose, reaches_new_levels
+from seqmodels.encodings.auto_series import AutoSeries, SeriesChoice, choose
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.step_maps import as_frames
 from seqmodels.observations import IntervalCensored, Observation, OneOf, Rounded
@@ -56,22 +56,25 @@ def default_encoding(kind: Kind, observation: Observation | None = None, n_featu
     return Bytes() if kind == "text" else Symbols()
 
 
-def series_encoding(sequences: Sequences, encoding: Encoding, *, describes_levels: bool = False) -> Encoding:
-    """What ``encoding="auto"`` means for these training sequences, where without a look at them it is ``encoding``.
-
-    ``AutoSeries()`` of one or few long series of real values, in memory, that wander, grow or have a season; for a
-    model that is good at levels (``describes_levels``), if they have a season or go on to levels that they never had.
+def changes_of_series(sequences: Sequences, encoding: Encoding) -> SeriesChoice | None:
+    """The changes that ``encoding="auto"`` may come to for these training sequences, where without a look at them it is
+    ``encoding``: of one or few long series of real values, in memory, that wander, grow or have a season; else None.
     """
     few = len(sequences) <= MOST_SERIES_BY_DEFAULT and type(encoding) is Standardize and encoding.with_mean
     if not few or any(isinstance(item, MappedArray) for item in sequences):
-        return encoding
-    series = [as_frames(item) for item in sequences]
-    choice = choose(series)
-    if describes_levels and choice.season is None and not reaches_new_levels(series):
-        return encoding
+        return None
+    choice = choose([as_frames(item) for item in sequences])
     n_initial = choice.order + (choice.season or 0)
     shortest = int(sequences.n_units.min())
-    return AutoSeries() if n_initial and shortest >= FRAMES_PER_INITIAL * n_initial else encoding
+    return choice if n_initial and shortest >= FRAMES_PER_INITIAL * n_initial else None
+
+
+def reading_of(choice: SeriesChoice, sequences: Sequences) -> AutoSeries:
+    """``AutoSeries`` of this choice, fitted to training sequences."""
+    encoding = AutoSeries()
+    encoding.check_finite(sequences)
+    encoding.fit_as(choice, sequences).names = sequences.features
+    return encoding
 
 
 def choose_sources(

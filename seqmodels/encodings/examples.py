@@ -24,6 +24,7 @@ class Example:
     The first ``n_past`` steps of ``values`` are what came before the sequence: models read them as they read all steps
     before another, and whatever scores leaves them out (``without_past``). ``log_det`` and ``n_units`` are of the rest.
     ``inputs`` ``(S, U)``, standardised, are known at each of the S steps of ``values``; None: the model reads none.
+    The first ``n_initial`` frames of a series, of which no difference can be taken, are no steps of ``values``.
     """
 
     values: np.ndarray
@@ -35,6 +36,7 @@ class Example:
     cluster: int | None = None
     n_past: int = 0
     inputs: np.ndarray | None = None
+    n_initial: int = 0
 
     def alone(self) -> Example:
         """The sequence as one that begins where it does."""
@@ -51,6 +53,20 @@ def without_past(examples: Sequence[Example], steps: list[np.ndarray]) -> list[n
     if not any(example.n_past for example in examples):
         return steps
     return [each[example.n_past :] for example, each in zip(examples, steps, strict=True)]
+
+
+def of_each_frame(
+    examples: Sequence[Example], steps: list[np.ndarray], first: np.ndarray | None = None
+) -> list[np.ndarray]:
+    """``without_past``, with a row for each frame of a series: its first ones, which are no steps, have ``first``, or
+    what the first step has.
+    """
+    return [
+        np.concatenate([np.repeat(each[:1] if first is None else first[None], example.n_initial, axis=0), each])
+        if example.n_initial
+        else each
+        for example, each in zip(examples, without_past(examples, steps), strict=True)
+    ]
 
 
 @dataclass(frozen=True)

@@ -275,7 +275,8 @@ def _series_example(
     values, n_past = (encoding.encode(item), 0) if past is None else encoding.encoded_after(past, item)
     log_det = float(encoding.of_frames_after(past, item).sum())
     known = None if states is None else states[len(states) - (len(values) - n_past) :]
-    return Example(values, None, weight, log_det, n_units, known, n_past=n_past)
+    n_initial = len(item) - (len(values) - n_past)
+    return Example(values, None, weight, log_det, n_units, known, n_past=n_past, n_initial=n_initial)
 
 
 def _refuse_series_of_pairs(*encodings: Encoding | str) -> None:

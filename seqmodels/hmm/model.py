@@ -16,7 +16,8 @@ from seqmodels.common.array_checks import array_of, numbers_of
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.parameters import Seed, checked, undone_on_failure
 from seqmodels.encodings import Encoding, OpenSymbols
-from seqmodels.encodings.examples import Example, without_past
+from seqmodels.encodings.auto_series import SeriesChoice
+from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.inputs import InputScaling, chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
@@ -77,6 +78,7 @@ from seqmodels.hmm.learning.variational import (
     mean_parameters,
     prior_hyperparameters,
 )
+from seqmodels.hmm.levels_or_changes import forecasts_changes_better
 from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, mean_filter
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.profile_likelihood import profile_interval
@@ -105,6 +107,7 @@ from seqmodels.hmm.state_queries import (
     checked_paths,
     log_dets,
     need_float64,
+    paths_of_steps,
     permutation_of_states,
     reordered,
     reordered_observation,
@@ -129,7 +132,7 @@ from seqmodels.observations import (
     Observation,
     PseudoFrames,
 )
-from seqmodels.sequences import Kind
+from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.measure import Length
 from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 from seqmodels.training.fingerprint import check_processes_agree
@@ -138,6 +141,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # The default observation of vectors: chosen by experiments/defaults.py.
+TRIAL_EM_STEPS = 20  # of models that only say whether a series is to be read as levels
 UNLIMITED_EM_STEPS = 1_000_000  # where time alone ends EM
 PSEUDO_FRAMES = 10.0
 BACKGROUND = 0.01
@@ -284,7 +288,6 @@ class HMM(SequenceModel):
     _dtypes: ClassVar[tuple[str, ...]] = ("auto", *DTYPES)
     _uses_validation: ClassVar[bool] = False
     _reads_series: ClassVar[bool] = True
-    _describes_levels: ClassVar[bool] = True
     _size: ClassVar[str | None] = "n_states"
     _sums_out_missing: ClassVar[bool] = True
     _reads_from_disk: ClassVar[bool] = True
@@ -317,9 +320,17 @@ class HMM(SequenceModel):
         read = [name for choice in choices for name in chosen_inputs(choice, names)]
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
-    def _may_read_series(self, data: Data, length: Length) -> bool:
-        """Of several states each has a level, which differences do not have, and each frame a state."""
-        return self.n_states == 1 and super()._may_read_series(data, length)
+    def _changes_of_series(self, sequences: Sequences, encoding: Encoding) -> SeriesChoice | None:
+        """States may be levels, so changes are read only where no level is kept, or where they forecast better."""
+        changes = super()._changes_of_series(sequences, encoding)
+        if changes is None or forecasts_changes_better(self._for_trial(), sequences, encoding, changes):
+            return changes
+        return None
+
+    def _for_trial(self) -> Self:
+        """Unfitted, with the same hyperparameters but for those that make a fit long."""
+        limits = {"n_init": 1, "max_iter": min(self.max_iter, TRIAL_EM_STEPS)}
+        return self.clone().set_params(**limits, checkpoint=None, resume_from=None, verbose=False, warm_start=False)
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors" and (self.emission_inputs or self.algorithm == "variational"):
@@ -514,6 +525,8 @@ class HMM(SequenceModel):
     def _filtered(self, state: CursorState) -> np.ndarray:
         assert isinstance(state, HMMState), "of this model's cursor"
         if state.log_alpha is None:
+            if isinstance(self.encoding_, SeriesEncoding) and self.encoding_.n_initial:
+                return self.initial_  # of the first frames, which are no steps
             raise ValueError("the stream has read no step yet, so there is no state to filter; call update first")
         return state.log_alpha[0].exp().cpu().numpy()
 
@@ -551,7 +564,7 @@ class HMM(SequenceModel):
         check_n_paths(k)
         data = _without_past(self, X, y, "decode with k")
         examples, best = _states_of_each(self, X, y, partial(batch_best_paths, k=k))
-        return state_paths(best, log_dets(self._setting(), data, examples))
+        return state_paths(best, log_dets(self._setting(), data, examples), [e.n_initial for e in examples])
 
     def path_log_prob(self, X: Any, paths: Any, y: Any = None) -> np.ndarray:
         """``(n,)`` nats of each sequence together with a path of its states: log p(x, z), in raw units.
@@ -569,9 +582,10 @@ class HMM(SequenceModel):
         """
         data = _without_past(self, X, y, "path_log_prob")
         examples = self._setting().examples(data, on_disk=True)
-        states = checked_paths(paths, [_n_steps(example) for example in examples], len(self.initial_))
-        encoded = np.array(_run_on_each(self, X, y, partial(batch_log_prob_of_paths, paths=states)))
-        return np.asarray(encoded + log_dets(self._setting(), data, examples))
+        paths = checked_paths(paths, [_n_steps(e) + e.n_initial for e in examples], len(self.initial_))
+        states, can_be = paths_of_steps(paths, [e.n_initial for e in examples])
+        encoded = np.array(_run_on_each(self, X, y, partial(batch_log_prob_of_paths, paths=states), of_steps=False))
+        return np.asarray(np.where(can_be, encoded, -np.inf) + log_dets(self._setting(), data, examples))
 
     def align(self, X: Any, labels: Any, y: Any = None) -> list[ForcedAlignment]:
         """Where each of the ``labels`` of a sequence begins and ends (forced alignment): the most probable path that
@@ -599,7 +613,7 @@ class HMM(SequenceModel):
         examples = self._setting().examples(data, on_disk=True)
         groups = checked_labels(labels, [_n_steps(example) for example in examples], len(self.initial_))
         _, best = _states_of_each(self, X, y, partial(batch_alignments, groups=groups))
-        return forced_alignments(best, log_dets(self._setting(), data, examples))
+        return forced_alignments(best, log_dets(self._setting(), data, examples), [e.n_initial for e in examples])
 
     def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` p(z_t | x_1 .. x_T): each state at each step, given the whole sequence (smoothing).
@@ -618,7 +632,7 @@ class HMM(SequenceModel):
 
         Of a sequence that comes step by step: ``stream().filtered``, after each ``update``.
         """
-        return _run_on_each(self, X, y, batch_beliefs)
+        return _run_on_each(self, X, y, batch_beliefs, first=self.initial_)
 
     @checked
     def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: Seed | None = None) -> list[np.ndarray]:
@@ -649,15 +663,12 @@ class HMM(SequenceModel):
             raise ValueError(f"k is {k}; pass at least 1")
         if self._reads_inputs:
             raise ValueError("forecast_states knows no inputs of the steps ahead; call forecast(X, k, inputs=...)")
-        if isinstance(self.encoding_, SeriesEncoding):
-            raise ValueError(
-                f"forecast_states has no raw units of what {self.encoding_!r} encodes; call forecast(X, k)"
-            )
         log_beliefs = _run_on_each(self, X, y, batch_last_log_beliefs, of_steps=False)
         examples = self._setting().examples(checked_data(self, X, y))
         past_filter = _past_filter(self) if _misses_past(self, examples) else None
         affine = self.encoding_.affine()
-        return state_forecasts(self.parameters_, self.observation_, log_beliefs, examples, k, affine, past_filter)
+        each = state_forecasts(self.parameters_, self.observation_, log_beliefs, examples, k, affine, past_filter)
+        return [forecast.encoded_by(self.encoding_) for forecast in each]
 
     @checked
     def as_pyro(self, length: int, *, source: Any = None) -> Any:
@@ -1297,14 +1308,20 @@ def _first_parameters(model: HMM, fitting: Fitting, corpus: Corpus) -> Iterator[
 
 
 def _run_on_each(
-    model: HMM, X: Any, y: Any, algorithm: StateAlgorithm[torch.Tensor], *, of_steps: bool = True
+    model: HMM,
+    X: Any,
+    y: Any,
+    algorithm: StateAlgorithm[torch.Tensor],
+    *,
+    of_steps: bool = True,
+    first: np.ndarray | None = None,
 ) -> list[np.ndarray]:
     """What an algorithm over the states finds for each sequence; where that is ``of_steps``, those of a past are left
-    out.
+    out, and first frames of a series, which are no steps, have ``first``, or what the first step has.
     """
     examples, each = _states_of_each(model, X, y, algorithm)
     results = [result.cpu().numpy() for result in each]
-    return without_past(examples, results) if of_steps else results
+    return of_each_frame(examples, results, first) if of_steps else results
 
 
 def _states_of_each(

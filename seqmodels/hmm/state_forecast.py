@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
+from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.hmm.corpus import joined_values
 from seqmodels.hmm.inference.log_space import LogProduct
 from seqmodels.hmm.missing_past import PastFilter
@@ -52,6 +54,11 @@ class StateForecast:
     _scale: Tensor
     _uncertain_past: Tensor | None = None
     _chain: StepsAhead | None = None
+    _changes: str | None = None  # what encodes a series, where the observation is of changes
+
+    def encoded_by(self, encoding: Encoding) -> Self:
+        """The same of a model with this encoding: of that of a series the observations have no raw units."""
+        return replace(self, _changes=repr(encoding)) if isinstance(encoding, SeriesEncoding) else self
 
     @classmethod
     def from_belief(
@@ -102,9 +109,11 @@ class StateForecast:
         """The Pyro distribution of the raw value ``step`` steps ahead, given that the sequence lasts so long.
 
         Raises:
-            ValueError: ``step`` out of range; no probability of lasting; or an autoregressive observation more than one
-                step ahead, which has a mean (``mean``) but no closed form.
+            ValueError: ``step`` out of range; no probability of lasting; an autoregressive observation more than one
+                step ahead, which has a mean (``mean``) but no closed form; or changes of a series, which
+                ``model.forecast`` adds up.
         """
+        self._refuse_changes()
         if not 1 <= step <= len(self.states):
             raise ValueError(f"step is {step}, but the forecast goes from 1 to {len(self.states)} steps ahead")
         log_weights = self._log_states[step - 1]
@@ -122,7 +131,8 @@ class StateForecast:
 
     @property
     def mean(self) -> np.ndarray:
-        """``(k, D)`` expected vectors, raw units. Raises ``ValueError`` for symbols."""
+        """``(k, D)`` expected vectors, raw units. Raises ``ValueError`` for symbols, and for changes of a series."""
+        self._refuse_changes()
         if self._observation.emits == "symbols":
             raise ValueError("symbols have no mean; use distribution(step).probs")
         if isinstance(self._observation, AutoregressiveGaussian):
@@ -132,6 +142,12 @@ class StateForecast:
             )
             return (self._shift + self._scale * encoded).numpy()
         return np.stack([self.distribution(h + 1).mean.numpy() for h in range(len(self.states))])
+
+    def _refuse_changes(self) -> None:
+        if self._changes is not None:
+            raise ValueError(
+                f"there are no raw units of what {self._changes} encodes; call forecast(X, k) of the model"
+            )
 
     def _past(self) -> Tensor | None:
         return self._history().unsqueeze(0) if self._observation.n_past else None

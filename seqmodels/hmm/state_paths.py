@@ -64,12 +64,19 @@ def batch_best_paths(
     return best
 
 
-def state_paths(best: Sequence[tuple[Tensor, Tensor]], log_det: np.ndarray) -> list[list[StatePath]]:
-    """What ``batch_best_paths`` finds, in raw units: ``log_det (n,)`` is added to log-probabilities."""
+def state_paths(
+    best: Sequence[tuple[Tensor, Tensor]], log_det: np.ndarray, n_initial: Sequence[int]
+) -> list[list[StatePath]]:
+    """What ``batch_best_paths`` finds, in raw units: ``log_det (n,)`` is added to log-probabilities, and first frames
+    of a series that are no steps, ``n_initial``, have the state of the first step.
+    """
     each = ((paths.cpu().numpy(), log_prob.cpu().numpy()) for paths, log_prob in best)
     return [
-        [StatePath(path, float(value + shift)) for path, value in zip(paths, log_prob, strict=True)]
-        for (paths, log_prob), shift in zip(each, log_det, strict=True)
+        [
+            StatePath(np.concatenate([np.repeat(path[:1], n), path]), float(value + shift))
+            for path, value in zip(paths, log_prob, strict=True)
+        ]
+        for (paths, log_prob), shift, n in zip(each, log_det, n_initial, strict=True)
     ]
 
 
@@ -128,11 +135,14 @@ def batch_alignments(
     return list(zip(positions.split(lengths), states.split(lengths), log_prob.tolist(), strict=True))
 
 
-def forced_alignments(best: Sequence[tuple[Tensor, Tensor, float]], log_det: np.ndarray) -> list[ForcedAlignment]:
-    """What ``batch_alignments`` finds, in raw units: ``log_det (n,)`` is added to log-probabilities."""
+def forced_alignments(
+    best: Sequence[tuple[Tensor, Tensor, float]], log_det: np.ndarray, n_initial: Sequence[int]
+) -> list[ForcedAlignment]:
+    """What ``batch_alignments`` finds, in raw units, as of ``state_paths``."""
     results = []
-    for (positions, states, log_prob), shift in zip(best, log_det, strict=True):
-        ends = np.bincount(positions.cpu().numpy()).cumsum()
+    for (positions, states, log_prob), shift, n in zip(best, log_det, n_initial, strict=True):
+        ends = n + np.bincount(positions.cpu().numpy()).cumsum()
         starts = np.concatenate([[0], ends[:-1]])
-        results.append(ForcedAlignment(starts, ends, states.cpu().numpy(), float(log_prob + shift)))
+        path = np.concatenate([np.repeat(states.cpu().numpy()[:1], n), states.cpu().numpy()])
+        results.append(ForcedAlignment(starts, ends, path, float(log_prob + shift)))
     return results

@@ -132,6 +132,14 @@ def checked_paths(paths: Any, n_steps: Sequence[int], n_states: int) -> list[Ten
     return [torch.as_tensor(path.astype(np.int64)) for path in each]
 
 
+def paths_of_steps(paths: Sequence[Tensor], n_initial: Sequence[int]) -> tuple[list[Tensor], np.ndarray]:
+    """Of paths of frames those of steps, and ``(n,)`` whether they can be: first frames of a series that are no steps,
+    ``n_initial``, have the state of the first step.
+    """
+    can_be = [bool((path[:n] == path[n]).all()) for path, n in zip(paths, n_initial, strict=True)]
+    return [path[n:] for path, n in zip(paths, n_initial, strict=True)], np.array(can_be)
+
+
 def need_float64(examples: Sequence[Example]) -> bool:
     """Whether float32 cannot hold what is to be read; raises ``ValueError``, naming the sequence, for what float64
     cannot hold.

@@ -16,8 +16,9 @@ from seqmodels.common.parameters import (
     argument_names,
 )
 from seqmodels.encodings import Encoding
+from seqmodels.encodings.auto_series import SeriesChoice
 from seqmodels.encodings.binary_code import BinaryCode, log_odds_of_path
-from seqmodels.encodings.defaults import Choices, choose_sources, default_encoding, series_encoding
+from seqmodels.encodings.defaults import Choices, changes_of_series, choose_sources, default_encoding, reading_of
 from seqmodels.encodings.examples import Example, TargetLengths, without_past
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import DTYPES
@@ -76,7 +77,6 @@ class Family(Configurable, ABC):
     _predicts_steps: ClassVar[bool] = True  # False: it scores sequences as a whole, and has no cursor
     _reads_from_disk: ClassVar[bool] = False  # whether memory-mapped sequences may stay on disk
     _reads_series: ClassVar[bool] = False  # whether encoding="auto" may come to differences of a series
-    _describes_levels: ClassVar[bool] = False  # whether it is to read them only of a season, or of levels never seen
     _size: ClassVar[str | None] = None  # the hyperparameter that a budget of parameters sets
     _fits_in_parallel: ClassVar[bool] = False  # whether several processes share ``_fit``; else the first does it alone
 
@@ -250,7 +250,9 @@ class Family(Configurable, ABC):
         if encoding == "auto":
             encoding = self._default_encoding(kind, observation, n_features)
             if not is_partial and self._may_read_series(data, length):
-                encoding = series_encoding(data.scored, encoding, describes_levels=self._describes_levels)
+                changes = self._changes_of_series(data.scored, encoding)
+                if changes is not None:  # of series without sources
+                    return Choices(reading_of(changes, data.scored), observation, length, "ignored", is_fitted=True)
         if self.ignore_source:
             return Choices(encoding, observation, length, "ignored")
         sources = choose_sources(
@@ -308,6 +310,10 @@ class Family(Configurable, ABC):
         """Whether ``encoding="auto"`` may come to differences, of which first frames are no steps of the model's."""
         has_all_steps = data.y is None and data.states is None and not self._reads_inputs and length == "given"
         return self._reads_series and has_all_steps
+
+    def _changes_of_series(self, sequences: Sequences, encoding: Encoding) -> SeriesChoice | None:
+        """The changes that ``encoding="auto"`` means for these training sequences; None: it is ``encoding``."""
+        return changes_of_series(sequences, encoding)
 
     def _stated_encoding(self) -> Encoding | None:
         """The encoding, fitted, of a model that was made elsewhere and learns none from data; None: it is learned."""

@@ -15,15 +15,15 @@ import numpy as np
 
 from seqmodels.common import distributed
 from seqmodels.common.parameters import in_one_line, undone_on_failure, wrong_argument
-from seqmodels.encodings import AutoSeries, Encoding
+from seqmodels.encodings import AutoSeries, Encoding, Standardize
 from seqmodels.encodings.aligned_targets import check_choices, check_has_targets
-from seqmodels.encodings.defaults import MOST_SERIES_BY_DEFAULT
+from seqmodels.encodings.defaults import MOST_SERIES_BY_DEFAULT, reading_of
 from seqmodels.encodings.examples import Example, TargetLengths
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import check_device, check_device_is_here
 from seqmodels.encodings.raw_data import Data, hold_out
 from seqmodels.encodings.series import SeriesEncoding
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.setting import Setting, fitted_to
 from seqmodels.encodings.step_maps import VectorEncoding
 from seqmodels.model.family import Family
 from seqmodels.observations import Observation
@@ -45,9 +45,12 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
             stacklevel=3,
         )
     uses_validation = model._uses_validation
-    n_initial = _frames_without_steps(model, data, encoding) if uses_validation else 0
+    known = _encoding_of_one_series(model, data, encoding) if uses_validation else None
+    n_initial = known.n_initial if isinstance(known, VectorEncoding) else 0
     train, held_out = hold_out(data, validation, uses_validation, model.random_state, n_initial)
     data, train = data.without_past(), train.without_past()
+    if encoding is None and model.encoding == "auto" and not _keeps_encoding(model):
+        encoding = _refitted(model, known, train)
     check_processes_agree(model, data, held_out)
     parts = [part for part in (data, held_out) if part is not None]
     is_partial = len(data.X) > MOST_SERIES_BY_DEFAULT  # the training part may be of few series
@@ -76,18 +79,34 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
         interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=3)
 
 
-def _frames_without_steps(model: Family, data: Data, fitted: Encoding | None) -> int:
-    """How many first frames of a single series are no steps of the model's, as far as all of the data tell."""
-    if data.y is not None or data.scored.kind != "vectors" or len(data.X) > 1:
-        return 0
+def _refitted(model: Family, known: Encoding | None, train: Data) -> Encoding | None:
+    """That of ``encoding="auto"`` for a single series, fitted to its training part; None: that is to be chosen anew.
+
+    Whether it is of levels or of changes is chosen once, by all of the series.
+    """
+    if model._stated_encoding() is not None:
+        return None
+    if isinstance(known, AutoSeries):
+        return reading_of(known.choice_, train.scored)
+    return fitted_to(known, train.scored) if type(known) is Standardize else None
+
+
+def _keeps_encoding(model: Family) -> bool:
+    return model.warm_start and model.__sklearn_is_fitted__()
+
+
+def _encoding_of_one_series(model: Family, data: Data, fitted: Encoding | None) -> Encoding | None:
+    """How a single series is read, as far as all of the data tell; None of other data, and where nothing tells."""
+    if data.y is not None or data.scored.kind != "vectors" or len(data.X) > 1 or model._is_tagger:
+        return None
     encoding: Encoding | str = model.encoding if fitted is None else fitted
-    if model.warm_start and model.__sklearn_is_fitted__():
+    if _keeps_encoding(model):
         encoding = model.encoding_
-    elif encoding == "auto" and not model._is_tagger:
+    elif encoding == "auto":
         encoding = model._choices(data).encoding
     if isinstance(encoding, AutoSeries):
-        encoding = encoding if encoding.is_fitted else encoding.clone().fit(data.scored)
-    return encoding.n_initial if isinstance(encoding, VectorEncoding) else 0
+        return encoding if encoding.is_fitted else encoding.clone().fit(data.scored)
+    return None if isinstance(encoding, str) else encoding
 
 
 def _examples_with_steps(model: Family, setting: Setting, data: Data) -> list[Example]:

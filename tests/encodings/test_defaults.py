@@ -19,6 +19,7 @@ HOLES = np.where(np.arange(200)[:, None] % 3 == 1, np.nan, WALK)
 RETURNS = np.concatenate([WALK, WALK[::-1] + 0.1 * LEVEL])
 MANY = list(50 + np.cumsum(np.random.default_rng(4).normal(size=(6, 200, 1)), axis=1))
 GROWS = 0.5 * np.arange(200)[:, None] + LEVEL
+JUMPS = np.repeat([0.0, 6.0, 0.0, 6.0, 0.0], [30, 50, 30, 60, 30])[:, None] + LEVEL
 
 
 def model(**arguments: object) -> sm.GRU:
@@ -63,10 +64,10 @@ def test_one_state_reads_changes_of_what_has_a_season_or_grows(x: np.ndarray, is
     assert isinstance(one_state().fit([x]).encoding_, AutoSeries if is_series else sm.Standardize)
 
 
-@pytest.mark.parametrize("x", [GROWS, SEASON])
-def test_the_levels_of_several_states_are_kept(x: np.ndarray) -> None:
-    fitted = sm.HMM(2, observation=sm.GaussianMixture(1), max_iter=3).fit([x])
-    assert isinstance(fitted.encoding_, sm.Standardize)
+@pytest.mark.parametrize(("x", "is_series"), [(GROWS, True), (SEASON, True), (JUMPS, False), (LEVEL, False)])
+def test_several_states_are_levels_unless_these_are_not_kept(x: np.ndarray, is_series: bool) -> None:
+    fitted = sm.HMM(2, observation=sm.GaussianMixture(1), max_iter=10).fit([x])
+    assert isinstance(fitted.encoding_, AutoSeries if is_series else sm.Standardize)
     assert len(fitted.decode([x])[0]) == len(x)
     assert isinstance(sm.hmm.HSMM(2, max_iter=2).fit([x]).encoding_, sm.Standardize)
 

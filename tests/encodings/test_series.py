@@ -247,8 +247,8 @@ def test_what_an_encoding_of_series_cannot_do_is_refused() -> None:
     model = fitted("hmm", "differences")
     with pytest.raises(ValueError, match="depends on the frames before them"):
         model.encoding_.decode(np.zeros((3, 2)))
-    with pytest.raises(ValueError, match=r"forecast_states .* call forecast"):
-        model.forecast_states(ITEMS, 2)
+    with pytest.raises(ValueError, match="call forecast"):
+        model.forecast_states(ITEMS, 2)[0].distribution()
     with pytest.raises(ValueError, match="of sequence 0 3 frames are given"):
         sm.backtest({"a": fitted("hmm", "seasonal")}, ITEMS[:1], horizon=2, first=3, baselines=False)
     with pytest.raises(ValueError, match=r"reads the times of all frames, but .* no step of the first 1; pass diff"):
@@ -376,7 +376,7 @@ def test_states_that_are_known_are_those_of_the_frames_that_have_a_difference() 
     items = [x + 0.01 * RNG.normal(size=x.shape)]
     model = sm.HMM(2, observation=sm.GaussianMixture(1), encoding=Differences(1)).fit(items, states=[states])
     assert_allclose(model.means_.ravel(), [1.05, -3.05], atol=0.05)
-    assert_array_equal(model.decode(items)[0], states[1:])
+    assert_array_equal(model.decode(items)[0], states)  # the first frame, of which there is no change, is of the second
 
 
 @pytest.mark.parametrize("weights", ["static", "switching", "gated"])

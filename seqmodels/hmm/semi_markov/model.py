@@ -18,9 +18,10 @@ from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import Seed, checked, undone_on_failure
 from seqmodels.encodings import Encoding, OpenSymbols
-from seqmodels.encodings.examples import Example, without_past
+from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.setting import Setting
 from seqmodels.generation import CursorState
 from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values, raw_size, validation_score
@@ -94,6 +95,7 @@ from seqmodels.hmm.state_queries import (
     checked_paths,
     log_dets,
     need_float64,
+    paths_of_steps,
     permutation_of_states,
     reordered,
     reordered_observation,
@@ -387,6 +389,8 @@ class HSMM(SequenceModel):
     def _filtered(self, state: CursorState) -> np.ndarray:
         assert isinstance(state, SegmentState), "of this model's cursor"
         if state.log_belief is None:
+            if isinstance(self.encoding_, SeriesEncoding) and self.encoding_.n_initial:
+                return self.initial_  # of the first frames, which are no steps
             raise ValueError("the stream has read no step yet, so there is no state to filter; call update first")
         return state.log_belief[0].exp().cpu().numpy()
 
@@ -416,7 +420,7 @@ class HSMM(SequenceModel):
         check_n_paths(k)
         data = _without_past(self, X, y, "decode with k")
         examples, best = _states_of_each(self, X, y, partial(batch_best_paths, k=k))
-        return state_paths(best, log_dets(self._setting(), data, examples))
+        return state_paths(best, log_dets(self._setting(), data, examples), [e.n_initial for e in examples])
 
     def path_log_prob(self, X: Any, paths: Any, y: Any = None) -> np.ndarray:
         """``(n,)`` nats of each sequence together with a path of its states: log p(x, z), in raw units, as of ``HMM``.
@@ -434,9 +438,12 @@ class HSMM(SequenceModel):
         """
         data = _without_past(self, X, y, "path_log_prob")
         examples = self._setting().examples(data)
-        states = checked_paths(paths, list(map(len, joined_values(examples))), len(self.initial_))
+        n_steps = list(map(len, joined_values(examples)))
+        n_frames = [n + e.n_initial for n, e in zip(n_steps, examples, strict=True)]
+        paths = checked_paths(paths, n_frames, len(self.initial_))
+        states, can_be = paths_of_steps(paths, [e.n_initial for e in examples])
         encoded = np.array(_run_on_each(self, X, y, partial(batch_log_prob_of_paths, paths=states), of_steps=False))
-        return np.asarray(encoded + log_dets(self._setting(), data, examples))
+        return np.asarray(np.where(can_be, encoded, -np.inf) + log_dets(self._setting(), data, examples))
 
     def align(self, X: Any, labels: Any, y: Any = None) -> list[ForcedAlignment]:
         """Where each of the ``labels`` of a sequence begins and ends (forced alignment): the most probable path that
@@ -457,7 +464,7 @@ class HSMM(SequenceModel):
         examples = self._setting().examples(data)
         groups = checked_labels(labels, list(map(len, joined_values(examples))), len(self.initial_))
         _, best = _states_of_each(self, X, y, partial(batch_alignments, groups=groups))
-        return forced_alignments(best, log_dets(self._setting(), data, examples))
+        return forced_alignments(best, log_dets(self._setting(), data, examples), [e.n_initial for e in examples])
 
     def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` p(z_t | x_1 .. x_T): each state at each step, given the whole sequence (smoothing).
@@ -473,7 +480,7 @@ class HSMM(SequenceModel):
 
     def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
         """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible."""
-        return _run_on_each(self, X, y, batch_beliefs)
+        return _run_on_each(self, X, y, batch_beliefs, first=self.initial_)
 
     @checked
     def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: Seed | None = None) -> list[np.ndarray]:
@@ -514,7 +521,7 @@ class HSMM(SequenceModel):
             forecasts.append(
                 StateForecast.from_states(of_emission, self.observation_, log_joint, values, shift, scale, chain=chain)
             )
-        return forecasts
+        return [forecast.encoded_by(self.encoding_) for forecast in forecasts]
 
     # -- the chain -----------------------------------------------------------------------------------------
 
@@ -926,12 +933,20 @@ def _of_frames(statistics: RunningStatistics | None, corpus: Corpus) -> RunningS
 
 
 def _run_on_each(
-    model: HSMM, X: Any, y: Any, algorithm: StateAlgorithm[Tensor], *, of_steps: bool = True
+    model: HSMM,
+    X: Any,
+    y: Any,
+    algorithm: StateAlgorithm[Tensor],
+    *,
+    of_steps: bool = True,
+    first: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """What an algorithm finds for each sequence; where that is ``of_steps``, those of a past are left out."""
+    """What an algorithm finds for each sequence; where that is ``of_steps``, those of a past are left out, and first
+    frames of a series, which are no steps, have ``first``, or what the first step has.
+    """
     examples, each = _states_of_each(model, X, y, algorithm)
     results = [result.cpu().numpy() for result in each]
-    return without_past(examples, results) if of_steps else results
+    return of_each_frame(examples, results, first) if of_steps else results
 
 
 @torch.no_grad()
