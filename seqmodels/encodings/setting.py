@@ -34,6 +34,7 @@ class Setting:
     measure: Measure
     source_encoding: Encoding | None = None  # of sources: ``encoding`` itself, one of their own, or they are not read
     inputs: InputScaling | None = None  # of the inputs that are read; None: none
+    reason: str | None = None  # why it is so, in one line, where the data were asked
 
     @classmethod
     def learn(cls, data: Data, choices: Choices, *, alphabet: Data | None = None) -> Setting:
@@ -59,9 +60,10 @@ class Setting:
         if emitted == "vectors":
             _check_values(encoding, observation)
         source_encoding = encoding if both else _fit_sources(data, choices.sources, alphabet)
-        return cls.from_fitted(
+        setting = cls.from_fitted(
             encoding, observation, choices.length, data.y is not None, source_encoding, grid=data.scored.grid
         )
+        return replace(setting, reason=choices.reason)
 
     @classmethod
     def from_fitted(

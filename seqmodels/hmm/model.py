@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from seqmodels.common.array_checks import array_of, numbers_of
-from seqmodels.common.distributed import propagate_errors
+from seqmodels.common.distributed import is_rank_zero, propagate_errors
 from seqmodels.common.parameters import Seed, checked, undone_on_failure
-from seqmodels.encodings import Encoding, OpenSymbols
+from seqmodels.encodings import Encoding, OpenSymbols, Standardize
 from seqmodels.encodings.auto_series import SeriesChoice
+from seqmodels.encodings.defaults import Choices
 from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.inputs import InputScaling, chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
@@ -115,6 +116,7 @@ from seqmodels.hmm.state_queries import (
     stationary,
 )
 from seqmodels.hmm.topology import Topology
+from seqmodels.hmm.unheard_clusters import for_unheard_clusters
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.fitting import (
     apply_setting,
@@ -143,6 +145,7 @@ if TYPE_CHECKING:
 # The default observation of vectors: chosen by experiments/defaults.py.
 TRIAL_EM_STEPS = 20  # of models that only say whether a series is to be read as levels
 UNLIMITED_EM_STEPS = 1_000_000  # where time alone ends EM
+STATES_TO_TRY, STEPS_TO_TRY = 4, 10  # of the small models that observations are compared by, and their EM
 PSEUDO_FRAMES = 10.0
 BACKGROUND = 0.01
 
@@ -170,9 +173,9 @@ class HMM(SequenceModel):
         tol: EM stops when a step improves the objective by less, in nats per unit; 0 never stops early.
         n_init: starts; the best objective wins, a start that ends on a floor loses to one that does not (``starts_``
             has all). ``"auto"``: up to 8 where data are small (2²⁰ densities in all), 1 where they are large, where
-            states are known or ordered, and under other algorithms than EM. On a CPU EM from several runs side by side
-            where data are small; ``seconds`` in ``history_`` are then those of all. A best start that is clearly
-            ahead of all others is warned of.
+            states are known or ordered, under other algorithms than EM, and where clusters chose the observation. On a
+            CPU EM from several runs side by side where data are small; ``seconds`` in ``history_`` are then those of
+            all. A best start that is clearly ahead of all others is warned of.
         max_seconds: a cap on time, over all starts.
         pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``
             (asymmetric, sticky); ``"auto"``: 0.01 under ``length="stop"``, where few ends are seen, otherwise 0.
@@ -221,6 +224,11 @@ class HMM(SequenceModel):
     Gaussian a state with a weak prior and a broad background: EM then finds the maximum a posteriori, and the prior is
     in ``objective`` and never in ``log_prob`` or ``score``. An observation that is named has no prior unless it says
     so: ``observation=GaussianMixture(1)`` is plain maximum likelihood.
+
+    Where the sequences name three clusters or more (speakers, sensors), of two sequences or more, ``"auto"`` is chosen
+    by clusters that small models were not fitted to: where an autoregression predicts these by 0.1 nats a value more,
+    ``observation`` comes to ``AutoregressiveGaussian()``, and ``encoding="auto"`` to ``RunningScale(40)`` if that is
+    better still. ``reason_`` says so in one line. States then have no ``means_``: name an observation to have them.
 
     The other arguments are those of ``training.Resumable`` and ``SequenceModel``. EM needs no held-out data:
     ``validation="auto"`` holds out nothing, and what is passed is scored once, at the end. With targets EM fits p(x,
@@ -341,6 +349,17 @@ class HMM(SequenceModel):
         is_open = kind == "text" or isinstance(self.encoding, OpenSymbols)
         return Categorical(pseudocount=0.01 if is_open and self.algorithm != "variational" else 0.0)
 
+    def _chosen_by_clusters(self, choices: Choices, data: Data) -> Choices:
+        """Of several states, whose emissions are not restricted: perhaps an autoregression."""
+        is_plain = self.algorithm != "variational" and not self._reads_inputs and not (self.tied or self.frozen)
+        is_free = self.observation == "auto" and type(choices.encoding) is Standardize
+        if not (is_free and is_plain and self.n_states > 1):
+            return choices
+        chosen = for_unheard_clusters(choices, data, may_encode=self.encoding == "auto", fitted=_tried)
+        if self.verbose and chosen.reason is not None and is_rank_zero():
+            print(chosen.reason)
+        return chosen
+
     def _sums_out(self, observation: Observation) -> bool:
         return super()._sums_out(observation) or isinstance(observation, AutoregressiveGaussian)
 
@@ -355,7 +374,7 @@ class HMM(SequenceModel):
         if self.n_states == 1:  # it stands for no memory
             return None
         like = self.clone()
-        apply_setting(like, learn_setting(like, data))  # only the encoding is fitted, once
+        apply_setting(like, learn_setting(like, data, by_clusters=True))  # once
         start_data = StartData(len(data.scored), like.length_, data.states is not None, data.y is not None)
 
         def count(n_states: int) -> int:
@@ -1082,6 +1101,11 @@ class HMM(SequenceModel):
             self._posterior = VariationalPosterior.from_arrays(posterior, self.parameters_, family)
 
 
+def _tried(observation: Observation, encoding: Encoding) -> HMM:
+    """A small model, to compare observations by."""
+    return HMM(STATES_TO_TRY, STEPS_TO_TRY, n_init=1, observation=observation.clone(), encoding=encoding.clone())
+
+
 def _check_given_inputs(model: HMM) -> None:
     """Raise ``ValueError`` for inputs that are not those that the hyperparameters name, or that go not with others."""
     assert model._input_scaling is not None
@@ -1256,8 +1280,10 @@ def _fitting_and_corpus(
     one_matrix = not model.transition_inputs
     corpus = corpus_of(examples, emission, model.n_states, *computed, has_one_matrix=one_matrix)
     is_one_regression = model.n_states == 1 and past_filter is not None  # of which all starts are the same
+    # An autoregression that clusters chose: the best of several starts predicts others no better (unheard_speakers.py).
+    is_by_clusters = model.observation == "auto" and isinstance(model.observation_, AutoregressiveGaussian)
     n_init = 1
-    if not (_is_warm_start(model) or (model.n_init == "auto" and is_one_regression)):
+    if not (_is_warm_start(model) or (model.n_init == "auto" and (is_one_regression or is_by_clusters))):
         n_init = n_starts(model.n_init, model.algorithm, options.topology, corpus)
     objective = MAPObjective(
         emission, options.pseudocount, options.constraints, n_units, log_det, model.start_, _input_options(model)

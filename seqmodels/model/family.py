@@ -105,6 +105,12 @@ class Family(Configurable, ABC):
         return interruption.was_interrupted(self.history_)
 
     @property
+    def reason_(self) -> str | None:
+        """Why what was ``"auto"`` came to what it did, in one line, where ``fit`` asked clusters that it held out."""
+        reason: str | None = vars(self).get("_reason")
+        return reason
+
+    @property
     def dtype_(self) -> str:
         """``"float32"`` or ``"float64"``: the precision of the computation."""
         return self.dtype
@@ -230,14 +236,25 @@ class Family(Configurable, ABC):
         """
         return None
 
-    def _choices(self, data: Data, fitted: Encoding | None = None, *, is_partial: bool = False) -> Choices:
+    def _choices(
+        self, data: Data, fitted: Encoding | None = None, *, is_partial: bool = False, by_clusters: bool = False
+    ) -> Choices:
         """What the arguments, where they are ``"auto"``, come to for these training data.
 
         Args:
             data: of the fit.
             fitted: an encoding to take as it is; None: it is learned.
             is_partial: they do not say all of what will be read, as the first of several batches.
+            by_clusters: whether models may be fitted to some clusters and asked about others, to choose by.
         """
+        choices = self._choices_without_clusters(data, fitted, is_partial=is_partial)
+        return self._chosen_by_clusters(choices, data) if by_clusters and fitted is None else choices
+
+    def _chosen_by_clusters(self, choices: Choices, data: Data) -> Choices:
+        """The choices, or others, by what predicts clusters that models were not fitted to."""
+        return choices
+
+    def _choices_without_clusters(self, data: Data, fitted: Encoding | None, *, is_partial: bool) -> Choices:
         kind, n_features = data.scored.kind, data.scored.n_features
         length = self._default_length(kind) if self.length == "auto" else self.length
         auto = self.observation == "auto"
@@ -385,6 +402,7 @@ class Family(Configurable, ABC):
             "fit_seconds": float(self.fit_seconds_),
             **({} if self.target_lengths_ is None else {"target_lengths": asdict(self.target_lengths_)}),
             **({} if self._input_scaling is None else {"inputs": self._input_scaling.state()}),
+            **({} if self.reason_ is None else {"reason": self.reason_}),
             "state": self._state(),
         }
 
@@ -405,6 +423,9 @@ class Family(Configurable, ABC):
         self.length_ = self.measure_.length
         lengths = content.get("target_lengths")  # earlier files have none
         self.target_lengths_: TargetLengths | None = None if lengths is None else TargetLengths(**lengths)
+        self._reason: str | None = content.get("reason")
+        if not (self._reason is None or isinstance(self._reason, str)):
+            raise ValueError("the reason of a choice should be words")
         inputs = content.get("inputs")
         self.input_scaling_ = None if inputs is None else InputScaling.of_state(inputs)
         if self.measure_.inputs != (() if self.input_scaling_ is None else self.input_scaling_.names):

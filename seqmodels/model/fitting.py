@@ -54,7 +54,7 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     check_processes_agree(model, data, held_out)
     parts = [part for part in (data, held_out) if part is not None]
     is_partial = len(data.X) > MOST_SERIES_BY_DEFAULT  # the training part may be of few series
-    setting = learn_setting(model, train, encoding, alphabet=data, is_partial=is_partial)
+    setting = learn_setting(model, train, encoding, alphabet=data, is_partial=is_partial, by_clusters=True)
     for part in parts:  # all of the data, so that sequences go by the caller's numbers
         setting.check(part, model._sums_out(setting.observation), aligned=model._is_tagger)
     held_out_examples = [] if held_out is None else _examples_with_steps(model, setting, held_out)
@@ -213,6 +213,7 @@ def learn_setting(
     *,
     alphabet: Data | None = None,
     is_partial: bool = False,
+    by_clusters: bool = False,
 ) -> Setting:
     """What the model's ``"auto"`` comes to for these data, with encodings fitted to them.
 
@@ -222,11 +223,12 @@ def learn_setting(
         fitted: an encoding to take as it is.
         alphabet: all sequences of the fit, from which alphabets of symbols are learned.
         is_partial: ``train`` does not say all of what will be read, as the first of several batches.
+        by_clusters: whether models may be fitted to some clusters and asked about others, to choose by.
     """
     if model._is_tagger:
         check_has_targets(type(model).__name__, train)
     if not (model.warm_start and model.__sklearn_is_fitted__()):
-        choices = model._choices(train, fitted, is_partial=is_partial)
+        choices = model._choices(train, fitted, is_partial=is_partial, by_clusters=by_clusters)
         return Setting.learn(train, choices, alphabet=alphabet).with_inputs(_learn_inputs(model, train))
     length = model._default_length(train.scored.kind) if model.length == "auto" else model.length
     # Its own observation, which another version may have chosen.
@@ -234,6 +236,7 @@ def learn_setting(
     setting = Setting.from_fitted(
         model.encoding_, observation, length, train.y is not None, model.source_encoding_, grid=train.scored.grid
     )
+    setting = replace(setting, reason=model.reason_)
     return setting.with_inputs(model._input_scaling)
 
 
@@ -261,7 +264,7 @@ def apply_setting(model: Family, setting: Setting) -> None:
     model.encoding_, model.observation_ = setting.encoding, setting.observation
     model.source_encoding_, model.input_scaling_ = setting.source_encoding, setting.inputs
     model.measure_ = replace(setting.measure, memory=model.memory_)
-    model.length_ = setting.measure.length
+    model.length_, model._reason = setting.measure.length, setting.reason
     model.target_lengths_ = None
 
 

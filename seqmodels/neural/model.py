@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import math
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from seqmodels.encodings.precision import DTYPES, squares_exceed_float32, where_
 from seqmodels.encodings.raw_data import MAX_HELD_OUT, Data
 from seqmodels.generation import Cursor
 from seqmodels.model import SequenceModel
-from seqmodels.model.fitting import apply_setting, learn_setting, resolved_choices
+from seqmodels.model.fitting import apply_setting, fit_member, learn_setting, resolved_choices
 from seqmodels.model.largest_size import largest_size
 from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble, weight_of
 from seqmodels.neural.checked_weights import build_with_weights
@@ -58,6 +59,7 @@ from seqmodels.neural.training_options import (
     train_config,
     width_for,
 )
+from seqmodels.neural.unheard_clusters import MOST_STEPS, WIDTH, Beginning, beginnings, cluster_split
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.sequences import Kind
 from seqmodels.training import (
@@ -99,10 +101,13 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             long runs; scoring and generation are never compiled. Needs a C++ compiler.
         perturbation: vectors only: training sequences go through an affine map drawn for each, so that a network of few
             speakers, sensors or subjects predicts others better; ``log_prob`` and ``objective`` of ``history_`` are
-            then of sequences so changed. None: as they are.
+            then of sequences so changed. None: as they are. ``"auto"``: as they are, but where sequences of real
+            features name three clusters or more (speakers, sensors), of two sequences or more, ``Perturbation()`` if
+            short runs that are fitted to some clusters predict others better by it. ``reason_`` says so in one line.
         linear_start: vectors with ``GaussianMixture`` only (others are as without): training starts from a linear
             prediction of each vector from the last one, by least squares, with a Gaussian of its own for the first,
             and learns what that misses. It saves steps where frames overlap, as in speech, and costs some elsewhere.
+            ``"auto"``: False, but where there are clusters what the same runs say.
         inputs: names of inputs (``Sequences(items, inputs=...)``) that it is given; True: all. Those of a step are
             known when that step is predicted. Not of models with an encoder, and not of taggers.
 
@@ -116,8 +121,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     scale_embeddings: bool = True
     training_precision: str = "auto"
     compile: Compile = False
-    perturbation: Perturbation | None = None
-    linear_start: bool = False
+    perturbation: Perturbation | Literal["auto"] | None = "auto"
+    linear_start: bool | Literal["auto"] = "auto"
     inputs: Sequence[str] | bool | None = None
 
     _fits_in_parallel: ClassVar[bool] = True
@@ -201,7 +206,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
                 f"a {type(self).__name__} reads sources and no inputs beside them; leave inputs out, or take what "
                 "reads inputs: HMM, ElmanRNN, LSTM, GRU or Transformer, fitted without y"
             )
-        if self.perturbation is not None:
+        if isinstance(self.perturbation, Perturbation):
             self.perturbation.check()
         if self._bptt_steps() < 1:
             names = [name for name in ("context", "bptt", "piece", "max_length") if hasattr(self, name)]
@@ -245,6 +250,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self._choose_width(train_examples)
         by_heart = self._learns_by_heart(train_examples)
         self._dropout = DROPOUT_OF_SMALL_DATA if by_heart else DEFAULT_DROPOUT
+        beginning = self._chosen_beginning(train_examples, validation)
         self._check_memory()
         _check_float32(train_examples, "training")
         _check_float32(validation, "validation")
@@ -258,7 +264,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             any(_has_missing(example) for example in examples)
             or (previous is not None and previous.missing is not None)
         )
-        starts_linear = self.linear_start and self.observation_.starts_linear
+        starts_linear = beginning.linear_start and self.observation_.starts_linear
         self._has_first = starts_linear if previous is None else previous.spec.has_first
         initial_generator = self._build()
         rows = self._rows(train_examples)
@@ -274,7 +280,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self.module_.to(device, torch.float32)
         bptt, is_short = self._bptt_steps(), self._is_short_series(train_examples)
         batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
-        objective = _Objective(self, rows, _steps_to_units(train_examples))
+        objective = _Objective(self, rows, _steps_to_units(train_examples), beginning.perturbation)
         config = train_config(self, STEPS_ON_SHORT_SERIES if is_short else DEFAULT_STEPS, learns_by_heart=by_heart)
         if self.verbose and distributed.is_rank_zero():
             tqdm.write(self._chosen(rows, batching, config), file=sys.stderr)
@@ -320,8 +326,60 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self.module_.load_state_dict(weights)
         self.module_.to(device)
 
+    def _chosen_beginning(self, train: list[Example], validation: list[Example]) -> Beginning:
+        """What ``linear_start`` and ``perturbation`` come to; a warm start keeps what was chosen before."""
+        named = Beginning(
+            False if self.linear_start == "auto" else bool(self.linear_start),
+            None if self.perturbation == "auto" else self.perturbation,
+        )
+        if self.warm_start and hasattr(self, "module_"):
+            before: Beginning = self.__dict__.get("_beginning", named)
+            return before._replace(perturbation=before.perturbation if self.perturbation == "auto" else named[1])
+        self._beginning = named
+        parts = cluster_split(train, validation) if self._may_choose_beginning() else None
+        if parts is None:
+            return named
+        is_free = self.linear_start == "auto" and self.observation_.starts_linear
+        candidates = beginnings(
+            [False, True] if is_free else [named.linear_start],
+            [None, Perturbation()] if self.perturbation == "auto" else [named.perturbation],
+        )
+        if len(candidates) == 1:
+            return named
+        scores = [self._score_of_beginning(each, *parts) for each in candidates]
+        self._beginning = candidates[int(np.argmax(scores))]
+        each = ", ".join(f"{score:.2f} with {tuple(c)}" for score, c in zip(scores, candidates, strict=True))
+        chosen = f"(linear_start, perturbation) = {tuple(self._beginning)}"
+        self._reason = f"{chosen}: nats a frame of clusters held out {each}"
+        if self.verbose and distributed.is_rank_zero():
+            print(self._reason)
+        return self._beginning
+
+    def _may_choose_beginning(self) -> bool:
+        if self.encoding_.reads != "vectors" or self._is_tagger or self._has_encoder or self._reads_inputs:
+            return False
+        is_real = set(self.observation_.values(self.encoding_.size)) == {"reals"}
+        return is_real and self.source_encoding_ is None and "auto" in (self.linear_start, self.perturbation)
+
+    def _score_of_beginning(self, beginning: Beginning, train: list[Example], held_out: list[Example]) -> float:
+        """Nats per unit of clusters that a short run of a narrow network was not fitted to."""
+        like = self.clone().set_params(**beginning._asdict(), warm_start=False, callbacks=(), verbose=False)
+        like.set_params(checkpoint=None, resume_from=None)
+        steps = self.max_steps if isinstance(self.max_steps, int) else 2 * MOST_STEPS
+        like.set_params(max_steps=max(1, min(MOST_STEPS, steps // 2)))
+        if self.max_seconds is not None:
+            like.set_params(max_seconds=self.max_seconds / 8)
+        if self.get_params(deep=False).get("n_heads", "auto") == "auto":
+            like.set_params(d_model=min(WIDTH, self.d_model_))
+        with warnings.catch_warnings():  # not of the network that is trained in the end
+            warnings.simplefilter("ignore")
+            fit_member(like, self._setting(), train, [])
+        if like.interrupted_:
+            raise KeyboardInterrupt
+        return like._nats_per_unit(held_out)
+
     def _check_perturbation(self) -> None:
-        if self.perturbation is None:
+        if not isinstance(self.perturbation, Perturbation):
             return
         if self.encoding_.reads != "vectors" or set(self.observation_.values(self.encoding_.size)) != {"reals"}:
             raise ValueError("only vectors of real features can be perturbed; pass perturbation=None")
@@ -467,13 +525,15 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 class _Objective:
     """Log-probability of some steps of a batch; keeps the network's state for the steps that follow them."""
 
-    def __init__(self, model: NeuralModel, rows: list[Row], units: tuple[float, float]) -> None:
+    def __init__(
+        self, model: NeuralModel, rows: list[Row], units: tuple[float, float], perturbation: Perturbation | None
+    ) -> None:
         self.module, self.observation, self.rows = model.module_, model.observation_, rows
         self.units_per_step, self.log_det_per_step = units
         self.device = model._device()
         self.precision = autocast_dtype(model.training_precision, self.device)
         self.batch_log_prob = compiled(batch_log_prob, model.compile)
-        self.perturbation = model.perturbation
+        self.perturbation = perturbation
         # Of the network, with a perturbation also what its sequences go through; None before the first batch, and where
         # several processes share a batch that is too small to have rows for all.
         self.carried_state: Any = None
