@@ -253,6 +253,22 @@ def test_hard_numbers_keep_their_digits(name: str) -> None:
     assert (np.diagonal(sums.now, axis1=1, axis2=2) <= before * (1 + 1e-9) + 1e-13 * before.max()).all()
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_one_sequence_alone_has_the_means_of_one_among_others(missing: bool) -> None:
+    parameters, rng = random_parameters(5, 3, 4), np.random.default_rng(0)
+    x, drive = rng.normal(size=(50, 4)), rng.normal(size=(50, 3))
+    x[rng.random(x.shape) < (0.3 if missing else 0.0)] = np.nan
+    results = []
+    for n in (1, 2):
+        (group,) = grouped([x] * n, [drive] * n)
+        gains = Gains.of(parameters.system, 50, group.observed, smooths=True)
+        filtered = filter_group(parameters.system, gains, group)
+        arrays = [filtered.log_prob, filtered.predicted, filtered.filtered, smooth_group(gains, group, filtered)]
+        results.append([group.packing.unpack(each, [50] * n)[-1] for each in arrays])
+    for alone, beside in zip(*results, strict=True):
+        np.testing.assert_allclose(alone, beside, rtol=1e-12, atol=1e-12)
+
+
 def test_sums_of_covariances_that_stay_are_those_of_every_step() -> None:
     parameters, lengths, weights = random_parameters(4, 3, 2), [700, 400, 700, 5], np.array([0.5, 2.0, 1.0, 3.0])
     system, packing = parameters.system, StepPacking.of(lengths)
