@@ -8,9 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from seqmodels.common.compiled import compiled, is_compiling
+from seqmodels.linear_gaussian.inference.kalman import UNCHANGED
 
 WELL_CONDITIONED = 1e-3  # diagonal of a factor of a correlation matrix, from which on it is inverted as it is
 NEGLIGIBLE = 1e-280  # a sum of squares, of which more would be lost to underflow
+LOOK_EVERY = 16  # steps, whether it is
 SINGULAR = 1e-13  # of standardised states: deviations that are smaller are rounding
 
 
@@ -236,6 +238,83 @@ def smooth_means(
 
 
 @compiled
+def _add_product(row: np.ndarray, matrix: np.ndarray, target: np.ndarray) -> None:
+    """``target (J,) += row (I,) @ matrix (I, J)``."""
+    for i in range(len(row)):
+        factor = row[i]
+        for j in range(len(target)):
+            target[j] += factor * matrix[i, j]
+
+
+@compiled
+def filter_means_of_one(
+    transition_t: np.ndarray,
+    observation_t: np.ndarray,
+    white: np.ndarray,
+    gain: np.ndarray,
+    x: np.ndarray,
+    observed: np.ndarray,
+    drive: np.ndarray,
+    mean: np.ndarray,
+    innovations: np.ndarray,
+    predicted: np.ndarray,
+    filtered: np.ndarray,
+) -> None:
+    """As ``filter_means``, of one sequence, ``mean (K,)``: rows are so short that a call of BLAS costs more than it
+    does.
+    """
+    last, D, K = len(white) - 1, x.shape[1], len(mean)
+    residual = np.empty(D)
+    for t in range(len(x)):
+        g = min(t, last)
+        here, out = predicted[t], filtered[t]
+        if t == 0:
+            here[:] = mean
+        else:
+            here[:] = 0.0
+            _add_product(filtered[t - 1], transition_t, here)
+            if len(drive):
+                for k in range(K):
+                    here[k] += drive[t, k]
+        innovations[t] = 0.0
+        residual[:] = 0.0
+        _add_product(here, observation_t, residual)
+        for d in range(D):
+            residual[d] = x[t, d] - residual[d]
+            if len(observed):
+                residual[d] *= observed[t, d]
+        _add_product(residual, white[g], innovations[t])
+        out[:] = here
+        _add_product(innovations[t], gain[g], out)
+
+
+@compiled
+def smooth_means_of_one(
+    backward: np.ndarray, predicted: np.ndarray, filtered: np.ndarray, smoothed: np.ndarray
+) -> None:
+    """As ``smooth_means``, of one sequence."""
+    last, change = len(backward) - 1, np.empty(predicted.shape[1])
+    smoothed[:] = filtered
+    for t in range(len(filtered) - 2, -1, -1):
+        for k in range(len(change)):
+            change[k] = smoothed[t + 1, k] - predicted[t + 1, k]
+        _add_product(change, backward[min(t, last)], smoothed[t])
+
+
+@compiled
+def _is_forgotten(power: np.ndarray, begun: np.ndarray, here: np.ndarray) -> bool:
+    """Whether a recursion ``S <- V + Jᵀ S J``, J to the power so far, is where it will stay, as in ``kalman``."""
+    transposed = power.T.copy()
+    left = np.abs(transposed @ begun @ power) + np.abs(transposed @ here @ power)
+    scale = np.sqrt(np.maximum(np.diag(here), 0.0))
+    for i in range(len(here)):
+        for j in range(len(here)):
+            if left[i, j] > UNCHANGED * scale[i] * scale[j]:
+                return False
+    return True
+
+
+@compiled
 def smooth_covariances(
     backward: np.ndarray,
     rest: np.ndarray,
@@ -258,6 +337,8 @@ def smooth_covariances(
         before: (K, K), is set to the sum over steps of Cov[z_t] of the sequences that go on.
     """
     n_steps, last, t = len(ending), len(backward) - 1, len(ending) - 1
+    power, begun = np.eye(backward.shape[1]), np.zeros(backward.shape[1:])
+    n_alike = 0  # steps of one recursion, from sums ``begun``: what is left of these is what ``power`` makes of them
     while t >= 0:
         g = min(t, last)
         here = ending[t] * filtered[g]
@@ -267,14 +348,22 @@ def smooth_covariances(
             leaving = going_on[t] * rest[g] + backward[g].T.copy() @ ahead
             before += leaving
             here = here + leaving
-            if t > last and ending[t] == 0.0 and np.array_equal(here, smoothed[t + 1]):
-                n_same = 0
-                while t > last and ending[t] == 0.0:  # which have the same sums as the step after
-                    smoothed[t], across[t] = here, ahead
-                    t, n_same = t - 1, n_same + 1
-                before += (n_same - 1) * leaving
-                continue
         smoothed[t] = here
+        if t <= last or ending[t] != 0.0:
+            n_alike = 0
+        else:
+            if n_alike == 0:
+                power, begun = np.eye(len(here)), here
+            else:
+                power = backward[g] @ power
+            n_alike += 1
+            if n_alike % LOOK_EVERY == 0 and _is_forgotten(power, begun, here):
+                ahead, n_same = here @ backward[last], 0
+                while t - 1 > last and ending[t - 1] == 0.0:
+                    t, n_same = t - 1, n_same + 1
+                    smoothed[t], across[t] = here, ahead
+                before += n_same * here
+                n_alike = 0
         t -= 1
 
 

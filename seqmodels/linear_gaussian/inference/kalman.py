@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqmodels.common.compiled import is_compiling
 from seqmodels.linear_gaussian.inference.packing import StepPacking
 
 BLOCK_STEPS = 16  # between two looks at whether covariances still change
@@ -191,19 +192,19 @@ class FilteredMeans:
 
 def filter_group(system: System, gains: Gains, group: SequenceGroup, mean: np.ndarray | None = None) -> FilteredMeans:
     """The filter over a group; ``mean (n, K)`` of the first states, packed; None: the system's."""
-    from seqmodels.linear_gaussian.inference.compiled_kalman import filter_means
+    from seqmodels.linear_gaussian.inference.compiled_kalman import filter_means, filter_means_of_one
 
     K, (N, D), offsets = len(system.transition), group.x.shape, group.packing.offsets
     if mean is None:
         mean = np.tile(system.initial_mean, (len(group.numbers), 1))
     innovations, predicted, filtered = np.empty((N, D)), np.empty((N, K)), np.empty((N, K))
     drive = np.zeros((0, K)) if group.drive is None else group.drive
-    filter_means(
-        np.ascontiguousarray(system.transition.T),
-        np.ascontiguousarray(system.observation.T),
-        *(gains.white, gains.gain, offsets, group.x, group.mask, drive, np.ascontiguousarray(mean)),
-        *(innovations, predicted, filtered),
-    )
+    matrices = np.ascontiguousarray(system.transition.T), np.ascontiguousarray(system.observation.T)
+    given, means = (group.x, group.mask, drive), (innovations, predicted, filtered)
+    if len(group.numbers) == 1 and is_compiling():
+        filter_means_of_one(*matrices, gains.white, gains.gain, *given, mean[0].copy(), *means)
+    else:
+        filter_means(*matrices, gains.white, gains.gain, offsets, *given, np.ascontiguousarray(mean), *means)
     squares = np.einsum("nd,nd->n", innovations, innovations)
     steps = np.minimum(np.arange(group.packing.n_steps), len(gains.log_det) - 1)
     log_det = np.repeat(gains.log_det[steps], group.packing.counts)
@@ -212,10 +213,13 @@ def filter_group(system: System, gains: Gains, group: SequenceGroup, mean: np.nd
 
 def smooth_group(gains: Gains, group: SequenceGroup, filtered: FilteredMeans) -> np.ndarray:
     """``(N, K)`` E[z_t | x_1 .. x_T], packed."""
-    from seqmodels.linear_gaussian.inference.compiled_kalman import smooth_means
+    from seqmodels.linear_gaussian.inference.compiled_kalman import smooth_means, smooth_means_of_one
 
     smoothed = np.empty_like(filtered.filtered)
-    smooth_means(gains.backward, group.packing.offsets, filtered.predicted, filtered.filtered, smoothed)
+    if len(group.numbers) == 1 and is_compiling():
+        smooth_means_of_one(gains.backward, filtered.predicted, filtered.filtered, smoothed)
+    else:
+        smooth_means(gains.backward, group.packing.offsets, filtered.predicted, filtered.filtered, smoothed)
     return smoothed
 
 
