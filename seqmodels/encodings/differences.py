@@ -267,9 +267,9 @@ class DifferencesEncoder:
             last[:, last.shape[1] - lags] += (gain * errors[..., None]).swapaxes(1, 2)
             covariance = covariance - gain[..., None] * with_next[..., None, :]
             next_with = np.where(seen[..., None], 0.0, with_next)
-            own = np.where(seen, 0.0, variance)
+            next_variance = np.where(seen, 0.0, variance)
             covariance = np.concatenate([covariance, next_with[..., None, :]], axis=2)
-            column = np.concatenate([next_with, own[..., None]], axis=2)
+            column = np.concatenate([next_with, next_variance[..., None]], axis=2)
             covariance = np.concatenate([covariance, column[..., None]], axis=3)
             lags = np.append(lags + 1, 1)
             is_kept = (lags <= self.encoding.n_initial) & covariance.any(axis=(0, 1, 3))
