@@ -131,14 +131,17 @@ class Differences(SeriesEncoding):
 
     def of_each_value(self, frames: np.ndarray) -> np.ndarray:
         d, is_missing = self.n_initial, np.isnan(frames)
-        read = frames if is_missing.any() else frames[:d]  # of complete frames only the first ones have any
+        has_gaps = bool(is_missing.any())
+        read = frames if has_gaps else frames[:d]  # of complete frames only the first ones have any
         result = np.zeros(frames.shape)
         if len(read):
             shift, scale = self._maps(read)
             z = (read[:d] - shift[:d]) / scale[:d]
             result[: len(read)] = -np.log(scale)
             result[:d] += -0.5 * (z * z + LOG_2PI)
-        return np.where(is_missing, 0.0, result)
+        if has_gaps:
+            result[is_missing] = 0.0
+        return result
 
     def step_encoder(self, past: np.ndarray) -> DifferencesEncoder:
         start = int(np.flatnonzero(self._are_complete(past))[-1])
@@ -246,18 +249,19 @@ class DifferencesEncoder:
     @property
     def map(self) -> StepMap:
         """The map of the next step, given the frames so far."""
-        _, added = self._covariance_with_next()
-        deviation, size = self._deviation, (len(self.last), self.encoding.size)
-        ratio = np.broadcast_to(np.sqrt(1 + added / deviation**2), size)
-        if self._has_differences:
-            return StepMap(self._of_earlier() + (1 - ratio) * self._growth, ratio)
-        return StepMap(self._mean(), deviation * ratio, is_modelled=False)
+        deviation, ratio = self._deviation, np.ones((len(self.last), self.encoding.size))
+        if len(self.lags):
+            ratio *= np.sqrt(1 + self._covariance_with_next()[1] / deviation**2)
+        if not self._has_differences:
+            return StepMap(self._mean(), deviation * ratio, is_modelled=False)
+        shift = self._of_earlier()
+        return StepMap(shift + (1 - ratio) * self._growth if len(self.lags) else shift, ratio)
 
     def after(self, x: np.ndarray) -> DifferencesEncoder:
         """After each sequence's next raw step, ``x (n, D)``."""
-        is_seen, last, lags, covariance = ~np.isnan(x), self.last, self.lags, self.covariance
-        if len(lags) or not is_seen.all():
-            mean, (with_next, added) = self._mean(), self._covariance_with_next()
+        last, lags, covariance, is_missing = self.last, self.lags, self.covariance, np.isnan(x)
+        if len(lags) or is_missing.any():
+            is_seen, mean, (with_next, added) = ~is_missing, self._mean(), self._covariance_with_next()
             variance = added + self._deviation**2
             seen = is_seen[:1] if len(covariance) == 1 and (is_seen == is_seen[:1]).all() else is_seen
             gain = np.where(seen[..., None], with_next / variance[..., None], 0.0)
@@ -267,17 +271,16 @@ class DifferencesEncoder:
             last[:, last.shape[1] - lags] += (gain * errors[..., None]).swapaxes(1, 2)
             covariance = covariance - gain[..., None] * with_next[..., None, :]
             next_with = np.where(seen[..., None], 0.0, with_next)
-            own = np.where(seen, 0.0, variance)
+            next_variance = np.where(seen, 0.0, variance)
             covariance = np.concatenate([covariance, next_with[..., None, :]], axis=2)
-            column = np.concatenate([next_with, own[..., None]], axis=2)
+            column = np.concatenate([next_with, next_variance[..., None]], axis=2)
             covariance = np.concatenate([covariance, column[..., None]], axis=3)
             lags = np.append(lags + 1, 1)
             is_kept = (lags <= self.encoding.n_initial) & covariance.any(axis=(0, 1, 3))
             lags, covariance = lags[is_kept], covariance[:, :, is_kept][..., is_kept]
         last = np.concatenate([last, x[:, None]], axis=1)
-        return replace(
-            self, last=last[:, max(0, last.shape[1] - self.encoding.n_initial) :], lags=lags, covariance=covariance
-        )
+        last = last[:, max(0, last.shape[1] - self.encoding.n_initial) :]
+        return DifferencesEncoder(self.encoding, last, lags, covariance, self.weights)
 
     def select(self, rows: np.ndarray) -> DifferencesEncoder:
         """Of the sequences ``rows (m,)``."""

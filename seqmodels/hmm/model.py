@@ -40,6 +40,7 @@ from seqmodels.hmm.from_parameters import (
     table_slopes_of,
     transition_slopes_of,
 )
+from seqmodels.hmm.hidden_states import HiddenStateModel
 from seqmodels.hmm.hmmlearn import hint_of_attribute, with_hints_of_arguments
 from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
 from seqmodels.hmm.learning.constraints import Frozen
@@ -117,7 +118,7 @@ from seqmodels.hmm.state_queries import (
 )
 from seqmodels.hmm.topology import Topology
 from seqmodels.hmm.unheard_clusters import for_unheard_clusters
-from seqmodels.model import NotFittedError, SequenceModel
+from seqmodels.model import NotFittedError
 from seqmodels.model.fitting import (
     apply_setting,
     check_arguments,
@@ -164,7 +165,7 @@ LEARNED_BESIDE = (
 
 @with_hints_of_arguments
 @dataclass(eq=False, repr=False)
-class HMM(SequenceModel):
+class HMM(HiddenStateModel):
     """``p(x) = Σ_z π(z_1) b_{z_1}(x_1) Π_t a(z_{t-1}, z_t) b_{z_t}(x_t)``, fitted by EM (Rabiner 1989).
 
     Args:
@@ -634,42 +635,15 @@ class HMM(SequenceModel):
         _, best = _states_of_each(self, X, y, partial(batch_alignments, groups=groups))
         return forced_alignments(best, log_dets(self._setting(), data, examples), [e.n_initial for e in examples])
 
-    def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_T): each state at each step, given the whole sequence (smoothing).
-
-        Raises:
-            ValueError: a sequence of probability zero, named.
-        """
+    def _smoothed_states(self, X: Any, y: Any) -> list[np.ndarray]:
         return _run_on_each(self, X, y, batch_posterior)
 
-    def predict_proba(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``posterior``, by the name that it has in hmmlearn."""
-        return self.posterior(X, y)
-
-    def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible.
-
-        Of a sequence that comes step by step: ``stream().filtered``, after each ``update``.
-        """
+    def _filtered_states(self, X: Any, y: Any) -> list[np.ndarray]:
         return _run_on_each(self, X, y, batch_beliefs, first=self.initial_)
 
-    @checked
-    def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: Seed | None = None) -> list[np.ndarray]:
-        """``(n, T)`` paths of states of each sequence, drawn independently from p(z | x): exact, by forward filtering
-        and backward sampling.
-
-        Args:
-            n: draws of each sequence.
-            random_state: seed; None takes the model's.
-
-        Raises:
-            ValueError: a sequence of probability zero, named.
-        """
-        if n < 1:
-            raise ValueError(f"n is {n}; pass at least 1")
-        seed = self.random_state if random_state is None else random_state
+    def _drawn_states(self, X: Any, y: Any, n: int, seed: int) -> list[np.ndarray]:
         generator = torch.Generator(self._device()).manual_seed(seed)
-        return [path.T for path in _run_on_each(self, X, y, partial(batch_draws, n=n, generator=generator))]
+        return _run_on_each(self, X, y, partial(batch_draws, n=n, generator=generator))
 
     @checked
     def forecast_states(self, X: Any, k: int = 1, *, y: Any = None) -> list[StateForecast]:
@@ -851,20 +825,6 @@ class HMM(SequenceModel):
             model.parameters_, model._posterior = drawn_parameters(hyper, family, self.start_, generator), None
             models.append(model)
         return models
-
-    def bic(self, X: Any, y: Any = None) -> float:
-        """Bayesian information criterion, ``n_parameters_ log n - 2 log p``, n the units scored: frames, bytes or
-        symbols.
-
-        Lower is better. Steps of a sequence are not independent, so n is generous (Schwarz 1978; hmmlearn counts
-        likewise).
-        """
-        n = float(checked_data(self, X, y).scored.n_units.sum())
-        return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
-
-    def aic(self, X: Any, y: Any = None) -> float:
-        """Akaike's information criterion, ``2 n_parameters_ - 2 log p``. Lower is better (Akaike 1974)."""
-        return float(2 * self.n_parameters_ - 2 * self.log_prob(X, y).sum())
 
     # -- parameters ----------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.distributed import propagate_errors
-from seqmodels.common.parameters import Seed, checked
+from seqmodels.common.parameters import checked
 from seqmodels.encodings import Encoding, OpenSymbols
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import TIME, InputScaling
@@ -28,6 +28,7 @@ from seqmodels.hmm.continuous_time.rates import RateObjective, generator_of, wit
 from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, raw_size, validation_score
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
+from seqmodels.hmm.hidden_states import HiddenStateModel
 from seqmodels.hmm.inference.continuous_time import transition_probabilities
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch
@@ -70,7 +71,7 @@ from seqmodels.hmm.state_queries import (
     stationary,
 )
 from seqmodels.hmm.topology import Arcs, Topology, as_topology
-from seqmodels.model import NotFittedError, SequenceModel
+from seqmodels.model import NotFittedError
 from seqmodels.model.fitting import apply_setting, checked_data, fit_model, learn_setting, resolved_choices
 from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Categorical, GaussianMixture, Observation, PseudoFrames
@@ -84,7 +85,7 @@ ROWS_SUM_TO_ZERO = 1e-6  # of the largest rate
 
 
 @dataclass(eq=False, repr=False)
-class ContinuousTimeHMM(SequenceModel):
+class ContinuousTimeHMM(HiddenStateModel):
     """``p(x | times) = Σ_z π(z_1) b_{z_1}(x_1) Π_n [exp(Q (t_n - t_n-1))]_{z_n-1, z_n} b_{z_n}(x_n)``, fitted by EM:
     the hidden state is a Markov jump process with rates Q, which goes on between observations at any times (Liu et al.
     2015, *Efficient learning of continuous-time hidden Markov models for disease progression*, NeurIPS 28).
@@ -319,38 +320,15 @@ class ContinuousTimeHMM(SequenceModel):
         encoded = np.array(_run_on_each(self, X, y, partial(batch_log_prob_of_paths, paths=states)))
         return np.asarray(encoded + log_dets(self._setting(), data, examples))
 
-    def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_T): each state at the time of each step, given the whole sequence (smoothing).
-
-        Raises:
-            ValueError: a sequence of probability zero, named.
-        """
+    def _smoothed_states(self, X: Any, y: Any) -> list[np.ndarray]:
         return _run_on_each(self, X, y, batch_posterior)
 
-    def predict_proba(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``posterior``, by the name that it has in hmmlearn."""
-        return self.posterior(X, y)
-
-    def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible."""
+    def _filtered_states(self, X: Any, y: Any) -> list[np.ndarray]:
         return _run_on_each(self, X, y, batch_beliefs)
 
-    @checked
-    def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: Seed | None = None) -> list[np.ndarray]:
-        """``(n, T)`` states of each sequence at the times of its steps, drawn independently from p(z | x), exactly.
-
-        Args:
-            n: draws of each sequence.
-            random_state: seed; None takes the model's.
-
-        Raises:
-            ValueError: a sequence of probability zero, named.
-        """
-        if n < 1:
-            raise ValueError(f"n is {n}; pass at least 1")
-        seed = self.random_state if random_state is None else random_state
+    def _drawn_states(self, X: Any, y: Any, n: int, seed: int) -> list[np.ndarray]:
         generator = torch.Generator(self._device()).manual_seed(seed)
-        return [path.T for path in _run_on_each(self, X, y, partial(batch_draws, n=n, generator=generator))]
+        return _run_on_each(self, X, y, partial(batch_draws, n=n, generator=generator))
 
     # -- the chain -----------------------------------------------------------------------------------------
 
@@ -380,17 +358,6 @@ class ContinuousTimeHMM(SequenceModel):
             raise ValueError(f"gap has values from {gaps.min()} to {gaps.max()}; pass finite numbers, 0 or more")
         p = transition_probabilities(self._generator, torch.as_tensor(gaps).reshape(-1))
         return p.numpy().reshape(*gaps.shape, *self._generator.shape)
-
-    # -- how many states -----------------------------------------------------------------------------------
-
-    def bic(self, X: Any, y: Any = None) -> float:
-        """Bayesian information criterion, as of ``HMM``. Lower is better (Schwarz 1978)."""
-        n = float(checked_data(self, X, y).scored.n_units.sum())
-        return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
-
-    def aic(self, X: Any, y: Any = None) -> float:
-        """Akaike's information criterion, ``2 n_parameters_ - 2 log p``. Lower is better (Akaike 1974)."""
-        return float(2 * self.n_parameters_ - 2 * self.log_prob(X, y).sum())
 
     # -- parameters ----------------------------------------------------------------------------------------
 

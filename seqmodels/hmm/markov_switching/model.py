@@ -15,7 +15,7 @@ from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.distributed import propagate_errors
-from seqmodels.common.parameters import PositiveFloat, PositiveInt, Seed, checked
+from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
 from seqmodels.encodings import Standardize
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import chosen_inputs
@@ -25,6 +25,7 @@ from seqmodels.encodings.setting import Setting
 from seqmodels.generation import CursorState
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, corpus_of, raw_size, refuse, validation_score
 from seqmodels.hmm.from_parameters import chain_parameters
+from seqmodels.hmm.hidden_states import HiddenStateModel
 from seqmodels.hmm.inference.last_states import (
     LastStatesTrellis,
     best_paths,
@@ -57,7 +58,7 @@ from seqmodels.hmm.markov_switching.from_parameters import RawRegressions
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.state_queries import need_float64, permutation_of_states, reordered_counts, stationary
 from seqmodels.hmm.topology import Banded
-from seqmodels.model import NotFittedError, SequenceModel
+from seqmodels.model import NotFittedError
 from seqmodels.model.fitting import apply_setting, checked_data, fit_model, learn_setting, resolved_choices
 from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import AutoregressiveGaussian, Observation
@@ -71,7 +72,7 @@ StateAlgorithm = Callable[[PackedBatch, LastStatesTrellis], list[Tensor]]  # a r
 
 
 @dataclass(eq=False, repr=False)
-class MarkovSwitchingAR(SequenceModel):
+class MarkovSwitchingAR(HiddenStateModel):
     """``x_t - mu_{z_t} = Σ_k phi_k (x_t-k - mu_{z_t-k}) + e_t``, ``e_t ~ N(0, sigma²)``, z a hidden Markov chain of K
     states that is summed out; fitted by EM (Hamilton 1989, *A new approach to the economic analysis of nonstationary
     time series and the business cycle*, Econometrica 57; Kim and Nelson 1999, *State-space models with regime
@@ -320,38 +321,15 @@ class MarkovSwitchingAR(SequenceModel):
         """
         return _run_on_each(self, X, y, _paths)
 
-    def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_T): each state at each step, given the whole sequence (smoothing).
-
-        Raises:
-            ValueError: a sequence of probability zero, named.
-        """
+    def _smoothed_states(self, X: Any, y: Any) -> list[np.ndarray]:
         return _run_on_each(self, X, y, _posteriors)
 
-    def predict_proba(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``posterior``, by the name that it has in hmmlearn."""
-        return self.posterior(X, y)
-
-    def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible."""
+    def _filtered_states(self, X: Any, y: Any) -> list[np.ndarray]:
         return _run_on_each(self, X, y, _beliefs)
 
-    @checked
-    def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: Seed | None = None) -> list[np.ndarray]:
-        """``(n, T)`` paths of states of each sequence, drawn independently from p(z | x), exactly.
-
-        Args:
-            n: draws of each sequence.
-            random_state: seed; None takes the model's.
-
-        Raises:
-            ValueError: a sequence of probability zero, named.
-        """
-        if n < 1:
-            raise ValueError(f"n is {n}; pass at least 1")
-        seed = self.random_state if random_state is None else random_state
+    def _drawn_states(self, X: Any, y: Any, n: int, seed: int) -> list[np.ndarray]:
         generator = torch.Generator(self._device()).manual_seed(seed)
-        return [path.T for path in _run_on_each(self, X, y, partial(_draws, n=n, generator=generator))]
+        return _run_on_each(self, X, y, partial(_draws, n=n, generator=generator))
 
     # -- the chain -----------------------------------------------------------------------------------------
 
@@ -372,17 +350,6 @@ class MarkovSwitchingAR(SequenceModel):
         other.pseudocount = reordered_counts(self.pseudocount, permutation)
         other.parameters_ = self.parameters_.take(torch.as_tensor(permutation.astype(np.int64)))
         return other
-
-    # -- how many states -----------------------------------------------------------------------------------
-
-    def bic(self, X: Any, y: Any = None) -> float:
-        """Bayesian information criterion, as of ``HMM``. Lower is better (Schwarz 1978)."""
-        n = float(checked_data(self, X, y).scored.n_units.sum())
-        return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
-
-    def aic(self, X: Any, y: Any = None) -> float:
-        """Akaike's information criterion, ``2 n_parameters_ - 2 log p``. Lower is better (Akaike 1974)."""
-        return float(2 * self.n_parameters_ - 2 * self.log_prob(X, y).sum())
 
     # -- parameters ----------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.main_memory import refuse_beyond_memory
-from seqmodels.common.parameters import Seed, checked, undone_on_failure
+from seqmodels.common.parameters import checked, undone_on_failure
 from seqmodels.encodings import Encoding, OpenSymbols
 from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.precision import DTYPES, in_float64
@@ -28,6 +28,7 @@ from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values,
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.estimates import Coordinates, emitted_of
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
+from seqmodels.hmm.hidden_states import HiddenStateModel
 from seqmodels.hmm.inference.semi_markov import SemiMarkovFiltered, SemiMarkovTrellis, forward_pass
 from seqmodels.hmm.learning import em
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
@@ -102,7 +103,7 @@ from seqmodels.hmm.state_queries import (
     stationary,
 )
 from seqmodels.hmm.topology import Topology, breaks
-from seqmodels.model import NotFittedError, SequenceModel
+from seqmodels.model import NotFittedError
 from seqmodels.model.fitting import (
     apply_setting,
     check_arguments,
@@ -127,7 +128,7 @@ STEPS_OF_START = 100  # most EM steps of the HMM from whose states and mean dura
 
 
 @dataclass(eq=False, repr=False)
-class HSMM(SequenceModel):
+class HSMM(HiddenStateModel):
     """``p(x) = Σ π(j_1) Π_n p_{j_n}(d_n) Π_t b_{j_n}(x_t) Π_n a(j_n, j_n+1)``, summed over all segmentations: a hidden
     semi-Markov (explicit-duration hidden Markov) model, fitted by EM (Yu 2010, *Hidden semi-Markov models*).
 
@@ -466,37 +467,15 @@ class HSMM(SequenceModel):
         _, best = _states_of_each(self, X, y, partial(batch_alignments, groups=groups))
         return forced_alignments(best, log_dets(self._setting(), data, examples), [e.n_initial for e in examples])
 
-    def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_T): each state at each step, given the whole sequence (smoothing).
-
-        Raises:
-            ValueError: a sequence of probability zero, named.
-        """
+    def _smoothed_states(self, X: Any, y: Any) -> list[np.ndarray]:
         return _run_on_each(self, X, y, batch_posterior)
 
-    def predict_proba(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``posterior``, by the name that it has in hmmlearn."""
-        return self.posterior(X, y)
-
-    def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible."""
+    def _filtered_states(self, X: Any, y: Any) -> list[np.ndarray]:
         return _run_on_each(self, X, y, batch_beliefs, first=self.initial_)
 
-    @checked
-    def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: Seed | None = None) -> list[np.ndarray]:
-        """``(n, T)`` paths of states of each sequence, drawn independently from p(z | x), exactly.
-
-        Args:
-            n: draws of each sequence.
-            random_state: seed; None takes the model's.
-
-        Raises:
-            ValueError: a sequence of probability zero, named.
-        """
-        if n < 1:
-            raise ValueError(f"n is {n}; pass at least 1")
-        generator = torch.Generator().manual_seed(self.random_state if random_state is None else random_state)
-        return [path.T for path in _run_on_each(self, X, y, partial(batch_draws, n=n, generator=generator))]
+    def _drawn_states(self, X: Any, y: Any, n: int, seed: int) -> list[np.ndarray]:
+        generator = torch.Generator().manual_seed(seed)
+        return _run_on_each(self, X, y, partial(batch_draws, n=n, generator=generator))
 
     @checked
     def forecast_states(self, X: Any, k: int = 1, *, y: Any = None) -> list[StateForecast]:
@@ -613,17 +592,6 @@ class HSMM(SequenceModel):
         data = _without_past(self, X, y, "profile_interval")
         objective, shift, scale = _objective_at(self, self._setting().examples(data))
         return profile_interval(objective, shift, scale, (name, state, feature), level)
-
-    # -- how many states -----------------------------------------------------------------------------------
-
-    def bic(self, X: Any, y: Any = None) -> float:
-        """Bayesian information criterion, as of ``HMM``. Lower is better (Schwarz 1978)."""
-        n = float(checked_data(self, X, y).scored.n_units.sum())
-        return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
-
-    def aic(self, X: Any, y: Any = None) -> float:
-        """Akaike's information criterion, ``2 n_parameters_ - 2 log p``. Lower is better (Akaike 1974)."""
-        return float(2 * self.n_parameters_ - 2 * self.log_prob(X, y).sum())
 
     # -- parameters ----------------------------------------------------------------------------------------
 
