@@ -18,6 +18,7 @@ these values; log 8 is a guess.
 
 import argparse
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -68,19 +69,19 @@ def fitted(model: NeuralModel, X: Any, validation: Any = None) -> tuple[NeuralMo
     return model, took | {"n_parameters": model.n_parameters_}
 
 
-class Task:
+class Task(ABC):
     """Data, and what is scored. To add one, define ``train``, ``validation``, ``options`` and ``score``."""
 
     train: Any
     validation: Any = None
 
+    @abstractmethod
     def options(self, name: str) -> dict[str, Any]:
         """Of the model of this name, besides seed and steps."""
-        raise NotImplementedError
 
+    @abstractmethod
     def score(self, model: NeuralModel) -> float:
         """Nats, of what was not trained on."""
-        raise NotImplementedError
 
 
 class Text(Task):
@@ -161,6 +162,7 @@ if __name__ == "__main__":
     parser.add_argument("--output", type=Path, default=RESULTS / "linear_recurrence.csv")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     rows = []
     for name_of_task in arguments.tasks:
         task = TASKS[name_of_task](arguments.text, arguments.chorales)
@@ -172,6 +174,4 @@ if __name__ == "__main__":
                 row = {"task": name_of_task, "model": name, "seed": seed, "score": round(task.score(model), 4)}
                 rows.append(row | took)
                 print(rows[-1], flush=True)
-    frame = pd.DataFrame(rows)
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    stamped(frame).to_csv(arguments.output, index=False)
+                stamped(pd.DataFrame(rows)).to_csv(arguments.output, index=False)  # what is stopped keeps its rows
