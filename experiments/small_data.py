@@ -81,12 +81,11 @@ def characters(folder: Path) -> Parts:
 
 
 def digits(folder: Path) -> Parts:
-    """One speaker's, 35 and 10 times each; his first five are held out."""
-    files = sorted((folder / "fsdd").glob("*_jackson_*.wav"))
-    number = [int(file.stem.split("_")[-1]) for file in files]
-    parts = [[f for f, n in zip(files, number, strict=True) if low <= n < high] for low, high in ((15, 50), (5, 15))]
-    train, valid = (sm.data.audio(part, features="mfcc") for part in parts)
-    return train, valid
+    """Cepstra of one speaker's, 35 and 10 times each; his first five are held out."""
+    cepstra = {file.stem: sm.data.audio(file)[0] for file in sorted((folder / "fsdd").glob("*_jackson_*.wav"))}
+    number = {name: int(name.split("_")[-1]) for name in cepstra}
+    train = [frames for name, frames in cepstra.items() if number[name] >= 15]
+    return train, [frames for name, frames in cepstra.items() if 5 <= number[name] < 15]
 
 
 SETS: dict[str, Callable[[Path], Parts]] = {

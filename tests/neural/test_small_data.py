@@ -40,6 +40,13 @@ def test_few_steps_are_averaged_and_dropped_more(configs: list[Any], tmp_path: P
     assert np.array_equal(again.log_prob(X), model.log_prob(X))
 
 
+def test_transformers_too(configs: list[Any]) -> None:
+    model = sm.Transformer(d_model=8, n_layers=1, n_heads=2).fit(X)
+    assert (configs[0].averaging, model.dropout_) == (0.1, 0.3)
+    assert model.module_.network.decoder.config.dropout == 0.3
+    assert sm.Transformer(d_model=8, n_layers=1, n_heads=2, max_steps=2).fit(X).dropout_ == 0.1
+
+
 @pytest.mark.parametrize("budget", [{"max_steps": 2}, {"max_epochs": 1}, {"max_seconds": 60.0}], ids=str)
 def test_with_a_budget_they_are_as_ever(configs: list[Any], budget: dict[str, Any]) -> None:
     model = sm.GRU(d_model=8, **budget).fit(X)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,6 +30,7 @@ class Transformer(TransformerConfig, NeuralModel):
         stride: steps from a window to the next in scoring and generation; None: half the context. The cost of a long
             sequence is proportional to context / stride; with ``stride=context`` windows do not overlap, and the first
             steps of a window have seen little.
+        dropout: fraction dropped in training, of the inputs and of what every sublayer adds; ``"auto"`` as of ``LSTM``.
         convolution_lags: how many steps before each are mixed into its embedding, by a causal convolution (after So et
             al. 2021 and Peng et al. 2023); within the context only.
         compile_steps: single steps of symbols (``sample``, ``generate``, a stream; up to four sequences, on a CPU) are
@@ -49,6 +50,7 @@ class Transformer(TransformerConfig, NeuralModel):
     rotary embedding in place of sinusoids, a squared ReLU, no biases, and layers that add nothing at first.
     """
 
+    dropout: Any = "auto"  # or a float
     convolution_lags: int = 4
     lr: float = 3e-3
     weight_decay: float = 0.1
@@ -63,6 +65,7 @@ class Transformer(TransformerConfig, NeuralModel):
     scale_scores: bool = True
 
     _carries_state: ClassVar[bool] = False
+    _dropout_follows_data: ClassVar[bool] = True
     _renamed: ClassVar[Mapping[str, str]] = {"previous": "convolution_lags"}
 
     def attention(self, X: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
@@ -93,10 +96,11 @@ class Transformer(TransformerConfig, NeuralModel):
         return Windowing(self.context, self.stride)
 
     def _network(self) -> Network[Any]:
+        config = replace(config_of(self), dropout=self.dropout_)
         lengths = {"max_length": self.context, "convolution_lags": self.convolution_lags}
         if not self.projections:
-            return PlainAttentionNetwork(config_of(self), scale_scores=self.scale_scores, **lengths)
-        return TransformerNetwork(config_of(self), **lengths)
+            return PlainAttentionNetwork(config, scale_scores=self.scale_scores, **lengths)
+        return TransformerNetwork(config, **lengths)
 
     def _check_hyperparameters(self) -> None:
         super()._check_hyperparameters()

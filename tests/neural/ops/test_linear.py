@@ -94,13 +94,6 @@ def test_second_derivatives_are_those_of_torch() -> None:
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-2)
 
 
-def test_gradients_that_nobody_needs_are_not_computed() -> None:
-    x, weight = torch.ones(ROWS, 3), torch.ones(2, 3, requires_grad=True)
-    bias = torch.zeros(2)
-    linear(x, weight, bias).sum().backward()
-    assert (x.grad, bias.grad) == (None, None)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("n_times", [1, REPEATS])
 @pytest.mark.parametrize("transposed", [False, True])
