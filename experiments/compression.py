@@ -28,6 +28,8 @@ from seqmodels.wrappers.adapt.compressor import CODES
 
 ZPAQ_CONTAINER = 1020  # bytes of an archive that are not the code of the file
 OUT = Path("experiments/results/compression/compression.csv")
+
+
 def by_filter(*command: str) -> Callable[[bytes], int]:
     """The size of what a program writes of what it reads."""
 

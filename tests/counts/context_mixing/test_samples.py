@@ -65,37 +65,37 @@ def tables() -> MixingTables:
     return untrained_bytes(1000).tables_
 
 
-def bytes_by_expert(tables: MixingTables, what: list[int], mean: float, scale: float) -> np.ndarray:
+def bytes_by_expert(kind: int, mean: float, scale: float, is_high: bool = False, low_byte: int = 0) -> np.ndarray:
     """``(256,)`` probabilities of a byte, of its eight decisions."""
-    p = np.ones(256)
-    inputs = np.zeros(2)
+    p, inputs = np.ones(256), np.zeros(1)
+    what, expected = samples.new_number()
+    what[[samples.NUMBER_KIND, samples.IS_HIGH, samples.LOW_BYTE]] = kind, is_high, low_byte
+    expected[[samples.MEANS, samples.INVERSES]] = mean, 1 / scale
     for byte in range(256):
         for bit in range(8):
             node = (256 | byte) >> (8 - bit)
-            samples.set_inputs(tables.logistic, np.array(what), mean, 1 / scale, node, bit, inputs, 0)
+            samples.set_input(what, expected, 0, node, bit, inputs, 0)
             sign = 1 if byte >> (7 - bit) & 1 else -1
             p[byte] /= 1 + math.exp(-sign * inputs[0])
     return p
 
 
 @pytest.mark.parametrize(("mean", "scale"), [(100.3, 4.0), (2.0, 9.0), (254.9, 0.7)])
-def test_an_expert_has_the_logistic_distribution_of_a_byte(tables: MixingTables, mean: float, scale: float) -> None:
-    p = bytes_by_expert(tables, [BYTES, 0, 0, 0], mean, scale)
+def test_an_expert_has_the_logistic_distribution_of_a_byte(mean: float, scale: float) -> None:
+    p = bytes_by_expert(BYTES, mean, scale)
     ends = np.array([-np.inf, *np.arange(0.5, 255), np.inf])
     assert_allclose(p.sum(), 1, rtol=1e-12)
     assert_allclose(p, np.diff(logistic.cdf(ends, mean, scale)), atol=3e-5)
 
 
 @pytest.mark.parametrize(("mean", "scale"), [(100.3, 4.0), (-300.0, 60.0), (3.0, 90.0), (-20_000.5, 1.0)])
-def test_an_expert_has_the_logistic_distribution_of_a_word(tables: MixingTables, mean: float, scale: float) -> None:
-    words = np.arange(-32_768, 32_768)
+def test_an_expert_has_the_logistic_distribution_of_a_word(mean: float, scale: float) -> None:
     expected = np.diff(logistic.cdf(np.arange(-32_768.5, 32_768), mean, scale)).reshape(256, 256)
-    by_low = expected.sum(0)  # words as (high, low): from -32768 on, high bytes from 128 on
-    assert words.reshape(256, 256)[0, 0] & 255 == 0
-    assert_allclose(bytes_by_expert(tables, [WORDS, 0, 0, 0], mean, scale), by_low, atol=2e-4)
+    by_low = expected.sum(0)  # a row for each higher byte, those of negative words first
+    assert_allclose(bytes_by_expert(WORDS, mean, scale), by_low, atol=2e-4)
     for low in (0, 100, 255):
         high = np.roll(expected[:, low], 128) / by_low[low]
-        assert_allclose(bytes_by_expert(tables, [WORDS, 0, 1, low], mean, scale), high, atol=0.01)
+        assert_allclose(bytes_by_expert(WORDS, mean, scale, True, low), high, atol=0.01)
 
 
 @pytest.mark.parametrize("fit", range(N_FITS))
@@ -105,7 +105,7 @@ def test_a_fit_is_that_of_least_squares_that_forget(tables: MixingTables, fit: i
     features, numbers = rng.normal(100, 30, (60, N_FEATURES)), rng.normal(100, 30, 60)
     for x, y in zip(features, numbers, strict=True):
         samples.update_fit(own, fit, 1, x, y)
-    samples.solve_fit(own, fit, 1, np.zeros((N_FEATURES, N_FEATURES)))
+    samples.solve_fit(own, fit, 1, np.zeros(N_FEATURES * N_FEATURES))
     keep = samples.FORGETTING[fit]
     shares = keep ** np.arange(60)[::-1]
     squares = (features * shares[:, None]).T @ features + samples.SHRINKAGE * np.eye(N_FEATURES)
