@@ -469,8 +469,8 @@ def below(x: float) -> float:
     """The logistic distribution function, from its table."""
     place = (max(-LOGISTIC_LIMIT, min(LOGISTIC_LIMIT, x)) + LOGISTIC_LIMIT) * LOGISTIC_POINTS
     point = int(place)
-    low = LOGISTIC[point]
-    return low + (place - point) * (LOGISTIC[point + 1] - low)
+    low = float(LOGISTIC[point])
+    return low + (place - point) * (float(LOGISTIC[point + 1]) - low)
 
 
 @compiled
