@@ -131,10 +131,10 @@ def code_symbols(
         if is_learned:
             learn(tables, registers, symbol, decisions, log, is_kept)
         if tables.n_experts > 0:
-            note_error(registers, decisions.sample, symbol)
+            note_error(registers, decisions.what, decisions.expected_number, symbol)
         if symbol == tables.n_symbols:
             return t + 1
-        advance(tables, registers, recent, symbol, decisions.sample, is_learned, log, is_kept)
+        advance(tables, registers, recent, symbol, is_learned, log, is_kept)
     return len(symbols)
 
 

@@ -39,27 +39,26 @@ from seqmodels.counts.context_mixing.contexts import (
 )
 from seqmodels.counts.context_mixing.histories import N_HISTORIES
 from seqmodels.counts.context_mixing.samples import (
-    Sample,
+    HASHES,
     choose_kind,
     expect,
     is_time_to_look,
     learn_number,
-    new_sample,
+    new_number,
     note_error,
-    set_inputs,
+    set_input,
 )
 from seqmodels.counts.context_mixing.tables import (
     BITS_PER_BUCKET,
     BUCKET,
-    CONFIDENCE_SCALE,
     INPUTS_PER_CONTEXT,
     INPUTS_PER_EXPERT,
     INPUTS_PER_MATCH,
     LARGEST_LOGIT,
-    N_MATCH_LENGTHS,
     N_EXPERTS,
     N_FEATURES,
     N_FITS,
+    N_MATCH_LENGTHS,
     N_REFINEMENTS,
     N_SAMPLE_CONTEXTS,
     N_STRETCH,
@@ -72,6 +71,7 @@ from seqmodels.counts.context_mixing.tables import (
 from seqmodels.counts.context_mixing.undo import UndoLog, begin_step, keep_bucket, keep_floats, keep_integer
 
 BIAS = 0.3  # the input that is always there
+CONFIDENCE_SCALE = 4.0
 SYMBOLS_IN_INDIRECT = 1 << 16
 
 
@@ -89,7 +89,8 @@ class Decisions(NamedTuple):
     refined_at: np.ndarray  # (D, N_REFINEMENTS) entries of ``floats``
     above: np.ndarray  # (D,) the share of the entry after each
     p: np.ndarray  # (D,) probability of bit 1
-    sample: Sample
+    what: np.ndarray  # the number that it is of, see ``samples``
+    expected_number: np.ndarray  # and what is expected of it
 
 
 def new_decisions(tables: MixingTables) -> Decisions:
@@ -108,7 +109,7 @@ def new_decisions(tables: MixingTables) -> Decisions:
         np.zeros((depth, N_REFINEMENTS), dtype=np.int64),
         np.zeros(depth),
         np.zeros(depth),
-        new_sample(),
+        *new_number(),
     )
 
 
@@ -117,10 +118,10 @@ def begin_symbol(tables: MixingTables, registers: np.ndarray, recent: np.ndarray
     """Set the contexts of the next symbol, and what is expected of it where it is a number."""
     context_hashes(tables, registers, decisions.hashes)
     if tables.n_experts > 0:
-        expect(tables, registers, recent, decisions.sample)
+        expect(tables, registers, recent, decisions.what, decisions.expected_number)
         if registers[KIND] > 0:
             for j in range(N_SAMPLE_CONTEXTS):
-                decisions.hashes[tables.first_sample_context + j] = decisions.sample.hashes[j]
+                decisions.hashes[tables.first_sample_context + j] = decisions.what[HASHES + j]
 
 
 @compiled
@@ -145,6 +146,16 @@ def is_decided(tables: MixingTables, node: int, bit: int) -> bool:
 
 
 @compiled
+def find_bucket(tables: MixingTables, i: int, key: int) -> int:
+    """The bucket of context i that has this key, -1 where there is none."""
+    for j in range(2):
+        bucket = tables.first_bucket[i] + ((key & tables.bucket_mask[i]) ^ j)
+        if tables.counters[bucket * BUCKET] == key + 1:
+            return int(bucket)
+    return -1
+
+
+@compiled
 def bucket_to_replace(tables: MixingTables, i: int, key: int) -> int:
     """Of two buckets the one that is empty, or has seen less."""
     chosen, least = -1, 1 << 40
@@ -160,16 +171,9 @@ def bucket_to_replace(tables: MixingTables, i: int, key: int) -> int:
 
 @compiled
 def find_buckets(tables: MixingTables, hashes: np.ndarray, node: int, buckets: np.ndarray) -> None:
-    """Set ``buckets (N,)`` to those of the decisions from ``node`` on, -1 where a context has none."""
-    counters, first_bucket, bucket_mask = tables.counters, tables.first_bucket, tables.bucket_mask
-    for i in range(len(buckets)):
-        key = combined(hashes[i], node)
-        bucket = first_bucket[i] + (key & bucket_mask[i])
-        other = first_bucket[i] + ((key & bucket_mask[i]) ^ 1)
-        if counters[bucket * BUCKET] == key + 1:
-            buckets[i] = bucket
-        else:
-            buckets[i] = other if counters[other * BUCKET] == key + 1 else -1
+    """Set ``buckets (N,)`` to those of the decisions from ``node`` on."""
+    for i in range(len(tables.contexts)):
+        buckets[i] = find_bucket(tables, i, combined(hashes[i], node))
 
 
 # -- prediction --------------------------------------------------------------------------------------------
@@ -233,19 +237,13 @@ def mixed_logit(
     node: int,
     bit: int,
     expected: np.ndarray,
-    sample: Sample,
+    what: np.ndarray,
+    expected_number: np.ndarray,
     inputs: np.ndarray,
     rows: np.ndarray,
     logits: np.ndarray,
 ) -> float:
     """``log(p / (1 - p))`` of bit 1 at a node, before refinement; sets ``inputs``, ``rows`` and ``logits``."""
-    counters = tables.counters
-    floats = tables.floats
-    stretch, logistic_table = tables.stretch, tables.logistic
-    contexts = tables.contexts
-    match_lengths = tables.match_lengths
-    first_row = tables.first_row
-    selectors = tables.selectors
     n_contexts = len(tables.contexts)
     # Within its bucket a node is numbered as if the first of the bucket were the root.
     depth = bit % BITS_PER_BUCKET
@@ -255,7 +253,7 @@ def mixed_logit(
     for i in range(n_contexts):
         counter = NEW_COUNTER
         if buckets[i] >= 0:
-            counter = int(counters[buckets[i] * BUCKET + entry])
+            counter = int(tables.counters[buckets[i] * BUCKET + entry])
         history = counter & (N_HISTORIES - 1)
         at = INPUTS_PER_CONTEXT * i
         if history == 0:
@@ -264,14 +262,14 @@ def mixed_logit(
             inputs[at + 2] = 0.0
             inputs[at + 3] = chained
         else:
-            p = floats[i * N_HISTORIES + history]
-            inputs[at] = stretch[int(p * (N_STRETCH - 1))]
-            inputs[at + 1] = stretch[counter >> 19]
+            p = tables.floats[i * N_HISTORIES + history]
+            inputs[at] = tables.stretch[int(p * (N_STRETCH - 1))]
+            inputs[at + 1] = tables.stretch[counter >> 19]
             inputs[at + 2] = (p - 0.5) * CONFIDENCE_SCALE
             pair = tables.chain_at + 2 * (i * N_HISTORIES + history)
-            chained = clipped(floats[pair] * chained + floats[pair + 1])
+            chained = clipped(tables.floats[pair] * chained + tables.floats[pair + 1])
             inputs[at + 3] = chained
-            if contexts[i] < 10:
+            if tables.contexts[i] < 10:
                 n_hits += 1
     at = INPUTS_PER_CONTEXT * n_contexts
     match = 0
@@ -280,37 +278,35 @@ def mixed_logit(
         inputs[at + 1] = 0.0
         if expected[q] >= 0:
             length = min(registers[MATCH + 2 * q + 1], N_MATCH_LENGTHS - 1)
-            p = floats[tables.match_maps_at + q * N_MATCH_LENGTHS + length]
+            p = tables.floats[tables.match_maps_at + q * N_MATCH_LENGTHS + length]
             sign = 1.0 if expected[q] == 1 else -1.0
-            inputs[at] = sign * stretch[int(p * (N_STRETCH - 1))]
+            inputs[at] = sign * tables.stretch[int(p * (N_STRETCH - 1))]
             inputs[at + 1] = sign * (p - 0.5) * CONFIDENCE_SCALE
             if match == 0:
                 match = 2 * (1 + (8 if length > 24 else min(length, 15) // 2)) + expected[q]
         at += INPUTS_PER_MATCH
     for e in range(tables.n_experts):
         inputs[at] = 0.0
-        inputs[at + 1] = 0.0
         if registers[KIND] > 0 and bit < 8:
-            set_inputs(logistic_table, sample.what, sample.means[e], sample.inverses[e], node, bit, inputs, at)
+            set_input(what, expected_number, e, node, bit, inputs, at)
         at += INPUTS_PER_EXPERT
     inputs[at] = BIAS
 
     result = 0.0
-    what = sample.what
     n_selectors = len(tables.selectors)
     final = tables.final_weights_at + node_row(node, bit) * n_selectors
     for k in range(n_selectors):
-        row = first_row[k] + selected_row(registers, selectors[k], node, bit, n_hits, match, what)
+        row = tables.first_row[k] + selected_row(registers, tables.selectors[k], node, bit, n_hits, match, what)
         rows[k] = row
         start = tables.weights_at + row * tables.n_inputs
         sum_0, sum_1, sum_2, sum_3 = 0.0, 0.0, 0.0, 0.0  # four, so that a processor adds them side by side
         for j in range(0, tables.n_inputs, 4):
-            sum_0 += floats[start + j] * inputs[j]
-            sum_1 += floats[start + j + 1] * inputs[j + 1]
-            sum_2 += floats[start + j + 2] * inputs[j + 2]
-            sum_3 += floats[start + j + 3] * inputs[j + 3]
+            sum_0 += tables.floats[start + j] * inputs[j]
+            sum_1 += tables.floats[start + j + 1] * inputs[j + 1]
+            sum_2 += tables.floats[start + j + 2] * inputs[j + 2]
+            sum_3 += tables.floats[start + j + 3] * inputs[j + 3]
         logits[k] = clipped((sum_0 + sum_1) + (sum_2 + sum_3))
-        result += floats[final + k] * logits[k]
+        result += tables.floats[final + k] * logits[k]
     return clipped(result)
 
 
@@ -325,7 +321,6 @@ def refined(
     bit: int,
 ) -> float:
     """The mean of a probability and what came of such ones after the same symbols; sets the last two arrays."""
-    floats = tables.floats
     place = (logit + LARGEST_LOGIT) * ((REFINEMENT_POINTS - 1) / (2 * LARGEST_LOGIT))
     point = min(int(place), REFINEMENT_POINTS - 2)
     above[bit] = place - point
@@ -335,7 +330,7 @@ def refined(
         row = combined(h, node) & tables.refinement_mask
         at = tables.refinements_at + (a * (tables.refinement_mask + 1) + row) * REFINEMENT_POINTS + point
         refined_at[a] = at
-        total += floats[at] * (1 - above[bit]) + floats[at + 1] * above[bit]
+        total += tables.floats[at] * (1 - above[bit]) + tables.floats[at + 1] * above[bit]
         h = combined(h, registers[RECENT + a])
     return total / (2.0 + N_REFINEMENTS)
 
@@ -395,7 +390,8 @@ def probability(
         node,
         bit,
         decisions.expected[bit],
-        decisions.sample,
+        decisions.what,
+        decisions.expected_number,
         decisions.inputs[bit],
         decisions.rows[bit],
         decisions.logits[bit],
@@ -501,7 +497,7 @@ def learn(
     leaf = (1 << n_bits) + (0 if symbol == tables.n_symbols else symbol)
     registers[N_LEARNED] += 1
     if tables.n_experts > 0:
-        learn_number(tables, registers, decisions.sample, symbol, log, is_logged)
+        learn_number(tables, registers, decisions.what, decisions.expected_number, symbol, log, is_logged)
     decay = 1.0 + registers[N_LEARNED] * tables.options[tables_.LR_DECAY]
     lr = max(tables.options[tables_.LAST_LR], tables.options[tables_.LR] / decay)
     final_lr = max(tables.options[tables_.LAST_FINAL_LR], tables.options[tables_.FINAL_LR] / decay)
@@ -564,42 +560,36 @@ def learn_counters(
     is_logged: bool,
 ) -> None:
     """Every context's counter at a node, and what its bit history means."""
-    counters = tables.counters
-    floats = tables.floats
-    rates = tables.rates
-    level_steps = tables.level_steps
-    history_after = tables.history_after
-    options = tables.options
     depth = bit % BITS_PER_BUCKET
     entry = (1 << depth) | (node & ((1 << depth) - 1))
     for i in range(len(tables.contexts)):
         at = buckets[i] * BUCKET + entry
-        counter = int(counters[at])
+        counter = int(tables.counters[at])
         history, level, p = counter & (N_HISTORIES - 1), (counter >> 9) & 63, counter >> 15
         if history > 0:
             meaning = i * N_HISTORIES + history
-            count = floats[tables.map_counts_at + meaning]
+            count = tables.floats[tables.map_counts_at + meaning]
             if is_logged:
                 keep_floats(log, tables, meaning, 1)
                 keep_floats(log, tables, tables.map_counts_at + meaning, 1)
-            floats[meaning] += (y - floats[meaning]) / (count + 1.5)
+            tables.floats[meaning] += (y - tables.floats[meaning]) / (count + 1.5)
             pair = tables.chain_at + 2 * (i * N_HISTORIES + history)
             if is_logged:
                 keep_floats(log, tables, pair, 2)
-            error = (y - logistic(decisions.inputs[bit, INPUTS_PER_CONTEXT * i + 3])) * options[tables_.CHAIN_LR]
+            error = (y - logistic(decisions.inputs[bit, INPUTS_PER_CONTEXT * i + 3])) * tables.options[tables_.CHAIN_LR]
             if i > 0:
-                floats[pair] += error * decisions.inputs[bit, INPUTS_PER_CONTEXT * i - 1]
-            floats[pair + 1] += error
-            if count < options[tables_.MAP_LIMIT]:
-                floats[tables.map_counts_at + meaning] = count + 1.0
+                tables.floats[pair] += error * decisions.inputs[bit, INPUTS_PER_CONTEXT * i - 1]
+            tables.floats[pair + 1] += error
+            if count < tables.options[tables_.MAP_LIMIT]:
+                tables.floats[tables.map_counts_at + meaning] = count + 1.0
         if y == 1:
-            p = min(65_535, p + max(1, int((65_535 - p) * rates[level])))
+            p = min(65_535, p + max(1, int((65_535 - p) * tables.rates[level])))
         else:
-            p = max(0, p - max(1, int(p * rates[level])))
+            p = max(0, p - max(1, int(p * tables.rates[level])))
         # One in so many observations raises the level; the low bits of p say which, as good as drawn.
-        if level < tables_.N_LEVELS - 1 and ((p * 40_503) >> 3) % level_steps[level] == 0:
+        if level < tables_.N_LEVELS - 1 and ((p * 40_503) >> 3) % tables.level_steps[level] == 0:
             level += 1
-        counters[at] = (p << 15) | (level << 9) | history_after[history, y]
+        tables.counters[at] = (p << 15) | (level << 9) | tables.history_after[history, y]
 
 
 @compiled
@@ -616,22 +606,20 @@ def learn_weights(
     is_logged: bool,
 ) -> None:
     """A step along the gradient of ``log p`` for each weight vector that took part."""
-    floats = tables.floats
     n_selectors, n_inputs = len(tables.selectors), tables.n_inputs
     final = tables.final_weights_at + node_row(node, bit) * n_selectors
-    inputs, logits, rows = decisions.inputs[bit], decisions.logits[bit], decisions.rows[bit]
     final_error = (y - decisions.mixed[bit]) * final_lr
     if is_logged:
         keep_floats(log, tables, final, n_selectors)
     for k in range(n_selectors):
-        logit = logits[k]
-        floats[final + k] += final_error * logit
-        start = tables.weights_at + rows[k] * n_inputs
+        logit = decisions.logits[bit, k]
+        tables.floats[final + k] += final_error * logit
+        start = tables.weights_at + decisions.rows[bit, k] * n_inputs
         if is_logged:
             keep_floats(log, tables, start, n_inputs)
         error = (y - logistic(logit)) * lr
         for j in range(n_inputs):
-            floats[start + j] += error * inputs[j]
+            tables.floats[start + j] += error * decisions.inputs[bit, j]
 
 
 def changes_per_step(tables: MixingTables) -> tuple[int, int, int, int]:
@@ -656,7 +644,6 @@ def advance(
     registers: np.ndarray,
     recent: np.ndarray,
     symbol: int,
-    sample: Sample,
     is_learned: bool,
     log: UndoLog,
     is_logged: bool,
@@ -671,7 +658,7 @@ def advance(
             tables.integers[at] = (tables.integers[at] * 256 + symbol + 1) % SYMBOLS_IN_INDIRECT
     push(tables, registers, recent, symbol)
     if tables.n_experts > 0 and is_time_to_look(registers[N_READ]):
-        choose_kind(tables, registers, recent, sample)
+        choose_kind(tables, registers, recent)
     find_matches(tables, registers, recent)
     if is_learned:
         for q in range(len(tables.match_lengths)):
@@ -722,6 +709,6 @@ def read(
             if is_learned:
                 learn(tables, registers, symbol, decisions, log, is_kept)
             if tables.n_experts > 0:
-                note_error(registers, decisions.sample, symbol)
+                note_error(registers, decisions.what, decisions.expected_number, symbol)
         if symbol < tables.n_symbols:
-            advance(tables, registers, recent, symbol, decisions.sample, is_learned, log, is_kept)
+            advance(tables, registers, recent, symbol, is_learned, log, is_kept)

@@ -8,7 +8,6 @@ prediction ``m`` and the size of its errors before make a distribution over the 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,9 +25,6 @@ from seqmodels.counts.context_mixing.contexts import (
     combined,
 )
 from seqmodels.counts.context_mixing.tables import (
-    CONFIDENCE_SCALE,
-    LOGISTIC_LIMIT,
-    LOGISTIC_POINTS,
     MAX_PHASES,
     N_EXPERTS,
     N_FEATURES,
@@ -47,6 +43,8 @@ SOLVED_EVERY = 8  # numbers of a phase between two solutions
 ERROR_RATE = 0.02  # at which the mean error of a level follows
 LEAST_ERROR = 0.2
 FLOOR = 1e-5  # added to the shares of both outcomes
+LOGISTIC_LIMIT, LOGISTIC_POINTS = 14, 128  # of the table of 1 / (1 + exp(-x)): its end, points in a unit
+LOGISTIC = 1 / (1 + np.exp(LOGISTIC_LIMIT - np.arange(2 * LOGISTIC_LIMIT * LOGISTIC_POINTS + 2) / LOGISTIC_POINTS))
 WIDE = 110.0  # a scale from which on lower bytes of a number are all alike
 WINDOW, COMPARED, COMPARED_OF_ROW, LARGEST_LAG = (
     16_384,
@@ -60,29 +58,17 @@ STRIDES = (1, 2, 3, 4)
 SMOOTH_BITS = 0.6  # a byte less than of bytes far apart, from which on bytes are numbers
 
 
-class Sample(NamedTuple):
-    """The number that the next byte is of, and what is expected of it."""
-
-    what: np.ndarray  # (6,) kind, phase, whether the byte is a higher one, the lower one, two levels of error
-    features: np.ndarray  # (F,)
-    means: np.ndarray  # (E,) of the experts
-    inverses: np.ndarray  # (E,) of the scales of their distributions
-    hashes: np.ndarray  # (H,) contexts made of them
-    found: np.ndarray  # (4,) see ``look``
-    factor: np.ndarray  # (F, F)
+# Entries of the integers of a number: what the next byte is of, and contexts made of it.
+NUMBER_KIND, PHASE, IS_HIGH, LOW_BYTE, LEVEL, LEVEL_BEFORE, HASHES = range(7)
+# Of its real numbers: what surrounds it; means of the experts, and inverses of the scales of their distributions.
+MEANS = N_FEATURES
+INVERSES = MEANS + N_EXPERTS
+FACTOR = INVERSES + N_EXPERTS  # room for the factor of a matrix
 
 
-def new_sample() -> Sample:
-    """Room for one."""
-    return Sample(
-        np.zeros(6, dtype=np.int64),
-        np.zeros(N_FEATURES),
-        np.zeros(N_EXPERTS),
-        np.ones(N_EXPERTS),
-        np.zeros(N_SAMPLE_CONTEXTS, dtype=np.int64),
-        np.zeros(4, dtype=np.int64),
-        np.zeros((N_FEATURES, N_FEATURES)),
-    )
+def new_number() -> tuple[np.ndarray, np.ndarray]:
+    """Room for integers and real numbers of one."""
+    return np.zeros(HASHES + N_SAMPLE_CONTEXTS, dtype=np.int64), np.zeros(FACTOR + N_FEATURES * N_FEATURES)
 
 
 @compiled
@@ -164,15 +150,16 @@ def _cost_of_words(window: np.ndarray, lag: int, first: int, alignment: int) -> 
 
 
 @compiled
-def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, sample: Sample) -> None:
+def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
     """Set the registers that say what bytes are, from those that were read last."""
     n = min(registers[N_READ], WINDOW)
     window = np.empty(n, dtype=np.int32)
     for t in range(n):
         window[t] = byte_back(tables.symbols, recent, registers[POSITION], registers[N_READ], n - t)
-    look(window, sample.found)
-    registers[KIND], registers[STRIDE], registers[ROW] = sample.found[0], sample.found[1], sample.found[2]
-    registers[ALIGNMENT] = (registers[N_READ] - sample.found[3]) & 1
+    found = np.empty(4, dtype=np.int64)
+    look(window, found)
+    registers[KIND], registers[STRIDE], registers[ROW] = found[0], found[1], found[2]
+    registers[ALIGNMENT] = (registers[N_READ] - found[3]) & 1
 
 
 @compiled
@@ -194,22 +181,26 @@ def word_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: in
 
 
 @compiled
-def expect(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, sample: Sample) -> None:
+def expect(
+    tables: MixingTables, registers: np.ndarray, recent: np.ndarray, what: np.ndarray, expected: np.ndarray
+) -> None:
     """Set what is expected of the next byte."""
     kind = registers[KIND]
-    sample.what[0] = kind
+    what[NUMBER_KIND] = kind
     if kind == BYTES:
-        _expect_byte(tables, registers, recent, sample)
+        _expect_byte(tables, registers, recent, what, expected)
     elif kind == WORDS:
-        _expect_word(tables, registers, recent, sample)
+        _expect_word(tables, registers, recent, what, expected)
 
 
 @compiled
-def _expect_byte(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, sample: Sample) -> None:
+def _expect_byte(
+    tables: MixingTables, registers: np.ndarray, recent: np.ndarray, what: np.ndarray, expected: np.ndarray
+) -> None:
     symbols, position, n_read = tables.symbols, int(registers[POSITION]), int(registers[N_READ])
     s, row = int(registers[STRIDE]), int(registers[ROW])
     phase = n_read % s
-    f = sample.features
+    f = expected
     left = byte_back(symbols, recent, position, n_read, s)
     second_left = byte_back(symbols, recent, position, n_read, 2 * s)
     last = byte_back(symbols, recent, position, n_read, 1)
@@ -249,9 +240,9 @@ def _expect_byte(tables: MixingTables, registers: np.ndarray, recent: np.ndarray
     f[N_FEATURES - 1] = 16.0
     level = of_level(activity)
     level_before = of_level((registers[ERROR + phase] / 16.0 + registers[LAST_ERROR]) / 2.0)
-    _set_experts(tables, sample, phase, level, level_before, simple, 0.0, 255.0)
-    fast, slow = int(sample.means[0] + 0.5), int(sample.means[1] + 0.5)
-    h = sample.hashes
+    _set_experts(tables, what, expected, phase, level, level_before, simple, 0.0, 255.0)
+    fast, slow = int(expected[MEANS + 0] + 0.5), int(expected[MEANS + 1] + 0.5)
+    h = what[HASHES:]
     h[0] = combined(combined(1, fast), level_before)
     h[1] = combined(combined(2, slow), last)
     h[2] = combined(combined(3, simple), level)
@@ -268,23 +259,25 @@ def _expect_byte(tables: MixingTables, registers: np.ndarray, recent: np.ndarray
 
 
 @compiled
-def _expect_word(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, sample: Sample) -> None:
+def _expect_word(
+    tables: MixingTables, registers: np.ndarray, recent: np.ndarray, what: np.ndarray, expected: np.ndarray
+) -> None:
     symbols, position, n_read = tables.symbols, int(registers[POSITION]), int(registers[N_READ])
     at = n_read - int(registers[ALIGNMENT])
     is_high = at & 1
     phase = (at >> 1) % (int(registers[STRIDE]) >> 1)
-    f = sample.features
+    f = expected
     for j in range(N_FEATURES - 1):
         f[j] = word_back(symbols, recent, position, n_read, 2 * (j + 1) + is_high)
     f[N_FEATURES - 1] = 16.0
     low_byte = byte_back(symbols, recent, position, n_read, 1) if is_high else 0
     level = of_level(registers[ERROR + phase] / 16.0)
     level_before = of_level(registers[SLOW_ERROR + phase] / 16.0)
-    sample.what[2], sample.what[3] = is_high, low_byte
-    _set_experts(tables, sample, phase, level, level_before, 2.0 * f[0] - f[1], -32768.0, 32767.0)
-    fast, slow = int(math.floor(sample.means[0] + 0.5)), int(math.floor(sample.means[1] + 0.5))
-    simple, last, second = int(sample.means[2]), int(f[0]), int(f[1])
-    h = sample.hashes
+    what[IS_HIGH], what[LOW_BYTE] = is_high, low_byte
+    _set_experts(tables, what, expected, phase, level, level_before, 2.0 * f[0] - f[1], -32768.0, 32767.0)
+    fast, slow = math.floor(expected[MEANS + 0] + 0.5), math.floor(expected[MEANS + 1] + 0.5)
+    simple, last, second = int(expected[MEANS + 2]), int(f[0]), int(f[1])
+    h = what[HASHES:]
     if is_high:
         nearest = (fast - low_byte + 128) >> 8
         h[0] = combined(combined(1, nearest & 255), ((fast - low_byte) & 255) >> 3)
@@ -317,7 +310,8 @@ def _expect_word(tables: MixingTables, registers: np.ndarray, recent: np.ndarray
 @compiled
 def _set_experts(
     tables: MixingTables,
-    sample: Sample,
+    what: np.ndarray,
+    expected: np.ndarray,
     phase: int,
     level: int,
     level_before: int,
@@ -326,36 +320,36 @@ def _set_experts(
     largest: float,
 ) -> None:
     """Set means and scales: those of the fits, and of a simple prediction."""
-    sample.what[1], sample.what[4], sample.what[5] = phase, level, level_before
+    what[PHASE], what[LEVEL], what[LEVEL_BEFORE] = phase, level, level_before
     for e in range(N_EXPERTS):
-        mean = expected_number(sample.features, tables, e, phase) if e < len(FORGETTING) else simple
-        sample.means[e] = max(least, min(largest, mean))
+        mean = expected_number(expected, tables, e, phase) if e < len(FORGETTING) else simple
+        expected[MEANS + e] = max(least, min(largest, mean))
         error = tables.floats[error_at(tables.sample_errors_at, e, phase, level, level_before)]
-        sample.inverses[e] = 2.0 * math.log(2.0) / max(LEAST_ERROR, error)
+        expected[INVERSES + e] = 2.0 * math.log(2.0) / max(LEAST_ERROR, error)
 
 
 @compiled
-def is_number_whole(sample: Sample) -> bool:
+def is_number_whole(what: np.ndarray) -> bool:
     """Whether the byte ends a number."""
-    return sample.what[0] == BYTES or (sample.what[0] == WORDS and sample.what[2] == 1)
+    return bool(what[NUMBER_KIND] == BYTES or (what[NUMBER_KIND] == WORDS and what[IS_HIGH] == 1))
 
 
 @compiled
-def number_of(sample: Sample, byte: int) -> float:
+def number_of(what: np.ndarray, byte: int) -> float:
     """The number that a byte ends."""
-    if sample.what[0] == BYTES:
+    if what[NUMBER_KIND] == BYTES:
         return float(byte)
-    word = sample.what[3] | (byte << 8)
+    word = what[LOW_BYTE] | (byte << 8)
     return float(word - 65536 if word > 32767 else word)
 
 
 @compiled
-def note_error(registers: np.ndarray, sample: Sample, byte: int) -> None:
+def note_error(registers: np.ndarray, what: np.ndarray, expected: np.ndarray, byte: int) -> None:
     """Set the registers of errors, where a number is whole."""
-    if not is_number_whole(sample) or byte > 255:
+    if not is_number_whole(what) or byte > 255:
         return
-    error = int(abs(number_of(sample, byte) - sample.means[0]))
-    phase = sample.what[1]
+    error = int(abs(number_of(what, byte) - expected[MEANS + 0]))
+    phase = what[PHASE]
     registers[LAST_ERROR] = error
     registers[ERROR + phase] += (16 * error - registers[ERROR + phase]) >> 2
     registers[SLOW_ERROR + phase] += (16 * error - registers[SLOW_ERROR + phase]) >> 5
@@ -363,23 +357,29 @@ def note_error(registers: np.ndarray, sample: Sample, byte: int) -> None:
 
 @compiled
 def learn_number(
-    tables: MixingTables, registers: np.ndarray, sample: Sample, byte: int, log: UndoLog, is_logged: bool
+    tables: MixingTables,
+    registers: np.ndarray,
+    what: np.ndarray,
+    expected: np.ndarray,
+    byte: int,
+    log: UndoLog,
+    is_logged: bool,
 ) -> None:
     """Errors and fits, where a number is whole."""
-    if not is_number_whole(sample) or byte > 255:
+    if not is_number_whole(what) or byte > 255:
         return
-    number, phase = number_of(sample, byte), sample.what[1]
+    number, phase = number_of(what, byte), what[PHASE]
     for e in range(N_EXPERTS):
-        at = error_at(tables.sample_errors_at, e, phase, sample.what[4], sample.what[5])
+        at = error_at(tables.sample_errors_at, e, phase, what[LEVEL], what[LEVEL_BEFORE])
         if is_logged:
             keep_floats(log, tables, at, 1)
-        tables.floats[at] += (abs(number - sample.means[e]) - tables.floats[at]) * ERROR_RATE
+        tables.floats[at] += (abs(number - expected[MEANS + e]) - tables.floats[at]) * ERROR_RATE
     for fit in range(len(FORGETTING)):
         if is_logged:
             keep_floats(log, tables, squares_start(tables.samples_at, fit, phase), N_FEATURES * (N_FEATURES + 2))
-        update_fit(tables, fit, phase, sample.features, number)
+        update_fit(tables, fit, phase, expected, number)
         if (registers[N_READ] // registers[STRIDE]) % SOLVED_EVERY == 0:
-            solve_fit(tables, fit, phase, sample.factor)
+            solve_fit(tables, fit, phase, expected[FACTOR:])
 
 
 @compiled
@@ -434,7 +434,7 @@ def update_fit(tables: MixingTables, fit: int, phase: int, features: np.ndarray,
 
 @compiled
 def solve_fit(tables: MixingTables, fit: int, phase: int, factor: np.ndarray) -> None:
-    """Set the weights of a fit to the solution of its normal equations, by Cholesky's factors ``(F, F)``."""
+    """Set the weights of a fit to the solution of its normal equations, by Cholesky's ``factor (F * F,)``."""
     floats = tables.floats
     start = squares_start(tables.samples_at, fit, phase)
     products = start + N_FEATURES * N_FEATURES
@@ -445,32 +445,32 @@ def solve_fit(tables: MixingTables, fit: int, phase: int, factor: np.ndarray) ->
             if i == j:
                 total += SHRINKAGE * (1.0 - FORGETTING[fit])
             for k in range(j):
-                total -= factor[i, k] * factor[j, k]
+                total -= factor[i * N_FEATURES + k] * factor[j * N_FEATURES + k]
             if i == j:
                 if total <= 1e-9:
                     return
-                factor[i, i] = math.sqrt(total)
+                factor[i * N_FEATURES + i] = math.sqrt(total)
             else:
-                factor[i, j] = total / factor[j, j]
+                factor[i * N_FEATURES + j] = total / factor[j * N_FEATURES + j]
     for i in range(N_FEATURES):
         total = floats[products + i]
         for k in range(i):
-            total -= factor[i, k] * floats[weights + k]
-        floats[weights + i] = total / factor[i, i]
+            total -= factor[i * N_FEATURES + k] * floats[weights + k]
+        floats[weights + i] = total / factor[i * N_FEATURES + i]
     for i in range(N_FEATURES - 1, -1, -1):
         total = floats[weights + i]
         for k in range(i + 1, N_FEATURES):
-            total -= factor[k, i] * floats[weights + k]
-        floats[weights + i] = total / factor[i, i]
+            total -= factor[k * N_FEATURES + i] * floats[weights + k]
+        floats[weights + i] = total / factor[i * N_FEATURES + i]
 
 
 @compiled
-def below(logistic: np.ndarray, x: float) -> float:
+def below(x: float) -> float:
     """The logistic distribution function, from its table."""
     place = (max(-LOGISTIC_LIMIT, min(LOGISTIC_LIMIT, x)) + LOGISTIC_LIMIT) * LOGISTIC_POINTS
     point = int(place)
-    low = logistic[point]
-    return low + (place - point) * (logistic[point + 1] - low)
+    low = float(LOGISTIC[point])
+    return low + (place - point) * (float(LOGISTIC[point + 1]) - low)
 
 
 @compiled
@@ -481,65 +481,61 @@ def density(x: float) -> float:
 
 
 @compiled
-def shares_of_byte(logistic: np.ndarray, node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
+def shares_of_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
     """Of the bytes below the left branch of a node, and the right one; what is beyond 0 and 255 goes to these."""
     width = 256 >> bit
     first = (node << (8 - bit)) & 255
-    low = 0.0 if first == 0 else below(logistic, (first - 0.5 - mean) * inverse)
-    middle = below(logistic, (first + width // 2 - 0.5 - mean) * inverse)
-    high = 1.0 if first + width == 256 else below(logistic, (first + width - 0.5 - mean) * inverse)
+    low = 0.0 if first == 0 else below((first - 0.5 - mean) * inverse)
+    middle = below((first + width // 2 - 0.5 - mean) * inverse)
+    high = 1.0 if first + width == 256 else below((first + width - 0.5 - mean) * inverse)
     return middle - low, high - middle
 
 
 @compiled
-def shares_of_low_byte(logistic: np.ndarray, node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
+def shares_of_low_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
     """Of the numbers of 16 bits whose lower byte is below the left branch, and the right one."""
     if inverse < 1.0 / WIDE:
         return 0.5, 0.5
     width = 256 >> bit
     first = (node << (8 - bit)) & 255
-    nearest = int(math.floor(mean / 256.0))
+    nearest = math.floor(mean / 256.0)
     n_beside = 1 + int(6.0 / (inverse * 256.0))
     zero, one = 0.0, 0.0
     for high in range(nearest - n_beside, nearest + n_beside + 1):
         start = 256.0 * high + first - 0.5 - mean
-        middle = below(logistic, (start + width // 2) * inverse)
-        zero += middle - below(logistic, start * inverse)
-        one += below(logistic, (start + width) * inverse) - middle
+        middle = below((start + width // 2) * inverse)
+        zero += middle - below(start * inverse)
+        one += below((start + width) * inverse) - middle
     return zero, one
 
 
 @compiled
-def shares_of_high_byte(
-    logistic: np.ndarray, node: int, bit: int, low_byte: int, mean: float, inverse: float
-) -> tuple[float, float]:
+def shares_of_high_byte(node: int, bit: int, low_byte: int, mean: float, inverse: float) -> tuple[float, float]:
     """Of the numbers whose lower byte is known, those whose higher byte is below the left branch, and the right one."""
     width = 256 >> bit
     first = (node << (8 - bit)) & 255
     if bit == 0:  # numbers from 0 on, and those below
         return (
-            share_of_high_bytes(logistic, 0, 128, low_byte, mean, inverse),
-            share_of_high_bytes(logistic, -128, 0, low_byte, mean, inverse),
+            share_of_high_bytes(0, 128, low_byte, mean, inverse),
+            share_of_high_bytes(-128, 0, low_byte, mean, inverse),
         )
     if first >= 128:
         first -= 256
     middle = first + width // 2
     return (
-        share_of_high_bytes(logistic, first, middle, low_byte, mean, inverse),
-        share_of_high_bytes(logistic, middle, first + width, low_byte, mean, inverse),
+        share_of_high_bytes(first, middle, low_byte, mean, inverse),
+        share_of_high_bytes(middle, first + width, low_byte, mean, inverse),
     )
 
 
 @compiled
-def share_of_high_bytes(
-    logistic: np.ndarray, first: int, end: int, low_byte: int, mean: float, inverse: float
-) -> float:
+def share_of_high_bytes(first: int, end: int, low_byte: int, mean: float, inverse: float) -> float:
     """Of signed higher bytes from ``first`` to before ``end``, the sum of the densities, or nearly so its integral."""
     if inverse < 1.0 / WIDE:
-        return below(logistic, (256.0 * end + low_byte - 128.0 - mean) * inverse) - below(
-            logistic, (256.0 * first + low_byte - 128.0 - mean) * inverse
+        return below((256.0 * end + low_byte - 128.0 - mean) * inverse) - below(
+            (256.0 * first + low_byte - 128.0 - mean) * inverse
         )
-    nearest = int(math.floor((mean - low_byte) / 256.0 + 0.5))
+    nearest = math.floor((mean - low_byte) / 256.0 + 0.5)
     total = 0.0
     for high in range(max(first, nearest - 3), min(end, nearest + 4)):
         total += density((256.0 * high + low_byte - mean) * inverse)
@@ -547,24 +543,15 @@ def share_of_high_bytes(
 
 
 @compiled
-def set_inputs(
-    logistic: np.ndarray,
-    what: np.ndarray,
-    mean: float,
-    inverse: float,
-    node: int,
-    bit: int,
-    inputs: np.ndarray,
-    at: int,
+def set_input(
+    what: np.ndarray, expected: np.ndarray, expert: int, node: int, bit: int, inputs: np.ndarray, at: int
 ) -> None:
-    """Set what an expert says of a decision: ``log(p / (1 - p))``, and ``p - 1/2`` in a scale of its own."""
-    if what[0] == BYTES:
-        zero, one = shares_of_byte(logistic, node, bit, mean, inverse)
-    elif what[2] == 1:
-        zero, one = shares_of_high_byte(logistic, node, bit, what[3], mean, inverse)
+    """Set ``log(p / (1 - p))`` of a decision by an expert's distribution."""
+    mean, inverse = expected[MEANS + expert], expected[INVERSES + expert]
+    if what[NUMBER_KIND] == BYTES:
+        zero, one = shares_of_byte(node, bit, mean, inverse)
+    elif what[IS_HIGH] == 1:
+        zero, one = shares_of_high_byte(node, bit, what[LOW_BYTE], mean, inverse)
     else:
-        zero, one = shares_of_low_byte(logistic, node, bit, mean, inverse)
-    zero += FLOOR
-    one += FLOOR
-    inputs[at] = math.log(one / zero)
-    inputs[at + 1] = (one / (one + zero) - 0.5) * CONFIDENCE_SCALE
+        zero, one = shares_of_low_byte(node, bit, mean, inverse)
+    inputs[at] = math.log((one + FLOOR) / (zero + FLOOR))

@@ -39,14 +39,12 @@ NODE_ROWS = 4096
 NODE_DEPTHS = 8  # depths that weight vectors tell apart
 # Of bytes that are numbers, see ``samples``.
 N_EXPERTS = 3
-INPUTS_PER_EXPERT = 2
+INPUTS_PER_EXPERT = 1
 N_FEATURES = 24
 MAX_PHASES = 4
 N_LEVELS_OF_ERROR = 24
 N_FITS = 2
 N_SAMPLE_CONTEXTS = 11
-CONFIDENCE_SCALE = 4.0
-LOGISTIC_LIMIT, LOGISTIC_POINTS = 14, 128  # of the table of 1 / (1 + exp(-x)): its end, points in a unit
 
 # Contexts, by number; orders 0 to 9 stand for themselves.
 WORD, TWO_WORDS, THREE_WORDS, WORD_SKIP, LAST_WORD, WORD_LINE, WORD_PUNCTUATION = 20, 21, 22, 23, 24, 25, 26
@@ -105,7 +103,6 @@ class MixingTables(NamedTuple):
     classes: np.ndarray  # (V + 1,) LETTER, CAPITAL, ...
     history_after: np.ndarray  # (S, 2)
     stretch: np.ndarray  # (N_STRETCH,)
-    logistic: np.ndarray  # (2 LOGISTIC_LIMIT LOGISTIC_POINTS + 2,) the logistic distribution function
     rates: np.ndarray  # (N_LEVELS,) of adaptation
     level_steps: np.ndarray  # (N_LEVELS,) observations to the next level
     options: np.ndarray  # learning rates and the like, see OPTIONS
@@ -216,7 +213,6 @@ def empty(
         EXACT_LEVELS * GROWTH ** (np.arange(N_LEVELS + 1) - EXACT_LEVELS),
     )
     p = (np.arange(N_STRETCH) + 0.5) / N_STRETCH
-    n_logistic = 2 * LOGISTIC_LIMIT * LOGISTIC_POINTS + 2
     return MixingTables(
         counters=counters,
         floats=np.concatenate([part.ravel() for part in floats]),
@@ -232,8 +228,6 @@ def empty(
         classes=classes,
         history_after=after,
         stretch=np.log(p / (1 - p)),
-        logistic=1
-        / (1 + np.exp(LOGISTIC_LIMIT - np.arange(2 * LOGISTIC_LIMIT * LOGISTIC_POINTS + 2) / LOGISTIC_POINTS)),
         rates=1 / (np.minimum(observations[:-1], RATE_LIMIT) + 1.5),
         level_steps=np.maximum(1, np.rint(np.diff(observations))).astype(np.int64),
         options=np.array(OPTIONS),
