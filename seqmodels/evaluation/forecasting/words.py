@@ -203,10 +203,11 @@ def _season(series: DescribedSeries, parts: SeasonalDecomposition, result: Serie
 
 def _choice(result: SeriesForecast) -> str:
     weights = [trial.weight for trial in result.trials if trial.is_chosen]  # of those chosen, in their order
-    names = [f"{each} ({100 * weight:.0f} %)" for each, weight in zip(result.chosen, weights, strict=True)]
+    by_weight = sorted(zip(result.chosen, weights, strict=True), key=lambda each: -each[1])
+    names = [f"{each} ({100 * weight:.0f} %)" for each, weight in by_weight]
     if len(names) > 1:
-        most = f", most of {listed(names[:MOST_NAMED])}" if len(names) > MOST_NAMED else f": {listed(names)}"
-        what = f"the quantiles of {len(names)} models are averaged, weighted by their scores{most}"
+        which = f", above all {listed(names[:MOST_NAMED])}" if len(names) > MOST_NAMED else f": {listed(names)}"
+        what = f"the quantiles of {len(names)} models are averaged, weighted by their scores{which}"
     else:
         what = f"one was chosen: {result.chosen[0]}"
     naive = [trial for trial in result.trials if trial.name in NAIVE]
