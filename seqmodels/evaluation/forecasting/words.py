@@ -184,9 +184,10 @@ def _trend(series: DescribedSeries, parts: SeasonalDecomposition, season: int | 
 def _season(series: DescribedSeries, parts: SeasonalDecomposition, result: SeriesForecast) -> str:
     season = result.season
     if season is None:
-        possible = result.possible_season
-        tried = "" if possible is None else f"; models with one of {series.steps(possible)} were tried all the same"
-        return f"No season was found{tried}."
+        weak_season = result.possible_season
+        if weak_season is None:
+            return "No season was found."
+        return f"No season was found; models with one of {series.steps(weak_season)} were tried all the same."
     if not len(parts.effects):
         return f"The season of {series.steps(season)} is as long as half the series: too long to be described."
     share = f"it explains {100 * parts.strength:.0f} % of the variance around the trend"
