@@ -199,11 +199,11 @@ class ScaledProcess(FittedCandidate):
 def structural_families(season: int | None, scale: PowerScale) -> list[ProcessFamily]:
     """A level with each kind of slope, and a season."""
     priors = {"none": 0.0, "fixed": TREND_PRIOR, "walk": TREND_PRIOR, "damped": 0.0}
-    found = []
+    families = []
     for slope, prior in priors.items():
         process = StructuralProcess(slope, season)
-        found.append(ProcessFamily(StructuralProcess(slope).name, season, (process,), scale, prior=prior))
-    return found
+        families.append(ProcessFamily(StructuralProcess(slope).name, season, (process,), scale, prior=prior))
+    return families
 
 
 def arima_family(season: int | None, scale: PowerScale) -> ProcessFamily:

@@ -156,9 +156,9 @@ def forecast(
             y = column[first:]
             _check_series(y, horizon, name, feature)
             of_dates = season_of_times(times) if season is None else None
-            possible = of_dates if of_dates is not None and 1 < of_dates <= len(y) // SEASONS_TO_TRY else None
-            found = _season(y, season, times)
-            each = forecast_series(y, horizon, levels, found, max_seconds, possible_season=possible)
+            weak_season = of_dates if of_dates is not None and 1 < of_dates <= len(y) // SEASONS_TO_TRY else None
+            its_season = _season(y, season, times)
+            each = forecast_series(y, horizon, levels, its_season, max_seconds, possible_season=weak_season)
             series[name, feature] = each
             parts.append(_rows(name, feature, each, levels, ahead_times, history.time_unit))
             tables.append(_trials(name, feature, each))

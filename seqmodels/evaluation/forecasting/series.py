@@ -106,8 +106,8 @@ def forecast_series(
     if np.nanmin(y) >= 0:
         quantiles = np.maximum(quantiles, 0.0)
     ahead = StepQuantiles(mean, quantiles)
-    possible = possible_season if season is None else None
-    return SeriesForecast(ahead, tried, chosen, trials.errors, origins, crps, coverage, factors, season, possible)
+    weak_season = possible_season if season is None else None
+    return SeriesForecast(ahead, tried, chosen, trials.errors, origins, crps, coverage, factors, season, weak_season)
 
 
 def weighted(trials: Sequence[BacktestTrial], y: np.ndarray) -> list[BacktestTrial]:

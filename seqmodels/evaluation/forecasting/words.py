@@ -184,9 +184,10 @@ def _trend(series: DescribedSeries, parts: SeasonalDecomposition, season: int | 
 def _season(series: DescribedSeries, parts: SeasonalDecomposition, result: SeriesForecast) -> str:
     season = result.season
     if season is None:
-        possible = result.possible_season
-        tried = "" if possible is None else f"; models with one of {series.steps(possible)} were tried all the same"
-        return f"No season was found{tried}."
+        weak_season = result.possible_season
+        if weak_season is None:
+            return "No season was found."
+        return f"No season was found; models with one of {series.steps(weak_season)} were tried all the same."
     if not len(parts.effects):
         return f"The season of {series.steps(season)} is as long as half the series: too long to be described."
     share = f"it explains {100 * parts.strength:.0f} % of the variance around the trend"
@@ -203,10 +204,11 @@ def _season(series: DescribedSeries, parts: SeasonalDecomposition, result: Serie
 
 def _choice(result: SeriesForecast) -> str:
     weights = [trial.weight for trial in result.trials if trial.is_chosen]  # of those chosen, in their order
-    names = [f"{each} ({100 * weight:.0f} %)" for each, weight in zip(result.chosen, weights, strict=True)]
+    by_weight = sorted(zip(result.chosen, weights, strict=True), key=lambda each: -each[1])
+    names = [f"{each} ({100 * weight:.0f} %)" for each, weight in by_weight]
     if len(names) > 1:
-        most = f", most of {listed(names[:MOST_NAMED])}" if len(names) > MOST_NAMED else f": {listed(names)}"
-        what = f"the quantiles of {len(names)} models are averaged, weighted by their scores{most}"
+        which = f", above all {listed(names[:MOST_NAMED])}" if len(names) > MOST_NAMED else f": {listed(names)}"
+        what = f"the quantiles of {len(names)} models are averaged, weighted by their scores{which}"
     else:
         what = f"one was chosen: {result.chosen[0]}"
     naive = [trial for trial in result.trials if trial.name in NAIVE]

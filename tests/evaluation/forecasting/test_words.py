@@ -78,9 +78,10 @@ def test_missing_values_are_counted_and_bands_that_were_rescaled_are_said(series
 
 
 def test_of_many_models_those_of_the_largest_weights_are_named(series):
-    trials = [SimpleNamespace(name=str(i), crps=1.0 + i, weight=0.2, is_chosen=True) for i in range(5)]
+    weights = [0.1, 0.1, 0.3, 0.1, 0.4]
+    trials = [SimpleNamespace(name=str(i), crps=1.0 + i, weight=w, is_chosen=True) for i, w in enumerate(weights)]
     choice = words_of(series, result_of(trials=trials, chosen=list("abcde")), LEVELS)[3]
-    assert "of 5 models are averaged, weighted by their scores, most of a (20 %), b (20 %), c (20 %). Their" in choice
+    assert "of 5 models are averaged, weighted by their scores, above all e (40 %), c (30 %), a (10 %). Their" in choice
     choice = words_of(series, result_of(trials=trials[:1], chosen=["level"]), LEVELS)[3]
     assert "Of 1 kind of models tried on forecasts of its last part one was chosen: level. Their" in choice
 
