@@ -43,6 +43,7 @@ from seqmodels.neural.training_options import (
     MOST_SHORT_SERIES,
     SHORT_SERIES,
     STEPS_ON_SHORT_SERIES,
+    STEPS_WITHOUT_VALIDATION,
     Compile,
     TrainingOptions,
     check_compile,
@@ -242,7 +243,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if previous is not None:
             self._continue_from(previous)
         self.module_.to(device, torch.float32)
-        bptt, is_short = self._bptt_steps(), self._is_short_series(train_examples)
+        bptt, n_steps = self._bptt_steps(), DEFAULT_STEPS
+        if self._is_short_series(train_examples):
+            n_steps = STEPS_ON_SHORT_SERIES if validation else STEPS_WITHOUT_VALIDATION
         batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
         objective = _Objective(self, rows, _steps_to_units(train_examples))
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
@@ -253,7 +256,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
                 lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),
                 objective,
                 (lambda: self._nats_per_unit(held_out)) if held_out else None,
-                train_config(self, STEPS_ON_SHORT_SERIES if is_short else DEFAULT_STEPS),
+                train_config(self, n_steps),
                 batching.n_batches(rows),
                 carrier=objective if self._carries_state else None,
                 checkpoints=checkpoints,

@@ -40,6 +40,7 @@ MIN_WIDTH = 32  # and for fewer a smaller one, down to this (experiments/sizes.p
 SHORT_SERIES = 1_000  # frames together of one or few series, whose
 MOST_SHORT_SERIES = 5  # number this is at most; on them 2000 steps of 256 features would learn the frames by heart:
 STEPS_ON_SHORT_SERIES = 200  # held-out frames (experiments/series_defaults.py) are predicted best after some ten passes
+STEPS_WITHOUT_VALIDATION = 25  # on them, where no held-out frames end training before it learns the noise
 STEPS_PER_BATCH = 1_024  # of the data; small batches learn more per second on a CPU
 COMPILE_CHOICES: tuple[Compile, ...] = (False, True, "reduce-overhead", "max-autotune")
 MAY_CHANGE = frozenset({"max_steps", "max_epochs", "patience"})  # in a run that is resumed
