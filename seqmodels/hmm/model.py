@@ -243,7 +243,11 @@ class HMM(SequenceModel):
 
     States of given sequences (``decode``, ``posterior``, ``filter``, ``sample_states``, ``forecast_states``) are those
     of encoded steps, of ``x`` and then ``y`` where there are targets. A missing value (NaN) says nothing of its
-    feature.
+    feature. Of a series that is read as changes they are of frames: the first ones, of which no difference can be
+    taken, have the state of the first step, and ``filter``, which does not look ahead, has ``initial_`` of them.
+
+    ``encoding="auto"`` of up to five series is changes (``encodings.AutoSeries``) where most of them goes on to levels
+    that they never had, or where this model, fitted to their first half, forecasts the rest clearly better so.
 
     >>> chain = {"initial": [0.5, 0.5], "transition": [[0.9, 0.1], [0.2, 0.8]]}
     >>> model, x = HMM.from_parameters(**chain, emission=[[0.9, 0.1], [0.2, 0.8]]), [np.array([0, 0, 1])]
