@@ -324,6 +324,11 @@ class HMM(SequenceModel):
         read = [name for choice in choices for name in chosen_inputs(choice, names)]
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
+    def _may_read_series(self, data: Data, length: Length) -> bool:
+        """Not of states in an order, which say where in the series they are."""
+        is_ergodic = isinstance(self.topology, str) and self.topology == "ergodic"
+        return (self.n_states == 1 or is_ergodic) and super()._may_read_series(data, length)
+
     def _changes_of_series(self, sequences: Sequences, encoding: Encoding) -> SeriesChoice | None:
         """States may be levels, so changes are read only where no level is kept, or where they forecast better."""
         changes = super()._changes_of_series(sequences, encoding)

@@ -73,6 +73,8 @@ def test_what_needs_every_step_is_standardised() -> None:
     inputs = sm.Sequences([GROWS], inputs=[LEVEL], input_names=["u"])
     assert isinstance(one_state(emission_inputs=True).fit(inputs).encoding_, sm.Standardize)
     assert isinstance(one_state(length="stop").fit([GROWS]).encoding_, sm.Standardize)
+    in_order = sm.HMM(2, topology="left-to-right", max_iter=2)
+    assert isinstance(in_order.fit([GROWS]).encoding_, sm.Standardize)
     assert isinstance(one_state().partial_fit([GROWS]).encoding_, sm.Standardize)
     assert isinstance(sm.LinearGaussian(1, max_iter=1).fit([GROWS]).encoding_, sm.Standardize)
 
