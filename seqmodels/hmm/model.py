@@ -252,7 +252,11 @@ class HMM(HiddenStateModel):
 
     States of given sequences (``decode``, ``posterior``, ``filter``, ``sample_states``, ``forecast_states``) are those
     of encoded steps, of ``x`` and then ``y`` where there are targets. A missing value (NaN) says nothing of its
-    feature.
+    feature. Of a series that is read as changes they are of frames: the first ones, of which no difference can be
+    taken, have the state of the first step, and ``filter``, which does not look ahead, has ``initial_`` of them.
+
+    ``encoding="auto"`` of up to five series is changes (``encodings.AutoSeries``) where most of them goes on to levels
+    that they never had, or where this model, fitted to their first half, forecasts the rest clearly better so.
 
     >>> chain = {"initial": [0.5, 0.5], "transition": [[0.9, 0.1], [0.2, 0.8]]}
     >>> model, x = HMM.from_parameters(**chain, emission=[[0.9, 0.1], [0.2, 0.8]]), [np.array([0, 0, 1])]
@@ -328,6 +332,11 @@ class HMM(HiddenStateModel):
         choices = (self.transition_inputs, self.emission_inputs, self.start_inputs)
         read = [name for choice in choices for name in chosen_inputs(choice, names)]
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
+
+    def _may_read_series(self, data: Data, length: Length) -> bool:
+        """Not of states in an order, which say where in the series they are."""
+        is_ergodic = isinstance(self.topology, str) and self.topology == "ergodic"
+        return (self.n_states == 1 or is_ergodic) and super()._may_read_series(data, length)
 
     def _changes_of_series(self, sequences: Sequences, encoding: Encoding) -> SeriesChoice | None:
         """States may be levels, so changes are read only where no level is kept, or where they forecast better."""

@@ -48,6 +48,7 @@ from seqmodels.neural.training_options import (
     MOST_SHORT_SERIES,
     SHORT_SERIES,
     STEPS_ON_SHORT_SERIES,
+    STEPS_WITHOUT_VALIDATION,
     Compile,
     TrainingOptions,
     check_compile,
@@ -278,10 +279,12 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if previous is not None:
             self._continue_from(previous)
         self.module_.to(device, torch.float32)
-        bptt, is_short = self._bptt_steps(), self._is_short_series(train_examples)
+        bptt, n_steps = self._bptt_steps(), DEFAULT_STEPS
+        if self._is_short_series(train_examples):
+            n_steps = STEPS_ON_SHORT_SERIES if validation else STEPS_WITHOUT_VALIDATION
         batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
         objective = _Objective(self, rows, _steps_to_units(train_examples), beginning.perturbation)
-        config = train_config(self, STEPS_ON_SHORT_SERIES if is_short else DEFAULT_STEPS, learns_by_heart=by_heart)
+        config = train_config(self, n_steps, learns_by_heart=by_heart)
         if self.verbose and distributed.is_rank_zero():
             tqdm.write(self._chosen(rows, batching, config), file=sys.stderr)
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)

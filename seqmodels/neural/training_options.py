@@ -40,6 +40,7 @@ MIN_WIDTH = 32  # and for fewer a smaller one, down to this (experiments/sizes.p
 SHORT_SERIES = 1_000  # frames together of one or few series, whose
 MOST_SHORT_SERIES = 5  # number this is at most; on them 2000 steps of 256 features would learn the frames by heart:
 STEPS_ON_SHORT_SERIES = 200  # held-out frames (experiments/series_defaults.py) are predicted best after some ten passes
+STEPS_WITHOUT_VALIDATION = 25  # on them, where no held-out frames end training before it learns the noise
 SMALL_DATA = 300_000  # steps of training data: 2000 steps of training go over fewer several times, and on them
 DEFAULT_DROPOUT = 0.1
 DROPOUT_OF_SMALL_DATA = 0.3  # more has to be dropped
@@ -56,7 +57,8 @@ class TrainingOptions(Configurable):
     Args:
         checkpoint, checkpoint_seconds, resume_from: as of ``training.Resumable``.
         max_steps: optimiser steps; ``"auto"``: 2000, or 200 for up to five series of vectors that have 1000 frames
-            together or fewer, unless epochs or seconds are given. Runs of equal steps repeat exactly.
+            together or fewer (25 where nothing is held out), unless epochs or seconds are given. Runs of equal steps
+            repeat exactly.
         max_epochs: passes over the data.
         max_seconds: a cap on time; given alone, the learning-rate schedule follows time.
         batch_size: sequences (parts of long ones) in a batch; ``"auto"``: about 1024 steps, from 8 to 64 sequences.

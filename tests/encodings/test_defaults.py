@@ -76,6 +76,8 @@ def test_what_needs_every_step_is_standardised() -> None:
     inputs = sm.Sequences([GROWS], inputs=[LEVEL], input_names=["u"])
     assert isinstance(one_state(emission_inputs=True).fit(inputs).encoding_, sm.Standardize)
     assert isinstance(one_state(length="stop").fit([GROWS]).encoding_, sm.Standardize)
+    in_order = sm.HMM(2, topology="left-to-right", max_iter=2)
+    assert isinstance(in_order.fit([GROWS]).encoding_, sm.Standardize)
     assert isinstance(one_state().partial_fit([GROWS]).encoding_, sm.Standardize)
     assert isinstance(sm.LinearGaussian(1, max_iter=1).fit([GROWS]).encoding_, sm.Standardize)
 
@@ -90,4 +92,6 @@ def test_a_network_holds_out_a_season_more_of_a_series() -> None:
 
 
 def test_a_network_takes_few_steps_on_a_short_series() -> None:
-    assert int(sm.GRU(d_model=2).fit([LEVEL[:40]], validation=None).history_["step"].max()) == 200
+    shown = [LEVEL[:40]]
+    assert int(sm.GRU(d_model=2).fit(shown, validation=None).history_["step"].max()) == 25
+    assert int(sm.GRU(d_model=2, patience=1_000).fit(shown, validation=shown).history_["step"].max()) == 200

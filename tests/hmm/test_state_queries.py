@@ -13,7 +13,7 @@ import torch
 from numpy.testing import assert_allclose
 from scipy.stats import norm
 
-from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture
+from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, Standardize
 from seqmodels.hmm.inference import sampling
 from tests.hmm.inference.enumeration import enumerate_paths, path_probabilities, random_model
 from tests.hmm.test_hmm_model import chain, frames, gaussians, hmmlearn_gaussian
@@ -240,7 +240,7 @@ def test_means_are_those_of_many_draws(n_frames: int) -> None:
 def test_an_autoregression_of_one_state_forecasts_by_hand() -> None:
     rng = np.random.default_rng(4)
     x = [3 + np.cumsum(rng.normal(size=(50, 1)), axis=0)]
-    model = HMM(1, observation=AutoregressiveGaussian(2), max_iter=3, dtype="float64").fit(x)
+    model = HMM(1, observation=AutoregressiveGaussian(2), max_iter=3, dtype="float64", encoding=Standardize()).fit(x)
     coefficients, c = model.coefficients_[0], model.intercepts_[0]
     before, last = x[0][-2:, 0]
     forecast, expected = model.forecast_states(x, 3)[0], []
