@@ -88,7 +88,7 @@ def _labelled_right(
     right = np.zeros(len(index), dtype=bool)
     try:
         if features is not None:
-            sequences = Sequences([features(item) for item in sequences])
+            sequences = Sequences([features(np.asarray(item)) for item in sequences])
         like = HMM(5, 5, topology="left-to-right", observation=GaussianMixture(1), n_init=1)
         encoding = like.clone().learned_encoding(sequences)
         with warnings.catch_warnings():  # not of the models that are fitted in the end

@@ -122,7 +122,7 @@ class GenerativeClassifier(Configurable):
         with undone_on_failure(self):
             self.classes_, self.priors_ = classes, priors
             self.features_, self.reason_ = self._chosen_features(sequences, index)
-            readings = self._training_readings(sequences)
+            readings = self._training_readings(sequences, self.features_)
             self.encoding_ = self.model.clone().learned_encoding(readings)
             self.temperature_ = (
                 self._calibrated(sequences, readings, index, validation, fits) if self.calibrate else 1.0
@@ -174,9 +174,9 @@ class GenerativeClassifier(Configurable):
             )
         return priors
 
-    def _training_readings(self, sequences: Sequences) -> Sequences:
-        """Every sequence as ``features`` reads it, and then all again as each other function does."""
-        readings = [_read(sequences, function) for function in (self.features_, *self.training_features)]
+    def _training_readings(self, sequences: Sequences, features: Callable[[Any], Any] | None = None) -> Sequences:
+        """Every sequence as ``features`` read it, and then all again as each of ``training_features`` does."""
+        readings = [_read(sequences, function) for function in (features, *self.training_features)]
         loses_times = sequences.times is not None and any(each.times is None for each in readings)
         if self.model._times_in is not None and loses_times:
             raise ValueError(
