@@ -158,6 +158,8 @@ def defaults(recordings: Sequences, few: int) -> pd.DataFrame:
                 row[f"cpu_seconds_{column}"] = round(process_time() - began, 1)
             print(row, flush=True)
             rows.append(row)
+            RESULTS.mkdir(parents=True, exist_ok=True)
+            stamped(pd.DataFrame(rows)).to_csv(RESULTS / "defaults.csv", index=False)
     return pd.DataFrame(rows)
 
 
@@ -215,7 +217,6 @@ if __name__ == "__main__":
     warnings.filterwarnings("ignore", message=".*on the floor of the variances")
     if arguments.only in (None, "defaults"):
         table = defaults(data.audio(arguments.folder), min(arguments.few, FEW_BY_DEFAULT))
-        stamped(table).to_csv(RESULTS / "defaults.csv", index=False)
         print(table.groupby("model", sort=False)[["without", "default"]].mean().round(3))
     if arguments.only in (None, "words"):
         write("words", [left_out(data.audio(arguments.folder, features="waveform"), arguments.few, "hmm", words())])
