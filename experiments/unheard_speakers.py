@@ -1,11 +1,12 @@
-"""Speakers that no model has heard: ``python experiments/unheard_speakers.py FOLDER [--only words|density]``.
+"""Speakers that no model has heard: ``python experiments/unheard_speakers.py FOLDER [--only words|density|defaults]``.
 
 The free-spoken-digit recordings, ``digit_speaker_index.wav``, of four speakers, each left out in turn. What is chosen
 is chosen by leaving out each of the other three in turn; the choice alone is then fitted to the three and asked, once,
 about the fourth. The candidates themselves were drawn up with the inner scores of all four in view.
 
 ``words``: which digit was spoken, by a left-to-right HMM a digit. ``density``: nats a frame of 13 cepstra, of networks
-with and without a perturbation, beside a linear prediction (``var``) and one Gaussian.
+with and without a perturbation, beside a linear prediction (``var``) and one Gaussian. ``defaults``: what models that
+are told nothing choose by the speakers that they are fitted to, beside the same models without that choice.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from time import process_time
 from typing import Any, Literal
 
 import numpy as np
@@ -32,10 +34,13 @@ from seqmodels import (
 )
 from seqmodels.data import MFCC, FrameFeatures, SpeechFeatures
 from seqmodels.evaluation.comparison.provenance import stamped
+from seqmodels.observations import PseudoFrames
 from seqmodels.training import Perturbation
 
 RESULTS = Path("experiments/results/unheard_speakers")
 SAMPLE_RATE = 8000
+FEW_BY_DEFAULT = 12  # recordings of a word and speaker, for the defaults
+Model = HMM | LSTM | GenerativeClassifier
 Fit = Callable[[Sequences], Callable[[Sequences], float]]  # training sequences -> the score of others
 
 
@@ -130,6 +135,34 @@ def baselines() -> dict[str, Fit]:
     }
 
 
+def defaults(recordings: Sequences, few: int) -> pd.DataFrame:
+    """A row for each model and speaker left out: its score, with and without what clusters choose."""
+    mixture = GaussianMixture(1, prior=PseudoFrames(10.0), background=0.01)
+    chain = HMM(8, topology="left-to-right")
+    width = {"d_model": 64, "max_steps": 300}
+    models: dict[str, tuple[Model, Model]] = {
+        "hmm, 8 states": (HMM(8), HMM(8, observation=mixture)),
+        "words, left-to-right": (GenerativeClassifier(chain), GenerativeClassifier(chain, features=None)),
+        "lstm, 64 wide": (LSTM(**width), LSTM(**width, linear_start=False, perturbation=None)),
+    }
+    speaker = recordings.metadata["speaker"].to_numpy()
+    is_few = recordings.metadata["index"].to_numpy() < few
+    rows = []
+    for name, (chosen, plain) in models.items():
+        for unheard in sorted(set(speaker)):
+            train, test = recordings.take(is_few & (speaker != unheard)), recordings.take(is_few & (speaker == unheard))
+            row: dict[str, object] = {"model": name, "unheard": unheard}
+            for column, model in (("without", plain), ("default", chosen)):
+                began = process_time()
+                row[column] = round(model.clone().fit(train).score(test), 4)
+                row[f"cpu_seconds_{column}"] = round(process_time() - began, 1)
+            print(row, flush=True)
+            rows.append(row)
+            RESULTS.mkdir(parents=True, exist_ok=True)
+            stamped(pd.DataFrame(rows)).to_csv(RESULTS / "defaults.csv", index=False)
+    return pd.DataFrame(rows)
+
+
 def left_out(recordings: Sequences, few: int, model: str, candidates: Mapping[str, Fit]) -> pd.DataFrame:
     """A row for each candidate without each speaker, and with ``chosen`` its score on that speaker.
 
@@ -175,16 +208,19 @@ def write(name: str, tables: list[pd.DataFrame]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", choices=("words", "density"))
+    parser.add_argument("--only", choices=("words", "density", "defaults"))
     parser.add_argument("--few", type=int, default=20, help="recordings of a word and speaker, to choose with")
     parser.add_argument("--d-model", type=int, default=64, help="of the networks")
     parser.add_argument("--steps", type=int, default=400, help="of training")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message=".*on the floor of the variances")
-    if arguments.only != "density":
+    if arguments.only in (None, "defaults"):
+        table = defaults(data.audio(arguments.folder), min(arguments.few, FEW_BY_DEFAULT))
+        print(table.groupby("model", sort=False)[["without", "default"]].mean().round(3))
+    if arguments.only in (None, "words"):
         write("words", [left_out(data.audio(arguments.folder, features="waveform"), arguments.few, "hmm", words())])
-    if arguments.only != "words":
+    if arguments.only in (None, "density"):
         cepstra = data.audio(arguments.folder)
         results = [left_out(cepstra, arguments.few, name, {"": fit}) for name, fit in baselines().items()]
         for family in (LSTM, GRU, Transformer):

@@ -140,8 +140,9 @@ def restored_model(content: dict[str, Any], known: Mapping[str, type]) -> Any:
 def _restored_classifier(content: dict[str, Any], known: Mapping[str, type]) -> Any:
     classifier, contents = build_part(content, "model", known), part_of(content, "models")
     models = list(_members(contents, known, "models").values())
+    features = build_part(content, "features", known) if "features" in content else None
     with part("classes, priors or temperature"):
-        return classifier._load(content, models)
+        return classifier._load(content, models, features)
 
 
 def _check_precision(model: SequenceModel | MaskedTransformer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import product
+from typing import Literal
 
 import numpy as np
 
@@ -36,9 +37,11 @@ class FrameFeatures(Configurable):
         variance: each column is divided by its own standard deviation over the sequence (Viikki and Laurila 1998,
             *Cepstral domain segmental feature vector normalization for noise robust speech recognition*).
         width: frames to either side that a slope is fitted to.
+        constant: what ``variance`` does with a column that is constant over a sequence, so that it has no deviation:
+            ``"refuse"`` the sequence, or ``"keep"`` the column undivided.
 
     Raises:
-        ValueError: a sequence in which a column is constant, under ``variance``.
+        ValueError: a sequence in which a column is constant, under ``variance`` and ``constant="refuse"``.
 
     >>> FrameFeatures(1)(np.array([[0.0], [2.0], [4.0]])).shape
     (3, 2)
@@ -49,6 +52,7 @@ class FrameFeatures(Configurable):
     mean: bool = True
     variance: bool = True
     width: PositiveInt = 2
+    constant: Literal["refuse", "keep"] = "refuse"
 
     def __call__(self, frames: np.ndarray) -> np.ndarray:
         """``(T, D)`` -> ``(T, (1 + orders) D)`` float64."""
@@ -62,6 +66,8 @@ class FrameFeatures(Configurable):
         if not self.variance:
             return stacked
         deviation = stacked.std(axis=0)
+        if self.constant == "keep":
+            deviation = np.where(deviation > 0, deviation, 1.0)
         if not (deviation > 0).all():
             raise ValueError(
                 f"column {int(np.argmin(deviation > 0))} is constant over a sequence of {len(stacked)} frames, so it "

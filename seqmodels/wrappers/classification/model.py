@@ -15,8 +15,10 @@ from seqmodels.common.array_checks import array_of, check_between, check_sums
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.parameters import Configurable, checked, refuse_wrong_arguments, undone_on_failure
 from seqmodels.model import NotFittedError, SequenceModel
+from seqmodels.observations import GaussianMixture
 from seqmodels.sequences import Sequences, as_sequences
 from seqmodels.wrappers.classification.calibration import folds, learned_temperature, log_posterior
+from seqmodels.wrappers.classification.chosen_features import chosen_features
 from seqmodels.wrappers.classification.repeated_warnings import FitWarnings
 
 SMALLEST_POSITIVE = float(np.nextafter(0, 1))
@@ -46,7 +48,11 @@ class GenerativeClassifier(Configurable):
         model: any ``SequenceModel``, unfitted; it stays as it is. Its parameters are reached as ``model__n_states``.
         features: a function of one item (a ``(T, D)`` array, a text, ...) that returns what the models read in its
             place: ``data.SpeechFeatures``, ``data.FrameFeatures``, or any other; None: the items as they are. To be
-            saved it must be a ``Configurable``.
+            saved it must be a ``Configurable``. ``"auto"``: the items, but where they are complete vectors of three
+            clusters or more (speakers), each label in several, the ``data.FrameFeatures`` under which small HMMs label
+            clusters right that they were not fitted to, if they are clearly better than none. That is asked where
+            ``training_features`` are not given and ``model`` has ``encoding="auto"``, an ``observation`` that is
+            ``"auto"`` or a ``GaussianMixture``, and no inputs.
         training_features: more such functions, used by ``fit`` alone: every sequence is read by each of them, besides
             by ``features``, and all readings have its label and its cluster.
         priors: ``"data"``: the share of each label in training; ``"uniform"``; or probabilities, in the order of
@@ -58,7 +64,8 @@ class GenerativeClassifier(Configurable):
         random_state: seed of what goes into which part.
 
     Attributes (fitted): ``classes_ (K,)`` the labels in order, ``models_`` one for each, ``encoding_`` which they
-    share, ``priors_ (K,)``, ``temperature_``, ``fit_seconds_``.
+    share, ``priors_ (K,)``, ``temperature_``, ``fit_seconds_``, ``features_`` what ``features`` came to, and
+    ``reason_`` why, in one line, where clusters were asked.
 
     >>> from seqmodels import HMM
     >>> x = [np.array([0, 0, 1, 0]), np.array([1, 1, 1]), np.array([0, 0, 0]), np.array([1, 0, 1, 1, 1])]
@@ -69,7 +76,7 @@ class GenerativeClassifier(Configurable):
 
     model: SequenceModel
     _: KW_ONLY
-    features: Callable[[Any], Any] | None = None
+    features: Callable[[Any], Any] | Literal["auto"] | None = "auto"
     training_features: Sequence[Callable[[Any], Any]] = ()
     priors: Literal["data", "uniform"] | Any = "data"
     calibrate: bool = True
@@ -114,7 +121,8 @@ class GenerativeClassifier(Configurable):
         priors, began = self._chosen_priors(classes, index), time.perf_counter()
         with undone_on_failure(self):
             self.classes_, self.priors_ = classes, priors
-            readings = self._training_readings(sequences)
+            self.features_, self.reason_ = self._chosen_features(sequences, index)
+            readings = self._training_readings(sequences, self.features_)
             self.encoding_ = self.model.clone().learned_encoding(readings)
             self.temperature_ = (
                 self._calibrated(sequences, readings, index, validation, fits) if self.calibrate else 1.0
@@ -133,8 +141,23 @@ class GenerativeClassifier(Configurable):
         if validation is not None and not (isinstance(validation, str) and validation == "auto"):
             raise ValueError("validation is a matter of each label's model; pass 'auto', or None to hold out nothing")
 
+    def _chosen_features(
+        self, sequences: Sequences, index: np.ndarray
+    ) -> tuple[Callable[[Any], Any] | None, str | None]:
+        """What ``features`` comes to, and why, where clusters were asked."""
+        if not isinstance(self.features, str):
+            return self.features, None
+        observation = self.model.observation
+        reads_any = self.model.encoding == "auto" and (
+            observation == "auto" or isinstance(observation, GaussianMixture)
+        )
+        if self.training_features or not reads_any or self.model._reads_inputs:
+            return None, None
+        return chosen_features(sequences, index)
+
     def _check_features(self) -> None:
-        for function in (*([] if self.features is None else [self.features]), *self.training_features):
+        named = [] if self.features in (None, "auto") else [self.features]
+        for function in (*named, *self.training_features):
             if not callable(function):
                 raise ValueError(f"features are read by {function!r:.80}, which is no function; pass one of a sequence")
 
@@ -151,9 +174,9 @@ class GenerativeClassifier(Configurable):
             )
         return priors
 
-    def _training_readings(self, sequences: Sequences) -> Sequences:
-        """Every sequence as ``features`` reads it, and then all again as each other function does."""
-        readings = [_read(sequences, function) for function in (self.features, *self.training_features)]
+    def _training_readings(self, sequences: Sequences, features: Callable[[Any], Any] | None = None) -> Sequences:
+        """Every sequence as ``features`` read it, and then all again as each of ``training_features`` does."""
+        readings = [_read(sequences, function) for function in (features, *self.training_features)]
         loses_times = sequences.times is not None and any(each.times is None for each in readings)
         if self.model._times_in is not None and loses_times:
             raise ValueError(
@@ -277,7 +300,7 @@ class GenerativeClassifier(Configurable):
     def _fitted_log_joint(self, X: Any) -> np.ndarray:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this GenerativeClassifier is not fitted; call fit first")
-        return self._log_joint(self.models_, _read(as_sequences(X), self.features))
+        return self._log_joint(self.models_, _read(as_sequences(X), self.features_))
 
     def _log_joint(self, models: list[SequenceModel], readings: Sequences) -> np.ndarray:
         log_prob = np.stack([model.log_prob(readings) for model in models], axis=1)  # (n, K)
@@ -310,10 +333,27 @@ class GenerativeClassifier(Configurable):
             "temperature": float(self.temperature_),
             "fit_seconds": float(self.fit_seconds_),
             "models": {str(c): model.content() for c, model in enumerate(self.models_)},
+            **({} if self.reason_ is None else {"reason": self.reason_}),
+            **self._content_of_features(),
         }
 
-    def _load(self, content: dict[str, Any], models: list[SequenceModel]) -> Self:
+    def _content_of_features(self) -> dict[str, Any]:
+        """Those that were chosen, which the hyperparameters do not say."""
+        if isinstance(self.features, str) and isinstance(self.features_, Configurable):
+            return {"features": storage.describe(self.features_)}
+        return {}
+
+    def _load(
+        self, content: dict[str, Any], models: list[SequenceModel], features: Callable[[Any], Any] | None = None
+    ) -> Self:
+        """``features`` are those that the classifier chose; None: it chose none."""
         self._check_features()
+        self.features_ = features if isinstance(self.features, str) else self.features
+        self.reason_ = content.get("reason")
+        if not (self.features_ is None or callable(self.features_)):
+            raise ValueError(f"features are read by {self.features_!r:.80}, which is no function")
+        if not (self.reason_ is None or isinstance(self.reason_, str)):
+            raise ValueError("the reason of a choice should be words")
         self.classes_ = _restored_labels(content["classes"]["values"], content["classes"]["dtype"])
         self.priors_ = check_between("priors", array_of(content, "priors", np.float64, self.classes_.shape), 0)
         check_sums("priors", self.priors_.sum(keepdims=True))

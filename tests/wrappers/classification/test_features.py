@@ -34,7 +34,7 @@ def doubled(x: np.ndarray) -> np.ndarray:
 
 def test_levels_of_speakers_are_taken_away() -> None:
     train, test = contours(3, 0), contours(20, 1)
-    plain = sm.GenerativeClassifier(DENSITY, calibrate=False).fit(train)
+    plain = sm.GenerativeClassifier(DENSITY, features=None, calibrate=False).fit(train)
     normalised = sm.GenerativeClassifier(DENSITY, features=FrameFeatures(0), calibrate=False).fit(train)
     assert normalised.score(test) > 0.98 > 0.8 > plain.score(test)
     assert normalised.predict(test[:2]).tolist() == ["up", "down"]

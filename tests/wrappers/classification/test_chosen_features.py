@@ -1,0 +1,100 @@
+"""``features="auto"``: chosen by clusters held out, kept in files, and none where clusters do not tell."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import seqmodels as sm
+from seqmodels.common import storage
+from seqmodels.data import FrameFeatures
+from seqmodels.wrappers.classification.chosen_features import chosen_features
+
+DENSITY = sm.HMM(3, topology="left-to-right", max_iter=5)
+
+
+def contours(n: int, seed: int, *, spread: float = 3.0) -> sm.Sequences:
+    """Rising and falling contours of ``n`` speakers, each at a level of the speaker's own."""
+    rng, items, labels, speakers = np.random.default_rng(seed), [], [], []
+    for speaker in range(n):
+        level = spread * rng.standard_normal(2)
+        for i in range(8):
+            line = (-1) ** i * np.linspace(-1, 1, 12)[:, None] * [1.0, 0.5]
+            items.append(level + line + 0.3 * rng.standard_normal((12, 2)))
+            labels.append("up" if i % 2 == 0 else "down")
+            speakers.append(f"speaker {speaker}")
+    return sm.Sequences(items, labels=labels, clusters=speakers)
+
+
+def without_clusters(x: sm.Sequences) -> sm.Sequences:
+    return sm.Sequences(list(x), labels=x.labels)
+
+
+def test_levels_of_speakers_are_taken_away_by_default(tmp_path: Path) -> None:
+    train, test = contours(4, 0), contours(10, 1)
+    plain = sm.GenerativeClassifier(DENSITY, features=None, calibrate=False).fit(train)
+    classifier = sm.GenerativeClassifier(DENSITY, calibrate=False).fit(train)
+    assert classifier.score(test) > 0.9 > 0.85 > plain.score(test)
+    assert isinstance(classifier.features_, FrameFeatures)
+    assert "of clusters held out" in str(classifier.reason_)
+    classifier.save(tmp_path / "classifier")
+    loaded = sm.load(tmp_path / "classifier")
+    assert repr(loaded.features_) == repr(classifier.features_)
+    assert loaded.reason_ == classifier.reason_
+    np.testing.assert_array_equal(loaded.predict_proba(test), classifier.predict_proba(test))
+
+
+def test_a_file_whose_features_are_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "classifier"
+    sm.GenerativeClassifier(DENSITY, calibrate=False).fit(contours(4, 0)).save(path)
+    content = storage.read(path)
+    content["features"] = storage.describe(sm.HMM(2))
+    storage.write(path, content)
+    with pytest.raises(ValueError, match="no function"):
+        sm.load(path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"features": None},
+        {"training_features": [FrameFeatures(0)]},
+        {"model": DENSITY.clone().set_params(observation=sm.AutoregressiveGaussian())},
+        {"model": DENSITY.clone().set_params(encoding=sm.encodings.Standardize())},
+    ],
+    ids=str,
+)
+def test_what_is_named_is_left_alone(options: dict[str, object]) -> None:
+    classifier = sm.GenerativeClassifier(**{"model": DENSITY, "calibrate": False, **options}).fit(contours(4, 0))
+    assert classifier.features_ is None
+    assert classifier.reason_ is None
+
+
+def test_where_clusters_do_not_tell_there_are_no_features() -> None:
+    x = contours(4, 0)
+    index = np.unique(x.labels or [], return_inverse=True)[1]
+    assert chosen_features(x, index)[0] is not None
+    assert chosen_features(without_clusters(x), index) == (None, None)
+    assert chosen_features(x.take(index == 0), index[index == 0] * 0)[0] is None  # of one label all are right
+    two = contours(2, 0)
+    assert chosen_features(two, np.unique(two.labels or [], return_inverse=True)[1]) == (None, None)
+    of_speakers = np.unique(x.clusters or [], return_inverse=True)[1]
+    assert chosen_features(x, of_speakers) == (None, None)  # each label within one cluster
+
+
+def test_what_levels_tell_of_the_label_stays() -> None:
+    rng = np.random.default_rng(0)
+    items = [rng.normal(3 * (i % 2), 1.0, (12, 1)) for i in range(40)]
+    x = sm.Sequences(items, labels=[i % 2 for i in range(40)], clusters=[i // 10 for i in range(40)])
+    features, reason = chosen_features(x, np.arange(40) % 2)
+    assert features is None
+    assert str(reason).startswith("no features")
+
+
+def test_a_column_that_is_constant_over_a_recording_is_kept_where_asked() -> None:
+    x = np.column_stack([np.arange(5.0), np.full(5, 2.0)])
+    with pytest.raises(ValueError, match="column 1 is constant"):
+        FrameFeatures(0)(x)
+    read = FrameFeatures(0, constant="keep")(x)
+    np.testing.assert_array_equal(read[:, 1], 0.0)
+    np.testing.assert_allclose(read[:, 0], FrameFeatures(0)(x[:, :1])[:, 0])
