@@ -73,6 +73,7 @@ def _loss(model: SequenceModel, x: np.ndarray, encoding: Encoding, first: int, l
     later = np.full(shape[:3], np.nan)
     for row, t in zip(later, origins, strict=True):
         row[: len(x) - t] = x[t : t + n_ahead]
-    errors = (later[..., None] - quantiles) / np.maximum(x.std(0), np.finfo(float).tiny)[:, None]
+    errors = (later[..., None] - quantiles) / np.maximum(np.nanstd(x, axis=0), np.finfo(float).tiny)[:, None]
+    observed = errors[~np.isnan(errors).any(-1)]  # (n, levels)
     levels = np.array(LEVELS)
-    return float(np.nanmean(np.maximum(levels * errors, (levels - 1) * errors)))
+    return float(np.maximum(levels * observed, (levels - 1) * observed).mean()) if len(observed) else np.nan

@@ -39,3 +39,11 @@ def test_a_part_that_cannot_be_fitted_has_no_loss() -> None:
     losses = tail_losses(states(), [x], sm.Standardize(), 8)
     assert np.isnan(losses[0, 0])
     assert np.isfinite(losses[0, 1])
+
+
+def test_missing_values_are_left_out_of_the_loss() -> None:
+    x = np.where(np.arange(120)[:, None] % 10 == 3, np.nan, JUMPS)
+    losses = tail_losses(states(), [x], sm.Standardize(), 8)
+    assert_allclose(losses, tail_losses(states(), [JUMPS], sm.Standardize(), 8), rtol=0.2)
+    x[60:] = np.nan
+    assert np.isnan(tail_losses(states(), [x], sm.Standardize(), 8)).all()
