@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 from seqmodels.common.compiled import compiled, is_compiling
-from seqmodels.linear_gaussian.inference.kalman import UNCHANGED
 
 WELL_CONDITIONED = 1e-3  # diagonal of a factor of a correlation matrix, from which on it is inverted as it is
 NEGLIGIBLE = 1e-280  # a sum of squares, of which more would be lost to underflow
@@ -302,14 +301,14 @@ def smooth_means_of_one(
 
 
 @compiled
-def _is_forgotten(power: np.ndarray, begun: np.ndarray, here: np.ndarray) -> bool:
+def _is_forgotten(power: np.ndarray, begun: np.ndarray, here: np.ndarray, unchanged: float) -> bool:
     """Whether a recursion ``S <- V + Jᵀ S J``, J to the power so far, is where it will stay, as in ``kalman``."""
     transposed = power.T.copy()
     left = np.abs(transposed @ begun @ power) + np.abs(transposed @ here @ power)
     scale = np.sqrt(np.maximum(np.diag(here), 0.0))
     for i in range(len(here)):
         for j in range(len(here)):
-            if left[i, j] > UNCHANGED * scale[i] * scale[j]:
+            if left[i, j] > unchanged * scale[i] * scale[j]:
                 return False
     return True
 
@@ -321,6 +320,7 @@ def smooth_covariances(
     filtered: np.ndarray,
     ending: np.ndarray,
     going_on: np.ndarray,
+    unchanged: float,
     smoothed: np.ndarray,
     across: np.ndarray,
     before: np.ndarray,
@@ -332,6 +332,7 @@ def smooth_covariances(
     Args:
         backward, rest, filtered: of ``covariances``; the last stays.
         ending, going_on: (T,) the weight of the sequences whose last step this is, and of those that go on.
+        unchanged: of the sums: by how much what they came from may still matter where they are taken to be constant.
         smoothed: (T, K, K), is set to the sums of Cov[z_t].
         across: (T, K, K), is set to the sums of Cov[z_t+1, z_t].
         before: (K, K), is set to the sum over steps of Cov[z_t] of the sequences that go on.
@@ -357,7 +358,7 @@ def smooth_covariances(
             else:
                 power = backward[g] @ power
             n_alike += 1
-            if n_alike % LOOK_EVERY == 0 and _is_forgotten(power, begun, here):
+            if n_alike % LOOK_EVERY == 0 and _is_forgotten(power, begun, here, unchanged):
                 ahead, n_same = here @ backward[last], 0
                 while t - 1 > last and ending[t - 1] == 0.0:
                     t, n_same = t - 1, n_same + 1

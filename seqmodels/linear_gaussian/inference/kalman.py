@@ -265,7 +265,7 @@ def summed_covariances(gains: Gains, packing: StepPacking, weights: np.ndarray) 
     ending = reaching[counts] - going_on
     shape = (n_steps, *gains.filtered.shape[1:])
     sums = CovarianceSums(np.empty(shape), np.zeros(shape), np.zeros(shape[1:]))
-    arrays = (gains.backward, gains.rest, gains.filtered, ending, going_on)
+    arrays = (gains.backward, gains.rest, gains.filtered, ending, going_on, UNCHANGED)
     smooth_covariances(*arrays, sums.now, sums.across, sums.before)
     return sums
 
