@@ -45,7 +45,7 @@ LEAST_ERROR = 0.2
 FLOOR = 1e-5  # added to the shares of both outcomes
 LOGISTIC_LIMIT, LOGISTIC_POINTS = 14, 128  # of the table of 1 / (1 + exp(-x)): its end, points in a unit
 LOGISTIC = 1 / (1 + np.exp(LOGISTIC_LIMIT - np.arange(2 * LOGISTIC_LIMIT * LOGISTIC_POINTS + 2) / LOGISTIC_POINTS))
-WIDE = 110.0  # a scale from which on lower bytes of a number are all alike
+LARGEST_LOW_BYTE_SCALE = 110.0  # a scale from which on lower bytes of a number are all alike
 WINDOW, COMPARED, COMPARED_OF_ROW, LARGEST_LAG = (
     16_384,
     4_096,
@@ -80,14 +80,14 @@ def is_time_to_look(n_read: int) -> bool:
 
 
 @compiled
-def look(window: np.ndarray, found: np.ndarray) -> None:
-    """Set ``found (4,)`` to what the last bytes are: kind, bytes between like samples, bytes of a row, alignment.
+def look(window: np.ndarray, layout: np.ndarray) -> None:
+    """Set ``layout (4,)`` to what the last bytes are: kind, bytes between like samples, bytes of a row, alignment.
 
     Args:
         window: ``(T,)`` int32, the last bytes.
-        found: is written; a row of 0: there are no rows; of words the bytes since the last whole one.
+        layout: is written; a row of 0: there are no rows; of words the bytes since the last whole one.
     """
-    found[0], found[1], found[2], found[3] = NO_NUMBERS, 1, 0, 0
+    layout[0], layout[1], layout[2], layout[3] = NO_NUMBERS, 1, 0, 0
     n = len(window)
     n_compared = min(COMPARED, n // 2)
     n_printable = 0
@@ -115,7 +115,7 @@ def look(window: np.ndarray, found: np.ndarray) -> None:
     for c in range(37, 41):
         far_words += _cost_of_words(window, c, first, alignment) / 8
     if best_words < min(best_bytes, far) - 0.3 and best_words < far_words - SMOOTH_BITS / 2:
-        found[0], found[1], found[2], found[3] = WORDS, 2 * channels, 0, alignment
+        layout[0], layout[1], layout[2], layout[3] = WORDS, 2 * channels, 0, alignment
         return
     row, best_row = 0, 8.0
     for lag in range(SMALLEST_ROW, min(LARGEST_LAG, n - n_compared)):
@@ -123,7 +123,7 @@ def look(window: np.ndarray, found: np.ndarray) -> None:
         if cost < best_row:
             best_row, row = cost, lag
     if min(best_bytes, best_row) < far - SMOOTH_BITS:
-        found[0], found[1], found[2] = BYTES, stride, row if best_row < best_bytes + 0.7 else 0
+        layout[0], layout[1], layout[2] = BYTES, stride, row if best_row < best_bytes + 0.7 else 0
 
 
 @compiled
@@ -156,10 +156,10 @@ def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray)
     window = np.empty(n, dtype=np.int32)
     for t in range(n):
         window[t] = byte_back(tables.symbols, recent, registers[POSITION], registers[N_READ], n - t)
-    found = np.empty(4, dtype=np.int64)
-    look(window, found)
-    registers[KIND], registers[STRIDE], registers[ROW] = found[0], found[1], found[2]
-    registers[ALIGNMENT] = (registers[N_READ] - found[3]) & 1
+    layout = np.empty(4, dtype=np.int64)
+    look(window, layout)
+    registers[KIND], registers[STRIDE], registers[ROW] = layout[0], layout[1], layout[2]
+    registers[ALIGNMENT] = (registers[N_READ] - layout[3]) & 1
 
 
 @compiled
@@ -494,7 +494,7 @@ def shares_of_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[fl
 @compiled
 def shares_of_low_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
     """Of the numbers of 16 bits whose lower byte is below the left branch, and the right one."""
-    if inverse < 1.0 / WIDE:
+    if inverse < 1.0 / LARGEST_LOW_BYTE_SCALE:
         return 0.5, 0.5
     width = 256 >> bit
     first = (node << (8 - bit)) & 255
@@ -531,7 +531,7 @@ def shares_of_high_byte(node: int, bit: int, low_byte: int, mean: float, inverse
 @compiled
 def share_of_high_bytes(first: int, end: int, low_byte: int, mean: float, inverse: float) -> float:
     """Of signed higher bytes from ``first`` to before ``end``, the sum of the densities, or nearly so its integral."""
-    if inverse < 1.0 / WIDE:
+    if inverse < 1.0 / LARGEST_LOW_BYTE_SCALE:
         return below((256.0 * end + low_byte - 128.0 - mean) * inverse) - below(
             (256.0 * first + low_byte - 128.0 - mean) * inverse
         )

@@ -37,7 +37,7 @@ def sound(n: int) -> np.ndarray:
     return np.frombuffer(np.rint(values).astype("<i2").tobytes(), dtype=np.uint8).astype(np.int64)
 
 
-def found(values: np.ndarray) -> list[int]:
+def layout_of(values: np.ndarray) -> list[int]:
     result = np.zeros(4, dtype=np.int64)
     samples.look(values.astype(np.int32), result)
     return [int(each) for each in result]
@@ -45,19 +45,19 @@ def found(values: np.ndarray) -> list[int]:
 
 @pytest.mark.parametrize(("channels", "width"), [(1, 75), (3, 61)])
 def test_rows_of_a_picture_are_found(channels: int, width: int) -> None:
-    assert found(picture(width, 60, channels)) == [BYTES, channels, width * channels, 0]
+    assert layout_of(picture(width, 60, channels)) == [BYTES, channels, width * channels, 0]
 
 
 @pytest.mark.parametrize("n_more", [0, 1])
 def test_sound_is_found_wherever_its_numbers_begin(n_more: int) -> None:
     values = np.concatenate([sound(2000), np.zeros(n_more, dtype=np.int64)])
-    assert found(values) == [WORDS, 2, 0, n_more]
+    assert layout_of(values) == [WORDS, 2, 0, n_more]
 
 
 def test_text_and_noise_are_no_numbers() -> None:
     text = np.frombuffer(str(sm.data.builtin_text()[0]).encode()[:8000], dtype=np.uint8)
-    assert found(text)[0] == NO_NUMBERS
-    assert found(np.random.default_rng(2).integers(256, size=8000))[0] == NO_NUMBERS
+    assert layout_of(text)[0] == NO_NUMBERS
+    assert layout_of(np.random.default_rng(2).integers(256, size=8000))[0] == NO_NUMBERS
 
 
 @pytest.fixture(scope="module")
@@ -101,17 +101,17 @@ def test_an_expert_has_the_logistic_distribution_of_a_word(mean: float, scale: f
 @pytest.mark.parametrize("fit", range(N_FITS))
 def test_a_fit_is_that_of_least_squares_that_forget(tables: MixingTables, fit: int) -> None:
     rng = np.random.default_rng(3)
-    own = tables._replace(floats=tables.floats.copy())
+    changed = tables._replace(floats=tables.floats.copy())
     features, numbers = rng.normal(100, 30, (60, N_FEATURES)), rng.normal(100, 30, 60)
     for x, y in zip(features, numbers, strict=True):
-        samples.update_fit(own, fit, 1, x, y)
-    samples.solve_fit(own, fit, 1, np.zeros(N_FEATURES * N_FEATURES))
+        samples.update_fit(changed, fit, 1, x, y)
+    samples.solve_fit(changed, fit, 1, np.zeros(N_FEATURES * N_FEATURES))
     keep = samples.FORGETTING[fit]
     shares = keep ** np.arange(60)[::-1]
     squares = (features * shares[:, None]).T @ features + samples.SHRINKAGE * np.eye(N_FEATURES)
-    start = samples.weights_start(own.samples_at, fit, 1)
+    start = samples.weights_start(changed.samples_at, fit, 1)
     expected = np.linalg.solve(squares, features.T @ (shares * numbers))
-    assert_allclose(own.floats[start : start + N_FEATURES], expected, rtol=1e-6)
+    assert_allclose(changed.floats[start : start + N_FEATURES], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("values", [picture(75, 80), picture(37, 50, 3), sound(3500)], ids=["grey", "colours", "sound"])
