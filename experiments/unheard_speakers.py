@@ -6,7 +6,8 @@ about the fourth. The candidates themselves were drawn up with the inner scores 
 
 ``words``: which digit was spoken, by a left-to-right HMM a digit. ``density``: nats a frame of 13 cepstra, of networks
 with and without a perturbation, beside a linear prediction (``var``) and one Gaussian. ``defaults``: what models that
-are told nothing choose by the speakers that they are fitted to, beside the same models without that choice.
+are told nothing choose by the speakers that they are fitted to, beside the same models without that choice;
+what they choose among was drawn up with the scores of all four speakers in view.
 """
 
 import argparse

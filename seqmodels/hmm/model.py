@@ -1249,7 +1249,7 @@ def _fitting_and_corpus(
     one_matrix = not model.transition_inputs
     corpus = corpus_of(examples, emission, model.n_states, *computed, has_one_matrix=one_matrix)
     is_one_regression = model.n_states == 1 and past_filter is not None  # of which all starts are the same
-    # An autoregression that clusters chose: the best of several starts predicts others no better (unheard_speakers.py).
+    # An autoregression that clusters chose: the best of several starts predicts others no better.
     is_by_clusters = model.observation == "auto" and isinstance(model.observation_, AutoregressiveGaussian)
     n_init = 1
     if not (_is_warm_start(model) or (model.n_init == "auto" and (is_one_regression or is_by_clusters))):

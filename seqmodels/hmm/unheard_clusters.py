@@ -18,7 +18,7 @@ from seqmodels.model.held_out_clusters import cluster_parts, held_out_score
 from seqmodels.observations import AutoregressiveGaussian, Observation
 
 CLEAR_GAIN = 0.1  # nats a value: less is not worth states that have no level
-PRIOR_FRAMES = 40.0  # that training data count as in a running scale (experiments/unheard_speakers.py)
+PRIOR_FRAMES = 40.0  # that training data count as in a running scale; set on the four speakers of one corpus
 
 
 def for_unheard_clusters(
