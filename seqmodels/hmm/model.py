@@ -25,6 +25,7 @@ from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.setting import Setting
 from seqmodels.generation import CursorState, MergedStates
+from seqmodels.hmm.choices_by_clusters import chosen_by_clusters
 from seqmodels.hmm.conjugate import ConjugatePrior, conjugate_of
 from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values, raw_size, validation_score
 from seqmodels.hmm.cursor import HMMCursor, HMMState, merged_states
@@ -117,7 +118,6 @@ from seqmodels.hmm.state_queries import (
     stationary,
 )
 from seqmodels.hmm.topology import Topology
-from seqmodels.hmm.unheard_clusters import for_unheard_clusters
 from seqmodels.model import NotFittedError
 from seqmodels.model.fitting import (
     apply_setting,
@@ -365,7 +365,7 @@ class HMM(HiddenStateModel):
         is_free = self.observation == "auto" and type(choices.encoding) is Standardize
         if not (is_free and is_plain and self.n_states > 1):
             return choices
-        chosen = for_unheard_clusters(choices, data, may_encode=self.encoding == "auto", fitted=_tried)
+        chosen = chosen_by_clusters(choices, data, may_encode=self.encoding == "auto", fitted=_tried)
         if self.verbose and chosen.reason is not None and is_rank_zero():
             print(chosen.reason)
         return chosen

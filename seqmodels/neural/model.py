@@ -32,6 +32,7 @@ from seqmodels.model.fitting import apply_setting, fit_member, learn_setting, re
 from seqmodels.model.largest_size import largest_size
 from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble, weight_of
 from seqmodels.neural.checked_weights import build_with_weights
+from seqmodels.neural.choices_by_clusters import MOST_STEPS, WIDTH, Beginning, beginnings, cluster_split
 from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
 from seqmodels.neural.embedding_and_head import IOSpec, SequenceModule, SourceSpec
 from seqmodels.neural.evaluation_copy import evaluation_copy
@@ -60,7 +61,6 @@ from seqmodels.neural.training_options import (
     train_config,
     width_for,
 )
-from seqmodels.neural.unheard_clusters import MOST_STEPS, WIDTH, Beginning, beginnings, cluster_split
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
 from seqmodels.sequences import Kind
 from seqmodels.training import (

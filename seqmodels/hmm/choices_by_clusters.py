@@ -21,7 +21,7 @@ CLEAR_GAIN = 0.1  # nats a value: less is not worth states that have no level
 PRIOR_FRAMES = 40.0  # that training data count as in a running scale; set on the four speakers of one corpus
 
 
-def for_unheard_clusters(
+def chosen_by_clusters(
     choices: Choices,
     data: Data,
     *,

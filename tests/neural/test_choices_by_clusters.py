@@ -5,7 +5,7 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.encodings.examples import Example
-from seqmodels.neural.unheard_clusters import Beginning, beginnings, cluster_split
+from seqmodels.neural.choices_by_clusters import Beginning, beginnings, cluster_split
 from seqmodels.training import Perturbation
 
 OPTIONS = {"d_model": 8, "max_steps": 60, "batch_size": 8}
