@@ -670,7 +670,7 @@ def test_every_weight_of_a_network_learns(row: Row) -> None:
     assert isinstance(model, NeuralModel)
     examples = model._setting().examples(sm.encodings.raw_data.Data.of(*row.data))
     model.module_.float()
-    objective = _Objective(model, model._rows(examples), _steps_to_units(examples))
+    objective = _Objective(model, model._rows(examples), _steps_to_units(examples), None)
     batching = Batching(len(examples), model._bptt_steps(), model._carries_state)
     for batch in batching.epoch(objective.rows, np.random.default_rng(0)):
         objective(batch).weighted_log_prob.backward()
