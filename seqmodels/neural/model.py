@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -65,6 +66,7 @@ from seqmodels.observations import AutoregressiveGaussian, Categorical, Gaussian
 from seqmodels.sequences import Kind
 from seqmodels.training import (
     BatchResult,
+    Checkpoints,
     Perturbation,
     TrainConfig,
     Transformation,
@@ -108,7 +110,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         linear_start: vectors with ``GaussianMixture`` only (others are as without): training starts from a linear
             prediction of each vector from the last one, by least squares, with a Gaussian of its own for the first,
             and learns what that misses. It saves steps where frames overlap, as in speech, and costs some elsewhere.
-            ``"auto"``: False, but where there are clusters what the same runs say.
+            ``"auto"``: False, but where there are clusters what the same runs say, which take an eighth of
+            ``max_seconds`` each.
         inputs: names of inputs (``Sequences(items, inputs=...)``) that it is given; True: all. Those of a step are
             known when that step is predicted. Not of models with an encoder, and not of taggers.
 
@@ -251,7 +254,6 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self._choose_width(train_examples)
         by_heart = self._learns_by_heart(train_examples)
         self._dropout = DROPOUT_OF_SMALL_DATA if by_heart else DEFAULT_DROPOUT
-        beginning = self._chosen_beginning(train_examples, validation)
         self._check_memory()
         _check_float32(train_examples, "training")
         _check_float32(validation, "validation")
@@ -259,6 +261,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         checkpoints = checkpoints_of_fit(
             self, resolved_choices(self), train_examples, validation, may_change=MAY_CHANGE
         )
+        beginning, checkpoints = self._chosen_beginning(train_examples, validation, checkpoints)
         previous = self.module_ if self.warm_start and hasattr(self, "module_") else None
         examples = [*train_examples, *validation]
         self._trained_on_missing = self.encoding_.reads == "vectors" and (
@@ -285,6 +288,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
         objective = _Objective(self, rows, _steps_to_units(train_examples), beginning.perturbation)
         config = train_config(self, n_steps, learns_by_heart=by_heart)
+        if config.max_seconds is not None and checkpoints.chosen is not None:
+            left = config.max_seconds - checkpoints.chosen["seconds"]
+            config = replace(config, max_seconds=max(left, config.max_seconds / 2))
         if self.verbose and distributed.is_rank_zero():
             tqdm.write(self._chosen(rows, batching, config), file=sys.stderr)
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
@@ -329,34 +335,48 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self.module_.load_state_dict(weights)
         self.module_.to(device)
 
-    def _chosen_beginning(self, train: list[Example], validation: list[Example]) -> Beginning:
-        """What ``linear_start`` and ``perturbation`` come to; a warm start keeps what was chosen before."""
+    def _chosen_beginning(
+        self, train: list[Example], validation: list[Example], checkpoints: Checkpoints
+    ) -> tuple[Beginning, Checkpoints]:
+        """What ``linear_start`` and ``perturbation`` come to, and checkpoints that say so.
+
+        A warm start and a resumed run keep what was chosen before.
+        """
         named = Beginning(
             False if self.linear_start == "auto" else bool(self.linear_start),
             None if self.perturbation == "auto" else self.perturbation,
         )
         if self.warm_start and hasattr(self, "module_"):
             before: Beginning = self.__dict__.get("_beginning", named)
-            return before._replace(perturbation=before.perturbation if self.perturbation == "auto" else named[1])
+            kept = before.perturbation if self.perturbation == "auto" else named.perturbation
+            return before._replace(perturbation=kept), checkpoints
         self._beginning = named
         parts = cluster_split(train, validation) if self._may_choose_beginning() else None
         if parts is None:
-            return named
+            return named, checkpoints
         is_free = self.linear_start == "auto" and self.observation_.starts_linear
         candidates = beginnings(
             [False, True] if is_free else [named.linear_start],
             [None, Perturbation()] if self.perturbation == "auto" else [named.perturbation],
         )
         if len(candidates) == 1:
-            return named
-        scores = [self._score_of_beginning(each, *parts) for each in candidates]
-        self._beginning = candidates[int(np.argmax(scores))]
+            return named, checkpoints
+        if checkpoints.chosen is None:
+            started = time.perf_counter()
+            scores = [self._score_of_beginning(each, *parts) for each in candidates]
+            seconds = time.perf_counter() - started
+            chosen = distributed.broadcast_content(lambda: {"scores": scores, "seconds": seconds})
+            checkpoints = checkpoints.with_chosen(chosen)
+        assert checkpoints.chosen is not None
+        scores = checkpoints.chosen["scores"]
+        self._beginning = max(zip(scores, candidates, strict=True), key=lambda pair: pair[0])[1]
         each = ", ".join(f"{score:.2f} with {tuple(c)}" for score, c in zip(scores, candidates, strict=True))
-        chosen = f"(linear_start, perturbation) = {tuple(self._beginning)}"
-        self._reason = f"{chosen}: nats a frame of clusters held out {each}"
+        self._reason = (
+            f"(linear_start, perturbation) = {tuple(self._beginning)}: nats a frame of clusters held out {each}"
+        )
         if self.verbose and distributed.is_rank_zero():
-            print(self._reason)
-        return self._beginning
+            tqdm.write(self._reason, file=sys.stderr)
+        return self._beginning, checkpoints
 
     def _may_choose_beginning(self) -> bool:
         if self.encoding_.reads != "vectors" or self._is_tagger or self._has_encoder or self._reads_inputs:

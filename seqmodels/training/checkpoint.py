@@ -10,7 +10,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -83,7 +83,17 @@ class Checkpoints:
         if not content:
             return cls(written, seconds, fingerprint)
         check_agrees(source, content.get("fingerprint"), fingerprint)
-        return cls(written, seconds, fingerprint, content["state"])
+        chosen = {name: value for name, value in content["fingerprint"].items() if name == "chosen"}
+        return cls(written, seconds, {**fingerprint, **chosen}, content["state"])
+
+    @property
+    def chosen(self) -> Mapping[str, Any] | None:
+        """What the run that is gone on with had chosen by trials, where it had."""
+        return self.fingerprint.get("chosen")
+
+    def with_chosen(self, chosen: Mapping[str, Any]) -> Checkpoints:
+        """Files that say what was chosen by trials, JSON values, so that a resumed run need not try again."""
+        return replace(self, fingerprint={**self.fingerprint, "chosen": dict(chosen)})
 
     @property
     def due(self) -> bool:

@@ -1,12 +1,15 @@
 """How a network begins where clusters are known: what is compared, on which clusters, and what stays as named."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
 import seqmodels as sm
 from seqmodels.encodings.examples import Example
 from seqmodels.neural.choices_by_clusters import Beginning, beginnings, cluster_split
-from seqmodels.training import Perturbation
+from seqmodels.training import Perturbation, checkpoint
 
 OPTIONS = {"d_model": 8, "max_steps": 60, "batch_size": 8}
 
@@ -58,6 +61,31 @@ def test_a_warm_start_goes_on_as_it_began() -> None:
     model.fit(x)
     assert model._beginning == beginning
     assert model.reason_ == reason
+
+
+class Killed(Exception):
+    """In the place of a kill."""
+
+
+def test_a_resumed_run_does_not_choose_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, path = speakers(), str(tmp_path / "run")
+    whole = sm.GRU(**OPTIONS).fit(x)
+    write, written = checkpoint.write, []
+
+    def write_or_die(path: Any, state: Any) -> None:
+        write(path, state)
+        written.append(state)
+        if len(written) == 20:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write", write_or_die)
+        with pytest.raises(Killed):
+            sm.GRU(**OPTIONS, checkpoint=path, checkpoint_seconds=0).fit(x)
+    monkeypatch.setattr(sm.GRU, "_score_of_beginning", lambda *_: pytest.fail("tried again"))
+    resumed = sm.GRU(**OPTIONS, resume_from=path).fit(x)
+    assert resumed.reason_ == whole.reason_
+    np.testing.assert_array_equal(resumed.log_prob(x), whole.log_prob(x))
 
 
 def test_what_is_compared() -> None:
