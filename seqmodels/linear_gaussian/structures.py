@@ -65,6 +65,14 @@ class Component(Configurable, ABC):
         """Of each number; ``(0, inf)`` of the standard deviations of disturbances, which come last."""
 
 
+class InContinuousTime(ABC):
+    """A component whose states are a process in continuous time, seen after any gaps."""
+
+    @abstractmethod
+    def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``(n, K, K)`` A and Q over each of ``gaps (n,)``, 0 or more, a step of the system being 1."""
+
+
 class _RandomWalks(Component, ABC):
     """Constant transitions, and disturbances of variances of their own."""
 
@@ -95,8 +103,8 @@ class _RandomWalks(Component, ABC):
 
 
 @dataclass(eq=False, repr=False)
-class LocalLevel(_RandomWalks):
-    """``μ_t = μ_t-1 + η_t``: a random walk."""
+class LocalLevel(_RandomWalks, InContinuousTime):
+    """``μ_t = μ_t-1 + η_t``: a random walk; in continuous time a Wiener process."""
 
     name: ClassVar[str] = "level"
 
@@ -114,6 +122,9 @@ class LocalLevel(_RandomWalks):
 
     def transition(self, numbers: np.ndarray) -> np.ndarray:
         return np.ones((1, 1))
+
+    def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.ones((len(gaps), 1, 1)), numbers[0] ** 2 * gaps[:, None, None]
 
 
 @dataclass(eq=False, repr=False)
@@ -230,11 +241,11 @@ class ARIMA(Component):
 
 
 @dataclass(eq=False, repr=False)
-class Diffusion(Component, ABC):
-    """States of a linear stochastic differential equation, ``dz = F z dt + dB``, at the steps of the system.
+class Diffusion(Component, InContinuousTime, ABC):
+    """States of a linear stochastic differential equation, ``dz = F z dt + dB``.
 
-    Between two steps ``z`` moves on exactly (``discretised``); over a gap of n steps (``time_step``) that comes to what
-    the equation says of a time of n. To add one, define F and the covariance that B gains in a step's time.
+    Between two steps ``z`` moves on exactly (``discretised``). To add one, define F, the covariance that B gains in a
+    step's time, and in closed form what they come to over any gap (``over``).
     """
 
     @abstractmethod
@@ -276,6 +287,12 @@ class SmoothTrend(Diffusion):
     def spread(self, numbers: np.ndarray) -> np.ndarray:
         return np.diag([0.0, numbers[0] ** 2])
 
+    def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        one = np.ones_like(gaps)
+        transition = np.stack([one, gaps, 0 * gaps, one], -1).reshape(-1, 2, 2)
+        powers = np.stack([gaps**3 / 3, gaps**2 / 2, gaps**2 / 2, gaps], -1).reshape(-1, 2, 2)
+        return transition, numbers[0] ** 2 * powers
+
     def diffuse(self) -> np.ndarray:
         return np.ones(2, dtype=bool)
 
@@ -309,6 +326,10 @@ class OrnsteinUhlenbeck(Diffusion):
 
     def spread(self, numbers: np.ndarray) -> np.ndarray:
         return np.full((1, 1), 2 * np.exp(numbers[0]) * numbers[1] ** 2)
+
+    def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        decay = np.exp(numbers[0]) * gaps[:, None, None]
+        return np.exp(-decay), -(numbers[1] ** 2) * np.expm1(-2 * decay)
 
     def diffuse(self) -> np.ndarray:
         return np.zeros(1, dtype=bool)
@@ -399,6 +420,19 @@ class Structure:
             covariance[here, here] = component.state_covariance(numbers[which])
         return transition, covariance
 
+    @property
+    def is_continuous(self) -> bool:
+        """Whether all components are processes in continuous time, so that steps may be any times apart."""
+        return all(isinstance(component, InContinuousTime) for component in self.components)
+
+    def matrices_over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``(n, K, K)`` A and Q over each of ``gaps (n,)``; all components are in continuous time."""
+        transition, covariance = np.zeros((2, len(gaps), self.n_states, self.n_states))
+        for component, here, which in zip(self.components, self.states, self.numbers, strict=True):
+            assert isinstance(component, InContinuousTime), "is_continuous"
+            transition[:, here, here], covariance[:, here, here] = component.over(numbers[which], gaps)
+        return transition, covariance
+
     def slopes(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives of A and Q in each number, both ``(n, K, K)``."""
         n, K = self.numbers[-1].stop, self.n_states
@@ -431,6 +465,30 @@ class Structure:
             n = sum(other.rstrip("0123456789") == kind for other in names)
             names.append(kind if not n else f"{kind}{n + 1}")
         return names
+
+
+@dataclass(frozen=True)
+class Process:
+    """A structure in continuous time, with its numbers."""
+
+    structure: Structure
+    numbers: np.ndarray
+
+    def over(self, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``(n, K, K)`` A and Q over each of ``gaps (n,)``; those that are the same are computed once."""
+        distinct, which = np.unique(gaps, return_inverse=True)
+        transition, covariance = self.structure.matrices_over(self.numbers, distinct)
+        return transition[which], covariance[which]
+
+    def slopes_over(self, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives of both in each number, ``(m, n, K, K)``."""
+        distinct, which = np.unique(gaps, return_inverse=True)
+        by_number = []
+        for step in DIFFERENCE * np.eye(len(self.numbers)):
+            above, below = (self.structure.matrices_over(self.numbers + s, distinct) for s in (step, -step))
+            by_number.append([(a - b)[which] / (2 * DIFFERENCE) for a, b in zip(above, below, strict=True)])
+        transition, covariance = zip(*by_number, strict=True)
+        return np.stack(transition), np.stack(covariance)
 
 
 def _slices(sizes: Sequence[int]) -> list[slice]:
