@@ -10,7 +10,7 @@ import numpy as np
 
 from seqmodels.common.array_checks import array_of
 from seqmodels.linear_gaussian.inference.kalman import Moves, System, factor_of, factors_of
-from seqmodels.linear_gaussian.structures import Process
+from seqmodels.linear_gaussian.structures import ContinuousProcess
 
 Start = Literal["learned", "stationary", "diffuse"]
 TransitionType = Literal["full", "diag"]
@@ -41,7 +41,7 @@ class SystemParameters:
     initial_covariance: np.ndarray
     state_slopes: np.ndarray
     observation_slopes: np.ndarray
-    process: Process | None = field(default=None, kw_only=True)
+    process: ContinuousProcess | None = field(default=None, kw_only=True)
 
     @property
     def system(self) -> System:
@@ -68,7 +68,7 @@ class SystemParameters:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "process"}
 
     @classmethod
-    def named(cls, arrays: Mapping[str, np.ndarray], process: Process | None = None) -> SystemParameters:
+    def named(cls, arrays: Mapping[str, np.ndarray], process: ContinuousProcess | None = None) -> SystemParameters:
         """The inverse of ``arrays``, without any check."""
         return cls(*(arrays[f.name] for f in fields(cls) if f.name != "process"), process=process)
 

@@ -468,8 +468,8 @@ class Structure:
 
 
 @dataclass(frozen=True)
-class Process:
-    """A structure in continuous time, with its numbers."""
+class ContinuousProcess:
+    """A structure of which all components are in continuous time, with its numbers."""
 
     structure: Structure
     numbers: np.ndarray

@@ -17,7 +17,7 @@ from seqmodels.generation import Prediction, Source
 from seqmodels.linear_gaussian.cursor import SystemCursor, SystemState
 from seqmodels.linear_gaussian.inference.kalman import factors_of
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
-from seqmodels.linear_gaussian.structures import Process
+from seqmodels.linear_gaussian.structures import ContinuousProcess
 
 ROUNDING = 4 * np.finfo(np.float64).eps  # of a time: whole numbers of steps that are as near are meant
 
@@ -70,7 +70,7 @@ class SystemCursorOverGaps:
     """
 
     cursor: SystemCursor
-    process: Process
+    process: ContinuousProcess
 
     @classmethod
     def of(cls, parameters: SystemParameters, form: Form, device: torch.device) -> SystemCursorOverGaps:

@@ -21,7 +21,7 @@ from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective
 from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step, rows_of
 from seqmodels.linear_gaussian.learning.steps import Row, StopAfter
 from seqmodels.linear_gaussian.parameters import ON_FLOOR, Form, SystemParameters, stationary_covariance
-from seqmodels.linear_gaussian.structures import Process, Structure
+from seqmodels.linear_gaussian.structures import ContinuousProcess, Structure
 from seqmodels.training import Checkpoints, interruptible
 
 START_NOISE = 0.7  # deviation of the noise of observations that a fit begins with, that of the series being 1
@@ -80,9 +80,11 @@ class StructuralNumbers:
             process=self.process(numbers),
         )
 
-    def process(self, numbers: np.ndarray) -> Process | None:
+    def process(self, numbers: np.ndarray) -> ContinuousProcess | None:
         """Of these numbers; None where a component moves in steps."""
-        return Process(self.structure, numbers[: self.n_of_structure]) if self.structure.is_continuous else None
+        return (
+            ContinuousProcess(self.structure, numbers[: self.n_of_structure]) if self.structure.is_continuous else None
+        )
 
     def with_start(self, numbers: np.ndarray) -> SystemParameters:
         """The system of these numbers, where all of which nothing is known is 0."""
