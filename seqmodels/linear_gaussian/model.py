@@ -49,6 +49,7 @@ from seqmodels.linear_gaussian.parameters import (
 from seqmodels.linear_gaussian.structures import (
     ARIMA,
     Component,
+    Cycle,
     LocalLevel,
     OrnsteinUhlenbeck,
     Seasonal,
@@ -112,8 +113,8 @@ class LinearGaussian(SequenceModel):
         intercept: whether d is learned; without it x has the mean of the training steps where z is 0.
         structure: components (``LocalLevel()``, ``Trend()``, ``Seasonal(12)``, ``ARIMA(1, 1, 1)``) whose sum the one
             feature is, beside noise: what ``local_level``, ``trend``, ``smooth_trend``, ``ornstein_uhlenbeck``,
-            ``seasonal`` and ``arima`` make; models of a structure add. Their few numbers (``components_``) are those of
-            the largest diffuse likelihood, by L-BFGS.
+            ``cycle``, ``seasonal`` and ``arima`` make; models of a structure add. Their few numbers (``components_``)
+            are those of the largest diffuse likelihood, by L-BFGS.
         min_covariance: floor of the variances of R, in units of the standardised data; under ``"full"`` of its
             eigenvalues. A start that ends on it loses to one that does not.
         max_iter: most EM steps a start.
@@ -127,7 +128,8 @@ class LinearGaussian(SequenceModel):
             whole number of steps apart. The state moves on over gaps exactly, by ``A^n`` and the noise of n steps, and
             scores are of p(x | times). Of sequences without times each step is one of the system. None: times are not
             looked at. Under a ``structure`` in continuous time alone (``LocalLevel``, ``SmoothTrend``,
-            ``OrnsteinUhlenbeck``) gaps are any numbers from 0 on, and ``time_step`` is the unit of its figures.
+            ``OrnsteinUhlenbeck``, ``Cycle``) gaps are any numbers from 0 on, and ``time_step`` is the unit of its
+            numbers.
         date_unit: what ``time_step`` counts where times are dates: ``"s"``, ``"min"``, ``"h"``, ``"D"``, ``"W"`` or
             ``"Y"`` (of 365.25 days).
 
@@ -207,6 +209,13 @@ class LinearGaussian(SequenceModel):
     def ornstein_uhlenbeck(cls, **options: Any) -> Self:
         """A stationary process of correlation ``exp(-θ δ)``, seen with noise, at any times; with an intercept."""
         return cls._structural(OrnsteinUhlenbeck(), {"intercept": True, **options})
+
+    @classmethod
+    def cycle(cls, period: float, **options: Any) -> Self:
+        """A stochastic cycle of a period of so many steps, any number, seen with noise, at any times; with an
+        intercept.
+        """
+        return cls._structural(Cycle(period), {"intercept": True, **options})
 
     @classmethod
     def _structural(cls, component: Component, options: dict[str, Any]) -> Self:

@@ -19,7 +19,8 @@ START_VARIANCE = 0.1  # of a disturbance, where the variance of the series is 1
 DIFFERENCE = 1e-5  # of a number, in central differences
 LARGEST = 5.0  # inverse hyperbolic tangent of a partial autocorrelation, of 0.9999
 START_RATE = 0.1  # of an Ornstein-Uhlenbeck process, whose correlation of neighbours is then 0.9
-LOG_RATES = (-9.0, 3.0)  # from correlations that do not fall in a thousand steps to none
+LOG_RATES = (-9.0, 3.0)  # from correlations that do not fall in a thousand steps, or periods, to none
+START_RATE_OF_CYCLE = 0.5  # by period, after which the correlation is then 0.6
 
 
 @dataclass(eq=False, repr=False)
@@ -339,6 +340,58 @@ class OrnsteinUhlenbeck(Diffusion):
 
     def bounds(self) -> list[tuple[float, float]]:
         return [LOG_RATES, (0.0, np.inf)]
+
+
+@dataclass(eq=False, repr=False)
+class Cycle(Diffusion):
+    """``dz = (-ρ I + ω J) z dt + dB``, J a quarter turn: a stochastic cycle, whose amplitude and phase change slowly
+    (Harvey 1989, section 9.1).
+
+    It is stationary, of correlation ``exp(-ρ δ) cos(ω δ)`` at times δ apart, and ``ω = 2π / period``. Its numbers are
+    the logarithm of ρ by period, and the stationary deviation.
+
+    Args:
+        period: of one turn, in steps; any number above 0. Seasons of another shape than a sine wave are a sum of
+            cycles, of the period, its half, its third.
+    """
+
+    name: ClassVar[str] = "cycle"
+    period: float
+
+    def check(self) -> None:
+        if not 0 < self.period < np.inf:
+            raise ValueError(f"a Cycle has period {self.period}; pass a number of steps above 0")
+
+    def start(self) -> np.ndarray:
+        return np.array([np.log(START_RATE_OF_CYCLE), np.sqrt(START_VARIANCE)])
+
+    def observation(self) -> np.ndarray:
+        return np.array([1.0, 0.0])
+
+    def drift(self, numbers: np.ndarray) -> np.ndarray:
+        rate, frequency = self._rate(numbers), 2 * np.pi / self.period
+        return np.array([[-rate, frequency], [-frequency, -rate]])
+
+    def spread(self, numbers: np.ndarray) -> np.ndarray:
+        return np.diag(np.full(2, 2 * self._rate(numbers) * numbers[1] ** 2))
+
+    def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        decay, angle = self._rate(numbers) * gaps[:, None, None], 2 * np.pi * (gaps / self.period)
+        turn = np.stack([np.cos(angle), np.sin(angle), -np.sin(angle), np.cos(angle)], -1).reshape(-1, 2, 2)
+        return np.exp(-decay) * turn, -(numbers[1] ** 2) * np.expm1(-2 * decay) * np.eye(2)
+
+    def diffuse(self) -> np.ndarray:
+        return np.zeros(2, dtype=bool)
+
+    def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
+        return {"rate": self._rate(numbers), "variance": float((scale * numbers[1]) ** 2)}
+
+    def bounds(self) -> list[tuple[float, float]]:
+        return [LOG_RATES, (0.0, np.inf)]
+
+    def _rate(self, numbers: np.ndarray) -> float:
+        """ρ by step."""
+        return float(np.exp(numbers[0]) / self.period)
 
 
 def discretised(drift: np.ndarray, spread: np.ndarray, time: float = 1.0) -> tuple[np.ndarray, np.ndarray]:

@@ -43,7 +43,7 @@ def places_of(example: Example, number: int) -> np.ndarray:
         raise ValueError(
             f"step {t} of sequence {number} is {exact[t]:.6g} times time_step after its first one; pass "
             "a time_step of which all gaps are whole numbers, or what takes any gaps: hmm.ContinuousTimeHMM, or a "
-            "LinearGaussian of local_level, smooth_trend and ornstein_uhlenbeck alone"
+            "LinearGaussian of local_level, smooth_trend, ornstein_uhlenbeck and cycle alone"
         )
     if (np.diff(places) < 1).any():
         t = int(np.argmax(np.diff(places) < 1)) + 1

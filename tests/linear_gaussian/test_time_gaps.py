@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from scipy.stats import multivariate_normal
 import seqmodels as sm
 from seqmodels.linear_gaussian.learning.statistics import SystemData
 from seqmodels.linear_gaussian.learning.structural import StructuralNumbers, _with_gradient, diffuse_log_prob
-from seqmodels.linear_gaussian.structures import LocalLevel, OrnsteinUhlenbeck, SmoothTrend, Structure
+from seqmodels.linear_gaussian.structures import Cycle, LocalLevel, OrnsteinUhlenbeck, SmoothTrend, Structure
 from seqmodels.linear_gaussian.time_gaps import SystemCursorOverGaps
 
 Array = NDArray[np.float64]
@@ -25,6 +26,10 @@ MODELS: dict[str, Callable[..., sm.LinearGaussian]] = {
     "level": sm.LinearGaussian.local_level,
     "spline": sm.LinearGaussian.smooth_trend,
     "returning": sm.LinearGaussian.ornstein_uhlenbeck,
+    "cycle": partial(sm.LinearGaussian.cycle, 24.3),
+    "cycles": lambda **options: (
+        sm.LinearGaussian.local_level(**options) + sm.LinearGaussian.cycle(24.3) + sm.LinearGaussian.cycle(4.0)
+    ),
     "sum": lambda **options: (
         sm.LinearGaussian.smooth_trend(**options) + sm.LinearGaussian.ornstein_uhlenbeck(**options)
     ),
@@ -55,6 +60,7 @@ def kernel(model: sm.LinearGaussian, elapsed: Array) -> tuple[Array, Array]:
     covariance, from_start = np.zeros((len(elapsed), len(elapsed))), []
     numbers = model.components_
     assert model.structure is not None
+    n_cycles = 0
     for component in model.structure:
         if isinstance(component, LocalLevel):
             covariance += numbers["level_variance"] * np.minimum(s, t)
@@ -63,6 +69,12 @@ def kernel(model: sm.LinearGaussian, elapsed: Array) -> tuple[Array, Array]:
             least, most = np.minimum(s, t), np.maximum(s, t)
             covariance += numbers["smooth_trend_variance"] * least**2 * (3 * most - least) / 6
             from_start.append(np.stack([np.ones_like(elapsed), elapsed], 1))
+        elif isinstance(component, Cycle):
+            n_cycles += 1
+            name, lag = "cycle" if n_cycles == 1 else f"cycle{n_cycles}", np.abs(s - t)
+            decay = np.exp(-numbers[f"{name}_rate"] * lag)
+            covariance += numbers[f"{name}_variance"] * decay * np.cos(2 * np.pi * lag / component.period)
+            from_start.append(np.zeros((len(elapsed), 2)))
         else:
             rate = numbers["ornstein_uhlenbeck_rate"]
             covariance += numbers["ornstein_uhlenbeck_variance"] * np.exp(-rate * np.abs(s - t))
@@ -246,7 +258,9 @@ def test_of_steps_that_are_one_apart_nothing_changes() -> None:
 
 def test_other_structures_stay_on_their_grid() -> None:
     X = irregular(n=1)
-    with pytest.raises(ValueError, match="LinearGaussian of local_level, smooth_trend and ornstein_uhlenbeck alone"):
+    with pytest.raises(
+        ValueError, match="LinearGaussian of local_level, smooth_trend, ornstein_uhlenbeck and cycle alone"
+    ):
         (sm.LinearGaussian.local_level(time_step=STEP) + sm.LinearGaussian.seasonal(4)).fit(X)
     model = fitted("level", X)
     stream = model.stream()
@@ -256,11 +270,30 @@ def test_other_structures_stay_on_their_grid() -> None:
 
 
 def test_processes_over_a_step_are_their_matrices() -> None:
-    structure = Structure.of([LocalLevel(), SmoothTrend(), OrnsteinUhlenbeck()])
-    numbers = np.array([0.3, 0.2, -1.0, 0.7])
+    structure = Structure.of([LocalLevel(), SmoothTrend(), OrnsteinUhlenbeck(), Cycle(7.5)])
+    numbers = np.array([0.3, 0.2, -1.0, 0.7, -0.4, 1.3])
     for over, one in zip(structure.matrices_over(numbers, np.ones(1)), structure.matrices(numbers), strict=True):
         assert_allclose(over[0], one, rtol=1e-13, atol=1e-15)
     half = structure.matrices_over(numbers, np.array([0.25, 0.75]))
     (a, b), (q, r) = half
     assert_allclose(b @ a, structure.matrices(numbers)[0], atol=1e-14)
     assert_allclose(b @ q @ b.T + r, structure.matrices(numbers)[1], atol=1e-14)
+
+
+def test_dates_are_counted_in_their_unit() -> None:
+    hours = np.array([0, 5, 6, 31, 47, 48, 100])
+    x = np.sin(hours / 9.0)[:, None]
+    dated = sm.Sequences([x], times=[np.datetime64("2024-02-28T07") + hours.astype("timedelta64[h]")])
+    model = fitted("returning", sm.Sequences([x], times=[hours / 24.0]))
+    assert_allclose(model.log_prob(dated), model.log_prob(sm.Sequences([x], times=[hours / 24.0])), atol=1e-10)
+
+
+def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    X, path = irregular(), str(tmp_path / "fit.checkpoint")
+    whole = fitted("sum", X, max_iter=12, n_init=2)
+    part = fitted("sum", X, max_iter=4, n_init=2, checkpoint=path, checkpoint_seconds=0.0)
+    assert len(part.history_) < len(whole.history_)
+    resumed = fitted("sum", X, max_iter=12, n_init=2, checkpoint=path, checkpoint_seconds=0.0)
+    assert_array_equal(resumed.log_prob(X), whole.log_prob(X))
+    again = MODELS["sum"](time_step=STEP, max_iter=12, n_init=2, resume_from=path).fit(X)
+    assert_array_equal(again.log_prob(X), whole.log_prob(X))

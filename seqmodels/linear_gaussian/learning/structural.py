@@ -121,24 +121,25 @@ def _with_gradient(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: 
     """The log-probability and its gradient."""
     form, at = all_numbers.form, all_numbers.with_start(numbers)
     by_number = all_numbers.structure.slopes(numbers)  # of A and Q, both (n, K, K)
-    moving, disturbed = (np.argwhere(each.any(0)) for each in by_number)
+    in_steps = [np.argwhere(each.any(0)) for each in by_number]  # elements that the numbers change
     rest = at.observation, np.diagonal(at.observation_covariance).copy(), at.initial_mean, at.initial_covariance
     K, V = len(at.transition), at.observation_slopes.shape[1]
     directions, log_prob, by_noise, by_start = form.directions(K), 0.0, 0.0, np.zeros((K, K))
     by_matrices, by_offsets, over_gaps = np.zeros((2, K, K)), np.zeros(1 + V), np.zeros(all_numbers.n_of_structure)
     for whole, inputs in corpus.groups(at, form):
         moves = (at.transition[None], at.state_covariance[None])
-        slopes_over = None
+        slopes_over, changing = None, in_steps
         if whole.gaps is not None:
             assert at.process is not None, "only a process in continuous time is given gaps"
             moves, slopes_over = at.process.over(whole.gaps), at.process.slopes_over(whole.gaps)
+            changing = [np.argwhere(each.any((0, 1))) for each in slopes_over]
         system = UnivariateSystem(*moves, *rest)
         for group in split_by_length(whole):
             weights = corpus.weights[group.numbers]
-            score = diffuse_score(system, group, weights, directions, moving, disturbed)
+            score = diffuse_score(system, group, weights, directions, *changing)
             log_prob += score.log_prob
-            both = ((moving, score.transition), (disturbed, score.state_covariance))
-            for i, (elements, by_move) in enumerate(both):
+            by_moves = score.transition, score.state_covariance
+            for i, (elements, by_move) in enumerate(zip(changing, by_moves, strict=True)):
                 if slopes_over is None:
                     by_matrices[i][tuple(elements.T)] += by_move[0]
                 else:
