@@ -288,12 +288,18 @@ def test_dates_are_counted_in_their_unit() -> None:
     assert_allclose(model.log_prob(dated), model.log_prob(sm.Sequences([x], times=[hours / 24.0])), atol=1e-10)
 
 
-def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    X, path = irregular(), str(tmp_path / "fit.checkpoint")
-    whole = fitted("sum", X, max_iter=12, n_init=2)
-    part = fitted("sum", X, max_iter=4, n_init=2, checkpoint=path, checkpoint_seconds=0.0)
-    assert len(part.history_) < len(whole.history_)
-    resumed = fitted("sum", X, max_iter=12, n_init=2, checkpoint=path, checkpoint_seconds=0.0)
+def test_a_start_that_ended_is_taken_from_its_checkpoint(tmp_path: Path) -> None:
+    X, options = irregular(), {"max_iter": 6, "n_init": 2}
+    path = str(tmp_path / "run")
+    whole = fitted("returning", X, **options, checkpoint=path)
+    resumed = fitted("returning", X, **options, resume_from=path)
     assert_array_equal(resumed.log_prob(X), whole.log_prob(X))
-    again = MODELS["sum"](time_step=STEP, max_iter=12, n_init=2, resume_from=path).fit(X)
-    assert_array_equal(again.log_prob(X), whole.log_prob(X))
+    assert_array_equal(resumed.initial_covariance_, whole.initial_covariance_)
+
+
+def test_a_warm_start_goes_on_from_the_numbers() -> None:
+    X = irregular()
+    model = fitted("returning", X, max_iter=500)
+    before = model.history_["log_prob"].iloc[-1]
+    model.set_params(warm_start=True).fit(X)
+    assert model.history_["log_prob"].iloc[0] == pytest.approx(before, rel=1e-12)
