@@ -1,11 +1,20 @@
 """States of a linear-Gaussian system, summed out by the Kalman filter."""
 
 from seqmodels.linear_gaussian.model import LinearGaussian, StateMoments
-from seqmodels.linear_gaussian.structures import ARIMA, LocalLevel, OrnsteinUhlenbeck, Seasonal, SmoothTrend, Trend
+from seqmodels.linear_gaussian.structures import (
+    ARIMA,
+    Cycle,
+    LocalLevel,
+    OrnsteinUhlenbeck,
+    Seasonal,
+    SmoothTrend,
+    Trend,
+)
 from seqmodels.linear_gaussian.switching import SwitchingLinearGaussian
 
 __all__ = [
     "ARIMA",
+    "Cycle",
     "LinearGaussian",
     "LocalLevel",
     "OrnsteinUhlenbeck",

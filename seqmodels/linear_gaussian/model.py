@@ -49,6 +49,7 @@ from seqmodels.linear_gaussian.parameters import (
 from seqmodels.linear_gaussian.structures import (
     ARIMA,
     Component,
+    Cycle,
     LocalLevel,
     OrnsteinUhlenbeck,
     Seasonal,
@@ -56,6 +57,7 @@ from seqmodels.linear_gaussian.structures import (
     Structure,
     Trend,
 )
+from seqmodels.linear_gaussian.time_gaps import SystemCursorOverGaps, gaps_of
 from seqmodels.linear_gaussian.time_grid import SystemCursorInTime, places_of, values_on_grid
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, checked_data, learn_setting, resolved_choices
@@ -111,8 +113,8 @@ class LinearGaussian(SequenceModel):
         intercept: whether d is learned; without it x has the mean of the training steps where z is 0.
         structure: components (``LocalLevel()``, ``Trend()``, ``Seasonal(12)``, ``ARIMA(1, 1, 1)``) whose sum the one
             feature is, beside noise: what ``local_level``, ``trend``, ``smooth_trend``, ``ornstein_uhlenbeck``,
-            ``seasonal`` and ``arima`` make; models of a structure add. Their few numbers (``components_``) are those of
-            the largest diffuse likelihood, by L-BFGS.
+            ``cycle``, ``seasonal`` and ``arima`` make; models of a structure add. Their few numbers (``components_``)
+            are those of the largest diffuse likelihood, by L-BFGS.
         min_covariance: floor of the variances of R, in units of the standardised data; under ``"full"`` of its
             eigenvalues. A start that ends on it loses to one that does not.
         max_iter: most EM steps a start.
@@ -125,7 +127,9 @@ class LinearGaussian(SequenceModel):
         time_step: the time that a step of the system takes: the ``times`` of sequences are then read, and may be any
             whole number of steps apart. The state moves on over gaps exactly, by ``A^n`` and the noise of n steps, and
             scores are of p(x | times). Of sequences without times each step is one of the system. None: times are not
-            looked at.
+            looked at. Under a ``structure`` in continuous time alone (``LocalLevel``, ``SmoothTrend``,
+            ``OrnsteinUhlenbeck``, ``Cycle``) gaps are any numbers from 0 on, and ``time_step`` is the unit of its
+            numbers.
         date_unit: what ``time_step`` counts where times are dates: ``"s"``, ``"min"``, ``"h"``, ``"D"``, ``"W"`` or
             ``"Y"`` (of 365.25 days).
 
@@ -205,6 +209,13 @@ class LinearGaussian(SequenceModel):
     def ornstein_uhlenbeck(cls, **options: Any) -> Self:
         """A stationary process of correlation ``exp(-θ δ)``, seen with noise, at any times; with an intercept."""
         return cls._structural(OrnsteinUhlenbeck(), {"intercept": True, **options})
+
+    @classmethod
+    def cycle(cls, period: float, **options: Any) -> Self:
+        """A stochastic cycle of a period of so many steps, any number, seen with noise, at any times; with an
+        intercept.
+        """
+        return cls._structural(Cycle(period), {"intercept": True, **options})
 
     @classmethod
     def _structural(cls, component: Component, options: dict[str, Any]) -> Self:
@@ -390,7 +401,9 @@ class LinearGaussian(SequenceModel):
         objective = SystemObjective(form, *_raw_size(train, self.encoding_))
         shard = share_of(len(corpus.values))
         share = SystemData(
-            corpus.values[shard], corpus.weights[shard], None if corpus.inputs is None else corpus.inputs[shard]
+            *(corpus.values[shard], corpus.weights[shard]),
+            inputs=None if corpus.inputs is None else corpus.inputs[shard],
+            gaps=None if corpus.gaps is None else corpus.gaps[shard],
         )
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
         best = self._best_run(objective, corpus, share, checkpoints)
@@ -428,7 +441,9 @@ class LinearGaussian(SequenceModel):
 
         def from_arrays(kept: Mapping[str, Any]) -> SystemFit:
             numbers = None if kept["numbers"] is None else np.array(kept["numbers"])
-            fit = SystemFit(SystemParameters(**copied(kept["parameters"])), None, numbers, rows=list(kept["rows"]))
+            process = None if numbers is None or every is None else every.process(numbers)
+            parameters = SystemParameters.named(copied(kept["parameters"]), process)
+            fit = SystemFit(parameters, None, numbers, rows=list(kept["rows"]))
             fit.converged = bool(kept["converged"])
             fit.statistics = e_step(fit.parameters, objective.form, share).summed_over_processes()
             return fit
@@ -463,6 +478,7 @@ class LinearGaussian(SequenceModel):
                 steps[i] = each[n - len(examples[i].values) : n].copy() if places is None else each[places[i]]
                 summed.add(i)
         for group, _ in corpus.groups(self.parameters_, self._form(), without=summed):
+            system = self.parameters_.system_over(group.gaps)
             gains = Gains.of(system, group.packing.n_steps, group.observed)
             lengths = [len(corpus.values[i]) for i in group.numbers]
             log_prob = filter_group(system, gains, group).log_prob
@@ -481,24 +497,36 @@ class LinearGaussian(SequenceModel):
             floored.parameters_ = replace(self.parameters_, observation_covariance=0.5 * (moved + moved.T))
         return floored
 
+    @property
+    def _is_continuous(self) -> bool:
+        """Whether steps may be any times apart."""
+        structure = self._structure()
+        return structure is not None and structure.is_continuous and vars(self).get("numbers_", True) is not None
+
     def _places(self, examples: Sequence[Example]) -> list[np.ndarray] | None:
         """Of each example which steps of the system its own are; None where times are not read."""
-        if self.time_step is None:
+        if self.time_step is None or self._is_continuous:
             return None
         return [places_of(e, i) for i, e in enumerate(examples)]
 
     def _corpus(self, examples: Sequence[Example]) -> SystemData:
         """What the system is given at each of its steps."""
         places = self._places(examples)
-        if places is None:
+        if places is None and self.time_step is None:
             return _corpus(examples)
+        if places is None:
+            values = [np.asarray(e.values, dtype=np.float64) for e in examples]
+            weights = np.array([e.weight for e in examples], dtype=np.float64)
+            return SystemData(values, weights, gaps=gaps_of(examples))
         return SystemData(values_on_grid(examples, places), np.array([e.weight for e in examples], dtype=np.float64))
 
     # -- one step at a time --------------------------------------------------------------------------------
 
     @checked
-    def cursor(self, n_steps: int | None = None) -> SystemCursor | SystemCursorInTime:
+    def cursor(self, n_steps: int | None = None) -> SystemCursor | SystemCursorInTime | SystemCursorOverGaps:
         self._setting()
+        if self.time_step is not None and self._is_continuous:
+            return SystemCursorOverGaps.of(self.parameters_, self._form(), self._device())
         cursor = SystemCursor.of(self.parameters_, self._form(), self._device())
         return cursor if self.time_step is None else SystemCursorInTime(cursor)
 
@@ -521,8 +549,9 @@ class LinearGaussian(SequenceModel):
             data.refuse_past("the states of pairs")
         examples = self._setting().examples(data)
         corpus, results = self._corpus(examples), [StateMoments(np.empty(0), np.empty(0))] * len(examples)
-        system, scale, is_noisy = self.parameters_.system, self._state_scale, self.observation_noise != "none"
+        scale, is_noisy = self._state_scale, self.observation_noise != "none"
         for whole, _ in corpus.groups(self.parameters_, self._form()):
+            system = self.parameters_.system_over(whole.gaps)
             gains = Gains.of(system, whole.packing.n_steps, whole.observed, smooths=smooths and is_noisy)
             for group in split_by_length(whole):
                 length = group.packing.n_steps
@@ -559,9 +588,10 @@ class LinearGaussian(SequenceModel):
         data.refuse_past("diffuse_log_prob")
         examples = self._setting().examples(data)
         form, corpus = self._form(), self._corpus(examples)
-        system, results = form.without_start(self.parameters_).system, np.empty(len(examples))
-        directions = form.directions(len(system.transition))
+        at, results = form.without_start(self.parameters_), np.empty(len(examples))
+        directions = form.directions(len(at.transition))
         for whole, _ in corpus.groups(self.parameters_, form):
+            system = at.system_over(whole.gaps)
             for group in split_by_length(whole):
                 moments = diffuse_moments(system, group, directions)
                 results[group.numbers] = moments.log_prob + moments.rank * np.log(self._state_scale)
@@ -593,9 +623,10 @@ class LinearGaussian(SequenceModel):
         data.refuse_past("components")
         examples, form = self._setting().examples(data), self._form()
         corpus, frames = self._corpus(examples), [pd.DataFrame()] * len(examples)
-        system, directions = form.without_start(self.parameters_).system, form.directions(structure.n_states)
+        at, directions = form.without_start(self.parameters_), form.directions(structure.n_states)
         width = NormalDist().inv_cdf(0.5 + 0.5 * level)
         for whole, _ in corpus.groups(self.parameters_, form):
+            system = at.system_over(whole.gaps)
             for group in split_by_length(whole):
                 moments = diffuse_moments(system, group, directions)
                 check_determined(moments, group, directions)
@@ -757,6 +788,8 @@ class LinearGaussian(SequenceModel):
         if structure is not None:
             n = len(StructuralNumbers(structure, form).start(0, 0))
             self.numbers_ = check_between("numbers", array_of(state, "numbers", np.float64, (n,)), -np.inf)
+            process = StructuralNumbers(structure, form).process(self.numbers_)
+            self.parameters_ = replace(self.parameters_, process=process)
 
 
 def _show(bar: Any, row: Row) -> None:

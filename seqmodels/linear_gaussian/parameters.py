@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from seqmodels.common.array_checks import array_of
-from seqmodels.linear_gaussian.inference.kalman import System, factor_of
+from seqmodels.linear_gaussian.inference.kalman import Moves, System, factor_of, factors_of
+from seqmodels.linear_gaussian.structures import ContinuousProcess
 
 Start = Literal["learned", "stationary", "diffuse"]
 TransitionType = Literal["full", "diag"]
@@ -28,6 +29,7 @@ class SystemParameters:
         observation, intercept, observation_covariance: C (D, K), d (D,), R (D, D).
         initial_mean, initial_covariance: of z_1, (K,), (K, K).
         state_slopes, observation_slopes: B (K, U), D (D, V), of standardised inputs; no columns where none are read.
+        process: that of which A and Q are what a time of 1 makes, where it is one in continuous time; it is not stored.
     """
 
     transition: np.ndarray
@@ -39,6 +41,7 @@ class SystemParameters:
     initial_covariance: np.ndarray
     state_slopes: np.ndarray
     observation_slopes: np.ndarray
+    process: ContinuousProcess | None = field(default=None, kw_only=True)
 
     @property
     def system(self) -> System:
@@ -52,15 +55,28 @@ class SystemParameters:
             factor_of(self.initial_covariance),
         )
 
+    def system_over(self, gaps: np.ndarray | None) -> System:
+        """That of steps which are followed by the next after ``gaps (T,)``; None: after one step of the system."""
+        if gaps is None:
+            return self.system
+        assert self.process is not None, "only a process in continuous time is given gaps"
+        transition, covariance = self.process.over(gaps)
+        return replace(self.system, moves=Moves(transition, factors_of(covariance)))
+
     def arrays(self) -> dict[str, np.ndarray]:
         """By name, to be stored."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "process"}
+
+    @classmethod
+    def named(cls, arrays: Mapping[str, np.ndarray], process: ContinuousProcess | None = None) -> SystemParameters:
+        """The inverse of ``arrays``, without any check."""
+        return cls(*(arrays[f.name] for f in fields(cls) if f.name != "process"), process=process)
 
     @classmethod
     def from_arrays(
         cls, state: Mapping[str, Any], n_states: int, n_features: int, n_inputs: tuple[int, int]
     ) -> SystemParameters:
-        """The inverse of ``arrays``; raises ``ValueError`` for what no fit could have found."""
+        """As ``named``; raises ``ValueError`` for what no fit could have found."""
         K, D = n_states, n_features
         shapes = {
             **{"transition": (K, K), "state_covariance": (K, K), "observation": (D, K), "intercept": (D,)},
@@ -73,7 +89,7 @@ class SystemParameters:
                 raise ValueError(f"{name!r} has numbers that are not finite")
             if name.endswith("covariance"):
                 check_covariance(repr(name), array)
-        return cls(**arrays)
+        return cls.named(arrays)
 
 
 def check_covariance(name: str, array: np.ndarray) -> None:

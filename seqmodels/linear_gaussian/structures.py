@@ -19,7 +19,8 @@ START_VARIANCE = 0.1  # of a disturbance, where the variance of the series is 1
 DIFFERENCE = 1e-5  # of a number, in central differences
 LARGEST = 5.0  # inverse hyperbolic tangent of a partial autocorrelation, of 0.9999
 START_RATE = 0.1  # of an Ornstein-Uhlenbeck process, whose correlation of neighbours is then 0.9
-LOG_RATES = (-9.0, 3.0)  # from correlations that do not fall in a thousand steps to none
+LOG_RATES = (-9.0, 3.0)  # from correlations that do not fall in a thousand steps, or periods, to none
+START_RATE_OF_CYCLE = 0.5  # by period, after which the correlation is then 0.6
 
 
 @dataclass(eq=False, repr=False)
@@ -65,6 +66,14 @@ class Component(Configurable, ABC):
         """Of each number; ``(0, inf)`` of the standard deviations of disturbances, which come last."""
 
 
+class InContinuousTime(ABC):
+    """A component whose states are a process in continuous time, seen after any gaps."""
+
+    @abstractmethod
+    def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``(n, K, K)`` A and Q over each of ``gaps (n,)``, 0 or more, a step of the system being 1."""
+
+
 class _RandomWalks(Component, ABC):
     """Constant transitions, and disturbances of variances of their own."""
 
@@ -95,8 +104,8 @@ class _RandomWalks(Component, ABC):
 
 
 @dataclass(eq=False, repr=False)
-class LocalLevel(_RandomWalks):
-    """``μ_t = μ_t-1 + η_t``: a random walk."""
+class LocalLevel(_RandomWalks, InContinuousTime):
+    """``μ_t = μ_t-1 + η_t``: a random walk; in continuous time a Wiener process."""
 
     name: ClassVar[str] = "level"
 
@@ -114,6 +123,9 @@ class LocalLevel(_RandomWalks):
 
     def transition(self, numbers: np.ndarray) -> np.ndarray:
         return np.ones((1, 1))
+
+    def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.ones((len(gaps), 1, 1)), numbers[0] ** 2 * gaps[:, None, None]
 
 
 @dataclass(eq=False, repr=False)
@@ -230,11 +242,11 @@ class ARIMA(Component):
 
 
 @dataclass(eq=False, repr=False)
-class Diffusion(Component, ABC):
-    """States of a linear stochastic differential equation, ``dz = F z dt + dB``, at the steps of the system.
+class Diffusion(Component, InContinuousTime, ABC):
+    """States of a linear stochastic differential equation, ``dz = F z dt + dB``.
 
-    Between two steps ``z`` moves on exactly (``discretised``); over a gap of n steps (``time_step``) that comes to what
-    the equation says of a time of n. To add one, define F and the covariance that B gains in a step's time.
+    Between two steps ``z`` moves on exactly (``discretised``). To add one, define F, the covariance that B gains in a
+    step's time, and in closed form what they come to over any gap (``over``).
     """
 
     @abstractmethod
@@ -276,6 +288,12 @@ class SmoothTrend(Diffusion):
     def spread(self, numbers: np.ndarray) -> np.ndarray:
         return np.diag([0.0, numbers[0] ** 2])
 
+    def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        one = np.ones_like(gaps)
+        transition = np.stack([one, gaps, 0 * gaps, one], -1).reshape(-1, 2, 2)
+        powers = np.stack([gaps**3 / 3, gaps**2 / 2, gaps**2 / 2, gaps], -1).reshape(-1, 2, 2)
+        return transition, numbers[0] ** 2 * powers
+
     def diffuse(self) -> np.ndarray:
         return np.ones(2, dtype=bool)
 
@@ -310,6 +328,10 @@ class OrnsteinUhlenbeck(Diffusion):
     def spread(self, numbers: np.ndarray) -> np.ndarray:
         return np.full((1, 1), 2 * np.exp(numbers[0]) * numbers[1] ** 2)
 
+    def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        decay = np.exp(numbers[0]) * gaps[:, None, None]
+        return np.exp(-decay), -(numbers[1] ** 2) * np.expm1(-2 * decay)
+
     def diffuse(self) -> np.ndarray:
         return np.zeros(1, dtype=bool)
 
@@ -318,6 +340,58 @@ class OrnsteinUhlenbeck(Diffusion):
 
     def bounds(self) -> list[tuple[float, float]]:
         return [LOG_RATES, (0.0, np.inf)]
+
+
+@dataclass(eq=False, repr=False)
+class Cycle(Diffusion):
+    """``dz = (-ρ I + ω J) z dt + dB``, J a quarter turn: a stochastic cycle, whose amplitude and phase change slowly
+    (Harvey 1989, section 9.1).
+
+    It is stationary, of correlation ``exp(-ρ δ) cos(ω δ)`` at times δ apart, and ``ω = 2π / period``. Its numbers are
+    the logarithm of ρ by period, and the stationary deviation.
+
+    Args:
+        period: of one turn, in steps; any number above 0. Seasons of another shape than a sine wave are a sum of
+            cycles, of the period, its half, its third.
+    """
+
+    name: ClassVar[str] = "cycle"
+    period: float
+
+    def check(self) -> None:
+        if not 0 < self.period < np.inf:
+            raise ValueError(f"a Cycle has period {self.period}; pass a number of steps above 0")
+
+    def start(self) -> np.ndarray:
+        return np.array([np.log(START_RATE_OF_CYCLE), np.sqrt(START_VARIANCE)])
+
+    def observation(self) -> np.ndarray:
+        return np.array([1.0, 0.0])
+
+    def drift(self, numbers: np.ndarray) -> np.ndarray:
+        rate, frequency = self._rate(numbers), 2 * np.pi / self.period
+        return np.array([[-rate, frequency], [-frequency, -rate]])
+
+    def spread(self, numbers: np.ndarray) -> np.ndarray:
+        return np.diag(np.full(2, 2 * self._rate(numbers) * numbers[1] ** 2))
+
+    def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        decay, angle = self._rate(numbers) * gaps[:, None, None], 2 * np.pi * (gaps / self.period)
+        turn = np.stack([np.cos(angle), np.sin(angle), -np.sin(angle), np.cos(angle)], -1).reshape(-1, 2, 2)
+        return np.exp(-decay) * turn, -(numbers[1] ** 2) * np.expm1(-2 * decay) * np.eye(2)
+
+    def diffuse(self) -> np.ndarray:
+        return np.zeros(2, dtype=bool)
+
+    def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
+        return {"rate": self._rate(numbers), "variance": float((scale * numbers[1]) ** 2)}
+
+    def bounds(self) -> list[tuple[float, float]]:
+        return [LOG_RATES, (0.0, np.inf)]
+
+    def _rate(self, numbers: np.ndarray) -> float:
+        """ρ by step."""
+        return float(np.exp(numbers[0]) / self.period)
 
 
 def discretised(drift: np.ndarray, spread: np.ndarray, time: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -399,6 +473,19 @@ class Structure:
             covariance[here, here] = component.state_covariance(numbers[which])
         return transition, covariance
 
+    @property
+    def is_continuous(self) -> bool:
+        """Whether all components are processes in continuous time, so that steps may be any times apart."""
+        return all(isinstance(component, InContinuousTime) for component in self.components)
+
+    def matrices_over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``(n, K, K)`` A and Q over each of ``gaps (n,)``; all components are in continuous time."""
+        transition, covariance = np.zeros((2, len(gaps), self.n_states, self.n_states))
+        for component, here, which in zip(self.components, self.states, self.numbers, strict=True):
+            assert isinstance(component, InContinuousTime), "is_continuous"
+            transition[:, here, here], covariance[:, here, here] = component.over(numbers[which], gaps)
+        return transition, covariance
+
     def slopes(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives of A and Q in each number, both ``(n, K, K)``."""
         n, K = self.numbers[-1].stop, self.n_states
@@ -431,6 +518,30 @@ class Structure:
             n = sum(other.rstrip("0123456789") == kind for other in names)
             names.append(kind if not n else f"{kind}{n + 1}")
         return names
+
+
+@dataclass(frozen=True)
+class ContinuousProcess:
+    """A structure of which all components are in continuous time, with its numbers."""
+
+    structure: Structure
+    numbers: np.ndarray
+
+    def over(self, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``(n, K, K)`` A and Q over each of ``gaps (n,)``; those that are the same are computed once."""
+        distinct, which = np.unique(gaps, return_inverse=True)
+        transition, covariance = self.structure.matrices_over(self.numbers, distinct)
+        return transition[which], covariance[which]
+
+    def slopes_over(self, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives of both in each number, ``(m, n, K, K)``."""
+        distinct, which = np.unique(gaps, return_inverse=True)
+        by_number = []
+        for step in DIFFERENCE * np.eye(len(self.numbers)):
+            above, below = (self.structure.matrices_over(self.numbers + s, distinct) for s in (step, -step))
+            by_number.append([(a - b)[which] / (2 * DIFFERENCE) for a, b in zip(above, below, strict=True)])
+        transition, covariance = zip(*by_number, strict=True)
+        return np.stack(transition), np.stack(covariance)
 
 
 def _slices(sizes: Sequence[int]) -> list[slice]:

@@ -42,7 +42,8 @@ def places_of(example: Example, number: int) -> np.ndarray:
         t = int(np.argmax(off))
         raise ValueError(
             f"step {t} of sequence {number} is {exact[t]:.6g} times time_step after its first one; pass "
-            "a time_step of which all gaps are whole numbers, or hmm.ContinuousTimeHMM, which takes any gaps"
+            "a time_step of which all gaps are whole numbers, or what takes any gaps: hmm.ContinuousTimeHMM, or a "
+            "LinearGaussian of local_level, smooth_trend, ornstein_uhlenbeck and cycle alone"
         )
     if (np.diff(places) < 1).any():
         t = int(np.argmax(np.diff(places) < 1)) + 1

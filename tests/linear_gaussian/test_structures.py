@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.linear_gaussian import ARIMA, LocalLevel, OrnsteinUhlenbeck, Seasonal, SmoothTrend, Trend
+from seqmodels.linear_gaussian import ARIMA, Cycle, LocalLevel, OrnsteinUhlenbeck, Seasonal, SmoothTrend, Trend
 from seqmodels.linear_gaussian.parameters import stationary_covariance
 from seqmodels.linear_gaussian.structures import Component, Structure, discretised, stationary_coefficients
 
@@ -102,9 +102,9 @@ def test_a_sum_has_the_matrices_of_its_parts_on_the_diagonal() -> None:
     ]
 
 
-@pytest.mark.parametrize("component", [Seasonal(1), ARIMA(-1, 0, 0)])
+@pytest.mark.parametrize("component", [Seasonal(1), ARIMA(-1, 0, 0), Cycle(0.0)])
 def test_what_cannot_be_is_refused(component: Component) -> None:
-    with pytest.raises(ValueError, match=r"pass (2 steps|0) or more"):
+    with pytest.raises(ValueError, match=r"pass (2 steps or more|0 or more|a number of steps above 0)"):
         component.check()
 
 

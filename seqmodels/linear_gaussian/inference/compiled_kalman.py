@@ -99,8 +99,9 @@ def covariances(
     """What the filter and the smoother need of covariances, at each step; no value of an observation enters.
 
     Args:
-        transition_t, observation_t: Aᵀ (K, K), Cᵀ (K, D).
-        state_factor, noise_factor: factors of Q (K, K), R (D, D).
+        transition_t, state_factor: (G, K, K) Aᵀ and the factor of Q of the move from each step to the next; the last
+            stays.
+        observation_t, noise_factor: Cᵀ (K, D), the factor of R (D, D).
         factor: of the covariance of the state of the first step, given what came before (K, K).
         observed: (T, D) 1 where a value is observed, else 0; no rows where all are.
         smooths: whether ``backward`` and ``rest`` are computed.
@@ -118,7 +119,7 @@ def covariances(
         The factor of the step after the last.
     """
     n_steps, D = white.shape[0], white.shape[1]
-    K = transition_t.shape[0]
+    K, last = transition_t.shape[1], transition_t.shape[0] - 1
     is_complete = observed.shape[0] == 0
     is_diagonal = np.abs(noise_factor).sum() == np.abs(np.diag(noise_factor)).sum()
     n_noise = D if is_complete or is_diagonal else 2 * D
@@ -146,14 +147,15 @@ def covariances(
         u = np.ascontiguousarray(upper[D : D + K, D:])
         white[t], gain[t] = w, k
         filtered[t] = u.T.copy() @ u
-        moved = u @ transition_t
+        move = min(t, last)
+        moved = u @ transition_t[move]
         seen_by = observation_t if is_complete else observation_t * observed[t]
-        closed_loop[:] = closed_loop @ ((unit - seen_by @ (w @ k)) @ transition_t)
+        closed_loop[:] = closed_loop @ ((unit - seen_by @ (w @ k)) @ transition_t[move])
         if smooths:
             both = np.zeros((2 * K, 2 * K))
             both[:K, :K] = moved
             both[:K, K:] = u
-            both[K:, :K] = state_factor
+            both[K:, :K] = state_factor[move]
             upper = triangular(both)
             factor = np.ascontiguousarray(upper[:K, :K])
             g = np.ascontiguousarray(upper[:K, K:])
@@ -180,7 +182,7 @@ def covariances(
         else:
             both = np.zeros((2 * K, K))
             both[:K] = moved
-            both[K:] = state_factor
+            both[K:] = state_factor[move]
             factor = np.ascontiguousarray(triangular(both))
     return factor
 
@@ -203,9 +205,10 @@ def filter_means(
     """Means of packed rows: ``innovations (N, D)`` standardised, ``predicted`` and ``filtered`` (N, K) are set.
 
     ``white`` and ``gain`` may have fewer steps than there are: the last stays. ``mean (n, K)`` is that of the first
-    states, ``drive (N, K)`` is added to each predicted mean but the first; no rows: nothing is. ``observed`` as above.
+    states, ``drive (N, K)`` is added to each predicted mean but the first; no rows: nothing is. ``transition_t`` and
+    ``observed`` as above.
     """
-    last = len(white) - 1
+    last, last_move = len(white) - 1, len(transition_t) - 1
     for t in range(len(offsets) - 1):
         a, b = offsets[t], offsets[t + 1]
         g = min(t, last)
@@ -219,7 +222,7 @@ def filter_means(
         innovations[a:b] = residual @ white[g]
         here = mean + innovations[a:b] @ gain[g]
         filtered[a:b] = here
-        mean = here @ transition_t
+        mean = here @ transition_t[min(t, last_move)]
 
 
 @compiled
@@ -262,7 +265,7 @@ def filter_means_of_one(
     """As ``filter_means``, of one sequence, ``mean (K,)``: rows are so short that a call of BLAS costs more than it
     does.
     """
-    last, D, K = len(white) - 1, x.shape[1], len(mean)
+    last, last_move, D, K = len(white) - 1, len(transition_t) - 1, x.shape[1], len(mean)
     residual = np.empty(D)
     for t in range(len(x)):
         g = min(t, last)
@@ -271,7 +274,7 @@ def filter_means_of_one(
             here[:] = mean
         else:
             here[:] = 0.0
-            _add_product(filtered[t - 1], transition_t, here)
+            _add_product(filtered[t - 1], transition_t[min(t - 1, last_move)], here)
             if len(drive):
                 for k in range(K):
                     here[k] += drive[t, k]
@@ -382,15 +385,17 @@ def smooth_means_by_adjoints(
 ) -> None:
     """As ``smooth_means``, by adjoints r of the filter: ``E[z_t | x] = a_t + r_t P_t`` (Bryson and Frazier 1963).
 
-    ``covariance`` is the ``filtered`` one of ``covariances``, whose last stays; ``innovations`` are standardised.
+    ``transition (G, K, K)`` is that of the move from each step, whose last stays, as does that of ``covariance``, the
+    ``filtered`` one of ``covariances``; ``innovations`` are standardised.
     """
-    last, n_steps, K = len(white) - 1, len(offsets) - 1, len(transition)
+    last, n_steps, K = len(white) - 1, len(offsets) - 1, transition.shape[1]
+    last_move = len(transition) - 1
     r = np.zeros((0, K))
     for t in range(n_steps - 1, -1, -1):
         a, b = offsets[t], offsets[t + 1]
         g = min(t, last)
         moved = np.zeros((b - a, K))
-        moved[: len(r)] = r @ transition
+        moved[: len(r)] = r @ transition[min(t, last_move)]
         smoothed[a:b] = filtered[a:b] + moved @ covariance[g]
         r = moved + (innovations[a:b] - moved @ gain[g].T.copy()) @ (white[g].T.copy() @ observation)
 
@@ -409,19 +414,20 @@ def smooth_covariances_by_adjoints(
 ) -> None:
     """Covariances of one sequence given all of it: ``P - P N P``, N that of the adjoints.
 
-    ``smoothed (T, K, K)`` is set to Cov[z_t], ``across (T, K, K)`` to Cov[z_t+1, z_t], but its last; ``observed`` is
+    ``smoothed (T, K, K)`` is set to Cov[z_t], ``across (T, K, K)`` to Cov[z_t+1, z_t], but its last; ``transition`` and
+    ``state_covariance``, both (G, K, K), are those of the move from each step, of which the last stays; ``observed`` is
     that of ``covariances``.
     """
-    n_steps, last, K = len(smoothed), len(white) - 1, len(transition)
-    unit, transposed, spread = np.eye(K), transition.T.copy(), np.zeros((K, K))
+    n_steps, last, K = len(smoothed), len(white) - 1, transition.shape[1]
+    unit, spread, last_move = np.eye(K), np.zeros((K, K)), len(transition) - 1
     for t in range(n_steps - 1, -1, -1):
-        g = min(t, last)
-        covariance = filtered[g]
-        moved = transition @ covariance
+        g, move = min(t, last), min(t, last_move)
+        covariance, transposed = filtered[g], transition[move].T.copy()
+        moved = transition[move] @ covariance
         if t < n_steps - 1:
-            predicted = moved @ transposed + state_covariance
+            predicted = moved @ transposed + state_covariance[move]
             across[t] = moved - predicted @ (spread @ moved)
-        inner = transposed @ spread @ transition
+        inner = transposed @ spread @ transition[move]
         smoothed[t] = covariance - covariance @ inner @ covariance
         seen = observation if len(observed) == 0 else np.expand_dims(observed[t], 1) * observation
         weights = white[g].T.copy() @ seen

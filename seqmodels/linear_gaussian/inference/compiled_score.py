@@ -103,7 +103,8 @@ def filter_columns(
     """The filter of several sequences at once, which miss the same values.
 
     Args:
-        transition, state_covariance, observation: A (K, K), Q (K, K), C (D, K).
+        transition, state_covariance: (G, K, K) A and Q of the move from each step to the next; the last stays.
+        observation: C (D, K).
         noise: (D,) the diagonal of R.
         covariance, mean: of the first state, (K, K) and (K, S).
         x: (T, D, S).
@@ -114,19 +115,20 @@ def filter_columns(
         covariances, means: (T, K, K), (T, K, S) are set to those of z_t given x_1 .. x_t; no rows: they are not kept.
     """
     n_steps, D, n = x.shape
-    K = len(transition)
+    K, last = transition.shape[1], len(transition) - 1
     P, z, half, other, moved = covariance.copy(), mean.copy(), np.empty((K, K)), np.empty((K, K)), np.empty((K, n))
     seen, expected = np.empty(K), np.empty(n)
     for t in range(n_steps):
         if t > 0:
-            set_to_product(transition, z, moved)
-            set_to_product(transition, P, half)
+            move = min(t - 1, last)
+            set_to_product(transition[move], z, moved)
+            set_to_product(transition[move], P, half)
             other[:] = half.T
-            set_to_product(transition, other, P)
+            set_to_product(transition[move], other, P)
             other[:] = P.T  # what is not symmetric, rounding, would not be damped below
             P += other
             P *= 0.5
-            P += state_covariance
+            P += state_covariance[move]
             z, moved = moved, z
         for d in range(D):
             if not observed[t, d]:
@@ -172,21 +174,22 @@ def score_columns(
         weight: of the covariances, how many sequences they are of.
         moving, disturbed: (n, 2) rows and columns of the elements of A and of Q whose derivatives are computed.
         smoothing_errors: (T, D, S), is set to the expected noise of each value over its variance, given all.
-        by_transition, by_state_covariance: (n,), are added to.
+        by_transition, by_state_covariance: (G, n), of each move, are added to.
         by_noise: (D,), is added to.
         by_covariance: (K, K), of the first state, is set.
     """
     n_steps, D, n = errors.shape
-    K = len(transition)
-    transposed, smoothed = np.ascontiguousarray(transition.T), np.empty(n)
+    K, last, smoothed = transition.shape[1], len(transition) - 1, np.empty(n)
     r, spread = np.zeros((K, n)), np.zeros((K, K))  # of the predicted state: smoothed = mean + covariance @ r
     moved, half, other = np.empty((K, n)), np.empty((K, K)), np.empty((K, K))
     u, through = np.empty(n), np.empty(K)
     for t in range(n_steps - 1, -1, -1):
         if t < n_steps - 1:
+            move = min(t, last)
+            transposed = np.ascontiguousarray(transition[move].T)
             for i in range(len(disturbed)):
                 a, b = disturbed[i, 0], disturbed[i, 1]
-                by_state_covariance[i] += 0.5 * (weighted_dot(weights, r[a], r[b]) - weight * spread[a, b])
+                by_state_covariance[move, i] += 0.5 * (weighted_dot(weights, r[a], r[b]) - weight * spread[a, b])
             set_to_product(transposed, r, moved)
             set_to_product(transposed, spread, half)
             other[:] = half.T
@@ -195,7 +198,7 @@ def score_columns(
                 set_to_combination(smoothed, covariances[t, b], moved)
                 smoothed += means[t, b]
                 across = other[a] @ covariances[t, b]
-                by_transition[i] += weighted_dot(weights, r[a], smoothed) - weight * across
+                by_transition[move, i] += weighted_dot(weights, r[a], smoothed) - weight * across
             set_to_product(transposed, other, spread)
             other[:] = spread.T
             spread += other

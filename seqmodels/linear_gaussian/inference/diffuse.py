@@ -53,7 +53,9 @@ def split_by_length(group: SequenceGroup) -> list[SequenceGroup]:
         drive = None if group.drive is None else group.drive[rows]
         packing = StepPacking.of([int(length)] * len(chosen))
         numbers = group.numbers[group.packing.order[chosen]]
-        parts.append(SequenceGroup(numbers, packing, np.ascontiguousarray(group.x[rows]), group.observed, drive))
+        parts.append(
+            SequenceGroup(numbers, packing, np.ascontiguousarray(group.x[rows]), group.observed, drive, group.gaps)
+        )
     return parts
 
 

@@ -30,6 +30,18 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 @dataclass(frozen=True)
+class Moves:
+    """How the state gets from a step to the next.
+
+    Attributes:
+        transition, state_factor: (G, K, K) A, and the factor of Q; the last is that of all steps that follow.
+    """
+
+    transition: np.ndarray
+    state_factor: np.ndarray
+
+
+@dataclass(frozen=True)
 class System:
     """The matrices of a model; float64. A factor ``u`` of a covariance has ``uᵀu`` equal to it.
 
@@ -40,6 +52,7 @@ class System:
         noise_factor: (D, D), of R.
         initial_mean: m (K,).
         initial_factor: (K, K), of P.
+        moves: A and factors of Q where they differ from step to step; None: they are the above.
     """
 
     transition: np.ndarray
@@ -48,6 +61,12 @@ class System:
     noise_factor: np.ndarray
     initial_mean: np.ndarray
     initial_factor: np.ndarray
+    moves: Moves | None = None
+
+    @property
+    def every_move(self) -> Moves:
+        """Of one step for all, or of each."""
+        return Moves(self.transition[None], self.state_factor[None]) if self.moves is None else self.moves
 
 
 def factor_of(covariance: np.ndarray) -> np.ndarray:
@@ -62,6 +81,14 @@ def factor_of(covariance: np.ndarray) -> np.ndarray:
     scale[scale == 0] = 1.0
     values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
     return np.ascontiguousarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T * scale)
+
+
+def factors_of(covariances: np.ndarray) -> np.ndarray:
+    """``(n, K, K)`` of each, as ``factor_of``."""
+    scale = np.sqrt(np.maximum(np.diagonal(covariances, axis1=1, axis2=2), 0.0))  # (n, K)
+    scale[scale == 0] = 1.0
+    values, vectors = np.linalg.eigh(covariances / scale[:, :, None] / scale[:, None])
+    return np.ascontiguousarray(np.sqrt(np.maximum(values, 0.0))[:, :, None] * vectors.swapaxes(1, 2) * scale[:, None])
 
 
 @dataclass(frozen=True)
@@ -94,13 +121,15 @@ class Gains:
         mask = np.zeros((0, D)) if observed is None else np.ascontiguousarray(observed, dtype=np.float64)
         factor, closed_loop, blocks = np.ascontiguousarray(system.initial_factor), np.eye(K), []
         first = factor.T @ factor
+        moves = system.every_move
         constants = (
-            np.ascontiguousarray(system.transition.T),
-            np.ascontiguousarray(system.state_factor),
+            _transposed(moves.transition),
+            np.ascontiguousarray(moves.state_factor),
             np.ascontiguousarray(system.observation.T),
             np.ascontiguousarray(system.noise_factor),
         )
-        size = BLOCK_STEPS if observed is None else n_steps
+        may_settle = observed is None and system.moves is None
+        size = BLOCK_STEPS if may_settle else n_steps
         for start in range(0, n_steps, size):
             n = min(size, n_steps - start)
             block = (np.empty((n, D, D)), np.empty((n, D, K)), np.empty(n), np.empty((n, K, K)))
@@ -108,9 +137,13 @@ class Gains:
             factor = covariances(*constants, factor, mask, smooths, *block, *both, closed_loop)
             blocks.append((*block, *both))
             moved = system.transition @ block[3][-1] @ system.transition.T
-            if observed is None and start + n < n_steps and _is_constant(first, factor, moved, closed_loop):
+            if may_settle and start + n < n_steps and _is_constant(first, factor, moved, closed_loop):
                 break
         return cls(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
+
+
+def _transposed(matrices: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(matrices.swapaxes(1, 2))
 
 
 def _is_constant(first: np.ndarray, factor: np.ndarray, moved: np.ndarray, closed_loop: np.ndarray) -> bool:
@@ -135,6 +168,7 @@ class SequenceGroup:
         x: (N, D) packed, less what does not come from the state; 0 where missing.
         observed: (T, D) bool; None: nothing is missing, and lengths may differ.
         drive: (N, K) packed, what is added to the state on its way into each step but the first; None: nothing.
+        gaps: (T,) time from each step to the next, 0 after the last; None: one step of the system.
     """
 
     numbers: np.ndarray
@@ -142,6 +176,7 @@ class SequenceGroup:
     x: np.ndarray
     observed: np.ndarray | None
     drive: np.ndarray | None = None
+    gaps: np.ndarray | None = None
 
     @property
     def mask(self) -> np.ndarray:
@@ -156,20 +191,26 @@ class SequenceGroup:
         return np.repeat(self.observed.sum(1).astype(np.float64), self.packing.counts)
 
 
-def grouped(values: Sequence[np.ndarray], drives: Sequence[np.ndarray] | None = None) -> list[SequenceGroup]:
-    """Sequences ``(T_i, D)``, NaN where values are missing, by their pattern of missing values."""
-    patterns: dict[tuple[int, bytes], list[int]] = {}
+def grouped(
+    values: Sequence[np.ndarray],
+    drives: Sequence[np.ndarray] | None = None,
+    gaps: Sequence[np.ndarray] | None = None,
+) -> list[SequenceGroup]:
+    """Sequences ``(T_i, D)``, NaN where values are missing, by their pattern of missing values and ``gaps (T_i,)``."""
+    patterns: dict[tuple[int, bytes, bytes], list[int]] = {}
     for i, each in enumerate(values):
         missing = np.isnan(each)
         key = (len(each), missing.tobytes()) if missing.any() else (0, b"")
-        patterns.setdefault(key, []).append(i)
+        patterns.setdefault((*key, b"" if gaps is None else gaps[i].tobytes()), []).append(i)
     groups = []
-    for (length, _), numbers in patterns.items():
+    for (length, _, _), numbers in patterns.items():
         observed = ~np.isnan(values[numbers[0]]) if length else None
         packing = StepPacking.of([len(values[i]) for i in numbers])
         x = packing.pack([np.asarray(values[i], dtype=np.float64) for i in numbers])
         drive = None if drives is None else packing.pack([drives[i] for i in numbers])
-        groups.append(SequenceGroup(np.array(numbers), packing, np.nan_to_num(x) if length else x, observed, drive))
+        x = np.nan_to_num(x) if length else x
+        gaps_of_all = None if gaps is None else gaps[numbers[0]]
+        groups.append(SequenceGroup(np.array(numbers), packing, x, observed, drive, gaps_of_all))
     return groups
 
 
@@ -199,7 +240,7 @@ def filter_group(system: System, gains: Gains, group: SequenceGroup, mean: np.nd
         mean = np.tile(system.initial_mean, (len(group.numbers), 1))
     innovations, predicted, filtered = np.empty((N, D)), np.empty((N, K)), np.empty((N, K))
     drive = np.zeros((0, K)) if group.drive is None else group.drive
-    matrices = np.ascontiguousarray(system.transition.T), np.ascontiguousarray(system.observation.T)
+    matrices = _transposed(system.every_move.transition), np.ascontiguousarray(system.observation.T)
     given, means = (group.x, group.mask, drive), (innovations, predicted, filtered)
     if len(group.numbers) == 1 and is_compiling():
         filter_means_of_one(*matrices, gains.white, gains.gain, *given, mean[0].copy(), *means)
@@ -230,7 +271,7 @@ def smooth_group_by_adjoints(system: System, gains: Gains, group: SequenceGroup,
     from seqmodels.linear_gaussian.inference.compiled_kalman import smooth_means_by_adjoints
 
     smoothed = np.empty_like(filtered.filtered)
-    matrices = np.ascontiguousarray(system.transition), np.ascontiguousarray(system.observation)
+    matrices = np.ascontiguousarray(system.every_move.transition), np.ascontiguousarray(system.observation)
     rows = (group.packing.offsets, filtered.innovations, filtered.filtered)
     smooth_means_by_adjoints(*matrices, gains.white, gains.gain, gains.filtered, *rows, smoothed)
     return smoothed
@@ -276,7 +317,8 @@ def covariances_by_adjoints(system: System, gains: Gains, group: SequenceGroup) 
 
     shape = (group.packing.n_steps, *gains.filtered.shape[1:])
     now, across = np.empty(shape), np.zeros(shape)
-    state_covariance = system.state_factor.T @ system.state_factor
-    matrices = (np.ascontiguousarray(system.transition), state_covariance, np.ascontiguousarray(system.observation))
+    moves = system.every_move
+    state_covariance = _transposed(moves.state_factor) @ moves.state_factor
+    matrices = (np.ascontiguousarray(moves.transition), state_covariance, np.ascontiguousarray(system.observation))
     smooth_covariances_by_adjoints(*matrices, gains.white, gains.gain, gains.filtered, group.mask, now, across)
     return CovarianceSums(now, across, now[:-1].sum(0))

@@ -22,7 +22,8 @@ class UnivariateSystem:
     """The matrices of a model whose values are taken up one by one, as its noise of observations is diagonal; float64.
 
     Attributes:
-        transition, state_covariance, observation: A (K, K), Q (K, K), C (D, K).
+        transition, state_covariance: (G, K, K) A and Q of the move from each step to the next; the last stays.
+        observation: C (D, K).
         noise: (D,) the diagonal of R.
         initial_mean, initial_covariance: (K,), (K, K) of z_1 where δ is 0.
     """
@@ -41,8 +42,8 @@ class Score:
 
     Attributes:
         log_prob: nats.
-        transition, state_covariance: (n,) derivatives in the elements that were asked for, each by itself: those of Q
-            below its diagonal count beside those above.
+        transition, state_covariance: (G, n) derivatives in the elements that were asked for, of each move, each by
+            itself: those of Q below its diagonal count beside those above.
         noise: (D,) in the diagonal of R.
         initial_covariance: (K, K).
         values: (N, D) packed, minus the derivative in each value: that in what is added to its mean.
@@ -105,7 +106,8 @@ def diffuse_score(
     squares = np.square(white @ change[:, q:]).sum(0)
     log_probs = -0.5 * (squares + LOG_2PI * observed.sum() + log_det) - np.log(singular).sum()
 
-    by_transition, by_state_covariance = np.zeros(len(moving)), np.zeros(len(disturbed))
+    n_moves = len(transition)
+    by_transition, by_state_covariance = np.zeros((n_moves, len(moving))), np.zeros((n_moves, len(disturbed)))
     by_noise, by_covariance, smoothing_errors = np.zeros(D), np.empty((K, K)), np.empty_like(errors)
     score_columns(
         *(transition, observation, errors @ change, variances, gains, covariances, means @ change, observed),

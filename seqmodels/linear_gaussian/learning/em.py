@@ -202,7 +202,7 @@ def run_em(
         run = SystemFit(start)
     else:
         assert checkpoints.state is not None, "else there is a start"
-        parameters = SystemParameters(**copied(checkpoints.state["parameters"]))
+        parameters = SystemParameters.named(copied(checkpoints.state["parameters"]))
         run = SystemFit(parameters, rows=list(checkpoints.state["rows"]))
     take_steps(run, _SystemEM(run, objective, data), stop, callback, checkpoints)
     return run

@@ -91,16 +91,18 @@ class SystemData:
         values: (T_i, D) each, NaN where missing.
         weights: (n,) of the sequences.
         inputs: (T_i, U) each, standardised; None: none are read.
+        gaps: (T_i,) each, time from each step to the next, 0 after the last; None: one step of the system.
     """
 
     values: list[np.ndarray]
     weights: np.ndarray
     inputs: list[np.ndarray] | None = None
+    gaps: list[np.ndarray] | None = None
 
     def groups(
         self, parameters: SystemParameters, form: Form, *, without: Collection[int] = ()
     ) -> list[tuple[SequenceGroup, np.ndarray | None]]:
-        """By patterns of missing values, less the intercept and what inputs add; and the packed inputs of each.
+        """By patterns of missing values and gaps, less the intercept and what inputs add; and the packed inputs.
 
         Groups whose first sequence is ``without`` are left out.
         """
@@ -117,12 +119,12 @@ class SystemData:
 
     @cached_property
     def _groups(self) -> list[SequenceGroup]:
-        return grouped(self.values)
+        return grouped(self.values, gaps=self.gaps)
 
     @cached_property
     def missing(self) -> list[MissingBlock]:
         """The sequences that miss values in places of their own, where numba is there and nothing is given."""
-        if not is_compiling() or self.inputs is not None:
+        if not is_compiling() or self.inputs is not None or self.gaps is not None:
             return []
         apart = [g for g in self._groups if g.observed is not None and len(g.numbers) < MANY_ALIKE]
         if sum(len(g.numbers) for g in apart) < MANY_APART:
@@ -132,7 +134,8 @@ class SystemData:
     @cached_property
     def blocks(self) -> Blocks | None:
         """The sequences without missing values, where they are many and numba is there; else None."""
-        for group in self._groups if is_compiling() and self.inputs is None else []:
+        is_regular = self.inputs is None and self.gaps is None
+        for group in self._groups if is_compiling() and is_regular else []:
             if group.observed is None and len(group.numbers) >= MANY_SEQUENCES:
                 return Blocks.of(group, self.weights[group.numbers][group.packing.order])
         return None
@@ -339,7 +342,7 @@ def _of_group(
     weights_of_group = weights[group.numbers]
     if form.start == "diffuse":
         total = Statistics.zero(parameters, form)
-        system = form.without_start(parameters).system
+        system = form.without_start(parameters).system_over(group.gaps)
         for part in split_by_length(group):
             moments = diffuse_moments(system, part, form.directions(len(parameters.transition)))
             check_determined(moments, part, form.directions(len(parameters.transition)))
@@ -348,7 +351,7 @@ def _of_group(
             rows = None if inputs is None else rows_of(group, part, inputs)
             total = total + _sums(parameters, form, part, rows, w, moments.means, sums, float(w @ moments.log_prob))
         return total
-    system = parameters.system
+    system = parameters.system_over(group.gaps)
     gains = Gains.of(system, group.packing.n_steps, group.observed, smooths=True)
     filtered = filter_group(system, gains, group)
     means = smooth_group(gains, group, filtered)

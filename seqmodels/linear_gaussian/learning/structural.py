@@ -21,7 +21,7 @@ from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective
 from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step, rows_of
 from seqmodels.linear_gaussian.learning.steps import Row, StopAfter
 from seqmodels.linear_gaussian.parameters import ON_FLOOR, Form, SystemParameters, stationary_covariance
-from seqmodels.linear_gaussian.structures import Structure
+from seqmodels.linear_gaussian.structures import ContinuousProcess, Structure
 from seqmodels.training import Checkpoints, interruptible
 
 START_NOISE = 0.7  # deviation of the noise of observations that a fit begins with, that of the series being 1
@@ -77,6 +77,13 @@ class StructuralNumbers:
         return SystemParameters(
             *(transition, covariance, self.structure.observation(), np.array(intercept), np.full((1, 1), noise)),
             *(np.zeros(K), np.eye(K), np.zeros((K, 0)), slopes.copy()),
+            process=self.process(numbers),
+        )
+
+    def process(self, numbers: np.ndarray) -> ContinuousProcess | None:
+        """Of these numbers; None where a component moves in steps."""
+        return (
+            ContinuousProcess(self.structure, numbers[: self.n_of_structure]) if self.structure.is_continuous else None
         )
 
     def with_start(self, numbers: np.ndarray) -> SystemParameters:
@@ -91,9 +98,10 @@ class StructuralNumbers:
 
 def diffuse_log_prob(parameters: SystemParameters, form: Form, corpus: SystemData) -> float:
     """Nats of all sequences, by weight, where nothing is known of first states."""
-    system, total = form.without_start(parameters).system, 0.0
-    directions = form.directions(len(system.transition))
+    at, total = form.without_start(parameters), 0.0
+    directions = form.directions(len(at.transition))
     for whole, _ in corpus.groups(parameters, form):
+        system = at.system_over(whole.gaps)
         for group in split_by_length(whole):
             moments = diffuse_moments(system, group, directions, smooths=False)
             total += float(corpus.weights[group.numbers] @ moments.log_prob)
@@ -102,8 +110,9 @@ def diffuse_log_prob(parameters: SystemParameters, form: Form, corpus: SystemDat
 
 def check_starts(form: Form, parameters: SystemParameters, corpus: SystemData) -> None:
     """Raise ``ValueError`` for sequences that do not determine their first state."""
-    system, directions = form.without_start(parameters).system, form.directions(len(parameters.transition))
+    at, directions = form.without_start(parameters), form.directions(len(parameters.transition))
     for whole, _ in corpus.groups(parameters, form):
+        system = at.system_over(whole.gaps)
         for group in split_by_length(whole):
             check_determined(diffuse_moments(system, group, directions, smooths=False), group, directions)
 
@@ -112,21 +121,30 @@ def _with_gradient(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: 
     """The log-probability and its gradient."""
     form, at = all_numbers.form, all_numbers.with_start(numbers)
     by_number = all_numbers.structure.slopes(numbers)  # of A and Q, both (n, K, K)
-    moving, disturbed = (np.argwhere(each.any(0)) for each in by_number)
-    system = UnivariateSystem(
-        *(at.transition, at.state_covariance, at.observation, np.diagonal(at.observation_covariance).copy()),
-        *(at.initial_mean, at.initial_covariance),
-    )
+    in_steps = [np.argwhere(each.any(0)) for each in by_number]  # elements that the numbers change
+    rest = at.observation, np.diagonal(at.observation_covariance).copy(), at.initial_mean, at.initial_covariance
     K, V = len(at.transition), at.observation_slopes.shape[1]
     directions, log_prob, by_noise, by_start = form.directions(K), 0.0, 0.0, np.zeros((K, K))
-    by_matrices, by_offsets = np.zeros((2, K, K)), np.zeros(1 + V)
+    by_matrices, by_offsets, over_gaps = np.zeros((2, K, K)), np.zeros(1 + V), np.zeros(all_numbers.n_of_structure)
     for whole, inputs in corpus.groups(at, form):
+        moves = (at.transition[None], at.state_covariance[None])
+        slopes_over, changing = None, in_steps
+        if whole.gaps is not None:
+            assert at.process is not None, "only a process in continuous time is given gaps"
+            moves, slopes_over = at.process.over(whole.gaps), at.process.slopes_over(whole.gaps)
+            changing = [np.argwhere(each.any((0, 1))) for each in slopes_over]
+        system = UnivariateSystem(*moves, *rest)
         for group in split_by_length(whole):
             weights = corpus.weights[group.numbers]
-            score = diffuse_score(system, group, weights, directions, moving, disturbed)
+            score = diffuse_score(system, group, weights, directions, *changing)
             log_prob += score.log_prob
-            by_matrices[0][tuple(moving.T)] += score.transition
-            by_matrices[1][tuple(disturbed.T)] += score.state_covariance
+            by_moves = score.transition, score.state_covariance
+            for i, (elements, by_move) in enumerate(zip(changing, by_moves, strict=True)):
+                if slopes_over is None:
+                    by_matrices[i][tuple(elements.T)] += by_move[0]
+                else:
+                    slopes = slopes_over[i][:, :, elements[:, 0], elements[:, 1]]
+                    over_gaps += np.einsum("ntm,tm->n", slopes, by_move)
             by_noise += score.noise[0]
             by_start += score.initial_covariance
             by_value = np.tile(weights, group.packing.n_steps) * score.values[:, 0]  # (N,)
@@ -136,7 +154,7 @@ def _with_gradient(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: 
     by_matrices += _through_start(form, at, by_start)
     gradient = np.concatenate(
         [
-            sum((slopes * by).sum((1, 2)) for slopes, by in zip(by_number, by_matrices, strict=True)),
+            over_gaps + sum((slopes * by).sum((1, 2)) for slopes, by in zip(by_number, by_matrices, strict=True)),
             [2 * numbers[all_numbers.n_of_structure] * by_noise] if all_numbers.has_noise else [],
             by_offsets[0 if form.intercept else 1 :],
         ]

@@ -17,6 +17,7 @@ from seqmodels.linear_gaussian.inference.kalman import (
     System,
     covariances_by_adjoints,
     factor_of,
+    factors_of,
     filter_group,
     grouped,
     smooth_group,
@@ -328,3 +329,14 @@ def test_a_factor_is_one_of_a_singular_covariance_in_its_own_units() -> None:
     factor = factor_of(covariance)
     np.testing.assert_allclose(factor.T @ factor, covariance, rtol=1e-12)
     np.testing.assert_array_equal(factor_of(np.diag([4.0, 0.0])), np.diag([2.0, 0.0]))
+
+
+def test_factors_of_several_covariances_are_those_of_each() -> None:
+    rng = np.random.default_rng(0)
+    roots = rng.normal(size=(4, 2, 3))  # singular
+    roots[1] *= [1e-6, 1.0, 1e6]
+    roots[2] = 0.0
+    covariances = roots.swapaxes(1, 2) @ roots
+    factors = factors_of(covariances)
+    np.testing.assert_allclose(factors.swapaxes(1, 2) @ factors, covariances, rtol=1e-9, atol=1e-14)
+    np.testing.assert_array_equal(factors[2], 0.0)

@@ -35,7 +35,8 @@ def problem(*, missing: bool) -> tuple[SystemParameters, SequenceGroup]:
 
 def univariate(p: SystemParameters) -> UnivariateSystem:
     return UnivariateSystem(
-        *(p.transition, p.state_covariance, p.observation, np.diagonal(p.observation_covariance).copy()),
+        *(p.transition[None], p.state_covariance[None]),
+        *(p.observation, np.diagonal(p.observation_covariance).copy()),
         *(p.initial_mean, p.initial_covariance),
     )
 
