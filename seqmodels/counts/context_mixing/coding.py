@@ -617,7 +617,15 @@ def learn_weights(
         start = tables.weights_at + decisions.rows[bit, k] * n_inputs
         if is_logged:
             keep_floats(log, tables, start, n_inputs)
-        error = (y - logistic(logit)) * lr
+        row_lr = lr
+        if tables.row_counts_at > 0:
+            at = tables.row_counts_at + decisions.rows[bit, k]
+            decay = 1.0 + tables.floats[at] * tables.options[tables_.ROW_LR_DECAY]
+            row_lr = max(tables.options[tables_.LAST_ROW_LR], tables.options[tables_.LR] / decay)
+            if is_logged:
+                keep_floats(log, tables, at, 1)
+            tables.floats[at] += 1.0
+        error = (y - logistic(logit)) * row_lr
         for j in range(n_inputs):
             tables.floats[start + j] += error * decisions.inputs[bit, j]
 
@@ -626,8 +634,8 @@ def changes_per_step(tables: MixingTables) -> tuple[int, int, int, int]:
     """The most buckets, ranges of floats, floats and integers that learning from one step may change."""
     depth, n_contexts = tables.n_bits + 1, len(tables.contexts)
     n_selectors, n_matches = len(tables.selectors), len(tables.match_lengths)
-    ranges = depth * (3 * n_contexts + n_matches + 1 + n_selectors + N_REFINEMENTS)
-    per_decision = 4 * n_contexts + n_matches + n_selectors * (1 + tables.n_inputs) + 2 * N_REFINEMENTS
+    ranges = depth * (3 * n_contexts + n_matches + 1 + 2 * n_selectors + N_REFINEMENTS)
+    per_decision = 4 * n_contexts + n_matches + n_selectors * (2 + tables.n_inputs) + 2 * N_REFINEMENTS
     n_groups = depth // BITS_PER_BUCKET + 1
     if tables.n_experts > 0:
         ranges += N_EXPERTS + N_FITS
