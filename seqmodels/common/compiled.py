@@ -21,28 +21,30 @@ def is_compiling() -> bool:
 @overload
 def compiled(function: FunctionT) -> FunctionT: ...
 @overload
-def compiled(*, any_order: bool) -> Callable[[FunctionT], FunctionT]: ...
-def compiled(function: FunctionT | None = None, *, any_order: bool = False) -> Any:
+def compiled(*, any_order: bool = ..., allocates: bool = ...) -> Callable[[FunctionT], FunctionT]: ...
+def compiled(function: FunctionT | None = None, *, any_order: bool = False, allocates: bool = True) -> Any:
     """The same function of arrays and numbers, compiled by numba when it is first called; itself without numba.
 
     With ``any_order`` sums may be added up in another order and products be fused with sums, as vector instructions
-    need it; NaN and infinities stay what they are.
+    need it; NaN and infinities stay what they are. Without ``allocates`` it may make no array, nor keep a reference to
+    one, and counts no references to those that it is given: each count is an atomic operation, and a tuple of arrays
+    that is passed on in an inner loop costs many.
 
     The machine code is kept next to the module, or in the user's cache folder where that cannot be written; where
     neither can, it is compiled anew in each process. It holds no lock of the interpreter, so threads run side by side.
     Import a module of compiled functions where they are first needed: numba takes a while to load.
     """
     if function is None:
-        return partial(_compiled, any_order=any_order)
-    return _compiled(function, any_order=any_order)
+        return partial(_compiled, any_order=any_order, allocates=allocates)
+    return _compiled(function, any_order=any_order, allocates=allocates)
 
 
-def _compiled(function: FunctionT, *, any_order: bool) -> FunctionT:
+def _compiled(function: FunctionT, *, any_order: bool, allocates: bool) -> FunctionT:
     if not is_compiling():
         return function
     import numba
 
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": allocates}
     if any_order:
         options["fastmath"] = {"reassoc", "contract"}  # not what assumes that there are no infinities
     try:

@@ -33,7 +33,7 @@ from seqmodels.generation.coding import ToDecode
 SYMBOLS_AT_ONCE = 4096  # between two looks at the room that is left
 
 
-@compiled
+@compiled(allocates=False)
 def code_bit(state: np.ndarray, data: np.ndarray, p: float, bit: int, is_decoding: bool) -> int:
     """Code a bit, or decode it, where 1 has the probability p; neither bit has no share."""
     size = max(1, min(TOTAL - 1, int(p * TOTAL)))
@@ -50,7 +50,7 @@ def code_bit(state: np.ndarray, data: np.ndarray, p: float, bit: int, is_decodin
     return bit
 
 
-@compiled
+@compiled(allocates=False)
 def code_symbol(
     tables: MixingTables,
     registers: np.ndarray,
@@ -99,7 +99,7 @@ def code_symbol(
     return node - (1 << n_bits)
 
 
-@compiled
+@compiled(allocates=False)
 def code_symbols(
     tables: MixingTables,
     registers: np.ndarray,

@@ -113,7 +113,7 @@ def new_decisions(tables: MixingTables) -> Decisions:
     )
 
 
-@compiled
+@compiled(allocates=False)
 def begin_symbol(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, decisions: Decisions) -> None:
     """Set the contexts of the next symbol, and what is expected of it where it is a number."""
     context_hashes(tables, registers, decisions.hashes)
@@ -124,19 +124,19 @@ def begin_symbol(tables: MixingTables, registers: np.ndarray, recent: np.ndarray
                 decisions.hashes[tables.first_sample_context + j] = decisions.what[HASHES + j]
 
 
-@compiled
+@compiled(allocates=False)
 def logistic(x: float) -> float:
     """``1 / (1 + exp(-x))``."""
     return 1.0 / (1.0 + math.exp(-x))
 
 
-@compiled
+@compiled(allocates=False)
 def clipped(x: float) -> float:
     """Within what a mixed prediction may be."""
     return max(-LARGEST_LOGIT, min(LARGEST_LOGIT, x))
 
 
-@compiled
+@compiled(allocates=False)
 def is_decided(tables: MixingTables, node: int, bit: int) -> bool:
     """Whether no symbol is below the right branch of a node, so that bit 0 is certain."""
     return (2 * node + 1) << (tables.n_bits - bit - 1) >= tables.n_symbols + (1 << tables.n_bits)
@@ -145,7 +145,7 @@ def is_decided(tables: MixingTables, node: int, bit: int) -> bool:
 # -- counters ----------------------------------------------------------------------------------------------
 
 
-@compiled
+@compiled(allocates=False)
 def find_bucket(tables: MixingTables, i: int, key: int) -> int:
     """The bucket of context i that has this key, -1 where there is none."""
     for j in range(2):
@@ -155,7 +155,7 @@ def find_bucket(tables: MixingTables, i: int, key: int) -> int:
     return -1
 
 
-@compiled
+@compiled(allocates=False)
 def bucket_to_replace(tables: MixingTables, i: int, key: int) -> int:
     """Of two buckets the one that is empty, or has seen less."""
     chosen, least = -1, 1 << 40
@@ -169,7 +169,7 @@ def bucket_to_replace(tables: MixingTables, i: int, key: int) -> int:
     return chosen
 
 
-@compiled
+@compiled(allocates=False)
 def find_buckets(tables: MixingTables, hashes: np.ndarray, node: int, buckets: np.ndarray) -> None:
     """Set ``buckets (N,)`` to those of the decisions from ``node`` on."""
     for i in range(len(tables.contexts)):
@@ -179,7 +179,7 @@ def find_buckets(tables: MixingTables, hashes: np.ndarray, node: int, buckets: n
 # -- prediction --------------------------------------------------------------------------------------------
 
 
-@compiled
+@compiled(allocates=False)
 def expected_bits(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, node: int, bit: int, expected: np.ndarray
 ) -> None:
@@ -198,13 +198,13 @@ def expected_bits(
                 expected[q] = 1 if is_end else 0
 
 
-@compiled
+@compiled(allocates=False)
 def node_row(node: int, bit: int) -> int:
     """The number of the weight vector of a node."""
     return node if node < tables_.NODE_ROWS else tables_.NODE_ROWS - 1 - bit
 
 
-@compiled
+@compiled(allocates=False)
 def selected_row(
     registers: np.ndarray, selector: int, node: int, bit: int, n_hits: int, match: int, what: np.ndarray
 ) -> int:
@@ -229,7 +229,7 @@ def selected_row(
     return 0
 
 
-@compiled
+@compiled(allocates=False)
 def mixed_logit(
     tables: MixingTables,
     registers: np.ndarray,
@@ -310,7 +310,7 @@ def mixed_logit(
     return clipped(result)
 
 
-@compiled
+@compiled(allocates=False)
 def refined(
     tables: MixingTables,
     registers: np.ndarray,
@@ -335,7 +335,7 @@ def refined(
     return total / (2.0 + N_REFINEMENTS)
 
 
-@compiled
+@compiled(allocates=False)
 def log_prob_of_symbol(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int, end: int, decisions: Decisions
 ) -> float:
@@ -371,7 +371,7 @@ def log_prob_of_symbol(
     return log_prob
 
 
-@compiled
+@compiled(allocates=False)
 def probability(
     tables: MixingTables,
     registers: np.ndarray,
@@ -402,7 +402,7 @@ def probability(
     return p
 
 
-@compiled
+@compiled(allocates=False)
 def log_odds_of_decisions(
     tables: MixingTables,
     registers: np.ndarray,
@@ -488,7 +488,7 @@ def log_probs_of_all(
 # -- learning ----------------------------------------------------------------------------------------------
 
 
-@compiled
+@compiled(allocates=False)
 def learn(
     tables: MixingTables, registers: np.ndarray, symbol: int, decisions: Decisions, log: UndoLog, is_logged: bool
 ) -> None:
@@ -531,7 +531,7 @@ def learn(
             tables.floats[at + 1] += (y - tables.floats[at + 1]) * rate * above
 
 
-@compiled
+@compiled(allocates=False)
 def prepare_buckets(
     tables: MixingTables, hashes: np.ndarray, first: int, buckets: np.ndarray, log: UndoLog, is_logged: bool
 ) -> None:
@@ -548,7 +548,7 @@ def prepare_buckets(
                 tables.counters[buckets[i] * BUCKET + j] = NEW_COUNTER
 
 
-@compiled
+@compiled(allocates=False)
 def learn_counters(
     tables: MixingTables,
     buckets: np.ndarray,
@@ -592,7 +592,7 @@ def learn_counters(
         tables.counters[at] = (p << 15) | (level << 9) | tables.history_after[history, y]
 
 
-@compiled
+@compiled(allocates=False)
 def learn_weights(
     tables: MixingTables,
     registers: np.ndarray,
@@ -617,7 +617,15 @@ def learn_weights(
         start = tables.weights_at + decisions.rows[bit, k] * n_inputs
         if is_logged:
             keep_floats(log, tables, start, n_inputs)
-        error = (y - logistic(logit)) * lr
+        row_lr = lr
+        if tables.row_counts_at > 0:
+            at = tables.row_counts_at + decisions.rows[bit, k]
+            decay = 1.0 + tables.floats[at] * tables.options[tables_.ROW_LR_DECAY]
+            row_lr = max(tables.options[tables_.LAST_ROW_LR], tables.options[tables_.LR] / decay)
+            if is_logged:
+                keep_floats(log, tables, at, 1)
+            tables.floats[at] += 1.0
+        error = (y - logistic(logit)) * row_lr
         for j in range(n_inputs):
             tables.floats[start + j] += error * decisions.inputs[bit, j]
 
@@ -626,8 +634,8 @@ def changes_per_step(tables: MixingTables) -> tuple[int, int, int, int]:
     """The most buckets, ranges of floats, floats and integers that learning from one step may change."""
     depth, n_contexts = tables.n_bits + 1, len(tables.contexts)
     n_selectors, n_matches = len(tables.selectors), len(tables.match_lengths)
-    ranges = depth * (3 * n_contexts + n_matches + 1 + n_selectors + N_REFINEMENTS)
-    per_decision = 4 * n_contexts + n_matches + n_selectors * (1 + tables.n_inputs) + 2 * N_REFINEMENTS
+    ranges = depth * (3 * n_contexts + n_matches + 1 + 2 * n_selectors + N_REFINEMENTS)
+    per_decision = 4 * n_contexts + n_matches + n_selectors * (2 + tables.n_inputs) + 2 * N_REFINEMENTS
     n_groups = depth // BITS_PER_BUCKET + 1
     if tables.n_experts > 0:
         ranges += N_EXPERTS + N_FITS
@@ -638,7 +646,7 @@ def changes_per_step(tables: MixingTables) -> tuple[int, int, int, int]:
 # -- sequences ---------------------------------------------------------------------------------------------
 
 
-@compiled
+@compiled(allocates=False)
 def advance(
     tables: MixingTables,
     registers: np.ndarray,
@@ -669,7 +677,7 @@ def advance(
                 tables.integers[slot] = registers[POSITION]
 
 
-@compiled
+@compiled(allocates=False)
 def read(
     tables: MixingTables,
     registers: np.ndarray,

@@ -33,21 +33,21 @@ BITS_30 = (1 << 30) - 1
 BITS_58 = (1 << 58) - 1
 
 
-@compiled
+@compiled(allocates=False)
 def combined(hashed: int, value: int) -> int:
     """A hash of a hash of 30 bits and one more number."""
     mixed = (((hashed ^ (value * 0x1F35ABC5)) & BITS_30) * 0x2C1B3C6D) & BITS_58
     return (mixed ^ (mixed >> 27)) & BITS_30
 
 
-@compiled
+@compiled(allocates=False)
 def symbol_at(tables: MixingTables, recent: np.ndarray, position: int) -> int:
     """Of the training sequences, or of that which is read."""
     n_trained = len(tables.symbols)
     return int(tables.symbols[position]) if position < n_trained else int(recent[position - n_trained])
 
 
-@compiled
+@compiled(allocates=False)
 def begin(tables: MixingTables, registers: np.ndarray) -> None:
     """Set registers to the start of a sequence; ``N_LEARNED`` and ``POSITION`` stay."""
     for j in range(N_READ, N_REGISTERS):
@@ -61,7 +61,7 @@ def begin(tables: MixingTables, registers: np.ndarray) -> None:
     registers[LAST_LINE_START] = registers[POSITION]
 
 
-@compiled
+@compiled(allocates=False)
 def context_hashes(tables: MixingTables, registers: np.ndarray, hashes: np.ndarray) -> None:
     """Set ``hashes (N,)`` to the contexts of the next symbol."""
     last, second, third, fourth = (
@@ -118,7 +118,7 @@ def context_hashes(tables: MixingTables, registers: np.ndarray, hashes: np.ndarr
         hashes[i] = h
 
 
-@compiled
+@compiled(allocates=False)
 def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int) -> None:
     """Set registers to what is known after one more symbol; nothing that is learned is changed."""
     position = registers[POSITION]
@@ -170,7 +170,7 @@ def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol
         registers[ABOVE_SYMBOL] = symbol_at(tables, recent, above)
 
 
-@compiled
+@compiled(allocates=False)
 def match_slot(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, q: int) -> int:
     """Where ``integers`` holds the position after the last string like the newest one; -1: too little was read."""
     length = tables.match_lengths[q]
@@ -182,7 +182,7 @@ def match_slot(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, 
     return q * (tables.match_mask + 1) + (h & tables.match_mask)
 
 
-@compiled
+@compiled(allocates=False)
 def find_matches(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
     """Set the registers of those matches that there are none of to the last string like the newest one."""
     for q in range(len(tables.match_lengths)):

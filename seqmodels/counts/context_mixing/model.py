@@ -83,7 +83,7 @@ class ContextMixing(CountModel):
         rows = list(self._rows(self._repeated(train)))
         self.n_steps_ = sum(len(row.symbols) - row.begin for row in rows)
         warn_if_slow("ContextMixing", self.n_steps_)
-        self.places_, self.has_numbers_ = tables.PLACES, True
+        self.places_, self.has_numbers_, self.counts_rows_ = tables.PLACES, True, True
         n_symbols = sum(len(row.symbols) for row in rows)  # with a separator after each in the place of its start
         learned = self._empty(np.zeros(n_symbols, dtype=np.int64))
         self.n_learned_, total = learn_from(learned, rows)
@@ -92,7 +92,8 @@ class ContextMixing(CountModel):
 
     def _read_nothing(self, n_steps: int) -> None:
         """Take the tables of a model that is to read ``n_steps``, before it has read any."""
-        self.n_steps_, self.n_learned_, self.places_, self.has_numbers_ = n_steps, 0, tables.PLACES, True
+        self.n_steps_, self.n_learned_ = n_steps, 0
+        self.places_, self.has_numbers_, self.counts_rows_ = tables.PLACES, True, True
         self._set_tables(self._empty(np.zeros(0, dtype=np.int64)))
 
     def _empty(self, symbols: np.ndarray) -> MixingTables:
@@ -104,7 +105,14 @@ class ContextMixing(CountModel):
             spelling = None  # pieces of words
         has_numbers = self.has_numbers_ and isinstance(self.encoding_, Bytes)
         return tables.empty(
-            self.encoding_.size, self.n_steps_, n_buckets, symbols, spelling, self.places_, has_numbers=has_numbers
+            self.encoding_.size,
+            self.n_steps_,
+            n_buckets,
+            symbols,
+            spelling,
+            self.places_,
+            has_numbers=has_numbers,
+            counts_rows=self.counts_rows_,
         )
 
     def _set_tables(self, learned: MixingTables) -> None:
@@ -149,6 +157,7 @@ class ContextMixing(CountModel):
             "n_learned": self.n_learned_,
             "places": self.places_,
             "has_numbers": self.has_numbers_,
+            "counts_rows": self.counts_rows_,
             "used": used,
             "buckets": buckets[used],
             "floats": self.tables_.floats,
@@ -162,6 +171,7 @@ class ContextMixing(CountModel):
         if self.places_ not in (tables.EARLIER_PLACES, tables.PLACES):
             raise ValueError(f"places is {self.places_}, and should be {tables.EARLIER_PLACES} or {tables.PLACES}")
         self.has_numbers_ = bool(state.get("has_numbers", False))
+        self.counts_rows_ = bool(state.get("counts_rows", False))
         learned = self._empty(np.asarray(state["symbols"], dtype=np.int64))
         for name in ("floats", "integers"):
             if np.shape(state[name]) != getattr(learned, name).shape:

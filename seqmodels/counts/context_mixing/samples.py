@@ -71,7 +71,7 @@ def new_number() -> tuple[np.ndarray, np.ndarray]:
     return np.zeros(HASHES + N_SAMPLE_CONTEXTS, dtype=np.int64), np.zeros(FACTOR + N_FEATURES * N_FEATURES)
 
 
-@compiled
+@compiled(allocates=False)
 def is_time_to_look(n_read: int) -> bool:
     """Whether the kind of bytes is chosen anew after so many."""
     if n_read < FIRST_LOOK:
@@ -79,7 +79,7 @@ def is_time_to_look(n_read: int) -> bool:
     return n_read & (n_read - 1) == 0 or n_read % LAST_DOUBLING == 0
 
 
-@compiled
+@compiled(allocates=False)
 def look(window: np.ndarray, layout: np.ndarray) -> None:
     """Set ``layout (4,)`` to what the last bytes are: kind, bytes between like samples, bytes of a row, alignment.
 
@@ -126,7 +126,7 @@ def look(window: np.ndarray, layout: np.ndarray) -> None:
         layout[0], layout[1], layout[2] = BYTES, stride, row if best_row < best_bytes + 0.7 else 0
 
 
-@compiled
+@compiled(allocates=False)
 def _cost_of_bytes(window: np.ndarray, lag: int, first: int) -> float:
     """About the bits of the difference of two bytes so far apart."""
     total = 0
@@ -136,7 +136,7 @@ def _cost_of_bytes(window: np.ndarray, lag: int, first: int) -> float:
     return math.log2(2.0 * math.e * total / (len(window) - first) + 1.0)
 
 
-@compiled
+@compiled(allocates=False)
 def _cost_of_words(window: np.ndarray, lag: int, first: int, alignment: int) -> float:
     """About the bits of the difference of two numbers of 16 bits so many numbers apart."""
     total, n = 0.0, 0
@@ -162,7 +162,7 @@ def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray)
     registers[ALIGNMENT] = (registers[N_READ] - layout[3]) & 1
 
 
-@compiled
+@compiled(allocates=False)
 def byte_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: int, k: int) -> int:
     """The byte k before the next, 0 before the start of the sequence."""
     if k > n_read:
@@ -172,7 +172,7 @@ def byte_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: in
     return int(symbols[at]) if at < n_trained else int(recent[at - n_trained])
 
 
-@compiled
+@compiled(allocates=False)
 def word_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: int, k: int) -> int:
     """The signed number of 16 bits whose lower byte is k before the next."""
     low = byte_back(symbols, recent, position, n_read, k)
@@ -180,7 +180,7 @@ def word_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: in
     return word - 65536 if word > 32767 else word
 
 
-@compiled
+@compiled(allocates=False)
 def expect(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, what: np.ndarray, expected: np.ndarray
 ) -> None:
@@ -193,7 +193,7 @@ def expect(
         _expect_word(tables, registers, recent, what, expected)
 
 
-@compiled
+@compiled(allocates=False)
 def _expect_byte(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, what: np.ndarray, expected: np.ndarray
 ) -> None:
@@ -258,7 +258,7 @@ def _expect_byte(
         h[j] = combined(h[j], phase)
 
 
-@compiled
+@compiled(allocates=False)
 def _expect_word(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, what: np.ndarray, expected: np.ndarray
 ) -> None:
@@ -307,7 +307,7 @@ def _expect_word(
         h[j] = combined(h[j], 16 + 2 * phase + is_high)
 
 
-@compiled
+@compiled(allocates=False)
 def _set_experts(
     tables: MixingTables,
     what: np.ndarray,
@@ -328,13 +328,13 @@ def _set_experts(
         expected[INVERSES + e] = 2.0 * math.log(2.0) / max(LEAST_ERROR, error)
 
 
-@compiled
+@compiled(allocates=False)
 def is_number_whole(what: np.ndarray) -> bool:
     """Whether the byte ends a number."""
     return bool(what[NUMBER_KIND] == BYTES or (what[NUMBER_KIND] == WORDS and what[IS_HIGH] == 1))
 
 
-@compiled
+@compiled(allocates=False)
 def number_of(what: np.ndarray, byte: int) -> float:
     """The number that a byte ends."""
     if what[NUMBER_KIND] == BYTES:
@@ -343,7 +343,7 @@ def number_of(what: np.ndarray, byte: int) -> float:
     return float(word - 65536 if word > 32767 else word)
 
 
-@compiled
+@compiled(allocates=False)
 def note_error(registers: np.ndarray, what: np.ndarray, expected: np.ndarray, byte: int) -> None:
     """Set the registers of errors, where a number is whole."""
     if not is_number_whole(what) or byte > 255:
@@ -355,7 +355,7 @@ def note_error(registers: np.ndarray, what: np.ndarray, expected: np.ndarray, by
     registers[SLOW_ERROR + phase] += (16 * error - registers[SLOW_ERROR + phase]) >> 5
 
 
-@compiled
+@compiled(allocates=False)
 def learn_number(
     tables: MixingTables,
     registers: np.ndarray,
@@ -382,13 +382,13 @@ def learn_number(
             solve_fit(tables, fit, phase, expected[FACTOR:])
 
 
-@compiled
+@compiled(allocates=False)
 def of_level(x: float) -> int:
     """A size as one of ``N_LEVELS_OF_ERROR``."""
     return min(N_LEVELS_OF_ERROR - 1, int(2.0 * math.log2(1.0 + x)))
 
 
-@compiled
+@compiled(allocates=False)
 def expected_number(features: np.ndarray, tables: MixingTables, fit: int, phase: int) -> float:
     """The prediction of one of the fits."""
     start = weights_start(tables.samples_at, fit, phase)
@@ -399,26 +399,26 @@ def expected_number(features: np.ndarray, tables: MixingTables, fit: int, phase:
     return total
 
 
-@compiled
+@compiled(allocates=False)
 def squares_start(samples_at: int, fit: int, phase: int) -> int:
     """Where the sums of squares of a fit begin in ``floats``; its products with the number follow."""
     return samples_at + (fit * MAX_PHASES + phase) * N_FEATURES * (N_FEATURES + 2)
 
 
-@compiled
+@compiled(allocates=False)
 def weights_start(samples_at: int, fit: int, phase: int) -> int:
     """Where the weights of a fit begin in ``floats``."""
     return squares_start(samples_at, fit, phase) + N_FEATURES * (N_FEATURES + 1)
 
 
-@compiled
+@compiled(allocates=False)
 def error_at(sample_errors_at: int, expert: int, phase: int, level: int, level_before: int) -> int:
     """Where the mean error of an expert at a level is in ``floats``."""
     cell = ((expert * MAX_PHASES + phase) * N_LEVELS_OF_ERROR + level) * N_LEVELS_OF_ERROR + level_before
     return sample_errors_at + cell
 
 
-@compiled
+@compiled(allocates=False)
 def update_fit(tables: MixingTables, fit: int, phase: int, features: np.ndarray, number: float) -> None:
     """Add a number to the sums of squares of a fit, of which the lower triangle is kept."""
     start = squares_start(tables.samples_at, fit, phase)
@@ -432,7 +432,7 @@ def update_fit(tables: MixingTables, fit: int, phase: int, features: np.ndarray,
         floats[products + i] = keep * floats[products + i] + x * number
 
 
-@compiled
+@compiled(allocates=False)
 def solve_fit(tables: MixingTables, fit: int, phase: int, factor: np.ndarray) -> None:
     """Set the weights of a fit to the solution of its normal equations, by Cholesky's ``factor (F * F,)``."""
     floats = tables.floats
@@ -464,7 +464,7 @@ def solve_fit(tables: MixingTables, fit: int, phase: int, factor: np.ndarray) ->
         floats[weights + i] = total / factor[i * N_FEATURES + i]
 
 
-@compiled
+@compiled(allocates=False)
 def below(x: float) -> float:
     """The logistic distribution function, from its table."""
     place = (max(-LOGISTIC_LIMIT, min(LOGISTIC_LIMIT, x)) + LOGISTIC_LIMIT) * LOGISTIC_POINTS
@@ -473,14 +473,14 @@ def below(x: float) -> float:
     return low + (place - point) * (float(LOGISTIC[point + 1]) - low)
 
 
-@compiled
+@compiled(allocates=False)
 def density(x: float) -> float:
     """The logistic density."""
     e = math.exp(-min(abs(x), 40.0))
     return e / ((1.0 + e) * (1.0 + e))
 
 
-@compiled
+@compiled(allocates=False)
 def shares_of_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
     """Of the bytes below the left branch of a node, and the right one; what is beyond 0 and 255 goes to these."""
     width = 256 >> bit
@@ -491,7 +491,7 @@ def shares_of_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[fl
     return middle - low, high - middle
 
 
-@compiled
+@compiled(allocates=False)
 def shares_of_low_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
     """Of the numbers of 16 bits whose lower byte is below the left branch, and the right one."""
     if inverse < 1.0 / LARGEST_LOW_BYTE_SCALE:
@@ -509,7 +509,7 @@ def shares_of_low_byte(node: int, bit: int, mean: float, inverse: float) -> tupl
     return zero, one
 
 
-@compiled
+@compiled(allocates=False)
 def shares_of_high_byte(node: int, bit: int, low_byte: int, mean: float, inverse: float) -> tuple[float, float]:
     """Of the numbers whose lower byte is known, those whose higher byte is below the left branch, and the right one."""
     width = 256 >> bit
@@ -528,7 +528,7 @@ def shares_of_high_byte(node: int, bit: int, low_byte: int, mean: float, inverse
     )
 
 
-@compiled
+@compiled(allocates=False)
 def share_of_high_bytes(first: int, end: int, low_byte: int, mean: float, inverse: float) -> float:
     """Of signed higher bytes from ``first`` to before ``end``, the sum of the densities, or nearly so its integral."""
     if inverse < 1.0 / LARGEST_LOW_BYTE_SCALE:
@@ -542,7 +542,7 @@ def share_of_high_bytes(first: int, end: int, low_byte: int, mean: float, invers
     return total * 256.0 * inverse
 
 
-@compiled
+@compiled(allocates=False)
 def set_input(
     what: np.ndarray, expected: np.ndarray, expert: int, node: int, bit: int, inputs: np.ndarray, at: int
 ) -> None:

@@ -118,6 +118,7 @@ class MixingTables(NamedTuple):
     first_sample_context: int  # of numbers, those from here on are replaced
     weights_at: int
     final_weights_at: int
+    row_counts_at: int  # how often each weight vector was learned, 0: that is not counted
     refinements_at: int
     refinement_mask: int
     indirect_at: int  # where things begin in ``integers``; the slots of matches are at 0
@@ -126,8 +127,20 @@ class MixingTables(NamedTuple):
 
 
 # Entries of ``MixingTables.options``.
-LR, LAST_LR, LR_DECAY, FINAL_LR, LAST_FINAL_LR, MAP_LIMIT, MATCH_RATE, REFINEMENT_RATE, CHAIN_LR = range(9)
-OPTIONS = (0.02, 0.0008, 5e-5, 0.005, 0.001, 255.0, 0.005, 0.02, 0.001)
+(
+    LR,
+    LAST_LR,
+    LR_DECAY,
+    FINAL_LR,
+    LAST_FINAL_LR,
+    MAP_LIMIT,
+    MATCH_RATE,
+    REFINEMENT_RATE,
+    CHAIN_LR,
+    ROW_LR_DECAY,
+    LAST_ROW_LR,
+) = range(11)
+OPTIONS = (0.02, 0.0008, 5e-5, 0.005, 0.001, 255.0, 0.005, 0.02, 0.001, 0.001, 0.0015)
 CHAIN_START, CHAIN_BIAS_START = 0.7, 0.5
 
 
@@ -154,6 +167,7 @@ def empty(
     places: int = PLACES,
     *,
     has_numbers: bool = False,
+    counts_rows: bool = True,
 ) -> MixingTables:
     """Tables before anything was read.
 
@@ -166,6 +180,8 @@ def empty(
             out.
         places: see ``PLACES``.
         has_numbers: whether symbols are bytes that may be numbers, see ``samples``; with a spelling.
+        counts_rows: whether a weight vector's learning rate falls with how often it was learned; else that of all falls
+            with the steps that were read, as in earlier files.
     """
     is_text = spelling is not None
     letters, classes = letters_and_classes(n_symbols, spelling)
@@ -203,6 +219,7 @@ def empty(
         final_weights,
         np.tile(1 / (1 + np.exp(-grid)), (N_REFINEMENTS, n_refinement_rows, 1)),
         *(number_parts() if n_experts else []),
+        *([np.zeros(sum(rows))] if counts_rows else []),
     ]
     float_at = np.cumsum([0, *(part.size for part in floats)])
     n_match_slots = power_of_two(min(max(n_steps, 256), 2**22))
@@ -243,6 +260,7 @@ def empty(
         first_sample_context=n_contexts - N_SAMPLE_CONTEXTS,
         weights_at=int(float_at[4]),
         final_weights_at=int(float_at[5]),
+        row_counts_at=int(float_at[-2]) if counts_rows else 0,
         refinements_at=int(float_at[6]),
         refinement_mask=n_refinement_rows - 1,
         indirect_at=n_matches * n_match_slots,

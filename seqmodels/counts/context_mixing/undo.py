@@ -47,7 +47,7 @@ def new_log(n_steps: int, per_step: tuple[int, int, int, int]) -> UndoLog:
     )
 
 
-@compiled
+@compiled(allocates=False)
 def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
     """Note where a step begins; False where there is no room for it: from then on nothing is kept."""
     step = log.used[STEPS]
@@ -62,7 +62,7 @@ def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
     return True
 
 
-@compiled
+@compiled(allocates=False)
 def keep_bucket(log: UndoLog, tables: MixingTables, bucket: int) -> None:
     """Note a bucket's counters, which are about to change."""
     n = log.used[BUCKETS]
@@ -72,7 +72,7 @@ def keep_bucket(log: UndoLog, tables: MixingTables, bucket: int) -> None:
     log.used[BUCKETS] = n + 1
 
 
-@compiled
+@compiled(allocates=False)
 def keep_floats(log: UndoLog, tables: MixingTables, start: int, length: int) -> None:
     """Note numbers of ``tables.floats`` that are about to change."""
     n, m = log.used[RANGES], log.used[FLOATS]
@@ -84,7 +84,7 @@ def keep_floats(log: UndoLog, tables: MixingTables, start: int, length: int) -> 
     log.used[FLOATS] = m + length
 
 
-@compiled
+@compiled(allocates=False)
 def keep_integer(log: UndoLog, tables: MixingTables, at: int) -> None:
     """Note a number of ``tables.integers`` that is about to change."""
     n = log.used[INTEGERS]
@@ -93,7 +93,7 @@ def keep_integer(log: UndoLog, tables: MixingTables, at: int) -> None:
     log.used[INTEGERS] = n + 1
 
 
-@compiled
+@compiled(allocates=False)
 def roll_back(log: UndoLog, tables: MixingTables, registers: np.ndarray, step: int) -> None:
     """Make tables and registers what they were before ``step``, which the log has."""
     if step == log.used[STEPS]:

@@ -115,6 +115,7 @@ class Oracle:
         self.chain: dict[Any, list[float]] = {}
         self.matches: dict[Any, float] = {}
         self.weights: dict[Any, np.ndarray] = {}
+        self.n_weighted: dict[Any, int] = {}  # bits that each learned from
         self.final: dict[Any, np.ndarray] = {}
         self.refinements: dict[tuple[int, int, int], float] = {}
         self.followers: dict[tuple[int, int], int] = {}
@@ -272,7 +273,9 @@ class Oracle:
         decay = 1 + 5e-5 * self.n_learned
         self.final[decision.node] += max(0.001, 0.005 / decay) * (y - decision.mixed) * np.array(decision.logits)
         for each, logit in zip(decision.selected, decision.logits, strict=True):
-            self.weights[each] += max(0.0008, 0.02 / decay) * (y - logistic(logit)) * inputs
+            n_before = self.n_weighted.get(each, 0)
+            self.weights[each] += max(0.0015, 0.02 / (1 + 0.001 * n_before)) * (y - logistic(logit)) * inputs
+            self.n_weighted[each] = n_before + 1
         for key, share in decision.refined:
             before = self.refinements.get(key, logistic(24 * key[2] / 32 - 12))
             self.refinements[key] = before + 0.02 * share * (y - before)
