@@ -39,11 +39,13 @@ from seqmodels.neural.linear_start import linear_prediction
 from seqmodels.neural.network import Network, map_state
 from seqmodels.neural.ops.precision import autocast, autocast_dtype
 from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_steps, log_prob_sums
+from seqmodels.neural.seconds_per_batch import seconds_per_batch
 from seqmodels.neural.training_options import (
     DEFAULT_DROPOUT,
     DEFAULT_STEPS,
     DEFAULT_WIDTH,
     DROPOUT_OF_SMALL_DATA,
+    MANY_PASSES,
     MAY_CHANGE,
     MOST_SHORT_SERIES,
     SHORT_SERIES,
@@ -54,7 +56,9 @@ from seqmodels.neural.training_options import (
     check_compile,
     check_training_options,
     compiled,
+    dropout_for,
     learns_by_heart,
+    only_time_is_given,
     parallel_of,
     sequences_per_batch,
     train_config,
@@ -231,15 +235,50 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     def _choose_width(self, examples: list[Example]) -> None:
         """What ``d_model="auto"`` comes to, for these examples and this budget."""
         if self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_")):
-            only_time = self.max_seconds is not None and self.max_steps in ("auto", None) and self.max_epochs is None
             n_steps = sum(len(e.values) for e in examples)
-            self._width = width_for(n_steps) if only_time or self._is_short_series(examples) else DEFAULT_WIDTH
+            is_by_data = only_time_is_given(self) or self._is_short_series(examples)
+            self._width = width_for(n_steps) if is_by_data else DEFAULT_WIDTH
 
-    def _learns_by_heart(self, examples: list[Example]) -> bool:
-        """Whether they are too few for the default number of steps; not asked of short series, pairs and labels."""
+    def _choose_dropout(self, examples: list[Example]) -> bool:
+        """What ``dropout="auto"`` comes to; returns whether ``averaging="auto"`` averages.
+
+        Both where the run goes over the data many times. Not of short series, pairs and labels, nor, where seconds are
+        given, of several processes, of which each may have a shard of the network.
+        """
+        self._dropout = DEFAULT_DROPOUT
         if self.source_encoding_ is not None or self._is_short_series(examples):
             return False
-        return learns_by_heart(self, sum(len(e.values) for e in examples))
+        if only_time_is_given(self):
+            is_asked = self._dropout_follows_data and "auto" in (self.dropout, self.averaging)
+            if not is_asked or distributed.is_distributed():
+                return False
+            passes = self._passes_in_time(examples)
+            self._dropout = dropout_for(passes)
+            return passes >= MANY_PASSES
+        by_heart = learns_by_heart(self, sum(len(e.values) for e in examples))
+        if by_heart:
+            self._dropout = DROPOUT_OF_SMALL_DATA
+        return by_heart
+
+    def _passes_in_time(self, examples: list[Example]) -> float:
+        """How often ``max_seconds`` of training go over the examples, by the time of a few batches, untrained."""
+        assert self.max_seconds is not None
+        like, device = copy.copy(self), self._device()
+        like.compile = False
+        generator = like._build()
+        like.module_.to(device, torch.float32).train()
+        rows = like._rows(examples)
+        batching = like._batching(rows)
+        objective = _Objective(like, rows, (1.0, 0.0), None)
+        with training_draws(generator, device):
+            epoch = batching.epoch(rows, np.random.default_rng([self.random_state, 0]))
+            seconds = seconds_per_batch(like.module_, epoch, objective, self.max_seconds)
+        return self.max_seconds / max(seconds * batching.n_batches(rows), 1e-9)
+
+    def _batching(self, rows: list[Row]) -> Batching:
+        """How these rows are divided into batches."""
+        bptt = self._bptt_steps()
+        return Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
 
     def _is_short_series(self, examples: list[Example]) -> bool:
         """Whether they are one or few series of so few frames that a network of the usual size learns them by heart."""
@@ -249,8 +288,6 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
         self._check_perturbation()
         self._choose_width(train_examples)
-        by_heart = self._learns_by_heart(train_examples)
-        self._dropout = DROPOUT_OF_SMALL_DATA if by_heart else DEFAULT_DROPOUT
         beginning = self._chosen_beginning(train_examples, validation)
         self._check_memory()
         _check_float32(train_examples, "training")
@@ -267,6 +304,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         )
         starts_linear = beginning.linear_start and self.observation_.starts_linear
         self._has_first = starts_linear if previous is None else previous.spec.has_first
+        by_heart = self._choose_dropout(train_examples)
         initial_generator = self._build()
         rows = self._rows(train_examples)
         is_first = self._has_first and self.module_.skip is not None and previous is None
@@ -279,10 +317,10 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if previous is not None:
             self._continue_from(previous)
         self.module_.to(device, torch.float32)
-        bptt, n_steps = self._bptt_steps(), DEFAULT_STEPS
+        n_steps = DEFAULT_STEPS
         if self._is_short_series(train_examples):
             n_steps = STEPS_ON_SHORT_SERIES if validation else STEPS_WITHOUT_VALIDATION
-        batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
+        batching = self._batching(rows)
         objective = _Objective(self, rows, _steps_to_units(train_examples), beginning.perturbation)
         config = train_config(self, n_steps, learns_by_heart=by_heart)
         if self.verbose and distributed.is_rank_zero():

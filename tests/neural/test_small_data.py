@@ -47,16 +47,47 @@ def test_transformers_too(configs: list[Any]) -> None:
     assert sm.Transformer(d_model=8, n_layers=1, n_heads=2, max_steps=2).fit(X).dropout_ == 0.1
 
 
-@pytest.mark.parametrize("budget", [{"max_steps": 2}, {"max_epochs": 1}, {"max_seconds": 60.0}], ids=str)
-def test_with_a_budget_they_are_as_ever(configs: list[Any], budget: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "budget", [{"max_steps": 2}, {"max_epochs": 1}, {"max_seconds": 60.0, "max_steps": 2}], ids=str
+)
+def test_with_a_budget_of_steps_they_are_as_ever(configs: list[Any], budget: dict[str, Any]) -> None:
     model = sm.GRU(d_model=8, **budget).fit(X)
     assert (configs[0].averaging, model.dropout_) == (0.0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("passes", "dropout", "averaging"), [(1.5, 0.0, 0.0), (3.0, 0.1, 0.0), (8.0, 0.3, 0.1)], ids=str
+)
+def test_in_given_seconds_passes_over_the_data_decide(
+    configs: list[Any], monkeypatch: pytest.MonkeyPatch, passes: float, dropout: float, averaging: float
+) -> None:
+    seen: list[float] = []
+
+    def seconds(network: Any, batches: Any, objective: Any, budget: float) -> float:
+        seen.append(budget)
+        return 60.0 / (passes * len(list(batches)))
+
+    monkeypatch.setattr(module, "seconds_per_batch", seconds)
+    model = sm.LSTM(d_model=8, batch_size=2, bptt=10, max_seconds=60.0).fit(X, validation=None)
+    assert (configs[0].averaging, model.dropout_, model.module_.network.dropout) == (averaging, dropout, dropout)
+    numbers = sm.LSTM(d_model=8, batch_size=2, bptt=10, max_seconds=60.0, dropout=0.2, averaging=0.05)
+    assert numbers.fit(X).dropout_ == 0.2
+    assert configs[1].averaging == 0.05
+    assert seen == [60.0]
+
+
+def test_seconds_are_of_the_batches_of_the_run(configs: list[Any]) -> None:
+    model = sm.Transformer(d_model=8, n_layers=1, n_heads=2, max_seconds=60.0).fit(X)
+    assert (configs[0].averaging, model.dropout_) == (0.1, 0.3)
+    long = sm.LSTM(d_model=32, max_seconds=0.2).fit([np.random.default_rng(0).integers(0, 3, 400_000)], validation=None)
+    assert (configs[1].averaging, long.dropout_) == (0.0, 0.0)
 
 
 def test_short_series_and_pairs_are_as_ever(configs: list[Any]) -> None:
     series = sm.LSTM(d_model=8).fit([np.random.default_rng(0).normal(size=(60, 1))])
     sm.LSTM(d_model=8).fit(X, X)
-    assert [config.averaging for config in configs] == [0.0, 0.0]
+    sm.LSTM(d_model=8, max_seconds=60.0).fit(X, X)
+    assert [config.averaging for config in configs] == [0.0, 0.0, 0.0]
     assert series.dropout_ == 0.1
 
 
@@ -80,7 +111,7 @@ def test_what_else_is_refused() -> None:
 
 
 def test_what_was_chosen_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    sm.LSTM(max_seconds=0.05, verbose=True).fit(X, validation=None)
+    sm.LSTM(max_seconds=0.05, dropout=0.1, averaging=0.0, verbose=True).fit(X, validation=None)
     said = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("LSTM("))
     assert "d_model=32, n_layers=1, dropout=0.1, averaging=0.0, batch_size=24, max_seconds=0.05" in said
     assert said.endswith("246 steps of training data")
