@@ -80,6 +80,7 @@ from seqmodels.training import (
 WIDTH_STEP = 8  # that a budget of parameters widens networks by
 MIN_WEIGHTS_TO_COUNT = 1 << 26  # of one layer, about: a smaller network is made without a look at memory
 ROWS_PER_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
+SYMBOLS_AT_ONCE = 1 << 20  # that are counted, of those on disk
 VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out part are cut, to be scored side by side
 
 
@@ -314,6 +315,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             self.module_.fit_linear(self.observation_.starting_linear(start, linear))
         elif self.observation_.emits == "vectors":
             self.module_.fit_bias(self.observation_, *_frame_sum(train_examples))
+        elif only_time_is_given(self):  # else as ever: the same steps give the same figures
+            self.module_.fit_bias(self.observation_, *_symbol_counts(train_examples, self.encoding_.size))
         if previous is not None:
             self._continue_from(previous)
         self.module_.to(device, torch.float32)
@@ -672,6 +675,15 @@ def _frame_sum(examples: list[Example]) -> tuple[Tensor, float]:
         e.weight * (e.values.sum() if isinstance(e.values, OnDisk) else np.nansum(e.values, axis=0)) for e in examples
     ]
     return torch.as_tensor(np.sum(sums, axis=0)), sum(e.weight * len(e.values) for e in examples)
+
+
+def _symbol_counts(examples: list[Example], n_symbols: int) -> tuple[Tensor, float]:
+    """How often each symbol stands in the examples ``(V,)``, by the weights of their sequences, and all together."""
+    counts = np.zeros(n_symbols)
+    for example in examples:
+        for begin in range(0, len(example.values), SYMBOLS_AT_ONCE):
+            np.add.at(counts, np.asarray(example.values[begin : begin + SYMBOLS_AT_ONCE]), example.weight)
+    return torch.as_tensor(counts), float(counts.sum())
 
 
 def _steps_to_units(examples: list[Example]) -> tuple[float, float]:

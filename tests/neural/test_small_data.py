@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,33 @@ def test_in_given_seconds_passes_over_the_data_decide(
     assert numbers.fit(X).dropout_ == 0.2
     assert configs[1].averaging == 0.05
     assert seen == [60.0]
+
+
+def _untrained(monkeypatch: pytest.MonkeyPatch, model: Any, X: list[Any]) -> Any:
+    """The module that training is called with."""
+    seen: list[Any] = []
+    plain = module.train
+
+    def recorded(network: Any, *rest: Any, **named: Any) -> Any:
+        seen.append(copy.deepcopy(network))
+        return plain(network, *rest, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "train", recorded)
+        model.fit(X, validation=None)
+    return seen[0]
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=str)
+def test_in_given_seconds_symbols_start_from_their_frequencies(monkeypatch: pytest.MonkeyPatch, tied: bool) -> None:
+    monkeypatch.setattr(module, "SYMBOLS_AT_ONCE", 7)
+    start = _untrained(monkeypatch, sm.LSTM(d_model=8, max_seconds=0.05, tie_embeddings=tied), X)
+    counts = np.bincount(np.concatenate(X), minlength=3)
+    expected = np.log((counts + 0.5) / (counts.sum() + 1.5))
+    np.testing.assert_allclose(start.head.bias.detach()[:3], expected, atol=1e-6)
+    assert start.head.bias.detach()[-1] == -3.0
+    by_steps = _untrained(monkeypatch, sm.LSTM(d_model=8, max_steps=1, tie_embeddings=tied), X)
+    assert by_steps.head.bias.detach()[:3].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_seconds_are_of_the_batches_of_the_run(configs: list[Any]) -> None:
