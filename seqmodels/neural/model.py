@@ -45,12 +45,14 @@ from seqmodels.neural.training_options import (
     DEFAULT_STEPS,
     DEFAULT_WIDTH,
     DROPOUT_OF_SMALL_DATA,
+    FEWEST_BATCHES,
     MANY_PASSES,
     MAY_CHANGE,
     MOST_SHORT_SERIES,
     SHORT_SERIES,
     STEPS_ON_SHORT_SERIES,
     STEPS_WITHOUT_VALIDATION,
+    WIDTH_OF_FEW_BATCHES,
     Compile,
     TrainingOptions,
     check_compile,
@@ -244,16 +246,21 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         """What ``dropout="auto"`` comes to; returns whether ``averaging="auto"`` averages.
 
         Both where the run goes over the data many times. Not of short series, pairs and labels, nor, where seconds are
-        given, of several processes, of which each may have a shard of the network.
+        given, of several processes, of which each may have a shard of the network. Where the seconds are too few for a
+        network as wide as the data allow, ``d_model="auto"`` is less.
         """
         self._dropout = DEFAULT_DROPOUT
         if self.source_encoding_ is not None or self._is_short_series(examples):
             return False
         if only_time_is_given(self):
-            is_asked = self._dropout_follows_data and "auto" in (self.dropout, self.averaging)
+            is_asked = self._dropout_follows_data and "auto" in (self.d_model, self.dropout, self.averaging)
             if not is_asked or distributed.is_distributed():
                 return False
-            passes = self._passes_in_time(examples)
+            n_batches, passes = self._batches_in_time(examples)
+            is_narrower = n_batches < FEWEST_BATCHES and self.d_model_ > WIDTH_OF_FEW_BATCHES
+            if is_narrower and self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_")):
+                self._width = WIDTH_OF_FEW_BATCHES
+                n_batches, passes = self._batches_in_time(examples)
             self._dropout = dropout_for(passes)
             return passes >= MANY_PASSES
         by_heart = learns_by_heart(self, sum(len(e.values) for e in examples))
@@ -261,8 +268,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             self._dropout = DROPOUT_OF_SMALL_DATA
         return by_heart
 
-    def _passes_in_time(self, examples: list[Example]) -> float:
-        """How often ``max_seconds`` of training go over the examples, by the time of a few batches, untrained."""
+    def _batches_in_time(self, examples: list[Example]) -> tuple[float, float]:
+        """How many batches ``max_seconds`` are enough for, by the time of a few, and how many passes over the data."""
         assert self.max_seconds is not None
         like, device = copy.copy(self), self._device()
         like.compile = False
@@ -274,7 +281,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         with training_draws(generator, device):
             epoch = batching.epoch(rows, np.random.default_rng([self.random_state, 0]))
             seconds = seconds_per_batch(like.module_, epoch, objective, self.max_seconds)
-        return self.max_seconds / max(seconds * batching.n_batches(rows), 1e-9)
+        n_batches = self.max_seconds / max(seconds, 1e-9)
+        return n_batches, n_batches / batching.n_batches(rows)
 
     def _batching(self, rows: list[Row]) -> Batching:
         """How these rows are divided into batches."""

@@ -77,6 +77,26 @@ def test_in_given_seconds_passes_over_the_data_decide(
     assert seen == [60.0]
 
 
+@pytest.mark.parametrize(("n_batches", "width"), [(299.0, 128), (301.0, 256)], ids=str)
+def test_few_batches_are_of_a_narrower_network(
+    configs: list[Any], monkeypatch: pytest.MonkeyPatch, n_batches: float, width: int
+) -> None:
+    monkeypatch.setattr(module, "width_for", lambda n_steps: 256)
+    asked: list[int] = []
+
+    def seconds(network: Any, batches: Any, objective: Any, budget: float) -> float:
+        asked.append(network.network.d_model)
+        return budget / n_batches * network.network.d_model / 256
+
+    monkeypatch.setattr(module, "seconds_per_batch", seconds)
+    model = sm.LSTM(max_seconds=60.0).fit(X)
+    assert (model.d_model_, model.module_.network.d_model) == (width, width)
+    assert asked == [256, 128][: 1 + (width == 128)]
+    assert sm.LSTM(max_seconds=60.0, d_model=160).fit(X).d_model_ == 160
+    wide = sm.LSTM(d_model=256, max_steps=1, warm_start=True).fit(X).set_params(d_model="auto", max_steps="auto")
+    assert wide.set_params(max_seconds=60.0).fit(X).d_model_ == 256
+
+
 def _untrained(monkeypatch: pytest.MonkeyPatch, model: Any, X: list[Any]) -> Any:
     """The module that training is called with."""
     seen: list[Any] = []
