@@ -5,10 +5,11 @@ Python sources, those of the packages that are installed, in an order drawn by s
 signs. Of words the 9,999 most frequent of the training part are kept. Networks are fitted to a part of the training
 data and scored on another part of it in nats a unit; what is held out for results is never read.
 
-``before`` drops 0.1, keeps the best weights that were seen, and starts from equal probabilities of all symbols;
-``default`` measures how often the seconds will go over the data, drops and averages by that, and starts from the
-frequencies of symbols. The others are the default with a setting changed. Seconds are those that the processor worked
-for this process, on one thread. Rows are added to the table as they come.
+``before`` drops 0.1, keeps the best weights that were seen, is as wide as the data allow, and starts from equal
+probabilities of all symbols; ``default`` measures how often the seconds will go over the data, drops and averages by
+that, is narrower where they are few batches, and starts from the frequencies of symbols. The others are the default
+with a setting changed. Seconds are those that the processor worked for this process, on one thread. Rows are added to
+the table as they come.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -32,6 +35,7 @@ from small_data import chords, names
 
 import seqmodels as sm
 from seqmodels.evaluation.comparison.provenance import stamped
+from seqmodels.neural import model as network_model
 from seqmodels.observations import Observation
 
 OUT = Path("experiments/results/given_seconds/given_seconds.csv")
@@ -110,14 +114,13 @@ def fitted_row(data: str, parts: Parts, family: str, setting: str, seed: int, se
     """One model, fitted and scored."""
     observation: dict[str, Any] = {"observation": sm.Chords()} if data == "chords" else {}
     model: Any = FAMILIES[family](random_state=seed, max_seconds=seconds, **SETTINGS[setting], **observation)
-    from_frequencies = sm.Categorical.starting_near
-    if setting == "before":
-        sm.Categorical.starting_near = Observation.starting_near  # type: ignore[method-assign]
     began = time.process_time()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore", UserWarning)  # of floors
+        if setting == "before":
+            stack.enter_context(patch.object(sm.Categorical, "starting_near", Observation.starting_near))
+            stack.enter_context(patch.object(network_model, "FEWEST_BATCHES", 0))
         model.fit(parts[0])
-    sm.Categorical.starting_near = from_frequencies  # type: ignore[method-assign]
     history = model.history_
     return {
         "data": data,
