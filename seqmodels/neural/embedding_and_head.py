@@ -180,7 +180,10 @@ class SequenceModule(nn.Module, Generic[State]):
 
     @torch.no_grad()
     def fit_bias(self, observation: Observation, frame_sum: Tensor, n_frames: float) -> None:
-        """Let an untrained network predict about what frames are: ``n_frames`` that sum to ``frame_sum (D,)``."""
+        """Let an untrained network predict about what frames are: ``n_frames`` that sum to ``frame_sum (D,)``.
+
+        Of symbols, their counts ``(V,)``.
+        """
         bias = self.head.bias[: len(self.head.bias) - self.spec.has_end]
         bias.copy_(observation.starting_near(bias, frame_sum, n_frames))
 

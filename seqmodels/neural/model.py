@@ -41,22 +41,28 @@ from seqmodels.neural.linear_start import linear_prediction
 from seqmodels.neural.network import Network, map_state
 from seqmodels.neural.ops.precision import autocast, autocast_dtype
 from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_steps, log_prob_sums
+from seqmodels.neural.seconds_per_batch import seconds_per_batch
 from seqmodels.neural.training_options import (
     DEFAULT_DROPOUT,
     DEFAULT_STEPS,
     DEFAULT_WIDTH,
     DROPOUT_OF_SMALL_DATA,
+    FEWEST_BATCHES,
+    MANY_PASSES,
     MAY_CHANGE,
     MOST_SHORT_SERIES,
     SHORT_SERIES,
     STEPS_ON_SHORT_SERIES,
     STEPS_WITHOUT_VALIDATION,
+    WIDTH_OF_FEW_BATCHES,
     Compile,
     TrainingOptions,
     check_compile,
     check_training_options,
     compiled,
+    dropout_for,
     learns_by_heart,
+    only_time_is_given,
     parallel_of,
     sequences_per_batch,
     train_config,
@@ -78,6 +84,7 @@ from seqmodels.training import (
 WIDTH_STEP = 8  # that a budget of parameters widens networks by
 MIN_WEIGHTS_TO_COUNT = 1 << 26  # of one layer, about: a smaller network is made without a look at memory
 ROWS_PER_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
+SYMBOLS_AT_ONCE = 1 << 20  # that are counted, of those on disk
 VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out part are cut, to be scored side by side
 
 
@@ -234,15 +241,63 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     def _choose_width(self, examples: list[Example]) -> None:
         """What ``d_model="auto"`` comes to, for these examples and this budget."""
         if self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_")):
-            only_time = self.max_seconds is not None and self.max_steps in ("auto", None) and self.max_epochs is None
             n_steps = sum(len(e.values) for e in examples)
-            self._width = width_for(n_steps) if only_time or self._is_short_series(examples) else DEFAULT_WIDTH
+            is_by_data = only_time_is_given(self) or self._is_short_series(examples)
+            self._width = width_for(n_steps) if is_by_data else DEFAULT_WIDTH
 
-    def _learns_by_heart(self, examples: list[Example]) -> bool:
-        """Whether they are too few for the default number of steps; not asked of short series, pairs and labels."""
+    def _choose_by_passes(self, examples: list[Example], checkpoints: Checkpoints) -> tuple[bool, Checkpoints]:
+        """What ``dropout="auto"`` comes to; returns whether ``averaging="auto"`` averages, and checkpoints that say so.
+
+        Both where the run goes over the data many times. Not of short series, pairs and labels, nor, where seconds are
+        given, of several processes, of which each may have a shard of the network. Where the seconds are too few for a
+        network as wide as the data allow, ``d_model="auto"`` is less. A resumed run keeps what was chosen by the clock.
+        """
+        self._dropout = DEFAULT_DROPOUT
         if self.source_encoding_ is not None or self._is_short_series(examples):
-            return False
-        return learns_by_heart(self, sum(len(e.values) for e in examples))
+            return False, checkpoints
+        if only_time_is_given(self):
+            is_asked = self._dropout_follows_data and "auto" in (self.d_model, self.dropout, self.averaging)
+            if not is_asked or distributed.is_distributed():
+                return False, checkpoints
+            if "passes" in checkpoints.chosen:
+                if self.d_model == "auto":
+                    self._width = int(checkpoints.chosen["width"])
+                passes = float(checkpoints.chosen["passes"])
+                self._dropout = dropout_for(passes)
+                return passes >= MANY_PASSES, checkpoints
+            n_batches, passes = self._batches_in_time(examples)
+            is_narrower = n_batches < FEWEST_BATCHES and self.d_model_ > WIDTH_OF_FEW_BATCHES
+            if is_narrower and self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_")):
+                self._width = WIDTH_OF_FEW_BATCHES
+                n_batches, passes = self._batches_in_time(examples)
+            self._dropout = dropout_for(passes)
+            chosen = {"passes": passes, "width": self.d_model_}
+            return passes >= MANY_PASSES, checkpoints.with_chosen(chosen)
+        by_heart = learns_by_heart(self, sum(len(e.values) for e in examples))
+        if by_heart:
+            self._dropout = DROPOUT_OF_SMALL_DATA
+        return by_heart, checkpoints
+
+    def _batches_in_time(self, examples: list[Example]) -> tuple[float, float]:
+        """How many batches ``max_seconds`` are enough for, by the time of a few, and how many passes over the data."""
+        assert self.max_seconds is not None
+        like, device = copy.copy(self), self._device()
+        like.compile = False
+        generator = like._build()
+        like.module_.to(device, torch.float32).train()
+        rows = like._rows(examples)
+        batching = like._batching(rows)
+        objective = _Objective(like, rows, (1.0, 0.0), None)
+        with training_draws(generator, device):
+            epoch = batching.epoch(rows, np.random.default_rng([self.random_state, 0]))
+            seconds = seconds_per_batch(like.module_, epoch, objective, self.max_seconds)
+        n_batches = self.max_seconds / max(seconds, 1e-9)
+        return n_batches, n_batches / batching.n_batches(rows)
+
+    def _batching(self, rows: list[Row]) -> Batching:
+        """How these rows are divided into batches."""
+        bptt = self._bptt_steps()
+        return Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
 
     def _is_short_series(self, examples: list[Example]) -> bool:
         """Whether they are one or few series of so few frames that a network of the usual size learns them by heart."""
@@ -252,8 +307,6 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     def _fit(self, train_examples: list[Example], validation: list[Example]) -> None:
         self._check_perturbation()
         self._choose_width(train_examples)
-        by_heart = self._learns_by_heart(train_examples)
-        self._dropout = DROPOUT_OF_SMALL_DATA if by_heart else DEFAULT_DROPOUT
         self._check_memory()
         _check_float32(train_examples, "training")
         _check_float32(validation, "validation")
@@ -270,6 +323,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         )
         starts_linear = beginning.linear_start and self.observation_.starts_linear
         self._has_first = starts_linear if previous is None else previous.spec.has_first
+        by_heart, checkpoints = self._choose_by_passes(train_examples, checkpoints)
         initial_generator = self._build()
         rows = self._rows(train_examples)
         is_first = self._has_first and self.module_.skip is not None and previous is None
@@ -279,17 +333,19 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             self.module_.fit_linear(self.observation_.starting_linear(start, linear))
         elif self.observation_.emits == "vectors":
             self.module_.fit_bias(self.observation_, *_frame_sum(train_examples))
+        elif only_time_is_given(self):  # else as ever: the same steps give the same figures
+            self.module_.fit_bias(self.observation_, *_symbol_counts(train_examples, self.encoding_.size))
         if previous is not None:
             self._continue_from(previous)
         self.module_.to(device, torch.float32)
-        bptt, n_steps = self._bptt_steps(), DEFAULT_STEPS
+        n_steps = DEFAULT_STEPS
         if self._is_short_series(train_examples):
             n_steps = STEPS_ON_SHORT_SERIES if validation else STEPS_WITHOUT_VALIDATION
-        batching = Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
+        batching = self._batching(rows)
         objective = _Objective(self, rows, _steps_to_units(train_examples), beginning.perturbation)
         config = train_config(self, n_steps, learns_by_heart=by_heart)
-        if config.max_seconds is not None and checkpoints.chosen is not None:
-            left = config.max_seconds - checkpoints.chosen["seconds"]
+        if config.max_seconds is not None:
+            left = config.max_seconds - checkpoints.chosen.get("seconds", 0.0)
             config = replace(config, max_seconds=max(left, config.max_seconds / 2))
         if self.verbose and distributed.is_rank_zero():
             tqdm.write(self._chosen(rows, batching, config), file=sys.stderr)
@@ -361,13 +417,12 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         )
         if len(candidates) == 1:
             return named, checkpoints
-        if checkpoints.chosen is None:
+        if "scores" not in checkpoints.chosen:
             started = time.perf_counter()
             scores = [self._score_of_beginning(each, *parts) for each in candidates]
             seconds = time.perf_counter() - started
             chosen = distributed.broadcast_content(lambda: {"scores": scores, "seconds": seconds})
             checkpoints = checkpoints.with_chosen(chosen)
-        assert checkpoints.chosen is not None
         scores = checkpoints.chosen["scores"]
         self._beginning = max(zip(scores, candidates, strict=True), key=lambda pair: pair[0])[1]
         each = ", ".join(f"{score:.2f} with {tuple(c)}" for score, c in zip(scores, candidates, strict=True))
@@ -654,6 +709,15 @@ def _frame_sum(examples: list[Example]) -> tuple[Tensor, float]:
         e.weight * (e.values.sum() if isinstance(e.values, OnDisk) else np.nansum(e.values, axis=0)) for e in examples
     ]
     return torch.as_tensor(np.sum(sums, axis=0)), sum(e.weight * len(e.values) for e in examples)
+
+
+def _symbol_counts(examples: list[Example], n_symbols: int) -> tuple[Tensor, float]:
+    """How often each symbol stands in the examples ``(V,)``, by the weights of their sequences, and all together."""
+    counts = np.zeros(n_symbols)
+    for example in examples:
+        for begin in range(0, len(example.values), SYMBOLS_AT_ONCE):
+            np.add.at(counts, np.asarray(example.values[begin : begin + SYMBOLS_AT_ONCE]), example.weight)
+    return torch.as_tensor(counts), float(counts.sum())
 
 
 def _steps_to_units(examples: list[Example]) -> tuple[float, float]:

@@ -45,6 +45,10 @@ SMALL_DATA = 300_000  # steps of training data: 2000 steps of training go over f
 DEFAULT_DROPOUT = 0.1
 DROPOUT_OF_SMALL_DATA = 0.3  # more has to be dropped
 AVERAGING_OF_SMALL_DATA = 0.1  # and the mean of the weights is better than the last (experiments/small_data.py)
+MANY_PASSES = 7.0  # over the data, as 2000 steps go over that many; where seconds are given their number is measured
+FEW_PASSES = 2.0  # below which nothing is learned by heart, and dropping only slows what is learned
+FEWEST_BATCHES = 300  # in which a network of the default width learns more than one of half of it, which takes more
+WIDTH_OF_FEW_BATCHES = 128  # batches in the same seconds (experiments/given_seconds.py)
 STEPS_PER_BATCH = 1_024  # of the data; small batches learn more per second on a CPU
 COMPILE_CHOICES: tuple[Compile, ...] = (False, True, "reduce-overhead", "max-autotune")
 MAY_CHANGE = frozenset({"max_steps", "max_epochs", "patience"})  # in a run that is resumed
@@ -70,7 +74,8 @@ class TrainingOptions(Configurable):
         accumulate: batches whose gradients make one step.
         averaging: part of the steps taken over which the running mean of the weights reaches, which then is the model;
             0: none. ``"auto"``: 0.1 where no budget is given and sequences without targets have fewer than 300,000
-            steps together, which are learnt by heart otherwise; else, and for short series, 0.
+            steps together, which are learnt by heart otherwise, or ``max_seconds`` alone is given and is seven passes
+            over them or more; else, and for short series, 0.
         callbacks: called with each row of the history, a dictionary.
         verbose: show progress, after a line on what ``"auto"`` came to.
         parallel: how several processes (``torchrun``) share the work: ``"replicate"``, each has the whole network and
@@ -148,6 +153,22 @@ def learns_by_heart(options: TrainingOptions, n_steps: int) -> bool:
     """Whether the steps of an automatic budget go over ``n_steps`` of training data several times."""
     is_automatic = options.max_steps == "auto" and options.max_epochs is None and options.max_seconds is None
     return is_automatic and n_steps < SMALL_DATA
+
+
+def only_time_is_given(options: TrainingOptions) -> bool:
+    """Whether seconds are the only budget."""
+    return options.max_seconds is not None and options.max_steps in ("auto", None) and options.max_epochs is None
+
+
+def dropout_for(passes: float) -> float:
+    """What is dropped in a run that goes over the data so often.
+
+    >>> [dropout_for(n) for n in (0.5, 3.0, 20.0)]
+    [0.0, 0.1, 0.3]
+    """
+    if passes < FEW_PASSES:
+        return 0.0
+    return DEFAULT_DROPOUT if passes < MANY_PASSES else DROPOUT_OF_SMALL_DATA
 
 
 def train_config(

@@ -125,7 +125,10 @@ class Observation(Configurable, ABC):
         return torch.zeros(self.n_output_parameters(size))
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """``start (P,)`` moved to ``n`` training frames that sum to ``total (D,)``, where they are not standardised."""
+        """``start (P,)`` moved to ``n`` training frames that sum to ``total (D,)``, where they are not standardised.
+
+        Of symbols ``total (V,)`` is how often each of them stands among the ``n``.
+        """
         return start
 
     @property

@@ -29,6 +29,10 @@ class Categorical(Observation):
     def check(self, size: int) -> None:
         refuse_wrong_arguments(self)
 
+    def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
+        """Log-frequencies ``(V,)`` of ``n`` symbols, from counts ``total (V,)`` with half a count added to each."""
+        return start + torch.log((total + 0.5) / (n + 0.5 * len(total))).to(start.dtype)
+
     def is_valid(self, table: Tensor, size: int) -> Tensor:
         return table.logsumexp(-1, keepdim=True).isfinite()  # so none is NaN or inf; -inf is a true zero
 

@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -87,13 +87,13 @@ class Checkpoints:
         return cls(written, seconds, {**fingerprint, **chosen}, content["state"])
 
     @property
-    def chosen(self) -> Mapping[str, Any] | None:
-        """What the run that is gone on with had chosen by trials, where it had."""
-        return self.fingerprint.get("chosen")
+    def chosen(self) -> Mapping[str, Any]:
+        """What the run that is gone on with had chosen by trials and by the clock."""
+        return cast(Mapping[str, Any], self.fingerprint.get("chosen", {}))
 
     def with_chosen(self, chosen: Mapping[str, Any]) -> Checkpoints:
-        """Files that say what was chosen by trials, JSON values, so that a resumed run need not try again."""
-        return replace(self, fingerprint={**self.fingerprint, "chosen": dict(chosen)})
+        """Files that say this too, JSON values, so that a resumed run chooses no other."""
+        return replace(self, fingerprint={**self.fingerprint, "chosen": {**self.chosen, **chosen}})
 
     @property
     def due(self) -> bool:

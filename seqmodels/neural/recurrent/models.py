@@ -33,10 +33,12 @@ class RecurrentModel(NeuralModel, ABC):
         d_model: width of the hidden state. ``"auto"``: 256; where ``max_seconds`` is the only budget, or the data are
             up to five series of vectors with 1000 frames together or fewer, ``256 sqrt(n / 400000)`` for n steps of
             training data, a power of two from 32 to 256, for a few sequences teach a wide network nothing but
-            themselves. ``d_model_`` is what it came to.
+            themselves; 128 in place of 256 where the seconds are not enough for 300 batches, as with many symbols.
+            ``d_model_`` is what it came to.
         dropout: fraction of the features of each layer's output that is dropped in training. ``"auto"``: 0.3 where no
-            budget is given and the data have fewer than 300,000 steps, unless they are short series, and else 0.1;
-            ``dropout_`` is what it came to.
+            budget is given and the data have fewer than 300,000 steps, and else 0.1; where ``max_seconds`` is the only
+            budget, 0 if they are fewer than two passes over the data, by the time of a few batches, 0.3 from seven on,
+            and 0.1 between. Always 0.1 on short series and pairs. ``dropout_`` is what it came to.
         bptt: steps back-propagated through at once (truncated back-propagation); the state is carried on.
         recurrent_dropout: the fraction of features and states dropped in training, the same at every step of a window
             (Gal & Ghahramani 2016); ``dropout`` draws afresh at every step, and leaves states alone.
