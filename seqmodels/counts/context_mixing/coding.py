@@ -605,7 +605,10 @@ def learn_weights(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """A step along the gradient of ``log p`` for each weight vector that took part."""
+    """A step along the gradient of ``log p`` for each weight vector that took part, shorter the more steps it had.
+
+    In earlier files the steps of all are shorter the more was read: ``lr``.
+    """
     n_selectors, n_inputs = len(tables.selectors), tables.n_inputs
     final = tables.final_weights_at + node_row(node, bit) * n_selectors
     final_error = (y - decisions.mixed[bit]) * final_lr
@@ -621,7 +624,7 @@ def learn_weights(
         if tables.row_counts_at > 0:
             at = tables.row_counts_at + decisions.rows[bit, k]
             decay = 1.0 + tables.floats[at] * tables.options[tables_.ROW_LR_DECAY]
-            row_lr = max(tables.options[tables_.LAST_ROW_LR], tables.options[tables_.LR] / decay)
+            row_lr = max(tables.options[tables_.LAST_LR], tables.options[tables_.LR] / decay)
             if is_logged:
                 keep_floats(log, tables, at, 1)
             tables.floats[at] += 1.0

@@ -66,10 +66,13 @@ class ContextMixing(CountModel):
     def n_parameters_(self) -> int:
         self._setting()
         start = self._empty(self.tables_.symbols)
-        return sum(
-            int(np.count_nonzero(getattr(self.tables_, name) != getattr(start, name)))
-            for name in ("counters", "floats", "integers")
+        end = start.row_counts_at or len(start.floats)  # how often weights were learned is no parameter
+        changed = (
+            self.tables_.counters != start.counters,
+            self.tables_.floats[:end] != start.floats[:end],
+            self.tables_.integers != start.integers,
         )
+        return sum(int(np.count_nonzero(each)) for each in changed)
 
     def _check_options(self) -> None:
         if type(self.adaptive) is not bool:

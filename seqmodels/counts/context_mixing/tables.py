@@ -140,7 +140,7 @@ class MixingTables(NamedTuple):
     ROW_LR_DECAY,
     LAST_ROW_LR,
 ) = range(11)
-OPTIONS = (0.02, 0.0008, 5e-5, 0.005, 0.001, 255.0, 0.005, 0.02, 0.001, 0.001, 0.0015)
+OPTIONS = (0.02, 0.0008, 5e-5, 0.005, 0.001, 255.0, 0.005, 0.02, 0.001, 5e-4)
 CHAIN_START, CHAIN_BIAS_START = 0.7, 0.5
 
 

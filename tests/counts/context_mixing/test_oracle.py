@@ -274,7 +274,7 @@ class Oracle:
         self.final[decision.node] += max(0.001, 0.005 / decay) * (y - decision.mixed) * np.array(decision.logits)
         for each, logit in zip(decision.selected, decision.logits, strict=True):
             n_before = self.n_weighted.get(each, 0)
-            self.weights[each] += max(0.0015, 0.02 / (1 + 0.001 * n_before)) * (y - logistic(logit)) * inputs
+            self.weights[each] += max(0.0008, 0.02 / (1 + 5e-4 * n_before)) * (y - logistic(logit)) * inputs
             self.n_weighted[each] = n_before + 1
         for key, share in decision.refined:
             before = self.refinements.get(key, logistic(24 * key[2] / 32 - 12))
