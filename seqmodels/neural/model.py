@@ -42,9 +42,11 @@ from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_s
 from seqmodels.neural.seconds_per_batch import seconds_per_batch
 from seqmodels.neural.training_options import (
     DEFAULT_DROPOUT,
+    DEFAULT_PATIENCE,
     DEFAULT_STEPS,
     DEFAULT_WIDTH,
     DROPOUT_OF_SMALL_DATA,
+    FEW_PASSES,
     FEWEST_BATCHES,
     MANY_PASSES,
     MAY_CHANGE,
@@ -249,7 +251,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         given, of several processes, of which each may have a shard of the network. Where the seconds are too few for a
         network as wide as the data allow, ``d_model="auto"`` is less.
         """
-        self._dropout = DEFAULT_DROPOUT
+        self._dropout, self._sees_data_once = DEFAULT_DROPOUT, False
         if self.source_encoding_ is not None or self._is_short_series(examples):
             return False
         if only_time_is_given(self):
@@ -261,7 +263,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             if is_narrower and self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_")):
                 self._width = WIDTH_OF_FEW_BATCHES
                 n_batches, passes = self._batches_in_time(examples)
-            self._dropout = dropout_for(passes)
+            self._dropout, self._sees_data_once = dropout_for(passes), passes < FEW_PASSES
             return passes >= MANY_PASSES
         by_heart = learns_by_heart(self, sum(len(e.values) for e in examples))
         if by_heart:
@@ -334,6 +336,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         batching = self._batching(rows)
         objective = _Objective(self, rows, _steps_to_units(train_examples), beginning.perturbation)
         config = train_config(self, n_steps, learns_by_heart=by_heart)
+        if self._sees_data_once and self.patience == DEFAULT_PATIENCE:
+            config = replace(config, patience=2 * config.evaluations)  # more than there are
         if self.verbose and distributed.is_rank_zero():
             tqdm.write(self._chosen(rows, batching, config), file=sys.stderr)
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
