@@ -1,7 +1,7 @@
 """What do networks reach in given seconds? ``experiments/given_seconds.py FOLDER [--sets ...] [--seconds 20]``.
 
 FOLDER has public sets: ``tinyshakespeare`` and ``jsb_chorales``, ``names``, ``multi30k``. ``program text`` is 5 MB of
-Python sources, those of the packages that are installed, in an order drawn by seed; its words are names, digits and
+Python sources, those of the standard library, in an order drawn by seed; its words are names, digits and
 signs. Of words the 9,999 most frequent of the training part are kept. Networks are fitted to a part of the training
 data and scored on another part of it in nats a unit; what is held out for results is never read.
 
@@ -59,7 +59,7 @@ def shakespeare(folder: Path) -> Parts:
 
 def program_text(folder: Path) -> Parts:
     """5,000,000 characters and the next 60,000."""
-    files = sorted(Path(sysconfig.get_path("purelib")).rglob("*.py"))
+    files = sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py"))
     random.Random(0).shuffle(files)
     text = ""
     for file in files:

@@ -13,6 +13,7 @@ from seqmodels.cli.checks import check_outputs
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
 from seqmodels.common.files import replaced
+from seqmodels.encodings.examples import n_states_of
 from seqmodels.encodings.text import encoded_steps
 from seqmodels.evaluation.runs.datasets import Pair
 from seqmodels.hmm import HMM
@@ -87,7 +88,7 @@ def _decode(model: HMM, file: str, pair: Pair) -> pd.DataFrame:
         raise ValueError(f"{file}: {error}") from None
     parts = []
     for i, (item, path, posterior) in enumerate(zip(scored, paths, posteriors, strict=True)):
-        n = len(model.encoding_.encode(item))  # without the source, which comes before
+        n = n_states_of(model.encoding_, item)  # without the source, which comes before
         states = path[-n:]
         part = pd.DataFrame({"file": file, "sequence": i, "name": scored.names[i], "position": range(1, n + 1)})
         if scored.times is not None:

@@ -7,11 +7,15 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from seqmodels.encodings.on_disk import OnDisk
+
+if TYPE_CHECKING:
+    from seqmodels.encodings.base import Encoding
+    from seqmodels.sequences import Item
 
 
 @dataclass(slots=True)  # not frozen: that takes four times as long, and there may be millions
@@ -67,6 +71,11 @@ def of_each_frame(
         else each
         for example, each in zip(examples, without_past(examples, steps), strict=True)
     ]
+
+
+def n_states_of(encoding: Encoding, item: Item) -> int:
+    """How many hidden states an item has: one for each frame of vectors, and for each encoded step of anything else."""
+    return len(item) if encoding.reads == "vectors" else len(encoding.encode(item))
 
 
 @dataclass(frozen=True)

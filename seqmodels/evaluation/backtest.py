@@ -146,7 +146,7 @@ def backtest(
     >>> walk = [np.cumsum(rng.normal(size=(300, 1)), axis=0)]
     >>> result = backtest({"hmm": HMM(2)}, walk, horizon=3, first=200)
     >>> result.table()["model"].tolist()
-    ['naive', 'VAR', 'hmm']
+    ['naive', 'hmm', 'VAR']
     """
     sequences, training = _checked(X), None if train is None else _checked(train)
     levels = _check(models, horizon, quantiles, n, every, n_origins, season)

@@ -44,9 +44,11 @@ from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_s
 from seqmodels.neural.seconds_per_batch import seconds_per_batch
 from seqmodels.neural.training_options import (
     DEFAULT_DROPOUT,
+    DEFAULT_PATIENCE,
     DEFAULT_STEPS,
     DEFAULT_WIDTH,
     DROPOUT_OF_SMALL_DATA,
+    FEW_PASSES,
     FEWEST_BATCHES,
     MANY_PASSES,
     MAY_CHANGE,
@@ -252,27 +254,25 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         given, of several processes, of which each may have a shard of the network. Where the seconds are too few for a
         network as wide as the data allow, ``d_model="auto"`` is less. A resumed run keeps what was chosen by the clock.
         """
-        self._dropout = DEFAULT_DROPOUT
+        self._dropout, self._sees_data_once = DEFAULT_DROPOUT, False
         if self.source_encoding_ is not None or self._is_short_series(examples):
             return False, checkpoints
         if only_time_is_given(self):
             is_asked = self._dropout_follows_data and "auto" in (self.d_model, self.dropout, self.averaging)
             if not is_asked or distributed.is_distributed():
                 return False, checkpoints
-            if "passes" in checkpoints.chosen:
-                if self.d_model == "auto":
-                    self._width = int(checkpoints.chosen["width"])
-                passes = float(checkpoints.chosen["passes"])
-                self._dropout = dropout_for(passes)
-                return passes >= MANY_PASSES, checkpoints
-            n_batches, passes = self._batches_in_time(examples)
-            is_narrower = n_batches < FEWEST_BATCHES and self.d_model_ > WIDTH_OF_FEW_BATCHES
-            if is_narrower and self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_")):
-                self._width = WIDTH_OF_FEW_BATCHES
+            may_narrow = self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_"))
+            if "passes" not in checkpoints.chosen:
                 n_batches, passes = self._batches_in_time(examples)
-            self._dropout = dropout_for(passes)
-            chosen = {"passes": passes, "width": self.d_model_}
-            return passes >= MANY_PASSES, checkpoints.with_chosen(chosen)
+                if may_narrow and n_batches < FEWEST_BATCHES and self.d_model_ > WIDTH_OF_FEW_BATCHES:
+                    self._width = WIDTH_OF_FEW_BATCHES
+                    n_batches, passes = self._batches_in_time(examples)
+                checkpoints = checkpoints.with_chosen({"passes": passes, "width": self.d_model_})
+            passes = float(checkpoints.chosen["passes"])
+            if may_narrow:
+                self._width = int(checkpoints.chosen["width"])
+            self._dropout, self._sees_data_once = dropout_for(passes), passes < FEW_PASSES
+            return passes >= MANY_PASSES, checkpoints
         by_heart = learns_by_heart(self, sum(len(e.values) for e in examples))
         if by_heart:
             self._dropout = DROPOUT_OF_SMALL_DATA
@@ -344,9 +344,14 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         batching = self._batching(rows)
         objective = _Objective(self, rows, _steps_to_units(train_examples), beginning.perturbation)
         config = train_config(self, n_steps, learns_by_heart=by_heart)
+<<<<<<< HEAD
         if config.max_seconds is not None:
             left = config.max_seconds - checkpoints.chosen.get("seconds", 0.0)
             config = replace(config, max_seconds=max(left, config.max_seconds / 2))
+=======
+        if self._sees_data_once and self.patience == DEFAULT_PATIENCE:
+            config = replace(config, patience=2 * config.evaluations)  # more than there are
+>>>>>>> part_recipes2
         if self.verbose and distributed.is_rank_zero():
             tqdm.write(self._chosen(rows, batching, config), file=sys.stderr)
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)

@@ -43,6 +43,7 @@ STEPS_ON_SHORT_SERIES = 200  # held-out frames (experiments/series_defaults.py) 
 STEPS_WITHOUT_VALIDATION = 25  # on them, where no held-out frames end training before it learns the noise
 SMALL_DATA = 300_000  # steps of training data: 2000 steps of training go over fewer several times, and on them
 DEFAULT_DROPOUT = 0.1
+DEFAULT_PATIENCE = 5
 DROPOUT_OF_SMALL_DATA = 0.3  # more has to be dropped
 AVERAGING_OF_SMALL_DATA = 0.1  # and the mean of the weights is better than the last (experiments/small_data.py)
 MANY_PASSES = 7.0  # over the data, as 2000 steps go over that many; where seconds are given their number is measured
@@ -68,7 +69,9 @@ class TrainingOptions(Configurable):
         batch_size: sequences (parts of long ones) in a batch; ``"auto"``: about 1024 steps, from 8 to 64 sequences.
         lr: peak learning rate.
         weight_decay: of matrices, decoupled.
-        patience: evaluations (20 a run) without improvement on held-out data before training stops.
+        patience: evaluations (20 a run) without improvement on held-out data before training stops. 5, the default,
+            stops no recurrent network and no ``Transformer`` whose ``max_seconds``, given alone, are less than two
+            passes over the data.
         optimizer: how weights move; None: ``AdamW()``.
         schedule: the learning rate against progress; None: ``Trapezoid()``.
         accumulate: batches whose gradients make one step.
@@ -95,7 +98,7 @@ class TrainingOptions(Configurable):
     batch_size: int | Literal["auto"] = "auto"
     lr: float = 3e-3
     weight_decay: float = 0.05
-    patience: int = 5
+    patience: int = DEFAULT_PATIENCE
     optimizer: Optimizer | None = None
     schedule: Schedule | None = None
     accumulate: int = 1

@@ -9,6 +9,7 @@ import numpy as np
 
 from seqmodels.common.parameters import Seed, checked_but
 from seqmodels.encodings import Encoding
+from seqmodels.encodings.examples import n_states_of
 from seqmodels.encodings.text import encoded_steps
 from seqmodels.plot.one_sequence import given_times, one_sequence, selected_steps, times_of
 from seqmodels.sequences import Sequences
@@ -99,12 +100,11 @@ def states(
     X, Y = _single(model, x, y)
     scored = X if Y is None else Y
     names, labels = _names_of_states(model, state_names), _names_of_features(model, features)
-    item, n_steps = scored.items[0], len(model.encoding_.encode(scored.items[0]))
+    item, n_steps = scored.items[0], n_states_of(model.encoding_, scored.items[0])
     states = model.decode(X, Y)[0][-n_steps:] if path is None else _checked_path(path, n_steps, len(names))
     selected = selected_steps(steps, n_steps)
     time = given_times(scored, time)
-    n_first = len(item) - n_steps if scored.kind == "vectors" else 0  # frames of a series that are no steps
-    t = times_of(time, n_first + n_steps)[n_first:][selected]
+    t = times_of(time, n_steps)[selected]
 
     from seqmodels.plot import drawn_states as drawing
     from seqmodels.plot.style import axes_or_new, in_style
@@ -156,11 +156,10 @@ def posterior(
     X, Y = _single(model, x, y)
     names = _names_of_states(model, state_names)
     scored = X if Y is None else Y
-    n_steps = len(model.encoding_.encode(scored.items[0]))
+    n_steps = n_states_of(model.encoding_, scored.items[0])
     selected = selected_steps(steps, n_steps)
     time = None if scored.kind == "text" else given_times(scored, time)
-    n_first = len(scored.items[0]) - n_steps if scored.kind == "vectors" else 0
-    t = times_of(time, n_first + n_steps)[n_first:][selected]
+    t = times_of(time, n_steps)[selected]
     posterior = model.posterior(X, Y)[0][-n_steps:][selected]
 
     from seqmodels.plot import drawn_states as drawing

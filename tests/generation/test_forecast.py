@@ -87,7 +87,7 @@ def test_an_autoregression_of_one_state_is_that_of_many_draws() -> None:
     x = [np.cumsum(rng.normal(size=(60, 2)), axis=0) @ np.array([[1.0, 0.6], [0.0, 100.0]]) for _ in range(3)]
     for covariance_type in ("full", "diag"):
         observation = sm.AutoregressiveGaussian(2, covariance_type)
-        model = sm.HMM(1, observation=observation, max_iter=3, dtype="float64").fit(x)
+        model = sm.HMM(1, observation=observation, max_iter=3, encoding=sm.Standardize(), dtype="float64").fit(x)
         frame = model.forecast(x[:1], 5).frame
         assert set(frame["method"]) == {"exact"}
         drawn = np.stack(model.sample(20_000, prefix=x[0], length=5))[:, 60:]

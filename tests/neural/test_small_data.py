@@ -71,10 +71,13 @@ def test_in_given_seconds_passes_over_the_data_decide(
     monkeypatch.setattr(module, "seconds_per_batch", seconds)
     model = sm.LSTM(d_model=8, batch_size=2, bptt=10, max_seconds=60.0).fit(X, validation=None)
     assert (configs[0].averaging, model.dropout_, model.module_.network.dropout) == (averaging, dropout, dropout)
+    assert configs[0].patience == (40 if passes < 2 else 5)
+    assert sm.LSTM(d_model=8, batch_size=2, bptt=10, max_seconds=60.0, patience=3).fit(X).dropout_ == dropout
+    assert configs.pop().patience == 3
     numbers = sm.LSTM(d_model=8, batch_size=2, bptt=10, max_seconds=60.0, dropout=0.2, averaging=0.05)
     assert numbers.fit(X).dropout_ == 0.2
     assert configs[1].averaging == 0.05
-    assert seen == [60.0]
+    assert seen == [60.0, 60.0]
 
 
 @pytest.mark.parametrize(("n_batches", "width"), [(299.0, 128), (301.0, 256)], ids=str)

@@ -17,7 +17,7 @@ from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
 from seqmodels.encodings import Standardize
-from seqmodels.encodings.examples import Example, without_past
+from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.inputs import chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
@@ -325,7 +325,7 @@ class MarkovSwitchingAR(HiddenStateModel):
         return _run_on_each(self, X, y, _posteriors)
 
     def _filtered_states(self, X: Any, y: Any) -> list[np.ndarray]:
-        return _run_on_each(self, X, y, _beliefs)
+        return _run_on_each(self, X, y, _beliefs, first=self.initial_)
 
     def _drawn_states(self, X: Any, y: Any, n: int, seed: int) -> list[np.ndarray]:
         generator = torch.Generator(self._device()).manual_seed(seed)
@@ -590,8 +590,12 @@ def _run(
 
 
 @torch.no_grad()
-def _run_on_each(model: MarkovSwitchingAR, X: Any, y: Any, algorithm: StateAlgorithm) -> list[np.ndarray]:
-    """What an algorithm finds for each sequence, in float64 where float32 cannot hold the data."""
+def _run_on_each(
+    model: MarkovSwitchingAR, X: Any, y: Any, algorithm: StateAlgorithm, first: np.ndarray | None = None
+) -> list[np.ndarray]:
+    """What an algorithm finds for each sequence, in float64 where float32 cannot hold the data; first frames of a
+    series, which are no steps, have ``first``, or what the first step has.
+    """
     data = checked_data(model, X, y)
     if data.y is not None:
         data.refuse_past("the states of pairs")
@@ -603,7 +607,7 @@ def _run_on_each(model: MarkovSwitchingAR, X: Any, y: Any, algorithm: StateAlgor
     for batch, trellis in each_trellis(parameters, emission, corpus.each_batch(), corpus.dtype, model.start):
         for i, result in zip(batch.indices, algorithm(batch, trellis), strict=True):
             results[i] = result.cpu().numpy()
-    return without_past(examples, results)
+    return of_each_frame(examples, results, first)
 
 
 def _paths(batch: PackedBatch, trellis: LastStatesTrellis) -> list[Tensor]:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from seqmodels.common.html import element
 from seqmodels.encodings import Encoding
+from seqmodels.encodings.examples import n_states_of
 from seqmodels.encodings.text import encoded_steps
 from seqmodels.evaluation.comparison.report.data import pair_of, scale_of, sequence_label
 from seqmodels.evaluation.comparison.report.elements import Section, picture, table, together
@@ -67,7 +68,7 @@ def _states_of(name: str, model: HMM, X: Sequences, y: Sequences | None) -> Mark
     except ValueError as error:  # no path can explain a sequence
         return element("paragraph", f"{name}: {error}")
     scored = X if y is None else y
-    n_steps = [len(model.encoding_.encode(item)) for item in scored]
+    n_steps = [n_states_of(model.encoding_, item) for item in scored]
     paths = [path[len(path) - n :] for path, n in zip(joint_paths, n_steps, strict=True)]
     visited = visits(paths)
     if scored.kind != "vectors":
