@@ -28,8 +28,8 @@ RULES = (
 )
 # Of these the cases with a name of what is added in theirs, and those that see all of it.
 CHOSEN = (
-    "markov-chain hmm-inverse-gaussian min-gru markov_chain inverse_gaussian min_gru run_lengths runs length_ratio "
-    "lengths describe"
+    "markov-chain hmm-inverse-gaussian leaky-integrator markov_chain inverse_gaussian leaky_integrator run_lengths "
+    "runs length_ratio lengths describe"
 )
 OF_ALL = "modules_import_each_other what_is_loaded_when every_format_is_there every_name_is_a_model"
 N_ROWS = 3  # that are added to the table of the contract

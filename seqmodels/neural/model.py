@@ -344,14 +344,11 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         batching = self._batching(rows)
         objective = _Objective(self, rows, _steps_to_units(train_examples), beginning.perturbation)
         config = train_config(self, n_steps, learns_by_heart=by_heart)
-<<<<<<< HEAD
         if config.max_seconds is not None:
             left = config.max_seconds - checkpoints.chosen.get("seconds", 0.0)
             config = replace(config, max_seconds=max(left, config.max_seconds / 2))
-=======
         if self._sees_data_once and self.patience == DEFAULT_PATIENCE:
             config = replace(config, patience=2 * config.evaluations)  # more than there are
->>>>>>> part_recipes2
         if self.verbose and distributed.is_rank_zero():
             tqdm.write(self._chosen(rows, batching, config), file=sys.stderr)
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)

@@ -126,7 +126,7 @@ def states(
         else:
             lanes = min(scored.n_features, drawing.MAX_LINES)
             axes = axes_or_new(ax, 2.0 + 0.4 * lanes)
-            drawing.draw_vectors(axes, t, item[n_first:][selected], states[selected], names, labels)
+            drawing.draw_vectors(axes, t, item[selected], states[selected], names, labels)
         if label:
             axes.set_xlabel(label)
     return axes
