@@ -339,9 +339,9 @@ def test_forecasts_are_scored_from_origins() -> None:
 def test_states_are_drawn_under_the_frames_that_they_are_of() -> None:
     items = [x[:, :1] for x in ITEMS]
     ax = sm.plot.states(MODELS["hmm"](encoding=CHAINS["seasonal"]()).fit(items), items[:1])
-    assert_array_equal(ax.lines[0].get_xdata()[:2], [5, 6])
+    assert_array_equal(ax.lines[0].get_xdata()[:2], [0, 1])
     drawn = np.asarray(ax.lines[0].get_ydata())  # in a lane of its own
-    assert_allclose(np.corrcoef(drawn, ITEMS[0][5:, 0])[0, 1], 1.0, rtol=1e-9)
+    assert_allclose(np.corrcoef(drawn, ITEMS[0][:, 0])[0, 1], 1.0, rtol=1e-9)
 
 
 def test_parameters_of_a_chain_are_parameters_of_the_model() -> None:
