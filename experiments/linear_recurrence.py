@@ -15,8 +15,8 @@ Transformer sees all of it.
 ``recall``: 4 pairs of a key and a value, each of 8, and then each key again with its value, in another order: nats of
 these values; log 8 is a guess.
 
-The table under ``results/`` has ``text``, ``chorales`` and ``recall`` in 20 seconds and ``memory`` in 8, run beside other
-work on two cores; its seconds are those that a fit took.
+The table under ``results/`` has ``text``, ``chorales`` and ``recall`` in 20 seconds and ``memory`` in 8, run
+beside other work on two cores; its seconds are those that a fit took.
 """
 
 import argparse
