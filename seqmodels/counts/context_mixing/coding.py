@@ -38,11 +38,11 @@ from seqmodels.counts.context_mixing.contexts import (
     symbol_at,
 )
 from seqmodels.counts.context_mixing.histories import N_HISTORIES
+from seqmodels.counts.context_mixing.sample_layout import is_time_to_look
 from seqmodels.counts.context_mixing.samples import (
     HASHES,
     choose_kind,
     expect,
-    is_time_to_look,
     learn_number,
     new_number,
     note_error,
