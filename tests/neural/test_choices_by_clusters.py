@@ -1,7 +1,6 @@
 """How a network begins where clusters are known: what is compared, on which clusters, and what stays as named."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +8,8 @@ import pytest
 import seqmodels as sm
 from seqmodels.encodings.examples import Example
 from seqmodels.neural.choices_by_clusters import Beginning, beginnings, cluster_split
-from seqmodels.training import Perturbation, checkpoint
+from seqmodels.training import Perturbation
+from tests.killed_runs import Killed, written
 
 OPTIONS = {"d_model": 8, "max_steps": 60, "batch_size": 8}
 
@@ -63,23 +63,11 @@ def test_a_warm_start_goes_on_as_it_began() -> None:
     assert model.reason_ == reason
 
 
-class Killed(Exception):
-    """In the place of a kill."""
-
-
 def test_a_resumed_run_does_not_choose_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x, path = speakers(), str(tmp_path / "run")
     whole = sm.GRU(**OPTIONS).fit(x)
-    write, written = checkpoint.write, []
-
-    def write_or_die(path: Any, state: Any) -> None:
-        write(path, state)
-        written.append(state)
-        if len(written) == 20:
-            raise Killed
-
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write", write_or_die)
+        written(patch, most=20)
         with pytest.raises(Killed):
             sm.GRU(**OPTIONS, checkpoint=path, checkpoint_seconds=0).fit(x)
     monkeypatch.setattr(sm.GRU, "_score_of_beginning", lambda *_: pytest.fail("tried again"))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from seqmodels import HMM, AlignmentHMM, GaussianMixture, HMMTagger, SequenceModel, Sequences, hmm
-from seqmodels.training import checkpoint
+from tests.killed_runs import Killed, written
 
 RNG = np.random.default_rng(0)
 X = ([RNG.normal(size=(40, 2)) + 2 * (np.arange(40) // 10 % 2)[:, None] for _ in range(6)],)
@@ -57,25 +57,6 @@ CASES: dict[str, tuple[Callable[..., SequenceModel], Data]] = {
         PAIRS,
     ),
 }
-
-
-class Killed(Exception):
-    """In the place of a kill."""
-
-
-def written(monkeypatch: pytest.MonkeyPatch, *, most: int | None) -> list[int]:
-    """Count checkpoints as they are written; after so many the process is as good as dead."""
-    seen: list[int] = []
-    write = checkpoint.write
-
-    def watch(path: Any, state: Any) -> None:
-        write(path, state)
-        seen.append(len(seen) + 1)
-        if len(seen) == most:
-            raise Killed
-
-    monkeypatch.setattr(checkpoint, "write", watch)
-    return seen
 
 
 def arrays(state: Mapping[str, Any]) -> Iterator[np.ndarray]:

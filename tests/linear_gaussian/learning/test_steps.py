@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from seqmodels import LinearGaussian, SequenceModel
 from seqmodels.linear_gaussian import SwitchingLinearGaussian
 from seqmodels.linear_gaussian.learning import structural
-from seqmodels.training import checkpoint
+from tests.killed_runs import Killed, written
 
 RNG = np.random.default_rng(0)
 X = [RNG.normal(size=(30, 3)).cumsum(0) / 3 for _ in range(9)]
@@ -36,25 +35,6 @@ CASES: dict[str, tuple[Callable[..., SequenceModel], list[np.ndarray]]] = {
 }
 
 
-class Killed(Exception):
-    """In the place of a kill."""
-
-
-def written(monkeypatch: pytest.MonkeyPatch, most: int | None) -> list[int]:
-    """Count checkpoints as they are written; after so many the process is as good as dead."""
-    seen: list[int] = []
-    write = checkpoint.write
-
-    def watch(path: Any, state: Any) -> None:
-        write(path, state)
-        seen.append(len(seen) + 1)
-        if len(seen) == most:
-            raise Killed
-
-    monkeypatch.setattr(checkpoint, "write", watch)
-    return seen
-
-
 @pytest.mark.parametrize(("make", "data"), CASES.values(), ids=CASES)
 def test_it_ends_where_a_run_without_a_break_ends(
     make: Callable[..., SequenceModel], data: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -62,14 +42,14 @@ def test_it_ends_where_a_run_without_a_break_ends(
     straight = make().fit(data)
     always = {"checkpoint": str(tmp_path / "run"), "checkpoint_seconds": 0}
     with monkeypatch.context() as patch:
-        seen = written(patch, None)
+        seen = written(patch, most=None)
         make(**always).fit(data)
     n = len(seen)
     assert n >= 4
     for most in sorted({1, 2, n // 2, n - 1, n}):
         (tmp_path / "run").unlink()
         with monkeypatch.context() as patch:
-            written(patch, most)
+            written(patch, most=most)
             with pytest.raises(Killed):
                 make(**always).fit(data)
         resumed = make(resume_from=always["checkpoint"]).fit(data)
