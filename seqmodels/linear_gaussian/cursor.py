@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +22,9 @@ SMALLEST_VARIANCE = 1e-300  # a floor that no variance of a prediction comes nea
 def predicted_by() -> Observation:
     """What a prediction is: one Gaussian."""
     return GaussianMixture(1, "full", min_covariance=SMALLEST_VARIANCE)
+
+
+State = TypeVar("State")
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,28 @@ class SystemState:
         return computed if self.rows is None else computed[self.rows]
 
 
+class UnseenSteps(ABC, Generic[State]):
+    """What is known of several steps ahead, of a cursor that goes on over a step that is not seen."""
+
+    @abstractmethod
+    def distribution(self, state: State) -> Prediction:
+        """The Gaussian of the next step."""
+
+    @abstractmethod
+    def unseen(self, state: State) -> State:
+        """The state after a next step that is not seen."""
+
+    def predictions_ahead(self, state: State, k: int) -> list[Prediction] | None:
+        """The prediction of each of the next k steps when none of those before it is seen."""
+        predictions = []
+        for _ in range(k):
+            predictions.append(self.distribution(state))
+            state = self.unseen(state)
+        return predictions
+
+
 @dataclass(frozen=True)
-class SystemCursor:
+class SystemCursor(UnseenSteps[SystemState]):
     """The square-root Kalman filter as a chain of one-step predictions, in float64.
 
     ``matrices``: those of ``SystemParameters`` as tensors, and factors of its covariances.
@@ -122,14 +147,6 @@ class SystemCursor:
         shape = state.of_each(shape_of_factor(lower)).expand(len(expected), -1)
         table = torch.cat([expected.new_zeros(len(expected), 1), expected, shape], 1)
         return Prediction(self._observation, table.unsqueeze(1), None, None, None)
-
-    def predictions_ahead(self, state: SystemState, k: int) -> list[Prediction] | None:
-        """The prediction of each of the next k steps when none of those before it is seen."""
-        predictions = []
-        for _ in range(k):
-            predictions.append(self.distribution(state))
-            state = self.unseen(state)
-        return predictions
 
     def select(self, state: SystemState, index: Tensor) -> SystemState:
         """The state of the sequences ``index (m,)``, in this order."""

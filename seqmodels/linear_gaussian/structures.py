@@ -47,11 +47,11 @@ class Component(Configurable, ABC):
 
     @abstractmethod
     def transition(self, numbers: np.ndarray) -> np.ndarray:
-        """``(K, K)``."""
+        """``(K, K)`` A, which takes the states of a step to those of the next."""
 
     @abstractmethod
     def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
-        """``(K, K)``, of the disturbances."""
+        """``(K, K)`` covariance Q of the disturbances of a step."""
 
     @abstractmethod
     def diffuse(self) -> np.ndarray:
@@ -63,7 +63,7 @@ class Component(Configurable, ABC):
 
     @abstractmethod
     def bounds(self) -> list[tuple[float, float]]:
-        """Of each number; ``(0, inf)`` of the standard deviations of disturbances, which come last."""
+        """Least and largest value of each number: ``(0, inf)`` of deviations of disturbances, which come last."""
 
 
 class InContinuousTime(ABC):
@@ -82,11 +82,11 @@ class _RandomWalks(Component, ABC):
 
     @abstractmethod
     def _disturbed(self) -> np.ndarray:
-        """``(K,)`` bool."""
+        """``(K,)`` bool: the states that have a disturbance."""
 
     @abstractmethod
     def _names(self) -> tuple[str, ...]:
-        """Of the variances."""
+        """Names of the variances of the disturbances, in the order of the numbers."""
 
     def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
         variances = np.zeros(len(self._disturbed()))
@@ -251,11 +251,11 @@ class Diffusion(Component, InContinuousTime, ABC):
 
     @abstractmethod
     def drift(self, numbers: np.ndarray) -> np.ndarray:
-        """``(K, K)`` F."""
+        """``(K, K)`` F of ``dz = F z dt + dB``, for a step's time."""
 
     @abstractmethod
     def spread(self, numbers: np.ndarray) -> np.ndarray:
-        """``(K, K)``, of B."""
+        """``(K, K)`` covariance that B gains in a step's time."""
 
     def transition(self, numbers: np.ndarray) -> np.ndarray:
         return discretised(self.drift(numbers), self.spread(numbers))[0]
@@ -390,7 +390,7 @@ class Cycle(Diffusion):
         return [LOG_RATES, (0.0, np.inf)]
 
     def _rate(self, numbers: np.ndarray) -> float:
-        """ρ by step."""
+        """ρ, of the decay ``exp(-ρ t)`` over t steps."""
         return float(np.exp(numbers[0]) / self.period)
 
 
@@ -454,15 +454,15 @@ class Structure:
         return np.concatenate([component.start() for component in self.components])
 
     def bounds(self) -> list[tuple[float, float]]:
-        """Of each number."""
+        """Least and largest value of each number, of all components in turn."""
         return [bound for component in self.components for bound in component.bounds()]
 
     def observation(self) -> np.ndarray:
-        """``(1, K)``."""
+        """``(1, K)`` weights of the states in the series, of all components in turn."""
         return np.concatenate([component.observation() for component in self.components])[None]
 
     def diffuse(self) -> np.ndarray:
-        """``(K,)`` bool."""
+        """``(K,)`` bool: states of whose first value nothing is known."""
         return np.concatenate([component.diffuse() for component in self.components])
 
     def matrices(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import Prediction, Source
-from seqmodels.linear_gaussian.cursor import SystemCursor, SystemState
+from seqmodels.linear_gaussian.cursor import SystemCursor, SystemState, UnseenSteps
 from seqmodels.linear_gaussian.inference.kalman import factors_of
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 from seqmodels.linear_gaussian.structures import ContinuousProcess
@@ -59,7 +59,7 @@ class SystemStateOverGaps:
 
 
 @dataclass(frozen=True)
-class SystemCursorOverGaps:
+class SystemCursorOverGaps(UnseenSteps[SystemStateOverGaps]):
     """A system's cursor over steps at given times, in steps of the system, which may be any that do not fall.
 
     Without a time, which ``given`` tells, a step is at 0 where it is the first, or else 1 later.
@@ -132,14 +132,6 @@ class SystemCursorOverGaps:
     def distribution(self, state: SystemStateOverGaps) -> Prediction:
         """The Gaussian of the next step."""
         return self.cursor.distribution(state.state)
-
-    def predictions_ahead(self, state: SystemStateOverGaps, k: int) -> list[Prediction] | None:
-        """The prediction of each of the next k steps when none of those before it is seen."""
-        predictions = []
-        for _ in range(k):
-            predictions.append(self.distribution(state))
-            state = self.unseen(state)
-        return predictions
 
     def select(self, state: SystemStateOverGaps, index: Tensor) -> SystemStateOverGaps:
         """The state of the sequences ``index (m,)``, in this order."""

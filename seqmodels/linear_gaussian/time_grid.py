@@ -15,7 +15,7 @@ from torch import Tensor
 
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import Prediction, Source
-from seqmodels.linear_gaussian.cursor import SystemCursor, SystemState
+from seqmodels.linear_gaussian.cursor import SystemCursor, SystemState, UnseenSteps
 
 ROUNDING = 1e-6  # of a step, by which a time may be off
 MOST_STEPS = 1 << 22  # of a grid
@@ -108,7 +108,7 @@ class SystemStateInTime:
 
 
 @dataclass(frozen=True)
-class SystemCursorInTime:
+class SystemCursorInTime(UnseenSteps[SystemStateInTime]):
     """A system's cursor over steps at given times, in steps of the system.
 
     Without a time, which ``given`` tells, a step is at 0 where it is the first, or else one step of the system later.
@@ -148,14 +148,6 @@ class SystemCursorInTime:
     def distribution(self, state: SystemStateInTime) -> Prediction:
         """The Gaussian of the next step."""
         return self.cursor.distribution(state.state)
-
-    def predictions_ahead(self, state: SystemStateInTime, k: int) -> list[Prediction] | None:
-        """The prediction of each of the next k steps when none of those before it is seen."""
-        predictions = []
-        for _ in range(k):
-            predictions.append(self.distribution(state))
-            state = self.unseen(state)
-        return predictions
 
     def select(self, state: SystemStateInTime, index: Tensor) -> SystemStateInTime:
         """The state of the sequences ``index (m,)``, in this order."""

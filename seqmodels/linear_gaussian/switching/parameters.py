@@ -62,7 +62,7 @@ class SwitchingParameters:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """S, K, D."""
+        """How many regimes S, states K and features D there are."""
         S, D, K = self.observation.shape
         return S, K, D
 
