@@ -119,9 +119,9 @@ def restored_model(content: dict[str, Any], known: Mapping[str, type]) -> Any:
     _check_precision(model)
     _check_kinds((Encoding, encoding), (Observation, observation), *((Encoding, each) for each in sources))
     _check_fit(content)
-    if (observation.emits == "vectors") != (encoding.reads == "vectors"):
+    if (observation.emits == "vectors") != (encoding.emits == "vectors"):
         raise ValueError(
-            f"the observation {observation!r} emits {observation.emits}, but {encoding!r} reads {encoding.reads}"
+            f"the observation {observation!r} emits {observation.emits}, but {encoding!r} makes {encoding.emits}"
         )
     if not isinstance(model, SequenceModel):
         with part("state"):

@@ -6,6 +6,7 @@ from seqmodels.encodings.differences import Differences
 from seqmodels.encodings.intervals import Grid, Intervals
 from seqmodels.encodings.open_symbols import OpenSymbols
 from seqmodels.encodings.power_transform import BoxCox, Log
+from seqmodels.encodings.quantize import Quantize
 from seqmodels.encodings.running_scale import RunningScale
 from seqmodels.encodings.series import Chain
 from seqmodels.encodings.symbols import Symbols
@@ -26,6 +27,7 @@ __all__ = [
     "Intervals",
     "Log",
     "OpenSymbols",
+    "Quantize",
     "RunningScale",
     "Standardize",
     "Symbols",

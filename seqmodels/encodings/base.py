@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -26,14 +26,24 @@ class Encoding(Configurable, ABC):
     exactness: ClassVar[Exactness] = "exact"
     is_unit_wise: ClassVar[bool] = False  # whether every encoded step is one raw unit, and its log-determinant known
     has_log_det: ClassVar[bool] = True  # False: that is 0 for all data
-    size: int  # D features, or V symbols
+    size: int  # of an encoded step: D features, or V symbols
     names: tuple[str, ...] | None = None  # of them, where the training data had names
     note: str | None = None  # what fit chose, in one line, where it chose anything
+
+    @property
+    def emits(self) -> Literal["vectors", "symbols"]:
+        """What encoded steps are."""
+        return "vectors" if self.reads == "vectors" else "symbols"
+
+    @property
+    def n_features(self) -> int:
+        """D of the raw vectors that it reads."""
+        return self.size
 
     def values(self) -> tuple[Values, ...]:
         """What each of D features may be."""
         reals: Values = "reals"
-        return (reals,) * self.size
+        return (reals,) * self.n_features
 
     def grid(self) -> tuple[float, ...] | None:
         """The widths ``(D,)``, in raw units, of the grid that values must lie on; None: they need not."""
@@ -61,7 +71,7 @@ class Encoding(Configurable, ABC):
 
     @abstractmethod
     def encode(self, item: Item) -> np.ndarray:
-        """``(S, D)`` float64 or ``(S,)`` int64 steps."""
+        """``(S, D)`` float64 or ``(S,)`` int64 steps, as ``emits`` says."""
 
     def encode_all(self, items: Sequence[Item]) -> list[np.ndarray]:
         """``encode`` of each; a subclass may encode very many short sequences at once."""

@@ -58,6 +58,11 @@ def default_encoding(kind: Kind, observation: Observation | None = None, n_featu
     return Bytes() if kind == "text" else Symbols()
 
 
+def kind_of_steps(kind: Kind, encoding: Encoding | Literal["auto"]) -> Kind:
+    """What a model of data of this kind is of, by its encoding: of vectors they may be symbols."""
+    return "symbols" if kind == "vectors" and encoding != "auto" and encoding.emits == "symbols" else kind
+
+
 def changes_of_series(sequences: Sequences, encoding: Encoding) -> SeriesChoice | None:
     """The changes that ``encoding="auto"`` may come to for these training sequences, where without a look at them it is
     ``encoding``: of one or few long series of real values, in memory, that wander, grow or have a season; else None.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 
@@ -34,9 +34,9 @@ class SeriesEncoding(VectorEncoding, ABC):
 
     def check(self, i: int, item: Item) -> None:
         frames = as_frames(item)
-        if frames.shape[1] != self.size:
+        if frames.shape[1] != self.n_features:
             raise ValueError(
-                f"sequence {i} has {frames.shape[1]} features but the model was fitted on {self.size}; "
+                f"sequence {i} has {frames.shape[1]} features but the model was fitted on {self.n_features}; "
                 "pass the same features as in fit"
             )
         self.check_values(i, frames)
@@ -65,14 +65,14 @@ class SeriesEncoding(VectorEncoding, ABC):
         """Of steps with one map for all; ``ValueError`` elsewhere: ``step_maps.decoded_after`` is given the past."""
         if not self.has_constant_map:
             raise ValueError(f"what {self!r} encodes as these steps depends on the frames before them; give those too")
-        return self.step_encoder(np.zeros((0, self.size))).map.decode(steps)
+        return self.step_encoder(np.zeros((0, self.n_features))).map.decode(steps)
 
     def last_unit(self, steps: np.ndarray) -> np.ndarray:
         return self.n_initial + np.arange(len(steps))
 
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
         """``(shift, scale)`` from encoded steps to what is modelled, such as differences: not to raw values."""
-        return np.zeros(self.size), np.ones(self.size)
+        return np.zeros(self.n_features), np.ones(self.n_features)
 
     def encoded_after(self, past: Item, item: Item) -> tuple[np.ndarray, int]:
         """The steps of a past and what follows it, and how many are of the past."""
@@ -105,10 +105,11 @@ class Chain(SeriesEncoding):
     """Encodings one after the other: each encodes what the one before it makes of the frames.
 
     Args:
-        encodings: of vectors.
+        encodings: of vectors. The last may be ``Quantize``, whose cells then are of what the others make of the frames.
 
     Raises:
-        ValueError: no encodings; an alphabet; a power transformation (``Log``, ``BoxCox``) that is not the first.
+        ValueError: no encodings; an alphabet; a power transformation (``Log``, ``BoxCox``) that is not the first;
+            ``Quantize`` that is not the last.
 
     >>> from seqmodels import Sequences, Standardize
     >>> from seqmodels.encodings import Chain, Differences
@@ -126,6 +127,16 @@ class Chain(SeriesEncoding):
         for i, encoding in enumerate(self.encodings):
             if not isinstance(encoding, VectorEncoding):
                 raise ValueError(f"encodings[{i}] is {encoding!r}, which is no encoding of vectors")
+            if encoding.emits == "symbols" and i < len(self.encodings) - 1:
+                raise ValueError(f"{encoding!r} is number {i} of {self!r}, and makes symbols; pass it last")
+
+    @property
+    def emits(self) -> Literal["vectors", "symbols"]:
+        return self.encodings[-1].emits if self.encodings else "vectors"
+
+    @property
+    def n_features(self) -> int:
+        return self.encodings[0].n_features
 
     @property
     def n_initial(self) -> int:
@@ -140,17 +151,19 @@ class Chain(SeriesEncoding):
         self.refuse_short(sequences)
         for i, encoding in enumerate(self.encodings):
             encoding.fit(sequences)
-            if i and encoding.step_encoder(np.zeros((0, encoding.size))).map.powers is not None:
+            if i and encoding.step_encoder(np.zeros((0, encoding.n_features))).map.powers is not None:
                 raise ValueError(f"{encoding!r} is number {i} of {self!r}; a power transformation comes first")
-            each = [encoding.encode(item) for item in sequences]
-            sequences = Sequences([steps for steps in each if len(steps)], features=sequences.features)
-        self.size = self.encodings[0].size
+            if i + 1 < len(self.encodings):
+                each = [encoding.encode(item) for item in sequences]
+                sequences = Sequences([steps for steps in each if len(steps)], features=sequences.features)
+        self.size = self.encodings[-1].size
         return self
 
     def check_values(self, i: int, frames: np.ndarray) -> None:
-        for encoding in self.encodings:
+        for k, encoding in enumerate(self.encodings):
             encoding.check(i, frames)
-            frames = encoding.encode(frames)
+            if k + 1 < len(self.encodings):
+                frames = encoding.encode(frames)
 
     def encode(self, item: Item) -> np.ndarray:
         steps = as_frames(item)
@@ -160,9 +173,10 @@ class Chain(SeriesEncoding):
 
     def of_each_value(self, frames: np.ndarray) -> np.ndarray:
         result, at = np.zeros(frames.shape), 0
-        for encoding in self.encodings:
+        for k, encoding in enumerate(self.encodings):
             result[at:] += encoding.of_each_value(frames)
-            frames = encoding.encode(frames)
+            if k + 1 < len(self.encodings):
+                frames = encoding.encode(frames)
             at = min(at + encoding.n_initial, len(result))
         return result
 
@@ -170,12 +184,13 @@ class Chain(SeriesEncoding):
         encoders = []
         for encoding in self.encodings:
             encoders.append(encoding.step_encoder(past))
-            past = encoding.encode(past)
+            if encoding.emits == "vectors":
+                past = encoding.encode(past)
         return ChainEncoder(tuple(encoders))
 
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
         """Of the last encodings, from the last on that has not one affine map."""
-        shift, scale = np.zeros(self.size), np.ones(self.size)
+        shift, scale = np.zeros(self.n_features), np.ones(self.n_features)
         for encoding in reversed(self.encodings):
             outer = encoding.affine()
             shift, scale = outer[0] + outer[1] * shift, outer[1] * scale
@@ -195,11 +210,11 @@ class Chain(SeriesEncoding):
         for i, encoding in enumerate(self.encodings):
             with part(str(i)):
                 encoding.restore(each[str(i)])
-        sizes = {encoding.size for encoding in self.encodings}
+        sizes = {encoding.n_features for encoding in self.encodings}
         if len(sizes) != 1:
             raise ValueError(f"the encodings are of {sorted(sizes)} features, and should be of one number")
-        (self.size,) = sizes
-        self.names = names_of_state(state, self.size)
+        self.size = self.encodings[-1].size
+        self.names = names_of_state(state, self.n_features)
         return self
 
 
@@ -227,7 +242,7 @@ class ChainEncoder:
             moved.append(encoder.after(x))
             if not encoder.map.is_modelled:
                 break
-            x = encoder.map.encode(x)
+            x = encoder.map.scaled(x)
         return replace(self, encoders=(*moved, *encoders))
 
     def select(self, rows: np.ndarray) -> ChainEncoder:

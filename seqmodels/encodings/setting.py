@@ -45,9 +45,9 @@ class Setting:
         """
         encoding, observation, kind = choices.encoding, choices.observation, data.scored.kind
         _check_reads("encoding", encoding, data.scored)
-        emitted = "vectors" if kind == "vectors" else "symbols"
-        if observation.emits != emitted:
-            raise ValueError(f"the observation {observation!r} emits {observation.emits} but the sequences are {kind}")
+        if observation.emits != encoding.emits:
+            what = f"{encoding!r} makes {encoding.emits}" if encoding.emits != kind else f"the sequences are {kind}"
+            raise ValueError(f"the observation {observation!r} emits {observation.emits} but {what}")
         encoding.check_finite(
             (alphabet or data).scored
         )  # all of the data, so that sequences go by the caller's numbers
@@ -57,7 +57,7 @@ class Setting:
         if not choices.is_fitted:
             seen = data if alphabet is None or kind != "symbols" else alphabet
             encoding = fitted_to(encoding, items_of_both(seen.X, seen.scored) if both else seen.scored)
-        if emitted == "vectors":
+        if encoding.emits == "vectors":
             _check_values(encoding, observation)
         source_encoding = encoding if both else _fit_sources(data, choices.sources, alphabet)
         setting = cls.from_fitted(

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from seqmodels.encodings.base import Encoding
+from seqmodels.encodings.cells import ProductCells
 
 
 @dataclass(frozen=True)
@@ -20,19 +21,33 @@ class StepMap:
         powers: ``(D,)`` λ of the power transformation h (``power_transform.py``); None: h(x) = x.
         is_modelled: whether z is a step of the model's. Else it is standard normal: one of the first frames, which a
             difference cannot be taken of.
+        cells: of z, whose numbers are the steps of the model's in its place (``quantize.py``); None: there are none.
     """
 
     shift: np.ndarray
     scale: np.ndarray
     powers: np.ndarray | None = None
     is_modelled: bool = True
+    cells: ProductCells | None = None
 
     def encode(self, x: np.ndarray) -> np.ndarray:
+        """``(n, D)`` z of raw ``x (n, D)``, or the ``(n,)`` symbols of their cells."""
+        z = self.scaled(x)
+        return z if self.cells is None else self.cells.symbols(z)
+
+    def scaled(self, x: np.ndarray) -> np.ndarray:
         """``(n, D)`` z of raw ``x (n, D)``."""
         return np.asarray((self.transformed(x) - self.shift) / self.scale)
 
-    def decode(self, z: np.ndarray) -> np.ndarray:
-        """``(n, D)`` x of ``z (n, D)``."""
+    def decode(self, z: np.ndarray, within: np.ndarray | None = None) -> np.ndarray:
+        """``(n, D)`` x of ``z (n, D)``.
+
+        Of cells z are symbols ``(n,)``, and ``within (n, D)``, above 0 and below 1, says what share of the probability
+        of its cell is below x; None: half of it.
+        """
+        if self.cells is not None:
+            half = np.full((len(z), len(self.cells.sizes)), 0.5)
+            z = self.cells.values(z, half if within is None else within)
         values = self.shift + self.scale * np.asarray(z, dtype=np.float64)
         return values if self.powers is None else inverse_power(values, self.powers)
 
@@ -41,15 +56,21 @@ class StepMap:
         return x if self.powers is None else power(x, self.powers)
 
     def log_det(self, x: np.ndarray) -> np.ndarray:
-        """``(n,)`` nats: ``log |dz/dx|``, summed over the features that are not missing."""
+        """``(n,)`` nats: ``log |dz/dx|``, summed over the features that are not missing.
+
+        Of cells that and the log-density of z in its cell.
+        """
         each = -np.log(self.scale) if self.powers is None else log_slope(x, self.powers) - np.log(self.scale)
+        if self.cells is not None:
+            each = each + self.cells.log_density(self.scaled(x))
         return np.asarray(np.where(np.isnan(x), 0.0, each).sum(-1))
 
     def after(self, earlier: StepMap) -> StepMap:
         """Of both, where what this one maps is what ``earlier`` maps raw values to."""
         assert self.powers is None, "a power transformation is the first map"
+        assert earlier.cells is None, "cells are of the last map"
         shift, scale = earlier.shift + earlier.scale * self.shift, earlier.scale * self.scale
-        return replace(earlier, shift=shift, scale=scale, is_modelled=self.is_modelled)
+        return replace(earlier, shift=shift, scale=scale, is_modelled=self.is_modelled, cells=self.cells)
 
 
 # -- h(x) = (sign(x) |x|^λ - 1) / λ; log x where λ is 0 -----------------------------------------------------------
@@ -144,14 +165,21 @@ class VectorEncoding(Encoding, ABC):
         """That of one sequence of which the frames ``past (T, D)``, perhaps none, have been read."""
 
 
-def decoded_after(start: StepEncoder, steps: np.ndarray) -> np.ndarray:
-    """``(n, k, D)`` the raw steps of encoded ``steps (n, k, D)`` of the n sequences of ``start``.
+def decoded_after(
+    start: StepEncoder, z: np.ndarray, symbols: np.ndarray | None = None, within: np.ndarray | None = None
+) -> np.ndarray:
+    """``(n, k, D)`` the raw steps of encoded ``z (n, k, D)`` of the n sequences of ``start``.
 
-    Of frames that are no steps of a model's they are standard normal numbers.
+    Of frames that are no steps of a model's they are standard normal numbers. ``symbols (n, m)`` of cells may follow
+    them, with ``within (n, m, D)`` as of ``StepMap.decode``; then m raw steps follow too.
     """
-    raw = np.empty(steps.shape, dtype=np.float64)
-    for t in range(steps.shape[1]):
-        raw[:, t] = start.map.decode(steps[:, t])
+    n, k, n_features = z.shape
+    raw = np.empty((n, k + (0 if symbols is None else symbols.shape[1]), n_features))
+    for t in range(raw.shape[1]):
+        if symbols is None or t < k:
+            raw[:, t] = start.map.decode(z[:, t])
+        else:
+            raw[:, t] = start.map.decode(symbols[:, t - k], None if within is None else within[:, t - k])
         start = start.after(raw[:, t])
     return raw
 

@@ -46,7 +46,7 @@ class Vectors(VectorEncoding, ABC):
             )
         frames = np.asanyarray(item)
         if not self.reads_infinite:
-            _refuse_infinite(i, item)
+            refuse_infinite(i, item)
         self._check_values(i, frames)
 
     def check_all(self, sequences: Sequences) -> None:
@@ -61,7 +61,7 @@ class Vectors(VectorEncoding, ABC):
 
     def check_finite(self, sequences: Sequences) -> None:
         for i, item in enumerate(sequences if not self.reads_infinite else ()):
-            _refuse_infinite(i, item)
+            refuse_infinite(i, item)
 
     def encode(self, item: Item) -> np.ndarray:
         with np.errstate(over="ignore"):  # infinite then, which scoring refuses by sequence and position
@@ -124,7 +124,7 @@ class Standardize(Vectors):
     with_mean: bool = True
 
     def fit(self, sequences: Sequences) -> Self:
-        mean, scale, frames = _moments(sequences, np.ones(sequences.n_features, dtype=bool))
+        mean, scale, frames = moments(sequences, np.ones(sequences.n_features, dtype=bool))
         warn_of_repeats(frames, sequences.features)
         return self.restore({"mean": mean if self.with_mean else np.zeros_like(mean), "scale": scale})
 
@@ -153,7 +153,7 @@ class Features(Vectors):
     def fit(self, sequences: Sequences) -> Self:
         values = np.array(_kind_of_each(self.kinds, sequences.n_features))
         has_density = ~np.isin(values, ("bits", "counts"))
-        mean, scale, frames = _moments(sequences, has_density)
+        mean, scale, frames = moments(sequences, has_density)
         if has_density.any():
             names: Sequence[object] = sequences.features or range(len(values))
             kept = [name for name, is_kept in zip(names, has_density, strict=True) if is_kept]
@@ -166,7 +166,7 @@ class Features(Vectors):
             _refuse_values(i, part, self.values(), start)
 
 
-def _refuse_infinite(i: int, item: Item) -> None:
+def refuse_infinite(i: int, item: Item) -> None:
     """Raise ``ValueError``, naming sequence ``i``, for infinite values.
 
     ``Sequences`` has them in memory only, and in columns that could be ends of intervals, two a feature.
@@ -231,7 +231,7 @@ def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...], start
 # -- mean and deviation ------------------------------------------------------------------------------------
 
 
-def _moments(sequences: Sequences, reals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def moments(sequences: Sequences, reals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """``(D,)`` mean and deviation of the observed values, 0 and 1 where ``reals`` is false, and ``(N, D)`` frames.
 
     The frames are all there are, or some of each array on disk. Errors name the feature.

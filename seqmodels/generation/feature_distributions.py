@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.cells import Cells, ProductCells
 from seqmodels.encodings.step_maps import StepMap, inverse_power, log_slope, power
 from seqmodels.generation.cursor import Prediction
 from seqmodels.observations import Columns, Observation
@@ -255,6 +256,81 @@ class PowerFeatures(FeatureDistributions):
         return np.asarray(np.exp(-log_slope(inverse_power(h, self.powers), self.powers)))
 
 
+@dataclass(frozen=True)
+class CellFeatures(FeatureDistributions):
+    """Mixtures of r parts, each of which says how probable the cells of z are, where ``x = shift + scale z``.
+
+    Args:
+        cells: of each feature.
+        weights: ``(r,)``, which sum to one.
+        probabilities: for each feature ``(r, k)`` of its cells.
+        shift, scale: ``(r, D)``.
+    """
+
+    cells: Sequence[Cells]
+    weights: np.ndarray
+    probabilities: Sequence[np.ndarray]
+    shift: np.ndarray
+    scale: np.ndarray
+
+    @property
+    def mean(self) -> np.ndarray:
+        of_cells = [p @ cells.means for cells, p in zip(self.cells, self.probabilities, strict=True)]
+        return np.asarray(self.weights @ (self.shift + self.scale * np.stack(of_cells, -1)))
+
+    def cdf(self, x: np.ndarray) -> np.ndarray:
+        z = (np.asarray(x, dtype=np.float64)[..., None, :] - self.shift) / self.scale  # (..., r, D)
+        return np.stack([self._cdf_of_feature(z[..., d], d) for d in range(len(self.cells))], axis=-1)
+
+    def _cdf_of_feature(self, z: np.ndarray, d: int) -> np.ndarray:
+        """Of the mixture, at the ``z (..., r)`` of each part."""
+        cells, p = self.cells[d], self.probabilities[d]
+        cell, row = cells.cell(z), np.arange(len(p))
+        below = np.cumsum(p, axis=1) - p
+        return np.asarray((below[row, cell] + p[row, cell] * cells.cdf(z, cell)) @ self.weights)
+
+    def quantiles(self, levels: np.ndarray) -> np.ndarray:
+        """Of one part in closed form; else by halving the range of the quantiles of all parts."""
+        each = np.stack([self._quantiles_of_feature(levels, d) for d in range(len(self.cells))], axis=-1)
+        each = self.shift + self.scale * each  # (Q, r, D)
+        low, high = each.min(1), each.max(1)
+        for _ in range(MAX_ITERATIONS):
+            if (high - low <= TOLERANCE * self.scale.min(0)).all():
+                break
+            middle = 0.5 * (low + high)
+            reached = self.cdf(middle) >= np.asarray(levels)[:, None]
+            low, high = np.where(reached, low, middle), np.where(reached, middle, high)
+        return high
+
+    def _quantiles_of_feature(self, levels: np.ndarray, d: int) -> np.ndarray:
+        """``(Q, r)`` z of each part."""
+        cells, p = self.cells[d], self.probabilities[d]
+        above = np.cumsum(p, axis=1)
+        level = np.asarray(levels)[:, None]
+        cell = np.minimum((above[None] < level[..., None]).sum(-1), cells.n_cells - 1)  # (Q, r)
+        row = np.arange(len(p))
+        within = (level - (above - p)[row, cell]) / p[row, cell]
+        return cells.quantile(np.clip(within, TAIL, 1 - TAIL), cell)
+
+    def crps(self, y: np.ndarray) -> np.ndarray:
+        """By Gauss and Legendre's rule; of one part in the ranges between edges, in which it is exact."""
+        low, high = self.quantiles(np.array([TAIL, 1 - TAIL]))
+        middle = np.clip(y, low, high)
+        each = [self._crps_within(d, *(float(at[d]) for at in (low, middle, high))) for d in range(len(self.cells))]
+        return np.asarray(each) + np.abs(y - middle)
+
+    def _crps_within(self, d: int, low: float, y: float, high: float) -> float:
+        """``∫ (F(x) - 1{x >= y})² dx`` of feature d from ``low`` to ``high``."""
+        shift, scale = self.shift[:, d], self.scale[:, d]
+        inner = shift[0] + scale[0] * self.cells[d].edges if len(shift) == 1 else np.array([])
+        inner = inner[(inner > low) & (inner < high)]
+        ends = np.unique(np.concatenate([np.linspace(low, high, N_PARTS + 1), inner, [y]]))
+        nodes, weights = np.polynomial.legendre.leggauss(N_NODES)
+        x = ends[:-1, None] + np.diff(ends)[:, None] * 0.5 * (1 + nodes)
+        f = self._cdf_of_feature((x[..., None] - shift) / scale, d)
+        return float((0.5 * np.diff(ends)[:, None] * weights * (f - (x >= y)) ** 2).sum())
+
+
 def _integral(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """``(D,)`` of each feature from ``low`` to ``high (D,)``, in ``N_PARTS`` equal parts of ``N_NODES`` nodes each."""
     nodes, weights = np.polynomial.legendre.leggauss(N_NODES)
@@ -296,11 +372,13 @@ def feature_distributions(
         rows: r of them.
         weights: ``(r,)`` of the rows, not all zero.
         shift, scale: ``(D,)`` float64, from encoded to raw units.
-        step: of a series instead, by which each row's vector is encoded.
+        step: of a series instead, by which each row's vector is encoded, perhaps as the number of its cell.
 
     Returns:
         None where the observation has no cdf in closed form, or of a series is no mixture of Gaussians.
     """
+    if step is not None and step.cells is not None:
+        return _of_cells(prediction, rows, weights, step, step.cells)
     table = prediction.output_parameters[rows].double()  # (r, K, P)
     log_weights = prediction.weights()[rows].double().log() + torch.as_tensor(weights).log().to(table)[:, None]
     kept = (log_weights > -torch.inf).flatten()
@@ -314,6 +392,24 @@ def feature_distributions(
     row_of_each = np.repeat(np.arange(len(table)), table.shape[1])[kept.cpu().numpy()]
     raw = _raw(encoded, *(np.asarray(each)[rows][row_of_each] for each in (step.shift, step.scale)))
     return raw if raw is None or step.powers is None else PowerFeatures(raw, step.powers)
+
+
+def _of_cells(
+    prediction: Prediction, rows: slice, weights: np.ndarray, step: StepMap, cells: ProductCells
+) -> FeatureDistributions:
+    """The mixture of some rows' predictions of a cell, each with a map of its own; rows of one map are one part."""
+    log_probs = prediction.log_probs(with_end=False).cpu().numpy()[rows]
+    kept = weights > 0
+    p, weights = np.exp(log_probs[kept]), weights[kept] / weights[kept].sum()
+    shift, scale = (np.broadcast_to(each, (len(log_probs), each.shape[1]))[kept] for each in (step.shift, step.scale))
+    maps, part = np.unique(np.concatenate([shift, scale], axis=1), axis=0, return_inverse=True)
+    sums = np.zeros((len(maps), p.shape[1]))
+    np.add.at(sums, part.reshape(-1), weights[:, None] * p)
+    shift, scale = np.split(maps, 2, axis=1)
+    of_parts = sums.sum(1)
+    marginals = cells.marginals(sums / of_parts[:, None])
+    features = CellFeatures(cells.features, of_parts / of_parts.sum(), marginals, shift, scale)
+    return features if step.powers is None else PowerFeatures(features, step.powers)
 
 
 def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) -> FeatureDistributions | None:

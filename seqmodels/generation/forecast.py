@@ -164,7 +164,7 @@ def check_arguments(
 def feature_names(history: Sequences, encoding: Encoding) -> Sequence[Any]:
     """What a frame calls the features: by the names of the data, those the model was fitted to, or their numbers."""
     names = encoding.names if history.features is None else history.features
-    return range(encoding.size) if names is None else names
+    return range(encoding.n_features) if names is None else names
 
 
 def _times_ahead(history: Sequences, k: int) -> list[np.ndarray] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sized
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
@@ -81,7 +82,7 @@ def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
     """The encoded steps ``(P, ...)`` of a raw prefix; none of None or of an empty one."""
     setting, encoding = model._setting(), model.encoding_
     if item is None or (isinstance(item, Sized) and len(item) == 0):
-        if encoding.reads == "vectors":
+        if encoding.emits == "vectors":
             return np.zeros((0, encoding.size), dtype=np.float64)
         return np.zeros(0, dtype=np.int64)
     sequences = Sequences([item])
@@ -100,7 +101,7 @@ def step_encoder_after(model: GenerativeModel, prefix: Any) -> StepEncoder | Non
 def raw_frames(model: GenerativeModel, prefix: Any) -> np.ndarray:
     """``(P, D)`` float64 of a raw prefix of vectors, none of None or of an empty one."""
     if prefix is None or len(prefix) == 0:
-        return np.zeros((0, model.encoding_.size))
+        return np.zeros((0, model.encoding_.n_features))
     return as_frames(Sequences([prefix]).items[0])
 
 
@@ -188,6 +189,11 @@ def checked_frame(model: GenerativeModel, x: Any) -> np.ndarray:
     item = raw_step(model, x)
     encode_prefix(model, item)  # which checks it
     return as_frames(Sequences([item]).items[0])
+
+
+def numpy_generator(generator: torch.Generator) -> np.random.Generator:
+    """One of numpy's, seeded by the seed of a generator of torch's and by where that stands; it stays there."""
+    return np.random.default_rng([generator.initial_seed(), zlib.crc32(generator.get_state().numpy().tobytes())])
 
 
 def decoding_affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.encodings.cells import shares_within
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import StepEncoder, decoded_after, repeated
 from seqmodels.encodings.text import Text
@@ -27,6 +28,7 @@ from seqmodels.generation.inputs import (
     encode_source,
     n_new_steps,
     n_steps_of_prefix,
+    numpy_generator,
     raw_frames,
     step_encoder_after,
     with_enough_precision,
@@ -107,12 +109,18 @@ def _sample_series(
         generator=generator,
         decoding=options.decoding,
     )
-    drawn = [np.concatenate([z, each[len(first.prefix) :]]) for z, each in zip(first.z, steps, strict=True)]
-    padded = np.zeros((n, max(map(len, drawn), default=0), first.prefix.shape[1]))
+    drawn = [each[len(first.prefix) :] for each in steps]
+    padded = np.zeros((n, max(map(len, drawn), default=0), *first.prefix.shape[1:]), dtype=first.prefix.dtype)
     for row, each in zip(padded, drawn, strict=True):
         row[: len(each)] = each
-    raw = decoded_after(repeated(first.encoder, n), padded)
-    return [np.concatenate([first.frames, x[: len(each)]]) for x, each in zip(raw, drawn, strict=True)]
+    encoder = repeated(first.encoder, n)
+    if model.encoding_.emits == "symbols":
+        within = shares_within(first.rng, (*padded.shape, first.frames.shape[1]))
+        raw = decoded_after(encoder, first.z, padded, within)
+    else:
+        raw = decoded_after(encoder, np.concatenate([first.z, padded], axis=1))
+    n_first = first.z.shape[1]
+    return [np.concatenate([first.frames, x[: n_first + len(each)]]) for x, each in zip(raw, drawn, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -124,12 +132,14 @@ class FirstFrames:
         prefix: the encoded steps of these.
         encoder: what encodes the frame after them.
         z: ``(n, F, D)`` standard normal: of the next frames, those that are no steps of the model's.
+        rng: draws values within their cells, where the steps of the model's are cells.
     """
 
     frames: np.ndarray
     prefix: np.ndarray
     encoder: StepEncoder
     z: np.ndarray
+    rng: np.random.Generator
 
 
 def _first_frames(
@@ -141,9 +151,9 @@ def _first_frames(
     assert encoder is not None
     frames = raw_frames(model, options.prefix)
     n_frames = min(max(0, encoding.n_initial - len(frames)), options.max_length if length is None else length)
-    size = n, n_frames, encoding.size
+    size = n, n_frames, encoding.n_features
     z = torch.randn(size, generator=generator, dtype=torch.float64, device=generator.device).cpu().numpy()
-    return FirstFrames(frames, prefix, encoder, z)
+    return FirstFrames(frames, prefix, encoder, z, numpy_generator(generator))
 
 
 def _generate_series(
@@ -166,7 +176,9 @@ def _generate_series(
         decoding=options.decoding,
     )
     for z in chain(first.z[0], steps):
-        x = encoder.map.decode(z[None])
+        is_cell = encoder.map.cells is not None
+        within = shares_within(first.rng, (1, first.frames.shape[1])) if is_cell else None
+        x = encoder.map.decode(z[None], within)
         encoder = encoder.after(x)
         yield x[0]
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings import Encoding
+from seqmodels.encodings.cells import shares_within
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import StepEncoder, StepMap, as_frames, repeated
@@ -28,7 +29,7 @@ from seqmodels.generation.feature_distributions import (
     feature_distributions,
 )
 from seqmodels.generation.given_inputs import with_inputs
-from seqmodels.generation.inputs import GenerativeModel, with_enough_precision
+from seqmodels.generation.inputs import GenerativeModel, numpy_generator, with_enough_precision
 
 ROWS_AT_ONCE = 4096  # paths that are drawn together
 SEQUENCES_AT_ONCE = 64  # that are read together
@@ -129,7 +130,8 @@ def _ahead_of_series(
     """``ahead_of`` of a series: each example by itself, and its origins are of frames."""
     generator = torch.Generator(model._device()).manual_seed(seed)
     cursor = with_enough_precision(model, *(e.values for e in examples)).cursor()
-    affine = torch.zeros(encoding.size, dtype=torch.float64), torch.ones(encoding.size, dtype=torch.float64)
+    n_features = encoding.n_features
+    affine = torch.zeros(n_features, dtype=torch.float64), torch.ones(n_features, dtype=torch.float64)
     sampler = Sampler(cursor, k, n, generator, affine, may_end=model.length_ == "stop")
     for i, (example, each) in enumerate(zip(examples, origins, strict=True)):
         n_read = [max(0, t - encoding.n_initial) for t in each]
@@ -298,7 +300,7 @@ class Sampler:
     ) -> list[StepDistribution | None]:
         """For each of m sequences the mixture of its r rows of m r, ``weights (m, r)``; None where all are zero."""
         m, r = weights.shape
-        if prediction.observation.emits == "vectors":
+        if prediction.observation.emits == "vectors" or (step is not None and step.cells is not None):
             return [
                 feature_distributions(prediction, slice(i * r, (i + 1) * r), weights[i], *self.affine, step)
                 if weights[i].any()
@@ -322,6 +324,7 @@ class Sampler:
         encoder = None if self.series is None else repeated(self.series.encoder, m * self.n)
         index = torch.arange(m, device=self.generator.device).repeat_interleave(self.n)
         state, lasts = self.cursor.select(state, index), np.ones(m * self.n, dtype=bool)
+        rng = numpy_generator(self.generator)
         for h in range(self.k):
             prediction = self.cursor.distribution(state)
             drawn = draw(prediction, ANCESTRAL, self.generator, may_end=self.may_end)
@@ -330,7 +333,8 @@ class Sampler:
             x, step = drawn.x.cpu().numpy(), None
             if encoder is not None:
                 step = encoder.map
-                x = step.decode(x)
+                size = len(x), len(step.shift[0])
+                x = step.decode(x, None if step.cells is None else shares_within(rng, size))
                 encoder = encoder.after(x)
             yield PathStep(prediction, x, lasts, step)
             if h + 1 < self.k:

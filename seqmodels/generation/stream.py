@@ -76,6 +76,8 @@ def over_raw_frames(step: StepMap, prediction: Prediction | None = None) -> Any:
     from seqmodels.observations.pyro_mixtures import PowerTransformed
 
     shift, scale = torch.tensor(step.shift[0]), torch.tensor(step.scale[0])
+    if prediction is not None and step.cells is not None:
+        return _over_cells(step, prediction)
     if prediction is None:
         result = dist.Normal(shift, scale, validate_args=True).to_event(1)
         result.p_end = 0.0
@@ -86,6 +88,16 @@ def over_raw_frames(step: StepMap, prediction: Prediction | None = None) -> Any:
     raw = PowerTransformed(result, torch.tensor(step.powers))
     raw.p_end = result.p_end
     return raw
+
+
+def _over_cells(step: StepMap, prediction: Prediction) -> Any:
+    """``over_raw_frames`` of a prediction of the cell that the next frame is in."""
+    from seqmodels.generation.pyro_cells import CellDistribution
+
+    of_cells = prediction.as_distribution(torch.zeros(1), torch.ones(1))  # which refuses a past of probability zero
+    result = CellDistribution(step, prediction.cpu().log_probs(with_end=False)[0])
+    result.p_end = of_cells.p_end
+    return result
 
 
 EncodeStep = Callable[[Any], tuple[np.ndarray, np.ndarray]]

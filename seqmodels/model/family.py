@@ -18,7 +18,14 @@ from seqmodels.common.parameters import (
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.auto_series import SeriesChoice
 from seqmodels.encodings.binary_code import BinaryCode, log_odds_of_path
-from seqmodels.encodings.defaults import Choices, changes_of_series, choose_sources, default_encoding, reading_of
+from seqmodels.encodings.defaults import (
+    Choices,
+    changes_of_series,
+    choose_sources,
+    default_encoding,
+    kind_of_steps,
+    reading_of,
+)
 from seqmodels.encodings.examples import Example, TargetLengths, without_past
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import DTYPES
@@ -258,9 +265,10 @@ class Family(Configurable, ABC):
         kind, n_features = data.scored.kind, data.scored.n_features
         length = self._default_length(kind) if self.length == "auto" else self.length
         auto = self.observation == "auto"
-        observation = self._default_observation(kind) if auto else cast(Observation, self.observation).clone()
-        observation.check(n_features)
         stated = self._stated_encoding() if fitted is None else fitted
+        of_steps = kind_of_steps(kind, self.encoding if stated is None else stated)
+        observation = self._default_observation(of_steps) if auto else cast(Observation, self.observation).clone()
+        observation.check(n_features)
         if stated is not None:
             return Choices(stated, observation, length, "ignored" if self.ignore_source else "shared", is_fitted=True)
         encoding = self.encoding

@@ -317,7 +317,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         beginning, checkpoints = self._chosen_beginning(train_examples, validation, checkpoints)
         previous = self.module_ if self.warm_start and hasattr(self, "module_") else None
         examples = [*train_examples, *validation]
-        self._trained_on_missing = self.encoding_.reads == "vectors" and (
+        self._trained_on_missing = self.encoding_.emits == "vectors" and (
             any(_has_missing(example) for example in examples)
             or (previous is not None and previous.missing is not None)
         )
@@ -436,7 +436,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return self._beginning, checkpoints
 
     def _may_choose_beginning(self) -> bool:
-        if self.encoding_.reads != "vectors" or self._is_tagger or self._has_encoder or self._reads_inputs:
+        if self.encoding_.emits != "vectors" or self._is_tagger or self._has_encoder or self._reads_inputs:
             return False
         is_real = set(self.observation_.values(self.encoding_.size)) == {"reals"}
         return is_real and self.source_encoding_ is None and "auto" in (self.linear_start, self.perturbation)
@@ -461,7 +461,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     def _check_perturbation(self) -> None:
         if not isinstance(self.perturbation, Perturbation):
             return
-        if self.encoding_.reads != "vectors" or set(self.observation_.values(self.encoding_.size)) != {"reals"}:
+        if self.encoding_.emits != "vectors" or set(self.observation_.values(self.encoding_.size)) != {"reals"}:
             raise ValueError("only vectors of real features can be perturbed; pass perturbation=None")
         if self._is_tagger or self._has_encoder:
             raise ValueError(
@@ -490,7 +490,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         network = self._network()
         sources = self.source_encoding_
         spec = IOSpec(
-            reads="vectors" if self.encoding_.reads == "vectors" else "symbols",
+            reads=self.encoding_.emits,
             size=self.encoding_.size,
             conditional=sources is not None,
             has_end=self.length_ == "stop",
@@ -517,7 +517,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return not self._has_encoder or self.tie_embeddings
 
     def _tied_scale(self) -> float | None:
-        if self.tie_embeddings and self.encoding_.reads == "vectors":
+        if self.tie_embeddings and self.encoding_.emits == "vectors":
             raise ValueError("vectors have no table of embeddings to tie; pass tie_embeddings=False")
         scale = self.d_model_**0.5 if self.scale_embeddings else 1.0
         return scale if self.tie_embeddings else None

@@ -1,0 +1,142 @@
+"""``Quantize``: real values by the numbers of their cells, so that models of symbols have a density of raw values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+import numpy as np
+
+from seqmodels.common.array_checks import array_of, check_between
+from seqmodels.common.parameters import NotNegativeFloat, Range
+from seqmodels.encodings.base import State, names_of_state, names_to_state
+from seqmodels.encodings.cells import STEEPEST, Cells, Placement, ProductCells
+from seqmodels.encodings.series import SeriesEncoding
+from seqmodels.encodings.step_maps import ConstantEncoder, StepMap, as_frames
+from seqmodels.encodings.vectors import SMALLEST_SCALE, moments, refuse_infinite
+from seqmodels.sequences import Item, Sequences
+
+MAX_SYMBOLS = 1 << 14  # combinations of the cells of all features
+
+
+@dataclass(eq=False, repr=False)
+class Quantize(SeriesEncoding):
+    """Each frame as the number of the cell that it is in; ``log p(x) = log P(cell of x) + log p(x | cell of x)``.
+
+    A partition of the line into cells is learned from the training values, for each feature its own. Of one feature the
+    symbols are the cells, from the lowest up; of several there is one symbol for each combination of their cells, given
+    which they are independent. Within a cell the density is linear, with the mean of the training values there, and
+    beyond the outermost edges exponential, so that together it integrates to one, and no value has probability zero.
+    What a model of symbols says of the cells then is a density of raw values, nats per frame, and comparable with that
+    of any other model of vectors; what it draws or forecasts is a value within the cell.
+
+    Last of a ``Chain`` it is of what the other encodings make of the frames: ``Chain([Differences(1), Quantize()])``
+    is of changes, ``Chain([AutoSeries(), Quantize()])`` of whatever changes a series has.
+
+    Args:
+        n_cells: at most so many of each feature; fewer where there are fewer different values, or by ``min_width``.
+        placement: of the edges. ``"quantiles"``: about as many training values in each cell; ``"widths"``: equal
+            widths, from the least to the largest training value; ``"lloyd-max"``: least squares of the distance to the
+            mean of the cell (Lloyd 1982; Max 1960).
+        min_width: of a cell, in standard deviations of the training values: a floor, which bounds the density where
+            values are repeated.
+
+    Missing values are refused.
+
+    Raises:
+        ValueError: a feature that is constant over the training data; so many features and cells that there are more
+            than 16,384 symbols.
+
+    >>> from seqmodels import NGram, Sequences
+    >>> from seqmodels.encodings import Quantize
+    >>> x = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
+    >>> Quantize(3).fit(Sequences([x])).encode(x).tolist()
+    [0, 0, 1, 1, 2, 2]
+    >>> NGram(2, encoding=Quantize(3)).fit([x]).measure_.space
+    'R^1'
+    """
+
+    n_cells: Annotated[int, Range(2)] = 16
+    placement: Placement = "quantiles"
+    min_width: NotNegativeFloat = 1e-3
+
+    @property
+    def emits(self) -> Literal["vectors", "symbols"]:
+        return "symbols"
+
+    @property
+    def n_features(self) -> int:
+        return len(self.cells.features)
+
+    @property
+    def has_constant_map(self) -> bool:
+        return True
+
+    def fit(self, sequences: Sequences) -> Self:
+        _, scale, _ = moments(sequences, np.ones(sequences.n_features, dtype=bool))
+        frames = np.concatenate([as_frames(item) for item in sequences])
+        known = [column[~np.isnan(column)] for column in frames.T]
+        cells = [
+            Cells.learn(values, self.n_cells, self.placement, max(self.min_width * float(s), SMALLEST_SCALE))
+            for values, s in zip(known, scale, strict=True)
+        ]
+        return self._of(cells)
+
+    def _of(self, cells: list[Cells]) -> Self:
+        self.cells = ProductCells(tuple(cells))
+        self.size = self.cells.n_symbols
+        if self.size > MAX_SYMBOLS:
+            raise ValueError(
+                f"cells of {len(cells)} features together would be {self.size} symbols, of at most {MAX_SYMBOLS}; pass "
+                "fewer cells, or a model of vectors"
+            )
+        return self
+
+    def check_values(self, i: int, frames: np.ndarray) -> None:
+        refuse_infinite(i, frames)
+
+    def check_finite(self, sequences: Sequences) -> None:
+        for i, item in enumerate(sequences):
+            refuse_infinite(i, item)
+
+    def encode(self, item: Item) -> np.ndarray:
+        return self.cells.symbols(as_frames(item))
+
+    def decode(self, steps: np.ndarray) -> Item:
+        """The median of each cell."""
+        return self.step_encoder(np.zeros((0, self.n_features))).map.decode(np.asarray(steps, dtype=np.int64))
+
+    def of_each_value(self, frames: np.ndarray) -> np.ndarray:
+        return np.where(np.isnan(frames), 0.0, self.cells.log_density(frames))
+
+    def step_encoder(self, past: np.ndarray) -> ConstantEncoder:
+        size = 1, self.n_features
+        return ConstantEncoder(StepMap(np.zeros(size), np.ones(size), cells=self.cells))
+
+    def state(self) -> State:
+        each = {
+            str(i): {"edges": cells.edges, "slopes": cells.slopes, "tails": cells.tails}
+            for i, cells in enumerate(self.cells.features)
+        }
+        return {"cells": each, **names_to_state(self.names)}
+
+    def restore(self, state: State) -> Self:
+        each = state.get("cells") if isinstance(state, dict) else None
+        names = [] if not isinstance(each, dict) else list(map(str, range(len(each))))
+        if not names or set(names) != set(each):
+            raise ValueError("the file should have the cells of each feature")
+        self._of([_restored(each[name]) for name in names])
+        self.names = names_of_state(state, self.n_features)
+        return self
+
+
+def _restored(state: State) -> Cells:
+    """The cells of a feature, as a file has them; ``ValueError`` for numbers that cannot be."""
+    edges = check_between("edges", array_of(state, "edges", np.float64, (None,)), -np.inf)
+    if not len(edges) or (np.diff(edges) <= 0).any():
+        raise ValueError("'edges' should be one number or more, which rise")
+    slopes = array_of(state, "slopes", np.float64, (len(edges) - 1,))
+    tails = array_of(state, "tails", np.float64, (2,))
+    return Cells(
+        edges, check_between("slopes", slopes, -STEEPEST, STEEPEST), check_between("tails", tails, SMALLEST_SCALE)
+    )

@@ -1,0 +1,72 @@
+"""The next frame, of which a model says in which cell it is, as a Pyro distribution; apart, since Pyro is slow to import."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+
+from seqmodels.encodings.cells import ProductCells, shares_within
+from seqmodels.encodings.step_maps import StepMap
+
+
+class CellDistribution(TorchDistribution):
+    """``p(x) = P(cell of z) p(z | cell of z) |dz / dx|`` over raw vectors, with z the ``step``'s map of x.
+
+    Args:
+        step: the map of one frame, with cells.
+        log_probs: ``(V,)`` of the cells, float64; normalised.
+    """
+
+    arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (torch declares it so)
+    support = constraints.real_vector
+
+    def __init__(self, step: StepMap, log_probs: Tensor) -> None:
+        self.step, self.log_probs = step, log_probs
+        super().__init__(event_shape=torch.Size(step.shift.shape[1:]), validate_args=False)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        x = np.asarray(value.detach().cpu(), dtype=np.float64).reshape(-1, self.event_shape[0])
+        is_possible = np.isfinite(self.step.scaled(x)).all(1)
+        result = np.full(len(x), -np.inf)
+        known = x[is_possible]
+        result[is_possible] = self.log_probs.numpy()[self.step.encode(known)] + self.step.log_det(known)
+        return torch.as_tensor(result).reshape(value.shape[:-1])
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Independent draws, seeded by torch's (and so Pyro's) generator."""
+        shape = torch.Size(sample_shape)
+        symbols = torch.multinomial(self.log_probs.exp(), max(1, shape.numel()), replacement=True).numpy()
+        rng = np.random.default_rng(int(torch.randint(2**31, ())))
+        x = self.step.decode(symbols, shares_within(rng, (len(symbols), *self.event_shape)))
+        return torch.as_tensor(x).view(*shape, -1)
+
+    @property
+    def mean(self) -> Tensor:
+        """``(D,)``; ``NotImplementedError`` after a power transformation."""
+        return self._moments()[0]
+
+    @property
+    def variance(self) -> Tensor:
+        """``(D,)`` of each feature; ``NotImplementedError`` after a power transformation."""
+        return self._moments()[1]
+
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        if self.step.powers is not None or self.step.cells is None:
+            raise NotImplementedError("the moments after a power transformation have no closed form; take forecast")
+        mean, variance = _moments_of_cells(self.step.cells, self.log_probs.exp().numpy())
+        scale = self.step.scale[0]
+        return torch.as_tensor(self.step.shift[0] + scale * mean), torch.as_tensor(scale**2 * variance)
+
+
+def _moments_of_cells(cells: ProductCells, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``(D,)`` mean and variance of z, from the probabilities ``(V,)`` of the cells."""
+    marginals = cells.marginals(probabilities)
+    each = zip(cells.features, marginals, strict=True)
+    mean = np.array([p @ c.means for c, p in each])
+    within = zip(cells.features, marginals, mean, strict=True)
+    return mean, np.array([p @ (c.variances + (c.means - m) ** 2) for c, p, m in within])
