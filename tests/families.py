@@ -55,6 +55,7 @@ class Family:
     predicts_steps: bool = True  # False: it scores sequences as a whole, and has no cursor
     shortest: int = 1  # steps of a sequence of the data
     reads_times: bool = False  # whether it is p(x | times)
+    is_smooth: bool = True  # whether quadrature over ``GRID`` integrates its densities
 
 
 SOME_REALS: tuple[DataKind, ...] = ("positive", "proportions", "angles")  # densities of which not all have one
@@ -97,6 +98,13 @@ def _of_series(family: Family) -> Family:
     return replace(family, lengths=("given",), reads_source=False, shortest=2)
 
 
+def _of_cells(family: Family) -> Family:
+    """Of a model of the numbers of cells, whose densities have jumps."""
+    return replace(family, reads_source=False, is_smooth=False)
+
+
+QUANTIZED = sm.encodings.Quantize(3)
+QUANTIZED_CHANGES = sm.encodings.Chain([sm.encodings.Differences(1), QUANTIZED])
 SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "batch_size": 4}
 
 
@@ -277,6 +285,10 @@ FAMILIES = (
     _hmm("hmm-ar-tied", sm.AutoregressiveGaussian(1, "tied", intercept=False), "vectors"),
     _of_series(_hmm("hmm-differences", sm.GaussianMixture(2), "vectors", encoding=DIFFERENCED)),
     _of_series(_network("lstm-differences", sm.LSTM, "vectors", encoding=DIFFERENCED)),
+    _of_cells(Family("ngram-quantized", partial(sm.NGram, 2, encoding=QUANTIZED), ("vectors",))),
+    _of_cells(Family("context-tree-quantized", partial(sm.ContextTree, 2, encoding=QUANTIZED), ("vectors",))),
+    _of_cells(_hmm("hmm-quantized", sm.Categorical(0.01), "vectors", encoding=QUANTIZED)),
+    _of_series(_of_cells(_network("lstm-quantized", sm.LSTM, "vectors", encoding=QUANTIZED_CHANGES))),
     _hmm("hmm-categorical", sm.Categorical(0.01), "symbols", "text", n_init="auto"),
     _hmm("hmm-bernoulli", sm.Bernoulli(0.5, 0.4), "bits"),
     _hmm("hmm-poisson", sm.Poisson(), "counts"),

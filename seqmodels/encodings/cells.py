@@ -1,7 +1,7 @@
 """A partition of the line into cells, and the density of a value given the cell that it is in.
 
-``p(z) = P(cell of z) p(z | cell of z)``: linear in z within a cell that has two ends, exponential in the outer two, so
-that whatever the probabilities of the cells are the density integrates to one over the reals.
+``p(z) = P(cell of z) p(z | cell of z)``: uniform within a cell that has two ends, exponential in the outer two, so that
+whatever the probabilities of the cells are the density integrates to one over the reals, and is zero nowhere.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ Placement = Literal["quantiles", "widths", "lloyd-max"]
 PLACEMENTS = get_args(Placement)
 
 MAX_ITERATIONS = 200  # of Lloyd's algorithm
-PRIOR_VALUES = 12.0  # how many values in the middle of a cell the slope of its density is learned with
-STEEPEST = 0.9  # slope, so that no value has a density of zero
 PRIOR_EXCESSES = 1.0  # how many values a deviation beyond the last edge the scale of a tail is learned with
 
 
@@ -28,13 +26,10 @@ class Cells:
 
     Args:
         edges: ``(k - 1,)`` that rise, between the cells.
-        slopes: ``(k - 2,)`` above -1 and below 1, of the inner cells: at v, from 0 to 1 of the width w of the cell, the density
-            is ``(1 + slope (2 v - 1)) / w``.
         tails: ``(2,)`` the mean distances of values in the lowest and the highest cell to its edge.
     """
 
     edges: np.ndarray
-    slopes: np.ndarray
     tails: np.ndarray
 
     @classmethod
@@ -42,83 +37,69 @@ class Cells:
         """At most ``n`` cells, none narrower than ``min_width``, of ``values (N,)`` of which two at least differ."""
         ordered = np.sort(values)
         edges = _apart(_EDGES[placement](ordered, n), min_width)
-        parts = np.split(ordered, np.searchsorted(ordered, edges))
-        inner = zip(parts[1:-1], edges[:-1], edges[1:], strict=True)
-        slopes = np.array([_slope((part - low) / (high - low)) for part, low, high in inner])
+        low, high = np.searchsorted(ordered, edges[[0, -1]])
         scale = float(values.std())
-        excesses = edges[0] - parts[0], parts[-1] - edges[-1]
+        excesses = edges[0] - ordered[:low], ordered[high:] - edges[-1]
         tails = [(each.sum() + PRIOR_EXCESSES * scale) / (len(each) + PRIOR_EXCESSES) for each in excesses]
-        return cls(edges, slopes, np.array(tails))
+        return cls(edges, np.array(tails))
 
     @property
     def n_cells(self) -> int:
         """k."""
         return len(self.edges) + 1
 
-    @cached_property
-    def _inner(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """``(k,)`` lower ends, widths and slopes; of the outer cells, whose density is another, any."""
-        low = np.concatenate([self.edges[:1], self.edges])
-        width = np.concatenate([[1.0], np.diff(self.edges), [1.0]])
-        return low, width, np.concatenate([[0.0], self.slopes, [0.0]])
-
     def cell(self, z: np.ndarray) -> np.ndarray:
         """The number of the cell of each value."""
-        return np.searchsorted(self.edges, z, side="right")
+        return np.asarray(np.searchsorted(self.edges, z, side="right"))
 
     def log_density(self, z: np.ndarray) -> np.ndarray:
         """``log p(z | cell of z)`` of each value."""
         cell = self.cell(z)
-        low, width, slope = (each[cell] for each in self._inner)
-        v = (z - low) / width
-        inner = np.log1p(slope * (2 * v - 1)) - np.log(width)
+        below, above = self._in_tail(z)
         left, right = self.tails
-        return np.select(
-            [cell == 0, cell == self.n_cells - 1],
-            [(z - self.edges[0]) / left - np.log(left), (self.edges[-1] - z) / right - np.log(right)],
-            inner,
-        )
+        inner = -np.log(self._widths)[cell]
+        return self._select(cell, -below - np.log(left), inner, -above - np.log(right))
 
     def cdf(self, z: np.ndarray, cell: np.ndarray) -> np.ndarray:
         """``P(value <= z | cell)``, from 0 to 1, of each value and a cell that it need not be in."""
-        low, width, slope = (each[cell] for each in self._inner)
-        v = np.clip((z - low) / width, 0, 1)
-        left, right = self.tails
-        return np.select(
-            [cell == 0, cell == self.n_cells - 1],
-            [
-                np.exp(np.minimum(z - self.edges[0], 0) / left),
-                -np.expm1(np.minimum(self.edges[-1] - z, 0) / right),
-            ],
-            v * (1 - slope + slope * v),
-        )
+        below, above = self._in_tail(z)
+        inner = np.clip((z - self._lower[cell]) / self._widths[cell], 0, 1)
+        return self._select(cell, np.exp(-below), inner, -np.expm1(-above))
 
     def quantile(self, u: np.ndarray, cell: np.ndarray) -> np.ndarray:
         """The value at which ``cdf`` of the cell is ``u``, above 0 and below 1."""
-        low, width, slope = (each[cell] for each in self._inner)
-        v = 2 * u / (1 - slope + np.sqrt((1 - slope) ** 2 + 4 * slope * u))
         left, right = self.tails
-        return np.select(
-            [cell == 0, cell == self.n_cells - 1],
-            [self.edges[0] + left * np.log(u), self.edges[-1] - right * np.log1p(-u)],
-            low + width * v,
-        )
+        inner = self._lower[cell] + self._widths[cell] * u
+        return self._select(cell, self.edges[0] + left * np.log(u), inner, self.edges[-1] - right * np.log1p(-u))
 
     @cached_property
     def means(self) -> np.ndarray:
         """``(k,)`` of the values in each cell."""
-        low, width, slope = self._inner
-        means = low + width * (0.5 + slope / 6)
-        means[0], means[-1] = self.edges[0] - self.tails[0], self.edges[-1] + self.tails[1]
-        return means
+        middle = 0.5 * (self.edges[1:] + self.edges[:-1])
+        return np.concatenate([[self.edges[0] - self.tails[0]], middle, [self.edges[-1] + self.tails[1]]])
 
     @cached_property
     def variances(self) -> np.ndarray:
         """``(k,)`` of the values in each cell."""
-        _, width, slope = self._inner
-        variances = width**2 * (1 / 12 - slope**2 / 36)
-        variances[0], variances[-1] = self.tails**2
-        return variances
+        return np.concatenate([self.tails[:1] ** 2, np.diff(self.edges) ** 2 / 12, self.tails[1:] ** 2])
+
+    @cached_property
+    def _lower(self) -> np.ndarray:
+        """``(k,)`` lower ends; of the lowest cell, which has none, any."""
+        return np.concatenate([self.edges[:1], self.edges])
+
+    @cached_property
+    def _widths(self) -> np.ndarray:
+        """``(k,)`` widths; of the outer cells, which have none, any."""
+        return np.concatenate([[1.0], np.diff(self.edges), [1.0]])
+
+    def _in_tail(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How far values are below the first edge and above the last, in units of the tails; 0 where they are not."""
+        below, above = np.maximum(self.edges[0] - z, 0), np.maximum(z - self.edges[-1], 0)
+        return below / self.tails[0], above / self.tails[1]
+
+    def _select(self, cell: np.ndarray, lowest: np.ndarray, inner: np.ndarray, highest: np.ndarray) -> np.ndarray:
+        return np.where(cell == 0, lowest, np.where(cell == self.n_cells - 1, highest, inner))
 
 
 @dataclass(frozen=True)
@@ -213,8 +194,3 @@ def _apart(edges: np.ndarray, min_width: float) -> np.ndarray:
         if edge - kept[-1] >= min_width:
             kept.append(edge)
     return np.array(kept)
-
-
-def _slope(v: np.ndarray) -> float:
-    """Of the density of values at ``v`` of the width of their cell, from the mean of these and some in the middle."""
-    return float(np.clip(6 * (v - 0.5).sum() / (len(v) + PRIOR_VALUES), -STEEPEST, STEEPEST))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from seqmodels.encodings import Bytes, Encoding, Features, Grid, Intervals, Standardize, Symbols
+from seqmodels.encodings import Bytes, Encoding, Features, Grid, Intervals, OpenSymbols, Standardize, Symbols
 from seqmodels.encodings.auto_series import AutoSeries, SeriesChoice, choose
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.step_maps import as_frames
@@ -60,7 +60,16 @@ def default_encoding(kind: Kind, observation: Observation | None = None, n_featu
 
 def kind_of_steps(kind: Kind, encoding: Encoding | Literal["auto"]) -> Kind:
     """What a model of data of this kind is of, by its encoding: of vectors they may be symbols."""
-    return "symbols" if kind == "vectors" and encoding != "auto" and encoding.emits == "symbols" else kind
+    return "symbols" if kind == "vectors" and encoding != "auto" and _makes_symbols_of_vectors(encoding) else kind
+
+
+def _makes_symbols_of_vectors(encoding: Encoding) -> bool:
+    return encoding.reads == "vectors" and encoding.emits == "symbols"
+
+
+def may_have_unseen_symbols(encoding: Encoding | Literal["auto"]) -> bool:
+    """Whether what is read later may be symbols that no training sequence has."""
+    return isinstance(encoding, OpenSymbols) or (encoding != "auto" and _makes_symbols_of_vectors(encoding))
 
 
 def changes_of_series(sequences: Sequences, encoding: Encoding) -> SeriesChoice | None:

@@ -10,7 +10,7 @@ import numpy as np
 from seqmodels.common.array_checks import array_of, check_between
 from seqmodels.common.parameters import NotNegativeFloat, Range
 from seqmodels.encodings.base import State, names_of_state, names_to_state
-from seqmodels.encodings.cells import STEEPEST, Cells, Placement, ProductCells
+from seqmodels.encodings.cells import Cells, Placement, ProductCells
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import ConstantEncoder, StepMap, as_frames
 from seqmodels.encodings.vectors import SMALLEST_SCALE, moments, refuse_infinite
@@ -25,16 +25,19 @@ class Quantize(SeriesEncoding):
 
     A partition of the line into cells is learned from the training values, for each feature its own. Of one feature the
     symbols are the cells, from the lowest up; of several there is one symbol for each combination of their cells, given
-    which they are independent. Within a cell the density is linear, with the mean of the training values there, and
-    beyond the outermost edges exponential, so that together it integrates to one, and no value has probability zero.
-    What a model of symbols says of the cells then is a density of raw values, nats per frame, and comparable with that
-    of any other model of vectors; what it draws or forecasts is a value within the cell.
+    which they are independent. Within a cell the density is uniform, and beyond the outermost edges exponential, with
+    the mean of the training values there, so that together it integrates to one, and no value has probability zero.
+    What a model of symbols says of the cells then is a density of raw values, nats per frame, comparable with that of
+    any other model of vectors; what it draws or forecasts is a value within the cell.
 
     Last of a ``Chain`` it is of what the other encodings make of the frames: ``Chain([Differences(1), Quantize()])``
     is of changes, ``Chain([AutoSeries(), Quantize()])`` of whatever changes a series has.
 
     Args:
         n_cells: at most so many of each feature; fewer where there are fewer different values, or by ``min_width``.
+            ``"auto"``: so many that the symbols of all features together are about the cube root of the number of
+            training frames, the rate of the best histogram (Scott 1979, *On optimal and data-based histograms*), and
+            two of each feature at least.
         placement: of the edges. ``"quantiles"``: about as many training values in each cell; ``"widths"``: equal
             widths, from the least to the largest training value; ``"lloyd-max"``: least squares of the distance to the
             mean of the cell (Lloyd 1982; Max 1960).
@@ -56,7 +59,7 @@ class Quantize(SeriesEncoding):
     'R^1'
     """
 
-    n_cells: Annotated[int, Range(2)] = 16
+    n_cells: Annotated[int, Range(2)] | Literal["auto"] = "auto"
     placement: Placement = "quantiles"
     min_width: NotNegativeFloat = 1e-3
 
@@ -76,11 +79,17 @@ class Quantize(SeriesEncoding):
         _, scale, _ = moments(sequences, np.ones(sequences.n_features, dtype=bool))
         frames = np.concatenate([as_frames(item) for item in sequences])
         known = [column[~np.isnan(column)] for column in frames.T]
+        n_cells = self._n_cells(*frames.shape)
         cells = [
-            Cells.learn(values, self.n_cells, self.placement, max(self.min_width * float(s), SMALLEST_SCALE))
+            Cells.learn(values, n_cells, self.placement, max(self.min_width * float(s), SMALLEST_SCALE))
             for values, s in zip(known, scale, strict=True)
         ]
         return self._of(cells)
+
+    def _n_cells(self, n_frames: int, n_features: int) -> int:
+        if self.n_cells == "auto":
+            return max(2, int(n_frames ** (1 / (3 * n_features)) + 1e-9))
+        return self.n_cells
 
     def _of(self, cells: list[Cells]) -> Self:
         self.cells = ProductCells(tuple(cells))
@@ -114,18 +123,14 @@ class Quantize(SeriesEncoding):
         return ConstantEncoder(StepMap(np.zeros(size), np.ones(size), cells=self.cells))
 
     def state(self) -> State:
-        each = {
-            str(i): {"edges": cells.edges, "slopes": cells.slopes, "tails": cells.tails}
-            for i, cells in enumerate(self.cells.features)
-        }
+        each = {str(i): {"edges": cells.edges, "tails": cells.tails} for i, cells in enumerate(self.cells.features)}
         return {"cells": each, **names_to_state(self.names)}
 
     def restore(self, state: State) -> Self:
         each = state.get("cells") if isinstance(state, dict) else None
-        names = [] if not isinstance(each, dict) else list(map(str, range(len(each))))
-        if not names or set(names) != set(each):
+        if not isinstance(each, dict) or not each or set(each) != set(map(str, range(len(each)))):
             raise ValueError("the file should have the cells of each feature")
-        self._of([_restored(each[name]) for name in names])
+        self._of([_restored(each[str(i)]) for i in range(len(each))])
         self.names = names_of_state(state, self.n_features)
         return self
 
@@ -135,8 +140,5 @@ def _restored(state: State) -> Cells:
     edges = check_between("edges", array_of(state, "edges", np.float64, (None,)), -np.inf)
     if not len(edges) or (np.diff(edges) <= 0).any():
         raise ValueError("'edges' should be one number or more, which rise")
-    slopes = array_of(state, "slopes", np.float64, (len(edges) - 1,))
     tails = array_of(state, "tails", np.float64, (2,))
-    return Cells(
-        edges, check_between("slopes", slopes, -STEEPEST, STEEPEST), check_between("tails", tails, SMALLEST_SCALE)
-    )
+    return Cells(edges, check_between("tails", tails, SMALLEST_SCALE))

@@ -46,7 +46,8 @@ class Setting:
         encoding, observation, kind = choices.encoding, choices.observation, data.scored.kind
         _check_reads("encoding", encoding, data.scored)
         if observation.emits != encoding.emits:
-            what = f"{encoding!r} makes {encoding.emits}" if encoding.emits != kind else f"the sequences are {kind}"
+            is_changed = kind == "vectors" and encoding.emits == "symbols"
+            what = f"{encoding!r} makes {encoding.emits}" if is_changed else f"the sequences are {kind}"
             raise ValueError(f"the observation {observation!r} emits {observation.emits} but {what}")
         encoding.check_finite(
             (alphabet or data).scored

@@ -24,6 +24,7 @@ MAX_ITERATIONS = 200  # of a root search that halves its step each time
 TOLERANCE = 1e-9  # of a quantile, in units of the smallest deviation of the feature's components
 LARGEST_COUNT = 2.0**52  # above it whole numbers are not told apart
 N_PARTS, N_NODES = 50, 16  # of an integral over h
+SMALLEST = float(np.finfo(np.float64).tiny)
 TAIL = 1e-14  # probability of the counts that are left out of an infinite sum
 
 
@@ -300,7 +301,7 @@ class CellFeatures(FeatureDistributions):
             middle = 0.5 * (low + high)
             reached = self.cdf(middle) >= np.asarray(levels)[:, None]
             low, high = np.where(reached, low, middle), np.where(reached, middle, high)
-        return high
+        return np.asarray(high)
 
     def _quantiles_of_feature(self, levels: np.ndarray, d: int) -> np.ndarray:
         """``(Q, r)`` z of each part."""
@@ -309,7 +310,7 @@ class CellFeatures(FeatureDistributions):
         level = np.asarray(levels)[:, None]
         cell = np.minimum((above[None] < level[..., None]).sum(-1), cells.n_cells - 1)  # (Q, r)
         row = np.arange(len(p))
-        within = (level - (above - p)[row, cell]) / p[row, cell]
+        within = (level - (above - p)[row, cell]) / np.maximum(p[row, cell], SMALLEST)
         return cells.quantile(np.clip(within, TAIL, 1 - TAIL), cell)
 
     def crps(self, y: np.ndarray) -> np.ndarray:

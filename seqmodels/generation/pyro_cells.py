@@ -1,4 +1,7 @@
-"""The next frame, of which a model says in which cell it is, as a Pyro distribution; apart, since Pyro is slow to import."""
+"""The next frame, of which a model says in which cell it is, as a Pyro distribution.
+
+Apart from the other modules, since Pyro is slow to import.
+"""
 
 from __future__ import annotations
 

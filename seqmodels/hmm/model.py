@@ -15,9 +15,9 @@ import torch
 from seqmodels.common.array_checks import array_of, numbers_of
 from seqmodels.common.distributed import is_rank_zero, propagate_errors
 from seqmodels.common.parameters import Seed, checked, undone_on_failure
-from seqmodels.encodings import Encoding, OpenSymbols, Standardize
+from seqmodels.encodings import Encoding, Standardize
 from seqmodels.encodings.auto_series import SeriesChoice
-from seqmodels.encodings.defaults import Choices
+from seqmodels.encodings.defaults import Choices, may_have_unseen_symbols
 from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.inputs import InputScaling, chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
@@ -356,7 +356,7 @@ class HMM(HiddenStateModel):
         if kind == "vectors":
             return GaussianMixture(1, prior=PseudoFrames(PSEUDO_FRAMES), background=BACKGROUND)
         # Training may have no byte, or no symbol of the class of unknown ones, that comes later.
-        is_open = kind == "text" or isinstance(self.encoding, OpenSymbols)
+        is_open = kind == "text" or may_have_unseen_symbols(self.encoding)
         return Categorical(pseudocount=0.01 if is_open and self.algorithm != "variational" else 0.0)
 
     def _chosen_by_clusters(self, choices: Choices, data: Data) -> Choices:

@@ -75,7 +75,8 @@ class CountModel(SequenceModel, ABC):
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors":
             raise ValueError(
-                f"{type(self).__name__} counts symbols and text, but the sequences are vectors; use an HMM or a network"
+                f"{type(self).__name__} counts symbols and text, but the sequences are vectors; pass "
+                "encoding=encodings.Quantize(), which reads them as symbols, or use an HMM or a network"
             )
         return Categorical()
 

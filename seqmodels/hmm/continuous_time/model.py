@@ -15,7 +15,8 @@ from torch import Tensor
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.parameters import checked
-from seqmodels.encodings import Encoding, OpenSymbols
+from seqmodels.encodings import Encoding
+from seqmodels.encodings.defaults import may_have_unseen_symbols
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import TIME, InputScaling
 from seqmodels.encodings.precision import DTYPES, in_float64
@@ -185,7 +186,7 @@ class ContinuousTimeHMM(HiddenStateModel):
         if kind == "vectors":
             return GaussianMixture(1, prior=PseudoFrames(PSEUDO_FRAMES), background=BACKGROUND)
         # Training may have no byte, or no symbol of the class of unknown ones, that comes later.
-        is_open = kind == "text" or isinstance(self.encoding, OpenSymbols)
+        is_open = kind == "text" or may_have_unseen_symbols(self.encoding)
         return Categorical(pseudocount=0.01 if is_open else 0.0)
 
     def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:

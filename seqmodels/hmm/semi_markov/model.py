@@ -17,7 +17,8 @@ from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import checked, undone_on_failure
-from seqmodels.encodings import Encoding, OpenSymbols
+from seqmodels.encodings import Encoding
+from seqmodels.encodings.defaults import may_have_unseen_symbols
 from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
@@ -229,7 +230,7 @@ class HSMM(HiddenStateModel):
         if kind == "vectors":
             return GaussianMixture(1, prior=PseudoFrames(PSEUDO_FRAMES), background=BACKGROUND)
         # Training may have no byte, or no symbol of the class of unknown ones, that comes later.
-        is_open = kind == "text" or isinstance(self.encoding, OpenSymbols)
+        is_open = kind == "text" or may_have_unseen_symbols(self.encoding)
         return Categorical(pseudocount=0.01 if is_open else 0.0)
 
     def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
