@@ -287,7 +287,7 @@ FAMILIES = (
     _of_series(_network("lstm-differences", sm.LSTM, "vectors", encoding=DIFFERENCED)),
     _of_cells(Family("ngram-quantized", partial(sm.NGram, 2, encoding=QUANTIZED), ("vectors",))),
     _of_cells(Family("context-tree-quantized", partial(sm.ContextTree, 2, encoding=QUANTIZED), ("vectors",))),
-    _of_cells(_hmm("hmm-quantized", sm.Categorical(0.01), "vectors", encoding=QUANTIZED)),
+    _of_cells(_hmm("hmm-quantized", "auto", "vectors", encoding=QUANTIZED)),
     _of_series(_of_cells(_network("lstm-quantized", sm.LSTM, "vectors", encoding=QUANTIZED_CHANGES))),
     _hmm("hmm-categorical", sm.Categorical(0.01), "symbols", "text", n_init="auto"),
     _hmm("hmm-bernoulli", sm.Bernoulli(0.5, 0.4), "bits"),

@@ -169,6 +169,8 @@ def _symbols(model: HMM, probabilities: np.ndarray) -> str:
 def _symbol_name(model: HMM, symbol: int) -> str:
     if isinstance(model.encoding_, Text):
         return repr(model.encoding_.spelling()[symbol].decode(errors="backslashreplace"))
+    if model.encoding_.reads == "vectors":
+        return f"cell {symbol}"
     return str(model.encoding_.decode(np.array([symbol]))[0])
 
 

@@ -266,7 +266,7 @@ def table_slopes_of(
     checked = _checked_slopes("emission_slopes", slopes, (len(table), len(places), options.n_inputs), options.emission)
     if regression.n_free < encoding.size:
         checked = checked - checked[:, :1]
-    units = encoding.affine()[1] if encoding.reads == "vectors" else np.ones(1)
+    units = encoding.affine()[1] if encoding.emits == "vectors" else np.ones(1)
     result = table.new_zeros(*table.shape, options.n_inputs)
     result[:, places] = checked * torch.as_tensor(scale / units[:, None])
     return result

@@ -881,7 +881,7 @@ class HMM(HiddenStateModel):
             raise AttributeError(f"this {type(self).__name__} has emissions that depend on no inputs")
         location = regression_of(self.observation_, self.encoding_.size).location
         of_location = np.concatenate([slopes[:, each].numpy() for each in location], 1)
-        units = self.encoding_.affine()[1] if self.encoding_.reads == "vectors" else np.ones(1)
+        units = self.encoding_.affine()[1] if self.encoding_.emits == "vectors" else np.ones(1)
         return np.asarray(of_location * units[:, None] / scaling.scale)
 
     def transition_at(self, inputs: Any) -> np.ndarray:

@@ -51,7 +51,7 @@ class SequenceDistribution(TorchDistribution):
         if length < 1:
             raise ValueError(f"length is {length}; pass at least 1")
         self.model, self.length, self.source = model, length, source
-        event = (length, model.encoding_.size) if reads == "vectors" else (length,)
+        event = (length, model.encoding_.n_features) if reads == "vectors" else (length,)
         super().__init__(batch_shape or torch.Size(), torch.Size(event), validate_args=False)
 
     @property

@@ -335,7 +335,8 @@ def _names_of_features(model: HiddenStates, names: Sequence[str] | None) -> list
     if names is None:  # those that it was fitted to, if they had any
         known = getattr(model.encoding_, "names", None)
         return None if known is None else [str(name) for name in known]
-    size, what = model.encoding_.size, "features" if model.encoding_.reads == "vectors" else "symbols"
+    is_of_vectors = model.encoding_.reads == "vectors"
+    size, what = (model.encoding_.n_features, "features") if is_of_vectors else (model.encoding_.size, "symbols")
     if isinstance(names, str) or len(names) != size:
         raise ValueError(f"features is {names!r}, but the model has {size} {what}; pass a list with a name for each")
     return [str(name) for name in names]

@@ -73,13 +73,14 @@ def _reliabilities(models: Mapping[str, SequenceModel], X: Sequences, y: Sequenc
 
 
 def _transforms(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> dict[str, np.ndarray]:
-    """Of the models of real numbers with known cdfs: bits and counts have none."""
+    """Of the models of real numbers with known cdfs: bits, counts and cells have none."""
     return {name: pit(model, X, y) for name, model in models.items() if _has_cdfs(model)}
 
 
 def _has_cdfs(model: SequenceModel) -> bool:
     observation = model.observation_
-    return observation.has_marginal_cdfs and set(observation.values(model.encoding_.size)) == {"reals"}
+    has_cdfs = observation.emits == "vectors" and observation.has_marginal_cdfs
+    return has_cdfs and set(observation.values(model.encoding_.size)) == {"reals"}
 
 
 def _plot_of_symbols(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> CalibrationPlot | None:

@@ -371,7 +371,7 @@ class Mixture(SequenceModel):
         if prior is None:
             prior = fit_prior(log_p, sample_weight, len(self.members_))
         self.weights_: Weights | SymbolGate
-        if self.weights == "gated" and self.encoding_.reads == "vectors":
+        if self.weights == "gated" and self.encoding_.emits == "vectors":
             self.weights_ = DensityGate.fit(prior, log_p)
         elif self.weights in ("contextual", "gated"):
             layout, learns = self._layout(), self.weights == "gated"
@@ -515,7 +515,7 @@ class Mixture(SequenceModel):
         apart = _are_text(encodings) and any(not _is_same(self.encoding_, each) for each in encodings)
         self.cuts_ = CommonCuts.of(encodings) if apart else None
         n_models, rate = len(self.members_), _between("rate", state["rate"], 0, 1)
-        if self.weights == "gated" and self.encoding_.reads == "vectors":
+        if self.weights == "gated" and self.encoding_.emits == "vectors":
             bias = check_between("bias", array_of(state, "bias", np.float64, (n_models,)), -LARGEST, LARGEST)
             scale = _between("scale", state["scale"], -LARGEST, LARGEST)
             self.weights_ = DensityGate(bias, scale, rate, _between("decay", state["decay"], 0, 1))

@@ -201,8 +201,9 @@ class LatentOffset(WrappedModel):
         return self._less_linear_offsets(train), self._less_linear_offsets(validation)
 
     def _check_observation(self) -> None:
-        if self.encoding_.reads != "vectors":
-            raise ValueError(f"{type(self).__name__} is for vectors, but the sequences are {self.encoding_.reads}")
+        if self.encoding_.emits != "vectors":
+            what = self.encoding_.reads if self.encoding_.reads != "vectors" else f"read as symbols by {self.encoding_!r}"
+            raise ValueError(f"{type(self).__name__} is for vectors, but the sequences are {what}")
         observation, size = self.observation_, self.encoding_.size
         past = torch.zeros(observation.n_past, size) if observation.n_past else None
         observation.shifted_means(torch.zeros(observation.n_output_parameters(size)), torch.zeros(size), past)
