@@ -102,6 +102,10 @@ class AutoSeries(SeriesEncoding):
         return self.chain_.n_initial if self.is_fitted else 0
 
     @property
+    def n_past(self) -> int | None:
+        return self.chain_.n_past if self.is_fitted else None
+
+    @property
     def has_constant_map(self) -> bool:
         return self.chain_.has_constant_map if self.is_fitted else False
 

@@ -99,7 +99,7 @@ class Cells:
         return below / self.tails[0], above / self.tails[1]
 
     def _select(self, cell: np.ndarray, lowest: np.ndarray, inner: np.ndarray, highest: np.ndarray) -> np.ndarray:
-        return np.where(cell == 0, lowest, np.where(cell == self.n_cells - 1, highest, inner))
+        return np.asarray(np.where(cell == 0, lowest, np.where(cell == self.n_cells - 1, highest, inner)))
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _at_quantiles(ordered: np.ndarray, n: int) -> np.ndarray:
     above = np.clip(np.searchsorted(before, wanted), 0, len(before) - 1)
     below = np.maximum(above - 1, 0)
     nearest = np.where(wanted - before[below] < before[above] - wanted, below, above)
-    return _middles(distinct)[np.unique(nearest)]
+    return np.asarray(_middles(distinct)[np.unique(nearest)])
 
 
 def _at_equal_widths(ordered: np.ndarray, n: int) -> np.ndarray:

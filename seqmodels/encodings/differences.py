@@ -57,6 +57,10 @@ class Differences(SeriesEncoding):
         return self.order + (self.season or 0)
 
     @property
+    def n_past(self) -> int:
+        return self.n_initial
+
+    @property
     def _past_weights(self) -> dict[int, float]:
         """``c_j`` by lag j, those that are not 0: ``z_t = x_t - Σ_j c_j x_t-j``."""
         polynomial = np.ones(1)

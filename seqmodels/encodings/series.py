@@ -143,6 +143,12 @@ class Chain(SeriesEncoding):
         return sum(encoding.n_initial for encoding in self.encodings)
 
     @property
+    def n_past(self) -> int | None:
+        each = [encoding.n_past for encoding in self.encodings]
+        known = [n for n in each if n is not None]
+        return sum(known) if len(known) == len(each) else None
+
+    @property
     def has_constant_map(self) -> bool:
         return all(encoding.has_constant_map for encoding in self.encodings)
 

@@ -286,8 +286,7 @@ def _refuse_series_of_pairs(*encodings: Encoding | str) -> None:
     for encoding in encodings:
         if isinstance(encoding, SeriesEncoding):
             raise ValueError(
-                f"{encoding!r} encodes a series by its own past, and these are pairs: leave y out, or leave "
-                "encoding='auto'"
+                f"{encoding!r} encodes series, one by one, and these are pairs: leave y out, or leave encoding='auto'"
             )
 
 

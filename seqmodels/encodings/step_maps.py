@@ -65,6 +65,12 @@ class StepMap:
             each = each + self.cells.log_density(self.scaled(x))
         return np.asarray(np.where(np.isnan(x), 0.0, each).sum(-1))
 
+    def jumps(self) -> np.ndarray:
+        """``(k - 1,)`` raw values of one feature, of one frame, at which its density jumps: the edges of cells."""
+        if self.cells is None:
+            return np.zeros(0)
+        return replace(self, cells=None).decode(self.cells.features[0].edges[:, None])[:, 0]
+
     def after(self, earlier: StepMap) -> StepMap:
         """Of both, where what this one maps is what ``earlier`` maps raw values to."""
         assert self.powers is None, "a power transformation is the first map"
@@ -148,6 +154,11 @@ class VectorEncoding(Encoding, ABC):
     def has_constant_map(self) -> bool:
         """Whether all steps have one map."""
         return True
+
+    @property
+    def n_past(self) -> int | None:
+        """How many frames before one its map looks at, where none of them is missing; None: all there are."""
+        return 0 if self.has_constant_map else None
 
     @abstractmethod
     def of_each_value(self, frames: np.ndarray) -> np.ndarray:

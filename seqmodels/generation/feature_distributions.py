@@ -318,7 +318,7 @@ class CellFeatures(FeatureDistributions):
         low, high = self.quantiles(np.array([TAIL, 1 - TAIL]))
         middle = np.clip(y, low, high)
         each = [self._crps_within(d, *(float(at[d]) for at in (low, middle, high))) for d in range(len(self.cells))]
-        return np.asarray(each) + np.abs(y - middle)
+        return np.asarray(np.array(each) + np.abs(y - middle))
 
     def _crps_within(self, d: int, low: float, y: float, high: float) -> float:
         """``∫ (F(x) - 1{x >= y})² dx`` of feature d from ``low`` to ``high``."""

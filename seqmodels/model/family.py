@@ -266,7 +266,7 @@ class Family(Configurable, ABC):
         length = self._default_length(kind) if self.length == "auto" else self.length
         auto = self.observation == "auto"
         stated = self._stated_encoding() if fitted is None else fitted
-        of_steps = kind_of_steps(kind, self.encoding if stated is None else stated)
+        of_steps = kind_of_steps(kind, self._named_encoding() if stated is None else stated)
         observation = self._default_observation(of_steps) if auto else cast(Observation, self.observation).clone()
         observation.check(n_features)
         if stated is not None:
@@ -326,6 +326,10 @@ class Family(Configurable, ABC):
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Those that it is to read of the inputs that there are, in its order; also such as there are not."""
         return ()
+
+    def _named_encoding(self) -> Encoding | Literal["auto"]:
+        """The encoding that the arguments name, perhaps those of a model inside."""
+        return self.encoding
 
     def _default_encoding(self, kind: Kind, observation: Observation, n_features: int) -> Encoding:
         """What ``encoding="auto"`` means, for vectors by what the observation says of their features."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from seqmodels.common import distributed
 from seqmodels.common.parameters import checked
@@ -148,6 +148,9 @@ class WrappedModel(SequenceModel, ABC):
     def _default_observation(self, kind: Kind) -> Observation:
         observation = self.model.observation
         return self.model._default_observation(kind) if observation == "auto" else observation.clone()
+
+    def _named_encoding(self) -> Encoding | Literal["auto"]:
+        return self.model.encoding if self.encoding == "auto" else self.encoding
 
     def _default_encoding(self, kind: Kind, observation: Observation, n_features: int) -> Encoding:
         encoding = self.model.encoding

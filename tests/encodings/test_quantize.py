@@ -160,6 +160,47 @@ def test_what_is_generated_piece_by_piece_is_what_is_sampled() -> None:
     assert np.isfinite(model.log_prob_steps([whole])[0]).all()
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda q: sm.Mixture([sm.NGram(2, encoding=q), sm.ContextTree(2, encoding=q)]),
+        lambda q: sm.Mixture([sm.NGram(2), sm.ContextTree(2)], weights="gated", encoding=q),
+        lambda q: sm.Dynamic(sm.LSTM(d_model=4, max_steps=3, encoding=q)),
+        lambda q: sm.OnlineEM(sm.HMM(2, n_init=1, encoding=q)),
+        lambda q: sm.hmm.HSMM(2, n_init=1, max_duration=3, encoding=q),
+        lambda q: sm.hmm.ContinuousTimeHMM(2, n_init=1, encoding=q),
+    ],
+)
+def test_models_around_others_and_other_hidden_markov_models_read_cells(make: Callable[..., sm.SequenceModel]) -> None:
+    model = make(Quantize(3)).fit(FIRST, validation=None)
+    assert model.observation_.emits == "symbols"
+    stream = model.stream()
+    streamed = [stream.update(x) for x in FIRST[1]]
+    assert_allclose(streamed, model.log_prob_steps(FIRST)[1], atol=2e-5)
+
+
+def test_an_audit_finds_that_it_sums_to_one() -> None:
+    items = [np.cumsum(RNG.normal(size=(30, 1)), axis=0) for _ in range(8)]
+    audit = sm.audit(fitted("ngram", "differences", items), items)
+    assert not [finding for finding in audit.findings if finding.verdict == "broken"]
+
+
+def test_the_declared_context_counts_the_frames_of_differences() -> None:
+    contexts = [fitted("ngram", name, ITEMS).context_ for name in ("levels", "differences", "log-differences")]
+    assert contexts == [1, 2, None]
+    assert sm.NGram(3, encoding=Chain([Differences(1, 4), Quantize(3)])).fit(FIRST).context_ == 7
+
+
+def test_models_of_vectors_alone_refuse_it() -> None:
+    for model in (
+        sm.LatentOffset(sm.HMM(2, n_init=1, encoding=Quantize(3))),
+        sm.LinearGaussian(1, encoding=Quantize(3)),
+        sm.hmm.MarkovSwitchingAR(2, encoding=Quantize(3)),
+    ):
+        with pytest.raises(ValueError, match="vectors"):
+            model.fit(FIRST)
+
+
 def test_it_stands_in_one_table_with_models_of_vectors() -> None:
     items = [np.cumsum(RNG.normal(size=(40, 1)), axis=0) for _ in range(16)]
     models = {
@@ -225,7 +266,7 @@ def test_what_it_cannot_read_is_refused() -> None:
         sm.HMM(2, encoding=Quantize(4), observation=sm.GaussianMixture()).fit(FIRST)
     with pytest.raises(ValueError, match="was fitted on 1"):
         model.score(ITEMS)
-    with pytest.raises(ValueError, match="encodes a series by its own past, and these are pairs"):
+    with pytest.raises(ValueError, match="encodes series, one by one, and these are pairs"):
         sm.NGram(2, encoding=Quantize(4)).fit(FIRST, FIRST)
 
 

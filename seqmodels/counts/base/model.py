@@ -16,6 +16,7 @@ from seqmodels.counts.base.event_row import EventRow
 from seqmodels.counts.base.learner import Learners
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES
+from seqmodels.encodings.step_maps import VectorEncoding
 from seqmodels.generation import Cursor, CursorState, MergedStates, event_log_probs
 from seqmodels.model.model import SequenceModel
 from seqmodels.observations import Categorical, Observation
@@ -52,6 +53,15 @@ class CountModel(SequenceModel, ABC):
     @abstractmethod
     def _learners(self) -> Learners:
         """How the fitted model learns from the sequences that it reads."""
+
+    def _context_of(self, n_symbols: int) -> int | None:
+        """Raw steps before one that it depends on by ``n_symbols`` encoded ones; None: all there are.
+
+        Each of these may itself be of steps before it, as a difference is.
+        """
+        encoding = vars(self).get("encoding_")
+        n_past = encoding.n_past if isinstance(encoding, VectorEncoding) else 0
+        return None if n_past is None else n_symbols + n_past
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         cursor, steps = self._learning_cursor(torch.float64), []

@@ -64,7 +64,7 @@ class ContextTree(CountModel):
 
     @property
     def context_(self) -> int | None:
-        return None if self.adaptive else self.depth
+        return None if self.adaptive else self._context_of(self.depth)
 
     @property
     def n_parameters_(self) -> int:

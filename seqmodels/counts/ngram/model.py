@@ -83,7 +83,7 @@ class NGram(CountModel):
 
     @property
     def context_(self) -> int | None:
-        return None if self.adaptive else self.order - 1
+        return None if self.adaptive else self._context_of(self.order - 1)
 
     @property
     def n_parameters_(self) -> int:

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqmodels.encodings.series import SeriesEncoding
+from seqmodels.encodings.step_maps import as_frames
 from seqmodels.evaluation.auditing.bounds import half_width, share_between
 from seqmodels.evaluation.auditing.findings import Finding, not_checked
 from seqmodels.evaluation.auditing.proposals import BroadProposal
 from seqmodels.evaluation.auditing.subject import Case, Subject
 from seqmodels.evaluation.auditing.unconstrained import WHOLE, from_reals, limits, log_derivative, to_reals
+from seqmodels.model.model import SequenceModel
 
 SUMS, FIRST = "sums to one", "scores before it learns"
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(4)
@@ -188,20 +191,32 @@ def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int,
 
     u = np.arcsinh((v - centre) / scale)
     breaks = np.unique(np.round(u, 6))[:: max(1, len(u) // N_BREAKS)]
-    integral, error = integrate(density, breaks, max(n_points, MIN_POINTS))
+    jumps = np.arcsinh((to_reals(_jumps(subject, case, t)[:, None], kinds)[:, 0] - centre) / scale)
+    integral, error = integrate(density, breaks, max(n_points, MIN_POINTS), jumps)
     total = integral + p_end
     if error > MAX_ERROR:
         return None
     return Total(total - error, total + error, True, total)
 
 
-def integrate(density: Callable[[np.ndarray], np.ndarray], breaks: np.ndarray, n_points: int) -> tuple[float, float]:
+def _jumps(subject: Subject, case: Case, t: int) -> np.ndarray:
+    """``(n,)`` raw values at which the density of step t jumps, where an encoding says that it does."""
+    encoding = subject.model.encoding_ if isinstance(subject.model, SequenceModel) else None
+    if not isinstance(encoding, SeriesEncoding):
+        return np.zeros(0)
+    return encoding.step_encoder(as_frames(case.item)[:t]).map.jumps()
+
+
+def integrate(
+    density: Callable[[np.ndarray], np.ndarray], breaks: np.ndarray, n_points: int, jumps: np.ndarray | None = None
+) -> tuple[float, float]:
     """The integral over ``[-WIDEST, WIDEST]``, and its error, infinite where ``n_points`` were too few.
 
     Cells are halved where halving changes their part, and where they are wide beside narrow ones that have a part: of
-    a peak at their edge their nodes may see nothing. ``breaks`` lie in narrow cells.
+    a peak at their edge their nodes may see nothing. ``breaks`` lie in narrow cells, and at ``jumps`` of the density
+    cells begin: between its last node and its end a cell would not see one.
     """
-    near = [breaks - NEAR / np.cosh(breaks), breaks + NEAR / np.cosh(breaks)]
+    near = [breaks - NEAR / np.cosh(breaks), breaks + NEAR / np.cosh(breaks), *([] if jumps is None else [jumps])]
     edges = np.unique(np.concatenate([np.linspace(-WIDEST, WIDEST, N_CELLS + 1), *near]))
     low, high = edges[:-1], edges[1:]
     coarse, n_scored = _of_cells(density, low, high), 4 * len(low)

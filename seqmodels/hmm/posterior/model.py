@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -107,6 +107,9 @@ class PosteriorHMM(SequenceModel):
 
     def _default_length(self, kind: Kind) -> Length:
         return super()._default_length(kind) if self.model.length == "auto" else self.model.length
+
+    def _named_encoding(self) -> Encoding | Literal["auto"]:
+        return self.model.encoding if self.encoding == "auto" else self.encoding
 
     def _default_encoding(self, kind: Kind, observation: Observation, n_features: int) -> Encoding:
         encoding = self.model.encoding

@@ -186,6 +186,10 @@ class Mixture(SequenceModel):
                 "weights='contextual' mix the bits of symbols, but the sequences are vectors; pass 'static' or 'gated'"
             )
 
+    def _named_encoding(self) -> Encoding | Literal["auto"]:
+        each = {repr(model.encoding): model.encoding for model in self.models}
+        return next(iter(each.values())) if self.encoding == "auto" and len(each) == 1 else self.encoding
+
     def _default_encoding(self, kind: Kind, observation: Observation, n_features: int) -> Encoding:
         if kind == "text" and self._reads_apart():
             return Bytes()

@@ -202,7 +202,8 @@ class LatentOffset(WrappedModel):
 
     def _check_observation(self) -> None:
         if self.encoding_.emits != "vectors":
-            what = self.encoding_.reads if self.encoding_.reads != "vectors" else f"read as symbols by {self.encoding_!r}"
+            is_of_cells = self.encoding_.reads == "vectors"
+            what = f"read as symbols by {self.encoding_!r}" if is_of_cells else self.encoding_.reads
             raise ValueError(f"{type(self).__name__} is for vectors, but the sequences are {what}")
         observation, size = self.observation_, self.encoding_.size
         past = torch.zeros(observation.n_past, size) if observation.n_past else None
