@@ -156,10 +156,10 @@ def _at_quantiles(ordered: np.ndarray, n: int) -> np.ndarray:
     """Between different values, so that about as many are in each cell."""
     distinct, counts = np.unique(ordered, return_counts=True)
     before = np.cumsum(counts)[:-1]  # how many values are below the middle of two neighbours
-    wanted = len(ordered) * np.arange(1, n) / n
-    above = np.clip(np.searchsorted(before, wanted), 0, len(before) - 1)
+    target = len(ordered) * np.arange(1, n) / n
+    above = np.clip(np.searchsorted(before, target), 0, len(before) - 1)
     below = np.maximum(above - 1, 0)
-    nearest = np.where(wanted - before[below] < before[above] - wanted, below, above)
+    nearest = np.where(target - before[below] < before[above] - target, below, above)
     return np.asarray(_middles(distinct)[np.unique(nearest)])
 
 
