@@ -138,21 +138,6 @@ def test_an_hmm_of_cells_forecasts_in_closed_form() -> None:
     assert_allclose((drawn <= frame["25%"].to_numpy()).mean(0), 0.25, atol=5 * np.sqrt(0.25 * 0.75 / n))
 
 
-def test_a_prediction_has_the_moments_of_its_draws() -> None:
-    pytest.importorskip("pyro")
-    predicted = fitted("ngram", "levels", ITEMS).predict_next(ITEMS[0])
-    torch.manual_seed(0)
-    drawn = predicted.sample((20_000,))
-    assert drawn.shape == (20_000, 2)
-    assert_allclose(drawn.mean(0), predicted.mean, rtol=0.03)
-    assert_allclose(drawn.var(0), predicted.variance, rtol=0.1)
-    assert torch.isfinite(predicted.log_prob(drawn)).all()
-    logarithmic = fitted("ngram", "log-differences", ITEMS).predict_next(ITEMS[0])
-    assert float(logarithmic.log_prob(torch.tensor([-1.0, 1.0]))) == -np.inf
-    with pytest.raises(NotImplementedError, match="no closed form"):
-        _ = logarithmic.mean
-
-
 def test_what_is_generated_piece_by_piece_is_what_is_sampled() -> None:
     model = fitted("ngram", "log-differences", ITEMS)
     (whole,) = model.sample(1, length=6, random_state=3)

@@ -7,9 +7,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import integrate, stats
 
 import seqmodels as sm
+from seqmodels.encodings.cells import Cells
 from seqmodels.encodings.step_maps import inverse_power
 from seqmodels.generation.cursor import Prediction
 from seqmodels.generation.feature_distributions import (
+    CellFeatures,
     EmpiricalFeatures,
     FeatureDistributions,
     GaussianFeatures,
@@ -208,3 +210,43 @@ def test_each_row_moves_its_own_components() -> None:
         w * features.cdf((x - a) / b) for w, features, a, b in zip((0.4, 0.6), each, shift, scale, strict=True)
     )
     assert_allclose(both.moved(shift, scale).cdf(x), expected, rtol=1e-12)
+
+
+def features_of_cells(n_parts: int) -> CellFeatures:
+    rng = np.random.default_rng(1)
+    cells = (
+        Cells(np.array([-1.0, 0.0, 2.0]), np.array([0.5, 3.0])),
+        Cells(np.array([10.0]), np.array([1.0, 2.0])),
+    )
+    probabilities = [rng.dirichlet(np.ones(each.n_cells), size=n_parts) for each in cells]
+    weights, shift = rng.dirichlet(np.ones(n_parts)), rng.normal(size=(n_parts, 2))
+    return CellFeatures(cells, weights, probabilities, shift, rng.uniform(0.5, 2.0, size=(n_parts, 2)))
+
+
+@pytest.mark.parametrize("n_parts", [1, 30])
+def test_mixtures_of_cells_are_those_of_draws(n_parts: int) -> None:
+    features, rng, n = features_of_cells(n_parts), np.random.default_rng(2), 200_000
+    part = rng.choice(n_parts, size=n, p=features.weights)
+    columns = []
+    for d, cells in enumerate(features.cells):
+        cell = (rng.random((n, 1)) > np.cumsum(features.probabilities[d], axis=1)[part]).sum(1)
+        columns.append(features.shift[part, d] + features.scale[part, d] * cells.quantile(rng.random(n), cell))
+    draws = EmpiricalFeatures(np.stack(columns, axis=1))
+    error = draws.x.std(0) / np.sqrt(n)
+    assert (np.abs(features.mean - draws.mean) < 5 * error).all()
+    at = draws.quantiles(np.array([0.02, 0.3, 0.8]))
+    assert_allclose(features.cdf(at), draws.cdf(at), atol=5 * 0.5 / np.sqrt(n))
+    assert_allclose(features.cdf(features.quantiles(LEVELS)), np.tile(LEVELS[:, None], 2), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("n_parts", "tolerance"), [(1, 1e-6), (30, 1e-5)])
+def test_crps_of_cells_is_its_definition(n_parts: int, tolerance: float) -> None:
+    features = features_of_cells(n_parts)
+    low, high = features.quantiles(np.array([1e-12, 1 - 1e-12]))
+    for y in (np.array([0.3, 9.0]), np.array([-80.0, 300.0])):
+        parts = []
+        for a, b in ((np.minimum(low, y), y), (y, np.maximum(high, y))):  # F below what was observed, 1 - F above
+            x = np.linspace(a, b, 200_001)
+            squares = (features.cdf(x) - (b > y)) ** 2
+            parts.append((0.5 * (squares[1:] + squares[:-1]) * np.diff(x, axis=0)).sum(0))
+        assert_allclose(features.crps(y), np.sum(parts, axis=0), rtol=tolerance)
