@@ -132,7 +132,8 @@ class Chain(SeriesEncoding):
 
     @property
     def emits(self) -> Literal["vectors", "symbols"]:
-        return self.encodings[-1].emits if self.encodings else "vectors"
+        last = self.encodings[-1] if self.encodings else None
+        return last.emits if isinstance(last, VectorEncoding) else "vectors"
 
     @property
     def n_features(self) -> int:
