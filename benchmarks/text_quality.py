@@ -1,11 +1,14 @@
 """Held-out scores of networks after equal seconds of training on one core: ``benchmarks/text_quality.py FILE --help``.
 
-The last tenth is held out and scored whole, twice: ``val64`` in windows of 64 symbols that do not overlap, each with
-the symbol before it for a first input (nanoGPT's figure, of all windows instead of 20 batches), and ``stream``, the
-state carried through (of a Transformer: windows that overlap by half). How soon does a model know what the reference
-knows in the end? Each is fitted anew in a 15th and in an 8th of the seconds (``--shares``), for its schedule is made
-for the time it is given; ``reaches`` says whether its ``val64`` is then down to the reference's (``--target``, or that
-of the reference run).
+Symbols are characters, or with ``--words`` words and signs, of which the 9,999 most frequent of the training part are
+kept. The last tenth is held out and scored whole, twice: ``val64`` in windows of 64 symbols that do not overlap, each
+with the symbol before it for a first input (nanoGPT's figure, of all windows instead of 20 batches), and ``stream``,
+the state carried through (of a Transformer: windows that overlap by half). Each is in nats a symbol.
+
+Seconds are those that the processor worked for a process on one thread, so that other work on the machine counts
+little. Peers are processes of their own: networks in torch's operations (``nanogpt``, ``lstm``), GPT-2 of
+``transformers`` (``--transformers PYTHON``), and ``5-gram``, interpolated Kneser-Ney of this library, which takes the
+seconds that it needs. Rows are added to the table as they come.
 """
 
 from __future__ import annotations
@@ -13,20 +16,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
+import re
 import subprocess
 import sys
 import time
-from itertools import product
+from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
 import torch
 from process import ONE_THREAD
-from results import write
 
-from seqmodels import GRU, LSTM, ElmanRNN, Transformer
+from seqmodels import GRU, LSTM, ElmanRNN, NGram, Transformer
+from seqmodels.evaluation.comparison.provenance import stamped
 from seqmodels.model.fitting import checked_data
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
@@ -34,31 +38,42 @@ from seqmodels.neural.scoring import log_prob_steps
 
 HERE = Path(__file__).resolve().parent
 WINDOW = 64
+N_WORDS = 10_000
 NANOGPT = {"d_model": 128, "n_layers": 4, "n_heads": 4, "context": WINDOW, "batch_size": 12, "dropout": 0.0}
-STREAM = {"bptt": 64, "batch_size": 16, "d_model": 256}
 MODELS: dict[str, NeuralModel] = {
-    "Transformer, nanoGPT's shape": Transformer(**NANOGPT),
+    "LSTM": LSTM(),
+    "GRU": GRU(),
+    "Elman": ElmanRNN(),
     "Transformer": Transformer(),
-    "LSTM": LSTM(**STREAM, dropout=0.15),
-    "GRU": GRU(**STREAM),
-    "Elman": ElmanRNN(bptt=32, batch_size=32, d_model=384),
+    "Transformer, nanoGPT's shape": Transformer(**NANOGPT),
 }
+PEERS = {"nanogpt": "nanogpt_quality", "lstm": "lstm_quality", "gpt2": "gpt2_quality"}
+Line = dict[str, object]
 
 
-def run(name: str, train: np.ndarray, test: np.ndarray, seconds: float) -> dict[str, object]:
+def symbols(text: str, words: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The first nine tenths and the last, as numbers; of words, 0 is any that is not among the most frequent."""
+    units = re.findall(r"\w+|[^\w\s]|\n", text) if words else list(text)
+    split = int(0.9 * len(units))
+    kept = [unit for unit, _ in Counter(units[:split] if words else units).most_common(N_WORDS - 1 if words else None)]
+    number = {unit: i + words for i, unit in enumerate(sorted(kept))}
+    codes = np.array([number.get(unit, 0) for unit in units])
+    return codes[:split], codes[split:]
+
+
+def run(model: NeuralModel, train: np.ndarray, test: np.ndarray, seconds: float, seed: int) -> Line:
     """Train one, score it twice."""
-    model = MODELS[name].set_params(length="given", max_seconds=seconds)
-    model.fit([train], validation=None)
-    steps = int(model.history_["step"].iloc[-1])
-    began = time.perf_counter()
-    stream = model.score([test])
-    took = time.perf_counter() - began
-    line = {"model": name, "seconds": seconds, "val64": -_windows(model, test), "stream": -stream, "steps": steps}
+    model = model.set_params(length="given", max_seconds=seconds, random_state=seed)
+    settings, began = repr(model), time.process_time()
+    model.fit([train])
+    took = time.process_time() - began
     return {
-        **line,
+        "seconds": round(took, 1),
+        "steps": int(model.history_["step"].iloc[-1]),
+        "val64": -_windows(model, test),
+        "stream": -model.score([test]),
         "parameters": model.n_parameters_,
-        "scored_per_second": round(len(test) / took),
-        "settings": repr(model),
+        "settings": settings,
     }
 
 
@@ -69,60 +84,70 @@ def _windows(model: NeuralModel, test: np.ndarray) -> float:
     return float(steps.mean())
 
 
-def reference(python: Path, file: Path, seconds: float) -> dict[str, object]:
-    """GPT-2 of ``transformers`` by nanoGPT's recipe for a CPU, in a process of its own."""
-    command = [str(python), "-m", "peers.gpt2_quality", str(file.absolute()), str(seconds)]
-    done = subprocess.run(command, cwd=HERE, env={**os.environ, **ONE_THREAD}, stdout=subprocess.PIPE, check=True)
-    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    return {"seconds": seconds, **found}
+def five_gram(train: np.ndarray, test: np.ndarray) -> Line:
+    """Counts, and the whole past that they read."""
+    began = time.process_time()
+    model = NGram(5, length="given").fit([train])
+    took = time.process_time() - began
+    return {"seconds": round(took, 1), "stream": -model.score([test]), "settings": repr(model)}
 
 
-def table(lines: list[dict[str, object]], target: float | None) -> pd.DataFrame:
-    """``reaches``: whether ``val64`` is at most ``target``, nats; left out if there is none."""
-    frame = pd.DataFrame(lines)
-    return frame if target is None else frame.assign(reaches=frame["val64"] <= target)
+def peer(python: Path, name: str, train: np.ndarray, test: np.ndarray, seconds: float, seed: int) -> Line:
+    """A network of ``peers``, in a process of its own."""
+    with TemporaryDirectory() as folder:
+        np.savez(Path(folder) / "symbols.npz", train=train, test=test)
+        command = [str(python), "-m", f"peers.{PEERS[name]}", f"{folder}/symbols.npz", str(seconds), str(seed)]
+        done = subprocess.run(command, cwd=HERE, env={**os.environ, **ONE_THREAD}, stdout=subprocess.PIPE, check=True)
+    found: Line = json.loads(done.stdout.splitlines()[-1])
+    return {"seconds": seconds, **found, "settings": f"see peers/{PEERS[name]}.py"}
 
 
 def main() -> None:
-    options = _options()
-    os.sched_setaffinity(0, {options.core})
+    given = _options()
+    os.sched_setaffinity(0, {given.core})
     torch.set_num_threads(1)
-    text = options.file.read_text()
-    codes = np.unique(list(text), return_inverse=True)[1]
-    train, test = np.split(codes, [int(0.9 * len(codes))])
-    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv]
-    lines, target = [], options.target
-    if options.transformers is not None:
-        lines.append(reference(options.transformers, options.file, options.seconds))
-        target = lines[0]["val64"] if target is None else target
-    for name, share in product(options.models, [*options.shares, 1.0]):
-        lines.append(run(name, train, test, options.seconds / share))
-        frame = table(lines, target)
-        print(frame.drop(columns="settings").to_string(index=False), "\n", flush=True)
-        write(frame, options.out / "text_quality.csv", shlex.join(["python", *words]))
+    time.perf_counter = time.process_time  # where training reads its clock
+    train, test = symbols(given.file.read_text(), given.words)
+    unit = "word" if given.words else "character"
+    out = given.out / "text_quality.csv"
+    for seed in given.seeds:
+        for name in given.entrants:
+            if name == "5-gram":
+                found = five_gram(train, test)
+            elif name in PEERS:
+                python = given.transformers if name == "gpt2" else Path(sys.executable)
+                found = peer(python, name, train, test, given.seconds, seed)
+            else:
+                found = run(MODELS[name], train, test, given.seconds, seed)
+            line = {"text": given.file.name, "unit": unit, "n_train": len(train), "budget": given.seconds}
+            row = pd.DataFrame([{**line, "model": name, "seed": seed, **found}]).reindex(columns=COLUMNS)
+            print(row.drop(columns="settings").to_string(index=False, header=True), flush=True)
+            stamped(row).to_csv(out, mode="a", header=not out.exists(), index=False, float_format="%.5g")
+
+
+COLUMNS = [
+    *["text", "unit", "n_train", "budget", "model", "seed", "val64", "stream"],
+    *["seconds", "steps", "parameters", "settings"],
+]
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
+    parser.add_argument("--words", action="store_true", help="symbols are words and signs")
     parser.add_argument("--seconds", type=float, default=122.0)
-    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    entrants = ["nanogpt", "lstm", *MODELS]
+    parser.add_argument("--entrants", nargs="+", choices=[*PEERS, "5-gram", *MODELS], default=entrants)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument(
-        "--transformers", type=Path, metavar="PYTHON", help="of an environment with peers/transformers.txt"
-    )
-    parser.add_argument(
-        "--target", type=float, metavar="NATS", help="val64 to be reached; the reference's if not given"
-    )
-    parser.add_argument(
-        "--shares",
-        type=float,
-        nargs="*",
-        default=[15.0, 8.0],
-        help="the seconds over these are tried too, each from the start",
+        "--transformers", type=Path, metavar="PYTHON", help="for gpt2: of an environment with peers/transformers.txt"
     )
     parser.add_argument("--core", type=int, default=min(os.sched_getaffinity(0)))
     parser.add_argument("--out", type=Path, default=HERE / "results")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if "gpt2" in given.entrants and given.transformers is None:
+        parser.error("gpt2 is of the package transformers: pass --transformers PYTHON")
+    return given
 
 
 if __name__ == "__main__":

@@ -35,12 +35,12 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """Learned positions, and the embedding's table for an output layer."""
 
-    def __init__(self) -> None:
+    def __init__(self, n_symbols: int = N_SYMBOLS) -> None:
         super().__init__()
-        self.embedding, self.position = nn.Embedding(N_SYMBOLS, WIDTH), nn.Embedding(CONTEXT, WIDTH)
+        self.embedding, self.position = nn.Embedding(n_symbols, WIDTH), nn.Embedding(CONTEXT, WIDTH)
         self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
         self.norm = nn.LayerNorm(WIDTH, bias=False)
-        self.head = nn.Linear(WIDTH, N_SYMBOLS, bias=False)
+        self.head = nn.Linear(WIDTH, n_symbols, bias=False)
         for name, weight in self.named_parameters():
             if weight.ndim == 2:
                 adds = name.endswith(("output.weight", "contract.weight"))
@@ -55,15 +55,19 @@ class GPT(nn.Module):
         return F.cross_entropy(self.head(self.norm(hidden)).flatten(0, 1), y.flatten())
 
 
+def optimizer_of(model: GPT) -> torch.optim.Optimizer:
+    """AdamW, which decays matrices only; it has it fused on a GPU only."""
+    groups = [
+        {"params": [w for w in model.parameters() if w.ndim >= 2], "weight_decay": 0.1},
+        {"params": [w for w in model.parameters() if w.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99))
+
+
 def train() -> Turn:
     """Steps of the optimiser, gradients clipped; the loss is read at each, as its recipe for a CPU logs it."""
     model, data = GPT().train(), text()
-    weights = list(model.parameters())
-    groups = [
-        {"params": [w for w in weights if w.ndim >= 2], "weight_decay": 0.1},
-        {"params": [w for w in weights if w.ndim < 2], "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99))  # which it has fused on a GPU only
+    weights, optimizer = list(model.parameters()), optimizer_of(model)
 
     def step() -> float:
         begins = torch.randint(len(data) - CONTEXT, (BATCH,)).tolist()

@@ -14,15 +14,17 @@ SHAPE = {"d_model": 128, "n_layers": 4, "n_heads": 4, "context": 64, "batch_size
 RECURRENT = {"d_model": 256, "batch_size": 16, "bptt": 64, "dropout": 0.0}
 MODELS = {
     "transformer": partial(Transformer, **SHAPE),
+    "transformer, float32": partial(Transformer, **SHAPE, training_precision="float32"),
+    "transformer, float32, one input": partial(Transformer, **SHAPE, training_precision="float32", convolution_lags=0),
     "lstm": partial(LSTM, **RECURRENT),
     "gru": partial(GRU, **RECURRENT),
     "elman": partial(ElmanRNN, **RECURRENT, nonlinearity="tanh"),
 }
 
 
-def train(family: str) -> Turn:
-    """Steps of the optimiser, as ``history_`` times them."""
-    data = [text()]
+def train(family: str, as_text: bool = False) -> Turn:
+    """Steps of the optimiser, as ``history_`` times them; of symbols, or of text, which is read as bytes."""
+    data = ["".join(map(chr, 48 + text()))] if as_text else [text()]
 
     def turn(n: int) -> float:
         model = MODELS[family](max_steps=n).fit(data, validation=None)
@@ -69,6 +71,7 @@ def _version() -> str:
 
 TASKS = {
     **{f"train {family}": partial(train, family) for family in MODELS},
+    "train transformer, float32, bytes": partial(train, "transformer, float32", as_text=True),
     "train compiled transformer": partial(train_compiled, "transformer"),
     **{f"generate {n} {family}": partial(generate, family, n) for family in ("transformer", "lstm") for n in (1, 32)},
     "generate 1 compiled transformer": partial(generate, "transformer", 1, compile_steps=True),

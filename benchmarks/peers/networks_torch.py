@@ -17,11 +17,11 @@ LAYERS = {"lstm": nn.LSTM, "gru": nn.GRU, "elman": nn.RNN}
 class Model(nn.Module):
     """A recurrent language model."""
 
-    def __init__(self, family: str) -> None:
+    def __init__(self, family: str, n_symbols: int = N_SYMBOLS) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(N_SYMBOLS, WIDTH)
+        self.embedding = nn.Embedding(n_symbols, WIDTH)
         self.layer = LAYERS[family](WIDTH, WIDTH, batch_first=True)
-        self.head = nn.Linear(WIDTH, N_SYMBOLS)
+        self.head = nn.Linear(WIDTH, n_symbols)
 
     def forward(
         self, x: Tensor, state: Tensor | tuple[Tensor, ...] | None
