@@ -164,7 +164,7 @@ def markdown(frame: pd.DataFrame) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="a folder with datasets/, MASS/, statsmodels/ and others")
+    parser.add_argument("--data", type=Path, required=True, help="with datasets/, MASS/, statsmodels/ and others")
     parser.add_argument("--part", choices=(CHOSEN_ON, HELD_OUT), help="only series of this part")
     parser.add_argument("--series", nargs="+", choices=tuple(SERIES), help="only these; others stay in the table")
     parser.add_argument("--encoding", nargs="+", choices=tuple(ENCODINGS), default=list(ENCODINGS))

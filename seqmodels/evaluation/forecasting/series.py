@@ -22,8 +22,9 @@ from seqmodels.evaluation.forecasting.candidates import (
 SCORED_LEVELS = (np.arange(20) + 0.5) / 20  # whose mean pinball loss estimates the CRPS
 MOST_ORIGINS = 24
 MOST_AVERAGED = 12
-SHARPNESS = 3.0  # power of a score that a weight is inverse to
-LIKELIHOOD_SHARE, MOST_BY_LIKELIHOOD = 0.5, 2.0  # weight of nats a step beside the logarithm of a score; most of these
+SHARPNESS = 4.0  # power of a score that a weight is inverse to
+NEAR = 0.2  # of the best score, as far as which forecasts that differ are still much alike
+LIKELIHOOD_SHARE, MOST_BY_LIKELIHOOD = 1.0, 2.0  # weight of nats a step beside the logarithm of a score; most of these
 PRIOR_ORIGINS = 5.0  # forecasts, which say something of their own, that say that bands are right as they are
 HALF_LIFE = 12.0  # origins, after which a forecast says half as much of how wide bands are
 NARROWEST, WIDEST = 0.6, 1.7  # of factors
@@ -92,7 +93,7 @@ def forecast_series(
     """
     origins = origins_of(len(y), k, season)
     trials = Trials.of(y, k, origins, season, max_seconds, possible_season)
-    tried = weighted(trials.best_first(), y)
+    tried = weighted(trials.best_first(), y, trials.scale)
     kept = [trial for trial in tried if trial.is_chosen]
     weights = np.array([trial.weight for trial in kept])
     together = np.tensordot(weights, [trial.quantiles for trial in kept], 1)  # (O, k, Q)
@@ -110,22 +111,34 @@ def forecast_series(
     return SeriesForecast(ahead, tried, chosen, trials.errors, origins, crps, coverage, factors, season, weak_season)
 
 
-def weighted(trials: Sequence[BacktestTrial], y: np.ndarray) -> list[BacktestTrial]:
+def weighted(trials: Sequence[BacktestTrial], y: np.ndarray, scale: float) -> list[BacktestTrial]:
     """Trials, the best first, with the weights of their quantiles in the average: of the best few.
 
-    By their scores on the last part, and half as much by how probable all of ``y (T,)`` is: log scores fall with the
-    logarithm of the width of a forecast, as the CRPS does with the width. And by the weights before they were tried.
+    By their scores on the last part, in units of ``scale``, and as much by how probable all of ``y (T,)`` is: log
+    scores fall with the logarithm of the width of a forecast, as the CRPS does with the width. And by the weights
+    before they were tried, which models that forecast alike share (a dilution prior, George 2010): of five that all
+    come to a random walk each has a fifth.
     """
     best = trials[0].crps
     if best <= 0:
         return [replace(trials[0], weight=1.0), *trials[1:]]
     losses = np.log([trial.crps / best for trial in trials])
     losses += LIKELIHOOD_SHARE * np.minimum(criteria([trial.fitted for trial in trials], y), MOST_BY_LIKELIHOOD)
-    logits = np.array([trial.log_prior for trial in trials]) - SHARPNESS * losses
+    priors = np.array([trial.log_prior for trial in trials]) - np.log(numbers_alike(trials, best * scale))
+    logits = priors - SHARPNESS * losses
     weights = np.exp(logits - logits.max())
     weights[np.argsort(-logits, kind="stable")[MOST_AVERAGED:]] = 0.0
     weights /= weights.sum()
     return [replace(trial, weight=float(weight)) for trial, weight in zip(trials, weights, strict=True)]
+
+
+def numbers_alike(trials: Sequence[BacktestTrial], error: float) -> np.ndarray:
+    """For each, how many forecast as it does, itself among them: ``Σ_j exp(-(d_ij / (NEAR error))²)``, d the mean
+    distance of quantiles at ``SCORED_LEVELS``.
+    """
+    quantiles = np.stack([trial.quantiles[..., : len(SCORED_LEVELS)].ravel() for trial in trials])
+    distances = np.array([np.abs(quantiles - each).mean(axis=1) for each in quantiles])
+    return np.asarray(np.exp(-((distances / (NEAR * error)) ** 2)).sum(axis=1))
 
 
 def criteria(fitted: Sequence[FittedCandidate], y: np.ndarray) -> np.ndarray:

@@ -94,22 +94,35 @@ def test_late_origins_say_more_of_bands_and_missing_values_nothing() -> None:
 def test_weights_fall_with_the_score_and_rise_with_the_likelihood() -> None:
     y = np.random.default_rng(0).normal(size=60).cumsum()
     naive, seasonal = Naive().fit(y), Naive(6).fit(y)
-    trials = [BacktestTrial(str(i), naive, np.zeros(0), 1.0 + i, 0.9, 0.0) for i in range(MOST_AVERAGED + 2)]
-    weights = np.array([trial.weight for trial in weighted(trials, y)])
+    apart = [np.full((3, 2, len(EVERY)), 10.0 * i) for i in range(MOST_AVERAGED + 2)]
+    trials = [BacktestTrial(str(i), naive, each, 1.0 + i, 0.9, 0.0) for i, each in enumerate(apart)]
+    weights = np.array([trial.weight for trial in weighted(trials, y, 1.0)])
     assert weights.sum() == pytest.approx(1.0)
-    assert weights[1] == pytest.approx(weights[0] / 8)
+    assert weights[1] == pytest.approx(weights[0] / 16)
     assert (weights[MOST_AVERAGED:] == 0).all()
     assert (weights[:MOST_AVERAGED] > 0).all()
-    likely = weighted([replace(trials[0], fitted=seasonal), replace(trials[0], fitted=naive)], y)
+    likely = weighted([replace(trials[0], fitted=seasonal), replace(trials[0], fitted=naive)], y, 1.0)
     nats = naive.log_probs(y)[6:].mean() - seasonal.log_probs(y)[6:].mean()
-    assert likely[1].weight / likely[0].weight == pytest.approx(np.exp(1.5 * nats))
+    assert likely[1].weight / likely[0].weight == pytest.approx(np.exp(4 * nats))
 
 
 def test_weights_begin_with_those_before_a_trial() -> None:
     y = np.random.default_rng(0).normal(size=60).cumsum()
-    trial = BacktestTrial("a", Naive().fit(y), np.zeros(0), 1.0, 0.9, 0.0)
-    first, second = weighted([trial, replace(trial, log_prior=-0.7)], y)
+    trial = BacktestTrial("a", Naive().fit(y), np.zeros((3, 2, len(EVERY))), 1.0, 0.9, 0.0)
+    first, second = weighted([trial, replace(trial, log_prior=-0.7)], y, 1.0)
     assert second.weight / first.weight == pytest.approx(np.exp(-0.7))
+
+
+def test_models_that_forecast_alike_share_a_weight() -> None:
+    y, scale = np.random.default_rng(0).normal(size=60).cumsum(), 3.0
+    trial = BacktestTrial("a", Naive().fit(y), np.zeros((3, 2, len(EVERY))), 1.0, 0.9, 0.0)
+    other = replace(trial, quantiles=trial.quantiles + 2 * scale)  # twice the error away
+    weights = [each.weight for each in weighted([trial, trial, trial, other], y, scale)]
+    np.testing.assert_allclose(weights, [1 / 6, 1 / 6, 1 / 6, 1 / 2], rtol=1e-9)
+    nearly = replace(trial, quantiles=trial.quantiles + 0.2 * scale)
+    first, second, third = (each.weight for each in weighted([trial, nearly, other], y, scale))
+    assert first == pytest.approx(second)
+    assert third / first == pytest.approx(1 + np.exp(-1))
 
 
 @pytest.mark.parametrize("scale", [VALUES, SQUARE_ROOTS, LOGARITHMS], ids=str)
