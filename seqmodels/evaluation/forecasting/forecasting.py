@@ -108,8 +108,9 @@ def forecast(
     structural time series (level, slope, season), ARIMA by a stepwise search, autoregressions around a level or a line
     or of changes, with means of the phases of a season; and the naive. Each is scored on forecasts from up to 24
     origins in the second half of the series; the quantiles of the best twelve, fitted to all of it, are averaged with
-    weights by their CRPS and their likelihood (Lichtendahl, Grushka-Cockayne and Winkler 2013). The bands of the
-    average are made wider or narrower by how far values were from its medians, late ones above all.
+    weights by their CRPS and their likelihood (Lichtendahl, Grushka-Cockayne and Winkler 2013), where models that
+    forecast alike share a weight. The bands of the average are made wider or narrower by how far values were from its
+    medians, late ones above all.
 
     Args:
         frame: a frame or column of pandas, dates in its index or in a column; an array ``(T,)`` or ``(T, D)``; or
