@@ -130,9 +130,9 @@ class GenerativeClassifier(Configurable):
             if choice.pools_variances and can_pool(model):
                 model = pooling_model(model, self.encoding_, readings, np.resize(index, len(readings)))
             self.temperature_ = (
-                self._calibrated(model, sequences, readings, index, validation, fits) if self.calibrate else 1.0
+                self._calibrated(sequences, readings, index, model, validation, fits) if self.calibrate else 1.0
             )
-            self.models_ = self._fitted(model, readings, np.resize(index, len(readings)), validation, fits)
+            self.models_ = self._fitted(readings, np.resize(index, len(readings)), model, validation, fits)
         self.fit_seconds_ = time.perf_counter() - began
         return self
 
@@ -202,10 +202,10 @@ class GenerativeClassifier(Configurable):
 
     def _calibrated(
         self,
-        model: SequenceModel,
         sequences: Sequences,
         readings: Sequences,
         index: np.ndarray,
+        model: SequenceModel,
         validation: Any,
         fits: FitWarnings,
     ) -> float:
@@ -213,7 +213,7 @@ class GenerativeClassifier(Configurable):
         clusters = None if sequences.clusters is None else np.asarray(sequences.clusters)
         for part in folds(index, clusters, self.n_folds, self.random_state):
             kept = np.resize(~part, len(readings))
-            models = self._fitted(model, readings.take(kept), np.resize(index, len(readings))[kept], validation, fits)
+            models = self._fitted(readings.take(kept), np.resize(index, len(readings))[kept], model, validation, fits)
             log_joint[part] = self._log_joint(models, readings.take(np.flatnonzero(part)))
         held_out = ~np.isnan(log_joint).any(axis=1)
         if not held_out.any():
@@ -221,14 +221,14 @@ class GenerativeClassifier(Configurable):
         return learned_temperature(log_joint[held_out], index[held_out])
 
     def _fitted(
-        self, model: SequenceModel, sequences: Sequences, index: np.ndarray, validation: Any, fits: FitWarnings
+        self, sequences: Sequences, index: np.ndarray, model: SequenceModel, validation: Any, fits: FitWarnings
     ) -> list[SequenceModel]:
         return [
-            self._fit_label(model, c, sequences.take(index == c), validation, fits) for c in range(len(self.classes_))
+            self._fit_label(c, sequences.take(index == c), model, validation, fits) for c in range(len(self.classes_))
         ]
 
     def _fit_label(
-        self, model: SequenceModel, c: int, sequences: Sequences, validation: Any, fits: FitWarnings
+        self, c: int, sequences: Sequences, model: SequenceModel, validation: Any, fits: FitWarnings
     ) -> SequenceModel:
         label = self.classes_.tolist()[c]
         try:
