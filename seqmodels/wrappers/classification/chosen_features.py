@@ -24,7 +24,7 @@ CLEAR = 2.0  # by how many deviations of chance more sequences must be labelled 
 OWN_COUNT = 10.0  # frames at the mean of all that a segment with variances of its own has seen besides, as in HMMs
 
 
-class Choice(NamedTuple):
+class FeaturesChoice(NamedTuple):
     """``features`` that all labels read, and whether the variances of their states are pooled; why, in one line."""
 
     features: Callable[[Any], Any] | None = None
@@ -44,7 +44,7 @@ def candidate_features(level_columns: tuple[int, ...]) -> list[FrameFeatures]:
     ]
 
 
-def chosen_features(sequences: Sequences, index: np.ndarray, *, may_pool: bool) -> Choice:
+def chosen_features(sequences: Sequences, index: np.ndarray, *, may_pool: bool) -> FeaturesChoice:
     """The choice under which clusters held out are labelled right most often.
 
     None where clusters do not tell (fewer than three, or a label within one), and where none is clearly better than
@@ -56,43 +56,43 @@ def chosen_features(sequences: Sequences, index: np.ndarray, *, may_pool: bool) 
         may_pool: whether pooled variances may be chosen.
     """
     if sequences.clusters is None or sequences.kind != "vectors" or sequences.past is not None:
-        return Choice()
+        return FeaturesChoice()
     if any(isinstance(item, MappedArray) or np.isnan(np.asarray(item)).any() for item in sequences):
-        return Choice()
+        return FeaturesChoice()
     _, clusters = np.unique(np.asarray(sequences.clusters).astype(str), return_inverse=True)
     is_kept = _thinned_out(index, clusters)
     sequences, index, clusters = sequences.take(is_kept), index[is_kept], clusters[is_kept]
     part = clusters % MOST_PARTS
     is_known = all(set(index[part == k]) <= set(index[part != k]) for k in np.unique(part))
     if clusters.max() + 1 < FEWEST_CLUSTERS or not is_known:
-        return Choice()
+        return FeaturesChoice()
     items = [np.asarray(item, dtype=np.float64) for item in sequences]
-    scored: dict[Choice, np.ndarray] = {}
+    scored: dict[FeaturesChoice, np.ndarray] = {}
     for features in (None, *candidate_features(level_columns(items, index, clusters))):
         for pools_variances in (False, True)[: 1 + may_pool]:
             right = _labelled_right(items, index, part, features, pools_variances=pools_variances)
             if right is not None:
-                scored[Choice(features, pools_variances)] = right
-    plain = scored.get(Choice())
+                scored[FeaturesChoice(features, pools_variances)] = right
+    plain = scored.get(FeaturesChoice())
     if plain is None:
-        return Choice()
+        return FeaturesChoice()
     best = _best(scored)
     said = f"of clusters held out {100 * scored[best].mean():.0f} % are labelled right with "
     said += f"{'no features' if best.features is None else repr(best.features)}"
     said += f"{' and pooled variances' if best.pools_variances else ''}, {100 * plain.mean():.0f} % without"
     if _is_clearly_better(scored[best], plain):
         return best._replace(reason=said)
-    return Choice(reason=f"no features: {said}, which may be chance")
+    return FeaturesChoice(reason=f"no features: {said}, which may be chance")
 
 
-def _best(scored: dict[Choice, np.ndarray]) -> Choice:
+def _best(scored: dict[FeaturesChoice, np.ndarray]) -> FeaturesChoice:
     """That of most sequences labelled right; variances are pooled unless those of each segment are clearly better."""
-    own, pooled = (
+    separate, pooled = (
         max((c for c in scored if c.pools_variances == pools), key=lambda c: scored[c].sum(), default=None)
         for pools in (False, True)
     )
-    assert own is not None
-    return own if pooled is None or _is_clearly_better(scored[own], scored[pooled]) else pooled
+    assert separate is not None
+    return separate if pooled is None or _is_clearly_better(scored[separate], scored[pooled]) else pooled
 
 
 def _is_clearly_better(right: np.ndarray, other: np.ndarray) -> bool:

@@ -18,7 +18,7 @@ from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.observations import GaussianMixture
 from seqmodels.sequences import Sequences, as_sequences
 from seqmodels.wrappers.classification.calibration import folds, learned_temperature, log_posterior
-from seqmodels.wrappers.classification.chosen_features import Choice, chosen_features
+from seqmodels.wrappers.classification.chosen_features import FeaturesChoice, chosen_features
 from seqmodels.wrappers.classification.pooled_variances import can_pool, pooling_model
 from seqmodels.wrappers.classification.repeated_warnings import FitWarnings
 
@@ -146,16 +146,16 @@ class GenerativeClassifier(Configurable):
         if validation is not None and not (isinstance(validation, str) and validation == "auto"):
             raise ValueError("validation is a matter of each label's model; pass 'auto', or None to hold out nothing")
 
-    def _choice(self, sequences: Sequences, index: np.ndarray) -> Choice:
+    def _choice(self, sequences: Sequences, index: np.ndarray) -> FeaturesChoice:
         """What ``features`` comes to, and whether variances are pooled, with the reason where clusters were asked."""
         if not isinstance(self.features, str):
-            return Choice(self.features)
+            return FeaturesChoice(self.features)
         observation = self.model.observation
         reads_any = self.model.encoding == "auto" and (
             observation == "auto" or isinstance(observation, GaussianMixture)
         )
         if self.training_features or not reads_any or self.model._reads_inputs:
-            return Choice()
+            return FeaturesChoice()
         return chosen_features(sequences, index, may_pool=can_pool(self.model))
 
     def _check_features(self) -> None:

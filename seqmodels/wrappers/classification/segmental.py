@@ -60,8 +60,8 @@ class SegmentChains:
         best = np.full(log_density.shape[:1] + log_density.shape[2:], -np.inf)
         best[..., 0] = log_density[:, 0, :, 0]
         for t in range(1, n_frames):
-            goes_on = t < frames.lengths
-            best[goes_on] = _from_best(best[goes_on])[0] + log_density[goes_on, t]
+            is_real = t < frames.lengths
+            best[is_real] = _from_best(best[is_real])[0] + log_density[is_real, t]
         return np.asarray(best.max(axis=-1))
 
     def _log_density(self, values: np.ndarray) -> np.ndarray:
@@ -75,16 +75,16 @@ class SegmentChains:
     def paths(self, frames: PaddedFrames, index: np.ndarray) -> np.ndarray:
         """``(n, T)`` segment of each frame on the best path of the sequence's own label."""
         n, n_frames, _ = frames.values.shape
-        own = np.empty((n, n_frames, self.means.shape[1]))
+        log_density = np.empty((n, n_frames, self.means.shape[1]))
         for label in np.unique(index):
             chain = SegmentChains(self.means[label, None], self.variances[label, None])
-            own[index == label] = chain._log_density(frames.values[index == label])[:, :, 0]
-        best, has_moved = np.full((n, own.shape[2]), -np.inf), np.zeros(own.shape, dtype=bool)
-        best[:, 0] = own[:, 0, 0]
+            log_density[index == label] = chain._log_density(frames.values[index == label])[:, :, 0]
+        best, has_moved = np.full_like(log_density[:, 0], -np.inf), np.zeros(log_density.shape, dtype=bool)
+        best[:, 0] = log_density[:, 0, 0]
         for t in range(1, n_frames):
-            goes_on = t < frames.lengths
-            before, has_moved[goes_on, t] = _from_best(best[goes_on])
-            best[goes_on] = before + own[goes_on, t]
+            is_real = t < frames.lengths
+            before, has_moved[is_real, t] = _from_best(best[is_real])
+            best[is_real] = before + log_density[is_real, t]
         path = np.empty((n, n_frames), dtype=np.int64)
         path[:, -1] = best.argmax(axis=1)
         for t in range(n_frames - 1, 0, -1):  # after the end nothing moves

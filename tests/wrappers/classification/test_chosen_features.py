@@ -8,7 +8,7 @@ import pytest
 import seqmodels as sm
 from seqmodels.common import storage
 from seqmodels.data import FrameFeatures
-from seqmodels.wrappers.classification.chosen_features import Choice, chosen_features, level_columns
+from seqmodels.wrappers.classification.chosen_features import FeaturesChoice, chosen_features, level_columns
 
 DENSITY = sm.HMM(3, topology="left-to-right", max_iter=5)
 
@@ -74,13 +74,13 @@ def test_where_clusters_do_not_tell_there_are_no_features() -> None:
     x = contours(4, 0)
     index = np.unique(x.labels or [], return_inverse=True)[1]
     assert chosen_features(x, index, may_pool=False).features is not None
-    assert chosen_features(without_clusters(x), index, may_pool=False) == Choice()
+    assert chosen_features(without_clusters(x), index, may_pool=False) == FeaturesChoice()
     of_one_label = x.take(index == 0)  # all are right
     assert chosen_features(of_one_label, np.zeros(len(of_one_label), dtype=int), may_pool=True).features is None
     two = contours(2, 0)
-    assert chosen_features(two, np.unique(two.labels or [], return_inverse=True)[1], may_pool=True) == Choice()
+    assert chosen_features(two, np.unique(two.labels or [], return_inverse=True)[1], may_pool=True) == FeaturesChoice()
     of_speakers = np.unique(x.clusters or [], return_inverse=True)[1]
-    assert chosen_features(x, of_speakers, may_pool=True) == Choice()  # each label within one cluster
+    assert chosen_features(x, of_speakers, may_pool=True) == FeaturesChoice()  # each label within one cluster
 
 
 def test_what_levels_tell_of_the_label_stays() -> None:

@@ -47,8 +47,8 @@ def test_pooled_variances_are_of_all_labels_and_segments() -> None:
     frames, index = some_frames(), np.array([0, 1, 1, 0])
     pooled = fitted_chains(frames, index, 2, pools_variances=True, mean_count=1.0, n_segments=2)
     assert np.unique(pooled.variances.reshape(-1, 2), axis=0).shape == (1, 2)
-    own = fitted_chains(frames, index, 2, pools_variances=False, mean_count=1.0, n_segments=2)
-    assert np.unique(own.variances.reshape(-1, 2), axis=0).shape == (4, 2)
+    separate = fitted_chains(frames, index, 2, pools_variances=False, mean_count=1.0, n_segments=2)
+    assert np.unique(separate.variances.reshape(-1, 2), axis=0).shape == (4, 2)
 
 
 def test_segments_that_differ_are_found() -> None:
