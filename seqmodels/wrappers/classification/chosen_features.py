@@ -17,7 +17,7 @@ from seqmodels.sequences.mapped import MappedArray
 from seqmodels.wrappers.classification.pooled_variances import MEAN_COUNT
 from seqmodels.wrappers.classification.segmental import PaddedFrames, fitted_chains
 
-FEWEST_CLUSTERS = 3
+FEWEST_CLUSTERS = 2
 MOST_PARTS = 4  # that clusters are held out in
 MOST_SEQUENCES = 10  # of a label and cluster: more would hardly change the choice
 CLEAR = 2.0  # by how many deviations of chance more sequences must be labelled right than as they are
@@ -47,7 +47,7 @@ def candidate_features(level_columns: tuple[int, ...]) -> list[FrameFeatures]:
 def chosen_features(sequences: Sequences, index: np.ndarray, *, may_pool: bool) -> FeaturesChoice:
     """The choice under which clusters held out are labelled right most often.
 
-    None where clusters do not tell (fewer than three, or a label within one), and where none is clearly better than
+    None where clusters do not tell (one alone, or a label within one), and where none is clearly better than
     the frames as they are.
 
     Args:

@@ -49,11 +49,13 @@ class GenerativeClassifier(Configurable):
         model: any ``SequenceModel``, unfitted; it stays as it is. Its parameters are reached as ``model__n_states``.
         features: a function of one item (a ``(T, D)`` array, a text, ...) that returns what the models read in its
             place: ``data.SpeechFeatures``, ``data.FrameFeatures``, or any other; None: the items as they are. To be
-            saved it must be a ``Configurable``. ``"auto"``: the items, but where they are complete vectors of three
-            clusters or more (speakers), each label in several, the ``data.FrameFeatures`` under which small HMMs label
-            clusters right that they were not fitted to, if they are clearly better than none. That is asked where
-            ``training_features`` are not given and ``model`` has ``encoding="auto"``, an ``observation`` that is
-            ``"auto"`` or a ``GaussianMixture``, and no inputs.
+            saved it must be a ``Configurable``. ``"auto"``: the items, but where they are complete vectors of two
+            clusters or more (speakers), each label in several, the ``data.FrameFeatures`` under which small chains of
+            segments label clusters right that they were not fitted to, if they are clearly better than none. That is
+            asked where ``training_features`` are not given and ``model`` has ``encoding="auto"``, an ``observation``
+            that is ``"auto"`` or a ``GaussianMixture``, and no inputs. Of an ``HMM`` whose ``observation`` is
+            ``"auto"`` the variances may be pooled over states and labels by the same evidence: they are then the prior
+            of its ``GaussianMixture``.
         training_features: more such functions, used by ``fit`` alone: every sequence is read by each of them, besides
             by ``features``, and all readings have its label and its cluster.
         priors: ``"data"``: the share of each label in training; ``"uniform"``; or probabilities, in the order of
