@@ -17,7 +17,7 @@ from seqmodels.sequences.mapped import MappedArray
 from seqmodels.wrappers.classification.pooled_variances import MEAN_COUNT
 from seqmodels.wrappers.classification.segmental import PaddedFrames, fitted_chains
 
-FEWEST_CLUSTERS = 2
+FEWEST_CLUSTERS = 2  # one that is fitted, and one that is asked about
 MOST_PARTS = 4  # that clusters are held out in
 MOST_SEQUENCES = 10  # of a label and cluster: more would hardly change the choice
 CLEAR = 2.0  # by how many deviations of chance more sequences must be labelled right than as they are

@@ -77,8 +77,8 @@ def test_where_clusters_do_not_tell_there_are_no_features() -> None:
     assert chosen_features(without_clusters(x), index, may_pool=False) == FeaturesChoice()
     of_one_label = x.take(index == 0)  # all are right
     assert chosen_features(of_one_label, np.zeros(len(of_one_label), dtype=int), may_pool=True).features is None
-    two = contours(2, 0)
-    assert chosen_features(two, np.unique(two.labels or [], return_inverse=True)[1], may_pool=True) == FeaturesChoice()
+    one = contours(1, 0)
+    assert chosen_features(one, np.unique(one.labels or [], return_inverse=True)[1], may_pool=True) == FeaturesChoice()
     of_speakers = np.unique(x.clusters or [], return_inverse=True)[1]
     assert chosen_features(x, of_speakers, may_pool=True) == FeaturesChoice()  # each label within one cluster
 
