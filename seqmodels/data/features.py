@@ -33,7 +33,7 @@ class FrameFeatures(Configurable):
     Args:
         orders: 0: frames alone; 1: with slopes (``deltas``); 2: with the slopes of the slopes.
         mean: from each sequence its own mean is taken, which a channel or a speaker adds to all frames of cepstra
-            (Atal 1974).
+            (Atal 1974). Numbers of columns of the frames: from these alone; ``mean=(0,)`` is of the energy of cepstra.
         variance: each column is divided by its own standard deviation over the sequence (Viikki and Laurila 1998,
             *Cepstral domain segmental feature vector normalization for noise robust speech recognition*).
         width: frames to either side that a slope is fitted to.
@@ -41,7 +41,8 @@ class FrameFeatures(Configurable):
             ``"refuse"`` the sequence, or ``"keep"`` the column undivided.
 
     Raises:
-        ValueError: a sequence in which a column is constant, under ``variance`` and ``constant="refuse"``.
+        ValueError: a sequence in which a column is constant, under ``variance`` and ``constant="refuse"``; numbers of
+            columns that the frames do not have.
 
     >>> FrameFeatures(1)(np.array([[0.0], [2.0], [4.0]])).shape
     (3, 2)
@@ -49,7 +50,7 @@ class FrameFeatures(Configurable):
 
     orders: NotNegative = 2
     _: KW_ONLY
-    mean: bool = True
+    mean: bool | tuple[int, ...] = True
     variance: bool = True
     width: PositiveInt = 2
     constant: Literal["refuse", "keep"] = "refuse"
@@ -61,8 +62,9 @@ class FrameFeatures(Configurable):
         for _ in range(self.orders):
             columns.append(deltas(columns[-1], self.width))
         stacked = np.concatenate(columns, axis=1)
-        if self.mean:
-            stacked = stacked - stacked.mean(axis=0)
+        if self.mean is not False:
+            columns_of_mean = self._columns_of_mean(columns[0].shape[1], stacked.shape[1])
+            stacked[:, columns_of_mean] -= stacked[:, columns_of_mean].mean(axis=0)
         if not self.variance:
             return stacked
         deviation = stacked.std(axis=0)
@@ -74,6 +76,15 @@ class FrameFeatures(Configurable):
                 "has no deviation to be divided by; leave the sequence out, or pass variance=False"
             )
         return np.asarray(stacked / deviation)
+
+    def _columns_of_mean(self, n_columns: int, n_stacked: int) -> list[int]:
+        """Those that are taken less their mean, of ``n_stacked``, of which ``n_columns`` are the frames."""
+        if isinstance(self.mean, bool):
+            return list(range(n_stacked))
+        columns = list(self.mean)
+        if not all(0 <= column < n_columns for column in columns):
+            raise ValueError(f"mean names the columns {columns}, but frames have {n_columns}; pass numbers below that")
+        return columns
 
 
 @dataclass(eq=False, repr=False)

@@ -111,3 +111,12 @@ def test_perturbed_lists_all_combinations_but_the_unchanged_one() -> None:
 def test_errors_say_the_way_out(options: dict[str, float], samples: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SpeechFeatures(8000, **options)(samples)  # type: ignore[arg-type]
+
+
+def test_means_of_some_columns(frames: np.ndarray) -> None:
+    raw = FrameFeatures(1, mean=False, variance=False)(frames)
+    read = FrameFeatures(1, mean=(0,), variance=False)(frames)
+    np.testing.assert_allclose(read[:, 0], raw[:, 0] - raw[:, 0].mean(), atol=1e-12)
+    np.testing.assert_array_equal(read[:, 1:], raw[:, 1:])
+    with pytest.raises(ValueError, match="mean names the columns"):
+        FrameFeatures(mean=(frames.shape[1],))(frames)

@@ -18,7 +18,8 @@ from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.observations import GaussianMixture
 from seqmodels.sequences import Sequences, as_sequences
 from seqmodels.wrappers.classification.calibration import folds, learned_temperature, log_posterior
-from seqmodels.wrappers.classification.chosen_features import chosen_features
+from seqmodels.wrappers.classification.chosen_features import FeaturesChoice, chosen_features
+from seqmodels.wrappers.classification.pooled_variances import can_pool, pooling_model
 from seqmodels.wrappers.classification.repeated_warnings import FitWarnings
 
 SMALLEST_POSITIVE = float(np.nextafter(0, 1))
@@ -48,11 +49,13 @@ class GenerativeClassifier(Configurable):
         model: any ``SequenceModel``, unfitted; it stays as it is. Its parameters are reached as ``model__n_states``.
         features: a function of one item (a ``(T, D)`` array, a text, ...) that returns what the models read in its
             place: ``data.SpeechFeatures``, ``data.FrameFeatures``, or any other; None: the items as they are. To be
-            saved it must be a ``Configurable``. ``"auto"``: the items, but where they are complete vectors of three
-            clusters or more (speakers), each label in several, the ``data.FrameFeatures`` under which small HMMs label
-            clusters right that they were not fitted to, if they are clearly better than none. That is asked where
-            ``training_features`` are not given and ``model`` has ``encoding="auto"``, an ``observation`` that is
-            ``"auto"`` or a ``GaussianMixture``, and no inputs.
+            saved it must be a ``Configurable``. ``"auto"``: the items, but where they are complete vectors of two
+            clusters or more (speakers), each label in several, the ``data.FrameFeatures`` under which small chains of
+            segments label clusters right that they were not fitted to, if they are clearly better than none. That is
+            asked where ``training_features`` are not given and ``model`` has ``encoding="auto"``, an ``observation``
+            that is ``"auto"`` or a ``GaussianMixture``, and no inputs. Of an ``HMM`` whose ``observation`` is
+            ``"auto"`` the variances may be pooled over states and labels by the same evidence: they are then the prior
+            of its ``GaussianMixture``.
         training_features: more such functions, used by ``fit`` alone: every sequence is read by each of them, besides
             by ``features``, and all readings have its label and its cluster.
         priors: ``"data"``: the share of each label in training; ``"uniform"``; or probabilities, in the order of
@@ -121,13 +124,17 @@ class GenerativeClassifier(Configurable):
         priors, began = self._chosen_priors(classes, index), time.perf_counter()
         with undone_on_failure(self):
             self.classes_, self.priors_ = classes, priors
-            self.features_, self.reason_ = self._chosen_features(sequences, index)
+            choice = self._choice(sequences, index)
+            self.features_, self.reason_ = choice.features, choice.reason
             readings = self._training_readings(sequences, self.features_)
             self.encoding_ = self.model.clone().learned_encoding(readings)
+            model: SequenceModel = self.model
+            if choice.pools_variances and can_pool(model):
+                model = pooling_model(model, self.encoding_, readings, np.resize(index, len(readings)))
             self.temperature_ = (
-                self._calibrated(sequences, readings, index, validation, fits) if self.calibrate else 1.0
+                self._calibrated(sequences, readings, index, model, validation, fits) if self.calibrate else 1.0
             )
-            self.models_ = self._fitted(readings, np.resize(index, len(readings)), validation, fits)
+            self.models_ = self._fitted(readings, np.resize(index, len(readings)), model, validation, fits)
         self.fit_seconds_ = time.perf_counter() - began
         return self
 
@@ -141,19 +148,17 @@ class GenerativeClassifier(Configurable):
         if validation is not None and not (isinstance(validation, str) and validation == "auto"):
             raise ValueError("validation is a matter of each label's model; pass 'auto', or None to hold out nothing")
 
-    def _chosen_features(
-        self, sequences: Sequences, index: np.ndarray
-    ) -> tuple[Callable[[Any], Any] | None, str | None]:
-        """What ``features`` comes to, and why, where clusters were asked."""
+    def _choice(self, sequences: Sequences, index: np.ndarray) -> FeaturesChoice:
+        """What ``features`` comes to, and whether variances are pooled, with the reason where clusters were asked."""
         if not isinstance(self.features, str):
-            return self.features, None
+            return FeaturesChoice(self.features)
         observation = self.model.observation
         reads_any = self.model.encoding == "auto" and (
             observation == "auto" or isinstance(observation, GaussianMixture)
         )
         if self.training_features or not reads_any or self.model._reads_inputs:
-            return None, None
-        return chosen_features(sequences, index)
+            return FeaturesChoice()
+        return chosen_features(sequences, index, may_pool=can_pool(self.model))
 
     def _check_features(self) -> None:
         named = [] if self.features in (None, "auto") else [self.features]
@@ -198,13 +203,19 @@ class GenerativeClassifier(Configurable):
         return joined
 
     def _calibrated(
-        self, sequences: Sequences, readings: Sequences, index: np.ndarray, validation: Any, fits: FitWarnings
+        self,
+        sequences: Sequences,
+        readings: Sequences,
+        index: np.ndarray,
+        model: SequenceModel,
+        validation: Any,
+        fits: FitWarnings,
     ) -> float:
         log_joint = np.full((len(index), len(self.classes_)), np.nan)
         clusters = None if sequences.clusters is None else np.asarray(sequences.clusters)
         for part in folds(index, clusters, self.n_folds, self.random_state):
             kept = np.resize(~part, len(readings))
-            models = self._fitted(readings.take(kept), np.resize(index, len(readings))[kept], validation, fits)
+            models = self._fitted(readings.take(kept), np.resize(index, len(readings))[kept], model, validation, fits)
             log_joint[part] = self._log_joint(models, readings.take(np.flatnonzero(part)))
         held_out = ~np.isnan(log_joint).any(axis=1)
         if not held_out.any():
@@ -212,15 +223,19 @@ class GenerativeClassifier(Configurable):
         return learned_temperature(log_joint[held_out], index[held_out])
 
     def _fitted(
-        self, sequences: Sequences, index: np.ndarray, validation: Any, fits: FitWarnings
+        self, sequences: Sequences, index: np.ndarray, model: SequenceModel, validation: Any, fits: FitWarnings
     ) -> list[SequenceModel]:
-        return [self._fit_label(c, sequences.take(index == c), validation, fits) for c in range(len(self.classes_))]
+        return [
+            self._fit_label(c, sequences.take(index == c), model, validation, fits) for c in range(len(self.classes_))
+        ]
 
-    def _fit_label(self, c: int, sequences: Sequences, validation: Any, fits: FitWarnings) -> SequenceModel:
+    def _fit_label(
+        self, c: int, sequences: Sequences, model: SequenceModel, validation: Any, fits: FitWarnings
+    ) -> SequenceModel:
         label = self.classes_.tolist()[c]
         try:
             with fits.of_fit(label):
-                model = self.model.clone().fit_encoded(self.encoding_, sequences, validation=validation)
+                model = model.clone().fit_encoded(self.encoding_, sequences, validation=validation)
         except ValueError as error:
             raise ValueError(f"the sequences labelled {label!r} alone: {error}") from error
         if model.interrupted_:  # with some labels alone there is no classifier

@@ -8,7 +8,7 @@ import pytest
 import seqmodels as sm
 from seqmodels.common import storage
 from seqmodels.data import FrameFeatures
-from seqmodels.wrappers.classification.chosen_features import chosen_features
+from seqmodels.wrappers.classification.chosen_features import FeaturesChoice, chosen_features, level_columns
 
 DENSITY = sm.HMM(3, topology="left-to-right", max_iter=5)
 
@@ -73,22 +73,24 @@ def test_what_is_named_is_left_alone(options: dict[str, object]) -> None:
 def test_where_clusters_do_not_tell_there_are_no_features() -> None:
     x = contours(4, 0)
     index = np.unique(x.labels or [], return_inverse=True)[1]
-    assert chosen_features(x, index)[0] is not None
-    assert chosen_features(without_clusters(x), index) == (None, None)
-    assert chosen_features(x.take(index == 0), index[index == 0] * 0)[0] is None  # of one label all are right
-    two = contours(2, 0)
-    assert chosen_features(two, np.unique(two.labels or [], return_inverse=True)[1]) == (None, None)
+    assert chosen_features(x, index, may_pool=False).features is not None
+    assert chosen_features(without_clusters(x), index, may_pool=False) == FeaturesChoice()
+    of_one_label = x.take(index == 0)  # all are right
+    assert chosen_features(of_one_label, np.zeros(len(of_one_label), dtype=int), may_pool=True).features is None
+    one = contours(1, 0)
+    assert chosen_features(one, np.unique(one.labels or [], return_inverse=True)[1], may_pool=True) == FeaturesChoice()
     of_speakers = np.unique(x.clusters or [], return_inverse=True)[1]
-    assert chosen_features(x, of_speakers) == (None, None)  # each label within one cluster
+    assert chosen_features(x, of_speakers, may_pool=True) == FeaturesChoice()  # each label within one cluster
 
 
 def test_what_levels_tell_of_the_label_stays() -> None:
     rng = np.random.default_rng(0)
     items = [rng.normal(3 * (i % 2), 1.0, (12, 1)) for i in range(40)]
     x = sm.Sequences(items, labels=[i % 2 for i in range(40)], clusters=[i // 10 for i in range(40)])
-    features, reason = chosen_features(x, np.arange(40) % 2)
-    assert features is None
-    assert str(reason).startswith("no features")
+    choice = chosen_features(x, np.arange(40) % 2, may_pool=True)
+    assert choice.features is None
+    assert not choice.pools_variances
+    assert str(choice.reason).startswith("no features")
 
 
 def test_a_column_that_is_constant_over_a_recording_is_kept_where_asked() -> None:
@@ -98,3 +100,41 @@ def test_a_column_that_is_constant_over_a_recording_is_kept_where_asked() -> Non
     read = FrameFeatures(0, constant="keep")(x)
     np.testing.assert_array_equal(read[:, 1], 0.0)
     np.testing.assert_allclose(read[:, 0], FrameFeatures(0)(x[:, :1])[:, 0])
+
+
+def test_the_level_of_a_column_is_of_the_cluster_or_of_the_label() -> None:
+    rng = np.random.default_rng(0)
+    label, cluster = np.arange(40) % 2, np.arange(40) // 10
+    level = np.stack([3.0 * cluster, 3.0 * label], axis=1)
+    items = [level[i] + rng.normal(size=(12, 2)) for i in range(40)]
+    assert level_columns(items, label, cluster) == (0,)
+    assert level_columns(items, cluster, label) == (1,)
+
+
+def voices(n: int, seed: int) -> sm.Sequences:
+    """Two sequences of each of twelve labels from ``n`` speakers, who say each of them somewhere else."""
+    centres = np.random.default_rng(0).standard_normal((12, 20))
+    rng, items, labels, speakers = np.random.default_rng(seed), [], [], []
+    for speaker in range(n):
+        spoken = centres + rng.standard_normal((12, 20))
+        for i in range(24):
+            items.append(spoken[i % 12] + 0.3 * rng.standard_normal((9, 20)))
+            labels.append(i % 12)
+            speakers.append(speaker)
+    return sm.Sequences(items, labels=labels, clusters=speakers)
+
+
+def test_variances_are_pooled_where_few_speakers_show_too_little(tmp_path: Path) -> None:
+    model = sm.HMM(2, topology="left-to-right", max_iter=5)
+    train, test = voices(3, 1), voices(30, 2)
+    plain = sm.GenerativeClassifier(model, features=None, calibrate=False).fit(train)
+    classifier = sm.GenerativeClassifier(model, calibrate=False).fit(train)
+    assert str(classifier.reason_).startswith("of clusters held out")
+    assert "pooled variances" in str(classifier.reason_)
+    assert classifier.score(test) > plain.score(test) + 0.03
+    variances = np.concatenate([each.covariances_[:, 0] for each in classifier.models_])
+    assert (variances.std(axis=0) < 0.1 * variances.mean(axis=0)).all()
+    classifier.save(tmp_path / "classifier")
+    np.testing.assert_array_equal(sm.load(tmp_path / "classifier").predict_proba(test), classifier.predict_proba(test))
+    named = model.clone().set_params(observation=sm.GaussianMixture(1))
+    assert "pooled" not in str(sm.GenerativeClassifier(named, calibrate=False).fit(train).reason_)
