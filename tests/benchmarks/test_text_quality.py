@@ -11,9 +11,7 @@ from seqmodels.neural.model import NeuralModel
 def nats_in_windows(model: NeuralModel, symbols: np.ndarray) -> float:
     """Of one layer of GRU, by its equations: each window begins with no memory, its first input the symbol before."""
     weights = {name: value.double().numpy() for name, value in model.module_.state_dict().items()}
-    (U, V), (b, c) = (
-        [weights[f"network.rnn.{kind}_{part}_l0"] for part in ("ih", "hh")] for kind in ("weight", "bias")
-    )
+    U, V, b, c = (weights[f"network.rnn.{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
     table, total = weights["embedding.map.weight"], 0.0
     for begin in range(0, len(symbols), WINDOW):
         h = np.zeros(V.shape[1])
