@@ -13,7 +13,9 @@ from seqmodels.linear_gaussian.inference.compiled_matrices import (
     copy,
     inverse_of_upper,
     is_diagonal,
+    set_part,
     set_to_regression,
+    take_part,
     triangular,
 )
 
@@ -27,9 +29,9 @@ def set_to_conditional(upper: np.ndarray, factor: np.ndarray, backward: np.ndarr
     """
     K = len(factor)
     cross, left_over = np.empty((K, K)), np.empty((2 * K, K))
-    copy(upper[:K, K:], cross)
+    take_part(upper, 0, K, cross)
     set_to_regression(factor, cross, backward)
-    copy(upper[K:, K:], left_over[:K])
+    take_part(upper, K, K, left_over[:K])
     np.dot(factor, backward, left_over[K:])
     add_scaled(-1.0, cross, left_over[K:])  # zero, but where the factor is singular
     np.dot(left_over.T, left_over, rest)
@@ -85,24 +87,24 @@ def covariances(
     for t in range(n_steps):
         np.dot(factor, observation_t, seen)
         block[:] = 0.0
-        copy(noise_factor, block[:D, :D])
+        set_part(block, 0, 0, noise_factor)
         if not is_complete:
             for d in range(D):
                 if observed[t, d] == 0.0:
                     seen[:, d] = 0.0
                     block[:D, d] = 0.0
                     block[d if one_value_a_row else D + d, d] = 1.0
-        copy(seen, block[n_noise:, :D])
-        copy(factor, block[n_noise:, D:])
+        set_part(block, n_noise, 0, seen)
+        set_part(block, n_noise, D, factor)
         upper = triangular(block)
         total = 0.0
         for d in range(D):
             total += np.log(np.abs(upper[d, d]))
         log_det[t] = total
-        copy(upper[:D, :D], s)
+        take_part(upper, 0, 0, s)
         copy(inverse_of_upper(s), white[t])
-        copy(upper[:D, D:], gain[t])
-        copy(upper[D : D + K, D:], u)
+        take_part(upper, 0, D, gain[t])
+        take_part(upper, D, D, u)
         np.dot(u.T, u, filtered[t])
         move = min(t, last)
         np.dot(white[t], gain[t], through)
@@ -117,14 +119,14 @@ def covariances(
         copy(other, closed_loop)
         np.dot(u, transition_t[move], other)
         both[:] = 0.0
-        copy(other, both[:K, :K])
-        copy(state_factor[move], both[K:, :K])
+        set_part(both, 0, 0, other)
+        set_part(both, K, 0, state_factor[move])
         if not smooths:
             copy(triangular(both), factor)
             continue
-        copy(u, both[:K, K:])
+        set_part(both, 0, K, u)
         upper = triangular(both)
-        copy(upper[:K, :K], factor)
+        take_part(upper, 0, 0, factor)
         set_to_conditional(upper, factor, backward[t], rest[t])
     return factor
 

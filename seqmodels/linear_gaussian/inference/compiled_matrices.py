@@ -31,6 +31,36 @@ copy = _copy if is_compiling() else _copy_at_once
 
 
 @compiled
+def _take_part(source: np.ndarray, row: int, column: int, target: np.ndarray) -> None:
+    for i in range(target.shape[0]):
+        for j in range(target.shape[1]):
+            target[i, j] = source[row + i, column + j]
+
+
+def _take_part_at_once(source: np.ndarray, row: int, column: int, target: np.ndarray) -> None:
+    target[:] = source[row : row + target.shape[0], column : column + target.shape[1]]
+
+
+# ``target (I, J)`` becomes the part of ``source`` that begins at ``row, column``.
+take_part = _take_part if is_compiling() else _take_part_at_once
+
+
+@compiled
+def _set_part(target: np.ndarray, row: int, column: int, source: np.ndarray) -> None:
+    for i in range(source.shape[0]):
+        for j in range(source.shape[1]):
+            target[row + i, column + j] = source[i, j]
+
+
+def _set_part_at_once(target: np.ndarray, row: int, column: int, source: np.ndarray) -> None:
+    target[row : row + source.shape[0], column : column + source.shape[1]] = source
+
+
+# The part of ``target`` that begins at ``row, column`` becomes ``source (I, J)``.
+set_part = _set_part if is_compiling() else _set_part_at_once
+
+
+@compiled
 def _add_scaled(factor: float, source: np.ndarray, target: np.ndarray) -> None:
     for i in range(target.shape[0]):
         for j in range(target.shape[1]):

@@ -24,17 +24,21 @@ def test_triangular_factors_have_the_same_squares(small: float) -> None:
 
 def test_parts_of_matrices_are_copied_and_added() -> None:
     source = np.random.default_rng(0).normal(size=(4, 6))
-    for copy, add in (
-        (matrices.copy, matrices.add_scaled),
-        (matrices._copy_at_once, matrices._add_scaled_at_once),
+    for copy, take_part, set_part, add_scaled in (
+        (matrices.copy, matrices.take_part, matrices.set_part, matrices.add_scaled),
+        (matrices._copy_at_once, matrices._take_part_at_once, matrices._set_part_at_once, matrices._add_scaled_at_once),
     ):
-        target = np.ones((5, 5))
-        copy(source[1:3, 2:5], target[2:4, 1:4])
-        add(-2.0, source[:2, :2], target[:2, 3:])
+        part, target = np.empty((2, 3)), np.ones((5, 5))
+        take_part(source, 1, 2, part)
+        np.testing.assert_array_equal(part, source[1:3, 2:5])
+        set_part(target, 2, 1, part)
+        add_scaled(-2.0, source[:2, :2], target[:2, 3:])
         expected = np.ones((5, 5))
         expected[2:4, 1:4] = source[1:3, 2:5]
         expected[:2, 3:] -= 2 * source[:2, :2]
         np.testing.assert_array_equal(target, expected)
+        copy(part, target[:2, :3])
+        np.testing.assert_array_equal(target[:2, :3], source[1:3, 2:5])
 
 
 def test_one_element_off_the_diagonal_is_enough() -> None:
