@@ -228,7 +228,8 @@ def filter_means_of_one(
         g = min(t, last)
         here, out = predicted[t], filtered[t]
         if t == 0:
-            here[:] = mean
+            for k in range(K):
+                here[k] = mean[k]
         else:
             here[:] = 0.0
             _add_product(filtered[t - 1], transition_t[min(t - 1, last_move)], here)
@@ -243,7 +244,8 @@ def filter_means_of_one(
             if len(observed):
                 residual[d] *= observed[t, d]
         _add_product(residual, white[g], innovations[t])
-        out[:] = here
+        for k in range(K):
+            out[k] = here[k]
         _add_product(innovations[t], gain[g], out)
 
 
@@ -253,7 +255,7 @@ def smooth_means_of_one(
 ) -> None:
     """As ``smooth_means``, of one sequence."""
     last, change = len(backward) - 1, np.empty(predicted.shape[1])
-    smoothed[:] = filtered
+    copy(filtered, smoothed)
     for t in range(len(filtered) - 2, -1, -1):
         for k in range(len(change)):
             change[k] = smoothed[t + 1, k] - predicted[t + 1, k]

@@ -76,6 +76,29 @@ add_scaled = _add_scaled if is_compiling() else _add_scaled_at_once
 
 
 @compiled
+def _set_to_transpose(source: np.ndarray, target: np.ndarray) -> None:
+    for i in range(target.shape[0]):
+        for j in range(target.shape[1]):
+            target[i, j] = source[j, i]
+
+
+def _set_to_transpose_at_once(source: np.ndarray, target: np.ndarray) -> None:
+    target[:] = source.T
+
+
+# ``target (I, J) = sourceᵀ``.
+set_to_transpose = _set_to_transpose if is_compiling() else _set_to_transpose_at_once
+
+
+@compiled
+def make_symmetric(matrix: np.ndarray) -> None:
+    """``matrix (n, n)`` becomes the mean of itself and its transpose."""
+    for i in range(matrix.shape[0]):
+        for j in range(i):
+            matrix[i, j] = matrix[j, i] = 0.5 * (matrix[i, j] + matrix[j, i])
+
+
+@compiled
 def is_diagonal(matrix: np.ndarray) -> bool:
     """Whether all that is not on the diagonal of ``matrix (n, n)`` is 0."""
     for i in range(matrix.shape[0]):
