@@ -55,7 +55,10 @@ def every(*kinds: DataKind) -> pytest.MarkDecorator:
 
 
 def half(*kinds: DataKind) -> pytest.MarkDecorator:
-    """For a rule of the past, of fitting, drawing or keeping: every family, with and without targets, with and without ends."""
+    """For a rule of the past, of fitting, drawing or keeping.
+
+    Every family, with and without targets, with and without ends.
+    """
     return pytest.mark.parametrize("row", halved(rows(*kinds)), ids=str)
 
 
