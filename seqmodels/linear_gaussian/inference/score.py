@@ -109,12 +109,11 @@ def diffuse_score(
     n_moves = len(transition)
     by_transition, by_state_covariance = np.zeros((n_moves, len(moving))), np.zeros((n_moves, len(disturbed)))
     by_noise, by_covariance, smoothing_errors = np.zeros(D), np.empty((K, K)), np.empty_like(errors)
-    elements = (
-        np.ascontiguousarray(each, dtype=np.int64) for each in (moving, disturbed)
-    )  # of one type: compiled once
+    # Of one type, for which the loop is compiled once.
+    moving, disturbed = np.ascontiguousarray(moving, dtype=np.int64), np.ascontiguousarray(disturbed, dtype=np.int64)
     score_columns(
         *(transition, observation, errors @ change, variances, gains, covariances, means @ change, observed),
-        *(np.concatenate([np.full(q, total), known]), total, *elements),
+        *(np.concatenate([np.full(q, total), known]), total, moving, disturbed),
         *(smoothing_errors, by_transition, by_state_covariance, by_noise, by_covariance),
     )
     values = smoothing_errors[:, :, q:].swapaxes(1, 2).reshape(length * n, D)
