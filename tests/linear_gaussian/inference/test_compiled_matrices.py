@@ -64,3 +64,13 @@ def test_regressions_on_variables_of_any_units(kind: str) -> None:
         np.linalg.pinv(upper / scale, rcond=1e-13) @ product / np.outer(scale * units ** (kind != "zero"), [1, 1])
     )
     np.testing.assert_allclose(target, expected, rtol=1e-10, atol=1e-300)
+
+
+def test_the_mean_with_the_transpose_is_symmetric() -> None:
+    matrix = np.random.default_rng(0).normal(size=(4, 4))
+    transposed, symmetric = np.empty((4, 4)), matrix.copy()
+    for set_to_transpose in (matrices.set_to_transpose, matrices._set_to_transpose_at_once):
+        set_to_transpose(matrix, transposed)
+        np.testing.assert_array_equal(transposed, matrix.T)
+    matrices.make_symmetric(symmetric)
+    np.testing.assert_allclose(symmetric, 0.5 * (matrix + matrix.T), rtol=1e-15)
