@@ -20,7 +20,6 @@ import random
 import re
 import sysconfig
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -31,6 +30,7 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 import torch
+from network_fits import fitted_figures
 from small_data import chords, names
 
 import seqmodels as sm
@@ -114,26 +114,21 @@ def fitted_row(data: str, parts: Parts, family: str, setting: str, seed: int, se
     """One model, fitted and scored."""
     observation: dict[str, Any] = {"observation": sm.Chords()} if data == "chords" else {}
     model: Any = FAMILIES[family](random_state=seed, max_seconds=seconds, **SETTINGS[setting], **observation)
-    began = time.process_time()
-    with warnings.catch_warnings(), ExitStack() as stack:
-        warnings.simplefilter("ignore", UserWarning)  # of floors
+    with ExitStack() as stack:
         if setting == "before":
             stack.enter_context(patch.object(sm.Categorical, "starting_near", Observation.starting_near))
             stack.enter_context(patch.object(network_model, "FEWEST_BATCHES", 0))
-        model.fit(parts[0])
-    history = model.history_
+        figures = fitted_figures(model, *parts, scores_training=False)
     return {
         "data": data,
         "family": family,
         "setting": setting,
         "seed": seed,
         "budget": seconds,
-        "score": round(model.score(parts[1]), 4),
-        "steps": int(history["step"].iloc[-1]),
-        "best_step": int(history["step"][history["validation"].idxmax()]),
+        **figures,
+        "score": round(figures["score"], 4),
         "dropout": model.dropout_,
         "d_model": model.d_model_,
-        "cpu_seconds": round(time.process_time() - began, 1),
     }
 
 

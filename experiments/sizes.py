@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from network_fits import fitted_figures
 
 import seqmodels as sm
 from seqmodels.evaluation.comparison.provenance import stamped
@@ -167,10 +167,7 @@ def fitted_row(data: str, family: str, sizes: dict[str, int], parts: Parts, seco
     """One model, fitted and scored."""
     observation: dict[str, Any] = {"observation": sm.Bernoulli()} if data == "music" else {}
     model = FAMILIES[family](max_seconds=seconds, **sizes, **observation)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of floors
-        model.fit(parts[0])
-    history = model.history_
+    figures = fitted_figures(model, *parts)
     return {
         "data": data,
         "family": family,
@@ -178,10 +175,10 @@ def fitted_row(data: str, family: str, sizes: dict[str, int], parts: Parts, seco
         "budget": seconds,
         "units": int(parts[0].n_units.sum()),
         "parameters": model.n_parameters_,
-        "steps": int(history["step"].iloc[-1]),
-        "seconds": history["seconds"].iloc[-1],
-        "train_score": model.score(parts[0]),
-        "score": model.score(parts[1]),
+        "steps": figures["steps"],
+        "seconds": model.history_["seconds"].iloc[-1],
+        "train_score": figures["train_score"],
+        "score": figures["score"],
     }
 
 

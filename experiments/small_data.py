@@ -12,8 +12,6 @@ taken, and drop as much as they say. Rows are added to the table as they come. S
 from __future__ import annotations
 
 import argparse
-import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from network_fits import fitted_figures
 
 import seqmodels as sm
 from seqmodels.evaluation.comparison.provenance import stamped
@@ -102,22 +101,8 @@ def fitted_row(data: str, parts: Parts, family: str, setting: str, seed: int) ->
     """One model, fitted and scored."""
     observation: dict[str, Any] = {"observation": sm.Chords()} if data == "chords" else {}
     model = FAMILIES[family](random_state=seed, **SETTINGS[setting], **observation)
-    began = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of floors
-        model.fit(parts[0])
-    history = model.history_
-    return {
-        "data": data,
-        "family": family,
-        "setting": setting,
-        "seed": seed,
-        "train_score": round(model.score(parts[0]), 4),
-        "score": round(model.score(parts[1]), 4),
-        "steps": int(history["step"].iloc[-1]),
-        "best_step": int(history["step"][history["validation"].idxmax()]),
-        "cpu_seconds": round(time.process_time() - began, 1),
-    }
+    row = {"data": data, "family": family, "setting": setting, "seed": seed, **fitted_figures(model, *parts)}
+    return row | {name: round(row[name], 4) for name in ("train_score", "score")}
 
 
 def main() -> None:

@@ -7,76 +7,34 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqmodels.common.compiled import compiled, is_compiling
+from seqmodels.common.compiled import compiled
+from seqmodels.linear_gaussian.inference.compiled_matrices import (
+    add_scaled,
+    copy,
+    inverse_of_upper,
+    is_diagonal,
+    set_part,
+    set_to_regression,
+    take_part,
+    triangular,
+)
 
-WELL_CONDITIONED = 1e-3  # diagonal of a factor of a correlation matrix, from which on it is inverted as it is
-NEGLIGIBLE = 1e-280  # a sum of squares, of which more would be lost to underflow
 LOOK_EVERY = 16  # steps, whether it is
-SINGULAR = 1e-13  # of standardised states: deviations that are smaller are rounding
 
 
 @compiled
-def _triangular(block: np.ndarray) -> np.ndarray:
-    """By Householder's reflections, for matrices so small that a call of LAPACK costs more than what it does."""
-    m, n = block.shape
-    upper, products = block.copy(), np.empty(n)
-    for j in range(min(m, n)):
-        below = 0.0
-        for i in range(j + 1, m):
-            below += upper[i, j] * upper[i, j]
-        if below < NEGLIGIBLE:
-            upper[j + 1 :, j] = 0.0
-            continue
-        head = upper[j, j]
-        square = head * head + below
-        alpha = -np.sqrt(square) if head > 0 else np.sqrt(square)
-        upper[j, j] = head - alpha
-        beta = 1.0 / (square - alpha * head)
-        products[j + 1 :] = 0.0
-        for i in range(j, m):
-            v = upper[i, j]
-            if v != 0.0:
-                for k in range(j + 1, n):
-                    products[k] += v * upper[i, k]
-        for i in range(j, m):
-            v = beta * upper[i, j]
-            if v != 0.0:
-                for k in range(j + 1, n):
-                    upper[i, k] -= v * products[k]
-        upper[j, j] = alpha
-        upper[j + 1 :, j] = 0.0
-    return upper[:n]
-
-
-def _triangular_by_lapack(block: np.ndarray) -> np.ndarray:
-    return np.asarray(np.linalg.qr(block)[1])
-
-
-# ``(m, n)`` -> the upper triangular ``(n, n)`` R with ``RᵀR`` as of the matrix, m being n or more.
-triangular = _triangular if is_compiling() else _triangular_by_lapack
-
-
-@compiled
-def _inverse_of_upper(upper: np.ndarray) -> np.ndarray:
-    n = len(upper)
-    inverse = np.zeros((n, n))
-    for i in range(n - 1, -1, -1):
-        pivot = 1.0 / upper[i, i]
-        inverse[i, i] = pivot
-        for j in range(i + 1, n):
-            factor = pivot * upper[i, j]
-            if factor != 0.0:
-                for k in range(j, n):
-                    inverse[i, k] -= factor * inverse[j, k]
-    return inverse
-
-
-def _inverse_by_lapack(upper: np.ndarray) -> np.ndarray:
-    return np.asarray(np.linalg.inv(upper))
-
-
-# Of an upper triangular matrix.
-inverse_of_upper = _inverse_of_upper if is_compiling() else _inverse_by_lapack
+def set_to_conditional(upper: np.ndarray, factor: np.ndarray, backward: np.ndarray, rest: np.ndarray) -> None:
+    """``backward`` and ``rest (K, K)`` are set, of z_t given z_t+1, from ``upper (2K, 2K)``, the factor of the
+    covariance of both, z_t+1 first, whose own is ``factor``.
+    """
+    K = len(factor)
+    cross, left_over = np.empty((K, K)), np.empty((2 * K, K))
+    take_part(upper, 0, K, cross)
+    set_to_regression(factor, cross, backward)
+    take_part(upper, K, K, left_over[:K])
+    np.dot(factor, backward, left_over[K:])
+    add_scaled(-1.0, cross, left_over[K:])  # zero, but where the factor is singular
+    np.dot(left_over.T, left_over, rest)
 
 
 @compiled
@@ -121,69 +79,55 @@ def covariances(
     n_steps, D = white.shape[0], white.shape[1]
     K, last = transition_t.shape[1], transition_t.shape[0] - 1
     is_complete = observed.shape[0] == 0
-    is_diagonal = np.abs(noise_factor).sum() == np.abs(np.diag(noise_factor)).sum()
-    n_noise = D if is_complete or is_diagonal else 2 * D
-    unit = np.eye(K)
+    one_value_a_row = is_diagonal(noise_factor)
+    n_noise = D if is_complete or one_value_a_row else 2 * D
+    block, both, seen = np.empty((n_noise + K, D + K)), np.zeros((2 * K, 2 * K if smooths else K)), np.empty((K, D))
+    s, through, u = np.empty((D, D)), np.empty((D, K)), np.empty((K, K))
+    cross, other, factor = np.empty((K, K)), np.empty((K, K)), factor.copy()
     for t in range(n_steps):
-        block = np.zeros((n_noise + K, D + K))
-        seen = factor @ observation_t
-        if is_complete:
-            block[:D, :D] = noise_factor
-        else:
-            block[:D, :D] = noise_factor * observed[t]
-            seen = seen * observed[t]
+        np.dot(factor, observation_t, seen)
+        block[:] = 0.0
+        set_part(block, 0, 0, noise_factor)
+        if not is_complete:
             for d in range(D):
-                block[d if is_diagonal else D + d, d] += 1.0 - observed[t, d]
-        block[n_noise:, :D] = seen
-        block[n_noise:, D:] = factor
+                if observed[t, d] == 0.0:
+                    seen[:, d] = 0.0
+                    block[:D, d] = 0.0
+                    block[d if one_value_a_row else D + d, d] = 1.0
+        set_part(block, n_noise, 0, seen)
+        set_part(block, n_noise, D, factor)
         upper = triangular(block)
-        s = np.ascontiguousarray(upper[:D, :D])
         total = 0.0
         for d in range(D):
-            total += np.log(np.abs(s[d, d]))
+            total += np.log(np.abs(upper[d, d]))
         log_det[t] = total
-        w = inverse_of_upper(s)
-        k = np.ascontiguousarray(upper[:D, D:])
-        u = np.ascontiguousarray(upper[D : D + K, D:])
-        white[t], gain[t] = w, k
-        filtered[t] = u.T.copy() @ u
+        take_part(upper, 0, 0, s)
+        copy(inverse_of_upper(s), white[t])
+        take_part(upper, 0, D, gain[t])
+        take_part(upper, D, D, u)
+        np.dot(u.T, u, filtered[t])
         move = min(t, last)
-        moved = u @ transition_t[move]
-        seen_by = observation_t if is_complete else observation_t * observed[t]
-        closed_loop[:] = closed_loop @ ((unit - seen_by @ (w @ k)) @ transition_t[move])
-        if smooths:
-            both = np.zeros((2 * K, 2 * K))
-            both[:K, :K] = moved
-            both[:K, K:] = u
-            both[K:, :K] = state_factor[move]
-            upper = triangular(both)
-            factor = np.ascontiguousarray(upper[:K, :K])
-            g = np.ascontiguousarray(upper[:K, K:])
-            psi = np.ascontiguousarray(upper[K:, K:])
-            scale = np.sqrt((factor * factor).sum(0))
-            for i in range(K):
-                if not scale[i] > 0:
-                    scale[i] = 1.0
-            standardised = factor / scale
-            least = np.abs(np.diag(standardised)).min()
-            if least > WELL_CONDITIONED:
-                solved = np.linalg.solve(standardised, g)
-            else:
-                left, singular, right = np.linalg.svd(standardised)
-                inverse = np.zeros(K)
-                for i in range(K):
-                    if singular[i] > SINGULAR * singular[0]:
-                        inverse[i] = 1.0 / singular[i]
-                solved = (right.T * inverse).copy() @ (left.T.copy() @ g)
-            jt = solved / np.expand_dims(scale, 1)
-            off = g - factor @ jt
-            backward[t] = jt
-            rest[t] = psi.T.copy() @ psi + off.T.copy() @ off
-        else:
-            both = np.zeros((2 * K, K))
-            both[:K] = moved
-            both[K:] = state_factor[move]
-            factor = np.ascontiguousarray(triangular(both))
+        np.dot(white[t], gain[t], through)
+        if not is_complete:
+            for d in range(D):
+                if observed[t, d] == 0.0:
+                    through[d] = 0.0
+        np.dot(observation_t, through, cross)
+        np.dot(closed_loop, cross, other)
+        add_scaled(-1.0, other, closed_loop)
+        np.dot(closed_loop, transition_t[move], other)
+        copy(other, closed_loop)
+        np.dot(u, transition_t[move], other)
+        both[:] = 0.0
+        set_part(both, 0, 0, other)
+        set_part(both, K, 0, state_factor[move])
+        if not smooths:
+            copy(triangular(both), factor)
+            continue
+        set_part(both, 0, K, u)
+        upper = triangular(both)
+        take_part(upper, 0, 0, factor)
+        set_to_conditional(upper, factor, backward[t], rest[t])
     return factor
 
 
@@ -208,21 +152,30 @@ def filter_means(
     states, ``drive (N, K)`` is added to each predicted mean but the first; no rows: nothing is. ``transition_t`` and
     ``observed`` as above.
     """
-    last, last_move = len(white) - 1, len(transition_t) - 1
+    last, last_move, D, K = len(white) - 1, len(transition_t) - 1, white.shape[1], transition_t.shape[1]
+    residuals, products, corrections = np.empty((len(mean), D)), np.empty((len(mean), D)), np.empty((len(mean), K))
     for t in range(len(offsets) - 1):
         a, b = offsets[t], offsets[t + 1]
-        g = min(t, last)
-        mean = mean[: b - a]
-        if t > 0 and len(drive):
-            mean = mean + drive[a:b]
-        predicted[a:b] = mean
-        residual = x[a:b] - mean @ observation_t
+        g, n = min(t, last), b - a
+        if t == 0:
+            copy(mean, predicted[:n])
+        else:
+            before = offsets[t - 1]
+            np.dot(filtered[before : before + n], transition_t[min(t - 1, last_move)], predicted[a:b])
+            if len(drive):
+                add_scaled(1.0, drive[a:b], predicted[a:b])
+        residual, product, correction = residuals[:n], products[:n], corrections[:n]
+        copy(x[a:b], residual)
+        np.dot(predicted[a:b], observation_t, product)
+        add_scaled(-1.0, product, residual)
         if len(observed):
-            residual = residual * observed[t]
-        innovations[a:b] = residual @ white[g]
-        here = mean + innovations[a:b] @ gain[g]
-        filtered[a:b] = here
-        mean = here @ transition_t[min(t, last_move)]
+            for d in range(D):
+                if observed[t, d] == 0.0:
+                    residual[:, d] = 0.0
+        np.dot(residual, white[g], innovations[a:b])
+        np.dot(innovations[a:b], gain[g], correction)
+        copy(predicted[a:b], filtered[a:b])
+        add_scaled(1.0, correction, filtered[a:b])
 
 
 @compiled
@@ -231,12 +184,16 @@ def smooth_means(
 ) -> None:
     """``smoothed (N, K)`` is set to the means given all of a sequence (Rauch, Tung and Striebel 1965)."""
     last, n_steps = len(backward) - 1, len(offsets) - 1
-    smoothed[:] = filtered
+    changes, products = np.empty((offsets[1], smoothed.shape[1])), np.empty((offsets[1], smoothed.shape[1]))
+    copy(filtered, smoothed)
     for t in range(n_steps - 2, -1, -1):
-        a, b = offsets[t], offsets[t + 1]
-        n_next = offsets[t + 2] - b
-        change = smoothed[b : b + n_next] - predicted[b : b + n_next]
-        smoothed[a : a + n_next] += change @ backward[min(t, last)]
+        a, b, c = offsets[t], offsets[t + 1], offsets[t + 2]
+        n_next = c - b
+        change, product = changes[:n_next], products[:n_next]
+        copy(smoothed[b:c], change)
+        add_scaled(-1.0, predicted[b:c], change)
+        np.dot(change, backward[min(t, last)], product)
+        add_scaled(1.0, product, smoothed[a : a + n_next])
 
 
 @compiled
@@ -271,7 +228,8 @@ def filter_means_of_one(
         g = min(t, last)
         here, out = predicted[t], filtered[t]
         if t == 0:
-            here[:] = mean
+            for k in range(K):
+                here[k] = mean[k]
         else:
             here[:] = 0.0
             _add_product(filtered[t - 1], transition_t[min(t - 1, last_move)], here)
@@ -286,7 +244,8 @@ def filter_means_of_one(
             if len(observed):
                 residual[d] *= observed[t, d]
         _add_product(residual, white[g], innovations[t])
-        out[:] = here
+        for k in range(K):
+            out[k] = here[k]
         _add_product(innovations[t], gain[g], out)
 
 
@@ -296,7 +255,7 @@ def smooth_means_of_one(
 ) -> None:
     """As ``smooth_means``, of one sequence."""
     last, change = len(backward) - 1, np.empty(predicted.shape[1])
-    smoothed[:] = filtered
+    copy(filtered, smoothed)
     for t in range(len(filtered) - 2, -1, -1):
         for k in range(len(change)):
             change[k] = smoothed[t + 1, k] - predicted[t + 1, k]
@@ -306,12 +265,16 @@ def smooth_means_of_one(
 @compiled
 def _is_forgotten(power: np.ndarray, begun: np.ndarray, here: np.ndarray, unchanged: float) -> bool:
     """Whether a recursion ``S <- V + Jᵀ S J``, J to the power so far, is where it will stay, as in ``kalman``."""
-    transposed = power.T.copy()
-    left = np.abs(transposed @ begun @ power) + np.abs(transposed @ here @ power)
-    scale = np.sqrt(np.maximum(np.diag(here), 0.0))
-    for i in range(len(here)):
-        for j in range(len(here)):
-            if left[i, j] > unchanged * scale[i] * scale[j]:
+    K = len(here)
+    half, of_begun, of_here = np.empty((K, K)), np.empty((K, K)), np.empty((K, K))
+    np.dot(power.T, begun, half)
+    np.dot(half, power, of_begun)
+    np.dot(power.T, here, half)
+    np.dot(half, power, of_here)
+    for i in range(K):
+        for j in range(K):
+            scale = np.sqrt(max(here[i, i], 0.0)) * np.sqrt(max(here[j, j], 0.0))
+            if abs(of_begun[i, j]) + abs(of_here[i, j]) > unchanged * scale:
                 return False
     return True
 
@@ -340,33 +303,40 @@ def smooth_covariances(
         across: (T, K, K), is set to the sums of Cov[z_t+1, z_t].
         before: (K, K), is set to the sum over steps of Cov[z_t] of the sequences that go on.
     """
-    n_steps, last, t = len(ending), len(backward) - 1, len(ending) - 1
-    power, begun = np.eye(backward.shape[1]), np.zeros(backward.shape[1:])
+    n_steps, last, K = len(ending), len(backward) - 1, backward.shape[1]
+    leaving, power, begun, product = np.empty((K, K)), np.empty((K, K)), np.empty((K, K)), np.empty((K, K))
     n_alike = 0  # steps of one recursion, from sums ``begun``: what is left of these is what ``power`` makes of them
+    t = n_steps - 1
     while t >= 0:
-        g = min(t, last)
-        here = ending[t] * filtered[g]
+        g, here = min(t, last), smoothed[t]
+        here[:] = 0.0
+        add_scaled(ending[t], filtered[g], here)
         if t < n_steps - 1:
-            ahead = smoothed[t + 1] @ backward[g]
-            across[t] = ahead
-            leaving = going_on[t] * rest[g] + backward[g].T.copy() @ ahead
-            before += leaving
-            here = here + leaving
-        smoothed[t] = here
+            np.dot(smoothed[t + 1], backward[g], across[t])
+            np.dot(backward[g].T, across[t], leaving)
+            add_scaled(going_on[t], rest[g], leaving)
+            add_scaled(1.0, leaving, before)
+            add_scaled(1.0, leaving, here)
         if t <= last or ending[t] != 0.0:
             n_alike = 0
         else:
             if n_alike == 0:
-                power, begun = np.eye(len(here)), here
+                power[:] = 0.0
+                for k in range(K):
+                    power[k, k] = 1.0
+                copy(here, begun)
             else:
-                power = backward[g] @ power
+                np.dot(backward[g], power, product)
+                copy(product, power)
             n_alike += 1
             if n_alike % LOOK_EVERY == 0 and _is_forgotten(power, begun, here, unchanged):
-                ahead, n_same = here @ backward[last], 0
+                np.dot(here, backward[last], product)
+                n_same = 0
                 while t - 1 > last and ending[t - 1] == 0.0:
                     t, n_same = t - 1, n_same + 1
-                    smoothed[t], across[t] = here, ahead
-                before += n_same * here
+                    copy(here, smoothed[t])
+                    copy(product, across[t])
+                add_scaled(float(n_same), here, before)
                 n_alike = 0
         t -= 1
 
@@ -388,16 +358,28 @@ def smooth_means_by_adjoints(
     ``transition (G, K, K)`` is that of the move from each step, whose last stays, as does that of ``covariance``, the
     ``filtered`` one of ``covariances``; ``innovations`` are standardised.
     """
-    last, n_steps, K = len(white) - 1, len(offsets) - 1, transition.shape[1]
-    last_move = len(transition) - 1
-    r = np.zeros((0, K))
+    last, n_steps, K, D = len(white) - 1, len(offsets) - 1, transition.shape[1], white.shape[1]
+    last_move, n_first = len(transition) - 1, offsets[1]
+    adjoints, moves, products = np.empty((n_first, K)), np.zeros((n_first, K)), np.empty((n_first, K))
+    errors, expected, weights = np.empty((n_first, D)), np.empty((n_first, D)), np.empty((D, K))
     for t in range(n_steps - 1, -1, -1):
         a, b = offsets[t], offsets[t + 1]
-        g = min(t, last)
-        moved = np.zeros((b - a, K))
-        moved[: len(r)] = r @ transition[min(t, last_move)]
-        smoothed[a:b] = filtered[a:b] + moved @ covariance[g]
-        r = moved + (innovations[a:b] - moved @ gain[g].T.copy()) @ (white[g].T.copy() @ observation)
+        g, n = min(t, last), b - a
+        n_next = 0 if t == n_steps - 1 else offsets[t + 2] - b
+        moved, product, error, seen = moves[:n], products[:n], errors[:n], expected[:n]
+        if n_next:
+            np.dot(adjoints[:n_next], transition[min(t, last_move)], moves[:n_next])
+        moves[n_next:n] = 0.0
+        copy(filtered[a:b], smoothed[a:b])
+        np.dot(moved, covariance[g], product)
+        add_scaled(1.0, product, smoothed[a:b])
+        copy(innovations[a:b], error)
+        np.dot(moved, gain[g].T, seen)
+        add_scaled(-1.0, seen, error)
+        np.dot(white[g].T, observation, weights)
+        np.dot(error, weights, product)
+        copy(moved, adjoints[:n])
+        add_scaled(1.0, product, adjoints[:n])
 
 
 @compiled
@@ -418,18 +400,38 @@ def smooth_covariances_by_adjoints(
     ``state_covariance``, both (G, K, K), are those of the move from each step, of which the last stays; ``observed`` is
     that of ``covariances``.
     """
-    n_steps, last, K = len(smoothed), len(white) - 1, transition.shape[1]
-    unit, spread, last_move = np.eye(K), np.zeros((K, K)), len(transition) - 1
+    n_steps, last, K, D = len(smoothed), len(white) - 1, transition.shape[1], white.shape[1]
+    spread, last_move = np.zeros((K, K)), len(transition) - 1
+    moved, predicted, inner, product = np.empty((K, K)), np.empty((K, K)), np.empty((K, K)), np.empty((K, K))
+    seen, weights, closed, through = np.empty((D, K)), np.empty((D, K)), np.empty((K, K)), np.empty((K, K))
     for t in range(n_steps - 1, -1, -1):
         g, move = min(t, last), min(t, last_move)
-        covariance, transposed = filtered[g], transition[move].T.copy()
-        moved = transition[move] @ covariance
+        covariance = filtered[g]
+        np.dot(transition[move], covariance, moved)
         if t < n_steps - 1:
-            predicted = moved @ transposed + state_covariance[move]
-            across[t] = moved - predicted @ (spread @ moved)
-        inner = transposed @ spread @ transition[move]
-        smoothed[t] = covariance - covariance @ inner @ covariance
-        seen = observation if len(observed) == 0 else np.expand_dims(observed[t], 1) * observation
-        weights = white[g].T.copy() @ seen
-        closed = unit - gain[g].T.copy() @ weights
-        spread = closed.T.copy() @ inner @ closed + weights.T.copy() @ weights
+            np.dot(moved, transition[move].T, predicted)
+            add_scaled(1.0, state_covariance[move], predicted)
+            np.dot(spread, moved, product)
+            np.dot(predicted, product, through)
+            copy(moved, across[t])
+            add_scaled(-1.0, through, across[t])
+        np.dot(transition[move].T, spread, product)
+        np.dot(product, transition[move], inner)
+        np.dot(covariance, inner, product)
+        np.dot(product, covariance, through)
+        copy(covariance, smoothed[t])
+        add_scaled(-1.0, through, smoothed[t])
+        copy(observation, seen)
+        if len(observed):
+            for d in range(D):
+                if observed[t, d] == 0.0:
+                    seen[d] = 0.0
+        np.dot(white[g].T, seen, weights)
+        np.dot(gain[g].T, weights, closed)
+        np.dot(inner, closed, product)
+        copy(inner, through)
+        add_scaled(-1.0, product, through)  # N (1 - K C)
+        np.dot(closed.T, through, product)
+        np.dot(weights.T, weights, spread)
+        add_scaled(1.0, through, spread)
+        add_scaled(-1.0, product, spread)

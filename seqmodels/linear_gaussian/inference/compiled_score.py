@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from seqmodels.common.compiled import compiled, is_compiling
+from seqmodels.linear_gaussian.inference.compiled_matrices import add_scaled, copy, make_symmetric, set_to_transpose
 
 
 @compiled
@@ -123,27 +124,30 @@ def filter_columns(
             move = min(t - 1, last)
             set_to_product(transition[move], z, moved)
             set_to_product(transition[move], P, half)
-            other[:] = half.T
+            set_to_transpose(half, other)
             set_to_product(transition[move], other, P)
-            other[:] = P.T  # what is not symmetric, rounding, would not be damped below
-            P += other
-            P *= 0.5
-            P += state_covariance[move]
+            make_symmetric(P)  # what is not, rounding, would not be damped below
+            add_scaled(1.0, state_covariance[move], P)
             z, moved = moved, z
         for d in range(D):
             if not observed[t, d]:
                 errors[t, d], variances[t, d], gains[t, d] = 0.0, 1.0, 0.0
                 continue
             set_to_combination(seen, observation[d], P)
-            variance = noise[d] + seen @ observation[d]
+            variance = noise[d]
+            for k in range(K):
+                variance += seen[k] * observation[d, k]
             variances[t, d] = variance
-            gains[t, d] = seen / variance
+            for k in range(K):
+                gains[t, d, k] = seen[k] / variance
             set_to_combination(expected, observation[d], z)
-            errors[t, d] = x[t, d] - expected
+            for m in range(n):
+                errors[t, d, m] = x[t, d, m] - expected[m]
             add_outer(z, gains[t, d], errors[t, d], 1.0)
             add_outer(P, gains[t, d], seen, -1.0)
         if len(means):
-            covariances[t], means[t] = P, z
+            copy(P, covariances[t])
+            copy(z, means[t])
 
 
 @compiled
@@ -182,40 +186,46 @@ def score_columns(
     K, last, smoothed = transition.shape[1], len(transition) - 1, np.empty(n)
     r, spread = np.zeros((K, n)), np.zeros((K, K))  # of the predicted state: smoothed = mean + covariance @ r
     moved, half, other = np.empty((K, n)), np.empty((K, K)), np.empty((K, K))
-    u, through = np.empty(n), np.empty(K)
+    by_gain, through, transposed = np.empty(n), np.empty(K), np.empty((K, K))
     for t in range(n_steps - 1, -1, -1):
         if t < n_steps - 1:
             move = min(t, last)
-            transposed = np.ascontiguousarray(transition[move].T)
+            set_to_transpose(transition[move], transposed)
             for i in range(len(disturbed)):
                 a, b = disturbed[i, 0], disturbed[i, 1]
                 by_state_covariance[move, i] += 0.5 * (weighted_dot(weights, r[a], r[b]) - weight * spread[a, b])
             set_to_product(transposed, r, moved)
             set_to_product(transposed, spread, half)
-            other[:] = half.T
+            set_to_transpose(half, other)
             for i in range(len(moving)):
                 a, b = moving[i, 0], moving[i, 1]
                 set_to_combination(smoothed, covariances[t, b], moved)
-                smoothed += means[t, b]
-                across = other[a] @ covariances[t, b]
+                for m in range(n):
+                    smoothed[m] += means[t, b, m]
+                across = 0.0
+                for k in range(K):
+                    across += other[a, k] * covariances[t, b, k]
                 by_transition[move, i] += weighted_dot(weights, r[a], smoothed) - weight * across
             set_to_product(transposed, other, spread)
-            other[:] = spread.T
-            spread += other
-            spread *= 0.5
+            make_symmetric(spread)
             r, moved = moved, r
         for d in range(D - 1, -1, -1):
             if not observed[t, d]:
                 smoothing_errors[t, d] = 0.0
                 continue
-            set_to_combination(u, gains[t, d], r)
-            u[:] = errors[t, d] / variances[t, d] - u
+            set_to_combination(by_gain, gains[t, d], r)
+            u = smoothing_errors[t, d]
+            for m in range(n):
+                u[m] = errors[t, d, m] / variances[t, d] - by_gain[m]
             set_to_combination(through, gains[t, d], spread)
-            precision = 1.0 / variances[t, d] + through @ gains[t, d]
-            smoothing_errors[t, d] = u
+            precision = 1.0 / variances[t, d]
+            for k in range(K):
+                precision += through[k] * gains[t, d, k]
             by_noise[d] += 0.5 * (weighted_dot(weights, u, u) - weight * precision)
             add_outer(r, observation[d], u, 1.0)
             add_outer(spread, observation[d], through, -1.0)
             add_outer(spread, through, observation[d], -1.0)
             add_outer(spread, observation[d], observation[d], precision)
-    by_covariance[:] = 0.5 * ((weights * r) @ r.T - weight * spread)
+    for i in range(K):
+        for j in range(K):
+            by_covariance[i, j] = 0.5 * (weighted_dot(weights, r[i], r[j]) - weight * spread[i, j])

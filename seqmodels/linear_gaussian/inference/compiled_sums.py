@@ -224,10 +224,11 @@ def smooth_blocks(
         ending: (K, K), ``Σ z_T z_Tᵀ``.
     """
     K, D = len(state_sum), len(seen_state)
-    last, n_next = len(backward_t) - 1, 0
+    last, n_steps = len(backward_t) - 1, len(counts)
     z, ahead, weighted = work[0], work[1], work[2]
-    for t in range(len(counts) - 1, -1, -1):
+    for t in range(n_steps - 1, -1, -1):
         a, b, n = offsets[t], offsets[t + 1], counts[t]
+        n_next = counts[t + 1] if t + 1 < n_steps else n - n  # a literal 0 would be a type of its own to numba
         here = filtered[a * K : b * K].reshape(K, b - a)
         block = x[a * D : b * D].reshape(D, b - a)
         for k in range(K):
@@ -256,7 +257,6 @@ def smooth_blocks(
                         total += weighted[i, m] * z[j, m]
                     ending[i, j] += total
         z, ahead = ahead, z
-        n_next = n
     for k in range(K):
-        for m in range(n_next):
+        for m in range(counts[0]):
             first[k, m] = ahead[k, m]

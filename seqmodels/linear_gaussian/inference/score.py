@@ -109,6 +109,8 @@ def diffuse_score(
     n_moves = len(transition)
     by_transition, by_state_covariance = np.zeros((n_moves, len(moving))), np.zeros((n_moves, len(disturbed)))
     by_noise, by_covariance, smoothing_errors = np.zeros(D), np.empty((K, K)), np.empty_like(errors)
+    # Of one type, for which the loop is compiled once.
+    moving, disturbed = np.ascontiguousarray(moving, dtype=np.int64), np.ascontiguousarray(disturbed, dtype=np.int64)
     score_columns(
         *(transition, observation, errors @ change, variances, gains, covariances, means @ change, observed),
         *(np.concatenate([np.full(q, total), known]), total, moving, disturbed),

@@ -309,20 +309,6 @@ def test_a_long_sequence_ends_where_it_began() -> None:
     np.testing.assert_allclose(smoothed(x, system)[middle][150:250], around[150:250], rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("small", [1.0, 1e-9, 1e-140])
-def test_triangular_factors_have_the_same_squares(small: float) -> None:
-    rng = np.random.default_rng(0)
-    block = rng.normal(size=(9, 5))
-    block[1:, 0] *= small
-    block[:, 3] = block[:, 1]  # of a column that another one spans
-    for upper in (compiled_kalman.triangular(block), compiled_kalman._triangular_by_lapack(block)):
-        np.testing.assert_array_equal(upper, np.triu(upper))
-        np.testing.assert_allclose(upper.T @ upper, block.T @ block, rtol=1e-13, atol=1e-14)
-    invertible = np.triu(rng.normal(size=(5, 5))) + 3 * np.eye(5)
-    for inverse in (compiled_kalman.inverse_of_upper(invertible), compiled_kalman._inverse_by_lapack(invertible)):
-        np.testing.assert_allclose(inverse @ invertible, np.eye(5), atol=1e-13)
-
-
 def test_a_factor_is_one_of_a_singular_covariance_in_its_own_units() -> None:
     direction = np.array([1e-9, 1.0, 1e6])
     covariance = np.outer(direction, direction)
