@@ -18,12 +18,16 @@ import numpy as np
 
 from seqmodels.common.compiled import compiled
 from seqmodels.counts.context_mixing import tables as tables_
-from seqmodels.counts.context_mixing.contexts import (
+from seqmodels.counts.context_mixing.contexts import context_hashes, find_matches, match_slot, push
+from seqmodels.counts.context_mixing.histories import N_HISTORIES
+from seqmodels.counts.context_mixing.records import CHOSEN_EVERY, choose_period
+from seqmodels.counts.context_mixing.registers import (
     CLASS,
     INDIRECT_ROW_1,
     INDIRECT_ROW_2,
     KIND,
     LAST_CLASS,
+    LAYOUT,
     MATCH,
     N_LEARNED,
     N_READ,
@@ -31,14 +35,9 @@ from seqmodels.counts.context_mixing.contexts import (
     RECENT,
     WORD_LENGTH,
     combined,
-    context_hashes,
-    find_matches,
-    match_slot,
-    push,
     symbol_at,
 )
-from seqmodels.counts.context_mixing.histories import N_HISTORIES
-from seqmodels.counts.context_mixing.sample_layout import is_time_to_look
+from seqmodels.counts.context_mixing.sample_layout import BINARY, is_time_to_look
 from seqmodels.counts.context_mixing.samples import (
     HASHES,
     choose_kind,
@@ -51,6 +50,7 @@ from seqmodels.counts.context_mixing.samples import (
 from seqmodels.counts.context_mixing.tables import (
     BITS_PER_BUCKET,
     BUCKET,
+    FIRST_SAMPLE_CONTEXT,
     INPUTS_PER_CONTEXT,
     INPUTS_PER_EXPERT,
     INPUTS_PER_MATCH,
@@ -96,12 +96,12 @@ class Decisions(NamedTuple):
 def new_decisions(tables: MixingTables) -> Decisions:
     """Room for those of one symbol."""
     depth = tables.n_bits + 1
-    n_contexts, n_selectors, n_matches = len(tables.contexts), len(tables.selectors), len(tables.match_lengths)
+    n_contexts, n_selectors, n_matches = len(tables.first_bucket), len(tables.selectors), len(tables.match_lengths)
     return Decisions(
         np.zeros(n_contexts, dtype=np.int64),
         np.zeros((depth // BITS_PER_BUCKET + 1, n_contexts), dtype=np.int64),
         np.zeros((depth, tables.n_inputs)),
-        np.zeros((depth, n_selectors), dtype=np.int64),
+        np.zeros((depth, n_selectors + 1), dtype=np.int64),
         np.zeros((depth, n_selectors)),
         np.zeros(depth, dtype=np.int64),
         np.zeros((depth, n_matches), dtype=np.int64),
@@ -116,12 +116,12 @@ def new_decisions(tables: MixingTables) -> Decisions:
 @compiled(allocates=False)
 def begin_symbol(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, decisions: Decisions) -> None:
     """Set the contexts of the next symbol, and what is expected of it where it is a number."""
-    context_hashes(tables, registers, decisions.hashes)
+    context_hashes(tables, registers, recent, decisions.hashes)
     if tables.n_experts > 0:
         expect(tables, registers, recent, decisions.what, decisions.expected_number)
         if registers[KIND] > 0:
             for j in range(N_SAMPLE_CONTEXTS):
-                decisions.hashes[tables.first_sample_context + j] = decisions.what[HASHES + j]
+                decisions.hashes[FIRST_SAMPLE_CONTEXT + j] = decisions.what[HASHES + j]
 
 
 @compiled(allocates=False)
@@ -170,9 +170,17 @@ def bucket_to_replace(tables: MixingTables, i: int, key: int) -> int:
 
 
 @compiled(allocates=False)
-def find_buckets(tables: MixingTables, hashes: np.ndarray, node: int, buckets: np.ndarray) -> None:
+def n_in_use(tables: MixingTables, registers: np.ndarray) -> int:
+    """The number of contexts that the next symbol has."""
+    return int(tables.n_number_contexts) if registers[KIND] > 0 else len(tables.first_bucket)
+
+
+@compiled(allocates=False)
+def find_buckets(
+    tables: MixingTables, registers: np.ndarray, hashes: np.ndarray, node: int, buckets: np.ndarray
+) -> None:
     """Set ``buckets (N,)`` to those of the decisions from ``node`` on."""
-    for i in range(len(tables.contexts)):
+    for i in range(n_in_use(tables, registers)):
         buckets[i] = find_bucket(tables, i, combined(hashes[i], node))
 
 
@@ -244,13 +252,13 @@ def mixed_logit(
     logits: np.ndarray,
 ) -> float:
     """``log(p / (1 - p))`` of bit 1 at a node, before refinement; sets ``inputs``, ``rows`` and ``logits``."""
-    n_contexts = len(tables.contexts)
+    n_contexts, n_used = len(tables.first_bucket), n_in_use(tables, registers)
     # Within its bucket a node is numbered as if the first of the bucket were the root.
     depth = bit % BITS_PER_BUCKET
     entry = (1 << depth) | (node & ((1 << depth) - 1))
-    n_hits = 0
+    n_hits = int(registers[N_LEARNED] * 0)
     chained = 0.0
-    for i in range(n_contexts):
+    for i in range(n_used):
         counter = NEW_COUNTER
         if buckets[i] >= 0:
             counter = int(tables.counters[buckets[i] * BUCKET + entry])
@@ -269,10 +277,13 @@ def mixed_logit(
             pair = tables.chain_at + 2 * (i * N_HISTORIES + history)
             chained = clipped(tables.floats[pair] * chained + tables.floats[pair + 1])
             inputs[at + 3] = chained
-            if tables.contexts[i] < 10:
+            if tables.contexts[0, i] < 10:
                 n_hits += 1
+    for j in range(INPUTS_PER_CONTEXT * n_used, INPUTS_PER_CONTEXT * n_contexts):
+        inputs[j] = 0.0
+    inputs[INPUTS_PER_CONTEXT * n_contexts - 1] = chained
     at = INPUTS_PER_CONTEXT * n_contexts
-    match = 0
+    match = int(registers[N_LEARNED] * 0)
     for q in range(len(tables.match_lengths)):
         inputs[at] = 0.0
         inputs[at + 1] = 0.0
@@ -307,6 +318,14 @@ def mixed_logit(
             sum_3 += tables.floats[start + j + 3] * inputs[j + 3]
         logits[k] = clipped((sum_0 + sum_1) + (sum_2 + sum_3))
         result += tables.floats[final + k] * logits[k]
+    rows[n_selectors] = 0
+    if tables.second_final_at > 0:
+        result *= 0.5
+        row = selected_row(registers, tables_.BY_MATCH, node, bit, n_hits, match, what)
+        second = tables.second_final_at + row * n_selectors
+        rows[n_selectors] = second
+        for k in range(n_selectors):
+            result += 0.5 * tables.floats[second + k] * logits[k]
     return clipped(result)
 
 
@@ -362,7 +381,7 @@ def log_prob_of_symbol(
             y = (leaf >> (n_bits - bit - 1)) & 1
         group = bit // BITS_PER_BUCKET
         if bit % BITS_PER_BUCKET == 0:
-            find_buckets(tables, decisions.hashes, node, decisions.buckets[group])
+            find_buckets(tables, registers, decisions.hashes, node, decisions.buckets[group])
         if bit < n_bits and is_decided(tables, node, bit):
             continue
         decisions.node[bit] = node
@@ -460,7 +479,7 @@ def log_probs_of_all(
             if at_node[first] == -np.inf:
                 continue
             group = first_bit // BITS_PER_BUCKET
-            find_buckets(tables, decisions.hashes, first, decisions.buckets[group])
+            find_buckets(tables, registers, decisions.hashes, first, decisions.buckets[group])
             for bit in range(first_bit, min(first_bit + BITS_PER_BUCKET, n_bits)):
                 depth = bit - first_bit
                 for node in range(first << depth, (first + 1) << depth):
@@ -479,7 +498,7 @@ def log_probs_of_all(
         group = n_bits // BITS_PER_BUCKET
         node = 1 << n_bits
         first = node >> (n_bits % BITS_PER_BUCKET)
-        find_buckets(tables, decisions.hashes, first, decisions.buckets[group])
+        find_buckets(tables, registers, decisions.hashes, first, decisions.buckets[group])
         p = probability(tables, registers, recent, decisions.buckets[group], node, n_bits, decisions)
         log_probs[n_symbols] = log_probs[0] + math.log(p)
         log_probs[0] += math.log(1.0 - p)
@@ -511,8 +530,8 @@ def learn(
         if group != prepared:
             prepared = group
             first = node >> (bit % BITS_PER_BUCKET)
-            prepare_buckets(tables, decisions.hashes, first, decisions.buckets[group], log, is_logged)
-        learn_counters(tables, decisions.buckets[group], node, bit, y, decisions, log, is_logged)
+            prepare_buckets(tables, registers, decisions.hashes, first, decisions.buckets[group], log, is_logged)
+        learn_counters(tables, registers, decisions.buckets[group], node, bit, y, decisions, log, is_logged)
         for q in range(len(tables.match_lengths)):
             if decisions.expected[bit, q] >= 0:
                 length = min(registers[MATCH + 2 * q + 1], N_MATCH_LENGTHS - 1)
@@ -533,10 +552,16 @@ def learn(
 
 @compiled(allocates=False)
 def prepare_buckets(
-    tables: MixingTables, hashes: np.ndarray, first: int, buckets: np.ndarray, log: UndoLog, is_logged: bool
+    tables: MixingTables,
+    registers: np.ndarray,
+    hashes: np.ndarray,
+    first: int,
+    buckets: np.ndarray,
+    log: UndoLog,
+    is_logged: bool,
 ) -> None:
     """Give each context that has no bucket from node ``first`` on an empty one."""
-    for i in range(len(tables.contexts)):
+    for i in range(n_in_use(tables, registers)):
         is_new = buckets[i] < 0
         if is_new:
             buckets[i] = bucket_to_replace(tables, i, combined(hashes[i], first))
@@ -551,6 +576,7 @@ def prepare_buckets(
 @compiled(allocates=False)
 def learn_counters(
     tables: MixingTables,
+    registers: np.ndarray,
     buckets: np.ndarray,
     node: int,
     bit: int,
@@ -562,7 +588,7 @@ def learn_counters(
     """Every context's counter at a node, and what its bit history means."""
     depth = bit % BITS_PER_BUCKET
     entry = (1 << depth) | (node & ((1 << depth) - 1))
-    for i in range(len(tables.contexts)):
+    for i in range(n_in_use(tables, registers)):
         at = buckets[i] * BUCKET + entry
         counter = int(tables.counters[at])
         history, level, p = counter & (N_HISTORIES - 1), (counter >> 9) & 63, counter >> 15
@@ -612,11 +638,16 @@ def learn_weights(
     n_selectors, n_inputs = len(tables.selectors), tables.n_inputs
     final = tables.final_weights_at + node_row(node, bit) * n_selectors
     final_error = (y - decisions.mixed[bit]) * final_lr
+    second = decisions.rows[bit, n_selectors]
     if is_logged:
         keep_floats(log, tables, final, n_selectors)
+        if second > 0:
+            keep_floats(log, tables, second, n_selectors)
     for k in range(n_selectors):
         logit = decisions.logits[bit, k]
         tables.floats[final + k] += final_error * logit
+        if second > 0:
+            tables.floats[second + k] += final_error * logit
         start = tables.weights_at + decisions.rows[bit, k] * n_inputs
         if is_logged:
             keep_floats(log, tables, start, n_inputs)
@@ -635,10 +666,10 @@ def learn_weights(
 
 def changes_per_step(tables: MixingTables) -> tuple[int, int, int, int]:
     """The most buckets, ranges of floats, floats and integers that learning from one step may change."""
-    depth, n_contexts = tables.n_bits + 1, len(tables.contexts)
+    depth, n_contexts = tables.n_bits + 1, len(tables.first_bucket)
     n_selectors, n_matches = len(tables.selectors), len(tables.match_lengths)
-    ranges = depth * (3 * n_contexts + n_matches + 1 + 2 * n_selectors + N_REFINEMENTS)
-    per_decision = 4 * n_contexts + n_matches + n_selectors * (2 + tables.n_inputs) + 2 * N_REFINEMENTS
+    ranges = depth * (3 * n_contexts + n_matches + 2 + 2 * n_selectors + N_REFINEMENTS)
+    per_decision = 4 * n_contexts + n_matches + n_selectors * (3 + tables.n_inputs) + 2 * N_REFINEMENTS
     n_groups = depth // BITS_PER_BUCKET + 1
     if tables.n_experts > 0:
         ranges += N_EXPERTS + N_FITS
@@ -668,6 +699,8 @@ def advance(
                 keep_integer(log, tables, at)
             tables.integers[at] = (tables.integers[at] * 256 + symbol + 1) % SYMBOLS_IN_INDIRECT
     push(tables, registers, recent, symbol)
+    if tables.n_experts > 0 and registers[LAYOUT] == BINARY and registers[N_READ] % CHOSEN_EVERY == 0:
+        choose_period(tables, registers, recent)
     if tables.n_experts > 0 and is_time_to_look(registers[N_READ]):
         choose_kind(tables, registers, recent)
     find_matches(tables, registers, recent)
@@ -692,8 +725,6 @@ def read(
     log: UndoLog,
     is_logged: bool,
     log_prob: np.ndarray,
-    all_log_probs: np.ndarray,
-    log_odds: np.ndarray,
 ) -> None:
     """Read the symbols of one sequence, or a part of it: the log-probability of each, then what is learned from it.
 
@@ -704,17 +735,11 @@ def read(
         is_learned: whether tables follow what is read.
         is_logged: whether changes are kept in the log, as long as there is room.
         log_prob: ``(T,)`` is set; of no length: nothing is predicted, and nothing learned but what followed what.
-        all_log_probs: ``(T, V + 1)`` is set to those of all symbols; or of no rows.
-        log_odds: ``(T, n_bits + 1)`` is set to those of the decisions, see ``log_odds_of_decisions``; or of no rows.
     """
     for t in range(len(symbols)):
         symbol = int(symbols[t])
         end = 1 if t >= first_end else 0
         is_kept = is_logged and begin_step(log, registers)
-        if len(all_log_probs) > 0:
-            log_probs_of_all(tables, registers, recent, end, decisions, all_log_probs[t])
-        if len(log_odds) > 0:
-            log_odds_of_decisions(tables, registers, recent, symbol, end, decisions, log_odds[t])
         if len(log_prob) > 0:
             log_prob[t] = log_prob_of_symbol(tables, registers, recent, symbol, end, decisions)
             if is_learned:

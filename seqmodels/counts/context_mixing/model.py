@@ -86,7 +86,8 @@ class ContextMixing(CountModel):
         rows = list(self._rows(self._repeated(train)))
         self.n_steps_ = sum(len(row.symbols) - row.begin for row in rows)
         warn_if_slow("ContextMixing", self.n_steps_)
-        self.places_, self.has_numbers_, self.counts_rows_ = tables.PLACES, True, True
+        self.places_ = tables.PLACES
+        self.has_numbers_ = self.counts_rows_ = self.follows_layout_ = True
         n_symbols = sum(len(row.symbols) for row in rows)  # with a separator after each in the place of its start
         learned = self._empty(np.zeros(n_symbols, dtype=np.int64))
         self.n_learned_, total = learn_from(learned, rows)
@@ -96,7 +97,8 @@ class ContextMixing(CountModel):
     def _read_nothing(self, n_steps: int) -> None:
         """Take the tables of a model that is to read ``n_steps``, before it has read any."""
         self.n_steps_, self.n_learned_ = n_steps, 0
-        self.places_, self.has_numbers_, self.counts_rows_ = tables.PLACES, True, True
+        self.places_ = tables.PLACES
+        self.has_numbers_ = self.counts_rows_ = self.follows_layout_ = True
         self._set_tables(self._empty(np.zeros(0, dtype=np.int64)))
 
     def _empty(self, symbols: np.ndarray) -> MixingTables:
@@ -116,6 +118,7 @@ class ContextMixing(CountModel):
             self.places_,
             has_numbers=has_numbers,
             counts_rows=self.counts_rows_,
+            follows_layout=self.follows_layout_,
         )
 
     def _set_tables(self, learned: MixingTables) -> None:
@@ -161,6 +164,7 @@ class ContextMixing(CountModel):
             "places": self.places_,
             "has_numbers": self.has_numbers_,
             "counts_rows": self.counts_rows_,
+            "follows_layout": self.follows_layout_,
             "used": used,
             "buckets": buckets[used],
             "floats": self.tables_.floats,
@@ -175,6 +179,7 @@ class ContextMixing(CountModel):
             raise ValueError(f"places is {self.places_}, and should be {tables.EARLIER_PLACES} or {tables.PLACES}")
         self.has_numbers_ = bool(state.get("has_numbers", False))
         self.counts_rows_ = bool(state.get("counts_rows", False))
+        self.follows_layout_ = bool(state.get("follows_layout", False))
         learned = self._empty(np.asarray(state["symbols"], dtype=np.int64))
         for name in ("floats", "integers"):
             if np.shape(state[name]) != getattr(learned, name).shape:

@@ -12,11 +12,12 @@ import math
 import numpy as np
 
 from seqmodels.common.compiled import compiled
-from seqmodels.counts.context_mixing.contexts import (
+from seqmodels.counts.context_mixing.registers import (
     ALIGNMENT,
     ERROR,
     KIND,
     LAST_ERROR,
+    LAYOUT,
     N_READ,
     POSITION,
     ROW,
@@ -65,9 +66,10 @@ def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray)
     window = np.empty(n, dtype=np.int32)
     for t in range(n):
         window[t] = byte_back(tables.symbols, recent, registers[POSITION], registers[N_READ], n - t)
-    layout = np.empty(4, dtype=np.int64)
+    layout = np.empty(5, dtype=np.int64)
     look(window, layout)
     registers[KIND], registers[STRIDE], registers[ROW] = layout[0], layout[1], layout[2]
+    registers[LAYOUT] = layout[4]
     registers[ALIGNMENT] = (registers[N_READ] - layout[3]) & 1
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqmodels.common.compiled import compiled
-from seqmodels.counts.context_mixing.contexts import N_REGISTERS
+from seqmodels.counts.context_mixing.registers import N_REGISTERS
 from seqmodels.counts.context_mixing.tables import BUCKET, MixingTables
 
 # Entries of ``UndoLog.used``: how many of each are kept, and whether something was changed that is not.
