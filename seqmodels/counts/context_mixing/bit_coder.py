@@ -82,7 +82,7 @@ def code_symbol(
         if bit % BITS_PER_BUCKET == 0:
             find_buckets(tables, registers, decisions.hashes, node, decisions.buckets[group])
         y = 0
-        if not is_decided(tables, node, bit):
+        if not is_decided(tables.n_bits, tables.n_symbols, node, bit):
             decisions.node[bit] = node
             p = probability(tables, registers, recent, decisions.buckets[group], node, bit, decisions)
             y = code_bit(state, data, p, (leaf >> (n_bits - bit - 1)) & 1, is_decoding)

@@ -124,7 +124,7 @@ def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol
     for q in range(len(tables.match_lengths)):
         at, length = registers[MATCH + 2 * q], registers[MATCH + 2 * q + 1]
         if length > 0:
-            if symbol_at(tables, recent, at) == symbol:
+            if symbol_at(tables.symbols, recent, at) == symbol:
                 registers[MATCH + 2 * q] = at + 1
                 registers[MATCH + 2 * q + 1] = length + 1
             else:
@@ -166,7 +166,7 @@ def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol
     above = registers[LAST_LINE_START] + registers[COLUMN_NUMBER]
     registers[ABOVE_SYMBOL] = tables.n_symbols
     if above < registers[LINE_START]:
-        registers[ABOVE_SYMBOL] = symbol_at(tables, recent, above)
+        registers[ABOVE_SYMBOL] = symbol_at(tables.symbols, recent, above)
     if len(tables.separators) > 0:
         push_in_field(tables, registers, recent, symbol)
 
@@ -179,7 +179,7 @@ def match_slot(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, 
         return -1
     h = 3
     for j in range(length):
-        h = combined(h, symbol_at(tables, recent, registers[POSITION] - 1 - j))
+        h = combined(h, symbol_at(tables.symbols, recent, registers[POSITION] - 1 - j))
     return q * (tables.match_mask + 1) + (h & tables.match_mask)
 
 
@@ -195,8 +195,8 @@ def find_matches(tables: MixingTables, registers: np.ndarray, recent: np.ndarray
         at = tables.integers[slot]
         longest = min(registers[N_READ], min(at, LONGEST_MATCH))
         length = 0
-        while length < longest and symbol_at(tables, recent, at - 1 - length) == symbol_at(
-            tables, recent, registers[POSITION] - 1 - length
+        while length < longest and symbol_at(tables.symbols, recent, at - 1 - length) == symbol_at(
+            tables.symbols, recent, registers[POSITION] - 1 - length
         ):
             length += 1
         if length >= tables.match_lengths[q]:

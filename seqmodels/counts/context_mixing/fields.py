@@ -50,16 +50,16 @@ def push_in_field(tables: MixingTables, registers: np.ndarray, recent: np.ndarra
             registers[FIELD_NUMBER] += 1
         begin_field(registers)
         for at in range(registers[ABOVE_AT], min(registers[LINE_START], registers[ABOVE_AT] + SEARCHED)):
-            if symbol_at(tables, recent, at) == symbol:
+            if symbol_at(tables.symbols, recent, at) == symbol:
                 registers[ABOVE_AT] = at + 1
                 break
     at = registers[ABOVE_AT]
     registers[ABOVE_IN_FIELD] = tables.n_symbols
     registers[AFTER_ABOVE] = tables.n_symbols
     if at < registers[LINE_START]:
-        registers[ABOVE_IN_FIELD] = symbol_at(tables, recent, at)
+        registers[ABOVE_IN_FIELD] = symbol_at(tables.symbols, recent, at)
     if at + 1 < registers[LINE_START]:
-        registers[AFTER_ABOVE] = symbol_at(tables, recent, at + 1)
+        registers[AFTER_ABOVE] = symbol_at(tables.symbols, recent, at + 1)
 
 
 @compiled(allocates=False)

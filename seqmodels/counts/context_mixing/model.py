@@ -35,8 +35,9 @@ class ContextMixing(CountModel):
     ``p = 1 / (1 + exp(-w · log(p_i / (1 - p_i))))``, has weights that parts of the context select and that follow the
     gradient of ``log p``; a second mixer takes the sets together, and tables of what was predicted and then came refine
     the result (Mahoney 2005, "Adaptive weighing of context models for lossless data compression"; Knoll & de Freitas
-    2012, "A machine learning perspective on predictive coding with PAQ8"). Bytes that turn out to be samples of a
-    picture or of sound are predicted by recursive least squares too, as numbers.
+    2012, "A machine learning perspective on predictive coding with PAQ8"). Bytes that turn out to be lines of fields,
+    or no text, have contexts of fields, or of records and instructions, in the place of some of those of words; bytes
+    that turn out to be samples of a picture or of sound are predicted by recursive least squares too, as numbers.
 
     Args:
         adaptive: whether it goes on learning from each sequence that it reads, from the fitted model on; else it is

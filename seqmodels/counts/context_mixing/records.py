@@ -22,14 +22,14 @@ ALIKE_SHARE = 16  # of the window: with a smaller part of its bytes alike there 
 @compiled(allocates=False)
 def choose_period(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
     """Set the length of a record to the distance at which most bytes are alike, runs of one byte left out."""
-    position, n_read = registers[POSITION], registers[N_READ]
+    symbols, position, n_read = tables.symbols, registers[POSITION], registers[N_READ]
     registers[PERIOD] = 0
     most = WINDOW // ALIKE_SHARE
     for lag in range(2, LARGEST_PERIOD + 1):
         n_alike = 0
         for at in range(position - min(WINDOW, n_read - lag - 1), position):
-            byte = symbol_at(tables, recent, at)
-            if byte == symbol_at(tables, recent, at - lag) and byte != symbol_at(tables, recent, at - 1):
+            byte = symbol_at(symbols, recent, at)
+            if byte == symbol_at(symbols, recent, at - lag) and byte != symbol_at(symbols, recent, at - 1):
                 n_alike += 1
         if n_alike > most + most // 16:
             most = n_alike
@@ -53,8 +53,8 @@ def record_context(tables: MixingTables, registers: np.ndarray, recent: np.ndarr
     if period > 0:
         place = registers[N_READ] % period
         if registers[N_READ] >= 2 * period:
-            above = symbol_at(tables, recent, position - period)
-            twice_above = symbol_at(tables, recent, position - 2 * period)
+            above = symbol_at(tables.symbols, recent, position - period)
+            twice_above = symbol_at(tables.symbols, recent, position - 2 * period)
     h = combined(h, above)
     if context == tables_.RECORD_PLACE:
         return combined(combined(h, place), period)

@@ -38,10 +38,10 @@ def combined(hashed: int, value: int) -> int:
 
 
 @compiled(allocates=False)
-def symbol_at(tables: MixingTables, recent: np.ndarray, position: int) -> int:
+def symbol_at(symbols: np.ndarray, recent: np.ndarray, position: int) -> int:
     """Of the training sequences, or of that which is read."""
-    n_trained = len(tables.symbols)
-    return int(tables.symbols[position]) if position < n_trained else int(recent[position - n_trained])
+    n_trained = len(symbols)
+    return int(symbols[position]) if position < n_trained else int(recent[position - n_trained])
 
 
 @compiled(allocates=False)

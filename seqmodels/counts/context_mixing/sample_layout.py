@@ -13,7 +13,7 @@ NO_NUMBERS, BYTES, WORDS = 0, 1, 2  # a number is a byte, or two, the lower one 
 
 # What bytes are that are no numbers: text of words, text of fields, what is no text.
 PROSE, TABLE, BINARY = 0, 1, 2
-PROSE_SHARE = 0.85  # of letters and spaces, from which on text is prose
+PROSE_SHARE = 0.7  # of letters and spaces, from which on text is prose
 CONTROL_SHARE = 0.02  # of control characters, from which on bytes are no text
 
 WINDOW = 16_384  # of the last bytes, which are looked at, of which

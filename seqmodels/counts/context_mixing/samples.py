@@ -151,7 +151,7 @@ def _expect_byte(
     f[N_FEATURES - 1] = 16.0
     level = of_level(activity)
     level_before = of_level((registers[ERROR + phase] / 16.0 + registers[LAST_ERROR]) / 2.0)
-    _set_experts(tables, what, expected, phase, level, level_before, simple, 0.0, 255.0)
+    _set_experts(tables, what, expected, phase, level, level_before, float(simple), 0.0, 255.0)
     fast, slow = int(expected[MEANS + 0] + 0.5), int(expected[MEANS + 1] + 0.5)
     h = what[HASHES:]
     h[0] = combined(combined(1, fast), level_before)
@@ -283,11 +283,11 @@ def learn_number(
     for e in range(N_EXPERTS):
         at = error_at(tables.sample_errors_at, e, phase, what[LEVEL], what[LEVEL_BEFORE])
         if is_logged:
-            keep_floats(log, tables, at, 1)
+            keep_floats(log, tables.floats, at, 1)
         tables.floats[at] += (abs(number - expected[MEANS + e]) - tables.floats[at]) * ERROR_RATE
     for fit in range(len(FORGETTING)):
         if is_logged:
-            keep_floats(log, tables, squares_start(tables.samples_at, fit, phase), N_FEATURES * (N_FEATURES + 2))
+            keep_floats(log, tables.floats, squares_start(tables.samples_at, fit, phase), N_FEATURES * (N_FEATURES + 2))
         update_fit(tables, fit, phase, expected, number)
         if (registers[N_READ] // registers[STRIDE]) % SOLVED_EVERY == 0:
             solve_fit(tables, fit, phase, expected[FACTOR:])

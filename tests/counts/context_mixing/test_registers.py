@@ -31,4 +31,4 @@ def test_begin_keeps_what_was_learned_and_forgets_what_was_read() -> None:
     begin(known, registers)
     assert registers[POSITION] == registers[N_LEARNED] == 77
     assert (registers[RECENT : RECENT + N_RECENT] == 5).all()
-    assert [symbol_at(known, np.array([9, 8]), at) for at in range(5)] == [0, 1, 2, 9, 8]
+    assert [symbol_at(known.symbols, np.array([9, 8]), at) for at in range(5)] == [0, 1, 2, 9, 8]
