@@ -75,14 +75,14 @@ def code_symbol(
     n_bits = tables.n_bits
     begin_symbol(tables, registers, recent, decisions)
     leaf = (1 << n_bits) + (0 if symbol == tables.n_symbols else symbol)
-    node = 1
+    node = leaf >> n_bits  # 1; written so, numba compiles what is called below for one type of it
     for bit in range(n_bits):
         decisions.node[bit] = 0
         group = bit // BITS_PER_BUCKET
         if bit % BITS_PER_BUCKET == 0:
-            find_buckets(tables, decisions.hashes, node, decisions.buckets[group])
+            find_buckets(tables, registers, decisions.hashes, node, decisions.buckets[group])
         y = 0
-        if not is_decided(tables, node, bit):
+        if not is_decided(tables.n_bits, tables.n_symbols, node, bit):
             decisions.node[bit] = node
             p = probability(tables, registers, recent, decisions.buckets[group], node, bit, decisions)
             y = code_bit(state, data, p, (leaf >> (n_bits - bit - 1)) & 1, is_decoding)
@@ -91,7 +91,7 @@ def code_symbol(
     if end == 1 and node == 1 << n_bits:
         group = n_bits // BITS_PER_BUCKET
         if n_bits % BITS_PER_BUCKET == 0:
-            find_buckets(tables, decisions.hashes, node, decisions.buckets[group])
+            find_buckets(tables, registers, decisions.hashes, node, decisions.buckets[group])
         decisions.node[n_bits] = node
         p = probability(tables, registers, recent, decisions.buckets[group], node, n_bits, decisions)
         if code_bit(state, data, p, 1 if symbol == tables.n_symbols else 0, is_decoding) == 1:

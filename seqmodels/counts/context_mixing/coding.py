@@ -18,12 +18,16 @@ import numpy as np
 
 from seqmodels.common.compiled import compiled
 from seqmodels.counts.context_mixing import tables as tables_
-from seqmodels.counts.context_mixing.contexts import (
+from seqmodels.counts.context_mixing.contexts import context_hashes, find_matches, match_slot, push
+from seqmodels.counts.context_mixing.histories import N_HISTORIES
+from seqmodels.counts.context_mixing.records import CHOSEN_EVERY, choose_period
+from seqmodels.counts.context_mixing.registers import (
     CLASS,
     INDIRECT_ROW_1,
     INDIRECT_ROW_2,
     KIND,
     LAST_CLASS,
+    LAYOUT,
     MATCH,
     N_LEARNED,
     N_READ,
@@ -31,14 +35,9 @@ from seqmodels.counts.context_mixing.contexts import (
     RECENT,
     WORD_LENGTH,
     combined,
-    context_hashes,
-    find_matches,
-    match_slot,
-    push,
     symbol_at,
 )
-from seqmodels.counts.context_mixing.histories import N_HISTORIES
-from seqmodels.counts.context_mixing.sample_layout import is_time_to_look
+from seqmodels.counts.context_mixing.sample_layout import BINARY, is_time_to_look
 from seqmodels.counts.context_mixing.samples import (
     HASHES,
     choose_kind,
@@ -51,6 +50,7 @@ from seqmodels.counts.context_mixing.samples import (
 from seqmodels.counts.context_mixing.tables import (
     BITS_PER_BUCKET,
     BUCKET,
+    FIRST_SAMPLE_CONTEXT,
     INPUTS_PER_CONTEXT,
     INPUTS_PER_EXPERT,
     INPUTS_PER_MATCH,
@@ -96,12 +96,12 @@ class Decisions(NamedTuple):
 def new_decisions(tables: MixingTables) -> Decisions:
     """Room for those of one symbol."""
     depth = tables.n_bits + 1
-    n_contexts, n_selectors, n_matches = len(tables.contexts), len(tables.selectors), len(tables.match_lengths)
+    n_contexts, n_selectors, n_matches = len(tables.first_bucket), len(tables.selectors), len(tables.match_lengths)
     return Decisions(
         np.zeros(n_contexts, dtype=np.int64),
         np.zeros((depth // BITS_PER_BUCKET + 1, n_contexts), dtype=np.int64),
         np.zeros((depth, tables.n_inputs)),
-        np.zeros((depth, n_selectors), dtype=np.int64),
+        np.zeros((depth, n_selectors + 1), dtype=np.int64),
         np.zeros((depth, n_selectors)),
         np.zeros(depth, dtype=np.int64),
         np.zeros((depth, n_matches), dtype=np.int64),
@@ -116,12 +116,12 @@ def new_decisions(tables: MixingTables) -> Decisions:
 @compiled(allocates=False)
 def begin_symbol(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, decisions: Decisions) -> None:
     """Set the contexts of the next symbol, and what is expected of it where it is a number."""
-    context_hashes(tables, registers, decisions.hashes)
+    context_hashes(tables, registers, recent, decisions.hashes)
     if tables.n_experts > 0:
         expect(tables, registers, recent, decisions.what, decisions.expected_number)
         if registers[KIND] > 0:
             for j in range(N_SAMPLE_CONTEXTS):
-                decisions.hashes[tables.first_sample_context + j] = decisions.what[HASHES + j]
+                decisions.hashes[FIRST_SAMPLE_CONTEXT + j] = decisions.what[HASHES + j]
 
 
 @compiled(allocates=False)
@@ -137,43 +137,52 @@ def clipped(x: float) -> float:
 
 
 @compiled(allocates=False)
-def is_decided(tables: MixingTables, node: int, bit: int) -> bool:
+def is_decided(n_bits: int, n_symbols: int, node: int, bit: int) -> bool:
     """Whether no symbol is below the right branch of a node, so that bit 0 is certain."""
-    return (2 * node + 1) << (tables.n_bits - bit - 1) >= tables.n_symbols + (1 << tables.n_bits)
+    return (2 * node + 1) << (n_bits - bit - 1) >= n_symbols + (1 << n_bits)
 
 
 # -- counters ----------------------------------------------------------------------------------------------
 
 
 @compiled(allocates=False)
-def find_bucket(tables: MixingTables, i: int, key: int) -> int:
-    """The bucket of context i that has this key, -1 where there is none."""
+def find_bucket(counters: np.ndarray, first: int, mask: int, key: int) -> int:
+    """The bucket, of those of a context from ``first`` on, that has this key, -1 where there is none."""
     for j in range(2):
-        bucket = tables.first_bucket[i] + ((key & tables.bucket_mask[i]) ^ j)
-        if tables.counters[bucket * BUCKET] == key + 1:
+        bucket = first + ((key & mask) ^ j)
+        if counters[bucket * BUCKET] == key + 1:
             return int(bucket)
     return -1
 
 
 @compiled(allocates=False)
-def bucket_to_replace(tables: MixingTables, i: int, key: int) -> int:
+def bucket_to_replace(counters: np.ndarray, first: int, mask: int, key: int) -> int:
     """Of two buckets the one that is empty, or has seen less."""
     chosen, least = -1, 1 << 40
     for j in range(2):
-        bucket = tables.first_bucket[i] + ((key & tables.bucket_mask[i]) ^ j)
+        bucket = first + ((key & mask) ^ j)
         level = 0
-        if tables.counters[bucket * BUCKET] != 0:
-            level = 1 + ((int(tables.counters[bucket * BUCKET + 1]) >> 9) & 63)
+        if counters[bucket * BUCKET] != 0:
+            level = 1 + ((int(counters[bucket * BUCKET + 1]) >> 9) & 63)
         if level < least:
             chosen, least = bucket, level
     return chosen
 
 
 @compiled(allocates=False)
-def find_buckets(tables: MixingTables, hashes: np.ndarray, node: int, buckets: np.ndarray) -> None:
+def n_in_use(tables: MixingTables, registers: np.ndarray) -> int:
+    """The number of contexts that the next symbol has."""
+    return int(tables.n_number_contexts) if registers[KIND] > 0 else len(tables.first_bucket)
+
+
+@compiled(allocates=False)
+def find_buckets(
+    tables: MixingTables, registers: np.ndarray, hashes: np.ndarray, node: int, buckets: np.ndarray
+) -> None:
     """Set ``buckets (N,)`` to those of the decisions from ``node`` on."""
-    for i in range(len(tables.contexts)):
-        buckets[i] = find_bucket(tables, i, combined(hashes[i], node))
+    counters, first, mask = tables.counters, tables.first_bucket, tables.bucket_mask
+    for i in range(n_in_use(tables, registers)):
+        buckets[i] = find_bucket(counters, first[i], mask[i], combined(hashes[i], node))
 
 
 # -- prediction --------------------------------------------------------------------------------------------
@@ -187,7 +196,7 @@ def expected_bits(
     for q in range(len(tables.match_lengths)):
         expected[q] = -1
         if registers[MATCH + 2 * q + 1] > 0:
-            symbol = symbol_at(tables, recent, registers[MATCH + 2 * q])
+            symbol = symbol_at(tables.symbols, recent, registers[MATCH + 2 * q])
             # The end is below symbol 0.
             is_end = symbol == tables.n_symbols
             leaf = (1 << tables.n_bits) + (0 if is_end else symbol)
@@ -244,16 +253,17 @@ def mixed_logit(
     logits: np.ndarray,
 ) -> float:
     """``log(p / (1 - p))`` of bit 1 at a node, before refinement; sets ``inputs``, ``rows`` and ``logits``."""
-    n_contexts = len(tables.contexts)
+    floats, counters, stretch = tables.floats, tables.counters, tables.stretch
+    n_contexts, n_used = len(tables.first_bucket), n_in_use(tables, registers)
     # Within its bucket a node is numbered as if the first of the bucket were the root.
     depth = bit % BITS_PER_BUCKET
     entry = (1 << depth) | (node & ((1 << depth) - 1))
     n_hits = 0
     chained = 0.0
-    for i in range(n_contexts):
+    for i in range(n_used):
         counter = NEW_COUNTER
         if buckets[i] >= 0:
-            counter = int(tables.counters[buckets[i] * BUCKET + entry])
+            counter = int(counters[buckets[i] * BUCKET + entry])
         history = counter & (N_HISTORIES - 1)
         at = INPUTS_PER_CONTEXT * i
         if history == 0:
@@ -262,15 +272,18 @@ def mixed_logit(
             inputs[at + 2] = 0.0
             inputs[at + 3] = chained
         else:
-            p = tables.floats[i * N_HISTORIES + history]
-            inputs[at] = tables.stretch[int(p * (N_STRETCH - 1))]
-            inputs[at + 1] = tables.stretch[counter >> 19]
+            p = floats[i * N_HISTORIES + history]
+            inputs[at] = stretch[int(p * (N_STRETCH - 1))]
+            inputs[at + 1] = stretch[counter >> 19]
             inputs[at + 2] = (p - 0.5) * CONFIDENCE_SCALE
             pair = tables.chain_at + 2 * (i * N_HISTORIES + history)
-            chained = clipped(tables.floats[pair] * chained + tables.floats[pair + 1])
+            chained = clipped(floats[pair] * chained + floats[pair + 1])
             inputs[at + 3] = chained
-            if tables.contexts[i] < 10:
+            if tables.contexts[0, i] < 10:
                 n_hits += 1
+    for j in range(INPUTS_PER_CONTEXT * n_used, INPUTS_PER_CONTEXT * n_contexts):
+        inputs[j] = 0.0
+    inputs[INPUTS_PER_CONTEXT * n_contexts - 1] = chained
     at = INPUTS_PER_CONTEXT * n_contexts
     match = 0
     for q in range(len(tables.match_lengths)):
@@ -278,9 +291,9 @@ def mixed_logit(
         inputs[at + 1] = 0.0
         if expected[q] >= 0:
             length = min(registers[MATCH + 2 * q + 1], N_MATCH_LENGTHS - 1)
-            p = tables.floats[tables.match_maps_at + q * N_MATCH_LENGTHS + length]
+            p = floats[tables.match_maps_at + q * N_MATCH_LENGTHS + length]
             sign = 1.0 if expected[q] == 1 else -1.0
-            inputs[at] = sign * tables.stretch[int(p * (N_STRETCH - 1))]
+            inputs[at] = sign * stretch[int(p * (N_STRETCH - 1))]
             inputs[at + 1] = sign * (p - 0.5) * CONFIDENCE_SCALE
             if match == 0:
                 match = 2 * (1 + (8 if length > 24 else min(length, 15) // 2)) + expected[q]
@@ -301,12 +314,20 @@ def mixed_logit(
         start = tables.weights_at + row * tables.n_inputs
         sum_0, sum_1, sum_2, sum_3 = 0.0, 0.0, 0.0, 0.0  # four, so that a processor adds them side by side
         for j in range(0, tables.n_inputs, 4):
-            sum_0 += tables.floats[start + j] * inputs[j]
-            sum_1 += tables.floats[start + j + 1] * inputs[j + 1]
-            sum_2 += tables.floats[start + j + 2] * inputs[j + 2]
-            sum_3 += tables.floats[start + j + 3] * inputs[j + 3]
+            sum_0 += floats[start + j] * inputs[j]
+            sum_1 += floats[start + j + 1] * inputs[j + 1]
+            sum_2 += floats[start + j + 2] * inputs[j + 2]
+            sum_3 += floats[start + j + 3] * inputs[j + 3]
         logits[k] = clipped((sum_0 + sum_1) + (sum_2 + sum_3))
-        result += tables.floats[final + k] * logits[k]
+        result += floats[final + k] * logits[k]
+    rows[n_selectors] = 0
+    if tables.second_final_at > 0:
+        result *= 0.5
+        row = selected_row(registers, tables_.BY_MATCH, node, bit, n_hits, match, what)
+        second = tables.second_final_at + row * n_selectors
+        rows[n_selectors] = second
+        for k in range(n_selectors):
+            result += 0.5 * floats[second + k] * logits[k]
     return clipped(result)
 
 
@@ -321,6 +342,7 @@ def refined(
     bit: int,
 ) -> float:
     """The mean of a probability and what came of such ones after the same symbols; sets the last two arrays."""
+    floats = tables.floats
     place = (logit + LARGEST_LOGIT) * ((REFINEMENT_POINTS - 1) / (2 * LARGEST_LOGIT))
     point = min(int(place), REFINEMENT_POINTS - 2)
     above[bit] = place - point
@@ -330,7 +352,7 @@ def refined(
         row = combined(h, node) & tables.refinement_mask
         at = tables.refinements_at + (a * (tables.refinement_mask + 1) + row) * REFINEMENT_POINTS + point
         refined_at[a] = at
-        total += tables.floats[at] * (1 - above[bit]) + tables.floats[at + 1] * above[bit]
+        total += floats[at] * (1 - above[bit]) + floats[at + 1] * above[bit]
         h = combined(h, registers[RECENT + a])
     return total / (2.0 + N_REFINEMENTS)
 
@@ -362,8 +384,8 @@ def log_prob_of_symbol(
             y = (leaf >> (n_bits - bit - 1)) & 1
         group = bit // BITS_PER_BUCKET
         if bit % BITS_PER_BUCKET == 0:
-            find_buckets(tables, decisions.hashes, node, decisions.buckets[group])
-        if bit < n_bits and is_decided(tables, node, bit):
+            find_buckets(tables, registers, decisions.hashes, node, decisions.buckets[group])
+        if bit < n_bits and is_decided(tables.n_bits, tables.n_symbols, node, bit):
             continue
         decisions.node[bit] = node
         p = probability(tables, registers, recent, decisions.buckets[group], node, bit, decisions)
@@ -460,13 +482,13 @@ def log_probs_of_all(
             if at_node[first] == -np.inf:
                 continue
             group = first_bit // BITS_PER_BUCKET
-            find_buckets(tables, decisions.hashes, first, decisions.buckets[group])
+            find_buckets(tables, registers, decisions.hashes, first, decisions.buckets[group])
             for bit in range(first_bit, min(first_bit + BITS_PER_BUCKET, n_bits)):
                 depth = bit - first_bit
                 for node in range(first << depth, (first + 1) << depth):
                     if at_node[node] == -np.inf:
                         continue
-                    if is_decided(tables, node, bit):
+                    if is_decided(tables.n_bits, tables.n_symbols, node, bit):
                         at_node[2 * node] = at_node[node]
                         continue
                     p = probability(tables, registers, recent, decisions.buckets[group], node, bit, decisions)
@@ -479,7 +501,7 @@ def log_probs_of_all(
         group = n_bits // BITS_PER_BUCKET
         node = 1 << n_bits
         first = node >> (n_bits % BITS_PER_BUCKET)
-        find_buckets(tables, decisions.hashes, first, decisions.buckets[group])
+        find_buckets(tables, registers, decisions.hashes, first, decisions.buckets[group])
         p = probability(tables, registers, recent, decisions.buckets[group], node, n_bits, decisions)
         log_probs[n_symbols] = log_probs[0] + math.log(p)
         log_probs[0] += math.log(1.0 - p)
@@ -493,14 +515,15 @@ def learn(
     tables: MixingTables, registers: np.ndarray, symbol: int, decisions: Decisions, log: UndoLog, is_logged: bool
 ) -> None:
     """Learn from a symbol whose decisions are set."""
+    floats, options = tables.floats, tables.options
     n_bits = tables.n_bits
     leaf = (1 << n_bits) + (0 if symbol == tables.n_symbols else symbol)
     registers[N_LEARNED] += 1
     if tables.n_experts > 0:
         learn_number(tables, registers, decisions.what, decisions.expected_number, symbol, log, is_logged)
-    decay = 1.0 + registers[N_LEARNED] * tables.options[tables_.LR_DECAY]
-    lr = max(tables.options[tables_.LAST_LR], tables.options[tables_.LR] / decay)
-    final_lr = max(tables.options[tables_.LAST_FINAL_LR], tables.options[tables_.FINAL_LR] / decay)
+    decay = 1.0 + registers[N_LEARNED] * options[tables_.LR_DECAY]
+    lr = max(options[tables_.LAST_LR], options[tables_.LR] / decay)
+    final_lr = max(options[tables_.LAST_FINAL_LR], options[tables_.FINAL_LR] / decay)
     prepared = -1
     for bit in range(n_bits + 1):
         node = decisions.node[bit]
@@ -511,46 +534,55 @@ def learn(
         if group != prepared:
             prepared = group
             first = node >> (bit % BITS_PER_BUCKET)
-            prepare_buckets(tables, decisions.hashes, first, decisions.buckets[group], log, is_logged)
-        learn_counters(tables, decisions.buckets[group], node, bit, y, decisions, log, is_logged)
+            prepare_buckets(tables, registers, decisions.hashes, first, decisions.buckets[group], log, is_logged)
+        learn_counters(tables, registers, decisions.buckets[group], node, bit, y, decisions, log, is_logged)
         for q in range(len(tables.match_lengths)):
             if decisions.expected[bit, q] >= 0:
                 length = min(registers[MATCH + 2 * q + 1], N_MATCH_LENGTHS - 1)
                 at = tables.match_maps_at + q * N_MATCH_LENGTHS + length
                 if is_logged:
-                    keep_floats(log, tables, at, 1)
+                    keep_floats(log, floats, at, 1)
                 target = 1.0 if decisions.expected[bit, q] == y else 0.0
-                tables.floats[at] += (target - tables.floats[at]) * tables.options[tables_.MATCH_RATE]
+                floats[at] += (target - floats[at]) * options[tables_.MATCH_RATE]
         learn_weights(tables, registers, node, bit, y, lr, final_lr, decisions, log, is_logged)
         for a in range(N_REFINEMENTS):
             at, above = decisions.refined_at[bit, a], decisions.above[bit]
-            rate = tables.options[tables_.REFINEMENT_RATE]
+            rate = options[tables_.REFINEMENT_RATE]
             if is_logged:
-                keep_floats(log, tables, at, 2)
-            tables.floats[at] += (y - tables.floats[at]) * rate * (1 - above)
-            tables.floats[at + 1] += (y - tables.floats[at + 1]) * rate * above
+                keep_floats(log, floats, at, 2)
+            floats[at] += (y - floats[at]) * rate * (1 - above)
+            floats[at + 1] += (y - floats[at + 1]) * rate * above
 
 
 @compiled(allocates=False)
 def prepare_buckets(
-    tables: MixingTables, hashes: np.ndarray, first: int, buckets: np.ndarray, log: UndoLog, is_logged: bool
+    tables: MixingTables,
+    registers: np.ndarray,
+    hashes: np.ndarray,
+    first: int,
+    buckets: np.ndarray,
+    log: UndoLog,
+    is_logged: bool,
 ) -> None:
     """Give each context that has no bucket from node ``first`` on an empty one."""
-    for i in range(len(tables.contexts)):
+    counters = tables.counters
+    for i in range(n_in_use(tables, registers)):
         is_new = buckets[i] < 0
         if is_new:
-            buckets[i] = bucket_to_replace(tables, i, combined(hashes[i], first))
+            key = combined(hashes[i], first)
+            buckets[i] = bucket_to_replace(counters, tables.first_bucket[i], tables.bucket_mask[i], key)
         if is_logged:
-            keep_bucket(log, tables, buckets[i])
+            keep_bucket(log, counters, buckets[i])
         if is_new:
-            tables.counters[buckets[i] * BUCKET] = combined(hashes[i], first) + 1
+            counters[buckets[i] * BUCKET] = combined(hashes[i], first) + 1
             for j in range(1, BUCKET):
-                tables.counters[buckets[i] * BUCKET + j] = NEW_COUNTER
+                counters[buckets[i] * BUCKET + j] = NEW_COUNTER
 
 
 @compiled(allocates=False)
 def learn_counters(
     tables: MixingTables,
+    registers: np.ndarray,
     buckets: np.ndarray,
     node: int,
     bit: int,
@@ -560,36 +592,37 @@ def learn_counters(
     is_logged: bool,
 ) -> None:
     """Every context's counter at a node, and what its bit history means."""
+    floats, counters, rates, level_steps = tables.floats, tables.counters, tables.rates, tables.level_steps
     depth = bit % BITS_PER_BUCKET
     entry = (1 << depth) | (node & ((1 << depth) - 1))
-    for i in range(len(tables.contexts)):
+    for i in range(n_in_use(tables, registers)):
         at = buckets[i] * BUCKET + entry
-        counter = int(tables.counters[at])
+        counter = int(counters[at])
         history, level, p = counter & (N_HISTORIES - 1), (counter >> 9) & 63, counter >> 15
         if history > 0:
             meaning = i * N_HISTORIES + history
-            count = tables.floats[tables.map_counts_at + meaning]
+            count = floats[tables.map_counts_at + meaning]
             if is_logged:
-                keep_floats(log, tables, meaning, 1)
-                keep_floats(log, tables, tables.map_counts_at + meaning, 1)
-            tables.floats[meaning] += (y - tables.floats[meaning]) / (count + 1.5)
+                keep_floats(log, floats, meaning, 1)
+                keep_floats(log, floats, tables.map_counts_at + meaning, 1)
+            floats[meaning] += (y - floats[meaning]) / (count + 1.5)
             pair = tables.chain_at + 2 * (i * N_HISTORIES + history)
             if is_logged:
-                keep_floats(log, tables, pair, 2)
+                keep_floats(log, floats, pair, 2)
             error = (y - logistic(decisions.inputs[bit, INPUTS_PER_CONTEXT * i + 3])) * tables.options[tables_.CHAIN_LR]
             if i > 0:
-                tables.floats[pair] += error * decisions.inputs[bit, INPUTS_PER_CONTEXT * i - 1]
-            tables.floats[pair + 1] += error
+                floats[pair] += error * decisions.inputs[bit, INPUTS_PER_CONTEXT * i - 1]
+            floats[pair + 1] += error
             if count < tables.options[tables_.MAP_LIMIT]:
-                tables.floats[tables.map_counts_at + meaning] = count + 1.0
+                floats[tables.map_counts_at + meaning] = count + 1.0
         if y == 1:
-            p = min(65_535, p + max(1, int((65_535 - p) * tables.rates[level])))
+            p = min(65_535, p + max(1, int((65_535 - p) * rates[level])))
         else:
-            p = max(0, p - max(1, int(p * tables.rates[level])))
+            p = max(0, p - max(1, int(p * rates[level])))
         # One in so many observations raises the level; the low bits of p say which, as good as drawn.
-        if level < tables_.N_LEVELS - 1 and ((p * 40_503) >> 3) % tables.level_steps[level] == 0:
+        if level < tables_.N_LEVELS - 1 and ((p * 40_503) >> 3) % level_steps[level] == 0:
             level += 1
-        tables.counters[at] = (p << 15) | (level << 9) | tables.history_after[history, y]
+        counters[at] = (p << 15) | (level << 9) | tables.history_after[history, y]
 
 
 @compiled(allocates=False)
@@ -609,36 +642,42 @@ def learn_weights(
 
     In earlier files the steps of all are shorter the more was read: ``lr``.
     """
+    floats, options = tables.floats, tables.options
     n_selectors, n_inputs = len(tables.selectors), tables.n_inputs
     final = tables.final_weights_at + node_row(node, bit) * n_selectors
     final_error = (y - decisions.mixed[bit]) * final_lr
+    second = decisions.rows[bit, n_selectors]
     if is_logged:
-        keep_floats(log, tables, final, n_selectors)
+        keep_floats(log, floats, final, n_selectors)
+        if second > 0:
+            keep_floats(log, floats, second, n_selectors)
     for k in range(n_selectors):
         logit = decisions.logits[bit, k]
-        tables.floats[final + k] += final_error * logit
+        floats[final + k] += final_error * logit
+        if second > 0:
+            floats[second + k] += final_error * logit
         start = tables.weights_at + decisions.rows[bit, k] * n_inputs
         if is_logged:
-            keep_floats(log, tables, start, n_inputs)
+            keep_floats(log, floats, start, n_inputs)
         row_lr = lr
         if tables.row_counts_at > 0:
             at = tables.row_counts_at + decisions.rows[bit, k]
-            decay = 1.0 + tables.floats[at] * tables.options[tables_.ROW_LR_DECAY]
-            row_lr = max(tables.options[tables_.LAST_LR], tables.options[tables_.LR] / decay)
+            decay = 1.0 + floats[at] * options[tables_.ROW_LR_DECAY]
+            row_lr = max(options[tables_.LAST_LR], options[tables_.LR] / decay)
             if is_logged:
-                keep_floats(log, tables, at, 1)
-            tables.floats[at] += 1.0
+                keep_floats(log, floats, at, 1)
+            floats[at] += 1.0
         error = (y - logistic(logit)) * row_lr
         for j in range(n_inputs):
-            tables.floats[start + j] += error * decisions.inputs[bit, j]
+            floats[start + j] += error * decisions.inputs[bit, j]
 
 
 def changes_per_step(tables: MixingTables) -> tuple[int, int, int, int]:
     """The most buckets, ranges of floats, floats and integers that learning from one step may change."""
-    depth, n_contexts = tables.n_bits + 1, len(tables.contexts)
+    depth, n_contexts = tables.n_bits + 1, len(tables.first_bucket)
     n_selectors, n_matches = len(tables.selectors), len(tables.match_lengths)
-    ranges = depth * (3 * n_contexts + n_matches + 1 + 2 * n_selectors + N_REFINEMENTS)
-    per_decision = 4 * n_contexts + n_matches + n_selectors * (2 + tables.n_inputs) + 2 * N_REFINEMENTS
+    ranges = depth * (3 * n_contexts + n_matches + 2 + 2 * n_selectors + N_REFINEMENTS)
+    per_decision = 4 * n_contexts + n_matches + n_selectors * (3 + tables.n_inputs) + 2 * N_REFINEMENTS
     n_groups = depth // BITS_PER_BUCKET + 1
     if tables.n_experts > 0:
         ranges += N_EXPERTS + N_FITS
@@ -665,9 +704,11 @@ def advance(
             row = registers[INDIRECT_ROW_1] if order == 0 else registers[INDIRECT_ROW_2]
             at = tables.indirect_at + order * (tables.indirect_mask + 1) + row
             if is_logged:
-                keep_integer(log, tables, at)
+                keep_integer(log, tables.integers, at)
             tables.integers[at] = (tables.integers[at] * 256 + symbol + 1) % SYMBOLS_IN_INDIRECT
     push(tables, registers, recent, symbol)
+    if tables.n_experts > 0 and registers[LAYOUT] == BINARY and registers[N_READ] % CHOSEN_EVERY == 0:
+        choose_period(tables, registers, recent)
     if tables.n_experts > 0 and is_time_to_look(registers[N_READ]):
         choose_kind(tables, registers, recent)
     find_matches(tables, registers, recent)
@@ -676,7 +717,7 @@ def advance(
             slot = match_slot(tables, registers, recent, q)
             if slot >= 0:
                 if is_logged:
-                    keep_integer(log, tables, slot)
+                    keep_integer(log, tables.integers, slot)
                 tables.integers[slot] = registers[POSITION]
 
 
@@ -692,8 +733,6 @@ def read(
     log: UndoLog,
     is_logged: bool,
     log_prob: np.ndarray,
-    all_log_probs: np.ndarray,
-    log_odds: np.ndarray,
 ) -> None:
     """Read the symbols of one sequence, or a part of it: the log-probability of each, then what is learned from it.
 
@@ -704,17 +743,11 @@ def read(
         is_learned: whether tables follow what is read.
         is_logged: whether changes are kept in the log, as long as there is room.
         log_prob: ``(T,)`` is set; of no length: nothing is predicted, and nothing learned but what followed what.
-        all_log_probs: ``(T, V + 1)`` is set to those of all symbols; or of no rows.
-        log_odds: ``(T, n_bits + 1)`` is set to those of the decisions, see ``log_odds_of_decisions``; or of no rows.
     """
     for t in range(len(symbols)):
         symbol = int(symbols[t])
         end = 1 if t >= first_end else 0
         is_kept = is_logged and begin_step(log, registers)
-        if len(all_log_probs) > 0:
-            log_probs_of_all(tables, registers, recent, end, decisions, all_log_probs[t])
-        if len(log_odds) > 0:
-            log_odds_of_decisions(tables, registers, recent, symbol, end, decisions, log_odds[t])
         if len(log_prob) > 0:
             log_prob[t] = log_prob_of_symbol(tables, registers, recent, symbol, end, decisions)
             if is_learned:

@@ -10,59 +10,41 @@ import numpy as np
 
 from seqmodels.common.compiled import compiled
 from seqmodels.counts.context_mixing import tables as tables_
+from seqmodels.counts.context_mixing.fields import field_context, push_in_field
+from seqmodels.counts.context_mixing.records import record_context
+from seqmodels.counts.context_mixing.registers import (
+    ABOVE_SYMBOL,
+    CLASS,
+    CLASSES,
+    COLUMN_NUMBER,
+    FIRST_OF_LINE,
+    INDIRECT_ROW_1,
+    INDIRECT_ROW_2,
+    LAST_CLASS,
+    LAST_LINE_START,
+    LAST_WORD_HASH,
+    LAYOUT,
+    LINE_START,
+    MATCH,
+    N_READ,
+    N_RECENT,
+    PARAGRAPH,
+    POSITION,
+    PUNCTUATION,
+    RECENT,
+    WORD_BEFORE_HASH,
+    WORD_HASH,
+    WORD_LENGTH,
+    combined,
+    symbol_at,
+)
 from seqmodels.counts.context_mixing.tables import NEWLINE, OTHER, MixingTables
 
-# Registers.
-POSITION = 0  # symbols before this one, the training sequences and their separators among them
-N_READ = 1  # symbols of this sequence
-N_LEARNED = 2  # steps that the weights have learned from
-WORD_HASH, WORD_LENGTH, LAST_WORD_HASH, WORD_BEFORE_HASH = 3, 4, 5, 6
-COLUMN_NUMBER, LINE_START, LAST_LINE_START, ABOVE_SYMBOL, FIRST_OF_LINE = 7, 8, 9, 10, 11
-CLASS, LAST_CLASS, PUNCTUATION = 12, 13, 14
-INDIRECT_ROW_1, INDIRECT_ROW_2 = 15, 16
-KIND, STRIDE, ROW = 17, 18, 19  # of bytes that are numbers: see ``samples``
-RECENT = 20  # the last symbol, the one before, and so on
-N_RECENT = 10
-ALIGNMENT, LAST_ERROR = 30, 31
-ERROR, SLOW_ERROR = 36, 40  # for each phase, in sixteenths
-MATCH = 32  # for each length: where the string that agrees goes on, and how long it is
-N_REGISTERS = 48
-
 LONGEST_MATCH = 48  # symbols that are compared
-BITS_30 = (1 << 30) - 1
-BITS_58 = (1 << 58) - 1
 
 
 @compiled(allocates=False)
-def combined(hashed: int, value: int) -> int:
-    """A hash of a hash of 30 bits and one more number."""
-    mixed = (((hashed ^ (value * 0x1F35ABC5)) & BITS_30) * 0x2C1B3C6D) & BITS_58
-    return (mixed ^ (mixed >> 27)) & BITS_30
-
-
-@compiled(allocates=False)
-def symbol_at(tables: MixingTables, recent: np.ndarray, position: int) -> int:
-    """Of the training sequences, or of that which is read."""
-    n_trained = len(tables.symbols)
-    return int(tables.symbols[position]) if position < n_trained else int(recent[position - n_trained])
-
-
-@compiled(allocates=False)
-def begin(tables: MixingTables, registers: np.ndarray) -> None:
-    """Set registers to the start of a sequence; ``N_LEARNED`` and ``POSITION`` stay."""
-    for j in range(N_READ, N_REGISTERS):
-        if j != N_LEARNED:
-            registers[j] = 0
-    for j in range(N_RECENT):
-        registers[RECENT + j] = tables.n_symbols
-    registers[FIRST_OF_LINE] = tables.n_symbols
-    registers[ABOVE_SYMBOL] = tables.n_symbols
-    registers[LINE_START] = registers[POSITION]
-    registers[LAST_LINE_START] = registers[POSITION]
-
-
-@compiled(allocates=False)
-def context_hashes(tables: MixingTables, registers: np.ndarray, hashes: np.ndarray) -> None:
+def context_hashes(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, hashes: np.ndarray) -> None:
     """Set ``hashes (N,)`` to the contexts of the next symbol."""
     last, second, third, fourth = (
         registers[RECENT],
@@ -72,8 +54,9 @@ def context_hashes(tables: MixingTables, registers: np.ndarray, hashes: np.ndarr
     )
     after_1 = tables.integers[tables.indirect_at + registers[INDIRECT_ROW_1]]
     after_2 = tables.integers[tables.indirect_at + tables.indirect_mask + 1 + registers[INDIRECT_ROW_2]]
-    for i in range(len(tables.contexts)):
-        context = tables.contexts[i]
+    row = min(registers[LAYOUT], len(tables.contexts) - 1)
+    for i in range(len(hashes)):
+        context = tables.contexts[row, i]
         h = (i + 1) * 12_345
         if context < N_RECENT:
             for j in range(context):
@@ -115,6 +98,17 @@ def context_hashes(tables: MixingTables, registers: np.ndarray, hashes: np.ndarr
             h = combined(combined(combined(h, after_2), last), second)
         elif context == tables_.INDIRECT_BOTH:
             h = combined(combined(h, after_1), after_2)
+        elif context == tables_.FORMAT:
+            h = combined(combined(h, registers[CLASSES]), last)
+        elif context == tables_.FORMAT_COLUMN:
+            h = combined(combined(h, min(registers[COLUMN_NUMBER], 255)), registers[CLASSES] & 511)
+            h = combined(h, registers[WORD_LENGTH])
+        elif context == tables_.WORD_PARAGRAPH:
+            h = combined(combined(h, registers[WORD_HASH]), registers[PARAGRAPH])
+        elif context >= tables_.FIRST_OF_RECORDS:
+            h = record_context(tables, registers, recent, context, h)
+        elif context >= tables_.FIRST_OF_FIELDS:
+            h = field_context(registers, context, h)
         hashes[i] = h
 
 
@@ -130,7 +124,7 @@ def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol
     for q in range(len(tables.match_lengths)):
         at, length = registers[MATCH + 2 * q], registers[MATCH + 2 * q + 1]
         if length > 0:
-            if symbol_at(tables, recent, at) == symbol:
+            if symbol_at(tables.symbols, recent, at) == symbol:
                 registers[MATCH + 2 * q] = at + 1
                 registers[MATCH + 2 * q + 1] = length + 1
             else:
@@ -149,25 +143,32 @@ def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol
         registers[WORD_LENGTH] += 1
     else:
         if registers[WORD_LENGTH] > 0:
+            if registers[PARAGRAPH] == 0:
+                registers[PARAGRAPH] = registers[WORD_HASH]
             registers[WORD_BEFORE_HASH] = registers[LAST_WORD_HASH]
             registers[LAST_WORD_HASH] = registers[WORD_HASH]
         registers[WORD_HASH] = 0
         registers[WORD_LENGTH] = 0
     registers[LAST_CLASS] = registers[CLASS]
     registers[CLASS] = tables.classes[symbol]
+    registers[CLASSES] = ((registers[CLASSES] << 3) | registers[CLASS]) & 0xFFFFFF
     if registers[CLASS] == OTHER:
         registers[PUNCTUATION] = symbol
     registers[COLUMN_NUMBER] += 1
     if registers[COLUMN_NUMBER] == 1:
         registers[FIRST_OF_LINE] = symbol
     if registers[CLASS] == NEWLINE:
+        if registers[COLUMN_NUMBER] == 1:  # an empty line
+            registers[PARAGRAPH] = 0
         registers[LAST_LINE_START] = registers[LINE_START]
         registers[LINE_START] = position + 1
         registers[COLUMN_NUMBER] = 0
     above = registers[LAST_LINE_START] + registers[COLUMN_NUMBER]
     registers[ABOVE_SYMBOL] = tables.n_symbols
     if above < registers[LINE_START]:
-        registers[ABOVE_SYMBOL] = symbol_at(tables, recent, above)
+        registers[ABOVE_SYMBOL] = symbol_at(tables.symbols, recent, above)
+    if len(tables.separators) > 0:
+        push_in_field(tables, registers, recent, symbol)
 
 
 @compiled(allocates=False)
@@ -178,7 +179,7 @@ def match_slot(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, 
         return -1
     h = 3
     for j in range(length):
-        h = combined(h, symbol_at(tables, recent, registers[POSITION] - 1 - j))
+        h = combined(h, symbol_at(tables.symbols, recent, registers[POSITION] - 1 - j))
     return q * (tables.match_mask + 1) + (h & tables.match_mask)
 
 
@@ -194,8 +195,8 @@ def find_matches(tables: MixingTables, registers: np.ndarray, recent: np.ndarray
         at = tables.integers[slot]
         longest = min(registers[N_READ], min(at, LONGEST_MATCH))
         length = 0
-        while length < longest and symbol_at(tables, recent, at - 1 - length) == symbol_at(
-            tables, recent, registers[POSITION] - 1 - length
+        while length < longest and symbol_at(tables.symbols, recent, at - 1 - length) == symbol_at(
+            tables.symbols, recent, registers[POSITION] - 1 - length
         ):
             length += 1
         if length >= tables.match_lengths[q]:

@@ -6,8 +6,8 @@ import numpy as np
 
 from seqmodels.counts.base import EventRow
 from seqmodels.counts.context_mixing.coding import changes_per_step, new_decisions, read
-from seqmodels.counts.context_mixing.contexts import N_LEARNED, N_REGISTERS, POSITION, begin
-from seqmodels.counts.context_mixing.reader import NO_ROWS, NO_STEPS
+from seqmodels.counts.context_mixing.reader import NO_STEPS
+from seqmodels.counts.context_mixing.registers import N_LEARNED, N_REGISTERS, POSITION, begin
 from seqmodels.counts.context_mixing.tables import MixingTables
 from seqmodels.counts.context_mixing.undo import new_log
 
@@ -24,10 +24,10 @@ def learn_from(tables: MixingTables, rows: list[EventRow]) -> tuple[int, float]:
     total = 0.0
     for row in rows:
         begin(tables, registers)
-        read(tables, registers, recent, row.source, 0, True, decisions, log, False, NO_STEPS, NO_ROWS, NO_ROWS)
+        read(tables, registers, recent, row.source, 0, True, decisions, log, False, NO_STEPS)
         log_prob = np.empty(len(row.events))
         first_end = 1 if row.has_end else len(row.events)
-        read(tables, registers, recent, row.events, first_end, True, decisions, log, False, log_prob, NO_ROWS, NO_ROWS)
+        read(tables, registers, recent, row.events, first_end, True, decisions, log, False, log_prob)
         total += float(log_prob.sum())
         tables.symbols[registers[POSITION]] = tables.n_symbols
         registers[POSITION] += 1

@@ -35,8 +35,9 @@ class ContextMixing(CountModel):
     ``p = 1 / (1 + exp(-w · log(p_i / (1 - p_i))))``, has weights that parts of the context select and that follow the
     gradient of ``log p``; a second mixer takes the sets together, and tables of what was predicted and then came refine
     the result (Mahoney 2005, "Adaptive weighing of context models for lossless data compression"; Knoll & de Freitas
-    2012, "A machine learning perspective on predictive coding with PAQ8"). Bytes that turn out to be samples of a
-    picture or of sound are predicted by recursive least squares too, as numbers.
+    2012, "A machine learning perspective on predictive coding with PAQ8"). Bytes that turn out to be lines of fields,
+    or no text, have contexts of fields, or of records and instructions, in the place of some of those of words; bytes
+    that turn out to be samples of a picture or of sound are predicted by recursive least squares too, as numbers.
 
     Args:
         adaptive: whether it goes on learning from each sequence that it reads, from the fitted model on; else it is
@@ -86,7 +87,8 @@ class ContextMixing(CountModel):
         rows = list(self._rows(self._repeated(train)))
         self.n_steps_ = sum(len(row.symbols) - row.begin for row in rows)
         warn_if_slow("ContextMixing", self.n_steps_)
-        self.places_, self.has_numbers_, self.counts_rows_ = tables.PLACES, True, True
+        self.places_ = tables.PLACES
+        self.has_numbers_ = self.counts_rows_ = self.follows_layout_ = True
         n_symbols = sum(len(row.symbols) for row in rows)  # with a separator after each in the place of its start
         learned = self._empty(np.zeros(n_symbols, dtype=np.int64))
         self.n_learned_, total = learn_from(learned, rows)
@@ -96,7 +98,8 @@ class ContextMixing(CountModel):
     def _read_nothing(self, n_steps: int) -> None:
         """Take the tables of a model that is to read ``n_steps``, before it has read any."""
         self.n_steps_, self.n_learned_ = n_steps, 0
-        self.places_, self.has_numbers_, self.counts_rows_ = tables.PLACES, True, True
+        self.places_ = tables.PLACES
+        self.has_numbers_ = self.counts_rows_ = self.follows_layout_ = True
         self._set_tables(self._empty(np.zeros(0, dtype=np.int64)))
 
     def _empty(self, symbols: np.ndarray) -> MixingTables:
@@ -116,6 +119,7 @@ class ContextMixing(CountModel):
             self.places_,
             has_numbers=has_numbers,
             counts_rows=self.counts_rows_,
+            follows_layout=self.follows_layout_,
         )
 
     def _set_tables(self, learned: MixingTables) -> None:
@@ -161,6 +165,7 @@ class ContextMixing(CountModel):
             "places": self.places_,
             "has_numbers": self.has_numbers_,
             "counts_rows": self.counts_rows_,
+            "follows_layout": self.follows_layout_,
             "used": used,
             "buckets": buckets[used],
             "floats": self.tables_.floats,
@@ -175,6 +180,7 @@ class ContextMixing(CountModel):
             raise ValueError(f"places is {self.places_}, and should be {tables.EARLIER_PLACES} or {tables.PLACES}")
         self.has_numbers_ = bool(state.get("has_numbers", False))
         self.counts_rows_ = bool(state.get("counts_rows", False))
+        self.follows_layout_ = bool(state.get("follows_layout", False))
         learned = self._empty(np.asarray(state["symbols"], dtype=np.int64))
         for name in ("floats", "integers"):
             if np.shape(state[name]) != getattr(learned, name).shape:

@@ -8,15 +8,20 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from seqmodels.counts.base import EventRow
-from seqmodels.counts.context_mixing.coding import changes_per_step, log_probs_of_all, new_decisions, read
-from seqmodels.counts.context_mixing.contexts import N_LEARNED, N_REGISTERS, POSITION, begin
+from seqmodels.counts.context_mixing.coding import (
+    changes_per_step,
+    log_odds_of_decisions,
+    log_probs_of_all,
+    new_decisions,
+    read,
+)
+from seqmodels.counts.context_mixing.registers import N_LEARNED, N_REGISTERS, POSITION, begin
 from seqmodels.counts.context_mixing.tables import MixingTables
 from seqmodels.counts.context_mixing.undo import IS_INCOMPLETE, STEPS, UndoLog, new_log, roll_back
 
 LOG_BYTES = 64 * 2**20  # of changes that can be undone; after a longer sequence the tables are copied anew
 MAX_LOG_STEPS = 4096
 NO_STEPS = np.zeros(0)
-NO_ROWS = np.zeros((0, 0))
 
 
 def copied(tables: MixingTables) -> MixingTables:
@@ -71,24 +76,29 @@ class Reader:
 
     def read_source(self, symbols: np.ndarray) -> None:
         """Symbols that are known: contexts for what follows."""
-        self._read(symbols, 0, NO_STEPS, NO_ROWS, NO_ROWS)
+        if len(symbols):  # else nothing is compiled for it
+            self._read(symbols, 0, NO_STEPS)
 
     def read(self, symbols: np.ndarray, first_end: int) -> np.ndarray:
         """``(T,)`` log-probabilities; the end, V, is an event from step ``first_end`` on."""
         log_prob = np.empty(len(symbols))
-        self._read(symbols, first_end, log_prob, NO_ROWS, NO_ROWS)
+        self._read(symbols, first_end, log_prob)
         return log_prob
 
     def read_all(self, symbols: np.ndarray, first_end: int) -> np.ndarray:
         """``(T, V + 1)`` log-probabilities of all symbols, and the end, at each step."""
         all_log_probs = np.empty((len(symbols), self.fitted.n_symbols + 1))
-        self._read(symbols, first_end, np.empty(len(symbols)), all_log_probs, NO_ROWS)
+        for t in range(len(symbols)):
+            all_log_probs[t] = self.next_log_probs(t >= first_end)
+            self.read(symbols[t : t + 1], first_end - t)
         return all_log_probs
 
     def read_decisions(self, symbols: np.ndarray, first_end: int) -> np.ndarray:
         """``(T, n_bits + 1)`` log-odds of the end and of each bit of the symbols at each step."""
         log_odds = np.empty((len(symbols), self.fitted.n_bits + 1))
-        self._read(symbols, first_end, np.empty(len(symbols)), NO_ROWS, log_odds)
+        for t in range(len(symbols)):
+            self._set_log_odds(int(symbols[t]), int(t >= first_end), log_odds[t])
+            self.read(symbols[t : t + 1], first_end - t)
         return log_odds
 
     def next_log_probs(self, has_end: bool) -> np.ndarray:
@@ -96,6 +106,9 @@ class Reader:
         log_probs = np.empty(self.fitted.n_symbols + 1)
         log_probs_of_all(self.tables, self.registers, self.recent, int(has_end), self.decisions, log_probs)
         return log_probs
+
+    def _set_log_odds(self, symbol: int, end: int, log_odds: np.ndarray) -> None:
+        log_odds_of_decisions(self.tables, self.registers, self.recent, symbol, end, self.decisions, log_odds)
 
     def make_room(self, n: int) -> None:
         """Make room in ``recent`` for so many symbols more."""
@@ -105,14 +118,7 @@ class Reader:
             grown[: len(self.recent)] = self.recent
             self.recent = grown
 
-    def _read(
-        self,
-        symbols: np.ndarray,
-        first_end: int,
-        log_prob: np.ndarray,
-        all_log_probs: np.ndarray,
-        log_odds: np.ndarray,
-    ) -> None:
+    def _read(self, symbols: np.ndarray, first_end: int, log_prob: np.ndarray) -> None:
         self.make_room(len(symbols))
         read(
             self.tables,
@@ -125,8 +131,6 @@ class Reader:
             self.log,
             True,
             log_prob,
-            all_log_probs,
-            log_odds,
         )
 
 

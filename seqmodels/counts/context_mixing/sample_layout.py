@@ -1,4 +1,4 @@
-"""What bytes are, by how near bytes at some distance are: samples of one byte or two, how far apart, in what rows."""
+"""What bytes are: prose, tables, or no text; samples of one byte or two, by how near bytes at some distance are."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from seqmodels.common.compiled import compiled
 
 # What bytes are.
 NO_NUMBERS, BYTES, WORDS = 0, 1, 2  # a number is a byte, or two, the lower one first
+
+# What bytes are that are no numbers: text of words, text of fields, what is no text.
+PROSE, TABLE, BINARY = 0, 1, 2
+PROSE_SHARE = 0.7  # of letters and spaces, from which on text is prose
+CONTROL_SHARE = 0.02  # of control characters, from which on bytes are no text
 
 WINDOW = 16_384  # of the last bytes, which are looked at, of which
 COMPARED = 4_096  # are compared with those before, and
@@ -30,19 +35,27 @@ def is_time_to_look(n_read: int) -> bool:
 
 @compiled(allocates=False)
 def look(window: np.ndarray, layout: np.ndarray) -> None:
-    """Set ``layout (4,)`` to what the last bytes are: kind, bytes between like samples, bytes of a row, alignment.
+    """Set ``layout (5,)`` to what the last bytes are: kind, bytes between like samples, of a row, alignment, layout.
 
     Args:
         window: ``(T,)`` int32, the last bytes.
         layout: is written; a row of 0: there are no rows; of words the bytes since the last whole one.
     """
-    layout[0], layout[1], layout[2], layout[3] = NO_NUMBERS, 1, 0, 0
+    layout[0], layout[1], layout[2], layout[3], layout[4] = NO_NUMBERS, 1, 0, 0, PROSE
     n = len(window)
     n_compared = min(COMPARED, n // 2)
-    n_printable = 0
+    n_printable, n_of_words, n_controls = 0, 0, 0
     for t in range(n):
         if 32 <= window[t] < 127 or 9 <= window[t] <= 13:
             n_printable += 1
+        elif window[t] < 128:
+            n_controls += 1
+        if window[t] >= 128 or window[t] == 32 or window[t] == 10 or 65 <= (window[t] & 0xDF) <= 90:
+            n_of_words += 1
+    if n_controls > CONTROL_SHARE * n:
+        layout[4] = BINARY
+    elif n_of_words < PROSE_SHARE * n:
+        layout[4] = TABLE
     if n_printable > 0.9 * n:
         return
     first = n - n_compared

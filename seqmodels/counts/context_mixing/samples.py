@@ -12,11 +12,12 @@ import math
 import numpy as np
 
 from seqmodels.common.compiled import compiled
-from seqmodels.counts.context_mixing.contexts import (
+from seqmodels.counts.context_mixing.registers import (
     ALIGNMENT,
     ERROR,
     KIND,
     LAST_ERROR,
+    LAYOUT,
     N_READ,
     POSITION,
     ROW,
@@ -65,9 +66,10 @@ def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray)
     window = np.empty(n, dtype=np.int32)
     for t in range(n):
         window[t] = byte_back(tables.symbols, recent, registers[POSITION], registers[N_READ], n - t)
-    layout = np.empty(4, dtype=np.int64)
+    layout = np.empty(5, dtype=np.int64)
     look(window, layout)
     registers[KIND], registers[STRIDE], registers[ROW] = layout[0], layout[1], layout[2]
+    registers[LAYOUT] = layout[4]
     registers[ALIGNMENT] = (registers[N_READ] - layout[3]) & 1
 
 
@@ -149,7 +151,7 @@ def _expect_byte(
     f[N_FEATURES - 1] = 16.0
     level = of_level(activity)
     level_before = of_level((registers[ERROR + phase] / 16.0 + registers[LAST_ERROR]) / 2.0)
-    _set_experts(tables, what, expected, phase, level, level_before, simple, 0.0, 255.0)
+    _set_experts(tables, what, expected, phase, level, level_before, float(simple), 0.0, 255.0)
     fast, slow = int(expected[MEANS + 0] + 0.5), int(expected[MEANS + 1] + 0.5)
     h = what[HASHES:]
     h[0] = combined(combined(1, fast), level_before)
@@ -281,11 +283,11 @@ def learn_number(
     for e in range(N_EXPERTS):
         at = error_at(tables.sample_errors_at, e, phase, what[LEVEL], what[LEVEL_BEFORE])
         if is_logged:
-            keep_floats(log, tables, at, 1)
+            keep_floats(log, tables.floats, at, 1)
         tables.floats[at] += (abs(number - expected[MEANS + e]) - tables.floats[at]) * ERROR_RATE
     for fit in range(len(FORGETTING)):
         if is_logged:
-            keep_floats(log, tables, squares_start(tables.samples_at, fit, phase), N_FEATURES * (N_FEATURES + 2))
+            keep_floats(log, tables.floats, squares_start(tables.samples_at, fit, phase), N_FEATURES * (N_FEATURES + 2))
         update_fit(tables, fit, phase, expected, number)
         if (registers[N_READ] // registers[STRIDE]) % SOLVED_EVERY == 0:
             solve_fit(tables, fit, phase, expected[FACTOR:])

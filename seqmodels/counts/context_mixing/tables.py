@@ -44,12 +44,20 @@ N_FEATURES = 24
 MAX_PHASES = 4
 N_LEVELS_OF_ERROR = 24
 N_FITS = 2
-N_SAMPLE_CONTEXTS = 11
 
 # Contexts, by number; orders 0 to 9 stand for themselves.
 WORD, TWO_WORDS, THREE_WORDS, WORD_SKIP, LAST_WORD, WORD_LINE, WORD_PUNCTUATION = 20, 21, 22, 23, 24, 25, 26
 SKIP_FIRST, SKIP_FIRST_3, SKIP_FIRST_4, SKIP_SECOND, SKIP_THIRD = 30, 31, 32, 33, 34
 ABOVE, COLUMN, LINE, INDIRECT_1, INDIRECT_2, INDIRECT_BOTH = 40, 41, 42, 43, 44, 45
+
+FORMAT, FORMAT_COLUMN, WORD_PARAGRAPH = 46, 47, 48
+FIRST_OF_FIELDS = 50
+FIELD, FIELD_RELATION, FIELD_ABOVE, TWO_FIELDS, FIELD_BELOW, FIELD_AFTER = range(FIRST_OF_FIELDS, 56)
+FIRST_OF_RECORDS = 60
+RECORD_PLACE, RECORD_LEFT, RECORD_ABOVE, MASKED_3, MASKED_4, MASKED_6 = range(FIRST_OF_RECORDS, 66)
+
+# What a symbol of text does to a field, see ``fields``: nothing, ends a part of it, ends it.
+NO_SEPARATOR, ENDS_PART, SEPARATES = 0, 1, 2
 
 # Classes of the symbols of text; 0: none yet.
 LETTER, CAPITAL, NEWLINE, SPACE, OTHER = 1, 2, 3, 4, 5
@@ -60,7 +68,7 @@ N_WORD_LENGTHS, N_CLASSES = 16, 8
 N_MATCH_STATES = 2 + 2 * 9
 MAX_HITS = 12  # contexts of an order that have been seen before, of those that are counted
 
-TEXT_CONTEXTS = (
+EARLIER_TEXT_CONTEXTS = (
     0,
     1,
     2,
@@ -78,6 +86,23 @@ TEXT_CONTEXTS = (
     ABOVE,
     INDIRECT_2,
 )
+# By the layout of bytes, see ``sample_layout``: of prose, tables and what is no text, all with the same orders first.
+# Of bytes that are numbers those from ``FIRST_SAMPLE_CONTEXT`` to ``FIRST_EXTRA_CONTEXT`` are replaced, and there are
+# none after them.
+FIRST_SAMPLE_CONTEXT, FIRST_EXTRA_CONTEXT = 5, 16
+N_SAMPLE_CONTEXTS = FIRST_EXTRA_CONTEXT - FIRST_SAMPLE_CONTEXT
+ORDERS = (0, 1, 2, 3, 4, 5, 6, 8)
+TEXT_CONTEXTS = (
+    (*EARLIER_TEXT_CONTEXTS, FORMAT_COLUMN, INDIRECT_BOTH, FORMAT, WORD_PARAGRAPH),
+    (
+        *(*ORDERS, WORD, TWO_WORDS, FIELD_BELOW, LAST_WORD, SKIP_FIRST_3, TWO_FIELDS, FIELD_ABOVE, INDIRECT_2),
+        *(FIELD, FIELD_RELATION, FIELD_AFTER, INDIRECT_BOTH),
+    ),
+    (
+        *(*ORDERS, WORD, MASKED_3, MASKED_4, SKIP_FIRST, SKIP_FIRST_3, SKIP_SECOND, INDIRECT_1, INDIRECT_2),
+        *(MASKED_6, RECORD_PLACE, RECORD_LEFT, RECORD_ABOVE),
+    ),
+)
 SYMBOL_CONTEXTS = (0, 1, 2, 3, 4, 5, 6, SKIP_FIRST, SKIP_FIRST_3, SKIP_SECOND, INDIRECT_2)
 TEXT_SELECTORS = (BY_NODE, BY_SYMBOL, BY_MATCH, BY_SECOND_SYMBOL, BY_WORD, BY_NOTHING)
 SYMBOL_SELECTORS = (BY_NODE, BY_SYMBOL, BY_MATCH, BY_SECOND_SYMBOL, BY_NOTHING)
@@ -93,7 +118,7 @@ class MixingTables(NamedTuple):
     integers: np.ndarray  # int64: positions of strings, what followed symbols
     symbols: np.ndarray  # int64, all that was trained on, each sequence followed by V
     # -- constant --
-    contexts: np.ndarray  # (N,) what each context is
+    contexts: np.ndarray  # (layouts, N) what each context is
     first_bucket: np.ndarray  # (N,)
     bucket_mask: np.ndarray  # (N,) number of buckets less one
     selectors: np.ndarray  # (K,) what selects each weight vector
@@ -101,6 +126,7 @@ class MixingTables(NamedTuple):
     match_lengths: np.ndarray  # (Q,) symbols that must agree
     letters: np.ndarray  # (V + 1,) a letter's number, alike for capitals; 0 of what is no letter
     classes: np.ndarray  # (V + 1,) LETTER, CAPITAL, ...
+    separators: np.ndarray  # (V + 1,) SEPARATES, ...; of no length: lines are not rows of fields
     history_after: np.ndarray  # (S, 2)
     stretch: np.ndarray  # (N_STRETCH,)
     rates: np.ndarray  # (N_LEVELS,) of adaptation
@@ -115,9 +141,10 @@ class MixingTables(NamedTuple):
     samples_at: int
     sample_errors_at: int
     n_experts: int  # 0: bytes are never numbers
-    first_sample_context: int  # of numbers, those from here on are replaced
+    n_number_contexts: int  # contexts of bytes that are numbers
     weights_at: int
     final_weights_at: int
+    second_final_at: int  # of the mixer that is selected by the match, 0: there is none
     row_counts_at: int  # how often each weight vector was learned, 0: that is not counted
     refinements_at: int
     refinement_mask: int
@@ -168,6 +195,7 @@ def empty(
     *,
     has_numbers: bool = False,
     counts_rows: bool = True,
+    follows_layout: bool = True,
 ) -> MixingTables:
     """Tables before anything was read.
 
@@ -182,10 +210,15 @@ def empty(
         has_numbers: whether symbols are bytes that may be numbers, see ``samples``; with a spelling.
         counts_rows: whether a weight vector's learning rate falls with how often it was learned; else that of all falls
             with the steps that were read, as in earlier files.
+        follows_layout: whether contexts of text follow what the bytes are, and a second final mixer follows the match;
+            not in earlier files.
     """
     is_text = spelling is not None
     letters, classes = letters_and_classes(n_symbols, spelling)
-    contexts = TEXT_CONTEXTS if is_text else SYMBOL_CONTEXTS
+    layouts: Sequence[Sequence[int]] = (SYMBOL_CONTEXTS,)
+    if is_text:
+        layouts = TEXT_CONTEXTS if follows_layout else (EARLIER_TEXT_CONTEXTS,)
+    contexts = layouts[0]
     selectors = TEXT_SELECTORS if is_text else SYMBOL_SELECTORS
     matches = TEXT_MATCHES if is_text else SYMBOL_MATCHES
     n_bits = bits_of(n_symbols)
@@ -210,13 +243,14 @@ def empty(
     n_refinement_rows = power_of_two(min(max(n_steps / 4, 256), 2**16))
     grid = np.linspace(-LARGEST_LOGIT, LARGEST_LOGIT, REFINEMENT_POINTS)
     final_weights = np.full((_rows(BY_NODE, n_symbols, n_bits), n_selectors), 1 / n_selectors)
+    second = np.full((_rows(BY_MATCH, n_symbols, n_bits) if follows_layout else 0, n_selectors), 1 / n_selectors)
     floats = [
         maps,
         np.full_like(maps, 4.0),
         chain,
         np.full((n_matches, N_MATCH_LENGTHS), 0.8),
         weights,
-        final_weights,
+        np.concatenate([final_weights, second]),
         np.tile(1 / (1 + np.exp(-grid)), (N_REFINEMENTS, n_refinement_rows, 1)),
         *(number_parts() if n_experts else []),
         *([np.zeros(sum(rows))] if counts_rows else []),
@@ -235,7 +269,7 @@ def empty(
         floats=np.concatenate([part.ravel() for part in floats]),
         integers=np.zeros(n_matches * n_match_slots + 2 * n_indirect, dtype=np.int64),
         symbols=symbols,
-        contexts=np.array(contexts, dtype=np.int64),
+        contexts=np.array(layouts, dtype=np.int64),
         first_bucket=np.cumsum([0, *sizes[:-1]]).astype(np.int64),
         bucket_mask=np.array(sizes, dtype=np.int64) - 1,
         selectors=np.array(selectors, dtype=np.int64),
@@ -243,6 +277,7 @@ def empty(
         match_lengths=np.array(matches, dtype=np.int64),
         letters=letters,
         classes=classes,
+        separators=separators_of(n_symbols, spelling if follows_layout else None),
         history_after=after,
         stretch=np.log(p / (1 - p)),
         rates=1 / (np.minimum(observations[:-1], RATE_LIMIT) + 1.5),
@@ -257,7 +292,8 @@ def empty(
         samples_at=int(float_at[7]),
         sample_errors_at=int(float_at[8]) if n_experts else 0,
         n_experts=n_experts,
-        first_sample_context=n_contexts - N_SAMPLE_CONTEXTS,
+        n_number_contexts=min(FIRST_EXTRA_CONTEXT, n_contexts),
+        second_final_at=int(float_at[6]) - second.size if follows_layout else 0,
         weights_at=int(float_at[4]),
         final_weights_at=int(float_at[5]),
         row_counts_at=int(float_at[-2]) if counts_rows else 0,
@@ -267,6 +303,22 @@ def empty(
         indirect_mask=n_indirect - 1,
         match_mask=n_match_slots - 1,
     )
+
+
+def separators_of(n_symbols: int, spelling: Sequence[bytes] | None) -> np.ndarray:
+    """``(V + 1,)`` what symbols do to a field; of no length without a spelling.
+
+    >>> separators_of(4, [b"a", b",", b":", b"1"]).tolist()
+    [0, 2, 1, 0, 0]
+    """
+    if spelling is None:
+        return np.zeros(0, dtype=np.int64)
+    kinds = dict.fromkeys(b",;\t |", SEPARATES) | dict.fromkeys(b".!?\n\"'<>=/-:()[]{}&_", ENDS_PART)
+    separators = np.full(n_symbols + 1, NO_SEPARATOR)
+    for symbol, text in enumerate(spelling):
+        if len(text) == 1:
+            separators[symbol] = kinds.get(text[0], NO_SEPARATOR)
+    return separators
 
 
 def number_parts() -> list[np.ndarray]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqmodels.common.compiled import compiled
-from seqmodels.counts.context_mixing.contexts import N_REGISTERS
+from seqmodels.counts.context_mixing.registers import N_REGISTERS
 from seqmodels.counts.context_mixing.tables import BUCKET, MixingTables
 
 # Entries of ``UndoLog.used``: how many of each are kept, and whether something was changed that is not.
@@ -63,33 +63,33 @@ def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
 
 
 @compiled(allocates=False)
-def keep_bucket(log: UndoLog, tables: MixingTables, bucket: int) -> None:
+def keep_bucket(log: UndoLog, counters: np.ndarray, bucket: int) -> None:
     """Note a bucket's counters, which are about to change."""
     n = log.used[BUCKETS]
     log.bucket[n] = bucket
     for j in range(BUCKET):
-        log.bucket_values[n, j] = tables.counters[bucket * BUCKET + j]
+        log.bucket_values[n, j] = counters[bucket * BUCKET + j]
     log.used[BUCKETS] = n + 1
 
 
 @compiled(allocates=False)
-def keep_floats(log: UndoLog, tables: MixingTables, start: int, length: int) -> None:
+def keep_floats(log: UndoLog, floats: np.ndarray, start: int, length: int) -> None:
     """Note numbers of ``tables.floats`` that are about to change."""
     n, m = log.used[RANGES], log.used[FLOATS]
     log.range_start[n] = start
     log.range_length[n] = length
     for j in range(length):
-        log.floats[m + j] = tables.floats[start + j]
+        log.floats[m + j] = floats[start + j]
     log.used[RANGES] = n + 1
     log.used[FLOATS] = m + length
 
 
 @compiled(allocates=False)
-def keep_integer(log: UndoLog, tables: MixingTables, at: int) -> None:
+def keep_integer(log: UndoLog, integers: np.ndarray, at: int) -> None:
     """Note a number of ``tables.integers`` that is about to change."""
     n = log.used[INTEGERS]
     log.integer_at[n] = at
-    log.integer_values[n] = tables.integers[at]
+    log.integer_values[n] = integers[at]
     log.used[INTEGERS] = n + 1
 
 

@@ -25,7 +25,7 @@ def compress_file(content: bytes, model: SequenceModel | None = None) -> bytes:
     Args:
         content: any bytes; with a model UTF-8 text.
         model: of text. None: ``ContextMixing`` that has learned nothing, of bytes, and learns from what it codes; so
-            whoever decodes needs no model. It has tables by the length of the content, at most 16 MiB for each of 16
+            whoever decodes needs no model. It has tables by the length of the content, at most 16 MiB for each of 20
             contexts, and the same again.
 
     Raises:

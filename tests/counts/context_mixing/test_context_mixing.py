@@ -16,7 +16,18 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
-from seqmodels.counts.context_mixing import coding, contexts, learner, reader, samples, tables, undo
+from seqmodels.counts.context_mixing import (
+    coding,
+    contexts,
+    fields,
+    learner,
+    reader,
+    records,
+    registers,
+    samples,
+    tables,
+    undo,
+)
 from seqmodels.counts.context_mixing.histories import N_HISTORIES, transitions
 from seqmodels.counts.context_mixing.tables import BUCKET
 from seqmodels.encodings.binary_code import BinaryCode, log_odds_of_path
@@ -99,7 +110,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     """The modules of compiled functions once more, as plain Python."""
     monkeypatch.setattr("seqmodels.common.compiled.is_compiling", lambda: False)
     loaded = {}
-    for module in (contexts, undo, samples, coding, reader):
+    for module in (registers, fields, records, contexts, undo, samples, coding, reader):
         name = module.__name__
         spec = importlib.util.spec_from_file_location(name, module.__file__)
         assert spec is not None
@@ -111,29 +122,29 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     return loaded
 
 
-def read_twice(coding_: Any, contexts_: Any, undo_: Any, text: str) -> list[np.ndarray]:
+def read_twice(coding_: Any, registers_: Any, undo_: Any, text: str) -> list[np.ndarray]:
     """Everything that reading a text changes, and what it predicts of it and of all symbols; then rolled back."""
     values = np.frombuffer(text.encode(), np.uint8).astype(np.int64)
     spelling = [bytes([b]) for b in range(256)]
     learned = tables.empty(256, len(values), 64, np.zeros(0, np.int64), spelling)
-    registers, recent = np.zeros(contexts_.N_REGISTERS, np.int64), np.zeros(100, np.int64)
+    known, recent = np.zeros(registers_.N_REGISTERS, np.int64), np.zeros(100, np.int64)
     log = undo_.new_log(100, coding_.changes_per_step(learned))
-    contexts_.begin(learned, registers)
+    registers_.begin(learned, known)
     decisions, log_prob = coding_.new_decisions(learned), np.zeros(len(values) + 1)
-    events, none = np.append(values, 256), np.zeros((0, 0))
-    coding_.read(learned, registers, recent, events, 1, True, decisions, log, True, log_prob, none, none)
+    events = np.append(values, 256)
+    coding_.read(learned, known, recent, events, 1, True, decisions, log, True, log_prob)
     each = np.zeros(257)
-    coding_.log_probs_of_all(learned, registers, recent, 1, decisions, each)
-    after = [log_prob, each, learned.counters.copy(), learned.floats.copy(), learned.integers.copy(), registers.copy()]
-    undo_.roll_back(log, learned, registers, 3)
-    return [*after, learned.counters, learned.floats, learned.integers, registers]
+    coding_.log_probs_of_all(learned, known, recent, 1, decisions, each)
+    after = [log_prob, each, learned.counters.copy(), learned.floats.copy(), learned.integers.copy(), known.copy()]
+    undo_.roll_back(log, learned, known, 3)
+    return [*after, learned.counters, learned.floats, learned.integers, known]
 
 
 def test_compiled_functions_compute_what_they_say(plain: dict[str, ModuleType]) -> None:
     """The same as in plain Python: probabilities, every table, and what rolling back makes of them."""
     text = TEXT[:40]
-    compiled = read_twice(coding, contexts, undo, text)
-    in_python = read_twice(plain["coding"], plain["contexts"], plain["undo"], text)
+    compiled = read_twice(coding, registers, undo, text)
+    in_python = read_twice(plain["coding"], plain["registers"], plain["undo"], text)
     for a, b in zip(compiled, in_python, strict=True):
         if a.dtype == np.float64:
             assert_allclose(a, b, rtol=0, atol=1e-10)

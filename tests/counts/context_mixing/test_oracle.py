@@ -72,7 +72,8 @@ class Past:
 
     symbols: list[int] = field(default_factory=list)
     words: list[tuple[str, ...]] = field(default_factory=lambda: [(), (), ()])  # so far, the last, the one before
-    classes: list[int] = field(default_factory=lambda: [0, 0])  # the last two
+    classes: list[int] = field(default_factory=lambda: [0] * 8)  # the last eight
+    paragraph: tuple[str, ...] = ()  # its first word
     lines: list[list[int]] = field(default_factory=lambda: [[], []])  # the last whole one, and the one so far
     matches: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0), (0, 0)])  # where it goes on; how long it is
     after_rows: tuple[int, int] = (0, 0)
@@ -134,7 +135,10 @@ class Oracle:
         column = len(past.lines[1])
         above = past.lines[0][column] if column < len(past.lines[0]) else self.size
         words = [(word, a), (word, last_word, a), (word, before, a), (last_word, a)]
-        return [*enumerate([*strings, *words, (b, c), (a, c), (a, above), (follower, a, b)])]
+        shape = (min(column, 255), *past.classes[-3:], len(word))
+        both = (self.followers.get((0, past.after_rows[0]), 0), follower)
+        more = [shape, both, (*past.classes, a), (word, past.paragraph)]
+        return [*enumerate([*strings, *words, (b, c), (a, c), (a, above), (follower, a, b), *more])]
 
     def match(self, past: Past, node: int, depth: int) -> list[tuple[int, int, int]]:
         """Of each string that agrees its number, the length and the bit that came after it."""
@@ -160,7 +164,7 @@ class Oracle:
             state = (8 if length > 24 else min(length, 15) // 2, bit)
         each = [(node,), (past.last(0, self.size), level), (n_seen, state), (past.last(1, self.size), level), ()]
         if self.characters:
-            each.insert(4, (min(len(past.words[0]), 15), *past.classes))
+            each.insert(4, (min(len(past.words[0]), 15), *past.classes[-2:]))
         return [*enumerate(each)]
 
     # -- prediction --
@@ -189,8 +193,8 @@ class Oracle:
         vector = np.array(inputs)
         selected = self.selectors(past, node, depth, n_seen, matched)
         logits = [limited(float(self.weights_of(each, len(contexts), len(vector)) @ vector)) for each in selected]
-        final = self.final.setdefault(node, np.full(len(selected), 1 / len(selected)))
-        logit = limited(float(final @ logits))
+        finals = [self.final_of(each, len(selected)) for each in (node, selected[2])]
+        logit = limited(float(sum(finals) @ logits) / 2)
         place = (logit + 12) * 32 / 24
         point = min(int(place), 31)
         total, refined = 2 * logistic(logit), []
@@ -212,6 +216,10 @@ class Oracle:
         """The factor of the prediction so far, and what is added to it."""
         zeros, ones = counts_of(history)
         return self.chain.setdefault((i, history), [0.7, 0.5 * math.log((ones + 0.4) / (zeros + 0.4))])
+
+    def final_of(self, by: Any, n: int) -> np.ndarray:
+        """The weights of the second mixer that a node selects, and those that the match does."""
+        return self.final.setdefault(by, np.full(n, 1 / n))
 
     def weights_of(self, selected: tuple[Any, ...], n_contexts: int, n_inputs: int) -> np.ndarray:
         start = np.zeros(n_inputs)
@@ -271,7 +279,8 @@ class Oracle:
             p = self.matches.get((q, length), 0.8)
             self.matches[q, length] = p + 0.005 * ((expected == y) - p)
         decay = 1 + 5e-5 * self.n_learned
-        self.final[decision.node] += max(0.001, 0.005 / decay) * (y - decision.mixed) * np.array(decision.logits)
+        for by in (decision.node, decision.selected[2]):
+            self.final[by] += max(0.001, 0.005 / decay) * (y - decision.mixed) * np.array(decision.logits)
         for each, logit in zip(decision.selected, decision.logits, strict=True):
             n_before = self.n_weighted.get(each, 0)
             self.weights[each] += max(0.0008, 0.02 / (1 + 5e-4 * n_before)) * (y - logistic(logit)) * inputs
@@ -293,6 +302,7 @@ class Oracle:
             self.go_on_in_text(past, self.characters[symbol])
         past.lines[1].append(symbol)
         if self.characters and self.characters[symbol] == "\n":
+            past.paragraph = past.paragraph if len(past.lines[1]) > 1 else ()
             past.lines = [past.lines[1], []]
         newest = len(self.read_symbols)
         for q, shortest in enumerate(self.match_lengths):
@@ -320,9 +330,10 @@ class Oracle:
         else:
             if past.words[0]:
                 past.words[1:] = past.words[:2]
+                past.paragraph = past.paragraph or past.words[0]
             past.words[0] = ()
             kind = {"\n": 3, " ": 4}.get(character, 5)
-        past.classes = [past.classes[1], kind]
+        past.classes = [*past.classes[1:], kind]
 
     def fit(self, items: list[tuple[list[int], list[int]]]) -> float:
         """The log-probability of all of them, as they were read."""

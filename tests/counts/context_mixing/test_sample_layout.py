@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.counts.context_mixing.sample_layout import BYTES, NO_NUMBERS, WORDS, look
+from seqmodels.counts.context_mixing.sample_layout import BINARY, BYTES, NO_NUMBERS, PROSE, TABLE, WORDS, look
 
 
 def picture(width: int, height: int, channels: int = 1, most: int = 255) -> np.ndarray:
@@ -27,23 +27,31 @@ def sound(n: int) -> np.ndarray:
 
 
 def layout_of(values: np.ndarray) -> list[int]:
-    result = np.zeros(4, dtype=np.int64)
+    result = np.zeros(5, dtype=np.int64)
     look(values.astype(np.int32), result)
     return [int(each) for each in result]
 
 
 @pytest.mark.parametrize(("channels", "width"), [(1, 75), (3, 61)])
 def test_rows_of_a_picture_are_found(channels: int, width: int) -> None:
-    assert layout_of(picture(width, 60, channels)) == [BYTES, channels, width * channels, 0]
+    assert layout_of(picture(width, 60, channels))[:4] == [BYTES, channels, width * channels, 0]
 
 
 @pytest.mark.parametrize("n_more", [0, 1])
 def test_sound_is_found_wherever_its_numbers_begin(n_more: int) -> None:
     values = np.concatenate([sound(2000), np.zeros(n_more, dtype=np.int64)])
-    assert layout_of(values) == [WORDS, 2, 0, n_more]
+    assert layout_of(values)[:4] == [WORDS, 2, 0, n_more]
 
 
 def test_text_and_noise_are_no_numbers() -> None:
     text = np.frombuffer(str(sm.data.builtin_text()[0]).encode()[:8000], dtype=np.uint8)
     assert layout_of(text)[0] == NO_NUMBERS
     assert layout_of(np.random.default_rng(2).integers(256, size=8000))[0] == NO_NUMBERS
+
+
+def test_layouts_are_prose_tables_and_no_text() -> None:
+    text = np.frombuffer(str(sm.data.builtin_text()[0]).encode()[:8000], dtype=np.uint8)
+    rows = np.frombuffer("".join(f"{n},{n * n % 97},0.{n % 7}\n" for n in range(600)).encode(), dtype=np.uint8)
+    cyrillic = np.frombuffer("широкая электрификация южных губерний ".encode() * 90, dtype=np.uint8)
+    noise = np.random.default_rng(2).integers(256, size=8000)
+    assert [layout_of(each)[4] for each in (text, rows, cyrillic, noise)] == [PROSE, TABLE, PROSE, BINARY]
