@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -72,23 +71,23 @@ class Cells:
         inner = self._lower[cell] + self._widths[cell] * u
         return self._select(cell, self.edges[0] + left * np.log(u), inner, self.edges[-1] - right * np.log1p(-u))
 
-    @cached_property
+    @property
     def means(self) -> np.ndarray:
         """``(k,)`` of the values in each cell."""
         middle = 0.5 * (self.edges[1:] + self.edges[:-1])
         return np.concatenate([[self.edges[0] - self.tails[0]], middle, [self.edges[-1] + self.tails[1]]])
 
-    @cached_property
+    @property
     def variances(self) -> np.ndarray:
         """``(k,)`` of the values in each cell."""
         return np.concatenate([self.tails[:1] ** 2, np.diff(self.edges) ** 2 / 12, self.tails[1:] ** 2])
 
-    @cached_property
+    @property
     def _lower(self) -> np.ndarray:
         """``(k,)`` lower ends; of the lowest cell, which has none, any."""
         return np.concatenate([self.edges[:1], self.edges])
 
-    @cached_property
+    @property
     def _widths(self) -> np.ndarray:
         """``(k,)`` widths; of the outer cells, which have none, any."""
         return np.concatenate([[1.0], np.diff(self.edges), [1.0]])
