@@ -28,6 +28,7 @@ RESULTS = Path("experiments/results/context_mixing")
 NANOGPT = {1_115_394: 111_540}  # bytes of a file -> of its held-out part
 MODELS: dict[str, Callable[[], SequenceModel]] = {
     "context mixing, adaptive": lambda: ContextMixing(length="given"),
+    "context mixing, adaptive, 64 MiB a context": lambda: ContextMixing(length="given", n_buckets=1 << 21),
     "context mixing, static": lambda: ContextMixing(length="given", adaptive=False),
     "6-gram, Kneser-Ney": lambda: NGram(6, length="given"),
 }
