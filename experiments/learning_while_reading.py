@@ -78,15 +78,15 @@ MIXTURES: dict[str, tuple[WeightsName, tuple[str, ...]]] = {
 # Of the picture: names that do not stand to the right of their points and above, in points, and the side they end at.
 PLACES: dict[str, tuple[int, int, str]] = {
     "adaptive 7-gram": (6, -11, "left"),
-    "frozen context mixing": (-7, 0, "right"),
+    "frozen context mixing": (3, -14, "left"),
     "LSTM, 120 s": (-7, -3, "right"),
     "Transformer, 120 s": (-7, -3, "right"),
-    "dynamic LSTM, 120 s": (3, 7, "left"),
-    "dynamic Transformer, 120 s": (7, 2, "left"),
+    "dynamic LSTM, 120 s": (12, 8, "right"),
+    "dynamic Transformer, 120 s": (0, -14, "left"),
     "gated mixture": (7, 0, "left"),
     "switching mixture": (7, -9, "left"),
-    "static mixture of three": (7, -7, "left"),
-    "contextual mixture of two": (-6, -12, "right"),
+    "static mixture of three": (7, 5, "left"),
+    "contextual mixture of two": (7, -7, "left"),
 }
 # Trained on less than the others: not in the picture.
 MEMBERS_ONLY = (DYNAMIC_MIXED, f"dynamic {DYNAMIC_MIXED}", "context mixing, 64 MiB a context")
