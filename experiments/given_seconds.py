@@ -30,11 +30,10 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 import torch
-from network_fits import fitted_figures
+from network_fits import add_row, fitted_figures
 from small_data import chords, names
 
 import seqmodels as sm
-from seqmodels.evaluation.comparison.provenance import stamped
 from seqmodels.neural import model as network_model
 from seqmodels.observations import Observation
 
@@ -150,9 +149,7 @@ def main() -> None:
             for family in given.families:
                 for setting in given.settings:
                     row = fitted_row(name, parts, family, setting, seed, given.seconds)
-                    print(row, flush=True)
-                    frame = stamped(pd.DataFrame([row]))
-                    frame.to_csv(OUT, mode="a", header=not OUT.exists(), index=False)
+                    add_row(row, OUT)
     found = pd.read_csv(OUT).drop_duplicates(["data", "family", "setting", "seed", "budget"], keep="last")
     keys = {"index": ["data", "family", "budget"], "columns": "setting", "values": "score", "sort": False}
     print(found.pivot_table(**keys).to_string(float_format="%.4f"))

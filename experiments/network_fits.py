@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 import seqmodels as sm
+from seqmodels.evaluation.comparison.provenance import stamped
 
 
 def fitted_figures(
@@ -32,3 +36,9 @@ def fitted_figures(
         "best_step": int(history["step"][history["validation"].idxmax()]),
         "cpu_seconds": round(time.process_time() - began, 1),
     }
+
+
+def add_row(row: dict[str, Any], file: Path) -> None:
+    """Print a row, and write it behind those of ``file`` (CSV), with the command, date and hardware."""
+    print(row, flush=True)
+    stamped(pd.DataFrame([row])).to_csv(file, mode="a", header=not file.exists(), index=False)

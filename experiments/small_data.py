@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from network_fits import fitted_figures
+from network_fits import add_row, fitted_figures
 
 import seqmodels as sm
-from seqmodels.evaluation.comparison.provenance import stamped
 
 OUT = Path("experiments/results/small_data/small_data.csv")
 Parts = tuple[Any, Any]
@@ -121,9 +120,7 @@ def main() -> None:
             for family in given.families:
                 for setting in given.settings:
                     row = fitted_row(name, parts, family, setting, seed)
-                    print(row, flush=True)
-                    frame = stamped(pd.DataFrame([row]))
-                    frame.to_csv(OUT, mode="a", header=not OUT.exists(), index=False)
+                    add_row(row, OUT)
     found = pd.read_csv(OUT).drop_duplicates(["data", "family", "setting", "seed"], keep="last")
     keys = {"index": ["data", "family"], "columns": "setting", "values": "score", "sort": False}
     print(found.pivot_table(**keys).to_string(float_format="%.4f"))

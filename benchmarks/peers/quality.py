@@ -39,9 +39,7 @@ def rate(progress: float, peak: float = PEAK, least: float = LEAST) -> float:
     return least + (peak - least) * (1 + math.cos(math.pi * (progress - WARM_UP) / (1 - WARM_UP))) / 2
 
 
-def train_for(
-    optimizer: torch.optim.Optimizer, losses: Iterator[Tensor], rate: Callable[[float], float], clip: float = 1.0
-) -> int:
+def train_for(optimizer: torch.optim.Optimizer, losses: Iterator[Tensor], rate: Callable[[float], float]) -> int:
     """Steps taken in the seconds that are the process's second argument, the batches' drawing included."""
     seconds, began, steps = float(sys.argv[2]), time.process_time(), 0
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
@@ -49,7 +47,7 @@ def train_for(
         for group in optimizer.param_groups:
             group["lr"] = rate(progress)
         next(losses).backward()
-        nn.utils.clip_grad_norm_(weights, clip)
+        nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         steps += 1

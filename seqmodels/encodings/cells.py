@@ -44,7 +44,7 @@ class Cells:
 
     @property
     def n_cells(self) -> int:
-        """k."""
+        """k, one more than there are edges."""
         return len(self.edges) + 1
 
     def cell(self, z: np.ndarray) -> np.ndarray:

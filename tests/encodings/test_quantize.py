@@ -13,6 +13,7 @@ from scipy.integrate import quad
 
 import seqmodels as sm
 from seqmodels.encodings import AutoSeries, Chain, Differences, Log, Quantize, RunningScale
+from tests.encodings.stream_checks import assert_streams_agree
 
 RNG = np.random.default_rng(0)
 ITEMS = [np.exp(3 + np.cumsum(RNG.normal(size=(n, 2)), axis=0) * 0.1) for n in (60, 40, 20)]  # positive
@@ -42,17 +43,9 @@ def fitted(model: str, encoding: str, items: list[np.ndarray]) -> sm.SequenceMod
 def test_a_stream_and_predictions_agree_with_the_evaluation_in_batches(model: str, encoding: str) -> None:
     pytest.importorskip("pyro")
     one, (_, x, _) = fitted(model, encoding, ITEMS), ITEMS
-    steps = one.log_prob_steps(ITEMS)[1]
-    assert len(steps) == len(x)
-    stream = one.stream()
-    for t, frame in enumerate(x[:12]):
-        predicted = (stream.predict_next(), one.predict_next(x[:t]))
-        each = [float(p.log_prob(torch.as_tensor(frame))) for p in predicted]
-        assert_allclose([*each, stream.update(frame)], steps[t], atol=1e-9)
-    later = one.stream(past=x[:12])
-    assert_allclose([later.update(frame) for frame in x[12:]], steps[12:], atol=1e-9)
+    assert_streams_agree(one, ITEMS)
     (rest,) = one.log_prob_steps(sm.Sequences([x]).segments([(0, 12, 40)], past=None))
-    assert_allclose(rest, steps[12:], atol=1e-9)
+    assert_allclose(rest, one.log_prob_steps(ITEMS)[1][12:], atol=1e-9)
 
 
 def log_p_of_cells(symbols: np.ndarray, n_cells: int, train: list[np.ndarray]) -> np.ndarray:

@@ -16,6 +16,7 @@ from seqmodels.encodings.raw_data import hold_out
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import inverse_power, log_slope
 from seqmodels.wrappers.anomalies.full_conditionals import feature_log_probs
+from tests.encodings.stream_checks import assert_streams_agree
 
 RNG = np.random.default_rng(0)
 ITEMS = [np.exp(3 + np.cumsum(RNG.normal(size=(n, 2)), axis=0) * 0.1) for n in (60, 40, 20)]  # positive
@@ -53,16 +54,7 @@ def fitted(model: str, chain: str, **options: Any) -> sm.SequenceModel:
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_stream_and_predictions_agree_with_the_evaluation_in_batches(model: str, chain: str) -> None:
     pytest.importorskip("pyro")
-    one, (_, x, _) = fitted(model, chain), ITEMS
-    steps = one.log_prob_steps(ITEMS)[1]
-    assert len(steps) == len(x)
-    stream = one.stream()
-    for t, frame in enumerate(x[:12]):
-        predicted = (stream.predict_next(), one.predict_next(x[:t]))
-        each = [float(p.log_prob(torch.as_tensor(frame))) for p in predicted]
-        assert_allclose([*each, stream.update(frame)], steps[t], atol=1e-9)
-    later = one.stream(past=x[:12])
-    assert_allclose([later.update(frame) for frame in x[12:]], steps[12:], atol=1e-9)
+    assert_streams_agree(fitted(model, chain), ITEMS)
 
 
 def with_holes() -> list[np.ndarray]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from seqmodels.common.compiled import compiled
 from seqmodels.counts.context_mixing import tables as tables_
+from seqmodels.counts.context_mixing.byte_layout import BINARY, is_time_to_look
 from seqmodels.counts.context_mixing.contexts import context_hashes, find_matches, match_slot, push
 from seqmodels.counts.context_mixing.histories import N_HISTORIES
 from seqmodels.counts.context_mixing.records import CHOSEN_EVERY, choose_period
@@ -37,7 +38,6 @@ from seqmodels.counts.context_mixing.registers import (
     combined,
     symbol_at,
 )
-from seqmodels.counts.context_mixing.sample_layout import BINARY, is_time_to_look
 from seqmodels.counts.context_mixing.samples import (
     HASHES,
     choose_kind,

@@ -20,7 +20,7 @@ N_RECENT = 10
 ALIGNMENT, LAST_ERROR = 30, 31
 ERROR, SLOW_ERROR = 36, 40  # for each phase, in sixteenths
 MATCH = 32  # for each length: where the string that agrees goes on, and how long it is
-LAYOUT, PERIOD = 44, 45  # what bytes are where they are no numbers, see ``sample_layout``; the length of a record
+LAYOUT, PERIOD = 44, 45  # what bytes are where they are no numbers, see ``byte_layout``; the length of a record
 # Of lines as rows of fields, see ``fields``.
 FIELD_NUMBER, FIELD_HASH, LAST_FIELD_HASH, ABOVE_AT, ABOVE_IN_FIELD, AFTER_ABOVE, RELATION = 46, 47, 48, 49, 50, 51, 52
 CLASSES, PARAGRAPH = 53, 54  # the last eight; the first word of a paragraph

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from seqmodels.common.compiled import compiled
+from seqmodels.counts.context_mixing.byte_layout import BYTES, WINDOW, WORDS, look
 from seqmodels.counts.context_mixing.registers import (
     ALIGNMENT,
     ERROR,
@@ -25,7 +26,6 @@ from seqmodels.counts.context_mixing.registers import (
     STRIDE,
     combined,
 )
-from seqmodels.counts.context_mixing.sample_layout import BYTES, WINDOW, WORDS, look
 from seqmodels.counts.context_mixing.tables import (
     MAX_PHASES,
     N_EXPERTS,

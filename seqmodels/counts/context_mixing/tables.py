@@ -86,7 +86,7 @@ EARLIER_TEXT_CONTEXTS = (
     ABOVE,
     INDIRECT_2,
 )
-# By the layout of bytes, see ``sample_layout``: of prose, tables and what is no text, all with the same orders first.
+# By the layout of bytes, see ``byte_layout``: of prose, tables and what is no text, all with the same orders first.
 # Of bytes that are numbers those from ``FIRST_SAMPLE_CONTEXT`` to ``FIRST_EXTRA_CONTEXT`` are replaced, and there are
 # none after them.
 FIRST_SAMPLE_CONTEXT, FIRST_EXTRA_CONTEXT = 5, 16

@@ -72,13 +72,13 @@ class WhitenedSystem:
 
     @cached_property
     def log_initial(self) -> np.ndarray:
-        """``(S,)``."""
+        """``(S,)`` nats of each regime at the first step; -inf of one that cannot be first."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.parameters.initial))
 
     @cached_property
     def log_transition(self) -> np.ndarray:
-        """``(S, S)``."""
+        """``(S, S)`` nats of each regime (column) after each; -inf where it cannot follow."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.parameters.regime_transition))
 

@@ -73,7 +73,7 @@ def repeated_linear(weight: Tensor, n_rows: int, n_times: int) -> Callable[[Tens
 
 
 def apply_linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    """``layer(x)`` by ``linear``."""
+    """What ``layer`` makes of ``x (..., in)``, by the faster library as in ``linear``; hooks of it are not called."""
     return linear(x, layer.weight, layer.bias)
 
 

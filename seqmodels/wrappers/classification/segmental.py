@@ -42,7 +42,7 @@ class PaddedFrames:
 
     @property
     def is_real(self) -> np.ndarray:
-        """``(n, T)`` bool."""
+        """``(n, T)`` whether a frame is one of the sequence, and not after its end."""
         return np.asarray(np.arange(self.values.shape[1]) < self.lengths[:, None])
 
 

@@ -13,12 +13,12 @@ from scipy.stats import logistic
 import seqmodels as sm
 from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
 from seqmodels.counts.context_mixing import samples
-from seqmodels.counts.context_mixing.sample_layout import BYTES, WORDS
+from seqmodels.counts.context_mixing.byte_layout import BYTES, WORDS
 from seqmodels.counts.context_mixing.tables import N_FEATURES, N_FITS, MixingTables
 from seqmodels.counts.context_mixing.untrained import untrained_bytes
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import ToDecode
-from tests.counts.context_mixing.test_sample_layout import picture, sound
+from tests.counts.context_mixing.test_byte_layout import picture, sound
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.counts.context_mixing.sample_layout import BINARY, BYTES, NO_NUMBERS, PROSE, TABLE, WORDS, look
+from seqmodels.counts.context_mixing.byte_layout import BINARY, BYTES, NO_NUMBERS, PROSE, TABLE, WORDS, look
 
 
 def picture(width: int, height: int, channels: int = 1, most: int = 255) -> np.ndarray:
