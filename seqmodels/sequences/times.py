@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from seqmodels.sequences.calendar_steps import as_unit_of, grid_of
+
 if TYPE_CHECKING:
     import pandas as pd
 
 TIME_NAMES = ("time", "t", "date", "datetime", "timestamp", "time_stamp")
-ROUNDING = 1e-6  # of a step, by which steps of numbers may differ and be called equal
-SHORTEST_MONTH = np.timedelta64(28, "D")
 DateUnit = Literal["s", "min", "h", "D", "W", "Y"]
 SECONDS: dict[DateUnit, float] = {
     "s": 1,
@@ -94,30 +94,18 @@ def times_ahead(times: np.ndarray, k: int) -> np.ndarray | None:
     """``(k,)`` times of the steps that follow ``times (T,)``, by their one step or calendar frequency.
 
     None where there is none: a single time, times that do not rise, or steps of different lengths that are no months,
-    quarters, years or business days.
+    quarters, years or business days. Dates ahead of what nanoseconds count, to 2262, are in a coarser unit.
 
     >>> times_ahead(np.array([0.0, 0.5, 1.0]), 2).tolist()
     [1.5, 2.0]
     >>> times_ahead(np.array(["2024-01-31", "2024-02-29", "2024-03-31"], dtype="datetime64[D]"), 2).astype(str).tolist()
     ['2024-04-30', '2024-05-31']
     """
-    if len(times) < 2 or times[-1] <= times[0]:
+    grid = grid_of(times)
+    if grid is None:
         return None
-    ahead = np.arange(1, k + 1)
-    steps = np.diff(times)
-    if times.dtype.kind == "f":
-        step = (times[-1] - times[0]) / len(steps)
-        rounding = ROUNDING * step + 4 * np.finfo(times.dtype).eps * np.abs(times[[0, -1]]).max()
-        return np.asarray(times[-1] + step * ahead) if (np.abs(steps - step) <= rounding).all() else None
-    is_calendar = times.dtype.kind == "M" and (steps.max() >= SHORTEST_MONTH or (steps != steps[0]).any())
-    if is_calendar and len(times) > 2:
-        import pandas as pd
-
-        frequency = pd.DatetimeIndex(times, freq="infer").freq
-        if frequency is None:
-            return None
-        return pd.date_range(times[-1], periods=k + 1, freq=frequency)[1:].to_numpy().astype(times.dtype)
-    return np.asarray(times[-1] + steps[0] * ahead) if (steps == steps[0]).all() else None
+    ahead = grid.ahead(k)
+    return as_unit_of(ahead, times) if times.dtype.kind == "M" else ahead
 
 
 def as_numbers(times: np.ndarray, unit: DateUnit) -> np.ndarray:

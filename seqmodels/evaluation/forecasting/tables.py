@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.times import TIME_NAMES, times_ahead, times_of_index
+from seqmodels.sequences.calendar_steps import as_unit_of, grid_of
+from seqmodels.sequences.times import TIME_NAMES, times_of_index
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MOST_ADDED = 1.0  # steps that may be added where none were, as a share of those that there are
-CALENDAR = (
-    *("MS", "ME", "QS-JAN", "QS-FEB", "QS-MAR", "QE-MAR", "QE-FEB", "QE-JAN", "YS-JAN", "YE-DEC", "B", "BMS", "BME"),
-)
 # Steps of a season, by what a step of the calendar is, longest first: seconds up to which a step is counted as it.
 SEASON_OF_STEP = (
     (300 * 86400.0, np.inf, 1),
@@ -125,11 +123,11 @@ def _with_every_step(sequences: Sequences) -> Sequences:
     assert sequences.times is not None
     items, times, is_changed = [], [], False
     for item, own_times in zip(sequences.items, sequences.times, strict=True):
-        every = own_times if times_ahead(own_times, 1) is not None else _every_time(own_times)
-        if every is not None and len(every) > len(own_times):
-            rows = np.full((len(every), np.asarray(item).shape[1]), np.nan)
-            rows[np.searchsorted(every, own_times)] = item
-            item, own_times, is_changed = rows, every, True
+        grid = grid_of(own_times, most=int((1 + MOST_ADDED) * len(own_times)))
+        if grid is not None and not grid.is_regular:
+            rows = np.full((grid.n_steps, np.asarray(item).shape[1]), np.nan)
+            rows[(grid.at - grid.at[0]) // grid.step] = item
+            item, own_times, is_changed = rows, as_unit_of(grid.every(), own_times), True
         items.append(item)
         times.append(own_times)
     if not is_changed:
@@ -143,26 +141,3 @@ def _with_every_step(sequences: Sequences) -> Sequences:
         time_unit=sequences.time_unit,
         by=sequences.by,
     )
-
-
-def _every_time(times: np.ndarray) -> np.ndarray | None:
-    """The times from first to last by the one step or frequency that all of them have; None where there is none."""
-    import pandas as pd
-
-    steps = np.diff(times)
-    if len(times) < 3 or not (steps > np.zeros(1, steps.dtype)).all():
-        return None
-    shortest, counts = np.unique(steps, return_counts=True)
-    step = shortest[np.argmax(counts)]
-    n = (times[-1] - times[0]) / step
-    tried = [times[0] + step * np.arange(round(n) + 1)] if abs(n - round(n)) < 1e-6 else []
-    if times.dtype.kind == "M":
-        tried += [pd.date_range(times[0], times[-1], freq=f).to_numpy().astype(times.dtype) for f in CALENDAR]
-    most = (1 + MOST_ADDED) * len(times)
-    fitting = [each for each in tried if len(each) <= most and _contains(each, times)]
-    return min(fitting, key=len, default=None)
-
-
-def _contains(every: np.ndarray, times: np.ndarray) -> bool:
-    at = np.searchsorted(every, times)
-    return bool((at < len(every)).all() and (every[np.minimum(at, len(every) - 1)] == times).all())
