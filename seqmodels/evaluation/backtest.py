@@ -25,7 +25,7 @@ from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data
 from seqmodels.observations import AutoregressiveGaussian
 from seqmodels.sequences import Sequences, as_sequences
-from seqmodels.sequences.times import time_column
+from seqmodels.sequences.zones import with_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -388,7 +388,7 @@ class OriginScorer:
     def _times(self, i: int, origin: int, k: int, size: int) -> Any:
         """The times of the k steps after the origin in the i-th sequence, ``size`` rows each."""
         assert self.sequences.times is not None
-        return time_column(np.repeat(self.sequences.times[i][origin : origin + k], size), self.sequences.time_unit)
+        return with_zone(np.repeat(self.sequences.times[i][origin : origin + k], size), self.sequences.time_unit)
 
 
 def _crps(step: FeatureDistributions, draw: DrawPaths, h: int, y: np.ndarray) -> np.ndarray:

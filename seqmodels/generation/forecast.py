@@ -23,7 +23,8 @@ from seqmodels.generation.feature_distributions import FeatureDistributions
 from seqmodels.generation.inputs import GenerativeModel, encode_inputs
 from seqmodels.generation.steps_ahead import Ahead, Paths, ahead_of
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.times import time_column, times_ahead
+from seqmodels.sequences.times import times_ahead
+from seqmodels.sequences.zones import with_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,7 +119,7 @@ def forecast(
     if times is not None:
         for ahead, part in zip(each, parts, strict=True):
             of_steps = times[ahead.sequence][part["step"].to_numpy() - 1]
-            part.insert(2, "time", time_column(of_steps, history.time_unit))
+            part.insert(2, "time", with_zone(of_steps, history.time_unit))
     frame = pd.concat(parts, ignore_index=True)
     if model.length_ != "stop":
         frame = frame.drop(columns="survival")

@@ -18,7 +18,8 @@ from seqmodels.evaluation.forecasting.series import SeriesForecast, forecast_ser
 from seqmodels.evaluation.forecasting.tables import regular_sequences, season_of_times
 from seqmodels.evaluation.forecasting.words import DescribedSeries, names_of_series, words_of
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.times import time_column, times_ahead
+from seqmodels.sequences.times import times_ahead
+from seqmodels.sequences.zones import with_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -228,7 +229,7 @@ def _rows(
 
     k = len(each.ahead.mean)
     columns = {quantile_name(level): each.ahead.quantiles[:, i] for i, level in enumerate(levels)}
-    at = {} if times is None else {"time": time_column(times, unit)}
+    at = {} if times is None else {"time": with_zone(times, unit)}
     return pd.DataFrame(
         {
             **{"sequence": [name] * k, "step": np.arange(1, k + 1), **at, "feature": [feature] * k},

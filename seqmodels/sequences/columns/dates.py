@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_GAPS = 2.0  # times as many steps as rows, of which the rest have no row, and still they are called regular
-N_LOOKED_AT = 50  # cells that say which forms a column may have
+N_LOOKED_AT = 200  # cells that say which forms a column may have
 MOSTLY = 0.8  # of the cells: where so many are dates, one that is none is refused
 PIVOT = 69  # two digits from here on are of the twentieth century, as in POSIX
 MONTHS = (
@@ -215,7 +215,8 @@ def _words(column: pd.Series, cells: pd.Index | np.ndarray, is_time: bool) -> tu
     if possible == [ISO] and (times := _iso(cells)) is not None:
         return times, ""
     words = _as_words(cells)
-    read = [(form, *_read(form, words)) for form in possible]
+    whole_sample = [form for form in possible if not np.isnat(_read(form, looked_at)[0]).any()]
+    read = [(form, *_read(form, words)) for form in whole_sample or possible]
     whole = [each for each in read if not np.isnat(each[1]).any()]
     if any(form is SEASON_OF_YEARS for form, *_ in whole) and len(words) > 1:
         whole = [each for each in whole if each[0] is SEASON_OF_YEARS]
@@ -540,7 +541,7 @@ def _decimals(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | 
         at = _where_different(times, different[0][1])
         raise ValueError(
             f"the column {name!r} can be read in two ways: {numbers[at]:.10g} is {_day(times[at])} ({says}) or "
-            f"{_day(different[0][1][at])} ({different[0][0]}); write words, such as '2019-10', or pass time_unit='years'"
+            f"{_day(different[0][1][at])} ({different[0][0]}); write words such as '2019-10', or pass time_unit='year'"
         )
     at = int(np.argmax(rest))
     return pd.DatetimeIndex(times), f"{name!r} is read as {says}: {numbers[at]:.10g} is {_day(times[at])}"

@@ -24,7 +24,7 @@ from seqmodels.generation.inputs import with_enough_precision
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.teacher_forcing import WARM_UP
 from seqmodels.sequences import Item, Sequences
-from seqmodels.sequences.times import time_column
+from seqmodels.sequences.zones import with_zone
 from seqmodels.wrappers.anomalies.full_conditionals import feature_log_probs
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class Anomalies(Configurable):
         ]
         if data.scored.times is not None:
             for part, times in zip(frames, data.scored.times, strict=True):
-                column = pd.Series(time_column(times, data.scored.time_unit))
+                column = pd.Series(with_zone(times, data.scored.time_unit))
                 part.insert(2, "time", column.reindex(range(len(part))))  # an end has none
         return pd.concat(frames, ignore_index=True)
 
