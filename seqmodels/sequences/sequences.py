@@ -86,8 +86,8 @@ class Sequences(Sequence[Item]):
             None: of items that are frames of pandas, what their index holds of dates, or of numbers that are called
             ``time``, ``t``, ``date`` or ``timestamp``.
         time_name: what the times are called; the column of ``to_frame``.
-        time_unit: what times that are numbers count, such as ``"s"``; of dates that had a time zone its name, where they
-            are local times (days, weeks, months), or ``"UTC (Europe/Berlin)"``, where they are in UTC: see ``zones``.
+        time_unit: what times that are numbers count, such as ``"s"``; of dates that had a time zone its name, where
+            they are local times (days, weeks, months), or ``"UTC (Europe/Berlin)"``, where they are in UTC.
         by: what a sequence is, such as ``"subject"``; the column of ``to_frame``.
         past: for each sequence the steps that came immediately before it, an item as ``items`` has; None: it begins
             there, or nothing is known of what came before. ``split`` of a single series keeps it. It is not scored:
@@ -398,9 +398,12 @@ class Sequences(Sequence[Item]):
         metadata = pd.concat([part.metadata for part in each], ignore_index=True)
         lengths = [len(item) for item in items]
         have_times = all(part.times is not None for part in each)
-        if have_times and len({part.time_unit for part in each}) > 1:
+        are_dates = have_times and any(t.dtype.kind == "M" for part in each for t in part.times or ())
+        if are_dates and len({part.time_unit for part in each}) > 1:
             units = ", ".join(dict.fromkeys(str(part.time_unit) for part in each))
-            raise ValueError(f"the parts have times of different units: {units}; give all the same time_unit")
+            raise ValueError(
+                f"the parts have times of different zones: {units}; give all one, with tz_convert of pandas"
+            )
         times = checked_times([t for part in each for t in part.times or ()], lengths) if have_times else None
         past = [before for part in each for before in part.past or [None] * len(part)]
         joined = each[0]._with(items, metadata, times, past, Inputs.joined([part._inputs for part in each]))

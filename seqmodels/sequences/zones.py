@@ -1,8 +1,8 @@
 """Times with a time zone, which ``Sequences`` keep as local times or as UTC, and how they are shown.
 
-Days, weeks and months are steps of a calendar: between two midnights of Berlin there may be 23 or 25 hours. Times at one
-time of day, and those that are regular on the clock of the zone only, are kept as local times, and ``time_unit`` is the
-name of the zone, ``"Europe/Berlin"``. Hours and shorter steps go on through a change of the clocks: other times are
+Days, weeks and months are steps of a calendar: between two midnights of Berlin there may be 23 or 25 hours. Times at
+one time of day, and those that are regular on the clock of the zone only, are kept as local times, and ``time_unit`` is
+the name of the zone, ``"Europe/Berlin"``. Hours and shorter steps go on through a change of the clocks: other times are
 kept in UTC, and ``time_unit`` is ``"UTC (Europe/Berlin)"``, or ``"UTC"`` where that is the zone.
 """
 
@@ -27,7 +27,7 @@ def has_zone(times: Any) -> bool:
 
 
 def without_zone(times: Sequence[Any]) -> tuple[list[Any], str | None]:
-    """Return the times of each sequence without their zone, and the ``time_unit`` that says it; None where none has one.
+    """Return the times of each sequence without their zone, and the ``time_unit`` that says it, or None of no zone.
 
     Raises:
         ValueError: some sequences have dates with a zone, and others dates without one.

@@ -102,6 +102,7 @@ def forecast(
     time: str | None = None,
     by: str | None = None,
     max_seconds: PositiveFloat | None = None,
+    date_format: str | None = None,
 ) -> AutomaticForecast:
     """Forecast series of numbers: models that fit the data are tried on its own last part, and the best are averaged.
 
@@ -124,6 +125,8 @@ def forecast(
         time: the column of times; None: the index, or a column of dates or one called so.
         by: the column that names the series of a row.
         max_seconds: for each series, after which no other model is tried; None: no limit. Most take seconds.
+        date_format: how dates are written, as ``datetime.strptime`` takes it (``"%d/%m/%Y"``); None: the way in which
+            all of them can be read, and under which they are regular if that could be done in several.
 
     Raises:
         ValueError: what holds no series of numbers; a series too short, or that does not change.
@@ -137,7 +140,7 @@ def forecast(
 
     began = clock.perf_counter()
     levels = _checked_levels(quantiles)
-    history = regular_sequences(frame, time=time, by=by)
+    history = regular_sequences(frame, time=time, by=by, date_format=date_format)
     features = range(history.n_features) if history.features is None else history.features
     series: dict[tuple[Any, Any], SeriesForecast] = {}
     frames, tables, described = [], [], []

@@ -10,6 +10,7 @@ import numpy as np
 
 from seqmodels.common.display import listed
 from seqmodels.sequences.calendar_steps import grid_of
+from seqmodels.sequences.columns.dates import names_no_year
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,21 +57,21 @@ def series_of_rows(frame: pd.DataFrame, time: str, by: str | None, others: Seque
         if not goes_back:
             return SeriesOfRows(by)
         if by is None and not _are_regular(np.asarray(times)):
-            in_blocks = [c for c in _candidates(frame, others) if _is_in_blocks(frame[c], ranks)]
+            in_blocks = [c for c in candidates(frame, others) if _is_in_blocks(frame[c], ranks)]
             if len(in_blocks) == 1:
                 return SeriesOfRows(in_blocks[0], _taken(frame, time, in_blocks[0], "goes back"))
         return SeriesOfRows(by, f"the rows are not in the order of {time!r}, and are put into it")
-    candidates = _candidates(frame, others)
-    separating = _without_equals(frame, [c for c in candidates if not _repeated(ranks, _within(codes, frame[c])).any()])
+    possible = candidates(frame, others)
+    separating = _without_equals(frame, [c for c in possible if not _repeated(ranks, _within(codes, frame[c])).any()])
     is_panel = goes_back or repeated.mean() >= 0.5 or _are_regular(np.asarray(times))
-    if not is_panel or not (candidates or goes_back or frame[time].dtype.kind in "mM"):
+    if not is_panel or not (possible or goes_back or frame[time].dtype.kind in "mM"):
         return SeriesOfRows(by)  # a few events at one time, in order, are steps of one sequence
     complete = [c for c in separating if _has_most_times(frame[c], ranks)]
     certain = [c for c in separating if c in complete or _is_contiguous(frame[c]) or _holds_words(frame[c])]
     taken = certain if len(separating) == 1 else complete
     if by is None and len(taken) == 1:
         return SeriesOfRows(taken[0], _taken(frame, time, taken[0], "repeats"))
-    raise ValueError(_refusal(frame, time, by, repeated, separating, candidates))
+    raise ValueError(_refusal(frame, time, by, repeated, separating, possible))
 
 
 def _taken(frame: pd.DataFrame, time: str, by: str, why: str) -> str:
@@ -79,7 +80,7 @@ def _taken(frame: pd.DataFrame, time: str, by: str, why: str) -> str:
 
 
 def _refusal(
-    frame: pd.DataFrame, time: str, by: str | None, repeated: np.ndarray, separating: list[str], candidates: list[str]
+    frame: pd.DataFrame, time: str, by: str | None, repeated: np.ndarray, separating: list[str], possible: list[str]
 ) -> str:
     first = int(np.argmax(repeated))
     same = repeated & (frame[time] == frame[time].iloc[first]).to_numpy()
@@ -93,17 +94,15 @@ def _refusal(
     if by is None and separating:
         each = " or ".join(f"by={c!r}" for c in separating[:4])
         return f"{says}; name the column that says which one a row is of: {each} (in a shell --by)"
-    looked = f" (none of {listed(candidates)} does it alone)" if candidates else ""
+    looked = f" (none of {listed(possible)} does it alone)" if possible else ""
     return (
         f"{says}; name the column that says which one a row is of, with by= (in a shell --by){looked}, make one of "
         "several columns, or leave out rows that are there twice"
     )
 
 
-def _candidates(frame: pd.DataFrame, others: Sequence[str]) -> list[str]:
-    """The columns of words or whole numbers with several values, fewer than rows, that are no part of a date."""
-    from seqmodels.sequences.columns.dates import names_no_year
-
+def candidates(frame: pd.DataFrame, others: Sequence[str]) -> list[str]:
+    """Return the columns of words or whole numbers with several values, fewer than rows, that are no part of a date."""
     possible = []
     for name in others:
         column = frame[name]

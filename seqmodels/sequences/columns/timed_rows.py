@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqmodels.common.display import listed
 from seqmodels.sequences.columns.dates import Dates, names_no_year, read_dates
-from seqmodels.sequences.columns.panels import PARTS_OF_DATES, series_of_rows
+from seqmodels.sequences.columns.panels import PARTS_OF_DATES, SeriesOfRows, candidates, series_of_rows
 from seqmodels.sequences.times import TIME_NAMES, YEAR_NAMES, is_called_time, with_index_as_columns
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class TimedRows:
         said: sentences about what was taken and nobody said.
         keys: columns that were levels of the index, and are nothing yet.
         disordered: columns of numbers that are called as times are, and go back in a series.
+        is_time_said: whether the caller named the time, so that rows are put into its order without a word.
     """
 
     frame: pd.DataFrame
@@ -43,6 +44,7 @@ class TimedRows:
     said: list[str] = field(default_factory=list)
     keys: tuple[str, ...] = ()
     disordered: list[str] = field(default_factory=list)
+    is_time_said: bool = False
 
 
 def timed_rows(
@@ -54,11 +56,11 @@ def timed_rows(
     taken: Collection[str | None] = (),
     date_format: str | None = None,
 ) -> TimedRows:
-    """Return the rows of a table with their time, said or recognised, and the column that separates several series.
+    """Return the rows of a table with their time, which is said or recognised.
 
     The time is the index, where it holds dates; else the one column of dates; else ``year`` with ``month``, ``quarter``
     or ``week`` (and ``day``, ``hour``, ...); else one column of numbers that is called as times are. Words that name no
-    year are none. Where the times repeat or go back, one column separates the series, or the table is refused.
+    year are none. ``separated`` then says which column separates several series.
 
     Args:
         frame: a row a step; its columns have different names.
@@ -68,11 +70,10 @@ def timed_rows(
         date_format: how dates are written, as ``datetime.strptime`` takes it.
 
     Raises:
-        ValueError: dates that cannot be read, or in two ways; two columns of dates; several series that no one column
-            separates.
+        ValueError: dates that cannot be read, or in two ways; two columns of dates.
     """
     indexed = with_index_as_columns(frame, [by, time, *taken], date_format=date_format, keys=True)
-    rows = TimedRows(indexed.frame, time, time_unit, by, keys=indexed.keys)
+    rows = TimedRows(indexed.frame, time, time_unit, by, keys=indexed.keys, is_time_said=time is not None)
     if time is not None:
         if time in rows.frame:
             rows.frame[time] = named_times(rows.frame[time], time_unit, date_format, rows.said)
@@ -81,15 +82,28 @@ def timed_rows(
         rows.said += [indexed.said] if indexed.said else []
     else:
         _recognise(rows, {by, *taken, *indexed.keys}, time_unit, date_format)
-    is_known = rows.time in rows.frame and (by is None or by in rows.frame)
-    if rows.time is not None and is_known and not rows.frame[rows.time].isna().any():
-        others = [c for c in rows.frame if c not in {rows.time, by, *taken}]
-        found = series_of_rows(rows.frame, rows.time, by, others)
-        rows.by = found.by
-        rows.said += [found.said] if found.said else []
-    unused = [key for key in rows.keys if key != rows.by]
-    rows.frame = rows.frame.drop(columns=unused)
     return rows
+
+
+def separated(rows: TimedRows, taken: Collection[str | None] = ()) -> TimedRows:
+    """Return the rows with the column that separates them into series, where their times repeat or go back.
+
+    Args:
+        rows: with a time, or without one; then nothing is known of their series.
+        taken: columns that are something else, and separate nothing.
+
+    Raises:
+        ValueError: several series that not exactly one column separates.
+    """
+    frame, time, by = rows.frame, rows.time, rows.by
+    is_known = time in frame and (by is None or by in frame)
+    found = SeriesOfRows(by)
+    if time is not None and is_known and not frame[time].isna().any():
+        found = series_of_rows(frame, time, by, [c for c in frame if c not in {time, by, *taken}])
+    unused = [key for key in rows.keys if key != found.by]
+    is_new = found.said and not (rows.is_time_said and found.by == by)
+    said = [*rows.said, found.said] if is_new else rows.said
+    return replace(rows, frame=frame.drop(columns=unused), by=found.by, said=said, keys=())
 
 
 def named_times(column: pd.Series, time_unit: str | None, date_format: str | None, said: list[str]) -> pd.Series:
@@ -112,8 +126,8 @@ def named_times(column: pd.Series, time_unit: str | None, date_format: str | Non
     example = column.dropna().iloc[0]
     why = "words that name no year" if names_no_year(column) else "words that are no dates"
     raise ValueError(
-        f"the time {column.name!r} holds {why}, such as {str(example)!r:.40}; write dates as 2019-01-31, or say how they "
-        "are written: date_format='%d/%m/%Y'"
+        f"the time {column.name!r} holds {why}, such as {str(example)!r:.40}; write dates as 2019-01-31, or say how "
+        "they are written: date_format='%d/%m/%Y'"
     )
 
 
@@ -192,8 +206,8 @@ def _one_of(rows: TimedRows, dates: dict[str, Dates]) -> dict[str, Dates]:
     named = {name: read for name, read in dates.items() if is_called_time(name)}
     if len(named) != 1:
         raise ValueError(
-            f"there are several columns of dates, {listed(list(dates))}; name the time of a step with time= (in a shell "
-            "--time)"
+            f"there are several columns of dates, {listed(list(dates))}; name the time of a step with time= (in a "
+            "shell --time)"
         )
     return named
 
@@ -293,8 +307,15 @@ def _recognise_numbers(rows: TimedRows, numbers: list[str], time_unit: str | Non
     name = chosen[0]
     said: list[str] = []
     times = named_times(rows.frame[name], time_unit, date_format, said)
-    if times.dtype.kind != "M" and (name.lower() in YEAR_NAMES or not _may_be_time(rows, times)):
-        rows.disordered = [] if name.lower() in YEAR_NAMES else [name]
+    if name in years:
+        others = [c for c in rows.frame if c != name]
+        is_time = times.dtype.kind == "M" and (
+            not times.duplicated().any() or rows.by or candidates(rows.frame, others)
+        )
+        if not is_time:
+            return
+    elif times.dtype.kind != "M" and not _may_be_time(rows, times):
+        rows.disordered = [name]
         return
     rows.time, rows.unit, rows.frame[name] = name, time_unit, times
     rows.said += said
