@@ -19,7 +19,7 @@ from seqmodels.evaluation.forecasting.tables import regular_sequences, season_of
 from seqmodels.evaluation.forecasting.words import DescribedSeries, names_of_series, words_of
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.times import times_ahead
-from seqmodels.sequences.zones import with_zone
+from seqmodels.sequences.zones import on_its_clock, with_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,8 +167,9 @@ def forecast(
             series[name, feature] = each
             parts.append(_rows(name, feature, each, levels, ahead_times, history.time_unit))
             tables.append(_trials(name, feature, each))
-            its_times = None if times is None else times[first:]
-            described.append(DescribedSeries(next(spoken), y, its_times, ahead_times))
+            its_times = None if times is None else on_its_clock(times[first:], history.time_unit)
+            its_ahead = None if ahead_times is None else on_its_clock(ahead_times, history.time_unit)
+            described.append(DescribedSeries(next(spoken), y, its_times, its_ahead))
         frames.append(pd.concat(parts, ignore_index=True).sort_values("step", kind="stable", ignore_index=True))
     words = [
         sentence

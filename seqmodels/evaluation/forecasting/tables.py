@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,19 +30,30 @@ SEASON_OF_STEP = (
 
 
 def regular_sequences(
-    data: Any, *, time: str | None = None, by: str | None = None, date_format: str | None = None
+    data: Any,
+    *,
+    time: str | None = None,
+    by: str | None = None,
+    columns: Sequence[str] | None = None,
+    date_format: str | None = None,
 ) -> Sequences:
-    """Vectors of regular steps, of a frame or column of pandas, an array ``(T,)`` or ``(T, D)``, or sequences.
+    """Return vectors of regular steps of a frame or column of pandas, an array ``(T,)`` or ``(T, D)``, or sequences.
+
+    Args:
+        data: series of numbers.
+        time, by, date_format: see ``forecast``; of frames only.
+        columns: the features; None: all other columns of numbers.
 
     Raises:
-        ValueError: what is none of these; no numbers; times that cannot be read, or have no one step.
+        ValueError: what is none of these; no numbers; dates that cannot be read, or in two ways; rows of several series
+            that no one column separates.
     """
     import pandas as pd
 
     if isinstance(data, pd.Series):
         data = data.to_frame("value" if data.name is None else str(data.name))
     if isinstance(data, pd.DataFrame):
-        return _of_frame(data, time, by, date_format)
+        return _of_frame(data, time, by, columns, date_format)
     if time is not None or by is not None or date_format is not None:
         raise ValueError("time, by and date_format are of columns of a frame of pandas; leave them out for other data")
     if isinstance(data, Sequences):
@@ -77,17 +89,20 @@ def season_of_times(times: np.ndarray | None) -> int | None:
     return next((season for low, high, season in SEASON_OF_STEP if low <= np.median(steps) <= high), None)
 
 
-def _of_frame(frame: pd.DataFrame, time: str | None, by: str | None, date_format: str | None) -> Sequences:
+def _of_frame(
+    frame: pd.DataFrame, time: str | None, by: str | None, columns: Sequence[str] | None, date_format: str | None
+) -> Sequences:
     if not len(frame):
         raise ValueError("the frame has no rows; pass one with a row a step")
     frame = frame.rename(columns=str)
     missing = [c for c in (time, by) if c is not None and c not in {*frame.columns, *frame.index.names}]
     if missing:
         raise ValueError(f"the frame has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
-    rows = separated(timed_rows(frame, time=time, by=by, date_format=date_format))
+    named = tuple(columns or ())
+    rows = separated(timed_rows(frame, time=time, by=by, taken=named, date_format=date_format), named)
     for said in rows.said:
         warnings.warn(f"the frame: {said}", UserWarning, stacklevel=4)
-    sequences = Sequences.from_frame(rows.frame, time=rows.time, time_unit=rows.unit, by=rows.by)
+    sequences = Sequences.from_frame(rows.frame, columns=columns, time=rows.time, time_unit=rows.unit, by=rows.by)
     if sequences.kind != "vectors":
         raise ValueError("the frame has no column of numbers; pass one with a column for each feature")
     if sequences.times is None:
