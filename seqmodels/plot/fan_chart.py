@@ -202,7 +202,7 @@ def _positions(ax: Axes, forecast: DrawnForecast, rows: Any, i: int, n_past: int
 
 
 def _times(rows: Any) -> np.ndarray | None:
-    """``(k,)`` times of these rows of a forecast's frame, those of a time zone as its clock shows them; None: they have none."""
+    """``(k,)`` times of rows of a forecast's frame, as a clock of their zone shows them; None: they have none."""
     if "time" not in rows or rows["time"].isna().any():
         return None
     column = rows["time"]

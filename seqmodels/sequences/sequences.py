@@ -293,10 +293,11 @@ class Sequences(Sequence[Item]):
             )
         codes, names = (np.zeros(len(frame), np.int64), None) if by is None else pd.factorize(frame[by])
         ranks = None if time is None else pd.factorize(frame[time], sort=True)[0]
-        if is_of_index and ranks is not None:
-            _refuse_going_back(frame[str(time)], ranks, codes, by)
-        if time is not None:
-            _refuse_several_series(frame, time, by, [c for c in frame if c not in of_rows and c != time])
+        if time is not None and ranks is not None:
+            others = [c for c in frame if c not in of_rows and c != time]
+            if is_of_index:
+                _refuse_going_back(frame, time, ranks, codes, by, others)
+            _refuse_several_series(frame, time, by, others)
         order = np.lexsort((codes,) if ranks is None else (ranks, codes))
         in_order, cuts = frame.iloc[order], np.flatnonzero(np.diff(codes[order])) + 1
         groups = [in_order.iloc[a:b] for a, b in pairwise([0, *cuts.tolist(), len(frame)])]
@@ -1016,15 +1017,19 @@ def _columns_left(frame: pd.DataFrame, taken: set[Any]) -> list[Any] | str:
     return str(left[0])
 
 
-def _refuse_going_back(times: pd.Series, ranks: np.ndarray, codes: np.ndarray, by: str | None) -> None:
+def _refuse_going_back(
+    frame: pd.DataFrame, time: str, ranks: np.ndarray, codes: np.ndarray, by: str | None, others: Sequence[str]
+) -> None:
     """Raise ``ValueError`` where the times of an index, which nobody named, would put the rows into another order."""
     order = np.lexsort((np.arange(len(codes)), codes))
     back = (np.diff(ranks[order]) < 0) & (np.diff(codes[order]) == 0)
     if back.any():
         row = int(order[int(np.argmax(back)) + 1])
-        several = "" if by is not None else ", or name the column that says which sequence a row is of, with by="
+        separating = None if by is not None else series_of_rows(frame, time, by, others).by
+        said = "" if separating is None else repr(separating)
+        several = "" if by is not None else f", or name the column that says which sequence a row is of, with by={said}"
         raise ValueError(
-            f"the times of the frame's index go back at row {row}, to {times.iloc[row]}; sort the rows by time "
+            f"the times of the frame's index go back at row {row}, to {frame[time].iloc[row]}; sort the rows by time "
             f"(frame.sort_index()){several}, or leave the times out: frame.reset_index(drop=True)"
         )
 

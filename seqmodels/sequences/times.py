@@ -127,6 +127,8 @@ def with_index_as_columns(
     The column of times is called as the level is, or ``time``. If ``keys``, the levels of words and whole numbers that
     repeat become columns too, called as they are or ``index``.
     """
+    import pandas as pd
+
     names = [name for name in of_rows if name is not None and name not in frame.columns]
     levels = [frame.index.get_level_values(i) for i in range(frame.index.nlevels)]
     columns: dict[str, Any] = {str(level.name): level for level in levels if level.name in names}
@@ -146,7 +148,8 @@ def with_index_as_columns(
         columns[name] = found.times
     key_names = []
     for level in unnamed if keys else ():
-        if all(level is not each for each, _ in holding) and level.has_duplicates:
+        is_key = level.name is not None or len(levels) > 1 or not pd.api.types.is_numeric_dtype(level)
+        if is_key and level.has_duplicates and all(level is not each for each, _ in holding):
             key_names.append(free(level.name, "index"))
             columns[key_names[-1]] = level
     if not columns:
