@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_SERIES = 2 / 3  # of the rows: a column with more values numbers the rows, and says of no series what it is
+MOST_NAMED = 4  # columns, in an error
 PARTS_OF_DATES = (
     *("year", "month", "day", "hour", "minute", "second", "week", "quarter", "weekday", "dayofweek", "day_of_week"),
     *("day_of_year", "dayofyear", "is_weekend", "weekend", "season"),
@@ -88,16 +89,19 @@ def _refusal(
         same &= (frame[by] == frame[by].iloc[first]).to_numpy()
     second = int(np.flatnonzero(same)[1])
     of = "" if by is None else f" of {by} {frame[by].iloc[first]!r}"
-    says = (
-        f"{time!r} is {frame[time].iloc[first]} in row {first} and in row {second}{of}, so there are several sequences"
-    )
+    when = str(frame[time].iloc[first]).removesuffix(" 00:00:00")
+    says = f"{time!r} is {when} in row {first} and in row {second}{of}, so there are several sequences"
     if by is None and separating:
-        each = " or ".join(f"by={c!r}" for c in separating[:4])
+        each = " or ".join(f"by={c!r}" for c in separating[:MOST_NAMED])
         return f"{says}; name the column that says which one a row is of: {each} (in a shell --by)"
-    looked = f" (none of {listed(possible)} does it alone)" if possible else ""
+    if possible:
+        return (
+            f"{says}, and no one column separates them ({listed(possible)}); make one column of those that do it "
+            "together, and name it with by= (in a shell --by)"
+        )
     return (
-        f"{says}; name the column that says which one a row is of, with by= (in a shell --by){looked}, make one of "
-        "several columns, or leave out rows that are there twice"
+        f"{says}; add a column that says which one a row is of, and name it with by= (in a shell --by), or leave "
+        "out rows that are there twice"
     )
 
 
