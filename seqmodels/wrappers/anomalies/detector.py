@@ -24,7 +24,7 @@ from seqmodels.generation.inputs import with_enough_precision
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.teacher_forcing import WARM_UP
 from seqmodels.sequences import Item, Sequences
-from seqmodels.sequences.zones import with_zone
+from seqmodels.sequences.zones import on_its_clock, with_zone
 from seqmodels.wrappers.anomalies.full_conditionals import feature_log_probs
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ class Anomalies(Configurable):
             names,
             f"{title}: {self._in_words(frame)}" if title else self._in_words(frame),
             f"{mean}log p, nats",
-            None if scored.times is None else scored.times[i],
+            None if scored.times is None else on_its_clock(scored.times[i], scored.time_unit),
             "" if scored.times is None else time_label(scored.time_name, scored.time_unit, scored.times[i]),
         )
 
