@@ -162,10 +162,10 @@ def _is_in_blocks(column: pd.Series, ranks: np.ndarray) -> bool:
 
 
 def _has_most_times(column: pd.Series, ranks: np.ndarray) -> bool:
-    """Whether each value has half of all times or more."""
+    """Whether each value has more than half of all times."""
     import pandas as pd
 
-    return bool(np.bincount(pd.factorize(column)[0]).min() >= (int(ranks.max()) + 1) / 2)
+    return bool(np.bincount(pd.factorize(column)[0]).min() > (int(ranks.max()) + 1) / 2)
 
 
 def _holds_words(column: pd.Series) -> bool:
