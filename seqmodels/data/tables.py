@@ -53,10 +53,12 @@ def table(
 
     What is not said is recognised by the columns:
 
-    - ``by``: a column ``sequence``; without one, all rows are one sequence.
+    - ``by``: a column ``sequence``; without one, all rows are one sequence, or those of each value of the one column
+      that separates times which repeat or go back, and it is said. If no one column does, the table is refused.
     - ``time``: the index of a frame, where it is of dates, or of numbers called ``time``, ``t``, ``date`` or
-      ``timestamp``; else the one column of dates, or of numbers called so that never goes back in a sequence; or
-      ``year``, ``month``, ``day`` (``hour``, ...) together. It is no feature.
+      ``timestamp``; else the one column of dates; or ``year`` with ``month``, ``quarter`` or ``week`` (``day``,
+      ``hour``, ...); or numbers called so, or ``year``, that never go back in a sequence. It is no feature.
+      Dates are read in the many ways in which people write them; words that name no year are none.
     - ``label`` and ``cluster``: columns of these names (or ``class``) that are constant within each sequence, as are
       those that become further metadata. Where there is one sequence, there is none of them.
     - ``columns``: all other numeric ones. A column that numbers the rows is left out, as are words beside numbers.
@@ -68,17 +70,19 @@ def table(
             numbers, its columns are called ``x0, x1, ...``.
         by, time, label, cluster: names of columns.
         columns: the features, or the column of symbols; a column that is named here is nothing else.
-        time_unit: what times that are numbers count.
+        time_unit: what times that are numbers count; with it ``20190131`` or 2019 is no date.
         inputs: columns of numbers that are known at each step and not modelled (``Sequences(items, inputs=...)``); one
             that is named here is nothing else.
         kind: ``"vectors"``: also one column of whole numbers; ``"symbols"``: one column; ``"text"``: one column, a text
             a row.
+        date_format: how dates are written, as ``datetime.strptime`` takes it (``"%d/%m/%Y"``); None: the way in which
+            all of them can be read, and under which they are regular if that could be done in several, which is said.
 
     Raises:
         ValueError: a file that is no table, or a pipe or a device; a line with more or fewer cells than the header, by
             its number; more than ``MAX_COLUMNS``, or two of one name in a frame; a column that is not there; no column
-            left; a word among numbers that would make symbols of them; complex or infinite numbers; a time that goes
-            back where all rows are one sequence.
+            left; a word among numbers that would make symbols of them; complex or infinite numbers; dates that cannot
+            be read, or in two ways; times that repeat as those of several sequences do, which no one column separates.
         ImportError: a Parquet file, and pyarrow is not installed.
 
     >>> import pandas as pd
@@ -155,11 +159,11 @@ def _rows_of(
     taken = (*others, *named)
     try:
         rows = timed_rows(frame, time=time, time_unit=time_unit, by=by, taken=taken, date_format=date_format)
-        wanted = named or list(frame)
+        chosen = named or list(frame)
         are_texts = kind == "text" or (
             kind is None
             and (bool(named) or not any(_is_numeric(frame[c]) for c in frame))
-            and any(c in frame and _are_texts(frame[c]) for c in wanted)
+            and any(c in frame and _are_texts(frame[c]) for c in chosen)
         )
         return rows if are_texts else separated(rows, taken)
     except ValueError as error:

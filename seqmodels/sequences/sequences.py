@@ -17,6 +17,7 @@ import numpy as np
 
 from seqmodels.common.display import MAX_LISTED, html_table, listed, sizes_in_words
 from seqmodels.common.parameters import Seed, check_options, checked, in_one_line
+from seqmodels.sequences.columns.index import times_of_frames, with_index_as_columns
 from seqmodels.sequences.columns.panels import series_of_rows
 from seqmodels.sequences.columns.timed_rows import named_times
 from seqmodels.sequences.inputs import Inputs
@@ -43,7 +44,7 @@ from seqmodels.sequences.items import (
 )
 from seqmodels.sequences.mapped import MappedArray
 from seqmodels.sequences.profile import N_PROFILED, Shape, grid_step, profile_of
-from seqmodels.sequences.times import time_in_words, times_of_frames, with_index_as_columns
+from seqmodels.sequences.times import time_in_words
 from seqmodels.sequences.zones import in_unit, on_its_clock, with_zone, without_zone, zone_in_words
 
 if TYPE_CHECKING:
@@ -1036,9 +1037,9 @@ def _refuse_going_back(
 
 def _refuse_several_series(frame: pd.DataFrame, time: str, by: str | None, others: Sequence[str]) -> None:
     """Raise ``ValueError`` where rows of several series would be put between each other."""
-    found = series_of_rows(frame, time, by, others)
-    if found.by != by:
-        raise ValueError(f"{found.said}; to from_frame it is said: by={found.by!r}")
+    series = series_of_rows(frame, time, by, others)
+    if series.by != by:
+        raise ValueError(f"{series.said}; to from_frame it is said: by={series.by!r}")
 
 
 def _steps_of(group: pd.DataFrame, columns: Sequence[str] | str) -> np.ndarray:

@@ -45,7 +45,7 @@ CLOCK = (
 
 
 @dataclass(frozen=True)
-class Form:
+class DateForm:
     """A way to write a date, and one way to read it.
 
     Attributes:
@@ -64,8 +64,8 @@ class Form:
     must_be_regular: bool = False
 
 
-def _form(says: str, pattern: str, **more: bool | str) -> Form:
-    return Form(says, re.compile(pattern + CLOCK), **more)  # type: ignore[arg-type]
+def _form(says: str, pattern: str, **more: bool | str) -> DateForm:
+    return DateForm(says, re.compile(pattern + CLOCK), **more)  # type: ignore[arg-type]
 
 
 _Y, _YY, _D, _M = r"(?P<y>\d{4})", r"'?(?P<y>\d\d)", r"(?P<d>\d{1,2})", r"(?P<m>\d{1,2})"
@@ -92,17 +92,17 @@ FORMS = (
     _form("year and quarter", rf"{_Y}[-/.:\s]*[Qq](?P<q>[1-4])"),
     _form("quarter and year", rf"(?:[Qq](?P<q>[1-4])|(?P<q2>[1-4])[Qq])[-/.:\s]*(?:{_Y}|'?(?P<yy>\d\d))"),
     _form("year and week", rf"{_Y}[-/\s]?[Ww](?P<w>\d{{1,2}})(?:-(?P<wd>[1-7]))?"),
-    Form(
+    DateForm(
         "year, month, day",
         re.compile(r"(?P<y>\d{4})(?P<m>\d\d)(?P<d>\d\d)(?:T?(?P<H>\d\d)(?P<M>\d\d)(?P<S>\d\d)?)?(?P<z>Z)?"),
         only_named=True,
     ),
-    Form("year and month", re.compile(r"(?P<y>\d{4})(?P<m>\d\d)"), only_named=True),
-    Form("years", re.compile(r"(?P<y>[12]\d{3})"), only_named=True),
+    DateForm("year and month", re.compile(r"(?P<y>\d{4})(?P<m>\d\d)"), only_named=True),
+    DateForm("years", re.compile(r"(?P<y>[12]\d{3})"), only_named=True),
 )
 ISO = FORMS[0]
 # A year from one calendar year into the next, 2019/20, which is no month.
-SEASON_OF_YEARS = Form("years that begin in", re.compile(r"(?P<y>\d{4})[-/](?P<next>\d\d)"))
+SEASON_OF_YEARS = DateForm("years that begin in", re.compile(r"(?P<y>\d{4})[-/](?P<next>\d\d)"))
 
 
 @dataclass(frozen=True)
@@ -205,18 +205,18 @@ def _words(column: pd.Series, cells: pd.Index | np.ndarray, is_time: bool) -> tu
     if not all(isinstance(cell, str | date) or hasattr(cell, "isoformat") for cell in list(cells[:N_LOOKED_AT])):
         return None
     looked_at = _as_words(cells[:: max(1, len(cells) // N_LOOKED_AT)])
-    possible = [
+    forms = [
         form
         for form in (*FORMS, SEASON_OF_YEARS)
         if (is_time or not form.only_named) and any(form.pattern.fullmatch(word) for word in looked_at)
     ]
-    if not possible:
+    if not forms:
         return None
-    if possible == [ISO] and (times := _iso(cells)) is not None:
+    if forms == [ISO] and (times := _iso(cells)) is not None:
         return times, ""
     words = _as_words(cells)
-    whole_sample = [form for form in possible if not np.isnat(_read(form, looked_at)[0]).any()]
-    read = [(form, *_read(form, words)) for form in whole_sample or possible]
+    whole_sample = [form for form in forms if not np.isnat(_read(form, looked_at)[0]).any()]
+    read = [(form, *_read(form, words)) for form in whole_sample or forms]
     whole = [each for each in read if not np.isnat(each[1]).any()]
     if any(form is SEASON_OF_YEARS for form, *_ in whole) and len(words) > 1:
         whole = [each for each in whole if each[0] is SEASON_OF_YEARS]
@@ -249,8 +249,8 @@ def _iso(cells: pd.Index | np.ndarray) -> pd.DatetimeIndex | None:
 
 
 def _best(
-    name: str, words: list[str], whole: list[tuple[Form, np.ndarray, np.ndarray]]
-) -> tuple[Form, np.ndarray, np.ndarray]:
+    name: str, words: list[str], whole: list[tuple[DateForm, np.ndarray, np.ndarray]]
+) -> tuple[DateForm, np.ndarray, np.ndarray]:
     """The reading under which the steps are the most regular; ``ValueError`` where two are equally so."""
     ranks = [_regularity(times) for _, times, _ in whole]
     best = [each for each, rank in zip(whole, ranks, strict=True) if rank == max(ranks)]
@@ -282,36 +282,36 @@ def _day(time: np.datetime64) -> str:
     return text.removesuffix("T00:00:00").replace("T", " ")
 
 
-def _format(form: Form, word: str) -> str:
+def _format(form: DateForm, word: str) -> str:
     """The argument ``date_format`` that reads a word so."""
     match = form.pattern.fullmatch(word)
     assert match is not None, "it was read so"
-    found = match.groupdict()
+    groups = match.groupdict()
     if form.order:
-        text = form.order.format(found["sep"], found["sep"])
+        text = form.order.format(groups["sep"], groups["sep"])
     else:
-        text = word[: match.start("H") if found.get("H") else len(word)].rstrip("T, ")
-        codes = {"y": "%Y" if len(found["y"] or "") == 4 else "%y", "m": "%m", "name": "%b", "d": "%d"}
-        spans = sorted(((match.start(g), match.end(g), c) for g, c in codes.items() if found.get(g)), reverse=True)
+        text = word[: match.start("H") if groups.get("H") else len(word)].rstrip("T, ")
+        codes = {"y": "%Y" if len(groups["y"] or "") == 4 else "%y", "m": "%m", "name": "%b", "d": "%d"}
+        spans = sorted(((match.start(g), match.end(g), c) for g, c in codes.items() if groups.get(g)), reverse=True)
         for start, end, code in spans:
             text = text[:start] + code + text[end:]
-    if found.get("H"):
-        date_end = max(match.end(g) for g in ("y", "m", "name", "d") if found.get(g))
-        clock = "%I" if found["p"] else "%H"
-        clock += "" if found["M"] is None else ":%M" if found["S"] is None else ":%M:%S"
-        clock += ".%f" if found.get("f") else ""
+    if groups.get("H"):
+        date_end = max(match.end(g) for g in ("y", "m", "name", "d") if groups.get(g))
+        clock = "%I" if groups["p"] else "%H"
+        clock += "" if groups["M"] is None else ":%M" if groups["S"] is None else ":%M:%S"
+        clock += ".%f" if groups.get("f") else ""
         between = word[date_end : match.start("H")]
-        text += between + clock + (" %p" if found["p"] else "") + ("%z" if found["z"] else "")
+        text += between + clock + (" %p" if groups["p"] else "") + ("%z" if groups["z"] else "")
     return text
 
 
-def _read(form: Form, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def _read(form: DateForm, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """``(n,)`` dates of words, NaT of those that are not of this form, and ``(n,)`` offsets in seconds, NaN of none."""
-    found = [form.pattern.fullmatch(word) for word in words]
-    rows = np.array([i for i, match in enumerate(found) if match is not None], dtype=np.int64)
+    each_match = [form.pattern.fullmatch(word) for word in words]
+    rows = np.array([i for i, match in enumerate(each_match) if match is not None], dtype=np.int64)
     if not len(rows):
         return np.full(len(words), np.datetime64("NaT", "s")), np.full(len(words), np.nan)
-    matches = [match for match in found if match is not None]
+    matches = [match for match in each_match if match is not None]
     groups = form.pattern.groupindex
 
     def texts(group: str, default: str) -> np.ndarray:
@@ -417,7 +417,7 @@ def _offset(seconds: float) -> str:
 
 
 def _refuse_some(
-    column: pd.Series, words: list[str], read: list[tuple[Form, np.ndarray, np.ndarray]], is_time: bool
+    column: pd.Series, words: list[str], read: list[tuple[DateForm, np.ndarray, np.ndarray]], is_time: bool
 ) -> None:
     """Raise ``ValueError`` where most cells are dates of one form, and some are none."""
     form, times, _ = min(read, key=lambda each: int(np.isnat(each[1]).sum()))

@@ -62,17 +62,17 @@ def series_of_rows(frame: pd.DataFrame, time: str, by: str | None, others: Seque
             if len(in_blocks) == 1:
                 return SeriesOfRows(in_blocks[0], _taken(frame, time, in_blocks[0], "goes back"))
         return SeriesOfRows(by, f"the rows are not in the order of {time!r}, and are put into it")
-    possible = candidates(frame, others)
-    separating = _without_equals(frame, [c for c in possible if not _repeated(ranks, _within(codes, frame[c])).any()])
+    eligible = candidates(frame, others)
+    separating = _without_equals(frame, [c for c in eligible if not _repeated(ranks, _within(codes, frame[c])).any()])
     is_panel = goes_back or repeated.mean() >= 0.5 or _are_regular(np.asarray(times))
-    if not is_panel or not (possible or goes_back or frame[time].dtype.kind in "mM"):
+    if not is_panel or not (eligible or goes_back or frame[time].dtype.kind in "mM"):
         return SeriesOfRows(by)  # a few events at one time, in order, are steps of one sequence
     complete = [c for c in separating if _has_most_times(frame[c], ranks)]
     certain = [c for c in separating if c in complete or _is_contiguous(frame[c]) or _holds_words(frame[c])]
     taken = certain if len(separating) == 1 else complete
     if by is None and len(taken) == 1:
         return SeriesOfRows(taken[0], _taken(frame, time, taken[0], "repeats"))
-    raise ValueError(_refusal(frame, time, by, repeated, separating, possible))
+    raise ValueError(_refusal(frame, time, by, repeated, separating, eligible))
 
 
 def _taken(frame: pd.DataFrame, time: str, by: str, why: str) -> str:
@@ -81,7 +81,7 @@ def _taken(frame: pd.DataFrame, time: str, by: str, why: str) -> str:
 
 
 def _refusal(
-    frame: pd.DataFrame, time: str, by: str | None, repeated: np.ndarray, separating: list[str], possible: list[str]
+    frame: pd.DataFrame, time: str, by: str | None, repeated: np.ndarray, separating: list[str], eligible: list[str]
 ) -> str:
     first = int(np.argmax(repeated))
     same = repeated & (frame[time] == frame[time].iloc[first]).to_numpy()
@@ -94,9 +94,9 @@ def _refusal(
     if by is None and separating:
         each = " or ".join(f"by={c!r}" for c in separating[:MOST_NAMED])
         return f"{says}; name the column that says which one a row is of: {each} (in a shell --by)"
-    if possible:
+    if eligible:
         return (
-            f"{says}, and no one column separates them ({listed(possible)}); make one column of those that do it "
+            f"{says}, and no one column separates them ({listed(eligible)}); make one column of those that do it "
             "together, and name it with by= (in a shell --by)"
         )
     return (
@@ -107,7 +107,7 @@ def _refusal(
 
 def candidates(frame: pd.DataFrame, others: Sequence[str]) -> list[str]:
     """Return the columns of words or whole numbers with several values, fewer than rows, that are no part of a date."""
-    possible = []
+    eligible = []
     for name in others:
         column = frame[name]
         if str(name).lower() in PARTS_OF_DATES or column.dtype.kind in "fcmM" or column.isna().any():
@@ -115,8 +115,8 @@ def candidates(frame: pd.DataFrame, others: Sequence[str]) -> list[str]:
         if not column.map(lambda cell: getattr(cell, "__hash__", None) is not None).all() or names_no_year(column):
             continue
         if 2 <= column.nunique() <= MOST_SERIES * len(column):
-            possible.append(name)
-    return possible
+            eligible.append(name)
+    return eligible
 
 
 def _within(codes: np.ndarray, column: pd.Series) -> np.ndarray:

@@ -10,8 +10,8 @@ import numpy as np
 
 from seqmodels.common.display import listed
 from seqmodels.sequences.columns.dates import Dates, names_no_year, read_dates
+from seqmodels.sequences.columns.index import TIME_NAMES, YEAR_NAMES, is_called_time, with_index_as_columns
 from seqmodels.sequences.columns.panels import PARTS_OF_DATES, SeriesOfRows, candidates, series_of_rows
-from seqmodels.sequences.times import TIME_NAMES, YEAR_NAMES, is_called_time, with_index_as_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,13 +97,13 @@ def separated(rows: TimedRows, taken: Collection[str | None] = ()) -> TimedRows:
     """
     frame, time, by = rows.frame, rows.time, rows.by
     is_known = time in frame and (by is None or by in frame)
-    found = SeriesOfRows(by)
+    series = SeriesOfRows(by)
     if time is not None and is_known and not frame[time].isna().any():
-        found = series_of_rows(frame, time, by, [c for c in frame if c not in {time, by, *taken}])
-    unused = [key for key in rows.keys if key != found.by]
-    is_new = found.said and not (rows.is_time_said and found.by == by)
-    said = [*rows.said, found.said] if is_new else rows.said
-    return replace(rows, frame=frame.drop(columns=unused), by=found.by, said=said, keys=())
+        series = series_of_rows(frame, time, by, [c for c in frame if c not in {time, by, *taken}])
+    unused = [key for key in rows.keys if key != series.by]
+    is_new = series.said and not (rows.is_time_said and series.by == by)
+    said = [*rows.said, series.said] if is_new else rows.said
+    return replace(rows, frame=frame.drop(columns=unused), by=series.by, said=said, keys=())
 
 
 def named_times(column: pd.Series, time_unit: str | None, date_format: str | None, said: list[str]) -> pd.Series:
@@ -296,10 +296,11 @@ def _add_time_of_day(rows: TimedRows, free: list[str]) -> None:
 
 def _recognise_numbers(rows: TimedRows, numbers: list[str], time_unit: str | None, date_format: str | None) -> None:
     """Take the one column of numbers that is called as times are, or of years, or of days that are counted."""
-    possible = [c for c in numbers if not rows.frame[c].isna().any()]
-    named = [c for c in possible if c.lower() in TIME_NAMES]
-    years = [c for c in possible if c.lower() in YEAR_NAMES]
-    counted = [c for c in possible if c.lower() in PARTS_AT_MOST and _is_counted(rows.frame[c])]
+    of_times = [c for c in numbers if c.lower() in (*TIME_NAMES, *YEAR_NAMES, *PARTS_AT_MOST)]
+    complete = [c for c in of_times if not rows.frame[c].isna().any()]
+    named = [c for c in complete if c.lower() in TIME_NAMES]
+    years = [c for c in complete if c.lower() in YEAR_NAMES]
+    counted = [c for c in complete if c.lower() in PARTS_AT_MOST and _is_counted(rows.frame[c])]
     chosen = next((columns for columns in (named, years, counted) if columns), [])
     if len(chosen) != 1:
         rows.disordered = chosen
