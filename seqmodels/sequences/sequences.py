@@ -649,8 +649,8 @@ class Sequences(Sequence[Item]):
         rows = [i for i, x in enumerate(past) if x is not None]
         if self.times is None or not rows or len(past_times) != len(self):
             raise ValueError("past_times are of sequences that have a past and times; pass an array, or None, for each")
-        own = [in_unit(times_as_read(past_times[i]), self.time_unit) for i in rows]
-        each = checked_times(own, [len(x) for x in past if x is not None])
+        given = [in_unit(times_as_read(past_times[i]), self.time_unit) for i in rows]
+        each = checked_times(given, [len(x) for x in past if x is not None])
         for i, before in zip(rows, each, strict=True):
             if before.dtype.kind != self.times[i].dtype.kind and "M" in before.dtype.kind + self.times[i].dtype.kind:
                 raise ValueError(f"the times of sequence {i} and those of its past are not of one kind; pass one kind")

@@ -112,9 +112,7 @@ def test_fasta_and_json_are_not_modelled_as_text(call, tmp_path):
 
 def test_several_series_are_not_one(call, tmp_path):
     (tmp_path / "a.csv").write_text("who,time,x\na,0,0.5\na,1,1.5\nb,0,2.5\n")
-    said = call(
-        "fit", "ngram", tmp_path / "a.csv", "--columns", "x", "--kind", "symbols", "--out", tmp_path / "m"
-    ).stderr
+    said = call("fit", "hmm", tmp_path / "a.csv", "--set", "n_states=1", "--out", tmp_path / "m").stderr
     assert "'time' repeats, so the rows are taken for 2 sequences, one for each 'who'; pass by=" in said
     (tmp_path / "a.csv").write_text("time,x\n0,0.5\n1,1.5\n0,2.5\n")
     refused = call("fit", "hmm", tmp_path / "a.csv", "--out", tmp_path / "m")

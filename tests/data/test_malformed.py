@@ -15,6 +15,7 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.data import file_contents, read, tables
+from seqmodels.sequences.columns import timed_rows
 from tests.malformed import PARTS, X, midi, npy, npz, outcome, wav
 
 LONGEST = 20  # seconds, of all files of a part

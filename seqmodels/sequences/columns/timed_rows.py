@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DATE_NAMES = ("date", "datetime", "timestamp", "time_stamp", "ds")  # of which one that holds no dates is refused
 # Numbers that are parts of a date, up to the largest that they have; beyond it they count from a beginning.
 PARTS_AT_MOST = {"day": 31, "week": 53, "month": 12, "quarter": 4, "hour": 24, "minute": 60, "second": 60}
+FIRST_YEAR = 1000  # that is taken for one of the calendar
 PARTS = ("year", *PARTS_AT_MOST)
 
 
@@ -220,6 +221,9 @@ def _make_of_parts(rows: TimedRows, free: list[str]) -> bool:
     coarse = next((part for part in ("month", "quarter", "week") if part in by_part), None)
     if "year" not in by_part or coarse is None:
         return False
+    years = pd.to_numeric(rows.frame[by_part["year"]], errors="coerce")
+    if not (years >= FIRST_YEAR).all():  # of a study, say, counted from its first
+        return False
     parts = ["year", coarse]
     if coarse == "month":
         for part in ("day", "hour", "minute", "second"):
@@ -238,13 +242,14 @@ def _make_of_parts(rows: TimedRows, free: list[str]) -> bool:
         texts = texts + ":00"
     try:
         read = read_dates(texts.rename(" and ".join(columns)), is_time=True)
+        why = f"such as {texts.iloc[0]!r}"
     except ValueError as error:
-        raise ValueError(
-            f"{', '.join(columns)} make no date in some row ({error}); correct it, or name what is to be modelled with "
-            "columns="
-        ) from None
+        read, why = None, str(error)
     if read is None:
-        return False
+        raise ValueError(
+            f"{', '.join(columns)} make no date in some row ({why}); correct it, or name what is to be modelled with "
+            "columns="
+        )
     rows.frame = rows.frame.drop(columns=columns)
     rows.time = next(name for name in ("time", "date", *(f"time_{i}" for i in range(99))) if name not in rows.frame)
     rows.frame.insert(0, rows.time, read.times)
