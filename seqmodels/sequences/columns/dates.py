@@ -37,6 +37,7 @@ YEARLESS = re.compile(  # names of months, weekdays and quarters, times of day, 
     r"|\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?(?:\s*[ap]\.?m\.?)?|\d{1,2}\s*[ap]\.?m\.?",
     re.IGNORECASE,
 )
+SCALARS = (str, int, float, date, np.generic)  # a datetime, and a time of pandas, is a date
 NAME = r"(?P<name>[A-Za-z]{3,9})\.?"
 CLOCK = (
     r"(?:(?:T|\s*,?\s+|_)(?P<H>\d{1,2})(?::(?P<M>\d\d)(?::(?P<S>\d\d)(?:[.,](?P<f>\d{1,9}))?)?)?"
@@ -140,6 +141,8 @@ def read_dates(column: pd.Series, *, date_format: str | None = None, is_time: bo
         return Dates(column.dt.to_timestamp())
     if pd.api.types.is_bool_dtype(column) or column.dtype.kind in "mc" or not column.notna().any():
         return None
+    if not _are_scalars(column):
+        return None
     codes, cells = pd.factorize(column)  # of what is there often, as in a panel, one is read
     if date_format is not None and (is_time or not pd.api.types.is_numeric_dtype(column)):
         read = _by_format(column, _as_words(cells), date_format)
@@ -158,10 +161,15 @@ def names_no_year(column: pd.Series) -> bool:
     import pandas as pd
 
     column = _plain(column)
-    if pd.api.types.is_numeric_dtype(column) or column.dtype.kind in "Mm":
+    if pd.api.types.is_numeric_dtype(column) or column.dtype.kind in "Mm" or not _are_scalars(column):
         return False
     cells = [cell for cell in column.dropna().unique()[:N_LOOKED_AT] if isinstance(cell, str)]
     return bool(cells) and all(YEARLESS.fullmatch(cell.strip()) for cell in cells)
+
+
+def _are_scalars(column: pd.Series) -> bool:
+    """Whether its cells are words, dates or numbers, and no lists, as columns of Parquet files may hold."""
+    return column.dtype != object or all(isinstance(cell, SCALARS) for cell in column.dropna())
 
 
 def _plain(column: pd.Series) -> pd.Series:
@@ -202,8 +210,6 @@ def _as_words(cells: pd.Index | np.ndarray) -> list[str]:
 
 def _words(column: pd.Series, cells: pd.Index | np.ndarray, is_time: bool) -> tuple[pd.DatetimeIndex, str] | None:
     """The dates of words, a value for each different cell, and what is said of it; None where they are no dates."""
-    if not all(isinstance(cell, str | date) or hasattr(cell, "isoformat") for cell in list(cells[:N_LOOKED_AT])):
-        return None
     looked_at = _as_words(cells[:: max(1, len(cells) // N_LOOKED_AT)])
     forms = [
         form
@@ -220,8 +226,7 @@ def _words(column: pd.Series, cells: pd.Index | np.ndarray, is_time: bool) -> tu
     whole = [each for each in read if not np.isnat(each[1]).any()]
     if any(form is SEASON_OF_YEARS for form, *_ in whole) and len(words) > 1:
         whole = [each for each in whole if each[0] is SEASON_OF_YEARS]
-    regular = [_regularity(times) for _, times, _ in whole]
-    whole = [each for each, r in zip(whole, regular, strict=True) if r or is_time or not each[0].must_be_regular]
+    whole = [each for each in whole if not each[0].must_be_regular or _are_months_in_order(each[1])]
     if not whole:
         _refuse_some(column, words, read, is_time)
         return None
@@ -271,6 +276,13 @@ def _regularity(times: np.ndarray) -> int:
     times = np.unique(times)
     grid = grid_of(times, most=int(MOST_GAPS * len(times)))
     return 2 if len(times) < 2 else 0 if grid is None else 1 + grid.is_regular
+
+
+def _are_months_in_order(times: np.ndarray) -> bool:
+    """Whether ``Feb-19`` can be a month of 2019: ``Jan-01`` to ``Jan-31`` are days of a year that is not named."""
+    steps = np.diff(times.astype("datetime64[M]").astype(np.int64))
+    is_in_order = bool((steps > 0).all() or (steps < 0).all())
+    return _regularity(times) > 1 - is_in_order and not (len(steps) > 1 and (steps % 12 == 0).all())
 
 
 def _where_different(a: np.ndarray, b: np.ndarray) -> int:
@@ -476,7 +488,7 @@ def _numbers(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | N
                 return None
             return pd.DatetimeIndex(times), ""
         return _since_1970(name, numbers)
-    return _decimals(name, numbers)
+    return _decimals(name, numbers) or _since_1970(name, numbers)
 
 
 def names_years(name: str) -> bool:
@@ -501,7 +513,8 @@ def _since_1970(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] 
 
     for unit, factor in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)):
         if (numbers >= 631_152_000 * factor).all() and (numbers < 4_102_444_800 * factor).all():
-            times = pd.DatetimeIndex(numbers.astype(np.int64).astype(f"datetime64[{unit}]"))
+            millionths = np.rint(numbers * (10**6 / factor)).astype(np.int64)
+            times = pd.DatetimeIndex(millionths.astype("datetime64[us]"))
             said = f"{name!r} is read as {unit} since 1970, from {times.min()} on; if it counts something else pass"
             return times.tz_localize("UTC"), f"{said} time_unit={unit!r}"
     return None

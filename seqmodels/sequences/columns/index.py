@@ -49,12 +49,12 @@ def times_of_index(index: pd.Index, date_format: str | None = None) -> TimesOfIn
     if isinstance(index, pd.RangeIndex | pd.MultiIndex) and index.name is None:
         return None
     is_named = is_called_time(index.name)
-    read = read_dates(
-        pd.Series(index, name="index" if index.name is None else index.name), date_format=date_format, is_time=is_named
-    )
-    if read is not None:
-        return TimesOfIndex(pd.Index(read.times, name=index.name), said=read.said)
     is_number = pd.api.types.is_numeric_dtype(index) and not pd.api.types.is_bool_dtype(index)
+    are_digits = len(index) > 0 and str(index[0]).isdecimal()  # which may be names
+    column = pd.Series(index, name="index" if index.name is None else index.name)
+    read = read_dates(column, date_format=date_format, is_time=is_named or not (is_number or are_digits))
+    if read is not None:
+        return TimesOfIndex(pd.Index(read.times).rename(index.name), said=read.said)
     return TimesOfIndex(index) if is_named and is_number else None
 
 

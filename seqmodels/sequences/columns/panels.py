@@ -100,8 +100,8 @@ def _refusal(
             "together, and name it with by= (in a shell --by)"
         )
     return (
-        f"{says}; add a column that says which one a row is of, and name it with by= (in a shell --by), or leave "
-        "out rows that are there twice"
+        f"{says}; add a column that says which one a row is of, and name it with by= (in a shell --by), leave out "
+        "rows that are there twice, or give dates their time zone if clocks were set back"
     )
 
 
