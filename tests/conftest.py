@@ -29,8 +29,8 @@ from seqmodels.observations import AutoregressiveGaussian, Categorical, Gaussian
 from tests.families import Row
 
 gc.disable()  # while tests are collected, none of which is garbage
-# No modules of tests: one changes torch for all of its process, the other is for machines with Triton.
-collect_ignore = ["simulated_gpu.py", "hmm/inference/compile_kernels.py"]
+# No modules of tests: two change torch for all of their process, the other is for machines with Triton.
+collect_ignore = ["simulated_gpu.py", "perturbed_products.py", "hmm/inference/compile_kernels.py"]
 NETWORKS: dict[str, Callable[[], Network]] = {
     "gru": lambda: GRUNetwork(8),
     "lstm": lambda: LSTMNetwork(8, 2, dropout=0.3),
