@@ -31,7 +31,6 @@ PRODUCTS = (
     *("convolution", "mkldnn_rnn_layer", "_scaled_dot_product_flash_attention_for_cpu"),
 )
 SIGNS = torch.Generator()
-LIBRARY = torch.library.Library("aten", "IMPL")
 
 
 def perturb_(product: Tensor) -> None:
@@ -54,16 +53,18 @@ def perturbed(name: str) -> Callable[..., Any]:
     return compute
 
 
-def start() -> None:
-    """Replace the kernels of all products, in all threads of the process and for good."""
+def start() -> torch.library.Library:
+    """Replace the kernels of all products, in all threads of the process, as long as the result is kept."""
+    library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that a kernel is replaced
         for name in PRODUCTS:
-            LIBRARY.impl(name, perturbed(name), "CPU", with_keyset=True)
+            library.impl(name, perturbed(name), "CPU", with_keyset=True)
+    return library
 
 
-def pytest_sessionstart() -> None:
-    start()
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[pytest.StashKey[torch.library.Library]()] = start()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
