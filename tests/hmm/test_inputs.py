@@ -377,7 +377,8 @@ def test_emissions_given_inputs(observation: Any, kind: str, tmp_path: Path) -> 
     assert slopes[:, :, 1].any()
     model.save(tmp_path / "model.safetensors")
     loaded = sm.load(tmp_path / "model.safetensors")
-    assert all(np.array_equal(*pair) for pair in zip(steps, loaded.log_prob_steps(X), strict=True))
+    for pair in zip(steps, loaded.log_prob_steps(X), strict=True):
+        np.testing.assert_allclose(*pair, rtol=1e-12, atol=1e-12)
     drawn_items = model.sample(3, inputs=X.inputs[0][:6])
     assert all(len(x) == 6 and np.isfinite(x).all() for x in drawn_items)
     ahead = model.forecast(X, 2, inputs=[u[:2] for u in X.inputs], n=50)
@@ -517,7 +518,8 @@ def test_a_first_state_given_inputs_against_every_path(others: dict[str, Any], t
     assert float(first.log_prob(torch.tensor(X.items[0][0]))) == pytest.approx(steps[0][0], abs=1e-6)
     model.save(tmp_path / "model.safetensors")
     loaded = sm.load(tmp_path / "model.safetensors")
-    assert all(np.array_equal(*pair) for pair in zip(steps, loaded.log_prob_steps(X), strict=True))
+    for pair in zip(steps, loaded.log_prob_steps(X), strict=True):
+        np.testing.assert_allclose(*pair, rtol=1e-12, atol=1e-12)
     assert np.array_equal(loaded.initial_slopes_, model.initial_slopes_)
     swapped = model.reorder([1, 0])
     np.testing.assert_allclose(swapped.log_prob(X), model.log_prob(X), atol=1e-12)

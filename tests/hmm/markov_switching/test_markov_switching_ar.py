@@ -322,7 +322,7 @@ def test_a_file_and_another_order_of_states_have_the_same_probabilities(
     model = MarkovSwitchingAR(max_iter=3, n_init=2, warm_start=True, tol=0.0, **options).fit(data)
     model.save(tmp_path / "model.safetensors")
     loaded = sm.load(tmp_path / "model.safetensors")
-    assert_array_equal(loaded.log_prob(data), model.log_prob(data))
+    assert_allclose(loaded.log_prob(data), model.log_prob(data), rtol=1e-12)
     swapped = model.reorder([1, 0])
     assert_allclose(swapped.log_prob(data), model.log_prob(data), rtol=1e-12)
     assert_array_equal(swapped.means_, model.means_[::-1])

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -162,4 +162,4 @@ def test_a_file_of_before_says_previous(model: sm.SequenceModel, tmp_path: Path)
     storage.write(tmp_path / "before.safetensors", content)
     loaded = sm.load(tmp_path / "before.safetensors")
     assert repr(loaded) == repr(model)
-    assert_array_equal(loaded.log_prob(*data), model.log_prob(*data))
+    assert_allclose(loaded.log_prob(*data), model.log_prob(*data), rtol=1e-5)
