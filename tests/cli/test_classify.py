@@ -71,7 +71,7 @@ def test_it_is_fitted_judged_and_saved(call, data, tmp_path):
     assert written["sequence"].tolist() == X.names
     assert plot.read_bytes()[:4] == b"\x89PNG"
     new = sm.data.read(table(tmp_path / "new.csv", 2, 1), by="trial", columns=["speed", "pulse"])
-    np.testing.assert_array_equal(sm.load(file).predict_proba(new), classifier.predict_proba(new))
+    np.testing.assert_allclose(sm.load(file).predict_proba(new), classifier.predict_proba(new), rtol=1e-9, atol=1e-9)
 
 
 def test_in_words(call, data):

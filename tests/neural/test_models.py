@@ -92,7 +92,7 @@ def test_alignments_of_a_transformer_are_of_a_layer_and_a_head():
         assert mean[i].shape == (len(target), len(source))
         assert mean[i].sum(1) == pytest.approx(1, abs=1e-6)
         np.testing.assert_allclose((heads[0][i] + heads[1][i]) / 2, mean[i], rtol=0, atol=1e-7)
-        np.testing.assert_array_equal(last[i], mean[i])
+        np.testing.assert_allclose(last[i], mean[i], rtol=0, atol=1e-7)
     assert not any(np.allclose(a, b) for a, b in ((mean[0], first[0]), (heads[0][0], heads[1][0])))
 
 

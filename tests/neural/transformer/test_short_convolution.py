@@ -78,7 +78,7 @@ def test_the_future_does_not_change_the_past(network: TransformerNetwork) -> Non
     x, other = draw(B, T, D), draw(B, T, D, seed=1)
     other[:, :4] = x[:, :4]
     before, after = in_pieces(network, x, [T])[0], in_pieces(network, other, [T])[0]
-    assert torch.equal(before[:, :4], after[:, :4])
+    torch.testing.assert_close(before[:, :4], after[:, :4], rtol=1e-12, atol=1e-12)
     assert not torch.equal(before[:, 4:], after[:, 4:])
 
 
@@ -87,7 +87,7 @@ def test_a_state_is_a_value(network: TransformerNetwork) -> None:
     x, index = draw(B, T, D), torch.tensor([2, 0])
     _, state = in_pieces(network, x[:, :4], [1, 3])
     first, second = network(x[:, 4:], state)[0], network(x[:, 4:], state)[0]
-    assert torch.equal(first, second)
+    torch.testing.assert_close(first, second, rtol=1e-12, atol=1e-12)
     chosen = network(x[index, 4:], select(state, index))[0]
     torch.testing.assert_close(chosen, first[index], rtol=0, atol=1e-12)
 
