@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import locale
 import os
 import signal
 import sys
@@ -48,7 +50,12 @@ OBSERVATIONS: dict[str, Observation] = {
 
 
 def pytest_configure() -> None:
-    """A shell starts jobs in the background with Ctrl-C ignored; several tests send it."""
+    """Take the locale of the environment, as notebooks and programs with windows do, and Ctrl-C.
+
+    A shell starts jobs in the background with Ctrl-C ignored; several tests send it.
+    """
+    with contextlib.suppress(locale.Error):  # of one that is not installed
+        locale.setlocale(locale.LC_ALL, "")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

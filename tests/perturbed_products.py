@@ -8,8 +8,8 @@ by 1 ± eps/2 of its dtype, with a sign that is drawn anew at each call; zeros, 
 fails then asserts what no user can rely on, or shows where rounding decides an outcome.
 
 Products of NumPy and SciPy, and decompositions, are not reached: ``OPENBLAS_CORETYPE=Haswell`` and
-``MKL_CBWR=COMPATIBLE`` are for them (``make other-machine``). Of a test the signs are always the same. A test that decodes by the very
-numbers that coded is marked ``products_repeat``, and its products are left as they are.
+``MKL_CBWR=COMPATIBLE`` are for them (``make other-machine``). Of a test the signs are always the same. A test that
+decodes by the very numbers that coded is marked ``products_repeat``, and its products are left as they are.
 """
 
 from __future__ import annotations
