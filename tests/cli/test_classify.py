@@ -64,7 +64,7 @@ def test_it_is_fitted_judged_and_saved(call, data, tmp_path):
     assert said["labels"] == ["rest", "run", "walk"]
     assert np.sum(said["confusion"]) == 30
     assert np.trace(said["confusion"]) == said["right"] > 25
-    assert said["temperature"] == classifier.temperature_
+    assert said["temperature"] == pytest.approx(classifier.temperature_, rel=1e-9)
     assert said["written"] == [str(path) for path in (file, out, plot)]
     written = pd.read_csv(out)
     assert written["predicted"].tolist() == predicted.tolist()
