@@ -58,7 +58,7 @@ def test_lengths_are_not_targets(arguments):
 def test_states_are_decoded_not_predicted():
     with pytest.raises(ValueError, match=r"the states of an HMM are decode\(X\)"):
         MODEL.predict([X])
-    np.testing.assert_array_equal(MODEL.predict_proba([X])[0], MODEL.posterior([X])[0])
+    np.testing.assert_allclose(MODEL.predict_proba([X])[0], MODEL.posterior([X])[0], rtol=1e-12, atol=1e-12)
 
 
 def test_the_default_observation_can_be_searched():

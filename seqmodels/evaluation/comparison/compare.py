@@ -89,7 +89,8 @@ def compare(
 
     Returns:
         ``Comparison``: ``print`` it, or use ``.frame``, ``.steps``, ``.save(folder)``, ``.to_html(path)``,
-        ``.plot_ranking()``. With budgets in steps, or none, it repeats to the last digit, apart from the times.
+        ``.plot_ranking()``. With budgets in steps, or none, it repeats but for the times and the rounding of
+        products, which depends on the processor, on the number of threads and on where in memory an array lies.
 
     Raises:
         IncomparableError: two models measure different things (named), for example one scores ends and another does
