@@ -12,6 +12,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from seqmodels.common.array_checks import array_of, check_between, numbers_of
+from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.distributed import is_rank_zero, share_of
 from seqmodels.common.parameters import checked
 from seqmodels.encodings import Encoding, Features
@@ -652,7 +653,9 @@ class LinearGaussian(SequenceModel):
         """The fitted numbers of a structure by name, raw units: variances of disturbances, coefficients, noise."""
         structure = self._structure()
         if structure is None or self.numbers_ is None:
-            raise ValueError("the model has no structure, so that its states are no components; see transition_")
+            raise AbsentAttributeError(
+                "the model has no structure, so that its states are no components; see transition_"
+            )
         named = structure.named(self.numbers_[: len(structure.start())], self._state_scale)
         noise = (
             {} if self.observation_noise == "none" else {"noise_variance": float(self.observation_covariance_[0, 0])}

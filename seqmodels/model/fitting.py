@@ -42,7 +42,7 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
         warnings.warn(
             "the sequences to fit to have a past, which fit does not read: each is learned as a sequence that begins "
             "where it does; pass X.without_past() to say so, or sequences that begin earlier",
-            stacklevel=3,
+            stacklevel=4,
         )
     uses_validation = model._uses_validation
     known = _encoding_of_one_series(model, data, encoding) if uses_validation else None
@@ -76,7 +76,7 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
         _load_from_rank_zero(model)
     if interrupted.requested and interrupted.signal is not None:
         checkpoint = model.get_params(deep=False).get("checkpoint")
-        interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=3)
+        interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=4)
 
 
 def _refitted(model: Family, known: Encoding | None, train: Data) -> Encoding | None:

@@ -73,6 +73,7 @@ class SequenceModel(Family):
 
     # -- fitting -------------------------------------------------------------------------------------------
 
+    @checked
     def fit(self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None) -> Self:
         """Fit to sequences ``X``, or to ``y`` given ``X``.
 

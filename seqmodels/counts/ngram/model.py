@@ -109,7 +109,7 @@ class NGram(CountModel):
                 f"there are more than {self._most_strings(counted):,} different strings of 2 to {self.order} symbols; "
                 f"those that came less than {self.min_count_} times are left out (min_count_). Pass a larger "
                 "max_strings if memory holds them",
-                stacklevel=5,
+                stacklevel=6,
             )
         self.interpolation_ = self._interpolation(counted) if self.adaptive else None
         return self._nats_per_unit_of_training(train)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -72,7 +72,6 @@ from seqmodels.hmm.state_queries import (
     stationary,
 )
 from seqmodels.hmm.topology import Arcs, Topology, as_topology
-from seqmodels.model import NotFittedError
 from seqmodels.model.fitting import apply_setting, checked_data, fit_model, learn_setting, resolved_choices
 from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Categorical, GaussianMixture, Observation, PseudoFrames
@@ -226,6 +225,7 @@ class ContinuousTimeHMM(HiddenStateModel):
             if isinstance(self.observation, Observation):
                 check_observation(self.observation, self.observation_, self.encoding_.size)
 
+    @checked
     def fit(
         self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None, states: Any = None
     ) -> Self:
@@ -401,15 +401,8 @@ class ContinuousTimeHMM(HiddenStateModel):
         uniformised = np.eye(len(leaving)) + self.generator_ / (2 * leaving.max() or 1.0)
         return stationary(self.initial_, uniformised, None)
 
-    def __getattr__(self, name: str) -> Any:
-        """The observation's parameters: ``weights_``, ``means_``, ``covariances_``, ``emission_``, ..."""
-        if name.endswith("_") and not name.startswith("_"):
-            if "parameters_" not in self.__dict__:
-                raise NotFittedError(f"this {type(self).__name__} is not fitted, so it has no {name}; call fit first")
-            raw = _raw_parameters(self)
-            if name in raw:
-                return raw[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    def _named_parameters(self) -> Mapping[str, Any]:
+        return _raw_parameters(self) if "parameters_" in vars(self) else {}
 
     @classmethod
     @checked

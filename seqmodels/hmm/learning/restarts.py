@@ -196,7 +196,7 @@ def warn_of_floor(result: FitResult, observation: Observation) -> None:
             f"{', '.join(f'{name}={least}' for name, least in stated.items())}, which then sets the "
             f"score; use fewer states or components, or raise {' or '.join(stated)}",
             UserWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
 
@@ -213,5 +213,5 @@ def warn_of_disagreement(table: pd.DataFrame, best: FitResult, n_units: float) -
             f"of {len(table)} starts the best was found once, {gap:.2f} nats per unit ahead of the next (starts_), so "
             f"a better one may not have been found; pass n_init={4 * len(table)}, or fewer states",
             UserWarning,
-            stacklevel=5,
+            stacklevel=6,
         )

@@ -167,7 +167,7 @@ class PosteriorHMM(SequenceModel):
                 f"{sampled.n_divergent} of {len(self._draws.initial)} draws came from trajectories that diverged, so "
                 "that parts of the posterior may be missing; use fewer states, more data, or a stronger prior",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _density(self, family: ConjugateFamily, corpus: Corpus) -> PosteriorDensity:

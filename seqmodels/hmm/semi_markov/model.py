@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
@@ -104,7 +104,6 @@ from seqmodels.hmm.state_queries import (
     stationary,
 )
 from seqmodels.hmm.topology import Topology, breaks
-from seqmodels.model import NotFittedError
 from seqmodels.model.fitting import (
     apply_setting,
     check_arguments,
@@ -275,6 +274,7 @@ class HSMM(HiddenStateModel):
             options = _options(self, self.n_states, self.length_)
             options.check_start(self.parameters_, self.length, _emission(self).split(self.parameters_.table))
 
+    @checked
     def fit(
         self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None, states: Any = None
     ) -> Self:
@@ -612,15 +612,10 @@ class HSMM(HiddenStateModel):
         final = self.parameters_.final
         return np.zeros(len(self.initial_)) if final is None else final.numpy()
 
-    def __getattr__(self, name: str) -> Any:
-        """The parameters of observation and durations: ``means_``, ``emission_``, ``duration_rates_``, ..."""
-        if name.endswith("_") and not name.startswith("_"):
-            if "parameters_" not in self.__dict__:
-                raise NotFittedError(f"this {type(self).__name__} is not fitted, so it has no {name}; call fit first")
-            raw = _emission(self).raw_parameters(self.parameters_.table, *self.encoding_.affine())
-            if name in raw:
-                return raw[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    def _named_parameters(self) -> Mapping[str, Any]:
+        if "parameters_" not in vars(self):
+            return {}
+        return _emission(self).raw_parameters(self.parameters_.table, *self.encoding_.affine())
 
     @classmethod
     @checked

@@ -326,7 +326,7 @@ class Mixture(SequenceModel):
             warnings.warn(
                 "there is one short sequence, of which nothing can be held out, so that all members have one weight; "
                 "pass more sequences",
-                stacklevel=4,
+                stacklevel=5,
             )
         members = range(len(self.models))
         self.members_ = [self._fitted_member(k, rest, validation) for k in members]
