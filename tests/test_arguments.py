@@ -123,6 +123,22 @@ def test_an_unknown_argument_gets_a_hint(call: Callable[[], Any], words: str) ->
         call()
 
 
+REGRESSIONS: dict[str, Any] = {"means": [[1.2], [-0.4]], "autoregression": [[0.1]], "variances": [0.6]}
+
+
+def test_options_may_repeat_what_parameters_imply_and_not_contradict_it() -> None:
+    def model(**options: Any) -> sm.hmm.MarkovSwitchingAR:
+        return sm.hmm.MarkovSwitchingAR.from_parameters([[0.9, 0.1], [0.2, 0.8]], **REGRESSIONS, **options)
+
+    assert model(switching_ar=False, n_states=2, order=1, length="given").order == 1
+    for options in ({"switching_ar": True}, {"n_states": 3}, {"length": "stop"}):
+        (name,) = options
+        with pytest.raises(ValueError, match=f"{name} is .*, but the other arguments make it .*; leave {name} out"):
+            model(**options)
+    with pytest.raises(ValueError, match="structure is 3, but the other arguments make it"):
+        sm.LinearGaussian.local_level(structure=3)
+
+
 def hmm(**observation: Any) -> sm.HMM:
     return sm.HMM(2, observation=sm.GaussianMixture(**observation), max_iter=1)
 

@@ -213,6 +213,20 @@ def argument_names(cls: type) -> tuple[str, ...]:
     return tuple(inspect.signature(cls).parameters)
 
 
+def made_with(cls: type[R], options: Mapping[str, Any], **implied: Any) -> R:
+    """Make an object from further ``options`` and from arguments that what was passed implies.
+
+    An option may repeat what is implied; ``ValueError`` for one that contradicts it.
+    """
+    for name in options.keys() & implied.keys():
+        if not _same(options[name], implied[name]):
+            raise ValueError(
+                f"{name} is {_shortened(options[name])}, but the other arguments make it {_shortened(implied[name])}; "
+                f"leave {name} out"
+            )
+    return cls(**{**options, **implied})
+
+
 @cache
 def _keywords(function: Callable[..., Any]) -> tuple[str, ...] | None:
     """The names that can be passed to a function or a constructor; None where any can."""

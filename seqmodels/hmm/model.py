@@ -15,7 +15,7 @@ import torch
 from seqmodels.common.array_checks import array_of, numbers_of
 from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.distributed import is_rank_zero, propagate_errors
-from seqmodels.common.parameters import Seed, checked, undone_on_failure
+from seqmodels.common.parameters import Seed, checked, made_with, undone_on_failure
 from seqmodels.encodings import Encoding, Standardize
 from seqmodels.encodings.auto_series import SeriesChoice
 from seqmodels.encodings.defaults import Choices, may_have_unseen_symbols
@@ -992,7 +992,7 @@ class HMM(HiddenStateModel):
         for name, slopes in ((f"{name}_inputs", each) for name, each in slopes_given.items()):
             if slopes is not None:
                 options.setdefault(name, True)
-        model = cls(k, observation=observation, length=length, **options)
+        model = made_with(cls, options, n_states=k, observation=observation, length=length)
         setting = Setting.from_fitted(encoding, observation.clone(), length, conditional=False)
         if model._reads_inputs or inputs is not None:
             setting = setting.with_inputs(input_scaling(inputs))

@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from seqmodels.common.array_checks import array_of, check_between, numbers_of
 from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.distributed import is_rank_zero, share_of
-from seqmodels.common.parameters import checked
+from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import TIME, InputScaling, chosen_inputs
@@ -220,9 +220,8 @@ class LinearGaussian(SequenceModel):
 
     @classmethod
     def _structural(cls, component: Component, options: dict[str, Any]) -> Self:
-        return cls(
-            structure=[component], **{**STRUCTURAL, "intercept": False, "max_iter": 500, "tol": 1e-11, **options}
-        )
+        defaults = {**STRUCTURAL, "intercept": False, "max_iter": 500, "tol": 1e-11}
+        return made_with(cls, {**defaults, **options}, structure=[component])
 
     def __add__(self, other: LinearGaussian) -> Self:
         """The model of the sum: its components are those of both, its other arguments those of the first."""
@@ -765,7 +764,7 @@ class LinearGaussian(SequenceModel):
         if not np.linalg.eigvalsh(R).min() > 0:
             raise ValueError("observation_covariance is singular, so that there is no density; add some noise")
         is_diagonal = not (R - np.diag(np.diagonal(R))).any()
-        model = cls(K, **{"observation_noise": "diag" if is_diagonal else "full", **options})
+        model = made_with(cls, {"observation_noise": "diag" if is_diagonal else "full", **options}, n_states=K)
         encoding: Encoding = Features("reals").identity(D)
         of_times = None if model._times_in is None else InputScaling.of_times(model._times_in, model._time_step)
         setting = Setting.from_fitted(encoding, predicted_by(), "given", conditional=False).with_inputs(of_times)

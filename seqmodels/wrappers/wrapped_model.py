@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from seqmodels.common import distributed
-from seqmodels.common.parameters import checked
+from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import computing_in
@@ -57,7 +57,7 @@ class WrappedModel(SequenceModel, ABC):
             NotFittedError: a model that is not fitted.
         """
         setting = model._setting()
-        wrapped = cls(model, **options)
+        wrapped = made_with(cls, options, model=model)
         wrapped._check_hyperparameters()
         apply_setting(wrapped, setting)
         wrapped.target_lengths_ = model.target_lengths_

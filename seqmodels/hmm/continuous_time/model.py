@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.distributed import propagate_errors
-from seqmodels.common.parameters import checked
+from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.defaults import may_have_unseen_symbols
 from seqmodels.encodings.examples import Example, without_past
@@ -450,7 +450,7 @@ class ContinuousTimeHMM(HiddenStateModel):
         )
         if options.get("start", "auto") == "auto":
             options["start"] = "free" if initial is not None else "stationary"
-        model = cls(k, observation=observation, length="given", **options)
+        model = made_with(cls, options, n_states=k, observation=observation, length="given")
         model._check_hyperparameters()
         setting = Setting.from_fitted(encoding, observation.clone(), "given", conditional=False)
         apply_setting(model, setting.with_inputs(InputScaling.of_times(model.date_unit)))

@@ -16,7 +16,7 @@ from torch import Tensor
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.distributed import propagate_errors
-from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
+from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked, made_with
 from seqmodels.encodings import Standardize
 from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.inputs import chosen_inputs
@@ -448,13 +448,14 @@ class MarkovSwitchingAR(HiddenStateModel):
         k = len(raw.mean)
         if initial is not None:
             options = {"start": "free", **options}
-        model = cls(
-            k,
-            raw.order,
+        model = made_with(
+            cls,
+            options,
+            n_states=k,
+            order=raw.order,
             switching_ar=raw.coefficients.ndim == 3,
             switching_variance=raw.variance.ndim == 2,
             length="given" if final is None else "stop",
-            **options,
         )
         model._check_hyperparameters()
         if model.transition_inputs:

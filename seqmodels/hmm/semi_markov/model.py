@@ -16,7 +16,7 @@ from torch import Tensor
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.main_memory import refuse_beyond_memory
-from seqmodels.common.parameters import checked, undone_on_failure
+from seqmodels.common.parameters import checked, made_with, undone_on_failure
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.defaults import may_have_unseen_symbols
 from seqmodels.encodings.examples import Example, of_each_frame
@@ -689,7 +689,7 @@ class HSMM(HiddenStateModel):
                 )
         parameters = chain_parameters(initial, transition, final, torch.cat([of_emission, of_durations], 1))
         length: Length = "given" if final is None else "stop"
-        model = cls(k, family, observation=observation, length=length, **options)
+        model = made_with(cls, options, n_states=k, durations=family, observation=observation, length=length)
         model._check_hyperparameters()
         apply_setting(model, Setting.from_fitted(encoding, observation.clone(), length, conditional=False))
         chosen = _options(model, k, length)

@@ -11,7 +11,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from seqmodels.common.array_checks import numbers_of
-from seqmodels.common.parameters import checked
+from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data
@@ -502,7 +502,7 @@ class SwitchingLinearGaussian(SequenceModel):
             "switching": "dynamics" if shared else "both",
             "observation_noise": "diag" if is_diagonal else "full",
         }
-        model = cls(S, K, **{**defaults, **options})
+        model = made_with(cls, {**defaults, **options}, n_regimes=S, n_states=K)
         encoding: Encoding = Features("reals").identity(D)
         apply_setting(model, Setting.from_fitted(encoding, predicted_by(), "given", conditional=False))
         model.measure_ = replace(model.measure_, kind="bound" if model.likelihood == "bound" else "estimate")

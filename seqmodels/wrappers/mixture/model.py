@@ -12,7 +12,7 @@ import numpy as np
 
 from seqmodels.common import distributed
 from seqmodels.common.array_checks import array_of, check_between, check_sums
-from seqmodels.common.parameters import PositiveInt, checked
+from seqmodels.common.parameters import PositiveInt, checked, made_with
 from seqmodels.encodings import Bytes, Encoding
 from seqmodels.encodings.binary_code import BinaryCode
 from seqmodels.encodings.examples import Example
@@ -314,7 +314,8 @@ class Mixture(SequenceModel):
 
         ``options`` are arguments of the constructor.
         """
-        return cls([model.clone().set_params(random_state=model.random_state + i) for i in range(n)], **options)
+        models = [model.clone().set_params(random_state=model.random_state + i) for i in range(n)]
+        return made_with(cls, options, models=models)
 
     # -- fitting -------------------------------------------------------------------------------------------
 
