@@ -36,6 +36,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 LISTS = (list, tuple, np.ndarray)
 LARGEST_EXACT = 2**53  # integers up to which a float is one exactly
+SMALL = 64  # sizes up to which an argument may be larger than the data: they cost little
 MAX_SHOWN = 200  # characters of a value in an error
 
 
@@ -79,6 +80,9 @@ class Configurable:
     _renamed: ClassVar[Mapping[str, str]] = {}  # names that hyperparameters have in older files -> names they have now
     # What an argument that another library has is here, in words, where that is not one argument.
     _in_other_words: ClassVar[Mapping[str, str]] = {}
+
+    # Arguments that may not be larger than the data to fit to: than all steps, or than those of the longest sequence.
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {}
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make an object to be initialised; raises ``TypeError``, with a suggestion, for an argument that it lacks."""
@@ -300,6 +304,29 @@ def refuse_wrong_arguments(thing: Configurable) -> None:
     wrong = wrong_argument(thing)
     if wrong is not None:
         raise ValueError(str(wrong))
+
+
+def refuse_beyond_data(thing: Configurable, n_steps: int, longest: int) -> None:
+    """Raise ``ValueError`` for a size that the data cannot determine and that would take very long or all memory.
+
+    Looked at are the thing itself and all in it.
+
+    Args:
+        thing: a model, perhaps with an observation, a structure, other models, ...
+        n_steps: of all sequences.
+        longest: steps of the longest.
+    """
+    for name, of in thing._bounded_by_data.items():
+        value, most = getattr(thing, name), {"steps": n_steps, "longest": longest}[of]
+        if isinstance(value, int) and value > max(SMALL, most):
+            data = "the data have" if of == "steps" else "the longest sequence has"
+            raise ValueError(
+                f"{name} of {type(thing).__name__} is {value:,}, but {data} {most:,} steps; pass at most "
+                f"{max(SMALL, most):,}, or more data"
+            )
+    for name, value in thing.get_params(deep=False).items():
+        for _, nested in _nested(name, value):
+            refuse_beyond_data(nested, n_steps, longest)
 
 
 def check_fields(thing: Any) -> None:

@@ -299,6 +299,7 @@ class HMM(HiddenStateModel):
     prior: ConjugatePrior | None = None
 
     _in_other_words: ClassVar[Mapping[str, str]] = ARGUMENTS
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _dtypes: ClassVar[tuple[str, ...]] = ("auto", *DTYPES)
     _uses_validation: ClassVar[bool] = False
     _reads_series: ClassVar[bool] = True

@@ -7,7 +7,7 @@ A component says its matrices as functions of a few numbers, which are fitted.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -159,6 +159,8 @@ class Seasonal(_RandomWalks):
     """
 
     name: ClassVar[str] = "seasonal"
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"period": "longest"}
+
     period: int
 
     def check(self) -> None:
@@ -193,6 +195,8 @@ class ARIMA(Component):
     """
 
     name: ClassVar[str] = "arima"
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"p": "longest", "d": "longest", "q": "longest"}
+
     p: int = 1
     d: int = 0
     q: int = 0

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.common import distributed
-from seqmodels.common.parameters import in_one_line, undone_on_failure, wrong_argument
+from seqmodels.common.parameters import in_one_line, refuse_beyond_data, undone_on_failure, wrong_argument
 from seqmodels.encodings import AutoSeries, Encoding, Standardize
 from seqmodels.encodings.aligned_targets import check_choices, check_has_targets
 from seqmodels.encodings.defaults import MOST_SERIES_BY_DEFAULT, reading_of
@@ -51,6 +51,8 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     data, train = data.without_past(), train.without_past()
     if encoding is None and model.encoding == "auto" and not _keeps_encoding(model):
         encoding = _refitted(model, known, train)
+    if not _keeps_encoding(model):
+        _check_sizes(model, data)
     check_processes_agree(model, data, held_out)
     parts = [part for part in (data, held_out) if part is not None]
     is_partial = len(data.X) > MOST_SERIES_BY_DEFAULT  # the training part may be of few series
@@ -77,6 +79,12 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     if interrupted.requested and interrupted.signal is not None:
         checkpoint = model.get_params(deep=False).get("checkpoint")
         interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=4)
+
+
+def _check_sizes(model: Family, data: Data) -> None:
+    """Raise ``ValueError`` for hyperparameters that are absurdly large for these data."""
+    lengths = [len(item) for part in {id(p): p for p in (data.X, data.scored)}.values() for item in part]
+    refuse_beyond_data(model, sum(lengths), max(lengths, default=0))
 
 
 def _refitted(model: Family, known: Encoding | None, train: Data) -> Encoding | None:

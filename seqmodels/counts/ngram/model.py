@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
@@ -79,6 +80,7 @@ class NGram(CountModel):
     min_count: int = 1
     max_strings: int | None = None
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"order": "longest"}
     _reads_from_disk: ClassVar[bool] = True
 
     @property

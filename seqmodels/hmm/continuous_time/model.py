@@ -155,6 +155,7 @@ class ContinuousTimeHMM(HiddenStateModel):
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _uses_validation: ClassVar[bool] = False
     _size: ClassVar[str | None] = "n_states"
     _sums_out_missing: ClassVar[bool] = True

@@ -143,6 +143,7 @@ class MarkovSwitchingAR(HiddenStateModel):
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "order": "longest"}
     _uses_validation: ClassVar[bool] = False
     _size: ClassVar[str | None] = "n_states"
     _fits_in_parallel: ClassVar[bool] = True

@@ -210,6 +210,7 @@ class HSMM(HiddenStateModel):
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "max_duration": "longest"}
     _uses_validation: ClassVar[bool] = False
     _size: ClassVar[str | None] = "n_states"
     _sums_out_missing: ClassVar[bool] = True

@@ -97,6 +97,8 @@ class SwitchingLinearGaussian(SequenceModel):
     [array([0, 0, 0, 1, 1, 1])]
     """
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_regimes": "steps", "n_states": "steps"}
+
     n_regimes: int = 2
     n_states: int = 2
     switching: Switching = "dynamics"
