@@ -510,7 +510,8 @@ def admits(hint: Any, value: Any) -> bool:
         return value is None
     if hint in (int, float):
         is_number = isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
-        return is_number and value == value  # NaN is not itself
+        # NaN is not itself; integers of NumPy and torch have 64 bits.
+        return is_number and value == value and not (isinstance(value, int) and abs(value) >= 2**63)
     kind = origin or hint
     if not isinstance(kind, type):
         return True  # a name that says nothing of its values

@@ -15,8 +15,8 @@ VALUES = [np.random.default_rng(0).normal(size=(40, 1))]
 SYMBOLS = [np.arange(40) % 3]
 LAYER = {"d_model": 8, "max_steps": 1}
 ABSURD: dict[str, tuple[Any, Any]] = {
-    "p of ARIMA is 1,000,000, but the longest sequence has 40 steps": (sm.LinearGaussian.arima(10**6, 0, 0), VALUES),
-    "d of ARIMA is 1,000,000": (sm.LinearGaussian.arima(1, 10**6, 0), VALUES),
+    "p of ARIMA is 1000000; pass an integer from 0 to 100000": (sm.LinearGaussian.arima(10**6, 0, 0), VALUES),
+    "d of ARIMA is 1,000, but the longest sequence has 40 steps": (sm.LinearGaussian.arima(1, 10**3, 0), VALUES),
     "period of Seasonal is 100,000": (sm.LinearGaussian.seasonal(10**5), VALUES),
     "n_states of LinearGaussian is 1,000, but the data have 40 steps; pass at most 64": (
         sm.LinearGaussian(1000),

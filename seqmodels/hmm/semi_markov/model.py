@@ -15,7 +15,6 @@ from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.distributed import propagate_errors
-from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import checked, made_with, undone_on_failure
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.defaults import may_have_unseen_symbols
@@ -124,6 +123,7 @@ if TYPE_CHECKING:
 
 PSEUDO_FRAMES = 10.0
 BACKGROUND = 0.01
+MOST_DURATIONS = 10_000_000  # of all states, of which each takes some 50 bytes
 STEPS_OF_START = 100  # most EM steps of the HMM from whose states and mean durations EM starts
 
 
@@ -253,11 +253,7 @@ class HSMM(HiddenStateModel):
             raise ValueError(f"algorithm is {self.algorithm!r}; pass 'em' or 'stepwise'")
         check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, lr=1.0)
         _options(self, self.n_states, self.length)
-        refuse_beyond_memory(
-            f"the durations of {self.n_states} states up to {self.max_duration} steps",
-            48.0 * self.n_states * self.max_duration,
-            "pass a smaller max_duration",
-        )
+        _check_durations(self)
         if _is_warm_start(self):
             if len(self.parameters_.initial) != self.n_states:
                 raise ValueError(
@@ -709,6 +705,7 @@ class HSMM(HiddenStateModel):
         return {**self.parameters_.arrays(), "starts": starts_arrays(self.starts_)}
 
     def _restore(self, state: dict[str, Any]) -> None:
+        _check_durations(self)  # of which a file has no array
         self._fitted_durations = (self.durations, self.max_duration, self.left_censored)
         self.starts_ = starts_from_arrays(state.get("starts"))
         state = {name: array for name, array in state.items() if name != "starts"}
@@ -725,6 +722,15 @@ class HSMM(HiddenStateModel):
 
 
 # -- what a model's hyperparameters come to ----------------------------------------------------------------------------
+
+
+def _check_durations(model: HSMM) -> None:
+    """Raise ``ValueError`` for more durations of all states than tables of them should have."""
+    if model.n_states * model.max_duration > MOST_DURATIONS:
+        raise ValueError(
+            f"max_duration is {model.max_duration:,}, which is too long for {model.n_states:,} states; pass at most "
+            f"{max(1, MOST_DURATIONS // model.n_states):,}"
+        )
 
 
 def _is_warm_start(model: HSMM) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache, partial
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from tqdm.auto import tqdm
 
 from seqmodels.common.array_checks import numbers_of
-from seqmodels.common.parameters import checked, made_with
+from seqmodels.common.parameters import Range, checked, made_with
 from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data
@@ -37,6 +37,7 @@ from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoi
 Likelihood = Literal["particles", "bound"]
 ERROR_RUNS = 8  # filters of other seeds, whose spread is the standard error
 BOUND_STEPS = 20  # of q(z) and q(s) in turn
+MOST_PARTICLES = 1_000_000
 UNLIMITED_STEPS = 1_000_000  # where time alone ends a fit
 
 
@@ -103,7 +104,7 @@ class SwitchingLinearGaussian(SequenceModel):
     n_states: int = 2
     switching: Switching = "dynamics"
     likelihood: Likelihood = "particles"
-    n_particles: int = 64
+    n_particles: Annotated[int, Range(1, MOST_PARTICLES)] = 64
     observation_noise: Literal["diag", "full"] = "diag"
     min_covariance: float = 1e-6
     max_iter: int = 100
