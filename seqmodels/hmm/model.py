@@ -368,7 +368,7 @@ class HMM(HiddenStateModel):
         if not (is_free and is_plain and self.n_states > 1):
             return choices
         chosen = chosen_by_clusters(choices, data, may_encode=self.encoding == "auto", fitted=_tried)
-        if self.verbose and chosen.reason is not None and is_rank_zero():
+        if self.verbose is True and chosen.reason is not None and is_rank_zero():
             print(chosen.reason)
         return chosen
 

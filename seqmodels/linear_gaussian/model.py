@@ -9,12 +9,12 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from seqmodels.common.array_checks import array_of, check_between, numbers_of
 from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.distributed import is_rank_zero, share_of
 from seqmodels.common.parameters import checked, made_with
+from seqmodels.common.progress import ProgressBar
 from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import TIME, InputScaling, chosen_inputs
@@ -425,9 +425,7 @@ class LinearGaussian(SequenceModel):
         stop = StopAfter(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
 
         def run(number: int, at: Checkpoints) -> SystemFit:
-            with tqdm(
-                total=self.max_iter, disable=not (self.verbose and is_rank_zero()), desc=f"start {number + 1}"
-            ) as bar:
+            with ProgressBar(self.max_iter, self.verbose if is_rank_zero() else False, f"start {number + 1}") as bar:
                 if every is not None:
                     numbers = self.numbers_ if is_warm else None
                     if at.state is not None:
@@ -795,9 +793,8 @@ class LinearGaussian(SequenceModel):
             self.parameters_ = replace(self.parameters_, process=process)
 
 
-def _show(bar: Any, row: Row) -> None:
-    bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
-    bar.update(int(row["step"]) - bar.n)
+def _show(bar: ProgressBar, row: Row) -> None:
+    bar.move(row["step"], f"{row['log_prob']:.4f} nats per unit")
 
 
 def _corpus(examples: Sequence[Example]) -> SystemData:

@@ -17,6 +17,7 @@ from seqmodels.common.parameters import (
     Configurable,
     argument_names,
 )
+from seqmodels.common.progress import Verbose
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.auto_series import SeriesChoice
 from seqmodels.encodings.binary_code import BinaryCode, log_odds_of_path
@@ -73,7 +74,7 @@ class Family(Configurable, ABC):
     device: str = "auto"
     dtype: str = "float32"
     warm_start: bool = False
-    verbose: bool = False
+    verbose: Verbose = "auto"
 
     # What a subclass sets otherwise where it differs.
     _dtypes: ClassVar[tuple[str, ...]] = tuple(DTYPES)  # what dtype may be

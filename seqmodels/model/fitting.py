@@ -15,6 +15,7 @@ import numpy as np
 
 from seqmodels.common import distributed
 from seqmodels.common.parameters import in_one_line, refuse_beyond_data, undone_on_failure, wrong_argument
+from seqmodels.common.progress import silent_if
 from seqmodels.encodings import AutoSeries, Encoding, Standardize
 from seqmodels.encodings.aligned_targets import check_choices, check_has_targets
 from seqmodels.encodings.defaults import MOST_SERIES_BY_DEFAULT, reading_of
@@ -63,7 +64,7 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     examples = _examples_with_steps(model, setting, train)
     began = time.perf_counter()
     with undone_on_failure(model):
-        with interruption.interruptible() as interrupted:
+        with silent_if(model.verbose), interruption.interruptible() as interrupted:
             apply_setting(model, setting)
             if setting.measure.conditional and model.length_ == "stop":
                 model.target_lengths_ = TargetLengths.of(examples)

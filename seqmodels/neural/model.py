@@ -352,7 +352,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             config = replace(config, max_seconds=max(left, config.max_seconds / 2))
         if self._sees_data_once and self.patience == DEFAULT_PATIENCE:
             config = replace(config, patience=2 * config.evaluations)  # more than there are
-        if self.verbose and distributed.is_rank_zero():
+        if self.verbose is True and distributed.is_rank_zero():
             tqdm.write(self._chosen(rows, batching, config), file=sys.stderr)
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
         parallel = parallel_of(self, self.n_parameters_, device)
@@ -434,7 +434,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self._reason = (
             f"(linear_start, perturbation) = {tuple(self._beginning)}: nats a frame of clusters held out {each}"
         )
-        if self.verbose and distributed.is_rank_zero():
+        if self.verbose is True and distributed.is_rank_zero():
             tqdm.write(self._reason, file=sys.stderr)
         return self._beginning, checkpoints
 

@@ -93,7 +93,7 @@ class WrappedModel(SequenceModel, ABC):
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         inner = self.model.clone()
-        inner.verbose = inner.verbose or self.verbose
+        inner.verbose = self.verbose is True or inner.verbose
         fit_member(inner, self._setting(), *self._examples_to_fit(train, validation))
         self._take(inner)
         others = self._fit_others(train, validation)

@@ -8,10 +8,10 @@ from functools import cache, partial
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.parameters import Range, checked, made_with
+from seqmodels.common.progress import ProgressBar
 from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data
@@ -235,7 +235,7 @@ class SwitchingLinearGaussian(SequenceModel):
             return SwitchingRun(start.parameters, start.regimes)
 
         def run(number: int, at: Checkpoints) -> SwitchingRun:
-            with tqdm(total=self.max_iter, disable=not self.verbose, desc=f"start {number + 1}") as bar:
+            with ProgressBar(self.max_iter, self.verbose, f"start {number + 1}") as bar:
                 steps = first(number) if at.state is None else SwitchingRun.from_state(at.state)
                 return run_variational_em(steps, objective, batches, stop, partial(_show, bar), at)
 
@@ -256,7 +256,7 @@ class SwitchingLinearGaussian(SequenceModel):
     ) -> list[Row]:
         """Sets the parameters to those after EM of particles; its rows, steps and seconds after those of ``last``."""
         left = None if self.max_seconds is None else max(0.0, self.max_seconds - last["seconds"])
-        with tqdm(total=self.particle_steps, disable=not self.verbose, desc="particles") as bar:
+        with ProgressBar(self.particle_steps, self.verbose, "particles") as bar:
             self.parameters_, rows = run_particle_em(
                 *(self.parameters_, objective, values, weights, self.particle_steps, self.n_particles),
                 *(self.random_state, left, partial(_show, bar), checkpoints),
@@ -524,9 +524,8 @@ class SwitchingLinearGaussian(SequenceModel):
         self.parameters_ = SwitchingParameters.from_arrays(state, self.n_regimes, self.n_states, self.encoding_.size)
 
 
-def _show(bar: Any, row: dict[str, float]) -> None:
-    bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
-    bar.update(int(row["step"]) - bar.n)
+def _show(bar: ProgressBar, row: dict[str, float]) -> None:
+    bar.move(row["step"], f"{row['log_prob']:.4f} nats per unit")
 
 
 def _values(examples: Sequence[Example]) -> list[np.ndarray]:

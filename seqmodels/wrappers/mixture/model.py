@@ -349,7 +349,7 @@ class Mixture(SequenceModel):
 
     def _fitted_member(self, k: int, train: list[Example], validation: list[Example]) -> SequenceModel:
         setting, member = self._setting(), self.models[k].clone()
-        member.verbose = member.verbose or self.verbose
+        member.verbose = self.verbose is True or member.verbose
         observation = setting.observation
         observation = observation.observations[k] if isinstance(observation, OneOf) else _of_symbols(member)
         if self._reads_apart():
