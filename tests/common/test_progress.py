@@ -95,14 +95,14 @@ def test_a_bar_that_was_left_open_hides_no_later_one(monkeypatch: pytest.MonkeyP
 def test_models_and_evaluations_show_one_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = a_terminal(monkeypatch)
     assert (sm.HMM().verbose, sm.LSTM().verbose, sm.NGram().verbose) == ("auto", "auto", "auto")
-    sm.LSTM(d_model=8, max_seconds=0.4).fit(X)
+    sm.LSTM(d_model=8, max_seconds=0.3).fit(X)
     assert "training" in shown(terminal)
     before = len(shown(terminal))
-    networks = {str(i): sm.LSTM(d_model=8, max_seconds=0.3, random_state=i) for i in range(2)}
-    sm.compare(networks, X[:3], test=[np.arange(9) % 3, np.arange(7) % 3])
+    networks = {str(i): sm.LSTM(d_model=8, max_seconds=0.2, random_state=i) for i in range(2)}
+    sm.compare(networks, X, test=[np.arange(n) % 3 for n in range(5, 11)])
     lines = [line for line in shown(terminal)[before:].split("\r") if line.strip()]
     assert lines
     assert all("compare" in line for line in lines)
     before = len(shown(terminal))
-    sm.choose(sm.LSTM(max_seconds=0.2), X, d_model=[4, 8], folds=2, verbose=False)
+    sm.choose(sm.LSTM(max_seconds=0.1), X, d_model=[4, 8], folds=2, verbose=False)
     assert shown(terminal)[before:] == ""
