@@ -16,6 +16,7 @@ import torch
 from seqmodels.common import distributed
 from seqmodels.common.main_memory import memory_of_process
 from seqmodels.common.parameters import Configurable
+from seqmodels.common.progress import Verbose
 from seqmodels.training import (
     AdamW,
     Callback,
@@ -104,7 +105,7 @@ class TrainingOptions(Configurable):
     accumulate: int = 1
     averaging: float | Literal["auto"] = "auto"
     callbacks: Sequence[Callback] = ()
-    verbose: bool = False
+    verbose: Verbose = "auto"
     parallel: Literal["auto", "replicate", "shard"] = "auto"
 
 
