@@ -19,6 +19,7 @@ from seqmodels.data.read import read
 from seqmodels.data.tables import read_table
 from seqmodels.evaluation.forecasting import forecast as automatic_forecast
 from seqmodels.sequences import Sequences
+from seqmodels.sequences.columns.numbers import refuse_unread
 from seqmodels.sequences.times import TIME_NAMES
 
 STEPS_OF_MODEL, STEPS_OF_TABLE = 10, 12  # ahead, where none are asked for
@@ -172,13 +173,17 @@ def _table(path: str, columns: str | None, time: str | None, by: str | None) -> 
     if Path(path).suffix == SAVED:
         raise ValueError(f"{path} is a model; pass the file that it forecasts, too: seqmodels forecast {path} FILE")
     if is_table(path):
-        frame = read_table(Path(path))
+        frame, place = read_table(Path(path), [by])
         frame.columns = [str(column) for column in frame.columns]
         named = [] if columns is None else names_of(columns)
         missing = [name for name in (*named, time, by) if name is not None and name not in frame]
         if missing:
             raise ValueError(f"{path} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
-        return frame.drop(columns=[c for c in frame if c not in (time, by) and _is_left_out(frame[c], named)])
+        left_out = [c for c in frame if c not in (time, by) and _is_left_out(frame[c], named)]
+        kept = frame.drop(columns=left_out)
+        unread = [c for c in (named or kept) if c not in (time, by)]
+        refuse_unread(kept, unread, place, "name what is forecast with --columns, or the column of series with --by")
+        return kept
     _refuse({"--time": time, "--by": by, "--columns": columns}, f"is for a table, but {path} is none; leave it out")
     return read(path, kind="vectors")
 

@@ -112,7 +112,9 @@ def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFra
     if layout.width == 1:
         data = data.rstrip("\n") + "\n"
     try:
-        frame = pd.read_csv(io.StringIO(data), **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # that cells are lost
+            frame = pd.read_csv(io.StringIO(data), **options)
         _check_short_lines(layout, frame)
         if layout.separator == ";" or any(_has_decimal_comma(frame[c]) for c in frame.columns):
             frame = _with_doubtful_points(frame, io.StringIO(data), options)
@@ -120,7 +122,7 @@ def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFra
         return pd.DataFrame({name: [] for name in layout.names or ()}), layout
     except MemoryError:
         raise ValueError(f"{path} does not fit into memory; save it as Parquet, and leave it on disk") from None
-    except (ValueError, OverflowError) as error:  # of pandas' own, too
+    except (ValueError, OverflowError, pd.errors.ParserWarning) as error:
         check_widths(layout)
         said = " ".join(str(error).split())
         raise ValueError(said if said.startswith(str(path)) else f"{path} is no CSV: {said}") from None
@@ -174,7 +176,7 @@ def check_widths(layout: Layout) -> None:
                 else "write all of them, empty where a value is missing"
             )
             whose = "the header has" if names is not None else "the first line has"
-            raise ValueError(f"{layout.path}:{line} has {n} cells, but {whose} {named}; {way_out}")
+            raise ValueError(f"{layout.path}:{line} has {n} cell{'s' * (n != 1)}, but {whose} {named}; {way_out}")
 
 
 def _has_decimal_comma(column: pd.Series) -> bool:

@@ -21,7 +21,7 @@ from seqmodels.data.file_format import FileFormat
 from seqmodels.data.kinds import suffix_of
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.columns.frames import pandas_frame
-from seqmodels.sequences.columns.numbers import Place, refuse_unread, with_numbers
+from seqmodels.sequences.columns.numbers import Place, place_in_frame, refuse_unread, with_numbers
 from seqmodels.sequences.items import in_words
 from seqmodels.sequences.times import TIME_NAMES, with_index_as_columns
 
@@ -92,9 +92,11 @@ def table(
     source = pandas_frame(source)
     if not isinstance(source, str | os.PathLike | pd.DataFrame):
         raise ValueError(f"source is {in_words(source)}; pass a path, or a frame of pandas, polars or Arrow")
-    words = None if kind in ("symbols", "text") else (by, label, cluster, SEQUENCE, *LABEL_NAMES, *CLUSTER_NAMES)
+    named = {*_names(columns), *_names(inputs)}
+    of_sequences = {by, label, cluster, SEQUENCE, *LABEL_NAMES, *CLUSTER_NAMES}
+    words = None if kind in ("symbols", "text") else of_sequences - named
     if isinstance(source, pd.DataFrame):
-        frame, where, place = _with_names(source.copy(), "the frame"), "the frame", _place_in_frame
+        frame, where, place = _with_names(source.copy(), "the frame"), "the frame", place_in_frame
         frame = frame if words is None else with_numbers(frame, where, besides=words)
     else:
         where = str(source)
@@ -135,8 +137,7 @@ def table_of_rows(
         time, time_unit = of_index, unit if time_unit is None else time_unit
     if not len(frame):
         raise ValueError(f"{where} has no rows; pass a table with a row a step")
-    named = [columns] if isinstance(columns, str) else list(columns or [])
-    known = [inputs] if isinstance(inputs, str) else list(inputs or [])
+    named, known = _names(columns), _names(inputs)
     missing = [c for c in [by, time, label, cluster, *named, *known] if c is not None and c not in frame]
     if missing:
         raise ValueError(f"{where} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
@@ -185,6 +186,10 @@ TABLE = FileFormat(
 )
 
 
+def _names(columns: str | Sequence[str] | None) -> list[str]:
+    return [columns] if isinstance(columns, str) else list(columns or [])
+
+
 def _with_names(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     """The frame with names of columns that are text, and different; raises ``ValueError`` for two of one name."""
     check_width(where, frame.shape[1])
@@ -193,10 +198,6 @@ def _with_names(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     if twice:
         raise ValueError(f"{where} has two columns called {twice[0]!r}; give them different names")
     return frame
-
-
-def _place_in_frame(row: int) -> str:
-    return f"row {row} of the frame"
 
 
 def _refuse_infinite(place: Place, frame: pd.DataFrame, columns: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import operator
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
@@ -16,6 +17,8 @@ import numpy as np
 
 from seqmodels.common.display import MAX_LISTED, html_table, listed, sizes_in_words
 from seqmodels.common.parameters import Seed, check_options, checked, in_one_line
+from seqmodels.sequences.columns.frames import pandas_frame
+from seqmodels.sequences.columns.numbers import place_in_frame, refuse_unread, with_numbers
 from seqmodels.sequences.inputs import Inputs
 from seqmodels.sequences.items import (
     UNITS,
@@ -236,14 +239,20 @@ class Sequences(Sequence[Item]):
         """
         import pandas as pd
 
+        frame = pandas_frame(frame)
         if not isinstance(frame, pd.DataFrame):
             raise ValueError(f"the frame is {in_words(frame)}; pass a pandas DataFrame, one row a step")
+        own = list(frame.columns)
         frame, of_index, unit = with_index_as_columns(frame, [by, time, label, cluster, *metadata, *inputs])
         is_of_index = time is None and of_index is not None
         if is_of_index:
             time, time_unit = of_index, unit if time_unit is None else time_unit
+        left = [c for c in own if c not in (by, time, label, cluster, *metadata, *inputs)]
+        numbers = left if columns is None else [] if isinstance(columns, str) else list(columns)
+        if len(left) > 1 or columns is not None or not _are_codes(frame[left]):
+            frame = with_numbers(frame, "the frame", besides=set(frame.columns) - {*numbers, *inputs})
         if columns is None:
-            columns = _columns_left(frame, {by, time, label, cluster, *metadata, *inputs})
+            columns = _columns_left(frame, left)
         features = [columns] if isinstance(columns, str) else list(columns)
         if not features:
             raise ValueError("columns is empty; name one column or more, or leave columns out for all of numbers")
@@ -261,6 +270,7 @@ class Sequences(Sequence[Item]):
                 )
         if not len(frame):
             raise ValueError("the frame has no rows; pass one with a row a step")
+        refuse_unread(frame, [*([] if isinstance(columns, str) else features), *inputs], place_in_frame, "or name others")
         types = dict(frame.dtypes)
         others = [] if isinstance(columns, str) else [c for c in columns if types[c].kind not in "iufb"]
         words_as_inputs = [c for c in inputs if not pd.api.types.is_numeric_dtype(frame[c])]
@@ -974,17 +984,44 @@ def _every(item: Any, stride: int) -> np.ndarray:
 # -- times and frames ----------------------------------------------------------------------------------------
 
 
-def _columns_left(frame: pd.DataFrame, taken: set[Any]) -> list[Any] | str:
-    """The columns of numbers that are not ``taken``; where there are none, the one other column, of symbols."""
+def _are_codes(columns: pd.DataFrame) -> bool:
+    """Whether it is one column of text that is digits alone, which are symbols."""
     import pandas as pd
 
-    left = [c for c in frame.columns if c not in taken]
+    if columns.shape[1] != 1 or not pd.api.types.is_string_dtype(columns.dtypes.iloc[0]):
+        return False
+    return bool(columns.iloc[:, 0].astype(str).str.isdecimal().all())
+
+
+def _columns_left(frame: pd.DataFrame, left: list[Any]) -> list[Any] | str:
+    """The columns of numbers among those ``left``; where there are none, the one column, of symbols."""
+    import pandas as pd
+
     numbers = [c for c in left if pd.api.types.is_numeric_dtype(frame[c])]
     if numbers:
+        others = [c for c in left if c not in set(numbers)]
+        refuse_unread(frame, others, place_in_frame, "if it is no feature, name those that are with columns=")
+        if others:
+            said = listed([f"{c} ({_taken_for(frame[c])})" for c in others])
+            warnings.warn(
+                f"the frame: left out {said}; name what is to be modelled with columns=, and what says something of a "
+                "whole sequence with metadata=",
+                UserWarning,
+                stacklevel=5,
+            )
         return numbers
     if len(left) != 1:
         raise ValueError(f"no column of numbers is left beside {len(left)} others; name the symbols: columns='...'")
     return str(left[0])
+
+
+def _taken_for(column: pd.Series) -> str:
+    """What a column that holds no numbers is, in words."""
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return "dates"
+    return "words" if pd.api.types.is_string_dtype(column.dropna()) else str(column.dtype)
 
 
 def _refuse_going_back(times: pd.Series, ranks: np.ndarray, codes: np.ndarray, by: str | None) -> None:

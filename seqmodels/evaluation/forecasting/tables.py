@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.sequences import Sequences
+from seqmodels.sequences.columns.frames import pandas_frame
 from seqmodels.sequences.times import TIME_NAMES, times_ahead, times_of_index
 
 if TYPE_CHECKING:
     import pandas as pd
 
+OF_BITS = (
+    "whose forecast would have fractions in its bands; to forecast it as numbers all the same pass {}, or fit a model of "
+    "bits: sm.HMM(observation=sm.Bernoulli())"
+)
 MOST_ADDED = 1.0  # steps that may be added where none were, as a share of those that there are
 CALENDAR = (
     *("MS", "ME", "QS-JAN", "QS-FEB", "QS-MAR", "QE-MAR", "QE-FEB", "QE-JAN", "YS-JAN", "YE-DEC", "B", "BMS", "BME"),
@@ -38,6 +43,7 @@ def regular_sequences(data: Any, *, time: str | None = None, by: str | None = No
     """
     import pandas as pd
 
+    data = pandas_frame(data)
     if isinstance(data, pd.Series):
         data = data.to_frame("value" if data.name is None else str(data.name))
     if isinstance(data, pd.DataFrame):
@@ -48,7 +54,9 @@ def regular_sequences(data: Any, *, time: str | None = None, by: str | None = No
         sequences = data
     elif hasattr(data, "ndim") and data.ndim in (1, 2):
         array = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
-        if array.dtype.kind not in "iufb":
+        if array.dtype.kind == "b":
+            raise ValueError(f"the array holds True and False, {OF_BITS.format('array.astype(float)')}")
+        if array.dtype.kind not in "iuf":
             raise ValueError(f"the array holds {array.dtype}, which are no numbers; pass numbers, a row a step")
         sequences = Sequences([array.astype(np.float64).reshape(len(array), -1)])
     elif isinstance(data, list | tuple) and data and all(np.isscalar(x) for x in data):
@@ -86,12 +94,24 @@ def _of_frame(frame: pd.DataFrame, time: str | None, by: str | None) -> Sequence
         time = _time_column(frame)
     if time is not None and time in frame and not pd.api.types.is_numeric_dtype(frame[time]):
         frame = frame.assign(**{time: _dates(frame[time])})
+    bits = [c for c in frame.columns if c not in (time, by) and _are_bits(frame[c])]
+    if bits:
+        way_out = f"frame.astype({{{bits[0]!r}: float}}), or leave it out by frame.drop(columns={bits[0]!r})"
+        raise ValueError(f"the column {bits[0]!r} holds True and False, {OF_BITS.format(way_out)}")
     sequences = Sequences.from_frame(frame, time=time, by=by)
     if sequences.kind != "vectors":
         raise ValueError("the frame has no column of numbers; pass one with a column for each feature")
     if sequences.times is None:
         return sequences
     return _with_every_step(sequences)
+
+
+def _are_bits(column: pd.Series) -> bool:
+    """Whether a column holds True and False, as booleans or as objects of Python."""
+    import pandas as pd
+
+    known = column.dropna() if column.dtype == object else column
+    return pd.api.types.is_bool_dtype(column.dtype) or (len(known) > 0 and all(isinstance(x, bool) for x in known))
 
 
 def _time_column(frame: pd.DataFrame) -> str | None:

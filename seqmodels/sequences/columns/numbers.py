@@ -103,17 +103,19 @@ def with_numbers(
         said += [f"{name!r} {what}" for what in column.said(of_others)]
     if said:
         warnings.warn(
-            f"{where}: read {'; '.join(said)}. Numbers without units say it themselves, and kind='symbols' takes words "
-            "as they are",
+            f"{where}: read {'; '.join(said)}. Where that is wrong, change the cells to plain numbers, or pass "
+            "kind='symbols' for words",
             UserWarning,
             stacklevel=5,
         )
-    return frame.assign(**{str(name): values for name, values in replaced.items()}) if replaced else frame
+    if replaced:
+        frame = frame.copy(deep=False)
+        for name, values in replaced.items():
+            frame[name] = values
+    return frame
 
 
-def refuse_unread(
-    frame: pd.DataFrame, columns: Iterable[Any], place: Place, way_out: str
-) -> None:
+def refuse_unread(frame: pd.DataFrame, columns: Iterable[Any], place: Place, way_out: str) -> None:
     """Raise ``ValueError`` for a column that is one of numbers but for some cell, or whose decimals cannot be told.
 
     Args:
@@ -123,40 +125,32 @@ def refuse_unread(
         way_out: what else can be done than to correct the cell, as the end of a sentence.
     """
     for name in columns:
-        why = unread(frame[name], place) if may_be_numbers(frame[name]) else None
-        if why is not None:
-            raise ValueError(f"{why}; {way_out}")
-
-
-def unread(column: pd.Series, place: Place) -> str | None:
-    """Return why a column of text that holds numbers was not read as such; None of words, and of what can be read."""
-    read = _read(column)
-    if read is None:
-        return None
-    if read.bad is not None:
-        row, why = read.bad
-        return (
-            f"{place(row)} has {str(column.iloc[row])!r:.40} under {column.name!r}, {why}; correct it, or leave the "
-            "cell empty where it is missing"
-        )
-    if read.sign is None and read.is_open:
+        column = frame[name]
+        read = _read(column) if may_be_numbers(column) else None
+        if read is None:
+            continue
+        if read.bad is not None:
+            row, why = read.bad
+            raise ValueError(
+                f"{place(row)} has {str(column.iloc[row])!r:.40} under {name!r}, {why}; correct it, or leave the cell "
+                f"empty where it is missing; {way_out}"
+            )
+        if not read.is_open or read.sign is not None:
+            continue
         row = read.row_of_open
         cell = str(column.iloc[row]).strip()
-        thousands, decimals = (float(read.by_sign[sign][row]) for sign in (".", ","))
-        if "." in cell:
-            thousands, decimals = decimals, thousands
-        return (
-            f"{place(row)} has {cell!r:.40} under {column.name!r}, which is {thousands:,.10g} if its {cell_sign(cell)!r} "
-            f"stands between thousands and {decimals:.10g} if it begins decimals, and no other cell tells; write one "
-            "of them with both signs or without the thousands', or pass a frame of pandas.read_csv(..., thousands=) or "
-            "(..., decimal=)"
+        sign, other = (".", ",") if read.has_points else (",", ".")
+        raise ValueError(
+            f"{place(row)} has {cell!r:.40} under {name!r}, which is {read.by_sign[other][row]:.10g} if its {sign!r} "
+            f"stands between thousands and {read.by_sign[sign][row]:.10g} if it begins decimals, and no other cell "
+            "tells; write the numbers without the sign of thousands, or with another digit behind the decimals, or "
+            "pass a frame: pandas.read_csv(..., thousands=...) or pandas.read_csv(..., decimal=...)"
         )
-    return None
 
 
-def cell_sign(cell: str) -> str:
-    """The sign, a point or a comma, in a number that has one of them."""
-    return "." if "." in cell else ","
+def place_in_frame(row: int) -> str:
+    """Where a row of a frame is, in words."""
+    return f"row {row} of the frame"
 
 
 def is_number(cell: str) -> bool:
@@ -207,7 +201,7 @@ class _Column:
         elif self.before or self.after:
             words.append(f"without {' and '.join(repr(unit) for unit in (self.before, self.after) if unit)}")
         if self.doubtful:
-            words.append("with " + ", ".join(f"{n} cells {cell!r}" for cell, n in self.doubtful) + " as missing")
+            words.append("with " + ", ".join(f"{n} cell{'s' * (n > 1)} {cell!r}" for cell, n in self.doubtful) + " as missing")
         if self.is_open and self.sign is None and of_others is not None and not (self.has_points and of_others == "."):
             words.append(f"with {of_others!r} before decimals, as other columns are written")
         return words
@@ -291,7 +285,7 @@ def _with_bad_cell(
     cells: list[str], parts: list[_Parts | None], known: list[int], unit: tuple[str, str], fitting: list[int]
 ) -> _Column | None:
     """The column with the first cell that is no number; None where too few are numbers, so that it is one of words."""
-    is_word = bool(unit[1]) and unit[1][0].isalpha()
+    is_word = any(part is not None and part.has_word and part.unit == unit for part in parts)
     if len(fitting) < (MOSTLY_WITH_WORDS if is_word else MOSTLY) * len(known):
         return None
     row = min(set(known) - set(fitting))
@@ -317,6 +311,7 @@ class _Parts:
     is_negative: bool
     exponent: str
     unit: tuple[str, str]
+    has_word: bool  # right behind the digits, as names of things have letters
     is_in_brackets: bool
 
     @property
@@ -344,7 +339,9 @@ def _parts(cell: str) -> _Parts | None:
         return None
     exponent = (match["exponent"] or "").lower().replace("d", "e")
     number = match["number"].strip()
-    return _Parts(number, bool(brackets) or "-" in signs, exponent, (match["before"] or "", after), bool(brackets))
+    has_word = after[:1].isalpha() and not match["number"].endswith(" ")
+    is_negative = bool(brackets) or "-" in signs
+    return _Parts(number, is_negative, exponent, (match["before"] or "", after), has_word, bool(brackets))
 
 
 def _is_missing(cell: str) -> bool:
