@@ -21,7 +21,7 @@ from seqmodels.data.file_format import FileFormat
 from seqmodels.data.kinds import suffix_of
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.columns.frames import pandas_frame
-from seqmodels.sequences.columns.numbers import Place, place_in_frame, refuse_unread, with_numbers
+from seqmodels.sequences.columns.numbers import Place, numbers_the_rows, place_in_frame, refuse_unread, with_numbers
 from seqmodels.sequences.items import in_words
 from seqmodels.sequences.times import TIME_NAMES, with_index_as_columns
 
@@ -346,7 +346,7 @@ class _Roles:
         free, types = self._free(), dict(self.frame.dtypes)
         numbers = [c for c in free if pd.api.types.is_numeric_dtype(types[c]) and c not in self.disordered]
         words = [c for c in free if not pd.api.types.is_numeric_dtype(types[c]) and _are_words(self.frame[c])]
-        rows = [c for c in numbers if pd.api.types.is_integer_dtype(types[c]) and _numbers_the_rows(self.frame[c])]
+        rows = [c for c in numbers if pd.api.types.is_integer_dtype(types[c]) and numbers_the_rows(self.frame[c])]
         if len(rows) < len(numbers):
             numbers = [c for c in numbers if c not in rows]
         else:
@@ -449,16 +449,6 @@ def _are_texts(column: pd.Series) -> bool:
 def _are_hashable(column: pd.Series) -> bool:
     """Whether its cells can be compared: no lists, as columns of Parquet files may hold."""
     return column.dtype != object or not any(isinstance(cell, list | dict | set | np.ndarray) for cell in column)
-
-
-def _numbers_the_rows(column: pd.Series) -> bool:
-    """Whether it is n, n + 1, n + 2, ... over all rows, as an index that was written into the file."""
-    import pandas as pd
-
-    if not pd.api.types.is_integer_dtype(column) or column.isna().any() or len(column) < 3:
-        return False
-    values = column.to_numpy()
-    return bool((np.diff(values) == 1).all() and values[0] in (0, 1))
 
 
 # -- files ---------------------------------------------------------------------------------------------------

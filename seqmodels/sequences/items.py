@@ -79,6 +79,12 @@ def in_words(value: Any) -> str:
     return repr(value) if value is None or isinstance(value, bool | int | float) else f"of type {type(value).__name__}"
 
 
+def _a_value(value: Any) -> str:
+    """A value in an error, as what something has."""
+    said = in_words(value)
+    return f"a value {said}" if said.startswith("of type") else said
+
+
 # -- items ---------------------------------------------------------------------------------------------------
 
 
@@ -228,7 +234,7 @@ def _words(i: int, array: np.ndarray) -> np.ndarray:
     for t, value in enumerate(array.tolist()):
         if not isinstance(value, str):
             raise ValueError(
-                f"sequence {i} has {in_words(value)} at position {t} among strings; a symbol cannot be missing: give "
+                f"sequence {i} has {_a_value(value)} at position {t} among strings; a symbol cannot be missing: give "
                 "it a name of its own"
             )
         words[t] = value
@@ -240,7 +246,7 @@ def _integers(i: int, array: np.ndarray) -> np.ndarray:
     for t, value in enumerate(array):
         if not isinstance(value, int | np.integer):
             raise ValueError(
-                f"sequence {i} has {in_words(value)} at position {t}; symbols are integers, counted from 0"
+                f"sequence {i} has {_a_value(value)} at position {t}; symbols are integers, counted from 0"
             )
         if not -(2**63) <= value < 2**63:
             raise ValueError(
@@ -295,7 +301,7 @@ def _floats(i: int, array: np.ndarray) -> np.ndarray:
         for feature, value in enumerate(frame):
             if not isinstance(value, int | float | np.integer | np.floating):
                 raise ValueError(
-                    f"sequence {i} has {in_words(value)} at frame {t}, feature {feature}; pass numbers, and NaN for "
+                    f"sequence {i} has {_a_value(value)} at frame {t}, feature {feature}; pass numbers, and NaN for "
                     "what is missing"
                 )
     try:
@@ -465,7 +471,7 @@ def checked_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
     checked = tuple(str(name) if isinstance(name, str) else name for name in names)
     for i, name in enumerate(checked):
         if not isinstance(name, str):
-            raise ValueError(f"{what} has {in_words(name)} at position {i}; a name is a str")
+            raise ValueError(f"{what} has {_a_value(name)} at position {i}; a name is a str")
         _check_text(i, name or " ")
     twice = [name for name, n in Counter(checked).items() if n > 1]
     if twice:

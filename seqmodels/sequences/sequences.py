@@ -1012,6 +1012,9 @@ def _columns_left(frame: pd.DataFrame, left: list[Any]) -> list[Any] | str:
         return numbers
     if len(left) != 1:
         raise ValueError(f"no column of numbers is left beside {len(left)} others; name the symbols: columns='...'")
+    refuse_unread(frame, left, place_in_frame, f"if they are words, pass columns={left[0]!r}")
+    if pd.api.types.is_timedelta64_dtype(frame[left[0]]):
+        raise ValueError(f"the column {left[0]!r} holds durations, no numbers; pass column.dt.total_seconds()")
     return str(left[0])
 
 
@@ -1019,9 +1022,11 @@ def _taken_for(column: pd.Series) -> str:
     """What a column that holds no numbers is, in words."""
     import pandas as pd
 
+    if column.isna().all():
+        return "empty"
     if pd.api.types.is_datetime64_any_dtype(column):
         return "dates"
-    return "words" if pd.api.types.is_string_dtype(column.dropna()) else str(column.dtype)
+    return "words" if pd.api.types.is_string_dtype(column.dropna()) else f"no words, no numbers, but {column.dtype}"
 
 
 def _refuse_going_back(times: pd.Series, ranks: np.ndarray, codes: np.ndarray, by: str | None) -> None:

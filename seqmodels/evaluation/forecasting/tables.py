@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.common.display import listed
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.columns.frames import pandas_frame
+from seqmodels.sequences.columns.numbers import numbers_the_rows, with_numbers
 from seqmodels.sequences.times import TIME_NAMES, times_ahead, times_of_index
 
 if TYPE_CHECKING:
@@ -98,6 +100,13 @@ def _of_frame(frame: pd.DataFrame, time: str | None, by: str | None) -> Sequence
     if bits:
         way_out = f"frame.astype({{{bits[0]!r}: float}}), or leave it out by frame.drop(columns={bits[0]!r})"
         raise ValueError(f"the column {bits[0]!r} holds True and False, {OF_BITS.format(way_out)}")
+    frame = with_numbers(frame, "the frame", besides=(time, by))
+    rows = [c for c in frame.columns if c not in (time, by) and numbers_the_rows(frame[c])]
+    if rows and len([c for c in frame.columns if c not in (time, by, *rows) and pd.api.types.is_numeric_dtype(frame[c])]):
+        warnings.warn(
+            f"the frame: left out {listed(list(map(str, rows)))} (numbers the rows); it is no series", UserWarning, stacklevel=4
+        )
+        frame = frame.drop(columns=rows)
     sequences = Sequences.from_frame(frame, time=time, by=by)
     if sequences.kind != "vectors":
         raise ValueError("the frame has no column of numbers; pass one with a column for each feature")

@@ -93,7 +93,8 @@ def with_numbers(
     signs = {column.sign for column in read.values() if column.sign is not None}
     signs |= {"."} if any(_has_decimals(frame[name]) for name in frame.columns if name not in columns) else set()
     of_others = next(iter(signs)) if len(signs) == 1 else None
-    said, replaced = [], {}
+    said: list[str] = []
+    replaced: dict[Any, pd.Series] = {name: _as_complex(frame[name]) for name, column in columns.items() if column is None}
     for name, column in read.items():
         sign = column.sign or of_others or ("." if column.has_points and not is_point_doubtful else None)
         if column.is_open and (sign is None or (column.has_points and len(signs) == 2)):
@@ -151,6 +152,16 @@ def refuse_unread(frame: pd.DataFrame, columns: Iterable[Any], place: Place, way
 def place_in_frame(row: int) -> str:
     """Where a row of a frame is, in words."""
     return f"row {row} of the frame"
+
+
+def numbers_the_rows(column: pd.Series) -> bool:
+    """Whether it is n, n + 1, n + 2, ... over all rows, as an index that was written into the file."""
+    import pandas as pd
+
+    if not pd.api.types.is_integer_dtype(column) or column.isna().any() or len(column) < 3:
+        return False
+    values = column.to_numpy()
+    return bool((np.diff(values) == 1).all() and values[0] in (0, 1))
 
 
 def is_number(cell: str) -> bool:
@@ -214,7 +225,7 @@ def may_be_numbers(column: pd.Series) -> bool:
     if isinstance(column, pd.DataFrame):
         return False
     return bool(pd.api.types.is_object_dtype(column.dtype) or isinstance(column.dtype, pd.StringDtype)) or (
-        "string" in str(column.dtype) or str(column.dtype).startswith("decimal")
+        str(column.dtype).startswith(("string", "large_string", "decimal", "bool["))  # of Arrow
     )
 
 
@@ -358,10 +369,27 @@ def _cells_of(column: pd.Series) -> list[str] | None:
         elif isinstance(value, str):
             cells.append(_plain(value))
         elif _is_real(value):
-            cells.append(repr(float(value)) if not isinstance(value, int | np.integer) else str(int(value)))
+            cells.append(_digits_of(value))
         else:
             return None
     return cells
+
+
+def _digits_of(value: Any) -> str:
+    """A real number of Python as a cell; that of True is ``1.0``, so that it is no symbol."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(value) < 2**63:
+        return str(int(value))
+    try:
+        return repr(float(value))
+    except OverflowError:
+        return "1e999"
+
+
+def _as_complex(column: pd.Series) -> pd.Series:
+    """Objects that are complex numbers as a column of them, which no door takes; other columns as they are."""
+    known = column.dropna()
+    are_complex = len(known) > 0 and all(isinstance(value, complex | np.complexfloating) for value in known)
+    return column.astype(complex) if are_complex else column
 
 
 def _is_real(value: Any) -> bool:
