@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ import typer
 from seqmodels.cli.checks import SAVED, check_outputs, check_value
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel, Seed, check_inputs_file, names_of, read_inputs
+from seqmodels.common.display import listed
 from seqmodels.common.files import replaced
 from seqmodels.data import is_table
 from seqmodels.data.read import read
@@ -181,6 +183,8 @@ def _table(path: str, columns: str | None, time: str | None, by: str | None) -> 
             raise ValueError(f"{path} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
         left_out = [c for c in frame if c not in (time, by) and _is_left_out(frame[c], named)]
         kept = frame.drop(columns=left_out)
+        if left_out and not named:
+            warnings.warn(f"{path}: left out {listed(left_out)}, which has no name", UserWarning, stacklevel=2)
         unread = [c for c in (named or kept) if c not in (time, by)]
         refuse_unread(kept, unread, place, "name what is forecast with --columns, or the column of series with --by")
         return kept

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from collections.abc import Set as AnySet
+from decimal import Decimal
 from itertools import pairwise
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from seqmodels.common.display import listed
+from seqmodels.sequences.columns.frames import frames_of_numbers
 from seqmodels.sequences.mapped import MappedArray
 
 Kind = Literal["vectors", "text", "symbols"]
@@ -25,7 +28,7 @@ def items_of(X: Any) -> list[Any]:
     """The items of what a user passes for a list of sequences; raises ``ValueError`` for what is none."""
     _refuse_bare(X)
     try:
-        iterator = iter(X)
+        iterator = iter(X if isinstance(X, Iterable | Sized) else None)  # not of what has items, but no end
     except TypeError:
         raise ValueError(
             f"X is {in_words(X)}, which holds no sequences; pass a list of (T, D) arrays, of texts or of 1-D "
@@ -34,7 +37,7 @@ def items_of(X: Any) -> list[Any]:
     items = list(iterator)
     if not items:
         raise ValueError("there are no sequences; pass a list with at least one")
-    return items
+    return frames_of_numbers(items) if any(hasattr(items[0], name) for name in ("iloc", "to_pandas")) else items
 
 
 def are_many_short(items: Sequence[Sized]) -> bool:
@@ -55,7 +58,7 @@ def _refuse_bare(items: Any) -> None:
         raise ValueError("X is a dictionary; pass list(X.values()), and names=list(X) to Sequences to keep its keys")
     if isinstance(items, AnySet):
         raise ValueError(f"X is a {type(items).__name__}, which has no order of its own; pass a list of sequences")
-    if isinstance(items, pd.DataFrame):
+    if isinstance(items, pd.DataFrame) or (hasattr(items, "to_pandas") and hasattr(items, "columns")):
         raise ValueError("X is a DataFrame; use Sequences.from_frame(frame, by=..., columns=[...])")
     shape = getattr(items, "shape", None)
     if not isinstance(shape, tuple):
@@ -109,16 +112,24 @@ def as_array(i: int, item: Any) -> np.ndarray:
         raise ValueError(f"sequence {i} is {type(item).__name__}; decode it first: x.decode('utf-8')")
     if isinstance(item, Mapping | AnySet):
         raise ValueError(f"sequence {i} is a {type(item).__name__}, which has no order; pass an array, one row a step")
+    if item is None:
+        raise ValueError(f"sequence {i} is None, which is no sequence; leave it out")
     if isinstance(item, torch.Tensor):
         item = item.detach().cpu()
         item = item.double() if item.dtype == torch.bfloat16 else item  # which numpy does not know
     try:
-        return item if isinstance(item, np.ma.MaskedArray) else np.asarray(item)
+        array = item if isinstance(item, np.ma.MaskedArray) else np.asarray(item)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise ValueError(
             f"sequence {i}, {in_words(item)}, is no array of numbers ({error}); pass a (T, D) array or a 1-D integer "
             "array"
         ) from None
+    if array.dtype.kind == "c":
+        raise ValueError(
+            f"sequence {i} holds complex numbers; model their real and imaginary parts as two features: "
+            "numpy.column_stack([x.real, x.imag])"
+        )
+    return array
 
 
 def _checked_at_once(kind: Kind, raw: list[Any]) -> list[Item] | None:
@@ -299,7 +310,7 @@ def _floats(i: int, array: np.ndarray) -> np.ndarray:
     """A table of Python's numbers as float64."""
     for t, frame in enumerate(array):
         for feature, value in enumerate(frame):
-            if not isinstance(value, int | float | np.integer | np.floating):
+            if not isinstance(value, Real | Decimal | np.floating):
                 raise ValueError(
                     f"sequence {i} has {_a_value(value)} at frame {t}, feature {feature}; pass numbers, and NaN for "
                     "what is missing"

@@ -164,7 +164,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences([[1.0, np.nan]]), "sequence 0 has the fractional symbol np.float64(nan) at position 1"),
     (lambda: Sequences([[0], [3, 4, -1]]), "sequence 1 has the negative symbol -1 at position 2"),
     (lambda: Sequences([good, np.zeros(3)]), "sequence 1 has shape (3,) and type float64; pass (T, D) numbers"),
-    (lambda: Sequences([good, good.astype(complex)]), "sequence 1 has shape (2, 2) and type complex128"),
+    (lambda: Sequences([good, good.astype(complex)]), "sequence 1 holds complex numbers; model their real and imaginary parts as two features"),
     (lambda: Sequences([good, np.zeros((0, 2))]), "sequence 1 is empty (shape (0, 2))"),
     (lambda: Sequences([good, [[0, 1], [np.inf, 0]]]), "sequence 1 has an infinite value at frame 1"),
     (lambda: Sequences([good, [[2, 1], [0, np.inf]]]), "sequence 1 has an infinite value at frame 1"),

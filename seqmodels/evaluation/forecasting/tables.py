@@ -10,15 +10,15 @@ import numpy as np
 from seqmodels.common.display import listed
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.columns.frames import pandas_frame
-from seqmodels.sequences.columns.numbers import numbers_the_rows, with_numbers
+from seqmodels.sequences.columns.numbers import numbers_the_rows, place_in_frame, refuse_unread, with_numbers
 from seqmodels.sequences.times import TIME_NAMES, times_ahead, times_of_index
 
 if TYPE_CHECKING:
     import pandas as pd
 
 OF_BITS = (
-    "whose forecast would have fractions in its bands; to forecast it as numbers all the same pass {}, or fit a model of "
-    "bits: sm.HMM(observation=sm.Bernoulli())"
+    "whose forecast would be of fractions; to forecast it as numbers all the same pass {}, or fit a model of bits: "
+    "sm.HMM(observation=sm.Bernoulli())"
 )
 MOST_ADDED = 1.0  # steps that may be added where none were, as a share of those that there are
 CALENDAR = (
@@ -96,23 +96,39 @@ def _of_frame(frame: pd.DataFrame, time: str | None, by: str | None) -> Sequence
         time = _time_column(frame)
     if time is not None and time in frame and not pd.api.types.is_numeric_dtype(frame[time]):
         frame = frame.assign(**{time: _dates(frame[time])})
-    bits = [c for c in frame.columns if c not in (time, by) and _are_bits(frame[c])]
-    if bits:
-        way_out = f"frame.astype({{{bits[0]!r}: float}}), or leave it out by frame.drop(columns={bits[0]!r})"
-        raise ValueError(f"the column {bits[0]!r} holds True and False, {OF_BITS.format(way_out)}")
-    frame = with_numbers(frame, "the frame", besides=(time, by))
-    rows = [c for c in frame.columns if c not in (time, by) and numbers_the_rows(frame[c])]
-    if rows and len([c for c in frame.columns if c not in (time, by, *rows) and pd.api.types.is_numeric_dtype(frame[c])]):
-        warnings.warn(
-            f"the frame: left out {listed(list(map(str, rows)))} (numbers the rows); it is no series", UserWarning, stacklevel=4
-        )
-        frame = frame.drop(columns=rows)
+    frame = _with_series(frame, [c for c in (time, by) if c is not None])
     sequences = Sequences.from_frame(frame, time=time, by=by)
-    if sequences.kind != "vectors":
-        raise ValueError("the frame has no column of numbers; pass one with a column for each feature")
     if sequences.times is None:
         return sequences
     return _with_every_step(sequences)
+
+
+def _with_series(frame: pd.DataFrame, others: list[str]) -> pd.DataFrame:
+    """The frame with its series of numbers and the columns ``others``; warns of those that are left out.
+
+    Raises:
+        ValueError: no series; a column of numbers but for some cell; one of True and False.
+    """
+    import pandas as pd
+
+    bits = [c for c in frame.columns if c not in others and _are_bits(frame[c])]
+    if bits:
+        way_out = f"frame.astype({{{bits[0]!r}: float}}), leave it out by frame.drop(columns={bits[0]!r}) or --columns"
+        raise ValueError(f"the column {bits[0]!r} holds True and False, {OF_BITS.format(way_out)}")
+    frame = with_numbers(frame, "the frame", besides=others)
+    left = [c for c in frame.columns if c not in others]
+    numbers = [c for c in left if pd.api.types.is_numeric_dtype(frame[c])]
+    words = [c for c in left if c not in set(numbers)]
+    refuse_unread(frame, words, place_in_frame, "if it is no series, leave it out: frame.drop(columns=...)")
+    rows = [c for c in numbers if numbers_the_rows(frame[c])]
+    if not numbers:
+        raise ValueError("the frame has no column of numbers; pass one with a column for each feature")
+    if len(rows) == len(numbers):
+        rows = []
+    if rows or words:
+        said = [f"{c} ({'numbers the rows' if c in rows else 'no numbers'})" for c in (*rows, *words)]
+        warnings.warn(f"the frame: left out {listed(said)}, which is no series", UserWarning, stacklevel=6)
+    return frame.drop(columns=[*rows, *words])
 
 
 def _are_bits(column: pd.Series) -> bool:
