@@ -120,9 +120,9 @@ def as_array(i: int, item: Any) -> np.ndarray:
     try:
         array = item if isinstance(item, np.ma.MaskedArray) else np.asarray(item)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        why = _of_other_widths(item) or str(error)
         raise ValueError(
-            f"sequence {i}, {in_words(item)}, is no array of numbers ({error}); pass a (T, D) array or a 1-D integer "
-            "array"
+            f"sequence {i}, {in_words(item)}, is no array of numbers ({why}); pass a (T, D) array or a 1-D integer array"
         ) from None
     if array.dtype.kind == "c":
         raise ValueError(
@@ -130,6 +130,17 @@ def as_array(i: int, item: Any) -> np.ndarray:
             "numpy.column_stack([x.real, x.imag])"
         )
     return array
+
+
+def _of_other_widths(item: Any) -> str:
+    """Which frame of a list of lists is none, or has another number of values than the first; ``""`` of others."""
+    frames = item if isinstance(item, list | tuple) else []
+    widths = [len(frame) if isinstance(frame, list | tuple) else None for frame in frames]
+    other = next((t for t, width in enumerate(widths) if width != widths[0]), None)
+    if other is None:
+        return ""
+    said = ["is no list" if width is None else f"has {width} values" for width in (widths[other], widths[0])]
+    return f"its frame {other} {said[0]}, but frame 0 {said[1]}"
 
 
 def _checked_at_once(kind: Kind, raw: list[Any]) -> list[Item] | None:
