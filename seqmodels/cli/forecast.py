@@ -21,7 +21,7 @@ from seqmodels.data.read import read
 from seqmodels.data.tables import read_table
 from seqmodels.evaluation.forecasting import forecast as automatic_forecast
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.columns.numbers import refuse_unread
+from seqmodels.sequences.columns.numbers import holds_numbers, refuse_unread
 from seqmodels.sequences.times import TIME_NAMES
 
 STEPS_OF_MODEL, STEPS_OF_TABLE = 10, 12  # ahead, where none are asked for
@@ -230,7 +230,7 @@ def _is_left_out(column: Any, named: list[str]) -> bool:
     """Whether a column is no series: numbers that are not among those ``named``, or without a name, and no times."""
     from pandas.api.types import is_numeric_dtype
 
-    if not is_numeric_dtype(column) or column.name in named:
+    if column.name in named or not (is_numeric_dtype(column) or (named and holds_numbers(column))):
         return False
     is_time = column.name.lower() in (*TIME_NAMES, "year", "month", "day")
     return not column.name or column.name.startswith("Unnamed:") or bool(named and not is_time)

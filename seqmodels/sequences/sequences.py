@@ -998,9 +998,10 @@ def _columns_left(frame: pd.DataFrame, left: list[Any]) -> list[Any] | str:
     import pandas as pd
 
     numbers = [c for c in left if pd.api.types.is_numeric_dtype(frame[c])]
-    if numbers:
-        others = [c for c in left if c not in set(numbers)]
+    others = [c for c in left if c not in set(numbers)]
+    if len(left) > 1:
         refuse_unread(frame, others, place_in_frame, "if it is no feature, name those that are with columns=")
+    if numbers:
         if others:
             said = listed([f"{c} ({_taken_for(frame[c])})" for c in others])
             warnings.warn(

@@ -149,6 +149,11 @@ def refuse_unread(frame: pd.DataFrame, columns: Iterable[Any], place: Place, way
         )
 
 
+def holds_numbers(column: pd.Series) -> bool:
+    """Whether a column of text is one of numbers, perhaps with cells that are none."""
+    return may_be_numbers(column) and _read(column) is not None
+
+
 def place_in_frame(row: int) -> str:
     """Where a row of a frame is, in words."""
     return f"row {row} of the frame"
