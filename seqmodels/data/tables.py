@@ -50,7 +50,11 @@ def table(
     kind: Kind | None = None,
     inputs: str | Sequence[str] | None = None,
 ) -> Sequences:
-    """A CSV (``,``, ``;`` or tabs), a Parquet file or a data frame with a row a step; what is left out is warned of.
+    """A CSV, a Parquet file or a data frame with a row a step, as sequences; what is left out is warned of.
+
+    Numbers are read as people write them (``1,234.5``, ``1.234,5``, ``(12)``, ``€5``, ``12 kg``, ``n/a``): a column of
+    text is one of numbers where all of its cells are. A percentage is what is written: 10.5% is 10.5. Units that are
+    taken off are warned of. Whether ``1,234`` is 1234 or 1.234 is decided by its column, then by the other columns.
 
     What is not said is recognised by the columns:
 
@@ -65,8 +69,9 @@ def table(
       column of words most of which are different, and have spaces in them, is texts, a row each.
 
     Args:
-        source: path of the file (``.csv``, ``.tsv``, ``.parquet``, ``.gz``), or a frame. If the first line of a CSV is
-            numbers, its columns are called ``x0, x1, ...``.
+        source: path of the file (``.csv``, ``.tsv``, ``.parquet``, ``.gz``), or a frame of pandas, polars or Arrow. A CSV
+            is separated by ``,``, ``;``, ``|``, tabs or spaces; comments (``#``) and Excel's ``sep=`` may precede its
+            header. If its first line is numbers, its columns are called ``x0, x1, ...``.
         by, time, label, cluster: names of columns.
         columns: the features, or the column of symbols; a column that is named here is nothing else.
         time_unit: what times that are numbers count.
@@ -78,8 +83,8 @@ def table(
     Raises:
         ValueError: a file that is no table, or a pipe or a device; a line with more or fewer cells than the header, by
             its number; more than ``MAX_COLUMNS``, or two of one name in a frame; a column that is not there; no column
-            left; a word among numbers that would make symbols of them; complex or infinite numbers; a time that goes
-            back where all rows are one sequence.
+            left; a cell that is no number in a column of numbers, or ``1,234`` where nothing tells what it is; complex or
+            infinite numbers; a time that goes back where all rows are one sequence.
         ImportError: a Parquet file, and pyarrow is not installed.
 
     >>> import pandas as pd
