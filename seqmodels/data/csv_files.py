@@ -117,7 +117,7 @@ def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFra
             frame = pd.read_csv(io.StringIO(data), **options)
         _check_short_lines(layout, frame)
         if layout.separator == ";" or any(_has_decimal_comma(frame[c]) for c in frame.columns):
-            frame = _with_doubtful_points(frame, io.StringIO(data), options)
+            frame = _with_doubtful_points(frame, data, options)
     except pd.errors.EmptyDataError:
         return pd.DataFrame({name: [] for name in layout.names or ()}), layout
     except MemoryError:
@@ -183,7 +183,7 @@ def _has_decimal_comma(column: pd.Series) -> bool:
     return may_be_numbers(column) and any(COMMA.search(str(cell)) for cell in column.head(SAMPLE))
 
 
-def _with_doubtful_points(frame: pd.DataFrame, data: Any, options: dict[str, Any]) -> pd.DataFrame:
+def _with_doubtful_points(frame: pd.DataFrame, data: str, options: dict[str, Any]) -> pd.DataFrame:
     """The frame with the text of each column whose numbers all have a point before three digits, or none.
 
     Where decimals begin with a comma, it stands between thousands.
@@ -193,12 +193,18 @@ def _with_doubtful_points(frame: pd.DataFrame, data: Any, options: dict[str, Any
     floats = [i for i, dtype in enumerate(frame.dtypes) if dtype.kind == "f"]
     if not floats:
         return frame
-    text = pd.read_csv(data, **options, dtype=str, usecols=floats)
-    for name in text.columns:
-        cells = text[name].dropna()
-        if cells.str.fullmatch(r"\s*[-+]?[1-9]\d{0,2}(\.\d{3})?\s*|0").all() and cells.str.contains(".", regex=False).any():
-            frame = frame.assign(**{name: text[name]})
-    return frame
+    beginning = pd.read_csv(io.StringIO(data), **options, dtype=str, usecols=floats, nrows=SAMPLE)
+    doubtful = [i for i, name in zip(floats, beginning.columns, strict=True) if _has_doubtful_points(beginning[name])]
+    if not doubtful:
+        return frame
+    text = pd.read_csv(io.StringIO(data), **options, dtype=str, usecols=doubtful)
+    return frame.assign(**{name: text[name] for name in text.columns if _has_doubtful_points(text[name])})
+
+
+def _has_doubtful_points(text: pd.Series) -> bool:
+    cells = text.dropna()
+    fits = cells.str.fullmatch(r"\s*[-+]?[1-9]\d{0,2}(\.\d{3})?\s*|0").all()
+    return bool(fits and cells.str.contains(".", regex=False).any())
 
 
 def _check_short_lines(layout: Layout, frame: pd.DataFrame) -> None:
@@ -328,8 +334,8 @@ def _refuse_title(path: Path, rows: list[tuple[int, list[str]]]) -> None:
     filled = [_n_filled(row) for _, row in rows]
     if filled[0] == 1 and len(rows) > 2 and min(filled[1:3]) > 1 and len(header[0].strip()) > 0:
         raise ValueError(
-            f"{path}:{line} has one cell, {header[0].strip()!r:.60}, but the lines after it {filled[1]}: it is a title, "
-            "not the names of columns; delete it, or begin it with #"
+            f"{path}:{line} has one cell, {header[0].strip()!r:.60}, but the lines after it {filled[1]}; if it is a "
+            "title, delete it, or begin it with #, else give every column a name"
         )
 
 

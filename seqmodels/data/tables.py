@@ -69,9 +69,9 @@ def table(
       column of words most of which are different, and have spaces in them, is texts, a row each.
 
     Args:
-        source: path of the file (``.csv``, ``.tsv``, ``.parquet``, ``.gz``), or a frame of pandas, polars or Arrow. A CSV
-            is separated by ``,``, ``;``, ``|``, tabs or spaces; comments (``#``) and Excel's ``sep=`` may precede its
-            header. If its first line is numbers, its columns are called ``x0, x1, ...``.
+        source: path of the file (``.csv``, ``.tsv``, ``.parquet``, ``.gz``), or a frame of pandas, polars or Arrow. A
+            CSV is separated by ``,``, ``;``, ``|``, tabs or spaces; comments (``#``) and Excel's ``sep=`` may precede
+            its header. If its first line is numbers, its columns are called ``x0, x1, ...``.
         by, time, label, cluster: names of columns.
         columns: the features, or the column of symbols; a column that is named here is nothing else.
         time_unit: what times that are numbers count.
@@ -83,8 +83,8 @@ def table(
     Raises:
         ValueError: a file that is no table, or a pipe or a device; a line with more or fewer cells than the header, by
             its number; more than ``MAX_COLUMNS``, or two of one name in a frame; a column that is not there; no column
-            left; a cell that is no number in a column of numbers, or ``1,234`` where nothing tells what it is; complex or
-            infinite numbers; a time that goes back where all rows are one sequence.
+            left; a cell that is no number in a column of numbers, or ``1,234`` where nothing tells what it is; complex
+            or infinite numbers; a time that goes back where all rows are one sequence.
         ImportError: a Parquet file, and pyarrow is not installed.
 
     >>> import pandas as pd
@@ -356,7 +356,7 @@ class _Roles:
             numbers = [c for c in numbers if c not in rows]
         else:
             rows = []
-        if kind is None and len(words) + len(numbers) > 1 or kind == "vectors":
+        if (kind is None and len(words) + len(numbers) > 1) or kind == "vectors":
             refuse_unread(self.frame, words, place, f"{CORRECT}, or name what is to be modelled with columns=")
         wants_words = kind == "text" or (kind != "vectors" and not numbers)
         chosen = words if wants_words and words else numbers

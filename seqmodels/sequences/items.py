@@ -122,7 +122,8 @@ def as_array(i: int, item: Any) -> np.ndarray:
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         why = _of_other_widths(item) or str(error)
         raise ValueError(
-            f"sequence {i}, {in_words(item)}, is no array of numbers ({why}); pass a (T, D) array or a 1-D integer array"
+            f"sequence {i}, {in_words(item)}, is no array of numbers ({why}); pass a (T, D) array or a 1-D integer "
+            "array"
         ) from None
     if array.dtype.kind == "c":
         raise ValueError(

@@ -270,7 +270,9 @@ class Sequences(Sequence[Item]):
                 )
         if not len(frame):
             raise ValueError("the frame has no rows; pass one with a row a step")
-        refuse_unread(frame, [*([] if isinstance(columns, str) else features), *inputs], place_in_frame, "or name others")
+        refuse_unread(
+            frame, [*([] if isinstance(columns, str) else features), *inputs], place_in_frame, "or name others"
+        )
         types = dict(frame.dtypes)
         others = [] if isinstance(columns, str) else [c for c in columns if types[c].kind not in "iufb"]
         words_as_inputs = [c for c in inputs if not pd.api.types.is_numeric_dtype(frame[c])]

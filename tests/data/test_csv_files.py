@@ -65,12 +65,21 @@ REFUSED = {
     "a line too long": ("a,b\n1.5,2\n2.5,3,4\n", r":3 has 3 cells, but the header has 2; put text"),
     "the first line too long": ("a,b\n1.5,2,3\n2.5,3\n", r":2 has 3 cells, but the header has 2; put text"),
     "a line too short": ("a,b\n1.5,2\n\n2.5\n", r":4 has 1 cell, but the header has 2; write all"),
-    "a title": ("Sales in 2020\na,b\n1,2\n3,4\n", r":1 has one cell, 'Sales in 2020', but the lines after it 2: it is"),
-    "a title with separators": ("Sales;;\na;b;c\n1;2;3\n3;4;5\n", r":1 has one cell, 'Sales', but the lines after it 3"),
+    "a title": (
+        "Sales in 2020\na,b\n1,2\n3,4\n",
+        r":1 has one cell, 'Sales in 2020', but the lines after it 2; if it is",
+    ),
+    "a title with separators": (
+        "Sales;;\na;b;c\n1;2;3\n3;4;5\n",
+        r":1 has one cell, 'Sales', but the lines after it 3",
+    ),
     "lines in quotes": ('"a,b"\n"1,2"\n"3,4"\n', r":1 is one cell, 'a,b', as are all lines, each in quotes"),
     "a word among numbers": ('a,b\n1.5,"x\ny"\noops,z\n2.5,z\n', r":4 has 'oops' under 'a', which is no number"),
     "infinite": ("a,b\n1.5,2\n2.5,inf\n", r":3 has an infinite number under 'b'; correct it"),
-    "a doubtful point": ("a;b\n1.234;2\n5.678;3\n", r":2 has '1.234' under 'a', which is 1234 if its '.' stands between"),
+    "a doubtful point": (
+        "a;b\n1.234;2\n5.678;3\n",
+        r":2 has '1.234' under 'a', which is 1234 if its '.' stands between",
+    ),
     "a doubtful comma": ('a,b\n"1,234",2\n"5,678",3\n', r":2 has '1,234' under 'a', which is 1234 if its ','"),
 }
 

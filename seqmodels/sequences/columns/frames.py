@@ -63,8 +63,8 @@ def _numbers_of(i: int, frame: pd.DataFrame) -> pd.DataFrame:
     refuse_unread(read, others, lambda row: f"row {row} of sequence {i}", "if it is no feature, leave its column out")
     if others:
         raise ValueError(
-            f"sequence {i} has the column {str(others[0])!r}, which holds {read[others[0]].dtype} and no numbers; leave it "
-            f"out: frame.drop(columns={others[0]!r})"
+            f"sequence {i} has the column {str(others[0])!r}, which holds {read[others[0]].dtype}, no numbers; leave "
+            f"it out: frame.drop(columns={others[0]!r})"
         )
     if any(pd.api.types.is_complex_dtype(dtype) for dtype in read.dtypes):
         return read

@@ -8,12 +8,13 @@ where they leave it open by the other columns: ``1,234`` is 1234 beside ``10.5``
 from __future__ import annotations
 
 import calendar
-import numbers
 import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-Decimal = Literal[".", ","]
+Sign = Literal[".", ","]
 Place = Callable[[int], str]  # where a row of a table is, in words
 MISSING = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "none", "nil", "missing", "?", "-", "."))
 DOUBTFUL = re.compile(r"[-.]{1,3}")  # cells that are missing, but in some tables 0
@@ -52,9 +53,17 @@ CELL = re.compile(
 IN_BRACKETS = re.compile(r"([^\d()]*)\(([^()]*)\)([^\d()]*)")  # a negative number
 IN_QUOTES = re.compile(r"(['\"])(.*)\1|'([^']*)")  # which some exporters leave on, and Excel's mark of text
 # The digits of a number, by the sign that begins its decimals; thousands may have one of the other signs between them.
-DIGITS: dict[Decimal, re.Pattern[str]] = {
+DIGITS: dict[Sign, re.Pattern[str]] = {
     ".": re.compile(r"(?:[1-9]\d{0,2}([, '])\d{3}(?:\1\d{3})*|[1-9]\d?(?:,\d\d)+,\d{3}|\d+)(?:\.\d*)?|\.\d+"),
     ",": re.compile(r"(?:[1-9]\d{0,2}([. '])\d{3}(?:\1\d{3})*|\d+)(?:,\d*)?|,\d+"),
+}
+# Whole columns of digits with one sign, and a cell in which it begins decimals for sure.
+PLAIN: dict[Sign, tuple[re.Pattern[str], re.Pattern[str]]] = {
+    sign: (
+        re.compile(rf"(?:-?(?:0|[1-9]\d*)(?:{s}\d+)?|)(?:\n(?:-?(?:0|[1-9]\d*)(?:{s}\d+)?|))*+"),
+        re.compile(rf"{s}(?!\d{{3}}(?:\n|$))|(?:^|\n)-?(?:0|\d{{4,}}){s}"),
+    )
+    for sign, s in ((".", r"\."), (",", ","))
 }
 NO_NUMBER = re.compile(r"0\d+")  # a code, as 007 is
 LONGEST_UNIT = 16
@@ -94,7 +103,9 @@ def with_numbers(
     signs |= {"."} if any(_has_decimals(frame[name]) for name in frame.columns if name not in columns) else set()
     of_others = next(iter(signs)) if len(signs) == 1 else None
     said: list[str] = []
-    replaced: dict[Any, pd.Series] = {name: _as_complex(frame[name]) for name, column in columns.items() if column is None}
+    replaced: dict[Any, pd.Series] = {
+        name: _as_complex(frame[name]) for name, column in columns.items() if column is None
+    }
     for name, column in read.items():
         sign = column.sign or of_others or ("." if column.has_points and not is_point_doubtful else None)
         if column.is_open and (sign is None or (column.has_points and len(signs) == 2)):
@@ -198,8 +209,8 @@ class _Column:
         bad: the first row that is no number among numbers, and why.
     """
 
-    by_sign: dict[Decimal, np.ndarray]
-    sign: Decimal | None = None
+    by_sign: dict[Sign, np.ndarray]
+    sign: Sign | None = None
     is_open: bool = False
     row_of_open: int = 0
     has_points: bool = False
@@ -209,7 +220,7 @@ class _Column:
     is_whole: bool = False
     bad: tuple[int, str] | None = None
 
-    def said(self, of_others: Decimal | None) -> list[str]:
+    def said(self, of_others: Sign | None) -> list[str]:
         """What a reader may want to know, after the name of the column."""
         words = []
         if "%" in self.after:
@@ -217,7 +228,9 @@ class _Column:
         elif self.before or self.after:
             words.append(f"without {' and '.join(repr(unit) for unit in (self.before, self.after) if unit)}")
         if self.doubtful:
-            words.append("with " + ", ".join(f"{n} cell{'s' * (n > 1)} {cell!r}" for cell, n in self.doubtful) + " as missing")
+            words.append(
+                "with " + ", ".join(f"{n} cell{'s' * (n > 1)} {cell!r}" for cell, n in self.doubtful) + " as missing"
+            )
         if self.is_open and self.sign is None and of_others is not None and not (self.has_points and of_others == "."):
             words.append(f"with {of_others!r} before decimals, as other columns are written")
         return words
@@ -255,14 +268,16 @@ def _read(column: pd.Series) -> _Column | None:
     cells = _cells_of(column)
     if cells is None:
         return None
+    if (plain := _read_plain(cells)) is not None:
+        return plain
     parts = [_parts(cell) for cell in cells]
     known = [i for i, cell in enumerate(cells) if not _is_missing(cell)]
     if not known or all(parts[i] is None for i in known):
         return None
     units = Counter(part.unit for part in parts if part is not None)
     unit = max(units, key=lambda each: units[each])
-    by_sign: dict[Decimal, np.ndarray] = {}
-    numbers_by_sign: dict[Decimal, list[int]] = {}
+    by_sign: dict[Sign, np.ndarray] = {}
+    numbers_by_sign: dict[Sign, list[int]] = {}
     for sign in DIGITS:
         values = np.full(len(cells), np.nan)
         fitting = []
@@ -278,7 +293,9 @@ def _read(column: pd.Series) -> _Column | None:
         return _with_bad_cell(cells, parts, known, unit, max(numbers_by_sign.values(), key=len))
     brackets = [part.is_in_brackets for part in parts if part is not None]
     if len(brackets) > 1 and all(brackets):
-        return _Column({}, bad=(known[0], "where all numbers are in brackets, so it cannot be told if they are negative"))
+        return _Column(
+            {}, bad=(known[0], "where all numbers are in brackets, so it cannot be told if they are negative")
+        )
     rest = {
         "before": unit[0],
         "after": unit[1],
@@ -295,6 +312,16 @@ def _read(column: pd.Series) -> _Column | None:
     plain = [text for text in texts if text.isdecimal()]
     has_thousands = not has_points and bool(plain) and all(len(text) <= 3 for text in plain)  # 999 beside 1,234
     return _Column(by_sign, "." if has_thousands else None, True, int(differ[0]), has_points, **rest)
+
+
+def _read_plain(cells: list[str]) -> _Column | None:
+    """A column of digits with one sign for decimals, which tells itself, read at once; None of all others."""
+    text = "\n".join(cells)
+    for sign, (plain, telling) in PLAIN.items():
+        if plain.fullmatch(text) and telling.search(text):
+            values = np.array([cell or "nan" for cell in text.replace(sign, ".").split("\n")], dtype=np.float64)
+            return _Column({sign: values}, sign)
+    return None
 
 
 def _with_bad_cell(
@@ -334,7 +361,7 @@ class _Parts:
     def is_whole(self) -> bool:
         return self.number.isdecimal() and not self.exponent and self.unit == ("", "") and not self.is_in_brackets
 
-    def value(self, sign: Decimal) -> float | None:
+    def value(self, sign: Sign) -> float | None:
         """The number, if ``sign`` begins its decimals; None: it is none then."""
         if not DIGITS[sign].fullmatch(self.number) or NO_NUMBER.fullmatch(self.number):
             return None
@@ -398,12 +425,12 @@ def _as_complex(column: pd.Series) -> pd.Series:
 
 
 def _is_real(value: Any) -> bool:
-    """Whether it is a real number of Python or NumPy (``Decimal`` and ``Fraction`` too); True and False count as 1, 0."""
-    return isinstance(value, numbers.Real | np.bool_) or type(value).__name__ == "Decimal"
+    """Whether it is a real number of Python or NumPy, ``Decimal`` and ``Fraction`` too; True and False are 1 and 0."""
+    return isinstance(value, Real | Decimal | np.bool_)
 
 
 def _plain(text: str) -> str:
     """A cell without the spaces and quotes around it, its signs as ASCII has them."""
-    text = text.translate(AS_ASCII).strip()
-    quoted = IN_QUOTES.fullmatch(text)
+    text = (text if text.isascii() else text.translate(AS_ASCII)).strip()
+    quoted = IN_QUOTES.fullmatch(text) if text[:1] in ("'", '"') else None
     return text if quoted is None else (quoted[2] if quoted[3] is None else quoted[3]).strip()

@@ -64,9 +64,15 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "an error of Excel's": (["1.5", "2", "#DIV/0!"], "row 2 of the frame has '#DIV/0!' under 'y'"),
     "a second unit": (["1 kg", "500 g", "2 kg"], "row 1 of the frame has '500 g' under 'y', where the other numbers"),
     "no unit": (["1%", "2%", "0.3"], "row 2 of the frame has '0.3' under 'y', where the other numbers have '%'"),
-    "two signs of decimals": (["1.5", "2,5", "3.5"], "row 1 of the frame has '2,5' under 'y', where other numbers have"),
+    "two signs of decimals": (
+        ["1.5", "2,5", "3.5"],
+        "row 1 of the frame has '2,5' under 'y', where other numbers have",
+    ),
     "brackets alone": (["(1)", "(2)"], "row 0 of the frame has '(1)' under 'y', where all numbers are in brackets"),
-    "an open comma": (["1,234", "2,345"], "'1,234' under 'y', which is 1234 if its ',' stands between thousands and 1.234"),
+    "an open comma": (
+        ["1,234", "2,345"],
+        "'1,234' under 'y', which is 1234 if its ',' stands between thousands and 1.234",
+    ),
     "a range": (["1", "2-3", "4"], "row 1 of the frame has '2-3' under 'y'"),
 }
 
@@ -100,7 +106,8 @@ def test_words_dates_and_codes_stay_as_they_are(cells: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "value"), [([10.5, 2.0], 1234.0), (["10,5", "2"], 1.234), (["1.000,5", "2"], 1.234), (["7.25", "2"], 1234)]
+    ("other", "value"),
+    [([10.5, 2.0], 1234.0), (["10,5", "2"], 1.234), (["1.000,5", "2"], 1.234), (["7.25", "2"], 1234)],
 )
 def test_other_columns_decide_what_one_leaves_open(other: list[Any], value: float) -> None:
     with pytest.warns(UserWarning, match="before decimals, as other columns are written"):
