@@ -265,11 +265,11 @@ def _as_series(values: np.ndarray, column: _Column, frame: pd.DataFrame) -> pd.S
 
 def _read(column: pd.Series) -> _Column | None:
     """What a column of text holds; None of words, and of what is neither text nor numbers."""
+    if (plain := _read_plain(column)) is not None:
+        return plain
     cells = _cells_of(column)
     if cells is None:
         return None
-    if (plain := _read_plain(cells)) is not None:
-        return plain
     parts = [_parts(cell) for cell in cells]
     known = [i for i, cell in enumerate(cells) if not _is_missing(cell)]
     if not known or all(parts[i] is None for i in known):
@@ -314,13 +314,16 @@ def _read(column: pd.Series) -> _Column | None:
     return _Column(by_sign, "." if has_thousands else None, True, int(differ[0]), has_points, **rest)
 
 
-def _read_plain(cells: list[str]) -> _Column | None:
+def _read_plain(column: pd.Series) -> _Column | None:
     """A column of digits with one sign for decimals, which tells itself, read at once; None of all others."""
+    cells = ["" if is_missing else cell for is_missing, cell in zip(column.isna(), column, strict=True)]
+    if not all(isinstance(cell, str) for cell in cells):
+        return None
     text = "\n".join(cells)
     for sign, (plain, telling) in PLAIN.items():
         if plain.fullmatch(text) and telling.search(text):
-            values = np.array([cell or "nan" for cell in text.replace(sign, ".").split("\n")], dtype=np.float64)
-            return _Column({sign: values}, sign)
+            values = [float(cell.replace(sign, ".")) if cell else np.nan for cell in cells]
+            return _Column({sign: np.array(values)}, sign)
     return None
 
 
