@@ -32,7 +32,7 @@ UNNAMED = "Unnamed: "  # what pandas calls columns without a name
 
 
 @dataclass(frozen=True)
-class Layout:
+class CsvLayout:
     """How a CSV is laid out.
 
     Args:
@@ -84,7 +84,7 @@ def check_width(where: str, n_columns: int) -> None:
         )
 
 
-def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFrame, Layout]:
+def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFrame, CsvLayout]:
     """Return the table in a CSV, and how it is laid out; numbers are read as people write them.
 
     Args:
@@ -132,7 +132,7 @@ def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFra
     return frame, layout
 
 
-def layout_of(path: Path) -> Layout:
+def layout_of(path: Path) -> CsvLayout:
     """Return how a CSV is laid out; raises ``ValueError`` for a title, or what is no text."""
     text = _text_of(path)
     first, said = _lines_before(text)
@@ -146,7 +146,7 @@ def layout_of(path: Path) -> Layout:
     _refuse_title(path, rows)
     _refuse_quoted_lines(path, rows)
     if _are_data(header, rows[1][1] if len(rows) > 1 else None):
-        return Layout(path, text, separator, _names_in_comment(text, first, separator, len(header)), first)
+        return CsvLayout(path, text, separator, _names_in_comment(text, first, separator, len(header)), first)
     names = [name.strip() for name in header]
     extra = max((len(row) for _, row in rows[1:2]), default=0) - len(names)
     if extra > 0 and not any(cell.strip() for cell in rows[1][1][len(names) :]):
@@ -159,11 +159,11 @@ def layout_of(path: Path) -> Layout:
             UserWarning,
             stacklevel=6,
         )
-        return Layout(path, text, separator, names, line)
-    return Layout(path, text, separator, names, header_line)
+        return CsvLayout(path, text, separator, names, line)
+    return CsvLayout(path, text, separator, names, header_line)
 
 
-def check_widths(layout: Layout) -> None:
+def check_widths(layout: CsvLayout) -> None:
     """Raise ``ValueError`` for a line with more cells than the header (or the first line) has, or with fewer."""
     names = layout.names
     named = layout.width if names is None else max((i + 1 for i, name in enumerate(names) if name), default=1)
@@ -207,7 +207,7 @@ def _has_doubtful_points(text: pd.Series) -> bool:
     return bool(fits and cells.str.contains(".", regex=False).any())
 
 
-def _check_short_lines(layout: Layout, frame: pd.DataFrame) -> None:
+def _check_short_lines(layout: CsvLayout, frame: pd.DataFrame) -> None:
     """As ``check_widths``, where pandas has taken cells that are not there for missing."""
     if len(frame) and frame.iloc[:, -1].isna().any():
         check_widths(layout)

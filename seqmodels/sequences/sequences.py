@@ -242,12 +242,12 @@ class Sequences(Sequence[Item]):
         frame = pandas_frame(frame)
         if not isinstance(frame, pd.DataFrame):
             raise ValueError(f"the frame is {in_words(frame)}; pass a pandas DataFrame, one row a step")
-        own = list(frame.columns)
+        of_frame = list(frame.columns)  # not of its index
         frame, of_index, unit = with_index_as_columns(frame, [by, time, label, cluster, *metadata, *inputs])
         is_of_index = time is None and of_index is not None
         if is_of_index:
             time, time_unit = of_index, unit if time_unit is None else time_unit
-        left = [c for c in own if c not in (by, time, label, cluster, *metadata, *inputs)]
+        left = [c for c in of_frame if c not in (by, time, label, cluster, *metadata, *inputs)]
         numbers = left if columns is None else [] if isinstance(columns, str) else list(columns)
         if len(left) > 1 or columns is not None or not _are_codes(frame[left]):
             frame = with_numbers(frame, "the frame", besides=set(frame.columns) - {*numbers, *inputs})
