@@ -145,7 +145,7 @@ def hmm(**observation: Any) -> sm.HMM:
 
 class OfPolars:
     def to_pandas(self) -> None:
-        pass
+        raise ImportError("pyarrow is required")
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
@@ -162,8 +162,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "parameters": (lambda: sm.Budget(parameters=1.5), "parameters is 1.5; pass an integer"),
     "None to audit": (lambda: sm.audit(None, X), "model is None, which has no log_prob_steps"),
     "a class to audit": (lambda: sm.audit(sm.HMM, X), "has no log_prob_steps"),
-    "a frame of another package": (lambda: sm.data.table(OfPolars()), "a OfPolars, .*; pass source.to_pandas()"),
-    "no frame": (lambda: sm.data.table(None), "source is a NoneType"),
+    "a frame of another package": (
+        lambda: sm.data.table(OfPolars()),
+        "the OfPolars cannot be made .*; install pyarrow",
+    ),
+    "no frame": (lambda: sm.data.table(None), "source is None; pass a path, or a frame of pandas"),
     "choose": (lambda: sm.choose(sm.HMM(), X, n_states=[1], random_state=math.nan), "random_state is nan"),
     "adaptive": (lambda: sm.NGram(adaptive="foo").fit(X), "adaptive is 'foo'; pass true or false"),
     "segment": (lambda: sm.Dynamic(sm.GRU(max_steps=1), segment=math.inf).fit(X), "segment is inf"),

@@ -175,7 +175,7 @@ def _read_labelled(path: str, data: Dataset) -> Sequences:
 def _without_missing_label(data: Dataset, file: str) -> Dataset:
     """As the data of the fit, but for the column of labels where a new table has none."""
     if isinstance(data, Files) and data.label and Path(file).is_file() and is_table(file):
-        if data.label not in map(str, read_table(Path(file)).columns):
+        if data.label not in map(str, read_table(Path(file), None)[0].columns):
             return data.clone().set_params(label="")
     return data
 

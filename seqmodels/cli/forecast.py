@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ import typer
 from seqmodels.cli.checks import SAVED, check_outputs, check_value
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel, Seed, check_inputs_file, names_of, read_inputs
+from seqmodels.common.display import listed
 from seqmodels.common.files import replaced
 from seqmodels.data import is_table
 from seqmodels.data.read import read
@@ -20,6 +22,7 @@ from seqmodels.data.tables import read_table
 from seqmodels.evaluation.forecasting import forecast as automatic_forecast
 from seqmodels.evaluation.forecasting.tables import regular_sequences
 from seqmodels.sequences import Sequences
+from seqmodels.sequences.columns.numbers import refuse_unread
 
 STEPS_OF_MODEL, STEPS_OF_TABLE = 10, 12  # ahead, where none are asked for
 LEVELS_OF_MODEL, LEVELS_OF_TABLE = "0.05,0.5,0.95", "0.05,0.25,0.5,0.75,0.95"
@@ -174,13 +177,18 @@ def _table(path: str, columns: str | None, time: str | None, by: str | None, dat
     if Path(path).suffix == SAVED:
         raise ValueError(f"{path} is a model; pass the file that it forecasts, too: seqmodels forecast {path} FILE")
     if is_table(path):
-        frame = read_table(Path(path))
+        frame, place = read_table(Path(path), [by])
         frame.columns = [str(column) for column in frame.columns]
         named = [] if columns is None else names_of(columns)
         missing = [name for name in (*named, time, by) if name is not None and name not in frame]
         if missing:
             raise ValueError(f"{path} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
-        frame = frame.drop(columns=[c for c in frame if c not in (time, by) and _has_no_name(frame[c])])
+        left_out = [c for c in frame if c not in (time, by, *named) and _has_no_name(frame[c])]
+        if left_out and not named:
+            warnings.warn(f"{path}: left out {listed(left_out)}, which has no name", UserWarning, stacklevel=2)
+        frame = frame.drop(columns=left_out)
+        unread = [c for c in (named or frame) if c not in (time, by)]
+        refuse_unread(frame, unread, place, "name what is forecast with --columns, or the column of series with --by")
         try:
             return regular_sequences(frame, time=time, by=by, columns=named or None, date_format=date_format)
         except ValueError as error:

@@ -21,6 +21,7 @@ from seqmodels.evaluation.runs.toml import from_table, to_table
 from seqmodels.loading import restored
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Kind, Sequences
+from seqmodels.sequences.columns.numbers import refuse_unread
 
 
 @dataclass(frozen=True)
@@ -157,11 +158,12 @@ def read_inputs(path: str, names: Sequence[str], by: str | None = None) -> dict[
     """
     import pandas as pd
 
-    frame = read_table(Path(path))
+    frame, place = read_table(Path(path), [by])
     frame.columns = [str(column) for column in frame.columns]
     missing = [name for name in [*names, *([] if by is None else [by])] if name not in frame]
     if missing:
         raise ValueError(f"{path} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
+    refuse_unread(frame, names, place, "an input is a number at each step")
     words = [name for name in names if not pd.api.types.is_numeric_dtype(frame[name])]
     if words:
         raise ValueError(f"{path}: the column {words[0]!r} holds no numbers, so it is no input")

@@ -137,6 +137,9 @@ def _one_each(name: str, values: Any, n: int) -> list[Any]:
 
 def _checked(what: str, values: Any, n: int) -> np.ndarray:
     """``(n, U)`` float64, finite; raises ``ValueError`` for anything else, with ``what`` it is."""
+    if isinstance(values, np.ndarray) or hasattr(values, "columns"):  # of lists NumPy refuses them
+        if np.iscomplexobj(values if isinstance(values, np.ndarray) else np.asarray(values)):
+            raise ValueError(f"{what} are complex numbers; pass their real and imaginary parts as two inputs")
     try:
         array = np.ma.filled(np.ma.asarray(values, dtype=np.float64), np.nan)
     except (TypeError, ValueError):

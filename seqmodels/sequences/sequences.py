@@ -17,7 +17,9 @@ import numpy as np
 
 from seqmodels.common.display import MAX_LISTED, html_table, listed, sizes_in_words
 from seqmodels.common.parameters import Seed, check_options, checked, in_one_line
+from seqmodels.sequences.columns.frames import pandas_frame
 from seqmodels.sequences.columns.index import times_of_frames, with_index_as_columns
+from seqmodels.sequences.columns.numbers import place_in_frame, refuse_unread, with_numbers
 from seqmodels.sequences.columns.panels import series_of_rows
 from seqmodels.sequences.columns.timed_rows import named_times
 from seqmodels.sequences.inputs import Inputs
@@ -247,8 +249,10 @@ class Sequences(Sequence[Item]):
         """
         import pandas as pd
 
+        frame = pandas_frame(frame)
         if not isinstance(frame, pd.DataFrame):
             raise ValueError(f"the frame is {in_words(frame)}; pass a pandas DataFrame, one row a step")
+        of_frame = list(frame.columns)  # not of its index
         of_rows = [by, time, label, cluster, *metadata, *inputs]
         indexed = with_index_as_columns(frame, of_rows, date_format=date_format, keys=by is None)
         frame, said = indexed.frame, [indexed.said] if indexed.said and time is None else []
@@ -259,8 +263,12 @@ class Sequences(Sequence[Item]):
             frame = frame.assign(**{time: named_times(frame[time], time_unit, date_format, said)})
         for each in said:
             warnings.warn(each, UserWarning, stacklevel=3)
+        left = [c for c in of_frame if c not in {*of_rows, time}]
+        numbers = left if columns is None else [] if isinstance(columns, str) else list(columns)
+        if len(left) > 1 or columns is not None or not _are_codes(frame[left]):
+            frame = with_numbers(frame, "the frame", besides=set(frame.columns) - {*numbers, *inputs})
         if columns is None:
-            columns = _columns_left(frame, {*of_rows, time, *indexed.keys})
+            columns = _columns_left(frame, left)
         features = [columns] if isinstance(columns, str) else list(columns)
         if not features:
             raise ValueError("columns is empty; name one column or more, or leave columns out for all of numbers")
@@ -278,6 +286,9 @@ class Sequences(Sequence[Item]):
                 )
         if not len(frame):
             raise ValueError("the frame has no rows; pass one with a row a step")
+        refuse_unread(
+            frame, [*([] if isinstance(columns, str) else features), *inputs], place_in_frame, "or name others"
+        )
         types = dict(frame.dtypes)
         others = [] if isinstance(columns, str) else [c for c in columns if types[c].kind not in "iufb"]
         words_as_inputs = [c for c in inputs if not pd.api.types.is_numeric_dtype(frame[c])]
@@ -1005,17 +1016,50 @@ def _every(item: Any, stride: int) -> np.ndarray:
 # -- times and frames ----------------------------------------------------------------------------------------
 
 
-def _columns_left(frame: pd.DataFrame, taken: set[Any]) -> list[Any] | str:
-    """The columns of numbers that are not ``taken``; where there are none, the one other column, of symbols."""
+def _are_codes(columns: pd.DataFrame) -> bool:
+    """Whether it is one column of text that is digits alone, which are symbols."""
     import pandas as pd
 
-    left = [c for c in frame.columns if c not in taken]
+    if columns.shape[1] != 1 or not pd.api.types.is_string_dtype(columns.dtypes.iloc[0]):
+        return False
+    return bool(columns.iloc[:, 0].astype(str).str.isdecimal().all())
+
+
+def _columns_left(frame: pd.DataFrame, left: list[Any]) -> list[Any] | str:
+    """The columns of numbers among those ``left``; where there are none, the one column, of symbols."""
+    import pandas as pd
+
     numbers = [c for c in left if pd.api.types.is_numeric_dtype(frame[c])]
+    others = [c for c in left if c not in set(numbers)]
+    if len(left) > 1:
+        refuse_unread(frame, others, place_in_frame, "if it is no feature, name those that are with columns=")
     if numbers:
+        if others:
+            said = listed([f"{c} ({_taken_for(frame[c])})" for c in others])
+            warnings.warn(
+                f"the frame: left out {said}; name what is to be modelled with columns=, and what says something of a "
+                "whole sequence with metadata=",
+                UserWarning,
+                stacklevel=5,
+            )
         return numbers
     if len(left) != 1:
         raise ValueError(f"no column of numbers is left beside {len(left)} others; name the symbols: columns='...'")
+    refuse_unread(frame, left, place_in_frame, f"if they are words, pass columns={left[0]!r}")
+    if pd.api.types.is_timedelta64_dtype(frame[left[0]]):
+        raise ValueError(f"the column {left[0]!r} holds durations, no numbers; pass column.dt.total_seconds()")
     return str(left[0])
+
+
+def _taken_for(column: pd.Series) -> str:
+    """What a column that holds no numbers is, in words."""
+    import pandas as pd
+
+    if column.isna().all():
+        return "empty"
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return "dates"
+    return "words" if pd.api.types.is_string_dtype(column.dropna()) else f"no words, no numbers, but {column.dtype}"
 
 
 def _refuse_going_back(

@@ -180,9 +180,13 @@ def test_no_table(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     with pytest.raises(FileNotFoundError, match="there is no file"):
         table(file)
-    for content in (b"", b"a,b\n1,2\n1,2,3\n", b"a\n\xff\n"):
+    for content, said in (
+        (b"", r"a\.csv is no CSV: it has no lines"),
+        (b"a,b\n1,2\n1,2,3\n", r"a\.csv:3 has 3 cells, but the header has 2; put text that holds the separator"),
+        (b"a\n\xff\n", r"a\.csv is not a CSV in UTF-8: .* byte 0xff at offset 2 .*encoding='cp1252'"),
+    ):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match=r"a\.csv is not a CSV in UTF-8"):
+        with pytest.raises(ValueError, match=said):
             table(file)
 
 

@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.common.display import listed
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.calendar_steps import as_unit_of, grid_of
+from seqmodels.sequences.columns.frames import pandas_frame
+from seqmodels.sequences.columns.numbers import numbers_the_rows, place_in_frame, refuse_unread, with_numbers
 from seqmodels.sequences.columns.timed_rows import separated, timed_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
+OF_BITS = (
+    "whose forecast would be of fractions; to forecast it as numbers all the same pass {}, or fit a model of bits: "
+    "sm.HMM(observation=sm.Bernoulli())"
+)
 MOST_ADDED = 1.0  # steps that may be added where none were, as a share of those that there are
 # Steps of a season, by what a step of the calendar is, longest first: seconds up to which a step is counted as it.
 SEASON_OF_STEP = (
@@ -50,6 +57,7 @@ def regular_sequences(
     """
     import pandas as pd
 
+    data = pandas_frame(data)
     if isinstance(data, pd.Series):
         data = data.to_frame("value" if data.name is None else str(data.name))
     if isinstance(data, pd.DataFrame):
@@ -60,7 +68,9 @@ def regular_sequences(
         sequences = data
     elif hasattr(data, "ndim") and data.ndim in (1, 2):
         array = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
-        if array.dtype.kind not in "iufb":
+        if array.dtype.kind == "b":
+            raise ValueError(f"the array holds True and False, {OF_BITS.format('array.astype(float)')}")
+        if array.dtype.kind not in "iuf":
             raise ValueError(f"the array holds {array.dtype}, which are no numbers; pass numbers, a row a step")
         sequences = Sequences([array.astype(np.float64).reshape(len(array), -1)])
     elif isinstance(data, list | tuple) and data and all(np.isscalar(x) for x in data):
@@ -102,12 +112,48 @@ def _of_frame(
     rows = separated(timed_rows(frame, time=time, by=by, taken=named, date_format=date_format), named)
     for said in rows.said:
         warnings.warn(f"the frame: {said}", UserWarning, stacklevel=4)
-    sequences = Sequences.from_frame(rows.frame, columns=columns, time=rows.time, time_unit=rows.unit, by=rows.by)
-    if sequences.kind != "vectors":
-        raise ValueError("the frame has no column of numbers; pass one with a column for each feature")
+    frame = _with_series(rows.frame, [c for c in (rows.time, rows.by) if c is not None], named)
+    sequences = Sequences.from_frame(frame, columns=columns, time=rows.time, time_unit=rows.unit, by=rows.by)
     if sequences.times is None:
         return sequences
     return _with_every_step(sequences)
+
+
+def _with_series(frame: pd.DataFrame, others: list[str], named: Sequence[str]) -> pd.DataFrame:
+    """The frame with its series of numbers (those ``named``) and the columns ``others``; warns of what is left out.
+
+    Raises:
+        ValueError: no series; a column of numbers but for some cell; one of True and False.
+    """
+    import pandas as pd
+
+    frame = frame[[*others, *named]] if named else frame
+    bits = [c for c in frame.columns if c not in others and _are_bits(frame[c])]
+    if bits:
+        way_out = f"frame.astype({{{bits[0]!r}: float}}), leave it out by frame.drop(columns={bits[0]!r}) or --columns"
+        raise ValueError(f"the column {bits[0]!r} holds True and False, {OF_BITS.format(way_out)}")
+    frame = with_numbers(frame, "the frame", besides=others)
+    left = [c for c in frame.columns if c not in others]
+    numbers = [c for c in left if pd.api.types.is_numeric_dtype(frame[c])]
+    words = [c for c in left if c not in set(numbers)]
+    refuse_unread(frame, words, place_in_frame, "if it is no series, leave it out: frame.drop(columns=...)")
+    rows = [c for c in numbers if numbers_the_rows(frame[c])]
+    if not numbers:
+        raise ValueError("the frame has no column of numbers; pass one with a column for each feature")
+    if len(rows) == len(numbers) or named:
+        rows = []
+    if rows or words:
+        said = [f"{c} ({'numbers the rows' if c in rows else 'no numbers'})" for c in (*rows, *words)]
+        warnings.warn(f"the frame: left out {listed(said)}, which is no series", UserWarning, stacklevel=6)
+    return frame.drop(columns=[*rows, *words])
+
+
+def _are_bits(column: pd.Series) -> bool:
+    """Whether a column holds True and False, as booleans or as objects of Python."""
+    import pandas as pd
+
+    known = column.dropna() if column.dtype == object else column
+    return pd.api.types.is_bool_dtype(column.dtype) or (len(known) > 0 and all(isinstance(x, bool) for x in known))
 
 
 def _with_every_step(sequences: Sequences) -> Sequences:

@@ -11,6 +11,7 @@ import numpy as np
 from seqmodels.common.display import listed
 from seqmodels.sequences.columns.dates import Dates, names_no_year, read_dates
 from seqmodels.sequences.columns.index import TIME_NAMES, YEAR_NAMES, is_called_time, with_index_as_columns
+from seqmodels.sequences.columns.numbers import holds_numbers
 from seqmodels.sequences.columns.panels import PARTS_OF_DATES, SeriesOfRows, candidates, series_of_rows
 
 if TYPE_CHECKING:
@@ -130,6 +131,19 @@ def named_times(column: pd.Series, time_unit: str | None, date_format: str | Non
         f"the time {column.name!r} holds {why}, such as {str(example)!r:.40}; write dates as 2019-01-31, or say how "
         "they are written: date_format='%d/%m/%Y'"
     )
+
+
+def text_dates(frame: pd.DataFrame, time: str | None, date_format: str | None) -> set[str]:
+    """Return the columns of text that are dates, though numbers too, as ``2019.10`` is."""
+    named = [c for c in frame if c == time or (is_called_time(str(c)) and time is None)]
+    return {c for c in named if holds_numbers(frame[c]) and _are_dates(frame[c], date_format)}
+
+
+def _are_dates(column: pd.Series, date_format: str | None) -> bool:
+    try:
+        return read_dates(column, date_format=date_format, is_time=True) is not None
+    except ValueError:  # dates that can be read in two ways, which is said later
+        return True
 
 
 # -- what is recognised --------------------------------------------------------------------------------------
