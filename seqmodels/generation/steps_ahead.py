@@ -23,13 +23,10 @@ from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import StepEncoder, StepMap, as_frames, repeated
 from seqmodels.generation.cursor import ClosedFormCursor, Cursor, CursorState, Prediction, read_steps
 from seqmodels.generation.decoding import ANCESTRAL, draw
-from seqmodels.generation.feature_distributions import (
-    EmpiricalFeatures,
-    FeatureDistributions,
-    feature_distributions,
-)
+from seqmodels.generation.feature_distributions import EmpiricalFeatures, FeatureDistributions
 from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.generation.inputs import GenerativeModel, numpy_generator, with_enough_precision
+from seqmodels.generation.predicted_features import feature_distributions
 
 ROWS_AT_ONCE = 4096  # paths that are drawn together
 SEQUENCES_AT_ONCE = 64  # that are read together

@@ -56,6 +56,10 @@ class AutoregressiveGaussian(Observation):
         return self.order
 
     @property
+    def has_marginal_cdfs(self) -> bool:
+        return True
+
+    @property
     def shape_type(self) -> Literal["diag", "full"]:
         """The kind of the shapes that ``unpack`` returns."""
         return "diag" if self.covariance_type == "diag" else "full"

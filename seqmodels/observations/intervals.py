@@ -42,10 +42,6 @@ class OfIntervals(Observation, ABC):
         return True
 
     @property
-    def has_marginal_cdfs(self) -> bool:
-        return False
-
-    @property
     def kind(self) -> Values:
         """What the values are that the intervals are of."""
         return self.observation.values(1)[0]

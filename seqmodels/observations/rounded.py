@@ -9,8 +9,14 @@ import torch
 from torch import Tensor
 
 from seqmodels.observations.base import LinearOutputs, LinearPrediction, Observation
+from seqmodels.observations.interval_probabilities import gauss_legendre
 from seqmodels.observations.intervals import OfIntervals
+from seqmodels.observations.quantile_search import quantiles_by_search
 from seqmodels.sequences.measure import Values
+
+TYPICAL_LEVELS = np.array([1e-9, 1e-3, 0.1, 0.5, 0.9, 0.999, 1 - 1e-9])  # of quantiles, and how many cells
+N_CELLS_BESIDE = 12  # on either side of each may differ in their mean from their point
+N_NODES_OF_CELL = 16
 
 
 @dataclass(eq=False, repr=False)
@@ -74,6 +80,41 @@ class Rounded(OfIntervals):
     def ends(self, x: Tensor) -> tuple[Tensor, Tensor]:
         point, width = self._nearest(x)
         return point - 0.5 * width, point + 0.5 * width
+
+    def nearest(self, x: Tensor) -> Tensor:
+        return self._nearest(x)[0]
+
+    # -- each feature by itself ----------------------------------------------------------------------------
+
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return self.observation.has_marginal_cdfs
+
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+        """The density's at the upper ends of the cells."""
+        return self.observation.marginal_cdfs(output_parameters, x.double() + 0.5 * self._nearest(x)[1])
+
+    def marginal_means(self, output_parameters: Tensor) -> Tensor:
+        """The density's mean, and what rounding adds to it: ``Σ_cells ∫ F dx - w (F(low) + F(high)) / 2``.
+
+        That is the error of the trapezoidal rule, which of a cell far from where F bends is nothing; it is summed over
+        the cells near some quantiles.
+        """
+        means = self.observation.marginal_means(output_parameters)
+
+        def cdf(x: np.ndarray) -> np.ndarray:
+            return self.observation.marginal_cdfs(output_parameters, torch.from_numpy(x)).numpy()
+
+        typical = quantiles_by_search(lambda x: (cdf(x), np.zeros_like(x)), TYPICAL_LEVELS, tuple(means.shape))
+        point, width = self._nearest(torch.from_numpy(typical))
+        beside = torch.arange(-N_CELLS_BESIDE, N_CELLS_BESIDE + 1.0).view(-1, *[1] * point.ndim)
+        points = (point + width * beside).flatten(0, 1).sort(0).values  # (N, ..., D)
+        is_new = torch.diff(points, dim=0, prepend=points[:1] - width) > 0.5 * width
+        nodes, log_weights = (each.view(-1, *[1] * points.ndim) for each in gauss_legendre(N_NODES_OF_CELL))
+        inside = cdf((points + 0.5 * width * nodes).numpy())
+        at_ends = 0.5 * (cdf((points - 0.5 * width).numpy()) + cdf((points + 0.5 * width).numpy()))
+        errors = (log_weights.exp() * inside).sum(0) - at_ends
+        return means + width * torch.where(is_new, errors, 0.0).sum(0)
 
     def _nearest(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The point of the grid, encoded, that is nearest to ``x (..., D)``, and the width ``(D,)``; float64.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqmodels.common.parameters import PositiveFloat
 from seqmodels.observations.line_densities import LineDensity
-from seqmodels.observations.special_functions import log_gamma_step, shape_of_gamma
+from seqmodels.observations.special_functions import log_gamma_step, shape_of_gamma, student_t_cdf
 
 LEAST_DEGREES, MOST_DEGREES = 0.5, 1e6  # of freedom; the last is a Gaussian to six digits of its fourth moment
 ONE_IS_LOST_FROM = 1e8  # deviations whose squares plus 1 are their squares
@@ -77,6 +77,19 @@ class StudentT(LineDensity):
             )
         log_scale = scale.log() + 0.5 * (nu.log() - degrees.log())
         return torch.cat([location, log_scale, degrees.log()], -1).to(output_parameters.dtype)
+
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return True
+
+    def feature_cdf(self, theta: Tensor, x: Tensor) -> Tensor:
+        location, scale, nu = self._location_scale_degrees(theta)
+        return student_t_cdf((x - location) / scale, nu)
+
+    def feature_mean(self, theta: Tensor) -> Tensor:
+        """μ; NaN of one degree of freedom or fewer, whose density has no mean."""
+        location, _, nu = self._location_scale_degrees(theta)
+        return torch.where(nu > 1, location, torch.nan)
 
     # -- x = μ + σ √ν sinh y, on the line ------------------------------------------------------------------
 
