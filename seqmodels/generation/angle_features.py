@@ -37,7 +37,7 @@ class AngleFeatures(FeatureDistributions):
 
     @classmethod
     def of_draws(cls, x: np.ndarray) -> AngleFeatures:
-        """That of ``x (n, D)``, each draw smoothed by a narrow wrapped Gaussian, which leaves directions as they are."""
+        """Return the distribution of draws ``x (n, D)``, each smoothed by a narrow wrapped Gaussian around it."""
         resultant = np.clip(np.abs(np.exp(1j * x).mean(0)), 1e-12, 1 - 1e-12)
         deviation = np.clip(SMOOTHING * np.sqrt(-2 * np.log(resultant)) * len(x) ** -0.2, 1e-3, 1.0)
         order = np.arange(1.0, np.ceil(8 / deviation.min()) + 1)[:, None]

@@ -20,14 +20,17 @@ from seqmodels.encodings.step_maps import inverse_power, log_slope, power
 from seqmodels.observations import Observation
 from seqmodels.observations.quantile_search import quantiles_by_search
 
+MAX_PAIRED = 256  # Gaussians, from all pairs of which a CRPS is computed
+MAX_INTEGRATED = 64  # components of other densities over which one is integrated
 MAX_ITERATIONS = 200  # of a root search that halves its step each time
 TOLERANCE = 1e-9  # of a quantile, in units of the smallest deviation of the feature's components
 N_PARTS, N_NODES = 50, 16  # of an integral over h
 SMALLEST = float(np.finfo(np.float64).tiny)
 MOST_EDGES = 100  # of cells, between which an integral has parts of its own
 TAIL = 1e-14  # probability of the values that are left out of a sum or an integral
-EDGE_LEVELS = 1 / (1 + np.exp(-np.linspace(-32.0, 32.0, 65)))  # of quantiles that an integral has its parts between
-MOST_POINTS = 1000  # of a grid, between two such, over which a sum is taken value by value
+EDGE_LEVELS = 1 / (1 + np.exp(-np.linspace(-32.0, 32.0, 33)))  # of quantiles that an integral has its parts between
+MAX_HALVINGS, INTEGRAL_TOLERANCE = 40, 1e-9  # of parts of an integral, and how much of all of it each may change
+MOST_POINTS = 20_000  # of a grid, between two such, times components, over which a sum is taken value by value
 ON_GRID = 1e-6  # of a cell, by which a value that rounding moved off the grid is taken for that of the grid
 
 
@@ -50,7 +53,10 @@ class FeatureDistributions(ABC):
 
     @abstractmethod
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        """``(Q, D)``: for each of ``levels (Q,)`` the least value at which the cdf reaches it; of angles ends of arcs."""
+        """``(Q, D)``: for each of ``levels (Q,)`` the least value at which the cdf reaches it.
+
+        Of angles it is an end of a shortest arc: see ``AngleFeatures``.
+        """
 
     @abstractmethod
     def crps(self, y: np.ndarray) -> np.ndarray:
@@ -59,6 +65,10 @@ class FeatureDistributions(ABC):
         In units of the feature; 0 is best. Matheson & Winkler (1976); Gneiting & Raftery (2007), *Strictly proper
         scoring rules, prediction, and estimation*.
         """
+
+    def crps_or_estimate(self, y: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
+        """``crps``, or where it would take long that of the draws ``(n, D)`` which ``draw`` returns."""
+        return self.crps(y)
 
     def on_turn_of(self, y: np.ndarray, near: np.ndarray) -> np.ndarray:
         """``y (..., D)`` as it is, but angles moved by whole turns to where they are nearest to ``near (..., D)``."""
@@ -130,6 +140,9 @@ class GaussianFeatures(FeatureDistributions):
         spread = np.stack([self._mean_pair_distance(d) for d in range(self.loc.shape[1])])
         return np.asarray(to_truth - 0.5 * spread)
 
+    def crps_or_estimate(self, y: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
+        return self.crps(y) if len(self.weights) <= MAX_PAIRED else crps_of_draws(draw(), y)
+
     def _mean_pair_distance(self, d: int) -> float:
         loc, scale = self.loc[:, d], self.scale[:, d]
         distances = _mean_distance(loc[:, None] - loc, np.hypot(scale[:, None], scale))
@@ -178,9 +191,18 @@ class ObservedFeatures(FeatureDistributions, ABC):
     def cdf(self, x: np.ndarray) -> np.ndarray:
         return self._mixed(self.observation.marginal_cdfs(self.output_parameters, self._encoded(x)).numpy())
 
+    def crps_or_estimate(self, y: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
+        return self.crps(y) if len(self.weights) <= MAX_INTEGRATED else crps_of_draws(draw(), y)
+
     def _encoded(self, x: np.ndarray) -> Tensor:
         """``(..., C, D)`` what raw ``x (..., D)`` is to each component."""
         return torch.as_tensor((np.asarray(x, dtype=np.float64)[..., None, :] - self.shift) / self.scale)
+
+    def _cdf_of_feature(self, x: np.ndarray, d: int) -> np.ndarray:
+        """That of feature d at each of ``x``, smooth between the points of a grid."""
+        all_features = np.repeat(x[..., None], self.n_features, axis=-1)
+        each = self.observation.marginal_cdfs(self.output_parameters, self._encoded(all_features)).numpy()
+        return np.asarray(each[..., d] @ self.weights)
 
     def _mixed(self, each: np.ndarray) -> np.ndarray:
         return np.asarray(np.einsum("c,...cd->...d", self.weights, each))
@@ -206,14 +228,20 @@ class DensityFeatures(ObservedFeatures):
         return quantiles_by_search(lambda x: (self.cdf(x), self.density(x)), levels, shape)
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """By Gauss and Legendre's rule between quantiles, where the cdf is smooth however narrow a component is."""
+        """By Gauss and Legendre's rule, between quantiles and, where a component is narrow, between parts of them."""
         edges = self.quantiles(EDGE_LEVELS)
         middle = np.clip(y, edges[0], edges[-1])
-        ends = np.sort(np.concatenate([edges, middle[None]]), axis=0)[:, None]  # (E, 1, D)
-        nodes, weights = (each[:, None] for each in np.polynomial.legendre.leggauss(N_NODES))
-        half = 0.5 * np.diff(ends, axis=0)
-        x = ends[:-1] + half * (1 + nodes)
-        return np.asarray((half * weights * (self.cdf(x) - (x > middle)) ** 2).sum((0, 1)) + np.abs(y - middle))
+        each = [self._crps_within(d, edges[:, d], float(middle[d])) for d in range(len(y))]
+        return np.asarray(np.array(each) + np.abs(y - middle))
+
+    def _crps_within(self, d: int, edges: np.ndarray, y: float) -> float:
+        """``∫ (F(x) - 1{x >= y})² dx`` of feature d over the range of ``edges``, among which y is."""
+        if np.isnan(y):
+            return np.nan
+        below, above = np.append(edges[edges < y], y), np.append(y, edges[edges > y])
+        return _adaptive_integral(lambda x: self._cdf_of_feature(x, d) ** 2, below) + _adaptive_integral(
+            lambda x: (1 - self._cdf_of_feature(x, d)) ** 2, above
+        )
 
 
 @dataclass(frozen=True)
@@ -234,7 +262,7 @@ class GridFeatures(ObservedFeatures):
     def _nearest(self, x: np.ndarray) -> np.ndarray:
         """The values nearest to raw ``x (..., D)``."""
         if self.observation.grid(len(self.widths)) is None:
-            return np.asarray(np.where(np.isfinite(x), np.round(x), x))
+            return np.asarray(np.round(x)) + 0.0  # not -0
         encoded = self.observation.nearest(torch.as_tensor((x - self.shift[0]) / self.scale[0])).numpy()
         return np.asarray(np.where(np.isfinite(x), self.shift[0] + self.scale[0] * encoded, x))
 
@@ -251,24 +279,19 @@ class GridFeatures(ObservedFeatures):
         if np.isnan(y):
             return np.nan
         middle, width = float(np.clip(y, edges[0], edges[-1])), float(self.widths[d])
-        nodes, node_weights = np.polynomial.legendre.leggauss(N_NODES)
-        most = max(N_NODES, MOST_POINTS // len(self.weights))
-        x, weights, is_above = [], [], []
+        most = MOST_POINTS // len(self.weights)
+        total = abs(y - middle)
         for low, high in pairwise(np.unique(np.append(edges, middle))):
-            n = round((high - low) / width)
+            is_above, n = low >= middle, round((high - low) / width)
+
+            def squared(x: np.ndarray, is_above: bool = is_above) -> np.ndarray:
+                return (self._cdf_of_feature(x, d) - is_above) ** 2
+
             if n <= most:
-                x.append(low + width * np.arange(n))
-                weights.append(np.full(n, width))
+                total += width * squared(low + width * np.arange(n)).sum()
             else:  # Σ f(k), from low to before high, is an integral from half a width below each
-                x.append(low - 0.5 * width + 0.5 * (high - low) * (1 + nodes))
-                weights.append(0.5 * (high - low) * node_weights)
-            is_above.append(np.full(len(x[-1]), low >= middle))
-        if not x:
-            return abs(y - middle)
-        values = np.repeat(np.concatenate(x)[:, None], len(self.widths), axis=1)
-        each = self.observation.marginal_cdfs(self.output_parameters, self._encoded(values)).numpy()  # smooth between
-        squares = (self._mixed(each)[:, d] - np.concatenate(is_above)) ** 2
-        return float(np.concatenate(weights) @ squares + abs(y - middle))
+                total += _adaptive_integral(squared, np.array([low, high]) - 0.5 * width)
+        return float(total)
 
 
 @dataclass(frozen=True)
@@ -317,6 +340,10 @@ class JoinedFeatures(FeatureDistributions):
 
     def crps(self, y: np.ndarray) -> np.ndarray:
         return np.concatenate([group.crps(part) for group, part in zip(self.groups, self._split(y), strict=True)])
+
+    def crps_or_estimate(self, y: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
+        parts = zip(self.groups, self._split(y), range(len(self.groups)), strict=True)
+        return np.concatenate([g.crps_or_estimate(part, lambda i=i: self._split(draw())[i]) for g, part, i in parts])
 
     def _split(self, x: np.ndarray) -> list[np.ndarray]:
         return np.split(np.asarray(x), np.cumsum([group.n_features for group in self.groups])[:-1], axis=-1)
@@ -456,6 +483,31 @@ def _integral(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.n
     within = ((np.arange(N_PARTS)[:, None] + 0.5 * (1 + nodes)) / N_PARTS).reshape(-1, 1)  # (N, 1), from 0 to 1
     values = f(low + (high - low) * within)
     return np.asarray((high - low) * 0.5 / N_PARTS * (np.tile(weights, N_PARTS) @ values))
+
+
+def _adaptive_integral(f: Callable[[np.ndarray], np.ndarray], ends: np.ndarray) -> float:
+    """``∫ f`` from the first to the last of increasing ``ends (E,)``, by Gauss and Legendre's rule.
+
+    A part is halved until that changes its integral no more.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(N_NODES)
+
+    def by_rule(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        half = 0.5 * (b - a)[:, None]
+        return np.asarray((half * f(a[:, None] + half * (1 + nodes))) @ weights)
+
+    a, b = ends[:-1], ends[1:]
+    whole, total = by_rule(a, b), 0.0
+    for _ in range(MAX_HALVINGS):
+        middle = 0.5 * (a + b)
+        left, right = by_rule(a, middle), by_rule(middle, b)
+        is_done = np.abs(left + right - whole) <= INTEGRAL_TOLERANCE * abs(total + whole.sum())
+        total += float((left + right)[is_done].sum())
+        a, b = (np.concatenate(each) for each in ((a[~is_done], middle[~is_done]), (middle[~is_done], b[~is_done])))
+        whole = np.concatenate([left[~is_done], right[~is_done]])
+        if not len(whole):
+            break
+    return total + float(whole.sum())
 
 
 def crps_of_draws(draws: np.ndarray, y: np.ndarray) -> np.ndarray:

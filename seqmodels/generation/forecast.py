@@ -120,6 +120,7 @@ def forecast(
             of_steps = times[ahead.sequence][part["step"].to_numpy() - 1]
             part.insert(2, "time", time_column(of_steps, history.time_unit))
     frame = pd.concat(parts, ignore_index=True)
+    _warn_of_missing_means(frame)
     if model.length_ != "stop":
         frame = frame.drop(columns="survival")
     return Forecast(frame, history, tuple(levels.tolist()), [a.draw_paths for a in each], encoding)
@@ -238,6 +239,22 @@ def _rows_of_vectors(ahead: Ahead, history: Sequences, levels: np.ndarray, featu
             "method": np.repeat(np.where(ahead.exact, "exact", "sampled"), size),
         }
     )
+
+
+def _warn_of_missing_means(frame: pd.DataFrame) -> None:
+    """Warn of features that have quantiles and no mean."""
+    if "mean" not in frame or len(frame.columns) == 0:
+        return
+    levels = [name for name in frame.columns if isinstance(name, str) and name.endswith("%")]
+    lacks = frame["mean"].isna() & frame[levels].notna().any(axis=1)
+    if lacks.any():
+        names = [str(name) for name in frame.loc[lacks, "feature"].unique()]
+        warnings.warn(
+            f"the forecast of feature {listed(names)} has no mean, as that of a t density of 1 degree of freedom or "
+            "fewer, or of angles without a direction, and shows NaN; read the median: quantiles=(0.05, 0.5, 0.95)",
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 def _rows_of_symbols(ahead: Ahead, history: Sequences, encoding: Encoding, top_k: int | None) -> pd.DataFrame:

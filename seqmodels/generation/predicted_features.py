@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from seqmodels.generation.cursor import Prediction
 from seqmodels.generation.feature_distributions import (
     CellFeatures,
     DensityFeatures,
+    EmpiricalFeatures,
     FeatureDistributions,
     GaussianFeatures,
     GridFeatures,
@@ -58,7 +61,10 @@ def feature_distributions(
         return encoded
     row_of_each = np.repeat(np.arange(len(table)), table.shape[1])[kept.cpu().numpy()]
     raw = _raw(encoded, *(np.asarray(each)[rows][row_of_each] for each in (step.shift, step.scale)))
-    return raw if raw is None or step.powers is None else PowerFeatures(raw, step.powers)
+    if step.powers is None or raw is None:
+        return raw
+    # Of Student t densities a power may have no mean, which the integral of ``PowerFeatures`` would not see.
+    return PowerFeatures(raw, step.powers) if isinstance(raw, GaussianFeatures) else None
 
 
 def _of_cells(
@@ -148,3 +154,15 @@ def _of_gaussians(mixture: Any) -> GaussianFeatures | None:
         return None
     weights, means = (each.double().cpu().numpy() for each in (mixture.mixture_distribution.probs, component.mean))
     return GaussianFeatures(weights, means, component.variance.double().sqrt().cpu().numpy())
+
+
+def features_of_draws(x: np.ndarray, are_angles: Sequence[bool]) -> FeatureDistributions:
+    """The distribution of each feature of n draws ``x (n, D)``."""
+    groups: list[FeatureDistributions] = []
+    at = 0
+    for is_angle, run in groupby(are_angles):
+        n = len(list(run))
+        columns = x[:, at : at + n]
+        groups.append(AngleFeatures.of_draws(columns) if is_angle else EmpiricalFeatures(columns))
+        at += n
+    return groups[0] if len(groups) == 1 else JoinedFeatures(groups)

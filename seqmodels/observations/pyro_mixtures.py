@@ -80,7 +80,6 @@ class MixtureOfObservations(TorchDistribution):
         x = self.observation.sample(self.output_parameters[k], past, generator)
         return (self.shift + self.scale * x).view(*shape, -1)
 
-
     @property
     def mean(self) -> Tensor:
         """The mean of each feature ``(D,)``, NaN where none exists; of angles the direction, from -π to π.

@@ -14,9 +14,9 @@ from seqmodels.observations.intervals import OfIntervals
 from seqmodels.observations.quantile_search import quantiles_by_search
 from seqmodels.sequences.measure import Values
 
-TYPICAL_LEVELS = np.array([1e-9, 1e-3, 0.1, 0.5, 0.9, 0.999, 1 - 1e-9])  # of quantiles, and how many cells
-N_CELLS_BESIDE = 12  # on either side of each may differ in their mean from their point
-N_NODES_OF_CELL = 16
+EDGE_LEVELS = 1 / (1 + np.exp(-np.linspace(-28.0, 28.0, 29)))  # of quantiles that an integral has its parts between
+N_NODES = 12  # of each part
+N_CELLS_BESIDE = 60  # on either side of where a cell's mean may differ from its point
 
 
 @dataclass(eq=False, repr=False)
@@ -95,26 +95,35 @@ class Rounded(OfIntervals):
         return self.observation.marginal_cdfs(output_parameters, x.double() + 0.5 * self._nearest(x)[1])
 
     def marginal_means(self, output_parameters: Tensor) -> Tensor:
-        """The density's mean, and what rounding adds to it: ``Σ_cells ∫ F dx - w (F(low) + F(high)) / 2``.
+        """The density's mean, and what rounding adds to it in the cells in which the density is no straight line.
 
-        That is the error of the trapezoidal rule, which of a cell far from where F bends is nothing; it is summed over
-        the cells near some quantiles.
+        Over the cells between two ends A and B rounding adds the error of the trapezoidal rule,
+        ``∫_A^B F dx - w Σ_cells (F(low) + F(high)) / 2``, and beyond them ``w²/12 (p(B) - p(A))`` (Euler, Maclaurin).
         """
         means = self.observation.marginal_means(output_parameters)
 
-        def cdf(x: np.ndarray) -> np.ndarray:
-            return self.observation.marginal_cdfs(output_parameters, torch.from_numpy(x)).numpy()
+        def cdf(x: Tensor) -> Tensor:
+            return self.observation.marginal_cdfs(output_parameters, x)
 
-        typical = quantiles_by_search(lambda x: (cdf(x), np.zeros_like(x)), TYPICAL_LEVELS, tuple(means.shape))
-        point, width = self._nearest(torch.from_numpy(typical))
-        beside = torch.arange(-N_CELLS_BESIDE, N_CELLS_BESIDE + 1.0).view(-1, *[1] * point.ndim)
-        points = (point + width * beside).flatten(0, 1).sort(0).values  # (N, ..., D)
-        is_new = torch.diff(points, dim=0, prepend=points[:1] - width) > 0.5 * width
-        nodes, log_weights = (each.view(-1, *[1] * points.ndim) for each in gauss_legendre(N_NODES_OF_CELL))
-        inside = cdf((points + 0.5 * width * nodes).numpy())
-        at_ends = 0.5 * (cdf((points - 0.5 * width).numpy()) + cdf((points + 0.5 * width).numpy()))
-        errors = (log_weights.exp() * inside).sum(0) - at_ends
-        return means + width * torch.where(is_new, errors, 0.0).sum(0)
+        def cdf_and_density(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            at = torch.from_numpy(x)
+            log_density = self.observation.marginal_log_probs(output_parameters, at)
+            return cdf(at).numpy(), log_density.exp().cpu().numpy()
+
+        edges = torch.from_numpy(quantiles_by_search(cdf_and_density, EDGE_LEVELS, tuple(means.shape)))
+        # F bends at the median, and of positive values where they begin; between, where that is far, it is smooth.
+        middle, width = self._nearest(edges[len(edges) // 2 if self.kind == "reals" else 0])
+        cells = torch.arange(-N_CELLS_BESIDE, N_CELLS_BESIDE + 2.0).view(-1, *[1] * means.ndim) - 0.5
+        ends = middle + width * cells
+        edges = torch.cat([ends[:1], edges.clamp(ends[0], ends[-1]), ends[-1:]])
+        nodes, log_weights = (each.view(-1, 1, *[1] * means.ndim) for each in gauss_legendre(N_NODES))
+        lengths = edges.diff(dim=0)
+        inside = cdf(edges[:-1] + 0.5 * lengths * (1 + nodes))
+        integral = (log_weights.exp() * lengths * inside).sum((0, 1))
+        at_ends = cdf(ends)
+        trapezoids = width * (at_ends.sum(0) - 0.5 * (at_ends[0] + at_ends[-1]))
+        slopes = cdf(ends[[0, -1]] + 0.5 * width) - cdf(ends[[0, -1]] - 0.5 * width)
+        return means + integral - trapezoids + width / 12 * (slopes[1] - slopes[0])
 
     def _nearest(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The point of the grid, encoded, that is nearest to ``x (..., D)``, and the width ``(D,)``; float64.

@@ -125,10 +125,13 @@ def student_t_cdf(t: Tensor, degrees: Tensor) -> Tensor:
     """
     from scipy import special
 
-    z, nu = np.abs(t.numpy()) / np.sqrt(degrees.numpy()), degrees.numpy()
+    nu = np.broadcast_to(degrees.numpy(), t.shape)
+    z = np.abs(t.numpy()) / np.sqrt(nu)
+    is_far = z > 1
+    lower = np.empty(t.shape)
     with np.errstate(over="ignore", divide="ignore"):
-        far, near = 0.5 * special.betainc(0.5 * nu, 0.5, 1 / (1 + z * z)), special.betainc(0.5, 0.5 * nu, 1 / (1 + z**-2))
-    lower = np.where(z > 1, far, 0.5 - 0.5 * near)
+        lower[is_far] = 0.5 * special.betainc(0.5 * nu[is_far], 0.5, 1 / (1 + z[is_far] ** 2))
+        lower[~is_far] = 0.5 - 0.5 * special.betainc(0.5, 0.5 * nu[~is_far], 1 / (1 + z[~is_far] ** -2))
     return torch.from_numpy(np.where(t.numpy() < 0, lower, 1 - lower))
 
 

@@ -73,7 +73,7 @@ class VonMises(FeatureMoments):
         """``I_j(κ) / I_0(κ) e^{i j μ}``; of κ above ``MOST_RESOLVED``, that one's."""
         a, b = self.floored(self.unpack(output_parameters).cpu()).unbind(-2)
         kappa, direction = _length(a, b).clamp(max=MOST_RESOLVED), torch.atan2(b, a)
-        n = int(math.ceil(math.sqrt(NEGLIGIBLE * float(kappa.max())))) + 40  # the ratios fall as exp(-j² / 2κ)
+        n = math.ceil(math.sqrt(NEGLIGIBLE * float(kappa.max()))) + 40  # the ratios fall as exp(-j² / 2κ)
         order = torch.arange(1.0, n + 1, dtype=torch.float64).view(-1, *[1] * kappa.ndim)
         return (bessel_ratios(kappa, n) * torch.exp(1j * order * direction)).movedim(0, -2)
 
