@@ -14,8 +14,8 @@ from seqmodels.observations.intervals import OfIntervals
 from seqmodels.observations.quantile_search import quantiles_by_search
 from seqmodels.sequences.measure import Values
 
-EDGE_LEVELS = 1 / (1 + np.exp(-np.linspace(-28.0, 28.0, 29)))  # of quantiles that an integral has its parts between
-N_NODES = 12  # of each part
+EDGE_LEVELS = 1 / (1 + np.exp(-np.linspace(-28.0, 28.0, 57)))  # of quantiles that an integral has its parts between
+N_NODES = 8  # of each part
 N_CELLS_BESIDE = 60  # on either side of where a cell's mean may differ from its point
 
 

@@ -171,4 +171,4 @@ def test_forecasts_of_heavy_tails_are_exact_and_say_where_there_is_no_mean() -> 
     assert frame["mean"].isna().all()
     expected = stats.t.ppf([0.05, 0.5, 0.95], nu, location, scale)
     assert_allclose(frame[["5%", "50%", "95%"]].to_numpy()[0], expected, rtol=1e-6)
-    assert np.isnan(model.predict_next(x).mean).all()
+    assert model.predict_next(x).mean.isnan().all()
