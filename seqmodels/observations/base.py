@@ -162,6 +162,10 @@ class Observation(Configurable, ABC):
         reals: Values = "reals"
         return (reals,) * size
 
+    def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
+        """Whether each of ``size`` features may have outliers, which then do not set the units that it comes in."""
+        return (False,) * size
+
     def check(self, size: int) -> None:
         """Raise ``ValueError`` for hyperparameters that cannot be, or not with ``size`` features, before any work."""
 

@@ -67,6 +67,9 @@ class Columns(Observation):
     def values(self, size: int) -> tuple[Values, ...]:
         return tuple(value for observation, n in self.groups for value in observation.values(n))
 
+    def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
+        return tuple(is_heavy for observation, n in self.groups for is_heavy in observation.has_heavy_tails(n))
+
     def check(self, size: int) -> None:
         if not self.groups:
             raise ValueError("groups is empty; pass [(observation, n_features), ...]")

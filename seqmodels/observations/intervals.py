@@ -46,6 +46,9 @@ class OfIntervals(Observation, ABC):
         """What the values are that the intervals are of."""
         return self.observation.values(1)[0]
 
+    def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
+        return self.observation.has_heavy_tails(self.n_features(size))
+
     def check(self, size: int) -> None:
         inner = self.observation
         is_known = isinstance(inner, Observation) and not inner.n_past and inner.has_interval_probabilities

@@ -47,6 +47,9 @@ class OneOf(Observation):
     def values(self, size: int) -> tuple[Values, ...]:
         return self.observations[0].values(size)
 
+    def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
+        return self.observations[0].has_heavy_tails(size)
+
     def check(self, size: int) -> None:
         if not self.observations:
             raise ValueError("observations is empty; pass a list of observations")

@@ -30,8 +30,9 @@ class StudentT(LineDensity):
     distribution using EM and its extensions*).
 
     Args:
-        min_scale: floor of σ, in units of the standardised data (1 is the deviation of a feature over the training
-            frames): repeated values would have an unbounded density.
+        min_scale: floor of σ, in units of the standardised data: repeated values would have an unbounded density. 1 is
+            the deviation of a feature over the training frames, or where outliers set that the deviation of its middle
+            values (``Standardize(robust=True)``).
 
     NaN is summed out. In raw units: ``locations_``, ``scales_`` and ``degrees_of_freedom_``, all ``(K, D)``.
     """
@@ -39,6 +40,9 @@ class StudentT(LineDensity):
     min_scale: PositiveFloat = 1e-2
     n_per_feature = 3
     is_of_state = True
+
+    def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
+        return (True,) * size
 
     def _location_scale_degrees(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         location, log_scale, log_degrees = self.floored(theta).unbind(-2)
