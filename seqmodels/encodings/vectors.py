@@ -232,9 +232,15 @@ def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...], start
         return
     frame, feature = np.argwhere(bad)[0]
     expected, others = RANGES[values[feature]]
+    if values[feature] == "positive" and frames[frame, feature] == 0:
+        others += (
+            "; or, where 0 says that nothing happened, an animal at rest or a day without rain, two columns in its "
+            "place: 1 or 0 for whether something did, and the amount, NaN where nothing did, as "
+            "Columns([(Bernoulli(), 1), (Gamma(), 1)])"
+        )
     raise ValueError(
         f"sequence {i} has {frames[frame, feature]:g} at frame {start + frame}, feature {feature}, which must be "
-        f"{expected}; mark what is unknown with NaN, or give the feature another observation ({others})"
+        f"{expected}; mark what is unknown with NaN, or give the feature another observation: {others}"
     )
 
 

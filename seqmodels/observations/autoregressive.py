@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from seqmodels.common.parameters import NotNegativeFloat, PositiveFloat, PositiveInt, refuse_wrong_arguments
+from seqmodels.common.parameters import Floor, NotNegativeFloat, PositiveInt, refuse_wrong_arguments
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import FullConditionals, Observation
 
@@ -42,7 +42,7 @@ class AutoregressiveGaussian(Observation):
 
     order: PositiveInt = 1
     covariance_type: Literal["diag", "full", "tied"] = "full"
-    min_covariance: PositiveFloat = 1e-6
+    min_covariance: Floor = 1e-6
     ridge: NotNegativeFloat = 1e-3
     unit_root: NotNegativeFloat = 0.0
     intercept: bool = True

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from seqmodels.common.parameters import PositiveFloat
+from seqmodels.common.parameters import Floor
 from seqmodels.observations.line_densities import LineDensity
 from seqmodels.observations.special_functions import beta_cdf, log_beta, shapes_of_beta
 
@@ -33,7 +33,7 @@ class Beta(LineDensity):
     where there are such. NaN is summed out. In raw units: ``a_`` and ``b_ (K, D)``.
     """
 
-    min_scale: PositiveFloat = 1e-2
+    min_scale: Floor = 1e-2
     n_per_feature = 2
     kind = "proportions"
 

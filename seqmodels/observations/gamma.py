@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.common.parameters import PositiveFloat
+from seqmodels.common.parameters import Floor
 from seqmodels.observations.independent_features import log_of_positive, positive_of_log
 from seqmodels.observations.line_densities import LineDensity
 from seqmodels.observations.special_functions import ASYMPTOTIC_FROM, gamma_cdf, shape_of_gamma, stirling_rest
@@ -34,7 +34,7 @@ class Gamma(LineDensity):
     NaN is summed out. In raw units: ``shapes_`` and ``rates_ (K, D)``.
     """
 
-    min_scale: PositiveFloat = 1e-2
+    min_scale: Floor = 1e-2
     n_per_feature = 2
     kind = "positive"
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.common.parameters import Configurable, PositiveFloat, PositiveInt, refuse_wrong_arguments
+from seqmodels.common.parameters import Configurable, Floor, PositiveInt, refuse_wrong_arguments
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import (
     FullConditionals,
@@ -89,7 +89,7 @@ class GaussianMixture(Observation):
 
     n_components: PositiveInt = 4
     covariance_type: CovarianceType = "diag"
-    min_covariance: PositiveFloat = 1e-4
+    min_covariance: Floor = 1e-4
     prior: PseudoFrames | None = None
     rank: PositiveInt = 1
     background: float = 0.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.common.parameters import PositiveFloat
+from seqmodels.common.parameters import Floor
 from seqmodels.observations.independent_features import FeatureMoments, log_of_positive, positive_of_log
 from seqmodels.observations.interval_probabilities import gaussian_moments, log_gaussian_probability
 from seqmodels.observations.special_functions import gaussian_cdf
@@ -28,7 +28,7 @@ class LogNormal(FeatureMoments):
     NaN is summed out. In raw units: ``locations_``, the means of log x, and ``scales_``, σ, both ``(K, D)``.
     """
 
-    min_scale: PositiveFloat = 1e-2
+    min_scale: Floor = 1e-2
     n_per_feature = 2
     kind = "positive"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.common.parameters import PositiveFloat
+from seqmodels.common.parameters import Floor
 from seqmodels.observations.line_densities import LineDensity
 from seqmodels.observations.special_functions import log_gamma_step, shape_of_gamma, student_t_cdf
 
@@ -37,7 +37,7 @@ class StudentT(LineDensity):
     NaN is summed out. In raw units: ``locations_``, ``scales_`` and ``degrees_of_freedom_``, all ``(K, D)``.
     """
 
-    min_scale: PositiveFloat = 1e-2
+    min_scale: Floor = 1e-2
     n_per_feature = 3
     is_of_state = True
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.common.parameters import PositiveFloat
+from seqmodels.common.parameters import Floor
 from seqmodels.observations.independent_features import FeatureMoments
 from seqmodels.observations.special_functions import bessel_ratios, concentration_of_von_mises
 
@@ -33,7 +33,7 @@ class VonMises(FeatureMoments):
     NaN is summed out. In raw units: ``locations_``, μ, and ``concentrations_``, κ, both ``(K, D)``.
     """
 
-    min_scale: PositiveFloat = 1e-2
+    min_scale: Floor = 1e-2
     n_per_feature = 2
     kind = "angles"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import seqmodels as sm
 from seqmodels.linear_gaussian import ARIMA, LocalLevel, Seasonal, Trend
 from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments
 from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective
