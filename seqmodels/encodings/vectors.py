@@ -161,6 +161,9 @@ class Features(Vectors):
 
     def fit(self, sequences: Sequences) -> Self:
         values = np.array(_kind_of_each(self.kinds, sequences.n_features))
+        for i, x in enumerate(sequences):  # before zeros that cannot be are warned of as values that repeat
+            for start, part in parts_of(np.asarray(x) if not isinstance(x, MappedArray) else x):
+                _refuse_values(i, part, tuple(values.tolist()), start)
         has_density = ~np.isin(values, ("bits", "counts"))
         mean, scale, frames = moments(sequences, has_density)
         if has_density.any():

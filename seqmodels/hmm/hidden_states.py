@@ -45,7 +45,7 @@ class HiddenStateModel(SequenceModel):
         return self.posterior(X, y)
 
     def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible, with a warning.
+        """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; once that is impossible rows of zeros, and a warning.
 
         Of a sequence that comes step by step: ``stream().filtered``, after each ``update``.
         """

@@ -45,8 +45,8 @@ class ZeroInflated(Observation):
         if not counts or inner.n_past or not inner.sums_out_missing or isinstance(inner, ZeroInflated):
             raise ValueError(
                 f"observation is {inner!r}; pass one of counts, such as Poisson() or NegativeBinomial(); "
-                "amounts that are 0 at times are two columns, 1 or 0 for whether there is one, and the amount, NaN where "
-                "there is none: Columns([(Bernoulli(), 1), (Gamma(), 1)])"
+                "amounts that are 0 at times are two columns, 1 or 0 for whether there is one, and the amount, NaN "
+                "where there is none: Columns([(Bernoulli(), 1), (Gamma(), 1)])"
             )
         inner.check(1)
 
