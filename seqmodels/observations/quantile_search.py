@@ -57,7 +57,7 @@ def halfway(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The float with as many floats between it and a as between it and b, a below b; a where there is none between."""
     i, j = _ranks(a), _ranks(b)
     middle = (i >> 1) + (j >> 1) + (i & j & 1)
-    return np.where(middle >= 0, middle, SIGN_BIT - middle).view(np.float64)
+    return np.asarray(np.where(middle >= 0, middle, SIGN_BIT - middle).view(np.float64))
 
 
 def _ranks(x: np.ndarray) -> np.ndarray:

@@ -30,8 +30,8 @@ class VonMises(FeatureMoments):
         min_scale: floor of ``1/√κ``, in radians, which for narrow densities is the deviation: repeated values would
             have an unbounded density.
 
-    Forecasts are of directions: the mean is that of the mean resultant, and bands are the shortest arcs, which may cross
-    π.
+    Forecasts are of directions: the mean is that of the mean resultant, and bands are the shortest arcs, which may
+    cross π.
 
     NaN is summed out. In raw units: ``locations_``, μ, and ``concentrations_``, κ, both ``(K, D)``.
     """
