@@ -44,11 +44,12 @@ class Forecast:
             (``"5%"``), raw units; the mean is NaN where none exists. Of an angle ``mean`` is its direction, from -π to
             π, and ``5%`` and ``95%`` are the ends of the shortest arc that holds 90 %, written on one turn around the
             direction, so that the lower is the smaller number and either may lie beyond π. Of symbols and text a row
-            for each ``sequence``, ``step`` and ``symbol``, the most probable first: ``probability``. Both are given that the sequence lasts so long; where ends are events,
-            ``survival`` is the probability that it does, and where that is 0 the others are NaN. ``method`` is
-            ``"exact"`` (closed form) or ``"sampled"`` (a mean over paths). ``time``, after ``step``, of sequences with
-            times: what follows theirs by their one step, or frequency of the calendar (months, business days); missing
-            for a sequence whose times have neither, and no column where no sequence's have.
+            for each ``sequence``, ``step`` and ``symbol``, the most probable first: ``probability``. Both are given
+            that the sequence lasts so long; where ends are events, ``survival`` is the probability that it does, and
+            where that is 0 the others are NaN. ``method`` is ``"exact"`` (closed form) or ``"sampled"`` (a mean over
+            paths). ``time``, after ``step``, of sequences with times: what follows theirs by their one step, or
+            frequency of the calendar (months, business days); missing for a sequence whose times have neither, and no
+            column where no sequence's have.
         history: the sequences that the steps follow.
         quantiles: the levels.
     """
