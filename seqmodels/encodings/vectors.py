@@ -170,7 +170,8 @@ class Features(Vectors):
             names: Sequence[object] = sequences.features or range(len(values))
             kept = [name for name, is_kept in zip(names, has_density, strict=True) if is_kept]
             warn_of_repeats(frames[:, has_density], kept)
-        mean, scale = robust_units(mean, scale, frames, (values == "reals") & np.asarray(self.robust))
+        units = robust_units(mean, scale, frames, self.robust)
+        mean, scale = (np.where(values == "reals", *each) for each in zip(units, (mean, scale), strict=True))
         scale = np.where(np.isin(values, ("reals", "positive")), scale, 1.0)
         return self.restore({"mean": np.where(values == "reals", mean, 0.0), "scale": scale})
 
@@ -259,6 +260,8 @@ def robust_units(
     these do; elsewhere both are returned as they came. The middle values are four fifths of all, or where those are
     all equal nineteen of twenty.
     """
+    if np.shape(may_have_outliers) not in ((), mean.shape):
+        raise ValueError(f"robust has {len(np.ravel(may_have_outliers))} values but there are {len(mean)} features")
     mean, deviation = mean.copy(), deviation.copy()
     for d in np.flatnonzero(np.broadcast_to(may_have_outliers, mean.shape)):
         known = frames[:, d][np.isfinite(frames[:, d])].astype(np.float64)
