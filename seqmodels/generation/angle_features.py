@@ -119,15 +119,15 @@ class _Circle:
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
         """``(Q,)`` ends of arcs, and the median direction."""
-        found = []
+        result = []
         for level in np.asarray(levels, dtype=np.float64):
             if level == 0.5:
-                found.append(self.middle + float(wrapped(self._median() - self.middle)))
+                result.append(self.middle + float(wrapped(self._median() - self.middle)))
                 continue
             low, high = self._shortest_arc(abs(1 - 2 * level))
             turns = np.round((self.middle - 0.5 * (low + high)) / TURN)
-            found.append((low if level < 0.5 else high) + TURN * turns)
-        return np.array(found)
+            result.append((low if level < 0.5 else high) + TURN * turns)
+        return np.array(result)
 
     def _shortest_arc(self, probability: float) -> tuple[float, float]:
         n = len(self.density)

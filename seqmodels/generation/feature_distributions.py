@@ -267,8 +267,8 @@ class GridFeatures(ObservedFeatures):
         return np.asarray(np.where(np.isfinite(x), self.shift[0] + self.scale[0] * encoded, x))
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        found = quantiles_by_search(lambda x: (self.cdf(x), np.zeros_like(x)), levels, self.widths.shape)
-        return self._nearest(found)
+        result = quantiles_by_search(lambda x: (self.cdf(x), np.zeros_like(x)), levels, self.widths.shape)
+        return self._nearest(result)
 
     def crps(self, y: np.ndarray) -> np.ndarray:
         """The sum over values, between quantiles that many of them lie between an integral in its place."""

@@ -45,12 +45,14 @@ def quantiles_by_search(
             converges = (newton > below) & (newton < above) & (2 * np.abs(excess) <= step * density)
             following = np.where(converges, newton, halfway(below, above))
             step = np.abs(following - x)
-            found = (density > 0) & ((np.abs(excess) <= tolerance) | (converges & (step <= RELATIVE_STEP * np.abs(x))))
-            is_done = found | (halfway(below, above) == below)
+            is_exact = (density > 0) & (
+                (np.abs(excess) <= tolerance) | (converges & (step <= RELATIVE_STEP * np.abs(x)))
+            )
+            is_done = is_exact | (halfway(below, above) == below)
             if is_done.all():
                 break
             x = np.where(is_done, x, following)
-    return np.where((density > 0) & (cdf > 0), np.where(found, x, above), above)
+    return np.where((density > 0) & (cdf > 0), np.where(is_exact, x, above), above)
 
 
 def halfway(a: np.ndarray, b: np.ndarray) -> np.ndarray:
