@@ -67,6 +67,8 @@ Seed = Annotated[int, Range(0, 2**63 - 1)]  # up to which torch takes them
 PositiveInt = Annotated[int, Range(1)]
 PositiveFloat = Annotated[float, Range(0, may_be_low=False)]
 NotNegativeFloat = Annotated[float, Range(0)]
+LARGEST_FLOOR = 1e6  # of a variance or a scale, where that of all data is about 1
+Floor = Annotated[float, Range(0, LARGEST_FLOOR, may_be_low=False)]
 
 
 class Configurable:

@@ -14,13 +14,9 @@ from seqmodels.common.parameters import Seed, checked
 from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.encodings import Standardize
 from seqmodels.evaluation.baselines import SeasonalNaive
-from seqmodels.generation.feature_distributions import (
-    FeatureDistributions,
-    GaussianFeatures,
-    crps_of_draws,
-)
+from seqmodels.generation.feature_distributions import FeatureDistributions
 from seqmodels.generation.forecast import check_arguments
-from seqmodels.generation.steps_ahead import Ahead, ahead_of
+from seqmodels.generation.steps_ahead import Ahead, StepDistribution, ahead_of
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data
@@ -33,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAIVE, SEASONAL_NAIVE, VAR = "naive", "seasonal naive", "VAR"
-MAX_COMPONENTS = 256  # of a mixture whose CRPS is computed in closed form, from all pairs
 ENERGY_PATHS = 200  # whose pairs an energy score is estimated from
 VAR_ORDERS = (1, 2, 3, 5, 8, 13)  # that BIC chooses from, and one more than the season
 MEANS = ("crps", "crps_scaled", "energy", "pinball", "mae", "mase")  # columns that are averaged, besides coverage
@@ -357,26 +352,29 @@ class OriginScorer:
     def _rows(self, ahead: Ahead, draw: DrawPaths) -> pd.DataFrame:
         import pandas as pd
 
-        k, size = len(ahead.steps), len(self.scale)
+        k, size, steps = len(ahead.steps), len(self.scale), ahead.steps
         actual = np.asarray(self.sequences[ahead.sequence])[ahead.origin : ahead.origin + k].astype(np.float64)
         mean, crps, energy = (np.full((k, size), np.nan) for _ in range(3))
         quantiles = np.full((len(self.levels), k, size), np.nan)
-        for h, step in enumerate(ahead.steps):
+        for h, step in enumerate(steps):
             if isinstance(step, FeatureDistributions):
                 mean[h], quantiles[:, h] = step.mean, step.quantiles(self.levels)
-                crps[h] = _crps(step, draw, h, actual[h])
+                crps[h] = step.crps_or_estimate(actual[h], partial(_drawn, draw, h))
                 if size > 1:
-                    energy[h] = energy_score(draw()[:ENERGY_PATHS, h] / self.scale, actual[h] / self.scale)
+                    draws = step.on_turn_of(draw()[:ENERGY_PATHS, h], actual[h])
+                    energy[h] = energy_score(draws / self.scale, actual[h] / self.scale)
         missing = np.isnan(actual)
         crps[missing], middle = np.nan, quantiles[np.flatnonzero(self.levels == 0.5)[0]]
+        near = _on_turns_of(steps, actual, middle)  # angles, on the turn of their forecast
         columns: dict[str, Any] = {"actual": actual, "mean": mean}
         columns |= {quantile_name(level): q for level, q in zip(self.levels, quantiles, strict=True)}
         columns |= {"crps": crps, "crps_scaled": crps / self.scale, "energy": energy}
-        columns |= {"pinball": pinball_loss(quantiles, actual, self.levels).mean(0), "mae": np.abs(actual - middle)}
+        columns |= {"pinball": pinball_loss(quantiles, near, self.levels).mean(0), "mae": np.abs(near - middle)}
         columns["mase"] = columns["mae"] / self.scale
         for low, high in _symmetric_pairs(self.levels):
-            covers = (quantiles[low] <= actual) & (actual <= quantiles[high])
-            unknown = missing | np.isnan(mean)
+            within = _on_turns_of(steps, actual, 0.5 * (quantiles[low] + quantiles[high]))
+            covers = (quantiles[low] <= within) & (within <= quantiles[high])
+            unknown = missing | np.isnan(middle)
             name = f"covered {100 * (self.levels[high] - self.levels[low]):.10g}%"
             columns[name] = np.where(unknown, np.nan, covers.astype(float))
         times = {} if self.sequences.times is None else {"time": self._times(ahead.sequence, ahead.origin, k, size)}
@@ -397,11 +395,19 @@ class OriginScorer:
         return with_zone(np.repeat(self.sequences.times[i][origin : origin + k], size), self.sequences.time_unit)
 
 
-def _crps(step: FeatureDistributions, draw: DrawPaths, h: int, y: np.ndarray) -> np.ndarray:
-    if isinstance(step, GaussianFeatures) and len(step.weights) > MAX_COMPONENTS:
-        draws = draw()[:, h]
-        return crps_of_draws(draws[~np.isnan(draws).any(1)], y)
-    return step.crps(y)
+def _drawn(draw: DrawPaths, h: int) -> np.ndarray:
+    """``(n, D)`` step h of the paths that last so long."""
+    draws = draw()[:, h]
+    return np.asarray(draws[~np.isnan(draws).any(1)])
+
+
+def _on_turns_of(steps: Sequence[StepDistribution | None], y: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """``(k, D)`` what came, but angles moved by whole turns to where they are nearest to ``near (k, D)``."""
+    moved = [
+        step.on_turn_of(*each) if isinstance(step, FeatureDistributions) else each[0]
+        for step, *each in zip(steps, y, near, strict=True)
+    ]
+    return np.stack(moved)
 
 
 def _symmetric_pairs(levels: np.ndarray) -> list[tuple[int, int]]:

@@ -42,12 +42,15 @@ class Forecast:
     Attributes:
         frame: of vectors a row for each ``sequence`` (its name), ``step`` (1 to k) and ``feature`` (its name, or its
             number where the features have none): ``mean``, and a column for each quantile, named in per cent
-            (``"5%"``), raw units. Of symbols and text a row for each ``sequence``, ``step`` and ``symbol``, the most
-            probable first: ``probability``. Both are given that the sequence lasts so long; where ends are events,
-            ``survival`` is the probability that it does, and where that is 0 the others are NaN. ``method`` is
-            ``"exact"`` (closed form) or ``"sampled"`` (a mean over paths). ``time``, after ``step``, of sequences with
-            times: what follows theirs by their one step, or frequency of the calendar (months, business days); missing
-            for a sequence whose times have neither, and no column where no sequence's have.
+            (``"5%"``), raw units; the mean is NaN where none exists. Of an angle ``mean`` is its direction, from -π to
+            π, and ``5%`` and ``95%`` are the ends of the shortest arc that holds 90 %, written on one turn around the
+            direction, so that the lower is the smaller number and either may lie beyond π. Of symbols and text a row
+            for each ``sequence``, ``step`` and ``symbol``, the most probable first: ``probability``. Both are given
+            that the sequence lasts so long; where ends are events, ``survival`` is the probability that it does, and
+            where that is 0 the others are NaN. ``method`` is ``"exact"`` (closed form) or ``"sampled"`` (a mean over
+            paths). ``time``, after ``step``, of sequences with times: what follows theirs by their one step, or
+            frequency of the calendar (months, business days); missing for a sequence whose times have neither, and no
+            column where no sequence's have.
         history: the sequences that the steps follow.
         quantiles: the levels.
     """
@@ -123,6 +126,7 @@ def forecast(
             of_steps = times[ahead.sequence][part["step"].to_numpy() - 1]
             part.insert(2, "time", with_zone(of_steps, history.time_unit))
     frame = pd.concat(parts, ignore_index=True)
+    _warn_of_missing_means(frame)
     if model.length_ != "stop":
         frame = frame.drop(columns="survival")
     return Forecast(frame, history, tuple(levels.tolist()), [a.draw_paths for a in each], encoding)
@@ -248,6 +252,22 @@ def _rows_of_vectors(ahead: Ahead, history: Sequences, levels: np.ndarray, featu
             "method": np.repeat(np.where(ahead.exact, "exact", "sampled"), size),
         }
     )
+
+
+def _warn_of_missing_means(frame: pd.DataFrame) -> None:
+    """Warn of features that have quantiles and no mean."""
+    if "mean" not in frame or len(frame.columns) == 0:
+        return
+    levels = [name for name in frame.columns if isinstance(name, str) and name.endswith("%")]
+    lacks = frame["mean"].isna() & frame[levels].notna().any(axis=1)
+    if lacks.any():
+        names = [str(name) for name in frame.loc[lacks, "feature"].unique()]
+        warnings.warn(
+            f"the forecast of feature {listed(names)} has no mean, as that of a t density of 1 degree of freedom or "
+            "fewer, or of angles without a direction, and shows NaN; read the median: quantiles=(0.05, 0.5, 0.95)",
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 def _rows_of_symbols(ahead: Ahead, history: Sequences, encoding: Encoding, top_k: int | None) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from typing import Any
 
@@ -44,11 +45,22 @@ class HiddenStateModel(SequenceModel):
         return self.posterior(X, y)
 
     def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; rows of zeros once that is impossible.
+        """``(T, K)`` p(z_t | x_1 .. x_t), given what came so far; once that is impossible rows of zeros, and a warning.
 
         Of a sequence that comes step by step: ``stream().filtered``, after each ``update``.
         """
-        return self._filtered_states(X, y)
+        filtered = self._filtered_states(X, y)
+        impossible = {i: int(np.argmin(rows.any(1))) for i, rows in enumerate(filtered) if not rows.any(1).all()}
+        if impossible:
+            i, t = next(iter(impossible.items()))
+            warnings.warn(
+                f"{len(impossible)} of {len(filtered)} sequences have probability zero under this model, so their "
+                f"filtered states are rows of zeros from some step on (sequence {i} from step {t}); leave them out, or "
+                "keep emissions and transitions from being exactly zero (pseudocount, topology, states)",
+                UserWarning,
+                stacklevel=2,
+            )
+        return filtered
 
     @checked
     def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: Seed | None = None) -> list[np.ndarray]:

@@ -221,7 +221,8 @@ class SequenceModel(Family):
         Its ``p_end`` is the probability that the sequence ends here instead, 0 under ``length="given"``. Symbols under
         ``"stop"`` have the end as one more category, the last, so that ``log_prob(x)`` is what ``stream().update(x)``
         returns. A density has no such place: of vectors the distribution is given that the sequence goes on, and
-        ``update(x) == log(1 - p_end) + log_prob(x)``.
+        ``update(x) == log(1 - p_end) + log_prob(x)``. Its ``mean`` is NaN where none exists; of angles it is the
+        direction.
 
         ``inputs``: of a model of p(x | inputs) those of the prefix and of the step after it, ``(P + 1, U)`` in the
         order of ``input_names_``, or a mapping from names to values. ``times``: of a model of p(x | times) likewise.
@@ -263,7 +264,8 @@ class SequenceModel(Family):
 
         Args:
             k: encoded steps: frames, symbols, of text bytes or pieces.
-            quantiles: levels between 0 and 1, increasing; each feature's own.
+            quantiles: levels between 0 and 1, increasing; each feature's own. Of angles those of level q and 1 - q are
+                the ends of the shortest arc that holds 1 - 2 q, and that of a half is the median direction.
             n: paths.
             top_k: of symbols, how many of the most probable to list at each step; None: all.
             random_state: seed of the paths; None takes the model's.

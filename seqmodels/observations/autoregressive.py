@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from seqmodels.common.parameters import NotNegativeFloat, PositiveFloat, PositiveInt, refuse_wrong_arguments
+from seqmodels.common.parameters import Floor, NotNegativeFloat, PositiveInt, refuse_wrong_arguments
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import FullConditionals, Observation
 
@@ -45,7 +45,7 @@ class AutoregressiveGaussian(Observation):
 
     order: PositiveInt = 1
     covariance_type: Literal["diag", "full", "tied"] = "full"
-    min_covariance: PositiveFloat = 1e-6
+    min_covariance: Floor = 1e-6
     ridge: NotNegativeFloat = 1e-3
     unit_root: NotNegativeFloat = 0.0
     intercept: bool = True
@@ -57,6 +57,10 @@ class AutoregressiveGaussian(Observation):
     @property
     def n_past(self) -> int:
         return self.order
+
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return True
 
     @property
     def shape_type(self) -> Literal["diag", "full"]:

@@ -193,7 +193,8 @@ def warn_of_floor(result: FitResult, observation: Observation) -> None:
         warnings.warn(
             f"{hits} state(s) ended on the floor of the {'variances' if 'min_covariance' in stated else 'scales'}, "
             f"{', '.join(f'{name}={least}' for name, least in stated.items())}, which then sets the "
-            f"score; use fewer states or components, or raise {' or '.join(stated)}",
+            "score; use fewer states or components, or, where states are meant to be so narrow, lower "
+            f"{' or '.join(stated)}",
             UserWarning,
             stacklevel=6,
         )

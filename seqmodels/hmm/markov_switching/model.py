@@ -16,7 +16,7 @@ from torch import Tensor
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.distributed import propagate_errors
-from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked, made_with
+from seqmodels.common.parameters import Floor, PositiveInt, checked, made_with
 from seqmodels.encodings import Standardize
 from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.inputs import chosen_inputs
@@ -128,7 +128,7 @@ class MarkovSwitchingAR(HiddenStateModel):
     order: PositiveInt = 1
     switching_ar: bool = False
     switching_variance: bool = False
-    min_covariance: PositiveFloat = 1e-6
+    min_covariance: Floor = 1e-6
     max_iter: int = 500
     tol: float = 1e-6
     n_init: int | Literal["auto"] = "auto"

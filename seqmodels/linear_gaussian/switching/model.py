@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 import numpy as np
 
 from seqmodels.common.array_checks import numbers_of
-from seqmodels.common.parameters import Range, checked, made_with
+from seqmodels.common.parameters import LARGEST_FLOOR, Range, checked, made_with
 from seqmodels.common.progress import ProgressBar
 from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example
@@ -177,9 +177,10 @@ class SwitchingLinearGaussian(SequenceModel):
         for name, known in (*choices, ("observation_noise", ("diag", "full"))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; pass one of {', '.join(map(repr, known))}")
-        if not self.min_covariance > 0 or not self.tol >= 0:
+        if not 0 < self.min_covariance <= LARGEST_FLOOR or not self.tol >= 0:
             raise ValueError(
-                f"min_covariance is {self.min_covariance} and tol {self.tol}; pass numbers above 0 and from 0 on"
+                f"min_covariance is {self.min_covariance} and tol {self.tol}; pass a number above 0 to "
+                f"{LARGEST_FLOOR:g}, in variances of the data, and one from 0 on"
             )
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")

@@ -463,3 +463,23 @@ def test_a_budget_of_parameters_sets_the_number_of_states() -> None:
 def sm_data(x: list[Array]) -> Any:
 
     return Data.of(x)
+
+
+def test_an_order_beyond_every_sequence_is_refused() -> None:
+    x = [np.random.default_rng(0).normal(size=(72, 1))]
+    with pytest.raises(ValueError, match="looks back at 100 steps, but the longest sequence has 72"):
+        MarkovSwitchingAR(1, order=100).fit(x)
+    with pytest.raises(ValueError, match="pass an order below 72"):
+        sm.HMM(1, observation=sm.AutoregressiveGaussian(72)).fit(x)
+
+
+def test_a_floor_beyond_all_data_is_refused() -> None:
+    x = [np.random.default_rng(0).normal(size=(72, 1))]
+    with pytest.raises(ValueError, match=r"min_covariance is 1e\+300; pass a number above 0 to 1e\+06"):
+        MarkovSwitchingAR(1, min_covariance=1e300).fit(x)
+    for model in (
+        sm.LinearGaussian(1, min_covariance=1e300),
+        sm.HMM(1, observation=sm.GaussianMixture(1, min_covariance=1e300)),
+    ):
+        with pytest.raises(ValueError, match="min_covariance"):
+            model.fit(x)
