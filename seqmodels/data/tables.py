@@ -60,7 +60,8 @@ def table(
       ``year``, ``month``, ``day`` (``hour``, ...) together. It is no feature.
     - ``label`` and ``cluster``: columns of these names (or ``class``) that are constant within each sequence, as are
       those that become further metadata. Where there is one sequence, there is none of them.
-    - ``columns``: all other numeric ones. A column that numbers the rows is left out, as are words beside numbers.
+    - ``columns``: all other numeric ones. A column that numbers the rows, all or those of each sequence, is left
+      out, as are words beside numbers.
     - ``kind``: one column of whole numbers from 0, or of words, is symbols; several columns, and reals, are vectors. A
       column of words most of which are different, and have spaces in them, is texts, a row each.
 
@@ -305,7 +306,8 @@ class _Roles:
         free, types = self._free(), dict(self.frame.dtypes)
         numbers = [c for c in free if pd.api.types.is_numeric_dtype(types[c]) and c not in self.disordered]
         words = [c for c in free if not pd.api.types.is_numeric_dtype(types[c]) and _are_words(self.frame[c])]
-        rows = [c for c in numbers if pd.api.types.is_integer_dtype(types[c]) and _numbers_the_rows(self.frame[c])]
+        codes = self._codes()
+        rows = [c for c in numbers if _numbers_the_rows(self.frame[c], codes)]
         if len(rows) < len(numbers):
             numbers = [c for c in numbers if c not in rows]
         else:
@@ -323,7 +325,8 @@ class _Roles:
         modelled = set(chosen)
         left_out = [c for c in free if c not in modelled]
         if left_out:
-            why = {**dict.fromkeys(rows, "numbers the rows"), **{c: self._words_in_words(c) for c in words}}
+            counts = "numbers the rows" if self.by is None else f"numbers the rows of each {self.by}, as a time does"
+            why = {**dict.fromkeys(rows, counts), **{c: self._words_in_words(c) for c in words}}
             why |= dict.fromkeys(self.disordered, "a time that goes back")
             said = [f"{c} ({why.get(c, 'no words, no numbers')})" for c in left_out]
             warnings.warn(
@@ -434,14 +437,20 @@ def _are_hashable(column: pd.Series) -> bool:
     return column.dtype != object or not any(isinstance(cell, list | dict | set | np.ndarray) for cell in column)
 
 
-def _numbers_the_rows(column: pd.Series) -> bool:
-    """Whether it is n, n + 1, n + 2, ... over all rows, as an index that was written into the file."""
+def _numbers_the_rows(column: pd.Series, codes: np.ndarray) -> bool:
+    """Whether it is n, n + 1, n + 2, ... from 0 or 1 over the rows of each sequence (whose numbers are ``codes``), or
+    over all rows, as an index that was written into the file.
+    """
     import pandas as pd
 
     if not pd.api.types.is_integer_dtype(column) or column.isna().any() or len(column) < 3:
         return False
-    values = column.to_numpy()
-    return bool((np.diff(values) == 1).all() and values[0] in (0, 1))
+    of_sequences = column.groupby(codes)
+    for places in (np.arange(len(column)), of_sequences.cumcount().to_numpy()):
+        starts = np.unique(column.to_numpy() - places)
+        if len(starts) == 1 and starts[0] in (0, 1) and places.max() >= 2:
+            return True
+    return False
 
 
 # -- files ---------------------------------------------------------------------------------------------------

@@ -52,10 +52,12 @@ class DataSize:
     Attributes:
         n_steps: frames, bytes or symbols of the training data.
         n_symbols: how many different symbols or bytes they have; of vectors the number of features.
+        n_inputs: columns that are known at each step.
     """
 
     n_steps: int
     n_symbols: int
+    n_inputs: int = 0
 
     @classmethod
     def of(cls, train: Sequences) -> DataSize:
@@ -66,7 +68,7 @@ class DataSize:
             n_symbols = len(set().union(*(set(item.encode()) for item in train)))
         else:
             n_symbols = len(np.unique(np.concatenate([np.asarray(item) for item in train])))
-        return cls(int(train.n_units.sum()), n_symbols)
+        return cls(int(train.n_units.sum()), n_symbols, len(train.input_names or ()))
 
     def n_states_of_symbols(self) -> int:
         """K of an HMM over symbols, which has ``K² - 1`` parameters and ``K (V - 1)`` of its emissions."""
@@ -84,6 +86,11 @@ class DataSize:
         n_states = max((k for k in range(2, MAX_STATES_OF_VECTORS + 1) if fits(k, 1)), default=2)
         more = range(2, MAX_COMPONENTS + 1 if n_states == MAX_STATES_OF_VECTORS else 2)
         return n_states, max((m for m in more if fits(n_states, m)), default=1)
+
+    def n_states_given_inputs(self) -> int:
+        """The most states of an HMM whose ``K (K - 1)`` transitions each have a slope for every input."""
+        limit = self.n_steps / VALUES_PER_PARAMETER / (1 + self.n_inputs)
+        return max((k for k in range(2, MAX_GIVEN_STATES + 1) if k * (k - 1) <= limit), default=2)
 
     def has_values_for(self, n_parameters: int) -> bool:
         """Whether there are ``VALUES_PER_PARAMETER`` values of vectors for each of so many parameters."""
@@ -334,24 +341,24 @@ def _beside_given(suite: Suite) -> Suite:
 
     def with_inputs(build: Callable[[DataSize, int], SequenceModel], size: DataSize, seed: int) -> SequenceModel:
         model = without(build, size, seed)
-        return model.set_params(**_reading_inputs(model))
+        return model.set_params(**_reading_inputs(model, size))
 
     both: Suite = {}
     for name, (build, seconds) in suite.items():
         both[name] = (partial(without, build), seconds)
-        if _reading_inputs(build(ANY_SIZE, 0)):
+        if _reading_inputs(build(ANY_SIZE, 0), ANY_SIZE):
             both[f"{name}{GIVEN}"] = (partial(with_inputs, build), GIVEN_SLOWDOWN * seconds)
     return both
 
 
-def _reading_inputs(model: SequenceModel) -> dict[str, bool | float]:
+def _reading_inputs(model: SequenceModel, size: DataSize) -> dict[str, bool | float]:
     """The hyperparameters with which a standard model reads all inputs; none of one that cannot."""
     if isinstance(model, HMM):
         if isinstance(model.observation, AutoregressiveGaussian):
             return {"emission_inputs": True}
         if model.n_states == 1:
             return {}
-        n_states = min(model.n_states, MAX_GIVEN_STATES)
+        n_states = min(model.n_states, size.n_states_given_inputs())
         return {"transition_inputs": True, "transition_ridge": GIVEN_RIDGE, "n_states": n_states}
     return {"inputs": True} if isinstance(model, NeuralModel) else {}
 

@@ -83,6 +83,7 @@ def test_an_hmm_of_symbols_has_four_for_every_parameter_and_networks_are_as_wide
     assert 4 * n_parameters(sm.HMM(8), 20) <= 1_000 < 4 * n_parameters(sm.HMM(9), 20)
     assert [TEXT_DENSITY["lstm"][0](n, 0).d_model for n in (DataSize(3, 3), few, many)] == [32, 96, "auto"]
     assert [SPEECH_DENSITY["transformer"][0](n, 0).d_model for n in (DataSize(30, 2), few, many)] == [32, 96, 96]
+    assert [DataSize(n, 1, 2).n_states_given_inputs() for n in (5, 1_152, 10_000)] == [2, 10, 12]
     assert SPEECH_DENSITY["iid"][0](DataSize(40, 40), 0).observation.covariance_type == "diag"
 
 
