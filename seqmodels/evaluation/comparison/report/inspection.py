@@ -19,6 +19,7 @@ from seqmodels.hmm.alignment import AlignmentHMM
 from seqmodels.model import SequenceModel
 from seqmodels.neural import LSTMSeq2Seq, TransformerSeq2Seq
 from seqmodels.plot import alignment
+from seqmodels.plot.alignment_matrix import NULL
 from seqmodels.plot.drawn_frames import runs
 from seqmodels.plot.drawn_states import state_strip
 from seqmodels.plot.style import COLOURS, in_style, new_axes
@@ -37,7 +38,6 @@ N_SYMBOLS = 6  # that are listed for each state
 MAX_TARGET_STEPS = 48  # of an alignment, that are drawn
 MAX_READABLE_STEPS = 30  # of the pair that is aligned
 ALIGNMENT_HEIGHT = 4.5  # inches
-NULL = "∅"  # an alignment HMM's last column: aligned to no source step
 
 # -- hidden states --------------------------------------------------------------------------------------------
 
