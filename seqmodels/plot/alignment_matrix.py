@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,7 @@ NULL = "∅"  # aligned to no step of the source
 MAX_LABELS = 48  # steps of a side; more are numbered instead of named
 
 
+@runtime_checkable
 class Aligner(Protocol):
     """What aligns: a fitted model of pairs, whose encodings these are."""
 
@@ -65,6 +66,8 @@ def alignment(
     """
     weights = np.asarray(weights, dtype=float)
     if model is not None:
+        if not isinstance(model, Aligner):
+            raise ValueError(f"model is {model!r:.80}; pass the fitted model that aligned, or leave it out")
         x, y = _steps(model.source_encoding_, x), _steps(model.encoding_, y)
         if isinstance(x, list) and weights.shape[-1:] == (len(x) + 1,):  # an alignment HMM's last column
             x = [*x, NULL]
