@@ -316,7 +316,7 @@ def test_the_script_of_the_guide_runs(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def test_fine_tuned_it_is_better_and_the_published_one_stays_as_it_was() -> None:
-    network = published("gpt2")
+    network = published("GPT2")
     before = sm.adapt.from_huggingface(network, tokenizer())
     texts = ["the cat sat", "the cat ran", "a cat sat"] * 4
     score = before.score(texts)
