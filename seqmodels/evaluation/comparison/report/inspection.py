@@ -12,7 +12,7 @@ from seqmodels.common.html import element
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import n_states_of
 from seqmodels.encodings.text import encoded_steps
-from seqmodels.evaluation.comparison.report.data import pair_of, scale_of, sequence_label
+from seqmodels.evaluation.comparison.report.data import pair_of, scale_of, sequence_label, times_of
 from seqmodels.evaluation.comparison.report.elements import Section, picture, table, together
 from seqmodels.hmm import HMM
 from seqmodels.hmm.alignment import AlignmentHMM
@@ -96,13 +96,13 @@ def _image(name: str, scored: Sequences, paths: list[np.ndarray]) -> Markup:
     title = f"{name}: {sequence_label(scored, i)}"
     frames = np.asarray(scored.items[i][:MAX_FRAMES])
     path = paths[i][:MAX_FRAMES]
-    scale = scale_of(scored)
+    scale, times = scale_of(scored), times_of(scored, i, 0, MAX_FRAMES)
     n_states = len(set(path.tolist()))
     alt = (
         f"The features of {title} over {len(frames)} frames, and under them its {n_states} hidden states in their order"
     )
     caption = f"{title}. Above: features in standard deviations; below: the state of each frame, colours repeat."
-    return picture(lambda width: state_strip(frames, path, scale=scale, width=width), alt, caption)
+    return picture(lambda width: state_strip(frames, path, scale=scale, width=width, **times), alt, caption)
 
 
 def coloured_steps_html(model: HMM, scored: Sequences, paths: list[np.ndarray]) -> Markup:
