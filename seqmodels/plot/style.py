@@ -171,12 +171,12 @@ def label_frames(ax: Axes, times: np.ndarray | None, label: str = "") -> None:
         dates = pd.DatetimeIndex(times)
         is_daily = bool((dates == dates.normalize()).all())
         one_day = bool(dates[0].normalize() == dates[-1].normalize())
-        form = "%Y-%m-%d" if is_daily else "%H:%M:%S" if one_day else "%m-%d %H:%M"
+        form = "%Y-%m-%d" if is_daily else "%H:%M:%S" if one_day else "%m-%d\n%H:%M"
         names = [dates[i].strftime(form) for i in range(len(dates))]
         label = str(dates[0].date()) if one_day and not is_daily else str(dates[0].year) if not is_daily else label
     else:
         names = [f"{float(t):g}" for t in times]
-    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(2 if is_narrow(figure_of(ax)) else 4, integer=True))
     ax.xaxis.set_major_formatter(lambda x, _: names[round(x)] if 0 <= round(x) < len(names) else "")
     ax.set_xlabel(label)
 

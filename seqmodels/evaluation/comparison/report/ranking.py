@@ -94,12 +94,9 @@ def _told_apart(p: np.ndarray, method: str) -> str:
     if not tested:
         why = method.removeprefix("none: ") if method.startswith("none: ") else "there are too few test sequences"
         return f"No pair was tested ({why}), so nothing is said here of which models differ."
-    words = (
-        f"{int((p < SIGNIFICANCE).sum())} of {tested} pairs are told apart (p below 0.05, corrected by Holm for the "
-    )
-    untested_pairs = len(p) - tested
-    rest = f"; {untested_pairs} more {'was' if untested_pairs == 1 else 'were'} not tested" if untested_pairs else ""
-    return f"{words}number of pairs{rest})."
+    apart, rest = int((p < SIGNIFICANCE).sum()), len(p) - tested
+    words = f"{apart} of {tested} pairs are told apart (p below 0.05, corrected by Holm for the number of pairs)."
+    return words if not rest else f"{words} {rest} more could not be tested."
 
 
 def trials(comparison: Outcome) -> Section | None:
