@@ -11,6 +11,7 @@ from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import n_states_of
 from seqmodels.encodings.text import encoded_steps
 from seqmodels.sequences import Sequences
+from seqmodels.sequences.zones import with_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +41,7 @@ def states_frame(
         states = path[len(path) - n :]
         part = pd.DataFrame({"sequence": i, "name": scored.names[i], "position": range(1, n + 1)})
         if scored.times is not None:
-            part[scored.time_name] = scored.times[i]
+            part[scored.time_name] = with_zone(scored.times[i], scored.time_unit)
         if scored.kind != "vectors":
             part["symbol"] = encoded_steps(encoding, item)
         part["state"] = states
