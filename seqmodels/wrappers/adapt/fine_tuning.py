@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.common.parameters import Configurable, NotNegativeFloat, PositiveFloat, PositiveInt
+from seqmodels.common.progress import Verbose
 from seqmodels.neural.batches import Windowing
 from seqmodels.training import BatchResult, TrainConfig
 
@@ -38,7 +39,7 @@ class FineTuning(Configurable):
     patience: PositiveInt = 5
     evaluations: PositiveInt = 10
 
-    def config(self, *, progress: bool) -> TrainConfig:
+    def config(self, *, progress: Verbose) -> TrainConfig:
         """The same as the training loop takes it."""
         return TrainConfig(
             self.max_steps,

@@ -139,7 +139,7 @@ class LogitsModel(AdaptedModel, ABC):
                 windows.epoch(self.random_state),
                 windows,
                 evaluate if validation else None,
-                training.config(progress=bool(self.verbose)),
+                training.config(progress=self.verbose),
                 n_batches,
             )
         network.eval()
