@@ -62,7 +62,13 @@ def compare(
     config: Annotated[
         Path | None, typer.Option(help="A run.toml: run that again. Data that have changed are refused.")
     ] = None,
-    models: Annotated[str, typer.Option(help="Only these (and the baseline), separated by commas: hmm,lstm.")] = "",
+    models: Annotated[
+        str,
+        typer.Option(
+            help="Only these, separated by commas: lstm,hmm. Differences are to hmm where it is among them, otherwise "
+            "to the first."
+        ),
+    ] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Density only, fewer models, half the steps.")] = False,
     seconds: Annotated[float | None, typer.Option(help="The same time for every model, in place of its own.")] = None,
     steps: Annotated[int | None, typer.Option(help="The same steps for every model (EM: iterations).")] = None,
@@ -82,6 +88,10 @@ def compare(
     data of your own: the text and the synthetic speech that are built in.
 
     Example: seqmodels compare --text book.txt --models hmm,lstm --seconds 60
+
+    Sizes follow the training data, so that every parameter of an HMM is learned from at least 4 symbols or values: up
+    to 64 states over symbols, and 24 states of 4 Gaussians over vectors. A network has a width of one for every 8
+    frames or symbols, from 32 to 256. run.toml says what they came to, and takes others.
 
     With --inputs every model that can read inputs is fitted without and with them: hmm, and hmm-inputs.
 

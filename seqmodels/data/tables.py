@@ -64,7 +64,8 @@ def table(
       Dates are read in the many ways in which people write them; words that name no year are none.
     - ``label`` and ``cluster``: columns of these names (or ``class``) that are constant within each sequence, as are
       those that become further metadata. Where there is one sequence, there is none of them.
-    - ``columns``: all other numeric ones. A column that numbers the rows is left out, as are words beside numbers.
+    - ``columns``: all other numeric ones. A column that numbers the rows, all or those of each sequence, is left
+      out, as are words beside numbers.
     - ``kind``: one column of whole numbers from 0, or of words, is symbols; several columns, and reals, are vectors. A
       column of words most of which are different, and have spaces in them, is texts, a row each.
 
@@ -335,7 +336,8 @@ class _Roles:
         free, types = self._free(), dict(self.frame.dtypes)
         numbers = [c for c in free if pd.api.types.is_numeric_dtype(types[c]) and c not in self.disordered]
         words = [c for c in free if not pd.api.types.is_numeric_dtype(types[c]) and _are_words(self.frame[c])]
-        rows = [c for c in numbers if pd.api.types.is_integer_dtype(types[c]) and numbers_the_rows(self.frame[c])]
+        codes = self._codes()
+        rows = [c for c in numbers if numbers_the_rows(self.frame[c], codes)]
         if len(rows) < len(numbers):
             numbers = [c for c in numbers if c not in rows]
         else:
@@ -355,7 +357,8 @@ class _Roles:
         modelled = set(chosen)
         left_out = [c for c in free if c not in modelled]
         if left_out:
-            why = {**dict.fromkeys(rows, "numbers the rows"), **dict.fromkeys(words, "words")}
+            counts = "numbers the rows" if self.by is None else f"numbers the rows of each {self.by}, as a time does"
+            why = {**dict.fromkeys(rows, counts), **dict.fromkeys(words, "words")}
             why |= dict.fromkeys(self.disordered, "a time that goes back")
             said = [f"{c} ({why.get(c, 'no words, no numbers')})" for c in left_out]
             warnings.warn(

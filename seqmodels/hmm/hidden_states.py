@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqmodels.common.parameters import Seed, checked
+from seqmodels.common.parameters import Seed, checked, checked_but
+from seqmodels.encodings.text import symbol_names
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data
+from seqmodels.model.states_frame import named_states, states_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class HiddenStateModel(SequenceModel):
@@ -27,6 +33,18 @@ class HiddenStateModel(SequenceModel):
     @abstractmethod
     def _filtered_states(self, X: Any, y: Any) -> list[np.ndarray]:
         """For each sequence what ``filter`` returns; of one of probability zero too."""
+
+    @abstractmethod
+    def decode(self, X: Any, y: Any = None) -> Any:
+        """Return the most probable path of states of each sequence, ``(T,)`` integers."""
+
+    @abstractmethod
+    def _shares_and_durations(self) -> tuple[np.ndarray, np.ndarray]:
+        """For each state what ``state_summary`` says of its share and mean duration, ``(K,)`` each."""
+
+    @abstractmethod
+    def _emissions_by_state(self, names: Sequence[str]) -> Mapping[str, np.ndarray]:
+        """The observation's parameters in raw units, ``(K,)`` each, by column; ``names`` of features or symbols."""
 
     @abstractmethod
     def _drawn_states(self, X: Any, y: Any, n: int, seed: int) -> list[np.ndarray]:
@@ -78,6 +96,53 @@ class HiddenStateModel(SequenceModel):
             raise ValueError(f"n is {n}; pass at least 1")
         seed = self.random_state if random_state is None else random_state
         return [path.T for path in self._drawn_states(X, y, n, seed)]
+
+    @checked_but("X", "y")
+    def decode_frame(self, X: Any, y: Any = None, *, state_names: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return the most probable path of each sequence as one table, a row for each step: ``decode`` and
+        ``posterior`` side by side, as ``seqmodels decode --out`` writes them.
+
+        Args:
+            state_names: of the K states, which take the place of their numbers; None: the numbers.
+
+        Returns:
+            Columns ``sequence`` (its number, from 0), ``name``, ``position`` (from 1), the times by their name where
+            the sequences have some, ``symbol`` of symbols and texts, ``state``, and ``probability``, that of the state
+            at this step given the whole sequence: where it is low, another state would explain the step as well. Where
+            there are targets, the steps are theirs.
+
+        Raises:
+            ValueError: names that are not K different ones; what ``decode`` raises.
+        """
+        scored = checked_data(self, X, y).scored
+        frame = states_frame(self.encoding_, scored, self.decode(X, y), self.posterior(X, y))
+        n_states = len(self._shares_and_durations()[0])
+        return frame.assign(state=named_states(frame["state"], state_names, n_states))
+
+    @checked
+    def state_summary(self, *, state_names: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return the fitted parameters of each state, a row a state, in raw units.
+
+        Args:
+            state_names: of the K states, which take the place of their numbers; None: the numbers.
+
+        Returns:
+            ``share`` of the steps that a long sequence spends in the state (``stationary_``), ``mean_duration`` of a
+            visit, in steps (of ``ContinuousTimeHMM`` in units of time), and then the parameters of the observation, a
+            column for each and each feature: ``mean_pulse`` and ``sd_pulse`` of Gaussians and their mixtures, where a
+            feature is called pulse, ``rates_pulse`` of ``Poisson``, ``p(a)`` of a symbol. Features without names are
+            x0, x1, ...; a single one has none. What depends on inputs is of inputs at their mean.
+
+        Raises:
+            ValueError: names that are not K different ones.
+        """
+        import pandas as pd
+
+        share, duration = self._shares_and_durations()
+        columns = {"share": share, "mean_duration": duration, **self._emissions_by_state(symbol_names(self.encoding_))}
+        frame = pd.DataFrame(columns)
+        frame.index = pd.Index(named_states(frame.index.to_series(), state_names, len(frame)), name="state")
+        return frame
 
     def bic(self, X: Any, y: Any = None) -> float:
         """Bayesian information criterion, ``n_parameters_ log n - 2 log p``, n the units scored: frames, bytes or

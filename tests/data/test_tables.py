@@ -114,6 +114,15 @@ def test_what_is_left_out_is_said() -> None:
     assert table(frame[["No"]]).kind == "symbols"  # there is nothing else
 
 
+def test_a_column_that_numbers_the_rows_of_each_sequence_is_no_feature() -> None:
+    frame = pd.DataFrame({"day": [3, 3, 3, 4, 4], "hour": [0, 1, 2, 0, 1], "a": [0.5, 1, 2, 1, 3]})
+    with pytest.warns(UserWarning, match=r"left out hour \(numbers the rows of each day, as a time does\); name what"):
+        assert table(frame, by="day").features == ("a",)
+    assert table(frame, by="day", columns=["hour", "a"]).features == ("hour", "a")
+    other = frame.assign(hour=[0, 1, 2, 1, 2])  # which begins otherwise in the second
+    assert table(other, by="day").features == ("hour", "a")
+
+
 def test_texts_of_rows_have_labels() -> None:
     x = table(pd.DataFrame({"label": ["good", "bad"], "review": ["I liked it", "I did not"]}), columns="review")
     assert (list(x), x.labels) == (["I liked it", "I did not"], ["good", "bad"])

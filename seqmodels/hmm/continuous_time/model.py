@@ -328,6 +328,12 @@ class ContinuousTimeHMM(HiddenStateModel):
     def _filtered_states(self, X: Any, y: Any) -> list[np.ndarray]:
         return _run_on_each(self, X, y, batch_beliefs)
 
+    def _shares_and_durations(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.stationary_, self.mean_holding_times_
+
+    def _emissions_by_state(self, names: Sequence[str]) -> Mapping[str, np.ndarray]:
+        return _emission(self).by_state(self.parameters_.table, *self.encoding_.affine(), names)
+
     def _drawn_states(self, X: Any, y: Any, n: int, seed: int) -> list[np.ndarray]:
         generator = torch.Generator(self._device()).manual_seed(seed)
         return _run_on_each(self, X, y, partial(batch_draws, n=n, generator=generator))

@@ -329,6 +329,15 @@ class MarkovSwitchingAR(HiddenStateModel):
     def _filtered_states(self, X: Any, y: Any) -> list[np.ndarray]:
         return _run_on_each(self, X, y, _beliefs, first=self.initial_)
 
+    def _shares_and_durations(self) -> tuple[np.ndarray, np.ndarray]:
+        p = self.parameters_
+        share = stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
+        with np.errstate(divide="ignore"):
+            return share, 1 / (1 - np.diag(p.transition.numpy()))
+
+    def _emissions_by_state(self, names: Sequence[str]) -> Mapping[str, np.ndarray]:
+        return _emission(self).by_state(self.parameters_.table, *self.encoding_.affine(), names)
+
     def _drawn_states(self, X: Any, y: Any, n: int, seed: int) -> list[np.ndarray]:
         generator = torch.Generator(self._device()).manual_seed(seed)
         return _run_on_each(self, X, y, partial(_draws, n=n, generator=generator))

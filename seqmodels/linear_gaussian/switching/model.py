@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache, partial
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
 from seqmodels.common.array_checks import numbers_of
-from seqmodels.common.parameters import LARGEST_FLOOR, Range, checked, made_with
+from seqmodels.common.parameters import LARGEST_FLOOR, Range, checked, checked_but, made_with
 from seqmodels.common.progress import ProgressBar
 from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example
@@ -29,10 +29,14 @@ from seqmodels.linear_gaussian.switching.variational import RegimeTables, batche
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, checked_data, learn_setting, resolved_choices
 from seqmodels.model.largest_size import largest_size
+from seqmodels.model.states_frame import named_states, states_frame
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
 from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Likelihood = Literal["particles", "bound"]
 ERROR_RUNS = 8  # filters of other seeds, whose spread is the standard error
@@ -360,6 +364,25 @@ class SwitchingLinearGaussian(SequenceModel):
         """
         S = self.n_regimes
         return [np.einsum("l,lts->ts", np.exp(each.log_weights), np.eye(S)[each.paths]) for each in self._of_data(X)]
+
+    @checked_but("X")
+    def decode_frame(self, X: Any, *, state_names: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return the most probable regimes of each sequence as one table, a row for each step: ``decode`` and
+        ``posterior`` side by side.
+
+        Args:
+            state_names: of the S regimes, which take the place of their numbers; None: the numbers.
+
+        Returns:
+            Columns ``sequence`` (its number, from 0), ``name``, ``position`` (from 1), the times by their name where
+            the sequences have some, ``state``, the regime, and ``probability``, that of this regime at this step.
+
+        Raises:
+            ValueError: names that are not S different ones.
+        """
+        scored = checked_data(self, X).scored
+        frame = states_frame(self.encoding_, scored, self.decode(scored), self.posterior(scored))
+        return frame.assign(state=named_states(frame["state"], state_names, self.n_regimes))
 
     def _of_data(self, X: Any) -> list[FilteredPaths]:
         data = checked_data(self, X)

@@ -170,14 +170,22 @@ def place_in_frame(row: int) -> str:
     return f"row {row} of the frame"
 
 
-def numbers_the_rows(column: pd.Series) -> bool:
-    """Whether it is n, n + 1, n + 2, ... over all rows, as an index that was written into the file."""
+def numbers_the_rows(column: pd.Series, codes: np.ndarray | None = None) -> bool:
+    """Whether it is n, n + 1, n + 2, ... from 0 or 1 over all rows, as an index that was written into the file, or over
+    the rows of each sequence, whose numbers are ``codes``.
+    """
     import pandas as pd
 
     if not pd.api.types.is_integer_dtype(column) or column.isna().any() or len(column) < 3:
         return False
-    values = column.to_numpy()
-    return bool((np.diff(values) == 1).all() and values[0] in (0, 1))
+    values, places = column.to_numpy(), [np.arange(len(column))]
+    if codes is not None:
+        places.append(column.groupby(codes).cumcount().to_numpy())
+    for place in places:
+        starts = np.unique(values - place)
+        if len(starts) == 1 and starts[0] in (0, 1) and place.max() >= 2:
+            return True
+    return False
 
 
 def is_number(cell: str) -> bool:

@@ -137,3 +137,12 @@ def test_parameters_that_cannot_be_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             SwitchingLinearGaussian.from_parameters(**{**good, **wrong})
+
+
+def test_a_frame_has_the_regime_and_its_probability_at_every_step() -> None:
+    model, (x, *_) = model_of(0), drawn(1, 8)
+    frame = model.decode_frame([x], state_names=["slow", "fast"])
+    (path,), (posterior,) = model.decode([x]), model.posterior([x])
+    assert frame.columns.tolist() == ["sequence", "name", "position", "state", "probability"]
+    assert frame["state"].tolist() == [("slow", "fast")[regime] for regime in path]
+    assert frame["probability"].tolist() == posterior[np.arange(8), path].tolist()
