@@ -104,6 +104,10 @@ class Inputs:
         """The same, of sequences that begin where they do."""
         return self if self.past is None else Inputs(self.names, self.each)
 
+    def including_past(self) -> Inputs:
+        """Those of the past and of the sequence as one, of sequences that begin with their past."""
+        return self if self.past is None else Inputs(self.names, self.after_past())
+
     def after_past(self) -> list[np.ndarray]:
         """The inputs of each sequence after those of its past, as one."""
         if self.past is None:

@@ -6,11 +6,11 @@ import copy
 import hashlib
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 
@@ -558,6 +558,140 @@ class Sequences(Sequence[Item]):
     def with_past_of(self, n: int) -> Sequences:
         """The same sequences, each with at most the last ``n`` steps of its past; themselves where none has one."""
         return self if self.past is None else self.segments(((i, 0, len(x)) for i, x in enumerate(self)), past=n)
+
+    def including_past(self) -> Sequences:
+        """The same sequences, each beginning with the steps of its past; themselves where none has one.
+
+        Inputs are those of the past and of the sequence. So are times, which are left out where those of some past are
+        not known.
+
+        >>> train, test = Sequences([np.arange(5.0)[:, None]], times=[np.arange(5) * 2.0]).split(0.4)
+        >>> test.including_past().times[0].tolist()
+        [0.0, 2.0, 4.0, 6.0, 8.0]
+        """
+        if self.past is None:
+            return self
+        times = self.times
+        if times is not None:
+            before = self.past_times or [None] * len(self)
+            is_known = all(x is None or t is not None for x, t in zip(self.past, before, strict=True))
+            pairs = zip(before, times, strict=True)
+            times = [t if b is None else np.concatenate([b, t]) for b, t in pairs] if is_known else None
+        inputs = None if self._inputs is None else self._inputs.including_past()
+        return self._with(self.after_past(), self.metadata, times, None, inputs)
+
+    def with_items(
+        self,
+        items: Iterable[Any],
+        *,
+        times: Sequence[Any] | Literal["keep"] | None = "keep",
+        inputs: Sequence[Any] | Literal["keep"] | None = "keep",
+        features: Iterable[str] | None = None,
+        past: Sequence[Any] | None = None,
+    ) -> Sequences:
+        """Return other sequences in the place of these, with the names, labels, clusters and other metadata of these.
+
+        Args:
+            items: one sequence for each, of any kind; the grid of ``dithered`` is not kept.
+            times: the times of their steps, an array for each; ``"keep"``: those of these sequences, whose steps must
+                be as many; None: no times.
+            inputs: likewise the inputs, of the same names.
+            features: a name for each feature; None: those of these sequences if there are as many, or else none.
+            past: the past of each, or None, with the inputs and times of the steps of the past of these; None: no past.
+
+        Raises:
+            ValueError: another number of sequences; another number of steps than times or inputs that are kept; what
+                ``Sequences`` refuses.
+        """
+        new = Sequences(items, past=past)
+        if len(new) != len(self):
+            raise ValueError(f"there are {len(new)} items but {len(self)} sequences; pass one for each")
+        of_steps = {"times": times, "inputs": inputs}
+        kept = {name: getattr(self, name) if isinstance(v, str) else v for name, v in of_steps.items()}
+        for name in of_steps:
+            if isinstance(of_steps[name], str) and kept[name] is not None:
+                self._check_keeps_steps(new, name)
+        has_names = features is None and new.kind == self.kind and new.n_features == self.n_features
+        return Sequences(
+            new,
+            metadata=self.metadata,
+            features=self.features if has_names else features,
+            symbols=self._symbols_of(new),
+            times=kept["times"],
+            time_name=self.time_name,
+            time_unit=None if kept["times"] is None else self.time_unit,
+            by=self.by,
+            past=past,
+            inputs=kept["inputs"],
+            input_names=None if kept["inputs"] is None else self.input_names,
+            past_inputs=None if new.past is None or kept["inputs"] is None else self.past_inputs,
+            past_times=None if new.past is None or kept["times"] is None else self.past_times,
+        )
+
+    def _check_keeps_steps(self, new: Sequences, name: str) -> None:
+        """Raise ``ValueError`` where new sequences cannot have the ``name`` (times, inputs) of these."""
+        if new.kind == "text":
+            raise ValueError(f"these sequences have {name}, which texts do not have; pass {name}=None to leave them out")
+        changed = np.flatnonzero(new.n_units != self.n_units)
+        if len(changed):
+            i = int(changed[0])
+            raise ValueError(
+                f"sequence {i} has {self.n_units[i]} steps with {name} and becomes one of {new.n_units[i]} steps; pass "
+                f"{name}=, those of the new steps, or {name}=None to leave them out"
+            )
+
+    def map(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        times: Callable[[np.ndarray], Any] | Literal["keep"] | None = "keep",
+        inputs: Callable[[np.ndarray], Any] | Literal["keep"] | None = "keep",
+        features: Iterable[str] | None = None,
+    ) -> Sequences:
+        """Return what ``function`` makes of each sequence, with names, labels, clusters and other metadata.
+
+        Args:
+            function: of one item, such as an array ``(T, D)``; it returns an item of any kind.
+            times: a function of the times ``(T,)`` of a sequence, where other steps are made; ``"keep"``: they are kept
+                where as many steps are made, and otherwise refused; None: they are left out.
+            inputs: likewise a function of the inputs ``(T, U)``.
+            features: a name for each feature that is made; None: those that there are, if as many are made.
+
+        Raises:
+            ValueError: names a sequence that the function refuses, or of which it makes other steps than it has times
+                or inputs; sequences with a past.
+
+        >>> x = Sequences([np.arange(4.0)[:, None]], times=[[0.0, 0.1, 0.2, 0.3]], labels=["seven"])
+        >>> half = x.map(lambda frames: frames[::2], times=lambda t: t[::2])
+        >>> half.times[0].tolist(), half.labels
+        ([0.0, 0.2], ['seven'])
+        """
+        if self.past is not None:
+            raise ValueError(
+                "these sequences have a past, of which nothing would be made; call map before split, or pass "
+                "X.without_past() or X.including_past()"
+            )
+        items = []
+        for i, item in enumerate(self):
+            try:
+                items.append(function(item))
+            except ValueError as error:
+                raise ValueError(f"the function refuses sequence {i}: {error}") from error
+        new: dict[str, Any] = {"times": times, "inputs": inputs}
+        for name, of_steps in new.items():
+            if not (of_steps is None or callable(of_steps) or (isinstance(of_steps, str) and of_steps == "keep")):
+                raise ValueError(f"{name} is {in_words(of_steps)}; pass a function of the {name} of a sequence, or None")
+            if callable(of_steps):
+                if (each := getattr(self, name)) is None:
+                    raise ValueError(f"{name} is a function of {name}, but these sequences have none; leave {name} out")
+                new[name] = [of_steps(values) for values in each]
+        return self.with_items(items, **new, features=features)
+
+    def _symbols_of(self, others: Sequences) -> tuple[str, ...] | None:
+        """The symbols of these sequences if they are all that others have; else those of the others."""
+        if self.symbols is None or others.symbols is None or not set(others.symbols) <= set(self.symbols):
+            return others.symbols
+        return self.symbols
 
     def after_past(self) -> list[Item]:
         """Each item after its past, as one."""
