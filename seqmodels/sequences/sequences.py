@@ -453,8 +453,11 @@ class Sequences(Sequence[Item]):
         past = "" if self.past is None else f", given {self._past_in_words()}"
         return html_table(rows, f"{what}: {sizes_in_words(self.n_units.tolist(), self.unit)}{past}{first}")
 
-    def take(self, index: Any) -> Sequences:
-        """The sequences at these positions (integers or a mask), with their metadata."""
+    def take(self, index: Any, axis: Literal[0] = 0) -> Sequences:
+        """The sequences at these positions (integers or a mask), with their metadata.
+
+        ``axis`` is 0, as scikit-learn passes it.
+        """
         rows = self._rows(index)
         times = None if self.times is None else [self.times[i] for i in rows]
         past = None if self.past is None else [self.past[i] for i in rows]
@@ -463,6 +466,11 @@ class Sequences(Sequence[Item]):
         taken = self._with(items, self.metadata.iloc[rows], times, past, inputs)
         taken.past_times = None if self.past_times is None else [self.past_times[i] for i in rows]
         return taken
+
+    @property
+    def iloc(self) -> Self:
+        """These sequences; scikit-learn cuts what has ``iloc`` by ``take``, so that folds keep times and inputs."""
+        return self
 
     def _rows(self, index: Any) -> np.ndarray:
         """Positions, which are there."""

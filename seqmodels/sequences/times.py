@@ -50,9 +50,9 @@ def times_of_frames(items: Sequence[Any]) -> tuple[list[pd.Index], str, str | No
     Raises:
         ValueError: some of the frames have times, and others have none.
     """
-    if not hasattr(items[0], "iloc"):  # of pandas, which need not be imported to see that
+    if not _is_of_pandas(items[0]):
         return None
-    each = [times_of_index(item.index) if hasattr(item, "iloc") else None for item in items]
+    each = [times_of_index(item.index) if _is_of_pandas(item) else None for item in items]
     known = [times for times in each if times is not None]
     if not known:
         return None
@@ -65,6 +65,11 @@ def times_of_frames(items: Sequence[Any]) -> tuple[list[pd.Index], str, str | No
     names, units = {times.name for times, _ in known}, {unit for _, unit in known}
     name = next(iter(names)) if len(names) == 1 else None
     return [times for times, _ in known], "time" if name is None else str(name), min(units, key=str)
+
+
+def _is_of_pandas(item: Any) -> bool:
+    """Whether it is a frame or a column of pandas, which need not be imported to see that."""
+    return hasattr(item, "iloc") and hasattr(getattr(item, "index", None), "dtype")
 
 
 def with_index_as_columns(

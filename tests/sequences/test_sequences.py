@@ -419,3 +419,91 @@ def test_the_items_of_sources_and_targets_together(kind: str) -> None:
     both = items_of_both(X, y)
     same(both, [*X, *y])
     assert (both.features, both.past, both.times, len(both.metadata.columns)) == (None, None, None, 0)
+
+
+# -- other items in the place of those that there are --------------------------------------------------------------
+
+
+def timed() -> Sequences:
+    return Sequences(
+        [np.arange(4.0)[:, None], np.arange(3.0)[:, None]],
+        **{"names": ["s", "t"], "labels": ["one", "two"], "clusters": ["ann", "bob"], "features": ["level"]},
+        times=[[0.0, 0.1, 0.2, 0.3], [5.0, 6.0, 7.0]],
+        **{"time_name": "at", "time_unit": "s", "by": "word", "inputs": [[1, 2, 3, 4], [5, 6, 7]], "input_names": ["u"]},
+    )
+
+
+def test_map_keeps_everything_that_is_said_of_a_sequence() -> None:
+    x = timed()
+    deltas = x.map(lambda frames: np.hstack([frames, np.gradient(frames, axis=0)]), features=["level", "delta"])
+    np.testing.assert_array_equal(deltas[1], [[0, 1], [1, 1], [2, 1]])
+    assert (deltas.names, deltas.labels, deltas.clusters) == (x.names, x.labels, x.clusters)
+    assert (deltas.features, deltas.time_name, deltas.time_unit, deltas.by) == (("level", "delta"), "at", "s", "word")
+    assert deltas.times is not None and x.times is not None and deltas.inputs is not None and x.inputs is not None
+    same(Sequences([t[:, None] for t in deltas.times]), [t[:, None] for t in x.times])
+    same(Sequences(deltas.inputs), x.inputs)
+    assert x.map(np.log1p).features == ("level",)
+    assert x.map(lambda frames: np.hstack([frames, frames])).features is None
+    words = Sequences([["a", "b"], ["b"]], symbols=["a", "b", "c"])
+    assert words.map(lambda steps: steps[::-1]).symbols == ("a", "b", "c")
+    assert words.map(lambda steps: ["z", *steps]).symbols == ("a", "b", "z")
+
+
+def test_other_steps_have_the_times_that_they_are_given() -> None:
+    x = timed()
+    half = x.map(lambda f: f[::2], times=lambda t: t[::2], inputs=lambda u: u[::2])
+    assert half.times is not None and half.inputs is not None
+    assert half.times[0].tolist() == [0.0, 0.2] and half.inputs[1].ravel().tolist() == [5.0, 7.0]
+    assert (half.input_names, half.labels) == (("u",), x.labels)
+    without = x.map(lambda f: f[::2], times=None, inputs=None)
+    assert without.times is None and without.inputs is None and without.clusters == x.clusters
+    for options, said in [
+        ({}, "sequence 0 has 4 steps with times and becomes one of 2 steps; pass times="),
+        ({"times": None}, "sequence 0 has 4 steps with inputs and becomes one of 2 steps; pass inputs="),
+        ({"times": [[0.0]]}, "times is of type list; pass a function"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            x.map(lambda f: f[::2], **options)
+    with pytest.raises(ValueError, match="the function refuses sequence 1: too short"):
+        x.map(refuse_short)
+    with pytest.raises(ValueError, match="inputs is a function of inputs, but these sequences have none"):
+        Sequences(["ab"]).map(str.upper, inputs=len)
+    train, test = x[:1].split(0.5)
+    with pytest.raises(ValueError, match="these sequences have a past"):
+        test.map(np.log1p)
+    assert test.including_past().map(np.log1p).times is not None
+    with pytest.raises(ValueError, match="there are 1 items but 2 sequences"):
+        x.with_items([np.zeros((4, 1))])
+
+
+def refuse_short(frames: np.ndarray) -> np.ndarray:
+    if len(frames) < 4:
+        raise ValueError("too short")
+    return frames
+
+
+def test_including_past_is_the_sequence_that_was_split() -> None:
+    x = timed()[:1]
+    whole = x.split(0.5, past=None)[1].including_past()
+    assert whole.past is None and whole.times is not None and x.times is not None and x.inputs is not None
+    same(whole, list(x))
+    same(Sequences(whole.inputs or []), x.inputs)
+    np.testing.assert_array_equal(whole.times[0], x.times[0])
+    assert x.including_past() is x
+    unknown = Sequences([np.ones((2, 1))], times=[[3.0, 4.0]], past=[np.zeros((1, 1))])
+    assert unknown.including_past().times is None
+    both = Sequences([np.ones((2, 1))] * 2, past=[None, np.zeros((1, 1))]).including_past()
+    assert both.n_units.tolist() == [2, 3]
+
+
+def test_folds_of_scikit_learn_keep_everything() -> None:
+    from sklearn.model_selection import train_test_split
+
+    x = timed()
+    train, test = train_test_split(x, test_size=0.5, random_state=0)
+    assert isinstance(train, Sequences) and isinstance(test, Sequences)
+    assert sorted([*train.names, *test.names]) == ["s", "t"]
+    for part in (train, test):
+        expected = x.take([x.names.index(part.names[0])])
+        assert part.describe() == expected.describe() and part.input_names == ("u",)
+        np.testing.assert_array_equal(part.times, expected.times)
