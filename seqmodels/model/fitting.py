@@ -248,7 +248,7 @@ def _learn_inputs(model: Family, train: Data) -> InputScaling | None:
     known = train.X.input_names or ()
     names = model._inputs_among(known)
     if model._times_in is not None:
-        times = InputScaling.of_times(model._times_in, model._time_step)
+        times = InputScaling.of_times(model._times_in, model._time_step, train.X)
         others = [name for name in names if name not in times.names]
         return times.beside(InputScaling.learn(train.X, others), names) if others else times
     if not names:

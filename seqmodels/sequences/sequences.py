@@ -639,7 +639,9 @@ class Sequences(Sequence[Item]):
     def _check_keeps_steps(self, new: Sequences, name: str) -> None:
         """Raise ``ValueError`` where new sequences cannot have the ``name`` (times, inputs) of these."""
         if new.kind == "text":
-            raise ValueError(f"these sequences have {name}, which texts do not have; pass {name}=None to leave them out")
+            raise ValueError(
+                f"these sequences have {name}, which texts do not have; pass {name}=None to leave them out"
+            )
         changed = np.flatnonzero(new.n_units != self.n_units)
         if len(changed):
             i = int(changed[0])
@@ -688,7 +690,9 @@ class Sequences(Sequence[Item]):
         new: dict[str, Any] = {"times": times, "inputs": inputs}
         for name, of_steps in new.items():
             if not (of_steps is None or callable(of_steps) or (isinstance(of_steps, str) and of_steps == "keep")):
-                raise ValueError(f"{name} is {in_words(of_steps)}; pass a function of the {name} of a sequence, or None")
+                raise ValueError(
+                    f"{name} is {in_words(of_steps)}; pass a function of the {name} of a sequence, or None"
+                )
             if callable(of_steps):
                 if (each := getattr(self, name)) is None:
                     raise ValueError(f"{name} is a function of {name}, but these sequences have none; leave {name} out")

@@ -22,6 +22,19 @@ SECONDS: dict[DateUnit, float] = {
     "W": 604800,
     "Y": 31557600,
 }  # of 365.25 days
+NAMES_OF_UNITS: dict[DateUnit, tuple[str, ...]] = {
+    "s": ("sec", "secs", "second", "seconds"),
+    "min": ("mins", "minute", "minutes"),
+    "h": ("hr", "hrs", "hour", "hours"),
+    "D": ("d", "day", "days"),
+    "W": ("w", "week", "weeks"),
+    "Y": ("y", "yr", "year", "years"),
+}
+SECONDS_BY_NAME: dict[str, float] = {
+    **SECONDS,
+    **{name: SECONDS[unit] for unit, names in NAMES_OF_UNITS.items() for name in names},
+    **{"ms": 1e-3, "millisecond": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "microseconds": 1e-6, "ns": 1e-9},
+}
 
 
 def times_of_index(index: pd.Index) -> tuple[pd.Index, str | None] | None:
@@ -125,7 +138,17 @@ def times_ahead(times: np.ndarray, k: int) -> np.ndarray | None:
     return np.asarray(times[-1] + steps[0] * ahead) if (steps == steps[0]).all() else None
 
 
-def as_numbers(times: np.ndarray, unit: DateUnit) -> np.ndarray:
+def seconds_of(unit: str | None) -> float | None:
+    """Return how many seconds a unit of time has, by one of its usual names; None for what is no unit of time.
+
+    >>> seconds_of("h"), seconds_of("Hours"), seconds_of("beat")
+    (3600, 3600, None)
+    """
+    name = "" if unit is None else unit.strip()
+    return SECONDS_BY_NAME.get(name, SECONDS_BY_NAME.get(name.lower()))
+
+
+def as_numbers(times: np.ndarray, unit: str) -> np.ndarray:
     """``(T,)`` float64: dates and durations counted in ``unit``, dates from 1970 on; numbers are what they are.
 
     >>> as_numbers(np.array(["1970-01-01", "1970-01-02T12:00"], dtype="datetime64[m]"), "D").tolist()
@@ -134,7 +157,9 @@ def as_numbers(times: np.ndarray, unit: DateUnit) -> np.ndarray:
     if times.dtype.kind == "M":
         times = times - np.datetime64(0, "s")
     if times.dtype.kind == "m":
-        return np.asarray(times / np.timedelta64(1, "s") / SECONDS[unit])
+        seconds = seconds_of(unit)
+        assert seconds is not None, "a unit of time"
+        return np.asarray(times / np.timedelta64(1, "s") / seconds)
     return times.astype(np.float64)
 
 

@@ -429,7 +429,13 @@ def timed() -> Sequences:
         [np.arange(4.0)[:, None], np.arange(3.0)[:, None]],
         **{"names": ["s", "t"], "labels": ["one", "two"], "clusters": ["ann", "bob"], "features": ["level"]},
         times=[[0.0, 0.1, 0.2, 0.3], [5.0, 6.0, 7.0]],
-        **{"time_name": "at", "time_unit": "s", "by": "word", "inputs": [[1, 2, 3, 4], [5, 6, 7]], "input_names": ["u"]},
+        **{
+            "time_name": "at",
+            "time_unit": "s",
+            "by": "word",
+            "inputs": [[1, 2, 3, 4], [5, 6, 7]],
+            "input_names": ["u"],
+        },
     )
 
 
