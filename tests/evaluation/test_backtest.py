@@ -80,7 +80,7 @@ def test_models_are_fitted_to_the_times_and_inputs_of_what_they_are_given(make: 
     assert_array_equal(model.log_prob(x), by_hand.log_prob(x))
     assert not result.errors
     # of a series that goes on, its past too
-    train, test = x[:1].split(0.5)
+    _train, test = x[:1].split(0.5)
     goes_on = make()
     sm.backtest({"model": goes_on}, test, horizon=3, first=10, n_origins=2, baselines=False)
     by_hand = make().fit(x.segments([(0, 0, 40)]))

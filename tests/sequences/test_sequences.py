@@ -445,7 +445,10 @@ def test_map_keeps_everything_that_is_said_of_a_sequence() -> None:
     np.testing.assert_array_equal(deltas[1], [[0, 1], [1, 1], [2, 1]])
     assert (deltas.names, deltas.labels, deltas.clusters) == (x.names, x.labels, x.clusters)
     assert (deltas.features, deltas.time_name, deltas.time_unit, deltas.by) == (("level", "delta"), "at", "s", "word")
-    assert deltas.times is not None and x.times is not None and deltas.inputs is not None and x.inputs is not None
+    assert deltas.times is not None
+    assert x.times is not None
+    assert deltas.inputs is not None
+    assert x.inputs is not None
     same(Sequences([t[:, None] for t in deltas.times]), [t[:, None] for t in x.times])
     same(Sequences(deltas.inputs), x.inputs)
     assert x.map(np.log1p).features == ("level",)
@@ -458,11 +461,15 @@ def test_map_keeps_everything_that_is_said_of_a_sequence() -> None:
 def test_other_steps_have_the_times_that_they_are_given() -> None:
     x = timed()
     half = x.map(lambda f: f[::2], times=lambda t: t[::2], inputs=lambda u: u[::2])
-    assert half.times is not None and half.inputs is not None
-    assert half.times[0].tolist() == [0.0, 0.2] and half.inputs[1].ravel().tolist() == [5.0, 7.0]
+    assert half.times is not None
+    assert half.inputs is not None
+    assert half.times[0].tolist() == [0.0, 0.2]
+    assert half.inputs[1].ravel().tolist() == [5.0, 7.0]
     assert (half.input_names, half.labels) == (("u",), x.labels)
     without = x.map(lambda f: f[::2], times=None, inputs=None)
-    assert without.times is None and without.inputs is None and without.clusters == x.clusters
+    assert without.times is None
+    assert without.inputs is None
+    assert without.clusters == x.clusters
     for options, said in [
         ({}, "sequence 0 has 4 steps with times and becomes one of 2 steps; pass times="),
         ({"times": None}, "sequence 0 has 4 steps with inputs and becomes one of 2 steps; pass inputs="),
@@ -474,7 +481,7 @@ def test_other_steps_have_the_times_that_they_are_given() -> None:
         x.map(refuse_short)
     with pytest.raises(ValueError, match="inputs is a function of inputs, but these sequences have none"):
         Sequences(["ab"]).map(str.upper, inputs=len)
-    train, test = x[:1].split(0.5)
+    _train, test = x[:1].split(0.5)
     with pytest.raises(ValueError, match="these sequences have a past"):
         test.map(np.log1p)
     assert test.including_past().map(np.log1p).times is not None
@@ -491,7 +498,10 @@ def refuse_short(frames: np.ndarray) -> np.ndarray:
 def test_including_past_is_the_sequence_that_was_split() -> None:
     x = timed()[:1]
     whole = x.split(0.5, past=None)[1].including_past()
-    assert whole.past is None and whole.times is not None and x.times is not None and x.inputs is not None
+    assert whole.past is None
+    assert whole.times is not None
+    assert x.times is not None
+    assert x.inputs is not None
     same(whole, list(x))
     same(Sequences(whole.inputs or []), x.inputs)
     np.testing.assert_array_equal(whole.times[0], x.times[0])
@@ -507,9 +517,11 @@ def test_folds_of_scikit_learn_keep_everything() -> None:
 
     x = timed()
     train, test = train_test_split(x, test_size=0.5, random_state=0)
-    assert isinstance(train, Sequences) and isinstance(test, Sequences)
+    assert isinstance(train, Sequences)
+    assert isinstance(test, Sequences)
     assert sorted([*train.names, *test.names]) == ["s", "t"]
     for part in (train, test):
         expected = x.take([x.names.index(part.names[0])])
-        assert part.describe() == expected.describe() and part.input_names == ("u",)
+        assert part.describe() == expected.describe()
+        assert part.input_names == ("u",)
         np.testing.assert_array_equal(part.times, expected.times)
