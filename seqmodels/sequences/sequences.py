@@ -40,7 +40,7 @@ from seqmodels.sequences.items import (
 )
 from seqmodels.sequences.mapped import MappedArray
 from seqmodels.sequences.profile import N_PROFILED, Shape, grid_step, profile_of
-from seqmodels.sequences.times import time_in_words, times_of_frames, with_index_as_columns
+from seqmodels.sequences.times import every_time, time_in_words, times_of_frames, with_index_as_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -840,6 +840,67 @@ class Sequences(Sequence[Item]):
         first = self.items[0]
         return 1 if isinstance(first, str) or first.ndim == 1 else int(first.shape[1])
 
+    def regular(
+        self,
+        *,
+        inputs: Literal["hold", "interpolate"] | None = None,
+        irregular: Literal["refuse", "keep"] = "refuse",
+    ) -> Sequences:
+        """Return the same vectors with a row of missing values (NaN) at each step that their times leave out.
+
+        Models take rows for steps, so that a season shifts where a row is missing; of regular sequences it does not.
+        Times have one step (of numbers or dates), or one frequency of the calendar: months, quarters, years, business
+        days. Names, labels, clusters and all that is said of a sequence stay.
+
+        Args:
+            inputs: what the inputs of added steps are: ``"hold"``: those of the step before; ``"interpolate"``: on a
+                line from the step before to the one after. None: sequences with inputs are refused if a step is added,
+                since inputs may not be missing.
+            irregular: a sequence whose times have no one step, or leave out more steps than there are, is refused with
+                its name, or kept as it is.
+
+        Raises:
+            ValueError: sequences that are no vectors, have no times, or have a past; those said above.
+
+        >>> x = Sequences([np.array([[1.0], [2.0], [4.0]])], times=[["2024-01-01", "2024-01-02", "2024-01-04"]])
+        >>> x.regular().items[0].ravel().tolist()
+        [1.0, 2.0, nan, 4.0]
+        """
+        if self.kind != "vectors" or self.times is None:
+            what = f"are {self.kind}, of which none can be missing" if self.kind != "vectors" else "have no times"
+            raise ValueError(f"these sequences {what}; regular() is of vectors with times")
+        if self.past is not None:
+            raise ValueError(
+                "these sequences have a past, which would have to be regular too; call regular before split, or pass "
+                "X.including_past()"
+            )
+        check_options(Sequences.regular, inputs=inputs, irregular=irregular)
+        each = [every_time(times) for times in self.times]
+        for name, times, every in zip(self.names, self.times, each, strict=True):
+            if every is None and irregular == "refuse":
+                raise ValueError(
+                    f"the times of sequence {name!r} are not regular: {_gaps_in_words(times)}; bring them to one step, "
+                    "as frame.resample of pandas does, or take a model that reads times (time_step=)"
+                )
+        grids = [times if every is None else every for times, every in zip(self.times, each, strict=True)]
+        places = [np.searchsorted(grid, times) for grid, times in zip(grids, self.times, strict=True)]
+        n_added = sum(map(len, grids)) - sum(map(len, places))
+        if not n_added:
+            return self
+        if self.inputs is not None and inputs is None:
+            raise ValueError(
+                f"{n_added} steps are added, whose inputs ({listed(self.input_names or ())}) are not known; pass "
+                "inputs='hold' or 'interpolate', or give the sequences their inputs afterwards, with with_inputs"
+            )
+        pairs = [(x, at, len(grid)) for x, at, grid in zip(self, places, grids, strict=True)]
+        known = None
+        if self.inputs is not None:
+            rows = zip(self.inputs, places, grids, strict=True)
+            known = [_inputs_at_every_step(u, at, len(grid), inputs == "hold") for u, at, grid in rows]
+        made = self.with_items([_on_grid(*pair) for pair in pairs], times=grids, inputs=known)
+        made.grid = self.grid
+        return made
+
     # -- cutting -------------------------------------------------------------------------------------------
 
     def split(
@@ -1118,6 +1179,30 @@ def _every(item: Any, stride: int) -> np.ndarray:
 
 
 # -- times and frames ----------------------------------------------------------------------------------------
+
+
+def _on_grid(item: Item, places: np.ndarray, n: int) -> np.ndarray:
+    """``(n, D)`` frames at their places, NaN between."""
+    frames = np.asarray(item)
+    rows = np.full((n, frames.shape[1]), np.nan)
+    rows[places] = frames
+    return rows
+
+
+def _inputs_at_every_step(inputs: np.ndarray, places: np.ndarray, n: int, holds: bool) -> np.ndarray:
+    """``(n, U)`` inputs at their places, and between them those before, or interpolated."""
+    if holds:
+        return np.asarray(inputs[np.searchsorted(places, np.arange(n), side="right") - 1])
+    return np.stack([np.interp(np.arange(n), places, column) for column in inputs.T], axis=1)
+
+
+def _gaps_in_words(times: np.ndarray) -> str:
+    """Of how many lengths the steps between times are, shortest and longest."""
+    steps = np.diff(times)
+    if not (steps > np.zeros(1, steps.dtype)).all():
+        t = int(np.argmin(steps > np.zeros(1, steps.dtype)))
+        return f"steps {t} and {t + 1} are at one time, {time_in_words(times[t])}"
+    return f"steps between them are of {len(np.unique(steps))} lengths, {steps.min()} to {steps.max()}"
 
 
 def _columns_left(frame: pd.DataFrame, taken: set[Any]) -> list[Any] | str:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 TIME_NAMES = ("time", "t", "date", "datetime", "timestamp", "time_stamp")
 ROUNDING = 1e-6  # of a step, by which steps of numbers may differ and be called equal
+MOST_ADDED = 1.0  # steps that may be left out between regular times, as a share of those that there are
+CALENDAR = (
+    *("MS", "ME", "QS-JAN", "QS-FEB", "QS-MAR", "QE-MAR", "QE-FEB", "QE-JAN", "YS-JAN", "YE-DEC", "B", "BMS", "BME"),
+)
 SHORTEST_MONTH = np.timedelta64(28, "D")
 DateUnit = Literal["s", "min", "h", "D", "W", "Y"]
 SECONDS: dict[DateUnit, float] = {
@@ -136,6 +140,37 @@ def times_ahead(times: np.ndarray, k: int) -> np.ndarray | None:
             return None
         return pd.date_range(times[-1], periods=k + 1, freq=frequency)[1:].to_numpy().astype(times.dtype)
     return np.asarray(times[-1] + steps[0] * ahead) if (steps == steps[0]).all() else None
+
+
+def every_time(times: np.ndarray) -> np.ndarray | None:
+    """Return the times from first to last by the one step or calendar frequency that all of them have, none left out.
+
+    These are themselves if none is left out. None where there is no such step, or more are left out than there are.
+
+    >>> every_time(np.array([0.0, 1.0, 2.0, 4.0])).tolist()
+    [0.0, 1.0, 2.0, 3.0, 4.0]
+    """
+    import pandas as pd
+
+    if len(times) < 2 or times_ahead(times, 1) is not None:
+        return times
+    steps = np.diff(times)
+    if len(times) < 3 or not (steps > np.zeros(1, steps.dtype)).all():
+        return None
+    shortest, counts = np.unique(steps, return_counts=True)
+    step = shortest[np.argmax(counts)]
+    n = (times[-1] - times[0]) / step
+    most = (1 + MOST_ADDED) * len(times)
+    tried = [times[0] + step * np.arange(round(n) + 1)] if n <= most and abs(n - round(n)) < 1e-6 else []
+    if times.dtype.kind == "M":
+        tried += [pd.date_range(times[0], times[-1], freq=f).to_numpy().astype(times.dtype) for f in CALENDAR]
+    fitting = [each for each in tried if len(each) <= most and _contains(each, times)]
+    return min(fitting, key=len, default=None)
+
+
+def _contains(every: np.ndarray, times: np.ndarray) -> bool:
+    at = np.searchsorted(every, times)
+    return bool((at < len(every)).all() and (every[np.minimum(at, len(every) - 1)] == times).all())
 
 
 def seconds_of(unit: str | None) -> float | None:

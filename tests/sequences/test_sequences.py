@@ -525,3 +525,43 @@ def test_folds_of_scikit_learn_keep_everything() -> None:
         assert part.describe() == expected.describe()
         assert part.input_names == ("u",)
         np.testing.assert_array_equal(part.times, expected.times)
+
+
+# -- a row at every step -------------------------------------------------------------------------------------------
+
+
+def test_regular_has_a_row_at_every_step_and_keeps_the_rest() -> None:
+    days = np.array(["2024-01-31", "2024-02-29", "2024-04-30", "2024-05-31"], dtype="datetime64[D]")
+    x = Sequences(
+        [np.arange(8.0).reshape(4, 2), np.ones((2, 2))],
+        **{"times": [days, days[:2]], "names": ["a", "b"], "labels": [0, 1], "clusters": ["u", "v"]},
+        **{"inputs": [[1.0, 2.0, 4.0, 5.0], [7.0, 8.0]], "input_names": ["n"], "features": ["y", "z"], "by": "shop"},
+    )
+    for how, added in (("hold", 2.0), ("interpolate", 3.0)):
+        regular = x.regular(inputs=how)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(regular[0], [[0, 1], [2, 3], [np.nan, np.nan], [4, 5], [6, 7]])
+        assert regular.times is not None
+        assert regular.times[0][2] == np.datetime64("2024-03-31")
+        assert (regular.inputs or [])[0].ravel().tolist() == [1.0, 2.0, added, 4.0, 5.0]
+        assert regular.metadata.equals(x.metadata)
+        assert (regular.features, regular.input_names, regular.by) == (x.features, x.input_names, "shop")
+        assert regular.regular() is regular
+    with pytest.raises(ValueError, match=r"1 steps are added, whose inputs \(n\) are not known; pass inputs='hold'"):
+        x.regular()
+
+
+def test_what_has_no_regular_steps_is_named() -> None:
+    x = Sequences([np.zeros((4, 1))] * 2, times=[[0.0, 1.0, 3.0, 4.0], [0.0, 0.1, 7.0, 7.3]], names=["a", "b"])
+    with pytest.raises(ValueError, match="times of sequence 'b' are not regular: steps between them are of 3 lengths"):
+        x.regular()
+    assert [len(item) for item in x.regular(irregular="keep")] == [5, 4]
+    twice = Sequences([np.zeros((3, 1))], times=[[0.0, 1.0, 1.0]])
+    with pytest.raises(ValueError, match="steps 1 and 2 are at one time, 1"):
+        twice.regular()
+    for other, said in [
+        (Sequences([np.zeros((3, 1))]), "these sequences have no times"),
+        (Sequences([[0, 1]], times=[[0, 1]]), "these sequences are symbols, of which none can be missing"),
+        (x.split(0.5)[1][:1].segments([(0, 2, 4)], past=1), "these sequences have a past"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            other.regular()

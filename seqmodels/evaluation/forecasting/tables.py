@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.times import TIME_NAMES, times_ahead, times_of_index
+from seqmodels.sequences.times import TIME_NAMES, times_of_index
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_ADDED = 1.0  # steps that may be added where none were, as a share of those that there are
-CALENDAR = (
-    *("MS", "ME", "QS-JAN", "QS-FEB", "QS-MAR", "QE-MAR", "QE-FEB", "QE-JAN", "YS-JAN", "YE-DEC", "B", "BMS", "BME"),
-)
 # Steps of a season, by what a step of the calendar is, longest first: seconds up to which a step is counted as it.
 SEASON_OF_STEP = (
     (300 * 86400.0, np.inf, 1),
@@ -41,7 +37,7 @@ def regular_sequences(data: Any, *, time: str | None = None, by: str | None = No
     if isinstance(data, pd.Series):
         data = data.to_frame("value" if data.name is None else str(data.name))
     if isinstance(data, pd.DataFrame):
-        return _of_frame(data, time, by)
+        return _with_every_step(_of_frame(data, time, by))
     if time is not None or by is not None:
         raise ValueError("time and by name columns of a frame of pandas; leave them out for other data")
     if isinstance(data, Sequences):
@@ -57,7 +53,13 @@ def regular_sequences(data: Any, *, time: str | None = None, by: str | None = No
         sequences = Sequences(data)
     if sequences.kind != "vectors":
         raise ValueError(f"forecast is of vectors, but these are {sequences.kind}; fit a model and call its forecast")
-    return sequences
+    return _with_every_step(sequences)
+
+
+def _with_every_step(sequences: Sequences) -> Sequences:
+    """The same after their past, with rows of missing values at steps between regular times that have none."""
+    whole = sequences.including_past()
+    return whole if whole.times is None else whole.regular(inputs="hold", irregular="keep")
 
 
 def season_of_times(times: np.ndarray | None) -> int | None:
@@ -89,9 +91,7 @@ def _of_frame(frame: pd.DataFrame, time: str | None, by: str | None) -> Sequence
     sequences = Sequences.from_frame(frame, time=time, by=by)
     if sequences.kind != "vectors":
         raise ValueError("the frame has no column of numbers; pass one with a column for each feature")
-    if sequences.times is None:
-        return sequences
-    return _with_every_step(sequences)
+    return sequences
 
 
 def _time_column(frame: pd.DataFrame) -> str | None:
@@ -118,51 +118,3 @@ def _dates(column: pd.Series) -> pd.Series:
             return pd.to_datetime(column)
     except (ValueError, TypeError) as error:
         raise ValueError(f"the column {column.name!r} holds no dates that can be read: {error}") from error
-
-
-def _with_every_step(sequences: Sequences) -> Sequences:
-    """With rows of missing values at the steps that have none, where the times have one step but for those."""
-    assert sequences.times is not None
-    items, times, is_changed = [], [], False
-    for item, own_times in zip(sequences.items, sequences.times, strict=True):
-        every = own_times if times_ahead(own_times, 1) is not None else _every_time(own_times)
-        if every is not None and len(every) > len(own_times):
-            rows = np.full((len(every), np.asarray(item).shape[1]), np.nan)
-            rows[np.searchsorted(every, own_times)] = item
-            item, own_times, is_changed = rows, every, True
-        items.append(item)
-        times.append(own_times)
-    if not is_changed:
-        return sequences
-    return Sequences(
-        items,
-        names=sequences.names if len(items) > 1 else None,
-        features=sequences.features,
-        times=times,
-        time_name=sequences.time_name,
-        time_unit=sequences.time_unit,
-        by=sequences.by,
-    )
-
-
-def _every_time(times: np.ndarray) -> np.ndarray | None:
-    """The times from first to last by the one step or frequency that all of them have; None where there is none."""
-    import pandas as pd
-
-    steps = np.diff(times)
-    if len(times) < 3 or not (steps > np.zeros(1, steps.dtype)).all():
-        return None
-    shortest, counts = np.unique(steps, return_counts=True)
-    step = shortest[np.argmax(counts)]
-    n = (times[-1] - times[0]) / step
-    tried = [times[0] + step * np.arange(round(n) + 1)] if abs(n - round(n)) < 1e-6 else []
-    if times.dtype.kind == "M":
-        tried += [pd.date_range(times[0], times[-1], freq=f).to_numpy().astype(times.dtype) for f in CALENDAR]
-    most = (1 + MOST_ADDED) * len(times)
-    fitting = [each for each in tried if len(each) <= most and _contains(each, times)]
-    return min(fitting, key=len, default=None)
-
-
-def _contains(every: np.ndarray, times: np.ndarray) -> bool:
-    at = np.searchsorted(every, times)
-    return bool((at < len(every)).all() and (every[np.minimum(at, len(every) - 1)] == times).all())
