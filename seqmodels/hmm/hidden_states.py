@@ -66,17 +66,3 @@ class HiddenStateModel(SequenceModel):
             raise ValueError(f"n is {n}; pass at least 1")
         seed = self.random_state if random_state is None else random_state
         return [path.T for path in self._drawn_states(X, y, n, seed)]
-
-    def bic(self, X: Any, y: Any = None) -> float:
-        """Bayesian information criterion, ``n_parameters_ log n - 2 log p``, n the units scored: frames, bytes or
-        symbols.
-
-        Lower is better. Steps of a sequence are not independent, so n is generous (Schwarz 1978; hmmlearn counts
-        likewise).
-        """
-        n = float(checked_data(self, X, y).scored.n_units.sum())
-        return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
-
-    def aic(self, X: Any, y: Any = None) -> float:
-        """Akaike's information criterion, ``2 n_parameters_ - 2 log p``. Lower is better (Akaike 1974)."""
-        return float(2 * self.n_parameters_ - 2 * self.log_prob(X, y).sum())

@@ -293,3 +293,26 @@ def test_parameters_that_are_no_system_are_refused(changes: dict[str, Any], mess
     assert sm.LinearGaussian.from_parameters(**arguments).score([[[0.1]]]) < 0
     with pytest.raises(ValueError, match=re.escape(message)):
         sm.LinearGaussian.from_parameters(**{**arguments, **changes})
+
+
+def test_rows_missing_from_regular_dates_are_warned_of_and_made() -> None:
+    t = np.arange(60)
+    season = (3 * np.sin(2 * np.pi * t / 12) + 0.3 * np.random.default_rng(0).normal(size=60))[:, None]
+    dates = (np.datetime64("2010-01") + t.astype("timedelta64[M]")).astype("datetime64[D]")
+    left = np.setdiff1d(t, [20, 21, 47])
+    X = sm.Sequences([season[left]], times=[dates[left]], names=["sales"])
+
+    def fitted(X: Any) -> sm.LinearGaussian:
+        return (sm.LinearGaussian.local_level(max_iter=20) + sm.LinearGaussian.seasonal(12)).fit(X)
+
+    said = r"times of sequence 'sales' leave out 3 steps, the first at 2011-09-01, .* fit to X\.regular\(\)"
+    with pytest.warns(UserWarning, match=said) as caught:
+        shifted = fitted(X)
+    assert caught[0].filename == __file__
+    by_hand = fitted([np.where(np.isin(t, left)[:, None], season, np.nan)])
+    regular = fitted(X.regular())
+    np.testing.assert_array_equal(regular.log_prob(X.regular()), by_hand.log_prob(X.regular()))
+    assert regular.log_prob(X.regular())[0] > shifted.log_prob(X)[0] + 20
+    fitted(sm.Sequences(list(X)))  # without times a row is a step
+    irregular = sm.Sequences([season[:4]], times=[[0.0, 0.3, 7.0, 7.1]])
+    sm.LinearGaussian(1, max_iter=1).fit(irregular)  # no step is left out

@@ -84,9 +84,9 @@ def test_one_long_text_is_cut_into_consecutive_pieces():
 
 
 def test_folds_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="2 sequences, too few for 3 folds"):
+    with pytest.raises(ValueError, match="2 sequences to fit to, too few for 3 folds; pass folds=2 or fewer"):
         cross_validation_folds(Data.of([[0], [1]]), 3)
-    with pytest.raises(ValueError, match="1 clusters, too few"):
+    with pytest.raises(ValueError, match="1 clusters to fit to, too few for 3 folds; pass more"):
         cross_validation_folds(Data.of(sm.Sequences([[0], [1], [2]], clusters=["a"] * 3)), 3)
     with pytest.raises(ValueError, match="2 steps, too few"):
         cross_validation_folds(Data.of(["ab"]), 3)
