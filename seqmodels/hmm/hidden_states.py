@@ -9,7 +9,6 @@ import numpy as np
 
 from seqmodels.common.parameters import Seed, checked
 from seqmodels.model import SequenceModel
-from seqmodels.model.fitting import checked_data
 
 
 class HiddenStateModel(SequenceModel):

@@ -19,6 +19,7 @@ from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import TIME, InputScaling, chosen_inputs
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
+from seqmodels.generation.forecast import feature_names
 from seqmodels.linear_gaussian.cursor import SystemCursor, predicted_by
 from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
 from seqmodels.linear_gaussian.inference.kalman import (
@@ -31,6 +32,7 @@ from seqmodels.linear_gaussian.inference.kalman import (
 )
 from seqmodels.linear_gaussian.inference.missing import log_probs_of_block
 from seqmodels.linear_gaussian.inference.packing import StepPacking
+from seqmodels.linear_gaussian.input_effects import SlopesOfInputs
 from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective, first_moments, run_em
 from seqmodels.linear_gaussian.learning.initialise import starts
 from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step
@@ -652,6 +654,49 @@ class LinearGaussian(SequenceModel):
         if (places := self._places(examples)) is not None:
             frames = [_at_places(frame, at) for frame, at in zip(frames, places, strict=True)]
         return frames
+
+    def input_effects(self, X: Any, *, level: float = 0.95) -> pd.DataFrame:
+        """Return what one unit more of each input adds to each feature at the same step, with its standard error.
+
+        In raw units: of the feature for one of the input. Errors are those of generalised least squares, given the
+        other parameters, and right for many data at the maximum of the likelihood.
+
+        Args:
+            X: the training sequences.
+            level: probability of the intervals.
+
+        Returns:
+            A frame with a row for each of ``observation_inputs`` and each feature: ``input``, ``feature`` (its name or
+            number), ``estimate``, ``standard_error``, ``ci_low``, ``ci_high``.
+
+        Raises:
+            ValueError: a model without ``observation_inputs`` (what ``state_inputs`` move has no raw units); sequences
+                with a past.
+
+        >>> from seqmodels import Sequences
+        >>> u = np.arange(40.0) % 5
+        >>> x = Sequences([(3 + 2 * u + np.sin(np.arange(40.0) ** 2))[:, None]], inputs=[u], input_names=["price"])
+        >>> model = LinearGaussian.local_level(observation_inputs=True).fit(x)
+        >>> model.input_effects(x)[["input", "estimate", "standard_error"]].round(2)
+           input  estimate  standard_error
+        0  price      2.02            0.08
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level is {level}; pass a probability between 0 and 1, as 0.95")
+        form, scaling = self._form(), self._input_scaling
+        if scaling is None or not form.observation_inputs:
+            raise ValueError(
+                "the model has no observation_inputs, whose slopes have raw units; fit it with "
+                "observation_inputs=True, or with their names"
+            )
+        data = checked_data(self, X)
+        data.refuse_past("input_effects")
+        columns = list(form.observation_inputs)
+        slopes = SlopesOfInputs.of(self.parameters_, form, self._corpus(self._setting().examples(data)))
+        _, scale = self.encoding_.affine()
+        to_raw = np.reshape(scale, (-1, 1)) / scaling.scale[columns]
+        features = feature_names(data.scored, self.encoding_)
+        return slopes.frame([scaling.names[i] for i in columns], list(features), to_raw, level)
 
     def _added_by_inputs(self, inputs: np.ndarray | None) -> dict[str, np.ndarray]:
         """By name what each input of ``inputs (T, U)``, standardised, adds to the one feature, ``(T,)`` in raw units."""

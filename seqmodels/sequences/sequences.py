@@ -769,7 +769,9 @@ class Sequences(Sequence[Item]):
             raise ValueError("past_times are of sequences that have a past and times; pass an array, or None, for each")
         extra = [i for i, t in enumerate(past_times) if i not in set(rows) and t is not None and np.size(t)]
         if extra:
-            raise ValueError(f"sequence {extra[0]} has past_times but no past; pass its past too, or None in their place")
+            raise ValueError(
+                f"sequence {extra[0]} has past_times but no past; pass its past too, or None in their place"
+            )
         each = checked_times([past_times[i] for i in rows], [len(x) for x in past if x is not None])
         for i, before in zip(rows, each, strict=True):
             if before.dtype.kind != self.times[i].dtype.kind and "M" in before.dtype.kind + self.times[i].dtype.kind:
