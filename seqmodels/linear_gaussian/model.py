@@ -699,7 +699,7 @@ class LinearGaussian(SequenceModel):
         return slopes.frame([scaling.names[i] for i in columns], list(features), to_raw, level)
 
     def _added_by_inputs(self, inputs: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Return by name what each input of standardised ``inputs (T, U)`` adds to the feature, ``(T,)`` in raw units."""
+        """Return by name what each input of standardised ``inputs (T, U)`` adds to the feature, ``(T,)`` raw units."""
         scaling, form = self._input_scaling, self._form()
         if scaling is None or inputs is None or not form.observation_inputs:
             return {}

@@ -49,15 +49,8 @@ def test_a_stationary_system_is_a_regression_with_an_autoregression_for_noise() 
     x = 5 + u @ [2.0, -1.0] + noise[1:] + 0.8 * noise[:-1]
     X = sm.Sequences([x[:, None]], inputs=[u])
     model = sm.LinearGaussian(1, "stationary", observation_inputs=True, max_iter=100, tol=1e-8, n_init=1).fit(X)
-    a, q, c, r = (
-        float(np.ravel(each)[0])
-        for each in (
-            model.transition_,
-            model.state_covariance_,
-            model.observation_matrix_,
-            model.observation_covariance_,
-        )
-    )
+    matrices = (model.transition_, model.state_covariance_, model.observation_matrix_, model.observation_covariance_)
+    a, q, c, r = (float(np.ravel(each)[0]) for each in matrices)
     lag = np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
     slopes, errors = least_squares(X, c**2 * q / (1 - a**2) * a**lag + r * np.eye(N))
     frame = model.input_effects(X)

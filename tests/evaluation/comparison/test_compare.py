@@ -97,7 +97,7 @@ def test_fitted_models_are_scored_as_they_are(result, draws):
 
 def test_unfitted_models_without_a_test_part_are_a_failure(draws):
     (train, _), _ = draws
-    with pytest.raises(ValueError, match="none of the models is fitted, and there is no test part .* pass test="):
+    with pytest.raises(ValueError, match=r"none of the models is fitted, and there is no test part .* pass test="):
         sm.compare({"one": sm.HMM(1), "two": sm.HMM(2)}, train)
 
 
