@@ -363,7 +363,7 @@ class Sequences(Sequence[Item]):
         where some part has none.
 
         Raises:
-            ValueError: parts of different kinds, with different features, different grids or different inputs.
+            ValueError: parts of different kinds, with different features, grids, inputs or units of times.
         """
         import pandas as pd
 
@@ -383,6 +383,12 @@ class Sequences(Sequence[Item]):
         lengths = [len(item) for item in items]
         have_times = all(part.times is not None for part in each)
         times = checked_times([t for part in each for t in part.times or ()], lengths) if have_times else None
+        units = {part.time_unit for part in each}
+        if times is not None and times[0].dtype.kind != "M" and len(units) > 1:
+            raise ValueError(
+                f"the parts have times that count different units ({', '.join(map(repr, sorted(map(str, units))))}); pass "
+                "times of one unit"
+            )
         past = [before for part in each for before in part.past or [None] * len(part)]
         joined = each[0]._with(items, metadata, times, past, Inputs.joined([part._inputs for part in each]))
         if have_times and joined.past is not None:

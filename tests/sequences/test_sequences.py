@@ -565,3 +565,11 @@ def test_what_has_no_regular_steps_is_named() -> None:
     ]:
         with pytest.raises(ValueError, match=said):
             other.regular()
+
+
+def test_times_of_different_units_are_not_joined() -> None:
+    x, item = timed(), [np.zeros((2, 1))]
+    for unit in ("h", None):
+        other = Sequences(item, times=[[0.0, 1.0]], time_unit=unit, features=["level"])
+        with pytest.raises(ValueError, match="the parts have times that count different units"):
+            Sequences.joined([x, other])
