@@ -383,12 +383,9 @@ class Sequences(Sequence[Item]):
         lengths = [len(item) for item in items]
         have_times = all(part.times is not None for part in each)
         times = checked_times([t for part in each for t in part.times or ()], lengths) if have_times else None
-        units = {part.time_unit for part in each}
+        units = sorted({repr(part.time_unit) for part in each})
         if times is not None and times[0].dtype.kind != "M" and len(units) > 1:
-            raise ValueError(
-                f"the parts have times that count different units ({', '.join(map(repr, sorted(map(str, units))))}); pass "
-                "times of one unit"
-            )
+            raise ValueError(f"the parts have times of different units: {', '.join(units)}; pass times of one unit")
         past = [before for part in each for before in part.past or [None] * len(part)]
         joined = each[0]._with(items, metadata, times, past, Inputs.joined([part._inputs for part in each]))
         if have_times and joined.past is not None:

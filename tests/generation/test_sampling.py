@@ -70,7 +70,7 @@ def test_the_step_at_which_no_sequence_goes_on_is_counted_from_the_prefixs_begin
 
 
 def test_a_container_is_no_prefix() -> None:
-    x = [np.zeros((5, 1)) + np.arange(5)[:, None] % 2]
+    x = [np.random.default_rng(0).normal(size=(9, 1))]
     model = sm.HMM(1, max_iter=1).fit(x)
     for call in (model.predict_next, lambda prefix: model.sample(prefix=prefix, length=1)):
         with pytest.raises(ValueError, match=r"the prefix is Sequences; pass one of them, X\[0\], and its times and"):
