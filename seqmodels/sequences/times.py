@@ -35,7 +35,7 @@ NAMES_OF_UNITS: dict[DateUnit, tuple[str, ...]] = {
     "Y": ("y", "yr", "year", "years"),
 }
 SECONDS_BY_NAME: dict[str, float] = {
-    **SECONDS,
+    **{str(unit): seconds for unit, seconds in SECONDS.items()},
     **{name: SECONDS[unit] for unit, names in NAMES_OF_UNITS.items() for name in names},
     **{"ms": 1e-3, "millisecond": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "microseconds": 1e-6, "ns": 1e-9},
 }

@@ -571,5 +571,5 @@ def test_times_of_different_units_are_not_joined() -> None:
     x, item = timed(), [np.zeros((2, 1))]
     for unit in ("h", None):
         other = Sequences(item, times=[[0.0, 1.0]], time_unit=unit, features=["level"])
-        with pytest.raises(ValueError, match="the parts have times of different units: .*; pass times of one unit"):
+        with pytest.raises(ValueError, match=r"the parts have times of different units: .*; pass times of one unit"):
             Sequences.joined([x, other])
