@@ -214,7 +214,7 @@ class InputScaling:
 
     def state(self) -> State:
         """As arrays and JSON values."""
-        of_times = {} if self.date_unit is None else {"date_unit": self.date_unit}
+        of_times: dict[str, str] = {} if self.date_unit is None else {"date_unit": self.date_unit}
         if self.time_unit is not None:
             of_times["time_unit"] = self.time_unit
         return {"names": list(self.names), "mean": self.mean, "scale": self.scale, **of_times}
