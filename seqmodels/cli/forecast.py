@@ -18,8 +18,8 @@ from seqmodels.data import is_table
 from seqmodels.data.read import read
 from seqmodels.data.tables import read_table
 from seqmodels.evaluation.forecasting import forecast as automatic_forecast
+from seqmodels.evaluation.forecasting.tables import regular_sequences
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.times import TIME_NAMES
 
 STEPS_OF_MODEL, STEPS_OF_TABLE = 10, 12  # ahead, where none are asked for
 LEVELS_OF_MODEL, LEVELS_OF_TABLE = "0.05,0.5,0.95", "0.05,0.25,0.5,0.75,0.95"
@@ -51,6 +51,10 @@ def forecast(
         str | None, typer.Option(help="Of a table: its column of times; by default dates, or one called time.")
     ] = None,
     by: Annotated[str | None, typer.Option(help="Of a table: its column that says which series a row is of.")] = None,
+    date_format: Annotated[
+        str | None,
+        typer.Option(help="Of a table: how its dates are written, as strptime takes it: %d/%m/%Y."),
+    ] = None,
     columns: Annotated[
         str | None, typer.Option(help="Of a table: what is forecast, a,b,c; by default all other numeric columns.")
     ] = None,
@@ -111,17 +115,15 @@ def forecast(
         if feature is not None:
             check_value("--feature", feature)
         of_table = {"--season": season, "--time": time, "--by": by, "--columns": columns, "--max-seconds": max_seconds}
+        of_table |= {"--date-format": date_format}
         of_model = {"--inputs-file": inputs_file, "--target": target, "-n": n, "--top-k": top_k}
         if file is None:
             _refuse(of_model, f"is for a model, but {model} alone is forecast by itself; leave it out")
             levels = _levels(quantiles or LEVELS_OF_TABLE)
-            table = _table(model, columns, time, by)
+            table = _table(model, columns, time, by, date_format)
             options: dict[str, Any] = {"season": season, "quantiles": levels}
             options |= {} if max_seconds is None else {"max_seconds": max_seconds}
-            if isinstance(table, Sequences):
-                result: Any = automatic_forecast(table, k or STEPS_OF_TABLE, **options)
-            else:
-                result = automatic_forecast(table, k or STEPS_OF_TABLE, time=time, by=by, **options)
+            result: Any = automatic_forecast(table, k or STEPS_OF_TABLE, **options)
         else:
             _refuse(of_table, f"is for a table alone, but {model} is a model; leave it out, or leave the model out")
             result = _forecast_of_model(
@@ -167,8 +169,8 @@ def _forecast_of_model(
     return saved.model.forecast(X, k, y=y, inputs=ahead, **options)
 
 
-def _table(path: str, columns: str | None, time: str | None, by: str | None) -> Any:
-    """The frame of a table, or the sequences of another file."""
+def _table(path: str, columns: str | None, time: str | None, by: str | None, date_format: str | None) -> Sequences:
+    """The regular series of a table, or the sequences of another file."""
     if Path(path).suffix == SAVED:
         raise ValueError(f"{path} is a model; pass the file that it forecasts, too: seqmodels forecast {path} FILE")
     if is_table(path):
@@ -178,8 +180,13 @@ def _table(path: str, columns: str | None, time: str | None, by: str | None) -> 
         missing = [name for name in (*named, time, by) if name is not None and name not in frame]
         if missing:
             raise ValueError(f"{path} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
-        return frame.drop(columns=[c for c in frame if c not in (time, by) and _is_left_out(frame[c], named)])
-    _refuse({"--time": time, "--by": by, "--columns": columns}, f"is for a table, but {path} is none; leave it out")
+        frame = frame.drop(columns=[c for c in frame if c not in (time, by) and _has_no_name(frame[c])])
+        try:
+            return regular_sequences(frame, time=time, by=by, columns=named or None, date_format=date_format)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+    of_table = {"--time": time, "--by": by, "--columns": columns, "--date-format": date_format}
+    _refuse(of_table, f"is for a table, but {path} is none; leave it out")
     return read(path, kind="vectors")
 
 
@@ -217,14 +224,11 @@ def _levels(quantiles: str) -> list[float]:
     return levels
 
 
-def _is_left_out(column: Any, named: list[str]) -> bool:
-    """Whether a column is no series: numbers that are not among those ``named``, or without a name, and no times."""
+def _has_no_name(column: Any) -> bool:
+    """Whether a column of numbers has no name in the file, as an index that was written into it."""
     from pandas.api.types import is_numeric_dtype
 
-    if not is_numeric_dtype(column) or column.name in named:
-        return False
-    is_time = column.name.lower() in (*TIME_NAMES, "year", "month", "day")
-    return not column.name or column.name.startswith("Unnamed:") or bool(named and not is_time)
+    return is_numeric_dtype(column) and (not column.name or column.name.startswith("Unnamed:"))
 
 
 def _refuse(options: dict[str, Any], why: str) -> None:

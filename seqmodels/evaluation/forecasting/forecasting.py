@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels import plot
+from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.display import quantile_name
 from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
 from seqmodels.encodings.auto_series import seasonal_share, seasonal_shares
@@ -18,7 +19,8 @@ from seqmodels.evaluation.forecasting.series import SeriesForecast, forecast_ser
 from seqmodels.evaluation.forecasting.tables import regular_sequences, season_of_times
 from seqmodels.evaluation.forecasting.words import DescribedSeries, names_of_series, words_of
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.times import time_column, times_ahead
+from seqmodels.sequences.times import times_ahead
+from seqmodels.sequences.zones import on_its_clock, with_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +75,7 @@ class AutomaticForecast:
     @property
     def paths(self) -> list[Any]:
         """None: raises ``ValueError``, since quantiles are of each step by itself."""
-        raise ValueError("an automatic forecast has quantiles of each step and draws no paths; leave paths=0")
+        raise AbsentAttributeError("an automatic forecast has quantiles of each step and draws no paths; leave paths=0")
 
     def __repr__(self) -> str:
         table = self.frame.to_string(index=False, float_format="%.5g", max_rows=MOST_ROWS)
@@ -101,6 +103,7 @@ def forecast(
     time: str | None = None,
     by: str | None = None,
     max_seconds: PositiveFloat | None = None,
+    date_format: str | None = None,
 ) -> AutomaticForecast:
     """Forecast series of numbers: models that fit the data are tried on its own last part, and the best are averaged.
 
@@ -123,6 +126,8 @@ def forecast(
         time: the column of times; None: the index, or a column of dates or one called so.
         by: the column that names the series of a row.
         max_seconds: for each series, after which no other model is tried; None: no limit. Most take seconds.
+        date_format: how dates are written, as ``datetime.strptime`` takes it (``"%d/%m/%Y"``); None: the way in which
+            all of them can be read, and under which they are regular if that could be done in several.
 
     Raises:
         ValueError: what holds no series of numbers; a series too short, or that does not change.
@@ -136,7 +141,7 @@ def forecast(
 
     began = clock.perf_counter()
     levels = _checked_levels(quantiles)
-    history = regular_sequences(frame, time=time, by=by)
+    history = regular_sequences(frame, time=time, by=by, date_format=date_format)
     features = range(history.n_features) if history.features is None else history.features
     series: dict[tuple[Any, Any], SeriesForecast] = {}
     frames, tables, described = [], [], []
@@ -163,8 +168,9 @@ def forecast(
             series[name, feature] = each
             parts.append(_rows(name, feature, each, levels, ahead_times, history.time_unit))
             tables.append(_trials(name, feature, each))
-            its_times = None if times is None else times[first:]
-            described.append(DescribedSeries(next(spoken), y, its_times, ahead_times))
+            its_times = None if times is None else on_its_clock(times[first:], history.time_unit)
+            its_ahead = None if ahead_times is None else on_its_clock(ahead_times, history.time_unit)
+            described.append(DescribedSeries(next(spoken), y, its_times, its_ahead))
         frames.append(pd.concat(parts, ignore_index=True).sort_values("step", kind="stable", ignore_index=True))
     words = [
         sentence
@@ -228,7 +234,7 @@ def _rows(
 
     k = len(each.ahead.mean)
     columns = {quantile_name(level): each.ahead.quantiles[:, i] for i, level in enumerate(levels)}
-    at = {} if times is None else {"time": time_column(times, unit)}
+    at = {} if times is None else {"time": with_zone(times, unit)}
     return pd.DataFrame(
         {
             **{"sequence": [name] * k, "step": np.arange(1, k + 1), **at, "feature": [feature] * k},

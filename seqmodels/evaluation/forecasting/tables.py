@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.times import TIME_NAMES, times_of_index
+from seqmodels.sequences.columns.timed_rows import separated, timed_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,20 +27,33 @@ SEASON_OF_STEP = (
 )
 
 
-def regular_sequences(data: Any, *, time: str | None = None, by: str | None = None) -> Sequences:
-    """Vectors of regular steps, of a frame or column of pandas, an array ``(T,)`` or ``(T, D)``, or sequences.
+def regular_sequences(
+    data: Any,
+    *,
+    time: str | None = None,
+    by: str | None = None,
+    columns: Sequence[str] | None = None,
+    date_format: str | None = None,
+) -> Sequences:
+    """Return vectors of regular steps of a frame or column of pandas, an array ``(T,)`` or ``(T, D)``, or sequences.
+
+    Args:
+        data: series of numbers.
+        time, by, date_format: see ``forecast``; of frames only.
+        columns: the features; None: all other columns of numbers.
 
     Raises:
-        ValueError: what is none of these; no numbers; times that cannot be read, or have no one step.
+        ValueError: what is none of these; no numbers; dates that cannot be read, or in two ways; rows of several series
+            that no one column separates.
     """
     import pandas as pd
 
     if isinstance(data, pd.Series):
         data = data.to_frame("value" if data.name is None else str(data.name))
     if isinstance(data, pd.DataFrame):
-        return _with_every_step(_of_frame(data, time, by))
-    if time is not None or by is not None:
-        raise ValueError("time and by name columns of a frame of pandas; leave them out for other data")
+        return _with_every_step(_of_frame(data, time, by, columns, date_format))
+    if time is not None or by is not None or date_format is not None:
+        raise ValueError("time, by and date_format are of columns of a frame of pandas; leave them out for other data")
     if isinstance(data, Sequences):
         sequences = data
     elif hasattr(data, "ndim") and data.ndim in (1, 2):
@@ -79,42 +93,20 @@ def season_of_times(times: np.ndarray | None) -> int | None:
     return next((season for low, high, season in SEASON_OF_STEP if low <= np.median(steps) <= high), None)
 
 
-def _of_frame(frame: pd.DataFrame, time: str | None, by: str | None) -> Sequences:
-    import pandas as pd
-
+def _of_frame(
+    frame: pd.DataFrame, time: str | None, by: str | None, columns: Sequence[str] | None, date_format: str | None
+) -> Sequences:
     if not len(frame):
         raise ValueError("the frame has no rows; pass one with a row a step")
-    if time is None and times_of_index(frame.index) is None:
-        time = _time_column(frame)
-    if time is not None and time in frame and not pd.api.types.is_numeric_dtype(frame[time]):
-        frame = frame.assign(**{time: _dates(frame[time])})
-    sequences = Sequences.from_frame(frame, time=time, by=by)
+    frame = frame.rename(columns=str)
+    missing = [c for c in (time, by) if c is not None and c not in {*frame.columns, *frame.index.names}]
+    if missing:
+        raise ValueError(f"the frame has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
+    named = tuple(columns or ())
+    rows = separated(timed_rows(frame, time=time, by=by, taken=named, date_format=date_format), named)
+    for said in rows.said:
+        warnings.warn(f"the frame: {said}", UserWarning, stacklevel=4)
+    sequences = Sequences.from_frame(rows.frame, columns=columns, time=rows.time, time_unit=rows.unit, by=rows.by)
     if sequences.kind != "vectors":
         raise ValueError("the frame has no column of numbers; pass one with a column for each feature")
     return sequences
-
-
-def _time_column(frame: pd.DataFrame) -> str | None:
-    """The column of dates, or else the one that is called as times are."""
-    import pandas as pd
-
-    dates = [c for c in frame.columns if pd.api.types.is_datetime64_any_dtype(frame[c])]
-    named = [
-        c for c in frame.columns if isinstance(c, str) and c.lower() in (*TIME_NAMES, "month", "year", "day", "ds")
-    ]
-    words = [c for c in named if not pd.api.types.is_numeric_dtype(frame[c])]
-    best = dates or words or named
-    return str(best[0]) if best else None
-
-
-def _dates(column: pd.Series) -> pd.Series:
-    import pandas as pd
-
-    if isinstance(column.dtype, pd.PeriodDtype):
-        return pd.Series(column.dt.to_timestamp())
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that dates are written in several ways
-            return pd.to_datetime(column)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"the column {column.name!r} holds no dates that can be read: {error}") from error
