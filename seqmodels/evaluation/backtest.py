@@ -150,10 +150,7 @@ def backtest(
     sequences, training = _checked(X), None if train is None else _checked(train)
     levels = _check(models, horizon, quantiles, n, every, n_origins, season)
     origins = _origins(sequences, horizon, first, every, n_origins, season)
-    whole = sequences.after_past()
-    n_past = [len(x) - len(item) for x, item in zip(whole, sequences.items, strict=True)]
-    heads = [x[: n + each[0]] for x, n, each in zip(whole, n_past, origins, strict=True) if each]
-    fitted_to = heads if training is None else training.items
+    fitted_to = _heads(sequences, origins, with_past=True) if training is None else training
     scale = _mean_change([np.asarray(x) for x in fitted_to], season or 1)
     scorer = OriginScorer(sequences, levels, scale, n, random_state)
     forecasters = dict(models) | (_baselines(season, set(models)) if baselines else {})
@@ -162,7 +159,7 @@ def backtest(
         for i, (name, model) in enumerate(forecasters.items()):
             bar.move(i, name)
             try:
-                each = _forecasts(model, sequences, training, heads, origins, horizon, n, random_state, refit)
+                each = _forecasts(model, sequences, training, fitted_to, origins, horizon, n, random_state, refit)
                 parts.append(scorer.scores(name, each))
             except (ValueError, RuntimeError, ArithmeticError) as error:
                 errors[name] = f"{type(error).__name__}: {error}"
@@ -265,7 +262,7 @@ def _forecasts(
     model: Any,
     sequences: Sequences,
     training: Sequences | None,
-    heads: list[Any],
+    fitted_to: Sequences,
     origins: list[list[int]],
     horizon: int,
     n: int,
@@ -273,21 +270,26 @@ def _forecasts(
     refit: bool,
 ) -> Iterator[tuple[Ahead, DrawPaths]]:
     """Each forecast, and what draws its paths."""
-    others = [] if training is None else list(training.items)
     if not refit:
-        ready = _ready(model, others or heads)
-        yield from _ahead(ready, sequences, origins, horizon, n, seed)
+        yield from _ahead(_ready(model, fitted_to), sequences, origins, horizon, n, seed)
         return
     for j in range(max(map(len, origins))):
         now = [each[j : j + 1] for each in origins]
-        before = sequences.items if others else sequences.after_past()  # the past is of the training part, mostly
-        n_past = [len(x) - len(item) for x, item in zip(before, sequences.items, strict=True)]
-        given = [x[: n + t[0]] for x, n, t in zip(before, n_past, now, strict=True) if t]
+        # The past is of the training part, mostly.
+        given = _heads(sequences, now, with_past=training is None)
+        everything = given if training is None else Sequences.joined([training, given])
         anew = model.clone() if isinstance(model, SequenceModel) else model
-        yield from _ahead(_ready(anew, others + given), sequences, now, horizon, n, seed + j)
+        yield from _ahead(_ready(anew, everything), sequences, now, horizon, n, seed + j)
 
 
-def _ready(model: Any, training: list[Any]) -> Forecaster:
+def _heads(sequences: Sequences, origins: list[list[int]], *, with_past: bool) -> Sequences:
+    """The steps before the first origin of each sequence that has one, and perhaps those of its past."""
+    n_past = sequences.n_units_of_past if with_past else np.zeros(len(sequences), np.int64)
+    cuts = [(i, 0, int(n_past[i]) + each[0]) for i, each in enumerate(origins) if each]
+    return (sequences.including_past() if with_past else sequences.without_past()).segments(cuts)
+
+
+def _ready(model: Any, training: Sequences) -> Forecaster:
     """The model, fitted if it was not; of orders the best autoregression."""
     if isinstance(model, SeasonalNaive):
         return SeasonalNaive(model.season).fit([np.asarray(x) for x in training])

@@ -109,7 +109,7 @@ def forecast(
         inputs = _times_that_go_on(data.scored, k)
     elif reads_times and isinstance(inputs, Sequence) and not isinstance(inputs, str):
         inputs = [_in_zone_of(data.scored, each) for each in inputs]
-    examples = _with_inputs_ahead(model, model._setting().examples(data, may_have_no_steps=True), inputs, k)
+    examples = _with_inputs_ahead(model, data, inputs, k)
     seed = model.random_state if random_state is None else random_state
     frames = data.scored.after_past() if isinstance(model.encoding_, SeriesEncoding) else []
     n_given = [[len(x)] for x in frames] or [[len(e.values)] for e in examples]
@@ -139,10 +139,9 @@ def _in_zone_of(history: Sequences, inputs: Any) -> Any:
     return in_unit(inputs, history.time_unit)
 
 
-def _with_inputs_ahead(
-    model: GenerativeModel, examples: list[Example], inputs: Sequence[Any] | None, k: int
-) -> list[Example]:
-    """The examples with the inputs of the k steps after each."""
+def _with_inputs_ahead(model: GenerativeModel, data: Data, inputs: Sequence[Any] | None, k: int) -> list[Example]:
+    """The encoded sequences with the inputs of the k steps after each."""
+    examples = model._setting().examples(data, may_have_no_steps=True)
     if model._input_scaling is None or inputs is None:
         encode_inputs(model, inputs, k)  # which refuses what is missing, or one too many
         return examples
@@ -150,7 +149,7 @@ def _with_inputs_ahead(
         raise ValueError(
             f"inputs are not a list of {len(examples)}; pass for each sequence an array ({k}, U), of the steps ahead"
         )
-    known = [model._input_scaling.encode_steps(each, k) for each in inputs]
+    known = [model._input_scaling.encode_steps(each, k, after=data.scored) for each in inputs]
     return [
         example if example.inputs is None else replace(example, inputs=np.concatenate([example.inputs, ahead]))
         for example, ahead in zip(examples, known, strict=True)

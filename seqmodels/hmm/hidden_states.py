@@ -143,17 +143,3 @@ class HiddenStateModel(SequenceModel):
         frame = pd.DataFrame(columns)
         frame.index = pd.Index(named_states(frame.index.to_series(), state_names, len(frame)), name="state")
         return frame
-
-    def bic(self, X: Any, y: Any = None) -> float:
-        """Bayesian information criterion, ``n_parameters_ log n - 2 log p``, n the units scored: frames, bytes or
-        symbols.
-
-        Lower is better. Steps of a sequence are not independent, so n is generous (Schwarz 1978; hmmlearn counts
-        likewise).
-        """
-        n = float(checked_data(self, X, y).scored.n_units.sum())
-        return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
-
-    def aic(self, X: Any, y: Any = None) -> float:
-        """Akaike's information criterion, ``2 n_parameters_ - 2 log p``. Lower is better (Akaike 1974)."""
-        return float(2 * self.n_parameters_ - 2 * self.log_prob(X, y).sum())

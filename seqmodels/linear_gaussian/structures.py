@@ -58,6 +58,11 @@ class Component(Configurable, ABC):
     def diffuse(self) -> np.ndarray:
         """``(K,)`` bool: states of whose first value nothing is known; the others are stationary."""
 
+    @property
+    def has_level(self) -> bool:
+        """Whether it wanders, so that the level of a series is in it; other components are around 0."""
+        return bool(self.diffuse().any())
+
     @abstractmethod
     def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
         """What the numbers come to, by name, where a unit of the series is ``scale`` raw ones."""
@@ -163,6 +168,10 @@ class Seasonal(_RandomWalks):
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"period": "longest"}
 
     period: Annotated[int, Range(2, MOST_STATES)]
+
+    @property
+    def has_level(self) -> bool:
+        return False  # its effects sum to 0 over a period
 
     def check(self) -> None:
         if self.period < 2:
@@ -461,6 +470,12 @@ class Structure:
     def bounds(self) -> list[tuple[float, float]]:
         """Least and largest value of each number, of all components in turn."""
         return [bound for component in self.components for bound in component.bounds()]
+
+    @property
+    def name_of_level(self) -> str | None:
+        """The first component that the level of the series is in; None: all are around 0."""
+        each = zip(self.components, self.names, strict=True)
+        return next((name for component, name in each if component.has_level), None)
 
     def observation(self) -> np.ndarray:
         """``(1, K)`` weights of the states in the series, of all components in turn."""

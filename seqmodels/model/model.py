@@ -173,6 +173,20 @@ class SequenceModel(Family):
         data = Data.of(X, y)
         return float(self.log_prob(data.X, data.y).sum() / data.scored.n_units.sum())
 
+    def bic(self, X: Any, y: Any = None) -> float:
+        """Return the Bayesian information criterion, ``n_parameters_ log n - 2 log p``; lower is better.
+
+        n is the number of units scored: frames, bytes or symbols. Steps of a sequence are not independent, so it is
+        generous (Schwarz 1978; hmmlearn counts likewise). The fit is taken for a maximum of the likelihood, which that
+        of a network, stopped early, is not.
+        """
+        n = float(Data.of(X, y).scored.n_units.sum())
+        return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
+
+    def aic(self, X: Any, y: Any = None) -> float:
+        """Return Akaike's information criterion, ``2 n_parameters_ - 2 log p``; lower is better (Akaike 1974)."""
+        return float(2 * self.n_parameters_ - 2 * self.log_prob(X, y).sum())
+
     def score_error(self, X: Any, y: Any = None) -> float:
         """The Monte Carlo standard error of ``score``, in nats per unit: 0 but where ``measure_.kind`` is
         ``"estimate"``.

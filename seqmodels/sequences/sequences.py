@@ -7,11 +7,11 @@ import hashlib
 import operator
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 
@@ -46,7 +46,7 @@ from seqmodels.sequences.items import (
 )
 from seqmodels.sequences.mapped import MappedArray
 from seqmodels.sequences.profile import N_PROFILED, Shape, grid_step, profile_of
-from seqmodels.sequences.times import time_in_words
+from seqmodels.sequences.times import every_step, time_in_words
 from seqmodels.sequences.zones import in_unit, on_its_clock, with_zone, without_zone, zone_in_words
 
 if TYPE_CHECKING:
@@ -392,7 +392,7 @@ class Sequences(Sequence[Item]):
         where some part has none.
 
         Raises:
-            ValueError: parts of different kinds, with different features, different grids or different inputs.
+            ValueError: parts of different kinds, with different features, grids, inputs or units of times.
         """
         import pandas as pd
 
@@ -418,6 +418,9 @@ class Sequences(Sequence[Item]):
                 f"the parts have times of different zones: {units}; give all one, with tz_convert of pandas"
             )
         times = checked_times([t for part in each for t in part.times or ()], lengths) if have_times else None
+        units = sorted({repr(part.time_unit) for part in each})
+        if times is not None and times[0].dtype.kind != "M" and len(units) > 1:
+            raise ValueError(f"the parts have times of different units: {', '.join(units)}; pass times of one unit")
         past = [before for part in each for before in part.past or [None] * len(part)]
         joined = each[0]._with(items, metadata, times, past, Inputs.joined([part._inputs for part in each]))
         if have_times and joined.past is not None:
@@ -488,8 +491,11 @@ class Sequences(Sequence[Item]):
         past = "" if self.past is None else f", given {self._past_in_words()}"
         return html_table(rows, f"{what}: {sizes_in_words(self.n_units.tolist(), self.unit)}{past}{first}")
 
-    def take(self, index: Any) -> Sequences:
-        """The sequences at these positions (integers or a mask), with their metadata."""
+    def take(self, index: Any, axis: Literal[0] = 0) -> Sequences:
+        """The sequences at these positions (integers or a mask), with their metadata.
+
+        ``axis`` is 0, as scikit-learn passes it.
+        """
         rows = self._rows(index)
         times = None if self.times is None else [self.times[i] for i in rows]
         past = None if self.past is None else [self.past[i] for i in rows]
@@ -498,6 +504,11 @@ class Sequences(Sequence[Item]):
         taken = self._with(items, self.metadata.iloc[rows], times, past, inputs)
         taken.past_times = None if self.past_times is None else [self.past_times[i] for i in rows]
         return taken
+
+    @property
+    def iloc(self) -> Self:
+        """These sequences; scikit-learn cuts what has ``iloc`` by ``take``, so that folds keep times and inputs."""
+        return self
 
     def _rows(self, index: Any) -> np.ndarray:
         """Positions, which are there."""
@@ -594,6 +605,144 @@ class Sequences(Sequence[Item]):
         """The same sequences, each with at most the last ``n`` steps of its past; themselves where none has one."""
         return self if self.past is None else self.segments(((i, 0, len(x)) for i, x in enumerate(self)), past=n)
 
+    def including_past(self) -> Sequences:
+        """The same sequences, each beginning with the steps of its past; themselves where none has one.
+
+        Inputs are those of the past and of the sequence. So are times, which are left out where those of some past are
+        not known.
+
+        >>> train, test = Sequences([np.arange(5.0)[:, None]], times=[np.arange(5) * 2.0]).split(0.4)
+        >>> test.including_past().times[0].tolist()
+        [0.0, 2.0, 4.0, 6.0, 8.0]
+        """
+        if self.past is None:
+            return self
+        times = self.times
+        if times is not None:
+            before = self.past_times or [None] * len(self)
+            is_known = all(x is None or t is not None for x, t in zip(self.past, before, strict=True))
+            pairs = zip(before, times, strict=True)
+            times = [t if b is None else np.concatenate([b, t]) for b, t in pairs] if is_known else None
+        inputs = None if self._inputs is None else self._inputs.including_past()
+        return self._with(self.after_past(), self.metadata, times, None, inputs)
+
+    def with_items(
+        self,
+        items: Iterable[Any],
+        *,
+        times: Sequence[Any] | Literal["keep"] | None = "keep",
+        inputs: Sequence[Any] | Literal["keep"] | None = "keep",
+        features: Iterable[str] | None = None,
+        past: Sequence[Any] | None = None,
+    ) -> Sequences:
+        """Return other sequences in the place of these, with the names, labels, clusters and other metadata of these.
+
+        Args:
+            items: one sequence for each, of any kind; the grid of ``dithered`` is not kept.
+            times: the times of their steps, an array for each; ``"keep"``: those of these sequences, whose steps must
+                be as many; None: no times.
+            inputs: likewise the inputs, of the same names.
+            features: a name for each feature; None: those of these sequences if there are as many, or else none.
+            past: the past of each, or None, with the inputs and times of the steps of the past of these; None: no past.
+
+        Raises:
+            ValueError: another number of sequences; another number of steps than times or inputs that are kept; what
+                ``Sequences`` refuses.
+        """
+        new = Sequences(items, past=past)
+        if len(new) != len(self):
+            raise ValueError(f"there are {len(new)} items but {len(self)} sequences; pass one for each")
+        of_steps = {"times": times, "inputs": inputs}
+        kept = {name: getattr(self, name) if isinstance(v, str) else v for name, v in of_steps.items()}
+        for name in of_steps:
+            if isinstance(of_steps[name], str) and kept[name] is not None:
+                self._check_keeps_steps(new, name)
+        has_names = features is None and new.kind == self.kind and new.n_features == self.n_features
+        return Sequences(
+            new,
+            metadata=self.metadata,
+            features=self.features if has_names else features,
+            symbols=self._symbols_of(new),
+            times=kept["times"],
+            time_name=self.time_name,
+            time_unit=None if kept["times"] is None else self.time_unit,
+            by=self.by,
+            past=past,
+            inputs=kept["inputs"],
+            input_names=None if kept["inputs"] is None else self.input_names,
+            past_inputs=None if new.past is None or kept["inputs"] is None else self.past_inputs,
+            past_times=None if new.past is None or kept["times"] is None else self.past_times,
+        )
+
+    def _check_keeps_steps(self, new: Sequences, name: str) -> None:
+        """Raise ``ValueError`` where new sequences cannot have the ``name`` (times, inputs) of these."""
+        if new.kind == "text":
+            raise ValueError(
+                f"these sequences have {name}, which texts do not have; pass {name}=None to leave them out"
+            )
+        changed = np.flatnonzero(new.n_units != self.n_units)
+        if len(changed):
+            i = int(changed[0])
+            raise ValueError(
+                f"sequence {i} has {self.n_units[i]} steps with {name} and becomes one of {new.n_units[i]} steps; pass "
+                f"{name}=, those of the new steps, or {name}=None to leave them out"
+            )
+
+    def map(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        times: Callable[[np.ndarray], Any] | Literal["keep"] | None = "keep",
+        inputs: Callable[[np.ndarray], Any] | Literal["keep"] | None = "keep",
+        features: Iterable[str] | None = None,
+    ) -> Sequences:
+        """Return what ``function`` makes of each sequence, with names, labels, clusters and other metadata.
+
+        Args:
+            function: of one item, such as an array ``(T, D)``; it returns an item of any kind.
+            times: a function of the times ``(T,)`` of a sequence, where other steps are made; ``"keep"``: they are kept
+                where as many steps are made, and otherwise refused; None: they are left out.
+            inputs: likewise a function of the inputs ``(T, U)``.
+            features: a name for each feature that is made; None: those that there are, if as many are made.
+
+        Raises:
+            ValueError: names a sequence that the function refuses, or of which it makes other steps than it has times
+                or inputs; sequences with a past.
+
+        >>> x = Sequences([np.arange(4.0)[:, None]], times=[[0.0, 0.1, 0.2, 0.3]], labels=["seven"])
+        >>> half = x.map(lambda frames: frames[::2], times=lambda t: t[::2])
+        >>> half.times[0].tolist(), half.labels
+        ([0.0, 0.2], ['seven'])
+        """
+        if self.past is not None:
+            raise ValueError(
+                "these sequences have a past, of which nothing would be made; call map before split, or pass "
+                "X.without_past() or X.including_past()"
+            )
+        items = []
+        for i, item in enumerate(self):
+            try:
+                items.append(function(item))
+            except ValueError as error:
+                raise ValueError(f"the function refuses sequence {i}: {error}") from error
+        new: dict[str, Any] = {"times": times, "inputs": inputs}
+        for name, of_steps in new.items():
+            if not (of_steps is None or callable(of_steps) or (isinstance(of_steps, str) and of_steps == "keep")):
+                raise ValueError(
+                    f"{name} is {in_words(of_steps)}; pass a function of the {name} of a sequence, or None"
+                )
+            if callable(of_steps):
+                if (each := getattr(self, name)) is None:
+                    raise ValueError(f"{name} is a function of {name}, but these sequences have none; leave {name} out")
+                new[name] = [of_steps(values) for values in each]
+        return self.with_items(items, **new, features=features)
+
+    def _symbols_of(self, others: Sequences) -> tuple[str, ...] | None:
+        """The symbols of these sequences if they are all that others have; else those of the others."""
+        if self.symbols is None or others.symbols is None or not set(others.symbols) <= set(self.symbols):
+            return others.symbols
+        return self.symbols
+
     def after_past(self) -> list[Item]:
         """Each item after its past, as one."""
         if self.past is None:
@@ -660,6 +809,11 @@ class Sequences(Sequence[Item]):
         rows = [i for i, x in enumerate(past) if x is not None]
         if self.times is None or not rows or len(past_times) != len(self):
             raise ValueError("past_times are of sequences that have a past and times; pass an array, or None, for each")
+        extra = [i for i, t in enumerate(past_times) if i not in set(rows) and t is not None and np.size(t)]
+        if extra:
+            raise ValueError(
+                f"sequence {extra[0]} has past_times but no past; pass its past too, or None in their place"
+            )
         given = [in_unit(times_as_read(past_times[i]), self.time_unit) for i in rows]
         each = checked_times(given, [len(x) for x in past if x is not None])
         for i, before in zip(rows, each, strict=True):
@@ -733,6 +887,68 @@ class Sequences(Sequence[Item]):
         """D of vectors; 1 for text and symbols."""
         first = self.items[0]
         return 1 if isinstance(first, str) or first.ndim == 1 else int(first.shape[1])
+
+    def regular(
+        self,
+        *,
+        inputs: Literal["hold", "interpolate"] | None = None,
+        irregular: Literal["refuse", "keep"] = "refuse",
+    ) -> Sequences:
+        """Return the same vectors with a row of missing values (NaN) at each step that their times leave out.
+
+        Models take rows for steps, so that a season shifts where a row is missing; of regular sequences it does not.
+        Times have one step (of numbers or dates), or one frequency of the calendar: months, quarters, years, business
+        days. Names, labels, clusters and all that is said of a sequence stay.
+
+        Args:
+            inputs: what the inputs of added steps are: ``"hold"``: those of the step before; ``"interpolate"``: on a
+                line from the step before to the one after. None: sequences with inputs are refused if a step is added,
+                since inputs may not be missing.
+            irregular: a sequence whose times have no one step, or leave out more steps than there are, is refused with
+                its name, or kept as it is.
+
+        Raises:
+            ValueError: sequences that are no vectors, have no times, or have a past; those said above.
+
+        >>> x = Sequences([np.array([[1.0], [2.0], [4.0]])], times=[["2024-01-01", "2024-01-02", "2024-01-04"]])
+        >>> x.regular().items[0].ravel().tolist()
+        [1.0, 2.0, nan, 4.0]
+        """
+        if self.kind != "vectors" or self.times is None:
+            what = f"are {self.kind}, of which none can be missing" if self.kind != "vectors" else "have no times"
+            raise ValueError(f"these sequences {what}; regular() is of vectors with times")
+        if self.past is not None:
+            raise ValueError(
+                "these sequences have a past, which would have to be regular too; call regular before split, or pass "
+                "X.including_past()"
+            )
+        check_options(Sequences.regular, inputs=inputs, irregular=irregular)
+        each = [every_step(times) for times in self.times]
+        for name, times, steps in zip(self.names, self.times, each, strict=True):
+            if steps is None and irregular == "refuse":
+                raise ValueError(
+                    f"the times of sequence {name!r} are not regular: {_gaps_in_words(times)}; bring them to one step, "
+                    "as frame.resample of pandas does, or take a model that reads times (time_step=)"
+                )
+        as_they_are = [(times, np.arange(len(times))) for times in self.times]
+        steps_of = [kept if steps is None else steps for kept, steps in zip(as_they_are, each, strict=True)]
+        grids, places = [grid for grid, _ in steps_of], [at for _, at in steps_of]
+        n_added = sum(map(len, grids)) - sum(map(len, places))
+        if not n_added:
+            return self
+        if self.inputs is not None and inputs is None:
+            raise ValueError(
+                f"{n_added} steps are added, whose inputs ({listed(self.input_names or ())}) are not known; pass "
+                "inputs='hold' or 'interpolate', or give the sequences their inputs afterwards, with with_inputs"
+            )
+        pairs = [(x, at, len(grid)) for x, at, grid in zip(self, places, grids, strict=True)]
+        known = None
+        if self.inputs is not None:
+            rows = zip(self.inputs, places, grids, strict=True)
+            known = [_inputs_at_every_step(u, at, len(grid), inputs == "hold") for u, at, grid in rows]
+        made = self.with_items([_on_grid(*pair) for pair in pairs], times=grids, inputs=known)
+        made.grid = self.grid
+        return made
 
     # -- cutting -------------------------------------------------------------------------------------------
 
@@ -1014,6 +1230,30 @@ def _every(item: Any, stride: int) -> np.ndarray:
 
 
 # -- times and frames ----------------------------------------------------------------------------------------
+
+
+def _on_grid(item: Item, places: np.ndarray, n: int) -> np.ndarray:
+    """``(n, D)`` frames at their places, NaN between."""
+    frames = np.asarray(item)
+    rows = np.full((n, frames.shape[1]), np.nan)
+    rows[places] = frames
+    return rows
+
+
+def _inputs_at_every_step(inputs: np.ndarray, places: np.ndarray, n: int, holds: bool) -> np.ndarray:
+    """``(n, U)`` inputs at their places, and between them those before, or interpolated."""
+    if holds:
+        return np.asarray(inputs[np.searchsorted(places, np.arange(n), side="right") - 1])
+    return np.stack([np.interp(np.arange(n), places, column) for column in inputs.T], axis=1)
+
+
+def _gaps_in_words(times: np.ndarray) -> str:
+    """Of how many lengths the steps between times are, shortest and longest."""
+    steps = np.diff(times)
+    if not (steps > np.zeros(1, steps.dtype)).all():
+        t = int(np.argmin(steps > np.zeros(1, steps.dtype)))
+        return f"steps {t} and {t + 1} are at one time, {time_in_words(times[t])}"
+    return f"steps between them are of {len(np.unique(steps))} lengths, {steps.min()} to {steps.max()}"
 
 
 def _are_codes(columns: pd.DataFrame) -> bool:

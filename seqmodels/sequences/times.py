@@ -8,6 +8,7 @@ import numpy as np
 
 from seqmodels.sequences.calendar_steps import as_unit_of, grid_of
 
+MOST_ADDED = 1.0  # steps that may be left out between regular times, as a share of those that there are
 DateUnit = Literal["s", "min", "h", "D", "W", "Y"]
 SECONDS: dict[DateUnit, float] = {
     "s": 1,
@@ -17,6 +18,19 @@ SECONDS: dict[DateUnit, float] = {
     "W": 604800,
     "Y": 31557600,
 }  # of 365.25 days
+NAMES_OF_UNITS: dict[DateUnit, tuple[str, ...]] = {
+    "s": ("sec", "secs", "second", "seconds"),
+    "min": ("mins", "minute", "minutes"),
+    "h": ("hr", "hrs", "hour", "hours"),
+    "D": ("d", "day", "days"),
+    "W": ("w", "week", "weeks"),
+    "Y": ("y", "yr", "year", "years"),
+}
+SECONDS_BY_NAME: dict[str, float] = {
+    **{str(unit): seconds for unit, seconds in SECONDS.items()},
+    **{name: SECONDS[unit] for unit, names in NAMES_OF_UNITS.items() for name in names},
+    **{"ms": 1e-3, "millisecond": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "microseconds": 1e-6, "ns": 1e-9},
+}
 
 
 def times_ahead(times: np.ndarray, k: int) -> np.ndarray | None:
@@ -37,7 +51,37 @@ def times_ahead(times: np.ndarray, k: int) -> np.ndarray | None:
     return as_unit_of(ahead, times) if times.dtype.kind == "M" else ahead
 
 
-def as_numbers(times: np.ndarray, unit: DateUnit) -> np.ndarray:
+def every_step(times: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the ``(n,)`` times of every step from the first of ``times (T,)`` to the last, and the places of these.
+
+    None where times lie on no grid, or more steps are left out than there are.
+
+    >>> every, places = every_step(np.array([0.0, 1.0, 2.0, 4.0]))
+    >>> every.tolist(), places.tolist()
+    ([0.0, 1.0, 2.0, 3.0, 4.0], [0, 1, 2, 4])
+    """
+    if len(times) < 2:
+        return times, np.arange(len(times))
+    grid = grid_of(times, most=int((1 + MOST_ADDED) * len(times)))
+    if grid is None:
+        return None
+    every, places = as_unit_of(grid.every(), times) if times.dtype.kind == "M" else grid.every(), grid.at - grid.at[0]
+    places //= grid.step
+    every[places] = times  # not what they are but for rounding
+    return every, places
+
+
+def seconds_of(unit: str | None) -> float | None:
+    """Return how many seconds a unit of time has, by one of its usual names; None for what is no unit of time.
+
+    >>> seconds_of("h"), seconds_of("Hours"), seconds_of("beat")
+    (3600, 3600, None)
+    """
+    name = "" if unit is None else unit.strip()
+    return SECONDS_BY_NAME.get(name, SECONDS_BY_NAME.get(name.lower()))
+
+
+def as_numbers(times: np.ndarray, unit: str) -> np.ndarray:
     """``(T,)`` float64: dates and durations counted in ``unit``, dates from 1970 on; numbers are what they are.
 
     >>> as_numbers(np.array(["1970-01-01", "1970-01-02T12:00"], dtype="datetime64[m]"), "D").tolist()
@@ -46,7 +90,9 @@ def as_numbers(times: np.ndarray, unit: DateUnit) -> np.ndarray:
     if times.dtype.kind == "M":
         times = times - np.datetime64(0, "s")
     if times.dtype.kind == "m":
-        return np.asarray(times / np.timedelta64(1, "s") / SECONDS[unit])
+        seconds = seconds_of(unit)
+        assert seconds is not None, "a unit of time"
+        return np.asarray(times / np.timedelta64(1, "s") / seconds)
     return times.astype(np.float64)
 
 

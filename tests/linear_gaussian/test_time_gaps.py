@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
 import seqmodels as sm
+from seqmodels.hmm import ContinuousTimeHMM
 from seqmodels.linear_gaussian.learning.statistics import SystemData
 from seqmodels.linear_gaussian.learning.structural import StructuralNumbers, _with_gradient, diffuse_log_prob
 from seqmodels.linear_gaussian.structures import Cycle, LocalLevel, OrnsteinUhlenbeck, SmoothTrend, Structure
@@ -283,8 +285,9 @@ def test_dates_are_counted_in_their_unit() -> None:
     hours = np.array([0, 5, 6, 31, 47, 48, 100])
     x = np.sin(hours / 9.0)[:, None]
     dated = sm.Sequences([x], times=[np.datetime64("2024-02-28T07") + hours.astype("timedelta64[h]")])
-    model = fitted("returning", sm.Sequences([x], times=[hours / 24.0]))
-    assert_allclose(model.log_prob(dated), model.log_prob(sm.Sequences([x], times=[hours / 24.0])), atol=1e-10)
+    in_days = sm.Sequences([x], times=[hours / 24.0], time_unit="D")
+    model = fitted("returning", in_days)
+    assert_allclose(model.log_prob(dated), model.log_prob(in_days), atol=1e-10)
 
 
 def test_a_start_that_ended_is_taken_from_its_checkpoint(tmp_path: Path) -> None:
@@ -302,3 +305,26 @@ def test_a_warm_start_goes_on_from_the_numbers() -> None:
     before = model.history_["log_prob"].iloc[-1]
     model.set_params(warm_start=True).fit(X)
     assert model.history_["log_prob"].iloc[0] == pytest.approx(before, rel=1e-12)
+
+
+@pytest.mark.parametrize("model", [sm.LinearGaussian.local_level(time_step=1.0), ContinuousTimeHMM(2)])
+def test_the_same_instants_have_the_same_score_in_any_unit(model: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    hours = np.cumsum(rng.integers(1, 9, 30))
+    x = np.cumsum(rng.normal(size=(30, 1)), axis=0)
+    in_hours = sm.Sequences([x], times=[hours], time_unit="h")
+    dated = sm.Sequences([x], times=[np.datetime64("2024-01-01T00") + hours.astype("timedelta64[h]")])
+    in_seconds = sm.Sequences([x], times=[hours * 3600.0], time_unit="s")
+    fit_to_hours = model.clone().set_params(max_iter=3).fit(in_hours)
+    fit_to_hours.save(tmp_path / "model")
+    loaded: Any = sm.load(tmp_path / "model")
+    for other in (dated, in_seconds):
+        assert_allclose(loaded.log_prob(other), fit_to_hours.log_prob(in_hours), rtol=1e-9)
+    with pytest.raises(ValueError, match="the times are numbers that count nothing that is known, but the model was"):
+        loaded.score(sm.Sequences([x], times=[hours]))
+    forecasts = [
+        loaded.forecast(X, 1, times=[X.times[0][-1:] + step]).frame["mean"]
+        for X, step in ((in_hours, 5), (in_seconds, 18000.0), (dated, np.timedelta64(5, "h")))
+        if X.times is not None
+    ]
+    assert_allclose(forecasts[1:], forecasts[:1] * 2, rtol=1e-9)

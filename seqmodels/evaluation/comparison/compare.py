@@ -137,6 +137,11 @@ def compare(
     parts = DataParts.from_arguments(X, y, test, validation)
     plan = FitPlan(seeds, budget, Search(search) if isinstance(search, Mapping) else search, random_state)
     plan.check(models, has_train=parts.train is not None)
+    if parts.train is None and not any(model.__sklearn_is_fitted__() for model in models.values()):
+        raise ValueError(
+            "none of the models is fitted, and there is no test part to score them on after they are fitted to X; pass "
+            "test=, as train, test = X.split(0.2) makes it, or models that are fitted, which are scored on X as it is"
+        )
     jobs = checked_jobs(n_jobs, has_seconds=budget is not None and budget.seconds is not None)
     n_blocks = _checked_blocks(prequential, parts)
     clusters = _clusters_of(parts.test.scored, cluster)

@@ -10,7 +10,6 @@ import numpy as np
 
 from seqmodels.common.display import listed
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.calendar_steps import as_unit_of, grid_of
 from seqmodels.sequences.columns.frames import pandas_frame
 from seqmodels.sequences.columns.numbers import numbers_the_rows, place_in_frame, refuse_unread, with_numbers
 from seqmodels.sequences.columns.timed_rows import separated, timed_rows
@@ -22,7 +21,6 @@ OF_BITS = (
     "whose forecast would be of fractions; to forecast it as numbers all the same pass {}, or fit a model of bits: "
     "sm.HMM(observation=sm.Bernoulli())"
 )
-MOST_ADDED = 1.0  # steps that may be added where none were, as a share of those that there are
 # Steps of a season, by what a step of the calendar is, longest first: seconds up to which a step is counted as it.
 SEASON_OF_STEP = (
     (300 * 86400.0, np.inf, 1),
@@ -61,7 +59,7 @@ def regular_sequences(
     if isinstance(data, pd.Series):
         data = data.to_frame("value" if data.name is None else str(data.name))
     if isinstance(data, pd.DataFrame):
-        return _of_frame(data, time, by, columns, date_format)
+        return _with_every_step(_of_frame(data, time, by, columns, date_format))
     if time is not None or by is not None or date_format is not None:
         raise ValueError("time, by and date_format are of columns of a frame of pandas; leave them out for other data")
     if isinstance(data, Sequences):
@@ -79,7 +77,13 @@ def regular_sequences(
         sequences = Sequences(data)
     if sequences.kind != "vectors":
         raise ValueError(f"forecast is of vectors, but these are {sequences.kind}; fit a model and call its forecast")
-    return sequences
+    return _with_every_step(sequences)
+
+
+def _with_every_step(sequences: Sequences) -> Sequences:
+    """The same after their past, with rows of missing values at steps between regular times that have none."""
+    whole = sequences.including_past()
+    return whole if whole.times is None else whole.regular(inputs="hold", irregular="keep")
 
 
 def season_of_times(times: np.ndarray | None) -> int | None:
@@ -114,9 +118,7 @@ def _of_frame(
         warnings.warn(f"the frame: {said}", UserWarning, stacklevel=4)
     frame = _with_series(rows.frame, [c for c in (rows.time, rows.by) if c is not None], named)
     sequences = Sequences.from_frame(frame, columns=columns, time=rows.time, time_unit=rows.unit, by=rows.by)
-    if sequences.times is None:
-        return sequences
-    return _with_every_step(sequences)
+    return sequences
 
 
 def _with_series(frame: pd.DataFrame, others: list[str], named: Sequence[str]) -> pd.DataFrame:
@@ -154,28 +156,3 @@ def _are_bits(column: pd.Series) -> bool:
 
     known = column.dropna() if column.dtype == object else column
     return pd.api.types.is_bool_dtype(column.dtype) or (len(known) > 0 and all(isinstance(x, bool) for x in known))
-
-
-def _with_every_step(sequences: Sequences) -> Sequences:
-    """With rows of missing values at the steps that have none, where the times have one step but for those."""
-    assert sequences.times is not None
-    items, times, is_changed = [], [], False
-    for item, own_times in zip(sequences.items, sequences.times, strict=True):
-        grid = grid_of(own_times, most=int((1 + MOST_ADDED) * len(own_times)))
-        if grid is not None and not grid.is_regular:
-            rows = np.full((grid.n_steps, np.asarray(item).shape[1]), np.nan)
-            rows[(grid.at - grid.at[0]) // grid.step] = item
-            item, own_times, is_changed = rows, as_unit_of(grid.every(), own_times), True
-        items.append(item)
-        times.append(own_times)
-    if not is_changed:
-        return sequences
-    return Sequences(
-        items,
-        names=sequences.names if len(items) > 1 else None,
-        features=sequences.features,
-        times=times,
-        time_name=sequences.time_name,
-        time_unit=sequences.time_unit,
-        by=sequences.by,
-    )

@@ -69,9 +69,9 @@ def times_of_frames(items: Sequence[Any]) -> tuple[list[pd.Index], str, str | No
     Raises:
         ValueError: some of the frames have times, and others have none; an index of words that may be other dates, too.
     """
-    if not hasattr(items[0], "iloc"):  # of pandas, which need not be imported to see that
+    if not _is_of_pandas(items[0]):
         return None
-    each = [times_of_index(item.index) if hasattr(item, "iloc") else None for item in items]
+    each = [times_of_index(item.index) if _is_of_pandas(item) else None for item in items]
     known = [times for times in each if times is not None]
     if not known:
         return None
@@ -144,3 +144,8 @@ def with_index_as_columns(
         return FrameWithIndex(frame)
     whole = frame.reset_index(drop=True).assign(**{n: values.array for n, values in columns.items()})
     return FrameWithIndex(whole, name, of_times.unit if name else None, of_times.said if name else "", tuple(key_names))
+
+
+def _is_of_pandas(item: Any) -> bool:
+    """Whether it is a frame or a column of pandas, which need not be imported to see that."""
+    return hasattr(item, "iloc") and hasattr(getattr(item, "index", None), "dtype")

@@ -523,14 +523,7 @@ def _step_log_probs(model: SequenceModel, data: Data) -> list[_Steps]:
     if any(len(positions) for positions in (*unknown, *unknown_past)):
         items = [_with(item, positions, encoding) for item, positions in zip(data.scored, unknown, strict=True)]
         past = [x if x is None else _with(x, at, encoding) for x, at in zip(past, unknown_past, strict=True)]
-        known = Sequences(
-            items,
-            metadata=data.scored.metadata,
-            past=past,
-            inputs=data.scored.inputs,
-            input_names=data.scored.input_names,
-            past_inputs=data.scored.past_inputs,
-        )
+        known = data.scored.with_items(items, past=past)
     X, y = (known, None) if data.y is None else (data.X, known)
     each = model.log_prob_steps(X, y)
     n_unknown = [len(positions) + len(before) for positions, before in zip(unknown, unknown_past, strict=True)]

@@ -571,7 +571,12 @@ def _joined_scaling(scalings: Sequence[InputScaling | None]) -> InputScaling | N
     date_units = {scaling.date_unit for scaling in scalings if scaling is not None} - {None}
     if len(date_units) > 1:
         raise ValueError(f"the models count dates in {' and '.join(map(str, date_units))}; pass one date_unit to all")
-    return InputScaling(tuple(known), mean, scale, next(iter(date_units), None))
+    time_units = {scaling.time_unit for scaling in scalings if scaling is not None} - {None}
+    if len(time_units) > 1:
+        raise ValueError(
+            f"the models count times in {' and '.join(map(repr, sorted(time_units, key=str)))}; fit all to one"
+        )
+    return InputScaling(tuple(known), mean, scale, next(iter(date_units), None), next(iter(time_units), None))
 
 
 def _of_symbols(member: SequenceModel) -> Observation:

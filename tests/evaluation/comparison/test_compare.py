@@ -97,8 +97,8 @@ def test_fitted_models_are_scored_as_they_are(result, draws):
 
 def test_unfitted_models_without_a_test_part_are_a_failure(draws):
     (train, _), _ = draws
-    with pytest.warns(UserWarning, match="failed"), pytest.raises(ValueError, match="not fitted"):
-        sm.compare({"one": sm.HMM(1)}, train)
+    with pytest.raises(ValueError, match=r"none of the models is fitted, and there is no test part .* pass test="):
+        sm.compare({"one": sm.HMM(1), "two": sm.HMM(2)}, train)
 
 
 def test_one_failure_does_not_lose_the_others(draws):

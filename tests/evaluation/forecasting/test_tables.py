@@ -97,3 +97,12 @@ def test_what_is_no_series_is_left_out_and_named() -> None:
 
 def test_digits_in_text_are_a_series() -> None:
     assert np.asarray(regular_sequences(pd.DataFrame({"y": ["12", "10", "11"]}))[0]).tolist() == [[12], [10], [11]]
+
+
+def test_sequences_have_every_step_too_and_begin_with_their_past() -> None:
+    times = np.array([0.0, 1, 2, 4, 5, 6, 7, 8])
+    x = Sequences([times[:, None]], times=[times], names=["shop"], clusters=["town"])
+    of_tail = regular_sequences(x.split(0.25)[1])
+    for sequences in (regular_sequences(x), of_tail):
+        np.testing.assert_array_equal(np.asarray(sequences[0])[:, 0], [0, 1, 2, np.nan, 4, 5, 6, 7, 8])
+        assert (sequences.names, sequences.clusters) == (["shop"], ["town"])

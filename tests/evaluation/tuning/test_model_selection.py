@@ -112,7 +112,7 @@ def test_of_equally_many_parameters_proposals_prefer_the_score():
 def test_folds_are_clusters(hmm):
     rng = np.random.default_rng(2)
     x = sm.Sequences([rng.normal(size=(20, 1)) for _ in range(6)], clusters=list("aabbcc"))
-    with pytest.raises(ValueError, match="3 clusters, too few for 5 folds"):
+    with pytest.raises(ValueError, match="3 clusters to fit to, too few for 5 folds; pass folds=3 or fewer"):
         sm.choose(hmm, x, n_states=[1])
     assert sm.choose(hmm, x, n_states=[1], folds=3).folds == 3
 

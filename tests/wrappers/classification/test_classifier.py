@@ -328,3 +328,18 @@ def _doubled(item: np.ndarray) -> np.ndarray:
 
 def _halved(item: np.ndarray) -> np.ndarray:
     return item[::2]
+
+
+def test_features_that_keep_the_steps_keep_their_times() -> None:
+    rng = np.random.default_rng(0)
+    times = [np.cumsum(rng.exponential(size=20)) for _ in range(8)]
+    items = [np.exp(np.cumsum(rng.normal(size=(20, 1)), axis=0)) for _ in times]
+    X = sm.Sequences(items, times=times, labels=["a", "b"] * 4)
+    model = sm.LinearGaussian.ornstein_uhlenbeck(time_step=1.0, max_iter=10)
+    classifier = GenerativeClassifier(model, features=np.log, calibrate=False).fit(X)
+    logarithms = sm.Sequences([np.log(x) for x in items], times=times, labels=X.labels)
+    by_hand = GenerativeClassifier(model, features=None, calibrate=False).fit(logarithms)
+    np.testing.assert_allclose(classifier.decision_function(X), by_hand.decision_function(logarithms), rtol=1e-12)
+    halves = GenerativeClassifier(model, features=lambda x: x[::2], calibrate=False)
+    with pytest.raises(ValueError, match="reads times, but features make other steps"):
+        halves.fit(X)
