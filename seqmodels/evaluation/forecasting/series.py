@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from seqmodels.encodings.differences import rounding
 from seqmodels.evaluation.forecasting.candidates import (
     CandidateModel,
     FittedCandidate,
@@ -252,12 +253,16 @@ def has_season(y: np.ndarray, season: int) -> bool:
     """Whether the phases of ``y (T,)``, or of its logarithms, have means that differ: by an F test of its changes,
     given the one before, at 1 %, and the means of both halves alike.
     """
-    return any(_phases_differ(np.diff(z), season) for z in ([y, np.log(y)] if y.min() > 0 else [y]))
+    return any(_phases_differ(z, season) for z in ([y, np.log(y)] if y.min() > 0 else [y]))
 
 
-def _phases_differ(changes: np.ndarray, season: int) -> bool:
+def _phases_differ(z: np.ndarray, season: int) -> bool:
     from scipy import stats
 
+    changes = np.diff(z)
+    if changes.std() <= rounding(z):
+        return False
+    changes = changes / changes.std()
     t = np.arange(1, len(changes))
     lags = np.stack([np.ones(len(t)), changes[t - 1]], axis=1)
     phases = (t[:, None] % season == np.arange(1, season)).astype(float)
