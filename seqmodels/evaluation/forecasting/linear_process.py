@@ -374,10 +374,12 @@ def most_likely(process: Bounded, y: np.ndarray, inputs: np.ndarray) -> np.ndarr
     if not len(start):
         return start
     series = _Series.of(process, y, inputs)
+    n_values = len(series.X) - len(series.missing)
+    unit = math.log(np.nanstd(y) or 1.0) * n_values  # nats, without which where the fit stops would depend on the unit
 
     def loss(numbers: np.ndarray) -> float:
         try:
-            return -series.whitened(process.polynomials(numbers)).log_prob / len(y)
+            return -(series.whitened(process.polynomials(numbers)).log_prob + unit) / len(y)
         except np.linalg.LinAlgError:
             return IMPOSSIBLE
 
