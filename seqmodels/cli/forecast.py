@@ -58,9 +58,16 @@ def forecast(
         float | None,
         typer.Option(help="Of a table: after so many seconds a series no further model is tried.", min=0.001),
     ] = None,
+    inputs: Annotated[
+        str | None,
+        typer.Option(help="Of a table: columns, a,b, that are known at each step, those ahead too, such as holidays."),
+    ] = None,
     inputs_file: Annotated[
         str | None,
-        typer.Option(help="Of a model that reads inputs: a table of their columns, a row for each step ahead."),
+        typer.Option(
+            help="A table with the inputs (of a model that reads some, or --inputs) of the steps ahead, a row each; a "
+            "table that is forecast may have them in its last rows."
+        ),
     ] = None,
     target: Annotated[str | None, typer.Option(help="For p(y | x): a file of how the targets begin.")] = None,
     quantiles: Annotated[
@@ -92,7 +99,9 @@ def forecast(
     Example: seqmodels forecast sales.csv --horizon 12 --plot fan.png
 
     Of a table alone (.csv, .tsv, .parquet, .npy) models are tried on its own last part and the best are averaged; what
-    was found is said in words.
+    was found is said in words. Columns that --inputs names, such as holidays or prices, are not forecast: models regress
+    on them, and their values of the steps ahead are in the last rows of the table, where all else is empty, or in
+    --inputs-file ahead.csv, with its times.
 
     Example: seqmodels forecast model.safetensors series.csv -k 24 --plot fan.png
 
@@ -111,17 +120,22 @@ def forecast(
         if feature is not None:
             check_value("--feature", feature)
         of_table = {"--season": season, "--time": time, "--by": by, "--columns": columns, "--max-seconds": max_seconds}
-        of_model = {"--inputs-file": inputs_file, "--target": target, "-n": n, "--top-k": top_k}
+        of_table |= {"--inputs": inputs}
+        of_model = {"--target": target, "-n": n, "--top-k": top_k}
         if file is None:
             _refuse(of_model, f"is for a model, but {model} alone is forecast by itself; leave it out")
             levels = _levels(quantiles or LEVELS_OF_TABLE)
-            table = _table(model, columns, time, by)
-            options: dict[str, Any] = {"season": season, "quantiles": levels}
+            names = [] if inputs is None else names_of(inputs)
+            if inputs_file is not None and not names:
+                raise ValueError(f"--inputs-file is {inputs_file}, but no inputs are named; pass --inputs a,b")
+            table = _table(model, columns, time, by, names)
+            options: dict[str, Any] = {"season": season, "quantiles": levels, "inputs": names}
             options |= {} if max_seconds is None else {"max_seconds": max_seconds}
             if isinstance(table, Sequences):
                 result: Any = automatic_forecast(table, k or STEPS_OF_TABLE, **options)
             else:
-                result = automatic_forecast(table, k or STEPS_OF_TABLE, time=time, by=by, **options)
+                future = None if inputs_file is None else _table(inputs_file, ",".join(names), time, by, names)
+                result = automatic_forecast(table, k or STEPS_OF_TABLE, time=time, by=by, future=future, **options)
         else:
             _refuse(of_table, f"is for a table alone, but {model} is a model; leave it out, or leave the model out")
             result = _forecast_of_model(
@@ -167,7 +181,7 @@ def _forecast_of_model(
     return saved.model.forecast(X, k, y=y, inputs=ahead, **options)
 
 
-def _table(path: str, columns: str | None, time: str | None, by: str | None) -> Any:
+def _table(path: str, columns: str | None, time: str | None, by: str | None, inputs: Sequence[str]) -> Any:
     """The frame of a table, or the sequences of another file."""
     if Path(path).suffix == SAVED:
         raise ValueError(f"{path} is a model; pass the file that it forecasts, too: seqmodels forecast {path} FILE")
@@ -175,11 +189,13 @@ def _table(path: str, columns: str | None, time: str | None, by: str | None) -> 
         frame = read_table(Path(path))
         frame.columns = [str(column) for column in frame.columns]
         named = [] if columns is None else names_of(columns)
-        missing = [name for name in (*named, time, by) if name is not None and name not in frame]
+        missing = [name for name in (*named, *inputs, time, by) if name is not None and name not in frame]
         if missing:
             raise ValueError(f"{path} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
-        return frame.drop(columns=[c for c in frame if c not in (time, by) and _is_left_out(frame[c], named)])
-    _refuse({"--time": time, "--by": by, "--columns": columns}, f"is for a table, but {path} is none; leave it out")
+        kept = (time, by, *inputs)
+        return frame.drop(columns=[c for c in frame if c not in kept and _is_left_out(frame[c], named)])
+    of_table = {"--time": time, "--by": by, "--columns": columns, "--inputs": ",".join(inputs) or None}
+    _refuse(of_table, f"is for a table, but {path} is none; leave it out")
     return read(path, kind="vectors")
 
 

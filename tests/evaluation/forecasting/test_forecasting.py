@@ -32,7 +32,10 @@ def test_dates_and_names_go_out() -> None:
 def test_the_table_says_what_was_tried() -> None:
     found = sm.forecast(sales(), 6)
     table = found.table
-    assert table["crps_scaled"].is_monotonic_increasing
+    assert table["weight"].is_monotonic_decreasing
+    assert table.loc[~table["chosen"], "crps_scaled"].is_monotonic_increasing
+    assert set(table.loc[table["chosen"], "model"]) == {str(model) for model in found.model[0, "sales"]}
+    assert f"above all {table['model'][0]} (" in repr(found)
     assert table["weight"].sum() == pytest.approx(1.0)
     assert (table["chosen"] == (table["weight"] > 0)).all()
     assert found.series[0, "sales"].season == 12

@@ -175,7 +175,7 @@ def test_bands_cover_what_comes() -> None:
 def test_a_possible_season_is_tried_without_a_search() -> None:
     y = np.random.default_rng(0).normal(size=60).cumsum()
     found = forecast_series(y, 4, LEVELS, None, None, possible_season=12)
-    seasonal = [trial.name for trial in found.trials if "season 12" in trial.name]
+    seasonal = [trial.name for trial in found.trials if "season(12)" in trial.name]
     assert len(seasonal) == 3
     assert not any(name.startswith("ARIMA") for name in seasonal)
     assert (found.season, found.possible_season) == (None, 12)
