@@ -49,7 +49,8 @@ def split(sequences: Sequences, inputs: Sequence[str], horizon: int) -> tuple[Se
     """The series without their inputs, up to the last step of which any is known; and ``(T + horizon, U)`` inputs.
 
     Raises:
-        ValueError: no column but inputs; inputs that are not known at a step, or not of all steps ahead.
+        ValueError: no column but inputs; inputs that are not known at a step, or not of all steps ahead, or that never
+            change.
     """
     columns = list(sequences.features or ())
     of_inputs = [columns.index(name) for name in inputs]
@@ -77,6 +78,12 @@ def split(sequences: Sequences, inputs: Sequence[str], horizon: int) -> tuple[Se
                 f"the input {inputs[which]!r} is missing at {when} of sequence {name!r}; inputs are known at each step: "
                 "give a row for each, and fill in what it is"
             )
+        for which, column in zip(inputs, values[:n, of_inputs].T, strict=True):
+            if np.ptp(column) <= 1e-12 * np.abs(column).max():
+                raise ValueError(
+                    f"the input {which!r} is {column[0]:g} in all {n:,} steps of sequence {name!r}, so that nothing says "
+                    "what it is worth; leave it out of inputs"
+                )
         items.append(values[:n, others])
         each.append(values[: n + horizon, of_inputs])
         times += [] if own_times is None else [own_times[:n]]

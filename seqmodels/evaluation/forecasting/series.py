@@ -88,7 +88,7 @@ class SeriesForecast:
         gap: last steps of the series that are missing, so that what is forecast is so many steps farther ahead.
         n_changes: how often a known value differs from the one before.
         unseen: the phases of the season, counted from the first step, of which no value was ever seen.
-        inputs: what inputs are worth, by the model that weighs most; None: there are none.
+        inputs: what inputs are worth; None: there are none.
     """
 
     ahead: StepQuantiles
@@ -190,24 +190,18 @@ class InputUnits:
 
     @classmethod
     def of(cls, inputs: np.ndarray, n: int) -> InputUnits:
-        """Those of the first ``n`` steps of ``inputs (T, U)``; ``ValueError`` for one that is the same in all."""
+        """Those of the first ``n`` steps of ``inputs (T, U)``."""
         centre = inputs[:n].mean(0)
         size = np.abs(inputs[:n] - centre).max(0)
-        if (size <= 1e-12 * np.abs(centre)).any():
-            which = int(np.argmax(size <= 1e-12 * np.abs(centre)))
-            raise ValueError(
-                f"input number {which + 1} is {centre[which]:g} in all {n:,} steps with values, so that nothing says "
-                "what it is worth; leave it out of inputs"
-            )
-        return cls(centre, size)
+        return cls(centre, np.where(size > 1e-12 * np.abs(centre), size, 1.0))
 
     def scaled(self, inputs: np.ndarray) -> np.ndarray:
         return np.asarray((inputs - self.centre) / self.size)
 
 
 def _in_words(kept: Sequence[BacktestTrial], y: np.ndarray, scaled: np.ndarray, units: InputUnits) -> InputsInWords | None:
-    """By the first of the trials that reads inputs."""
-    for trial in kept:
+    """By the first of the trials that reads inputs, one of the values if there is one, for effects in their unit."""
+    for trial in sorted(kept, key=lambda trial: trial.fitted.scale_name != "values"):
         effects = trial.fitted.effects(y, scaled)
         if effects is not None:
             mean, deviation = effects.mean / units.size, effects.deviation / units.size
@@ -377,6 +371,7 @@ def _phases_differ(z: np.ndarray, season: int) -> bool:
     changes = np.diff(z)
     if changes.std() <= rounding(z):
         return False
+    noise = rounding(z) / changes.std()
     changes = changes / changes.std()
     t = np.arange(1, len(changes))
     lags = np.stack([np.ones(len(t)), changes[t - 1]], axis=1)
@@ -388,8 +383,10 @@ def _phases_differ(z: np.ndarray, season: int) -> bool:
     for design in (lags, np.concatenate([lags, phases], axis=1)):
         residual = changes[t] - design @ np.linalg.lstsq(design, changes[t], rcond=None)[0]
         squares.append(float(residual @ residual))
+    if squares[0] <= len(t) * noise**2:  # the change before explains all but rounding
+        return False
     if squares[1] <= 1e-12 * squares[0]:
-        return squares[0] > 0
+        return True
     ratio = (squares[0] - squares[1]) / (season - 1) / (squares[1] / left)
     half = len(changes) // (2 * season) * season
     means = [
