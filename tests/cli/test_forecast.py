@@ -174,7 +174,8 @@ def test_inputs_of_a_table_are_known_ahead(call, sales, tmp_path):
 )
 def test_json_is_all_that_is_printed(call, capfd, tmp_path, values):
     pd.DataFrame({"v": values}).to_csv(tmp_path / "v.csv", na_rep="nan")
-    done = call("forecast", tmp_path / "v.csv", "-k", 4, "--json", "--season", 1 if values[3] == values[3] else 4)
+    season = 1 if values[3] == values[3] else 4
+    done = call("forecast", tmp_path / "v.csv", "-k", 4, "--json", "--season", season, "--max-seconds", 0.2)
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)["rows"]) == 4
     assert capfd.readouterr().out == ""  # nor by libraries, past Python

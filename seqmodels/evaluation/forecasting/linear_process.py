@@ -379,9 +379,11 @@ def most_likely(process: Bounded, y: np.ndarray, inputs: np.ndarray) -> np.ndarr
 
     def loss(numbers: np.ndarray) -> float:
         try:
-            return -(series.whitened(process.polynomials(numbers)).log_prob + unit) / len(y)
+            log_prob = series.whitened(process.polynomials(numbers)).log_prob
         except np.linalg.LinAlgError:
             return IMPOSSIBLE
+        # Infinite where no noise is left: the search would go on with NaN, of which LAPACK prints complaints.
+        return -(log_prob + unit) / len(y) if math.isfinite(log_prob) else IMPOSSIBLE
 
     upper = np.array(process.bounds())[:, 1]
 
@@ -448,8 +450,6 @@ class _Series:
         if len(self.missing):
             columns.append(self._indicators(a, p))
         whitened, _ = dtbtrs(band[:, :n], np.concatenate(columns, axis=1), uplo="L")
-        if not np.isfinite(whitened).all():  # which LAPACK would complain of, on standard output
-            raise np.linalg.LinAlgError("the series, taken apart into steps, is not finite")
         target, design = whitened[:, 0], whitened[:, 1:]
         log_det = float(np.log(band[0, :n]).sum())
         beta, residuals = np.zeros(0), target

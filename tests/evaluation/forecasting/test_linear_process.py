@@ -199,3 +199,12 @@ def test_a_forecast_is_no_more_certain_than_rounding() -> None:
     y = np.tile([0.1, 0.2, 0.7], 20)
     ahead = fit_process(Autoregression(4, 3), y).ahead(y, 3)
     assert (np.abs(ahead.mean - y[:3]) < 2 * ahead.deviation).all()
+
+
+@pytest.mark.parametrize("process", [StructuralProcess("walk", 4), SeasonalARIMA((0, 1, 1), (0, 1, 1), 4)], ids=str)
+def test_a_series_without_noise_is_refused_in_silence(process: Process, capfd: pytest.CaptureFixture[str]) -> None:
+    """LAPACK prints a line for each NaN that it is given, past Python."""
+    y = np.tile([1.0, 4.0, 2.0, np.nan], 15)[:-1]
+    with pytest.raises(ValueError, match="leaves no noise"):
+        fit_process(process, y)
+    assert capfd.readouterr() == ("", "")
