@@ -14,6 +14,7 @@ from seqmodels import plot
 from seqmodels.common.display import quantile_name
 from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
 from seqmodels.encodings.auto_series import seasonal_share, seasonal_shares
+from seqmodels.evaluation.forecasting.candidates import StepQuantiles
 from seqmodels.evaluation.forecasting.inputs import split, with_steps_ahead
 from seqmodels.evaluation.forecasting.phases import forecast_seen_steps, seen_steps
 from seqmodels.evaluation.forecasting.series import SHORTEST, SeriesForecast, forecast_series, has_season
@@ -41,7 +42,8 @@ class AutomaticForecast:
     Attributes:
         frame: a row for each ``sequence`` (its name), ``step`` (1 to horizon) and ``feature`` (its name, or its number
             where the features have none): ``time``, after ``step``, of series with times; ``mean``, and a column for
-            each quantile, named in per cent (``"5%"``), in units of the series.
+            each quantile, named in per cent (``"5%"``), in units of the series: NaN of a feature that could be
+            forecast of other sequences only.
         table: what was tried, a row for each ``sequence``, ``feature`` and ``model``, by the names that the words have:
             ``crps_scaled`` and ``covered 90%`` in a backtest of the last part of the series, ``seconds``, and whether
             it was ``chosen``: forecasts are averages of those chosen, by ``weight``. That of the largest weight is
@@ -51,7 +53,7 @@ class AutomaticForecast:
             rescaled, a step each), ``origins``, ``unseen`` (phases of the season that have no value) and ``inputs``
             (what they are worth). Series that cannot be forecast are not among them, and named in ``words``.
         words: what was done, in sentences.
-        history: the series that the steps follow, steps without a row filled in as missing.
+        history: the series that the steps follow, those that are forecast, steps without a row filled in as missing.
         quantiles: the levels.
         seconds: that it took.
     """
@@ -160,12 +162,12 @@ def forecast(
         history, known_inputs = split(history, inputs, horizon)
     features = range(history.n_features) if history.features is None else history.features
     series: dict[tuple[Any, Any], SeriesForecast] = {}
-    frames, tables, described, left_out = [], [], [], []
+    steps_ahead: dict[Any, np.ndarray | None] = {}
+    tables, described, left_out = [], [], []
     spoken = iter(names_of_series(history.names, features))
     for i, (name, item) in enumerate(zip(history.names, history.items, strict=True)):
         times = None if history.times is None else history.times[i]
-        parts = []
-        ahead_times = None if times is None else times_ahead(times, horizon)
+        steps_ahead[name] = ahead_times = None if times is None else times_ahead(times, horizon)
         if times is not None and ahead_times is None:
             warnings.warn(
                 f"the times of sequence {name!r} have no one step, so that its rows are taken for steps and those "
@@ -184,14 +186,23 @@ def forecast(
                 left_out.append((said, error))
                 continue
             series[name, feature] = each
-            parts.append(_rows(name, feature, each, levels, ahead_times, history.time_unit))
             tables.append(_trials(name, feature, each))
             its_times = None if times is None else times[first:]
             described.append(DescribedSeries(said, y, its_times, ahead_times, tuple(inputs)))
-        if parts:
-            frames.append(pd.concat(parts, ignore_index=True).sort_values("step", kind="stable", ignore_index=True))
     if not series:
         raise left_out[0][1]
+    history = _those_forecast(history, series) if left_out else history
+    unknown = StepQuantiles(np.full(horizon, np.nan), np.full((horizon, len(levels)), np.nan))
+    frames = []
+    for name in history.names:
+        parts = [
+            _rows(
+                *(name, feature, series[name, feature].ahead if (name, feature) in series else unknown, levels),
+                *(steps_ahead[name], history.time_unit),
+            )
+            for feature in (range(history.n_features) if history.features is None else history.features)
+        ]
+        frames.append(pd.concat(parts, ignore_index=True).sort_values("step", kind="stable", ignore_index=True))
     words = [
         sentence
         for one, each in zip(described, series.values(), strict=True)
@@ -240,6 +251,22 @@ def _check_series(y: np.ndarray, horizon: int, season: int | None, name: Any, fe
             f"season is {season}, but {where} has {len(y)} steps, in which no such season is seen twice; pass a season "
             f"of {len(y) // 2} steps at most, 1 for none, or a longer series"
         )
+
+
+def _those_forecast(history: Sequences, series: Mapping[tuple[Any, Any], SeriesForecast]) -> Sequences:
+    """The history without the sequences, and the named features, of which nothing is forecast."""
+    kept = [i for i, name in enumerate(history.names) if any(name == each for each, _ in series)]
+    features = history.features
+    columns = [d for d in range(history.n_features) if features is None or any(features[d] == f for _, f in series)]
+    return Sequences(
+        [np.asarray(history[i])[:, columns] for i in kept],
+        names=[history.names[i] for i in kept] if len(history) > 1 else None,
+        features=None if features is None else [features[d] for d in columns],
+        times=None if history.times is None else [history.times[i] for i in kept],
+        time_name=history.time_name,
+        time_unit=history.time_unit,
+        by=history.by,
+    )
 
 
 def _forecast_column(
@@ -296,17 +323,17 @@ def _season(y: np.ndarray, season: int | None, of_times: int | None) -> int | No
 
 
 def _rows(
-    name: Any, feature: Any, each: SeriesForecast, levels: np.ndarray, times: np.ndarray | None, unit: str | None
+    name: Any, feature: Any, ahead: StepQuantiles, levels: np.ndarray, times: np.ndarray | None, unit: str | None
 ) -> pd.DataFrame:
     import pandas as pd
 
-    k = len(each.ahead.mean)
-    columns = {quantile_name(level): each.ahead.quantiles[:, i] for i, level in enumerate(levels)}
+    k = len(ahead.mean)
+    columns = {quantile_name(level): ahead.quantiles[:, i] for i, level in enumerate(levels)}
     at = {} if times is None else {"time": time_column(times, unit)}
     return pd.DataFrame(
         {
             **{"sequence": [name] * k, "step": np.arange(1, k + 1), **at, "feature": [feature] * k},
-            **{"mean": each.ahead.mean, **columns},
+            **{"mean": ahead.mean, **columns},
         }
     )
 

@@ -130,8 +130,14 @@ def test_one_constant_or_short_series_does_not_end_the_others() -> None:
     for warning, expected, sentence in zip(caught, says, found.words[-2:], strict=True):
         assert re.match(expected, str(warning.message))
         assert "It is not forecast: " in sentence
+    assert tuple(found.history.names) == ("a",)
     with pytest.raises(ValueError, match="is always 0"):
         sm.forecast(frame[30:60], 2, by="shop")
+    other = frame[:60].assign(cost=[0, 1, 2] * 20)
+    with pytest.warns(UserWarning, match="b, sales is not forecast"):
+        rows = sm.forecast(other, 2, by="shop", max_seconds=1e-9).frame
+    assert rows["feature"].tolist() == ["sales", "cost"] * 4
+    assert rows["50%"].isna().tolist() == [False] * 4 + [True, False] * 2
 
 
 def test_zeros_and_ones_are_said_to_be_no_reals() -> None:
