@@ -99,9 +99,9 @@ def forecast(
     Example: seqmodels forecast sales.csv --horizon 12 --plot fan.png
 
     Of a table alone (.csv, .tsv, .parquet, .npy) models are tried on its own last part and the best are averaged; what
-    was found is said in words. Columns that --inputs names, such as holidays or prices, are not forecast: models regress
-    on them, and their values of the steps ahead are in the last rows of the table, where all else is empty, or in
-    --inputs-file ahead.csv, with its times.
+    was found is said in words. Columns that --inputs names, such as holidays or prices, are not forecast: models
+    regress on them, and their values of the steps ahead are in the last rows of the table, where all else is empty, or
+    in --inputs-file ahead.csv, with its times.
 
     Example: seqmodels forecast model.safetensors series.csv -k 24 --plot fan.png
 

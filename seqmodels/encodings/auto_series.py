@@ -395,9 +395,9 @@ def kpss_statistic(x: np.ndarray) -> float:
 def adf_statistic(x: np.ndarray) -> float:
     """t of ρ in ``x_t - x_t-1 = c + ρ x_t-1 + Σ_j φ_j (x_t-j - x_t-j-1)``: far below 0 where x has no unit root.
 
-    Said & Dickey (1984), with as many lags, ``⌊(T - 1)^(1/3)⌋`` at most, as BIC chooses. It depends neither on the level
-    nor on the unit of x, which is centred and scaled first: of a level of millions the regression would be singular.
-    -inf of changes that the regression explains but for the rounding of x.
+    Said & Dickey (1984), with as many lags, ``⌊(T - 1)^(1/3)⌋`` at most, as BIC chooses. It depends neither on the
+    level nor on the unit of x, which is centred and scaled first: at a level of millions the regression would be
+    singular. It is -inf where the regression explains all changes but for the rounding of x.
     """
     centred, changes = x - x.mean(), np.diff(x)
     noise = float(rounding(x))

@@ -50,9 +50,7 @@ class FittedCandidate(ABC):
         """How many numbers were fitted."""
 
     @abstractmethod
-    def ahead(
-        self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None
-    ) -> StepQuantiles:
+    def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
         """The k steps that follow ``y (T,)``, given ``inputs (T + k, U)`` if it was fitted with some."""
 
     @abstractmethod
@@ -87,7 +85,7 @@ class CandidateModel(ABC):
 
     @abstractmethod
     def fit(self, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedCandidate:
-        """Fit to ``y (T,)``, regressed on ``inputs (T, U)`` if there are; ``ValueError`` for a series that cannot be."""
+        """Fit to ``y (T,)``, regressed on ``inputs (T, U)`` if there are; ``ValueError`` where that cannot be."""
 
 
 # -- linear processes ------------------------------------------------------------------------------------------------
@@ -191,9 +189,7 @@ class ScaledProcess(FittedCandidate):
     fitted: FittedProcess
     scale: PowerScale
 
-    def ahead(
-        self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None
-    ) -> StepQuantiles:
+    def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
         from scipy import special
 
         steps = self.fitted.ahead(self.scale.of_values(y), k, inputs)
@@ -310,9 +306,7 @@ class FittedNaive(FittedCandidate):
 
     fitted: SeasonalNaive
 
-    def ahead(
-        self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None
-    ) -> StepQuantiles:
+    def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
         ahead = next(iter(self.fitted.ahead([y[:, None]], [[len(y)]], k, 1, 0)))
         steps = [step for step in ahead.steps if isinstance(step, FeatureDistributions)]
         mean = np.array([step.mean[0] for step in steps])

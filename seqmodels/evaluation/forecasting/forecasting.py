@@ -243,8 +243,8 @@ def _check_series(y: np.ndarray, horizon: int, season: int | None, name: Any, fe
     largest, deviation = float(np.nanmax(np.abs(y))), float(np.nanmax(y)) - float(np.nanmin(y))
     if largest > LARGEST or deviation < SMALLEST:
         raise ValueError(
-            f"{where} has values of magnitude {largest:.3g} that differ by {deviation:.3g} at most; float64 cannot hold "
-            "the squares of such numbers; pass it in other units"
+            f"{where} has values of magnitude {largest:.3g} that differ by {deviation:.3g} at most; float64 cannot "
+            "hold the squares of such numbers; pass it in other units"
         )
     if season is not None and season > len(y) // 2:
         raise ValueError(

@@ -25,7 +25,9 @@ def with_steps_ahead(frame: Any, inputs: Sequence[str], future: Any) -> pd.DataF
     for name, each in (("the frame", frame), ("future", future)):
         if each is not None and not isinstance(each, pd.DataFrame):
             raise ValueError(f"{name} should be a pandas DataFrame with the columns of inputs, {', '.join(inputs)}")
-        missing = [] if each is None else [column for column in inputs if column not in each]
+        if each is None:
+            continue
+        missing = [column for column in inputs if column not in each]
         if missing:
             has = ", ".join(map(str, each.columns))
             raise ValueError(f"{name} has no column {missing[0]!r}, which inputs names; it has {has}")
@@ -42,7 +44,7 @@ def with_steps_ahead(frame: Any, inputs: Sequence[str], future: Any) -> pd.DataF
         raise ValueError(
             f"the input {words[0]!r} holds no numbers; make columns of 0 and 1 of it, with pandas.get_dummies"
         )
-    return frame.astype(dict.fromkeys(inputs, np.float64))
+    return pd.DataFrame(frame.astype(dict.fromkeys(inputs, np.float64)))
 
 
 def split(sequences: Sequences, inputs: Sequence[str], horizon: int) -> tuple[Sequences, list[np.ndarray]]:
@@ -75,14 +77,14 @@ def split(sequences: Sequences, inputs: Sequence[str], horizon: int) -> tuple[Se
             t, which = missing[0].tolist()
             when = f"step {t + 1}" if own_times is None else time_in_words(own_times[t])
             raise ValueError(
-                f"the input {inputs[which]!r} is missing at {when} of sequence {name!r}; inputs are known at each step: "
-                "give a row for each, and fill in what it is"
+                f"the input {inputs[which]!r} is missing at {when} of sequence {name!r}; inputs are known at each "
+                "step: give a row for each, and fill in what it is"
             )
         for which, column in zip(inputs, values[:n, of_inputs].T, strict=True):
             if np.ptp(column) <= 1e-12 * np.abs(column).max():
                 raise ValueError(
-                    f"the input {which!r} is {column[0]:g} in all {n:,} steps of sequence {name!r}, so that nothing says "
-                    "what it is worth; leave it out of inputs"
+                    f"the input {which!r} is {column[0]:g} in all {n:,} steps of sequence {name!r}, so that nothing "
+                    "says what it is worth; leave it out of inputs"
                 )
         items.append(values[:n, others])
         each.append(values[: n + horizon, of_inputs])

@@ -2,9 +2,10 @@
 
     a(B) (y_t - z_t δ) = X_t β + u_t,    u Gaussian, E[u_t u_t-k] = σ² γ_k,  γ_k = 0 for k > q
 
-with B the lag, ``a`` an autoregression times differences, and z inputs that are known, such as holidays, if there are. ARIMA with seasons is one, and so are the sums of a level, a
-slope, a season and noise of structural time series (Harvey 1989, *Forecasting, structural time series models and the
-Kalman filter*, section 2.5), and exponential smoothing with them.
+with B the lag, ``a`` an autoregression times differences, and z inputs that are known, such as holidays, if there are.
+ARIMA with seasons is one, and so are the sums of a level, a slope, a season and noise of structural time series (Harvey
+1989, *Forecasting, structural time series models and the Kalman filter*, section 2.5), and exponential smoothing with
+them.
 
 The density is that of y given its first values, as many as ``a`` has lags: the banded Cholesky factor of the covariance
 of u takes it apart into steps. Missing values are coefficients of a regression, which is their conditional expectation
@@ -327,7 +328,7 @@ class FittedProcess:
     def _variance(self, whitened: _Whitened) -> float:
         """σ², by the degrees of freedom that are left."""
         n, n_missing = len(whitened.residuals), whitened.design.shape[1] - whitened.of_inputs.stop
-        return whitened.squares / max(n - n_missing - self.n_parameters + 1, 1)
+        return float(whitened.squares / max(n - n_missing - self.n_parameters + 1, 1))
 
 
 def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedProcess:
@@ -475,7 +476,7 @@ class _Series:
 
 @dataclass(frozen=True)
 class _Whitened:
-    """``L⁻¹ a(B) y = L⁻¹ X β + σ ε``, of whose β those ``of_inputs`` are δ, and the ones after them missing values of y.
+    """``L⁻¹ a(B) y = L⁻¹ X β + σ ε``, of whose β those ``of_inputs`` are δ, and the ones after them missing values.
 
     ``band (q + 1, n + k)`` is L as LAPACK stores it, of the steps ahead too; ``design (n, R)`` is ``L⁻¹ X``.
     """
@@ -502,8 +503,8 @@ class _Whitened:
         return rows
 
     def beta_factors(self) -> tuple[np.ndarray, np.ndarray]:
-        """``(R, R')`` whose product with its transpose is ``Cov[β] / σ²``, and ``(R, R - R')``, the directions of β that
-        the series says nothing of, the largest entry of each 1.
+        """``(R, R')`` whose product with its transpose is ``Cov[β] / σ²``, and ``(R, R - R')``, the directions of β
+        that the series says nothing of, the largest entry of each 1.
         """
         left, singular, _ = np.linalg.svd(self.design.T @ self.design, hermitian=True)
         is_known = singular > UNKNOWN * singular[:1]

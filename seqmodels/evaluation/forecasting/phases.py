@@ -1,7 +1,7 @@
 """Phases of a season that were never observed: left out of the series, and forecast at the level of all others.
 
-A shop that is closed on Sundays has weeks of six days. Models are fitted to those, where no value is missing, since what
-Sundays are like no model can tell: what is said of them is the mixture of what is said of the days around them.
+A shop that is closed on Sundays has weeks of six days. Models are fitted to those, where no value is missing, since no
+model can tell what Sundays are like: what is said of them is the mixture of what is said of the days around them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,13 @@ def forecast_seen_steps(
         inputs = np.concatenate([inputs[steps.are_seen(0, len(inputs))], later])
     seen = steps.of(y)
     result = forecast_series(
-        seen, n_ahead, np.append(levels, FINE_LEVELS), season, max_seconds, possible_season=possible_season, inputs=inputs
+        seen,
+        n_ahead,
+        np.append(levels, FINE_LEVELS),
+        season,
+        max_seconds,
+        possible_season=possible_season,
+        inputs=inputs,
     )
     mean, quantiles = np.empty(k), np.empty((k, len(levels)))
     own, fine = result.ahead.quantiles[:, : len(levels)], result.ahead.quantiles[:, len(levels) :]

@@ -165,7 +165,7 @@ def forecast_series(
         n_left_out=start,
         gap=gap,
         n_changes=n_changes,
-        inputs=None if units is None or scaled is None else _in_words(kept, y, scaled[: len(y)], units),
+        inputs=None if units is None or scaled is None else _worth_of_inputs(kept, y, scaled[: len(y)], units),
     )
 
 
@@ -199,8 +199,10 @@ class InputUnits:
         return np.asarray((inputs - self.centre) / self.size)
 
 
-def _in_words(kept: Sequence[BacktestTrial], y: np.ndarray, scaled: np.ndarray, units: InputUnits) -> InputsInWords | None:
-    """By the first of the trials that reads inputs, one of the values if there is one, for effects in their unit."""
+def _worth_of_inputs(
+    kept: Sequence[BacktestTrial], y: np.ndarray, scaled: np.ndarray, units: InputUnits
+) -> InputsInWords | None:
+    """What inputs are worth by the first trial that reads them, one of the values if there is, for their unit."""
     for trial in sorted(kept, key=lambda trial: trial.fitted.scale_name != "values"):
         effects = trial.fitted.effects(y, scaled)
         if effects is not None:

@@ -237,9 +237,7 @@ def _trend(series: DescribedSeries, parts: SeasonalDecomposition, season: int | 
     first, last = float(line[0]), float(line[-1])
     verb = "rises" if slope > 0 else "falls"
     by, apart = f"{number(abs(slope))} a {series.step}", abs(last - first)
-    return (
-        f"{over} the line through it{without} {verb} from {number(first, apart)} to {number(last, apart)}, by {by}."
-    )
+    return f"{over} the line through it{without} {verb} from {number(first, apart)} to {number(last, apart)}, by {by}."
 
 
 def _season(series: DescribedSeries, parts: SeasonalDecomposition, result: SeriesForecast) -> str:

@@ -123,7 +123,7 @@ def test_a_day_that_was_never_seen_is_at_the_level() -> None:
 
 def test_one_constant_or_short_series_does_not_end_the_others() -> None:
     frame = pd.DataFrame({"shop": ["a"] * 30 + ["b"] * 30 + ["c"] * 5, "sales": [*range(30), *[0] * 30, *range(5)]})
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="is not forecast") as caught:
         found = sm.forecast(frame, 2, by="shop", max_seconds=1e-9)
     assert found.frame["sequence"].unique().tolist() == ["a"]
     says = ["b is not forecast: feature 'sales' of sequence 'b' is always 0", "c is not forecast: .* has 5 values"]
@@ -178,7 +178,8 @@ def test_inputs_may_be_in_a_frame_of_their_own() -> None:
     assert len(found.history[0]) == 60
     two = pd.concat([frame.assign(shop=shop) for shop in "ab"])
     ahead = two[two["day"] >= future["day"].min()].drop(columns="sales")
-    of_shops = sm.forecast(two[two["day"] < future["day"].min()], 4, by="shop", inputs=["holiday"], future=ahead, **quick)
+    past = two[two["day"] < future["day"].min()]
+    of_shops = sm.forecast(past, 4, by="shop", inputs=["holiday"], future=ahead, **quick)
     assert of_shops.frame["time"].tolist() == 2 * future["day"].tolist()
 
 

@@ -168,7 +168,7 @@ def test_inputs_are_coefficients_of_generalised_least_squares() -> None:
     ahead, gain = fitted.ahead(y, 3, z), covariance[n:, :n] @ precision
     np.testing.assert_allclose(ahead.mean, z[n:] @ delta + gain @ residuals, atol=1e-3)
     slopes = z[n:] - gain @ z[:n]
-    left = np.diag(covariance[n:, n:] - gain @ covariance[:n, n:]) + np.einsum("ku,uv,kv->k", slopes, of_effects, slopes)
+    left = np.diag(covariance[n:, n:] - gain @ covariance[:n, n:] + slopes @ of_effects @ slopes.T)
     np.testing.assert_allclose(ahead.deviation**2 / ahead.deviation[0] ** 2, left / left[0], rtol=1e-3)
 
 
