@@ -86,11 +86,11 @@ def forecast_seen_steps(
         inputs=inputs,
     )
     mean, quantiles = np.empty(k), np.empty((k, len(levels)))
-    own, fine = result.ahead.quantiles[:, : len(levels)], result.ahead.quantiles[:, len(levels) :]
+    of_levels, fine = result.ahead.quantiles[:, : len(levels)], result.ahead.quantiles[:, len(levels) :]
     for h in range(k):
         at = int(is_seen[:h].sum())  # of the steps ahead that are seen, the next
         if is_seen[h]:
-            mean[h], quantiles[h] = result.ahead.mean[at], own[at]
+            mean[h], quantiles[h] = result.ahead.mean[at], of_levels[at]
         else:
             around = slice(max(0, at - n // 2), max(0, at - n // 2) + n)
             mean[h], quantiles[h] = result.ahead.mean[around].mean(), np.quantile(fine[around], levels)
