@@ -13,6 +13,7 @@ from seqmodels.cli.inputs import (
     OF_FORMATS,
     By,
     Columns,
+    DateFormat,
     Inputs,
     Jobs,
     Kinds,
@@ -51,6 +52,7 @@ def compare(
         bool, typer.Option(help="Add noise of one step of their grid to the values of a table, which are rounded.")
     ] = False,
     time: Time = "",
+    date_format: DateFormat = "",
     inputs: Inputs = "",
     kind: Kinds = None,
     pairs: Annotated[
@@ -126,15 +128,24 @@ def compare(
             if audio is not None:
                 datasets["audio"] = Recordings(audio)
             if csv is not None:
-                datasets["table"] = Table(csv, by, names_of_columns, time, dither, kind or "", names_of_inputs or ())
+                its_inputs = names_of_inputs or ()
+                datasets["table"] = Table(csv, by, names_of_columns, time, dither, kind or "", its_inputs, date_format)
             if data is not None:
-                read_options = ReadOptions(by, names_of_columns, time, kind=kind, dither=dither, inputs=names_of_inputs)
+                read_options = ReadOptions(
+                    by,
+                    names_of_columns,
+                    time,
+                    kind=kind,
+                    dither=dither,
+                    inputs=names_of_inputs,
+                    date_format=date_format,
+                )
                 datasets["data"] = dataset_of(data, None, read_options)
             if pairs is not None:
                 datasets["pairs"] = Parallel(*pairs)
             builtin: dict[str, Dataset] = {"text": BuiltinText(), "speech": BuiltinSpeech(random_state=seed)}
             of_tables = {"--by": by, "--columns": columns, "--time": time, "--kind": kind, "--dither": dither}
-            of_tables["--inputs"] = inputs
+            of_tables |= {"--inputs": inputs, "--date-format": date_format}
             _refuse_options_without_table([name for name, value in of_tables.items() if value], csv, data)
             run_config = RunConfig(datasets or builtin, {}, Choice(names, quick, seed), seeds, seconds, steps)
     with console.errors(), locked_folder(out):

@@ -18,6 +18,7 @@ from seqmodels.encodings.text import encoded_steps
 from seqmodels.evaluation.runs.datasets import Pair
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
+from seqmodels.sequences.zones import with_zone
 
 
 def decode(
@@ -92,7 +93,7 @@ def _decode(model: HMM, file: str, pair: Pair) -> pd.DataFrame:
         states = path[-n:]
         part = pd.DataFrame({"file": file, "sequence": i, "name": scored.names[i], "position": range(1, n + 1)})
         if scored.times is not None:
-            part[scored.time_name] = scored.times[i]
+            part[scored.time_name] = with_zone(scored.times[i], scored.time_unit)
         if scored.kind != "vectors":
             part["symbol"] = encoded_steps(model.encoding_, item)
         part["state"] = states

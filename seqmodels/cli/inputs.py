@@ -35,11 +35,14 @@ class ReadOptions:
     label: str = ""
     dither: bool = False
     inputs: Sequence[str] = ()
+    date_format: str = ""
 
     @property
     def of_tables(self) -> bool:
         """Whether any is of tables, or arrays, only."""
-        return bool(self.by or self.columns or self.time or self.label or self.dither or self.inputs)
+        return bool(
+            self.by or self.columns or self.time or self.label or self.dither or self.inputs or self.date_format
+        )
 
 
 # What a file may be of, and options that several commands have.
@@ -51,6 +54,10 @@ By = Annotated[
 Columns = Annotated[str, typer.Option(help="A table's features, a,b,c; by default all other numeric columns.")]
 Time = Annotated[
     str, typer.Option(help="A table's column to order a sequence by; by default dates, or one called time.")
+]
+DateFormat = Annotated[
+    str,
+    typer.Option(help="How a table's dates are written, as strptime takes it: %d/%m/%Y; by default what is regular."),
 ]
 Inputs = Annotated[
     str, typer.Option(help="A table's columns, a,b, that are known at each step and not modelled: p(x | a, b).")
@@ -83,6 +90,7 @@ def dataset_of(path: str, target: str | None, options: ReadOptions) -> Dataset:
         options.cut,
         options.dither,
         list(options.inputs) or (),
+        options.date_format,
     )
 
 

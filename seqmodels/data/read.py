@@ -39,7 +39,7 @@ NOT_READ = {
     **dict.fromkeys((".zip", ".tar", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst"), _UNPACKED),
     **dict.fromkeys((".arrow", ".feather", ".bin"), "leave it on disk: seqmodels.data.on_disk"),
 }
-OF_TABLES = ("by", "time", "label", "cluster", "columns", "inputs")  # options that name columns
+OF_TABLES = ("by", "time", "label", "cluster", "columns", "inputs", "date_format")  # options that name columns
 FILE = "file"  # the column of a folder's tables that names the file of a row
 Folders = Literal["label", "cluster"]
 
@@ -72,11 +72,12 @@ def read(
     unit: Unit = "whole",
     folders: Folders = "label",
     inputs: str | Sequence[str] | None = None,
+    date_format: str | None = None,
 ) -> Sequences:
     """Sequences from a file, or a folder of files of one format, by the ending of their names.
 
     - ``.csv``, ``.tsv``, ``.parquet``: ``data.table``, whose arguments are ``by``, ``columns``, ``time``, ``label``,
-      ``cluster``, ``inputs``;
+      ``cluster``, ``inputs``, ``date_format``;
     - ``.npy``, ``.npz``: ``data.npy``; ``.ts``: ``data.ts``; ``.fasta``, ``.fa``, ``.fna``, ``.faa``: ``data.fasta``;
       ``.fastq``, ``.fq``: ``data.fastq``;
     - ``.jsonl``, ``.ndjson``, ``.json``: ``data.jsonl``; ``.wav``: ``data.audio``; ``.mid``, ``.midi``: ``data.midi``;
@@ -99,7 +100,7 @@ def read(
     """
     if folders not in get_args(Folders):
         raise ValueError(f"folders is {folders!r}; pass one of {', '.join(map(repr, get_args(Folders)))}")
-    options = Options(kind, by, columns, time, label, cluster, unit, inputs)
+    options = Options(kind, by, columns, time, label, cluster, unit, inputs, date_format)
     root = Path(path)
     if root.is_dir():
         return _read_folder(root, folders, options)
@@ -120,6 +121,7 @@ class Options:
     cluster: str | None
     unit: Unit
     inputs: str | Sequence[str] | None
+    date_format: str | None
 
     def of(self, known: FileFormat) -> dict[str, Any]:
         """Those that the reader of a format takes, by name."""

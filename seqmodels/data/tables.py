@@ -21,13 +21,11 @@ from seqmodels.data.file_contents import check_file, check_text, read_bytes, unp
 from seqmodels.data.file_format import FileFormat
 from seqmodels.data.kinds import suffix_of
 from seqmodels.sequences import Kind, Sequences
-from seqmodels.sequences.times import TIME_NAMES, with_index_as_columns
+from seqmodels.sequences.columns.timed_rows import TimedRows, separated, timed_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}")
-DATE_PARTS = ("year", "month", "day", "hour", "minute", "second")  # columns that make one time
 LABEL_NAMES, CLUSTER_NAMES = ("label", "class"), ("cluster",)
 PARQUET = b"PAR1"  # the first and the last bytes of such a file
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -49,15 +47,18 @@ def table(
     cluster: str | None = None,
     kind: Kind | None = None,
     inputs: str | Sequence[str] | None = None,
+    date_format: str | None = None,
 ) -> Sequences:
     """A CSV (``,``, ``;`` or tabs), a Parquet file or a data frame with a row a step; what is left out is warned of.
 
     What is not said is recognised by the columns:
 
-    - ``by``: a column ``sequence``; without one, all rows are one sequence.
+    - ``by``: a column ``sequence``; without one, all rows are one sequence, or those of each value of the one column
+      that separates times which repeat or go back, and it is said. If no one column does, the table is refused.
     - ``time``: the index of a frame, where it is of dates, or of numbers called ``time``, ``t``, ``date`` or
-      ``timestamp``; else the one column of dates, or of numbers called so that never goes back in a sequence; or
-      ``year``, ``month``, ``day`` (``hour``, ...) together. It is no feature.
+      ``timestamp``; else the one column of dates; or ``year`` with ``month``, ``quarter`` or ``week`` (``day``,
+      ``hour``, ...); or numbers called so, or ``year``, that never go back in a sequence. It is no feature.
+      Dates are read in the many ways in which people write them; words that name no year are none.
     - ``label`` and ``cluster``: columns of these names (or ``class``) that are constant within each sequence, as are
       those that become further metadata. Where there is one sequence, there is none of them.
     - ``columns``: all other numeric ones. A column that numbers the rows is left out, as are words beside numbers.
@@ -69,17 +70,19 @@ def table(
             numbers, its columns are called ``x0, x1, ...``.
         by, time, label, cluster: names of columns.
         columns: the features, or the column of symbols; a column that is named here is nothing else.
-        time_unit: what times that are numbers count.
+        time_unit: what times that are numbers count; with it ``20190131`` or 2019 is no date.
         inputs: columns of numbers that are known at each step and not modelled (``Sequences(items, inputs=...)``); one
             that is named here is nothing else.
         kind: ``"vectors"``: also one column of whole numbers; ``"symbols"``: one column; ``"text"``: one column, a text
             a row.
+        date_format: how dates are written, as ``datetime.strptime`` takes it (``"%d/%m/%Y"``); None: the way in which
+            all of them can be read, and under which they are regular if that could be done in several, which is said.
 
     Raises:
         ValueError: a file that is no table, or a pipe or a device; a line with more or fewer cells than the header, by
             its number; more than ``MAX_COLUMNS``, or two of one name in a frame; a column that is not there; no column
-            left; a word among numbers that would make symbols of them; complex or infinite numbers; a time that goes
-            back where all rows are one sequence.
+            left; a word among numbers that would make symbols of them; complex or infinite numbers; dates that cannot
+            be read, or in two ways; times that repeat as those of several sequences do, which no one column separates.
         ImportError: a Parquet file, and pyarrow is not installed.
 
     >>> import pandas as pd
@@ -96,20 +99,22 @@ def table(
     frame = source.copy() if isinstance(source, pd.DataFrame) else read_table(Path(source))
     frame.columns = [str(column) for column in frame.columns]
     _check_columns(where, list(frame.columns))
-    frame, of_index, unit = with_index_as_columns(frame, [by, time, label, cluster])
-    if time is None and of_index is not None:
-        time, time_unit = of_index, unit if time_unit is None else time_unit
     if not len(frame):
         raise ValueError(f"{where} has no rows; pass a table with a row a step")
     named = [columns] if isinstance(columns, str) else list(columns or [])
     known = [inputs] if isinstance(inputs, str) else list(inputs or [])
-    missing = [c for c in [by, time, label, cluster, *named, *known] if c is not None and c not in frame]
+    there = {*frame.columns, *frame.index.names}
+    missing = [c for c in [by, time, label, cluster, *named, *known] if c is not None and c not in there]
     if missing:
         raise ValueError(f"{where} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
     twice = [c for c in known if c in {by, time, label, cluster, *named}]
     if twice:
         raise ValueError(f"{where}: the input {twice[0]!r} is named as something else too; name it once")
-    roles = _Roles(where, frame, {*named, *known}, by, time, label, cluster)
+    by = SEQUENCE if by is None and SEQUENCE in frame and SEQUENCE not in (time, label, cluster, *named, *known) else by
+    rows = _rows_of(where, frame, kind, named, (label, cluster, *known), by, time, time_unit, date_format)
+    for said in rows.said:
+        warnings.warn(f"{where}: {said}", UserWarning, stacklevel=3)
+    roles = _Roles(where, rows.frame, {*named, *known}, rows.by, rows.time, label, cluster, disordered=rows.disordered)
     chosen = named or roles.features(kind)
     if kind == "text" or (kind is None and len(chosen) == 1 and _are_texts(frame[chosen[0]])):
         if known:
@@ -127,7 +132,7 @@ def table(
             by=roles.by,
             columns=columns,
             time=roles.time,
-            time_unit=time_unit,
+            time_unit=rows.unit,
             label=roles.label,
             cluster=roles.cluster,
             metadata=roles.metadata,
@@ -139,11 +144,43 @@ def table(
     return sequences
 
 
+def _rows_of(
+    where: str,
+    frame: pd.DataFrame,
+    kind: Kind | None,
+    named: list[str],
+    others: Sequence[str | None],
+    by: str | None,
+    time: str | None,
+    time_unit: str | None,
+    date_format: str | None,
+) -> TimedRows:
+    """The rows with their time, and the column that separates several series; rows of texts have no order."""
+    taken = (*others, *named)
+    try:
+        rows = timed_rows(frame, time=time, time_unit=time_unit, by=by, taken=taken, date_format=date_format)
+        chosen = named or list(frame)
+        are_texts = kind == "text" or (
+            kind is None
+            and (bool(named) or not any(_is_numeric(frame[c]) for c in frame))
+            and any(c in frame and _are_texts(frame[c]) for c in chosen)
+        )
+        return rows if are_texts else separated(rows, taken)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _is_numeric(column: pd.Series) -> bool:
+    import pandas as pd
+
+    return bool(pd.api.types.is_numeric_dtype(column))
+
+
 TABLE = FileFormat(
     "CSV, Parquet",
     (".csv", ".tsv", ".parquet"),
     table,
-    options=("kind", "by", "columns", "time", "label", "cluster", "inputs"),
+    options=("kind", "by", "columns", "time", "label", "cluster", "inputs", "date_format"),
     binary=(".parquet",),
 )
 
@@ -209,9 +246,6 @@ class _Roles:
     disordered: list[str] = field(default_factory=list)  # numbers that are called time and go back
 
     def __post_init__(self) -> None:
-        if self.by is None and SEQUENCE in self._free():
-            self.by = SEQUENCE
-        self._recognise_time()
         if self.by is not None:
             self._recognise_metadata()
 
@@ -225,59 +259,6 @@ class _Roles:
         import pandas as pd
 
         return np.zeros(len(self.frame), np.int64) if self.by is None else pd.factorize(self.frame[self.by])[0]
-
-    # -- time ------------------------------------------------------------------------------------------------
-
-    def _recognise_time(self) -> None:
-        import pandas as pd
-
-        if self.time is not None:
-            self.frame[self.time] = _as_times(self.frame[self.time])
-            self._refuse_going_back(self.time)
-            return
-        parts = [name for name in DATE_PARTS if name in self._free()]
-        if parts[:3] == list(DATE_PARTS[:3]) and "time" not in self.frame:
-            try:
-                self.frame["time"] = pd.to_datetime(self.frame[parts])
-            except (ValueError, TypeError, OverflowError) as error:
-                raise ValueError(
-                    f"{self.where}: {', '.join(parts)} make no date in some row ({error}); correct it, or name what is "
-                    "to be modelled with columns="
-                ) from None
-            self.frame, self.time = self.frame.drop(columns=parts), "time"
-        else:
-            types = dict(self.frame.dtypes)
-            others = [c for c in self._free() if not pd.api.types.is_numeric_dtype(types[c])]
-            dates = {c: times for c in others if (times := _dates(self.frame[c])) is not None}
-            numbers = [
-                c
-                for c in self._free()
-                if c.lower() in TIME_NAMES
-                and pd.api.types.is_numeric_dtype(self.frame[c])
-                and not self.frame[c].isna().any()
-            ]
-            if len(dates) == 1:
-                self.time, times = next(iter(dates.items()))
-                self.frame[self.time] = times
-            elif len(numbers) == 1 and not dates and (self.by is None or self._never_goes_back(numbers[0])):
-                self.time = numbers[0]
-            else:
-                self.disordered = numbers
-        if self.time is not None:
-            self._refuse_going_back(self.time)
-
-    def _never_goes_back(self, time: str) -> bool:
-        return bool(self.frame[time].groupby(self._codes()).is_monotonic_increasing.all())
-
-    def _refuse_going_back(self, time: str) -> None:
-        """Raise ``ValueError`` where one series would be put together from several."""
-        values = self.frame[time]
-        if self.by is None and not values.is_monotonic_increasing and not values.isna().any():
-            back = int(np.argmax(values.to_numpy()[1:] < values.to_numpy()[:-1])) + 1
-            raise ValueError(
-                f"{self.where}: {time!r} goes back at row {back}, so there are several sequences; name the column that "
-                f"says which one a row is of, with by= (in a shell --by), or sort the rows by {time!r}"
-            )
 
     # -- metadata --------------------------------------------------------------------------------------------
 
@@ -374,32 +355,6 @@ class _Roles:
         rows = self.frame[self.frame[chosen[0]].notna()]
         metadata = {meaning: rows[c].to_numpy() for meaning, c in meanings.items() if c is not None}
         return Sequences(rows[chosen[0]].tolist(), metadata=pd.DataFrame(metadata, index=range(len(rows))))
-
-
-def _as_times(column: pd.Series) -> pd.Series:
-    """A column that is said to be the time: words are dates."""
-    import pandas as pd
-
-    if not _are_words(column):
-        return column
-    try:
-        return pd.to_datetime(column)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"the time {column.name!r} holds words that are no dates: {error}") from None
-
-
-def _dates(column: pd.Series) -> pd.Series | None:
-    """Dates, or words that are dates as ISO 8601 writes them; None for anything else."""
-    import pandas as pd
-
-    if pd.api.types.is_datetime64_any_dtype(column):
-        return column
-    if not _are_words(column) or not all(DATE.match(str(each)) for each in column.head(20)):
-        return None
-    try:
-        return pd.to_datetime(column, format="ISO8601")
-    except (ValueError, TypeError):
-        return None
 
 
 def _are_words(column: pd.Series) -> bool:

@@ -23,7 +23,8 @@ from seqmodels.generation.feature_distributions import FeatureDistributions
 from seqmodels.generation.inputs import GenerativeModel, encode_inputs
 from seqmodels.generation.steps_ahead import Ahead, Paths, ahead_of
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.times import time_column, times_ahead
+from seqmodels.sequences.times import times_ahead
+from seqmodels.sequences.zones import in_unit, with_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,6 +104,8 @@ def forecast(
     reads_times = model._input_scaling is not None and model._input_scaling.time_column is not None
     if reads_times and inputs is None:
         inputs = _times_that_go_on(data.scored, k)
+    elif reads_times and isinstance(inputs, Sequence) and not isinstance(inputs, str):
+        inputs = [_in_zone_of(data.scored, each) for each in inputs]
     examples = _with_inputs_ahead(model, model._setting().examples(data, may_have_no_steps=True), inputs, k)
     seed = model.random_state if random_state is None else random_state
     frames = data.scored.after_past() if isinstance(model.encoding_, SeriesEncoding) else []
@@ -118,11 +121,18 @@ def forecast(
     if times is not None:
         for ahead, part in zip(each, parts, strict=True):
             of_steps = times[ahead.sequence][part["step"].to_numpy() - 1]
-            part.insert(2, "time", time_column(of_steps, history.time_unit))
+            part.insert(2, "time", with_zone(of_steps, history.time_unit))
     frame = pd.concat(parts, ignore_index=True)
     if model.length_ != "stop":
         frame = frame.drop(columns="survival")
     return Forecast(frame, history, tuple(levels.tolist()), [a.draw_paths for a in each], encoding)
+
+
+def _in_zone_of(history: Sequences, inputs: Any) -> Any:
+    """Inputs of steps ahead, times with a zone as the history keeps its own; others unchanged."""
+    if isinstance(inputs, Mapping) or hasattr(inputs, "columns"):
+        return {name: in_unit(inputs[name], history.time_unit) for name in inputs}
+    return in_unit(inputs, history.time_unit)
 
 
 def _with_inputs_ahead(

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 
 from seqmodels.common.display import listed
+from seqmodels.sequences.columns.dates import read_dates
 from seqmodels.sequences.mapped import MappedArray
+from seqmodels.sequences.zones import has_zone, in_unit
 
 Kind = Literal["vectors", "text", "symbols"]
 Item = np.ndarray | str
@@ -487,23 +489,21 @@ def checked_times(times: Sequence[Any], lengths: Sequence[int]) -> list[np.ndarr
     return checked
 
 
-def has_zone(times: Any) -> bool:
-    """Whether times are dates of a time zone, as a pandas series or index has them."""
-    return getattr(getattr(times, "dtype", None), "tz", None) is not None
+def times_as_read(times: Any) -> Any:
+    """Return times with words and objects read as dates; other times are returned as they are."""
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(getattr(times, "dtype", None)) or has_zone(times):
+        return times
+    if np.asarray(times).dtype.kind != "O" or np.ndim(times) != 1:
+        return times
+    read = read_dates(pd.Series(times, name="times"), is_time=True)
+    return times if read is None else read.times
 
 
 def _times_of(i: int, times: Any, n: int) -> np.ndarray:
     """``(n,)`` dates (datetime64, of time zones in UTC) or numbers; ``ValueError`` for anything else."""
-    import pandas as pd
-
-    if has_zone(times):
-        times = pd.Series(times).dt.tz_convert("UTC").dt.tz_localize(None)
-    array = np.asarray(times)
-    if array.dtype.kind == "O":
-        try:
-            array = pd.to_datetime(pd.Series(array)).to_numpy()
-        except (ValueError, TypeError):
-            array = np.asarray(times)
+    array = np.asarray(in_unit(times_as_read(times), None))
     if array.shape != (n,) or array.dtype.kind not in "iufMm":
         raise ValueError(
             f"the times of sequence {i} have shape {array.shape} and type {array.dtype}; pass a date or a number for "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import operator
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
@@ -16,6 +17,9 @@ import numpy as np
 
 from seqmodels.common.display import MAX_LISTED, html_table, listed, sizes_in_words
 from seqmodels.common.parameters import Seed, check_options, checked, in_one_line
+from seqmodels.sequences.columns.index import times_of_frames, with_index_as_columns
+from seqmodels.sequences.columns.panels import series_of_rows
+from seqmodels.sequences.columns.timed_rows import named_times
 from seqmodels.sequences.inputs import Inputs
 from seqmodels.sequences.items import (
     UNITS,
@@ -28,7 +32,6 @@ from seqmodels.sequences.items import (
     checked_names,
     checked_past,
     checked_times,
-    has_zone,
     in_words,
     is_mapped_text,
     items_of,
@@ -37,10 +40,12 @@ from seqmodels.sequences.items import (
     n_units_of,
     named_symbols,
     steps_before,
+    times_as_read,
 )
 from seqmodels.sequences.mapped import MappedArray
 from seqmodels.sequences.profile import N_PROFILED, Shape, grid_step, profile_of
-from seqmodels.sequences.times import time_in_words, times_of_frames, with_index_as_columns
+from seqmodels.sequences.times import time_in_words
+from seqmodels.sequences.zones import in_unit, on_its_clock, with_zone, without_zone, zone_in_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +87,8 @@ class Sequences(Sequence[Item]):
             None: of items that are frames of pandas, what their index holds of dates, or of numbers that are called
             ``time``, ``t``, ``date`` or ``timestamp``.
         time_name: what the times are called; the column of ``to_frame``.
-        time_unit: what times that are numbers count, such as ``"s"``; ``"UTC"`` of dates that had a time zone.
+        time_unit: what times that are numbers count, such as ``"s"``; of dates that had a time zone its name, where
+            they are local times (days, weeks, months), or ``"UTC (Europe/Berlin)"``, where they are in UTC.
         by: what a sequence is, such as ``"subject"``; the column of ``to_frame``.
         past: for each sequence the steps that came immediately before it, an item as ``items`` has; None: it begins
             there, or nothing is known of what came before. ``split`` of a single series keeps it. It is not scored:
@@ -149,9 +155,10 @@ class Sequences(Sequence[Item]):
         elif symbols is not None:
             raise ValueError(f"symbols are named, but the sequences are {self.kind}; leave symbols out")
         self.features: tuple[str, ...] | None = None if features is None else self._feature_names(features)
-        self.times: list[np.ndarray] | None = None if times is None else self._checked_times(times)
-        if self.times is not None and time_unit is None and any(has_zone(each) for each in times or ()):
-            time_unit = "UTC"
+        self.times: list[np.ndarray] | None = None
+        if times is not None:
+            self.times, zone = self._checked_times(times)
+            time_unit = zone if zone is not None else time_unit
         self.time_name, self.time_unit, self.by = time_name, time_unit, by
         columns = {"name": names, "label": labels, "cluster": clusters}
         if metadata is not None or any(column is not None for column in columns.values()):
@@ -214,6 +221,7 @@ class Sequences(Sequence[Item]):
         cluster: str | None = None,
         metadata: Sequence[str] = (),
         inputs: Sequence[str] = (),
+        date_format: str | None = None,
     ) -> Self:
         """A long frame, one row a step. The columns keep their names; ``to_frame`` is the inverse.
 
@@ -223,27 +231,36 @@ class Sequences(Sequence[Item]):
             columns: the features of vectors; one ``str``: the column of symbols, whole numbers or words. Of a
                 categorical column the categories are the symbols, in their order. None: all columns of numbers that
                 no other argument names, or, where there are none, the one other column, of symbols.
-            time: a column of dates or numbers, by which the steps of a sequence are put in order, and which are their
-                ``times``; None: rows are in order, and their times are an index (or level) of dates, or of numbers that
-                is called ``time``, ``t``, ``date`` or ``timestamp``.
-            time_unit: what the times count, where they are numbers.
+            time: a column of dates (as words, too) or numbers, by which the steps of a sequence are put in order, and
+                which are their ``times``; None: rows are in order, and their times are an index (or level) of dates, or
+                of numbers that is called ``time``, ``t``, ``date`` or ``timestamp``.
+            time_unit: what the times count, where they are numbers; with it ``20190131`` or 2019 is no date.
             label, cluster, metadata: columns that say something of a whole sequence, so that all its rows agree.
             inputs: columns of numbers that are known at each step and not modelled.
+            date_format: how dates are written, as ``datetime.strptime`` takes it (``"%d/%m/%Y"``); None: the way in
+                which all of them can be read, and under which they are regular if that could be done in several.
 
         Raises:
             ValueError: a column that is not there; a row without a sequence or a time; times of an index that go back
-                in a sequence; a label that changes within a sequence; what ``Sequences`` refuses.
+                in a sequence; times that repeat in a sequence, as those of several series do; dates that can be read in
+                two ways; a label that changes within a sequence; what ``Sequences`` refuses.
         """
         import pandas as pd
 
         if not isinstance(frame, pd.DataFrame):
             raise ValueError(f"the frame is {in_words(frame)}; pass a pandas DataFrame, one row a step")
-        frame, of_index, unit = with_index_as_columns(frame, [by, time, label, cluster, *metadata, *inputs])
-        is_of_index = time is None and of_index is not None
+        of_rows = [by, time, label, cluster, *metadata, *inputs]
+        indexed = with_index_as_columns(frame, of_rows, date_format=date_format, keys=by is None)
+        frame, said = indexed.frame, [indexed.said] if indexed.said and time is None else []
+        is_of_index = time is None and indexed.time is not None
         if is_of_index:
-            time, time_unit = of_index, unit if time_unit is None else time_unit
+            time, time_unit = indexed.time, indexed.unit if time_unit is None else time_unit
+        elif time is not None and time in frame:
+            frame = frame.assign(**{time: named_times(frame[time], time_unit, date_format, said)})
+        for each in said:
+            warnings.warn(each, UserWarning, stacklevel=3)
         if columns is None:
-            columns = _columns_left(frame, {by, time, label, cluster, *metadata, *inputs})
+            columns = _columns_left(frame, {*of_rows, time, *indexed.keys})
         features = [columns] if isinstance(columns, str) else list(columns)
         if not features:
             raise ValueError("columns is empty; name one column or more, or leave columns out for all of numbers")
@@ -277,8 +294,11 @@ class Sequences(Sequence[Item]):
             )
         codes, names = (np.zeros(len(frame), np.int64), None) if by is None else pd.factorize(frame[by])
         ranks = None if time is None else pd.factorize(frame[time], sort=True)[0]
-        if is_of_index and ranks is not None:
-            _refuse_going_back(frame[str(time)], ranks, codes, by)
+        if time is not None and ranks is not None:
+            others = [c for c in frame if c not in of_rows and c != time]
+            if is_of_index:
+                _refuse_going_back(frame, time, ranks, codes, by, others)
+            _refuse_several_series(frame, time, by, others)
         order = np.lexsort((codes,) if ranks is None else (ranks, codes))
         in_order, cuts = frame.iloc[order], np.flatnonzero(np.diff(codes[order])) + 1
         groups = [in_order.iloc[a:b] for a, b in pairwise([0, *cuts.tolist(), len(frame)])]
@@ -303,7 +323,7 @@ class Sequences(Sequence[Item]):
 
         Columns: ``by`` with the name of the sequence (its number, where several have one name), ``time_name`` where
         there are times, the features (``x0, x1, ...`` without names; of symbols ``symbol``), the inputs, and the
-        metadata, the same in all rows of a sequence. Dates that had a time zone are in UTC. The grid of dithered values
+        metadata, the same in all rows of a sequence. Dates that had a time zone have it. The grid of dithered values
         is not in it, nor is the past of a sequence.
 
         Raises:
@@ -323,9 +343,7 @@ class Sequences(Sequence[Item]):
         is_named = len(set(self.names)) == len(self)
         columns: dict[str, Any] = {self.by: pd.Series(self.names if is_named else range(len(self))).iloc[of_step]}
         if self.times is not None:
-            times = pd.Series(np.concatenate(self.times))
-            is_utc = self.time_unit == "UTC" and times.dtype.kind == "M"
-            columns[self.time_name] = times.dt.tz_localize("UTC") if is_utc else times
+            columns[self.time_name] = pd.Series(with_zone(np.concatenate(self.times), self.time_unit))
         steps = np.concatenate([np.asarray(x) for x in self.items])
         names = self.features or (["symbol"] if steps.ndim == 1 else [f"x{i}" for i in range(self.n_features)])
         rest = self.metadata.drop(columns="name") if is_named and "name" in self.metadata else self.metadata
@@ -382,6 +400,12 @@ class Sequences(Sequence[Item]):
         metadata = pd.concat([part.metadata for part in each], ignore_index=True)
         lengths = [len(item) for item in items]
         have_times = all(part.times is not None for part in each)
+        are_dates = have_times and any(t.dtype.kind == "M" for part in each for t in part.times or ())
+        if are_dates and len({part.time_unit for part in each}) > 1:
+            units = ", ".join(dict.fromkeys(str(part.time_unit) for part in each))
+            raise ValueError(
+                f"the parts have times of different zones: {units}; give all one, with tz_convert of pandas"
+            )
         times = checked_times([t for part in each for t in part.times or ()], lengths) if have_times else None
         past = [before for part in each for before in part.past or [None] * len(part)]
         joined = each[0]._with(items, metadata, times, past, Inputs.joined([part._inputs for part in each]))
@@ -611,17 +635,22 @@ class Sequences(Sequence[Item]):
             )
         return names
 
-    def _checked_times(self, times: Sequence[Any]) -> list[np.ndarray]:
+    def _checked_times(self, times: Sequence[Any]) -> tuple[list[np.ndarray], str | None]:
+        """The times of each sequence, and the ``time_unit`` of those that had a time zone."""
         if self.kind == "text":
             raise ValueError("texts have no times, which are of frames or symbols; leave times out")
-        return checked_times(times, [len(item) for item in self.items])
+        unit = None
+        if isinstance(times, Sized) and isinstance(times, Iterable) and not isinstance(times, str):
+            times, unit = without_zone([times_as_read(each) for each in times])
+        return checked_times(times, [len(item) for item in self.items]), unit
 
     def _checked_past_times(self, past_times: Sequence[Any]) -> list[np.ndarray | None]:
         past = self.past or []
         rows = [i for i, x in enumerate(past) if x is not None]
         if self.times is None or not rows or len(past_times) != len(self):
             raise ValueError("past_times are of sequences that have a past and times; pass an array, or None, for each")
-        each = checked_times([past_times[i] for i in rows], [len(x) for x in past if x is not None])
+        given = [in_unit(times_as_read(past_times[i]), self.time_unit) for i in rows]
+        each = checked_times(given, [len(x) for x in past if x is not None])
         for i, before in zip(rows, each, strict=True):
             if before.dtype.kind != self.times[i].dtype.kind and "M" in before.dtype.kind + self.times[i].dtype.kind:
                 raise ValueError(f"the times of sequence {i} and those of its past are not of one kind; pass one kind")
@@ -866,8 +895,10 @@ class Sequences(Sequence[Item]):
         if self.by != "sequence":
             parts.append(f"by {self.by}")
         if self.times is not None:
-            begin, end = min(each[0] for each in self.times), max(each[-1] for each in self.times)
-            unit = f" {self.time_unit}" if self.time_unit else ""
+            ends = np.array([min(each[0] for each in self.times), max(each[-1] for each in self.times)])
+            begin, end = on_its_clock(ends, self.time_unit)
+            is_zone = self.time_unit and ends.dtype.kind == "M"
+            unit = f" {zone_in_words(self.time_unit) if is_zone else self.time_unit}" if self.time_unit else ""
             parts.append(f"{self.time_name} from {time_in_words(begin)} to {time_in_words(end)}{unit}")
         for what, values in (("labels", self.labels), ("clusters", self.clusters)):
             if values is not None:
@@ -987,17 +1018,28 @@ def _columns_left(frame: pd.DataFrame, taken: set[Any]) -> list[Any] | str:
     return str(left[0])
 
 
-def _refuse_going_back(times: pd.Series, ranks: np.ndarray, codes: np.ndarray, by: str | None) -> None:
+def _refuse_going_back(
+    frame: pd.DataFrame, time: str, ranks: np.ndarray, codes: np.ndarray, by: str | None, others: Sequence[str]
+) -> None:
     """Raise ``ValueError`` where the times of an index, which nobody named, would put the rows into another order."""
     order = np.lexsort((np.arange(len(codes)), codes))
     back = (np.diff(ranks[order]) < 0) & (np.diff(codes[order]) == 0)
     if back.any():
         row = int(order[int(np.argmax(back)) + 1])
-        several = "" if by is not None else ", or name the column that says which sequence a row is of, with by="
+        separating = None if by is not None else series_of_rows(frame, time, by, others).by
+        said = "" if separating is None else repr(separating)
+        several = "" if by is not None else f", or name the column that says which sequence a row is of, with by={said}"
         raise ValueError(
-            f"the times of the frame's index go back at row {row}, to {times.iloc[row]}; sort the rows by time "
+            f"the times of the frame's index go back at row {row}, to {frame[time].iloc[row]}; sort the rows by time "
             f"(frame.sort_index()){several}, or leave the times out: frame.reset_index(drop=True)"
         )
+
+
+def _refuse_several_series(frame: pd.DataFrame, time: str, by: str | None, others: Sequence[str]) -> None:
+    """Raise ``ValueError`` where rows of several series would be put between each other."""
+    series = series_of_rows(frame, time, by, others)
+    if series.by != by:
+        raise ValueError(f"{series.said}; to from_frame it is said: by={series.by!r}")
 
 
 def _steps_of(group: pd.DataFrame, columns: Sequence[str] | str) -> np.ndarray:

@@ -75,15 +75,18 @@ def test_a_time_that_is_named_a_feature_is_one() -> None:
 
 def test_a_time_that_goes_back_is_of_several_sequences() -> None:
     frame = pd.DataFrame({"who": ["p", "p", "q"], "t": [0, 1, 0], "a": [0.5, 1, 2]})
-    with pytest.raises(ValueError, match=r"the frame: 't' goes back at row 2, so there are several sequences; name"):
-        table(frame)
+    with pytest.warns(UserWarning, match=r"the frame: 't' repeats, so the rows are taken for 2 sequences, .* 'who'"):
+        assert table(frame).names == ["p", "q"]
+    with pytest.raises(ValueError, match=r"the frame: 't' is 0 in row 0 and in row 2, so there are several sequences"):
+        table(frame.drop(columns="who"))
     assert table(frame, by="who").names == ["p", "q"]
     disordered = frame.assign(t=[1, 0, 0])
     with pytest.warns(UserWarning, match=r"left out t \(a time that goes back\)"):
         assert np.asarray(table(disordered, by="who")["p"]).tolist() == [[0.5], [1]]
     assert np.asarray(table(disordered, by="who", time="t")["p"]).tolist() == [[1], [0.5]]
     dates = disordered.assign(t=["2020-01-02", "2020-01-01", "2020-01-01"])
-    assert np.asarray(table(dates, by="who")["p"]).tolist() == [[1], [0.5]]
+    with pytest.warns(UserWarning, match="not in the order of 't', and are put into it"):
+        assert np.asarray(table(dates, by="who")["p"]).tolist() == [[1], [0.5]]
 
 
 def test_words_of_a_sequence_are_metadata() -> None:

@@ -363,12 +363,13 @@ def test_one_long_frame_is_one_sequence() -> None:
     assert x.chunks(1).to_frame()["sequence"].tolist() == [0, 1]
 
 
-def test_dates_of_a_zone_are_in_utc() -> None:
+def test_hours_of_a_zone_are_kept_in_utc_and_given_back_in_the_zone() -> None:
     times = pd.to_datetime(["2020-07-01 12:00", "2020-07-01 13:00"]).tz_localize("Europe/Berlin")
     x = Sequences.from_frame(pd.DataFrame({"when": times, "a": [1.0, 2.0]}), columns=["a"], time="when")
-    assert x.time_unit == "UTC"
+    assert x.time_unit == "UTC (Europe/Berlin)"
     assert x.times is not None
     assert x.times[0][0] == np.datetime64("2020-07-01T10:00")
+    assert "when from 2020-07-01 12:00:00 to 2020-07-01 13:00:00 Europe/Berlin" in x.describe()
     assert (x.to_frame()["when"] == times).all()
 
 

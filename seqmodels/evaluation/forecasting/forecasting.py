@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels import plot
+from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.display import quantile_name
 from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
 from seqmodels.encodings.auto_series import seasonal_share, seasonal_shares
@@ -21,7 +22,8 @@ from seqmodels.evaluation.forecasting.series import SHORTEST, SeriesForecast, fo
 from seqmodels.evaluation.forecasting.tables import regular_sequences, season_of_times
 from seqmodels.evaluation.forecasting.words import DescribedSeries, names_of_series, words_of
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.times import time_column, times_ahead
+from seqmodels.sequences.times import times_ahead
+from seqmodels.sequences.zones import on_its_clock, with_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +81,7 @@ class AutomaticForecast:
     @property
     def paths(self) -> list[Any]:
         """None: raises ``ValueError``, since quantiles are of each step by itself."""
-        raise ValueError("an automatic forecast has quantiles of each step and draws no paths; leave paths=0")
+        raise AbsentAttributeError("an automatic forecast has quantiles of each step and draws no paths; leave paths=0")
 
     def __repr__(self) -> str:
         table = self.frame.to_string(index=False, float_format="%.5g", max_rows=MOST_ROWS)
@@ -109,6 +111,7 @@ def forecast(
     max_seconds: PositiveFloat | None = None,
     inputs: Sequence[str] = (),
     future: Any = None,
+    date_format: str | None = None,
 ) -> AutomaticForecast:
     """Forecast series of numbers: models that fit the data are tried on its own last part, and the best are averaged.
 
@@ -139,6 +142,8 @@ def forecast(
             not forecast: all models but the naive regress on them, with errors of their own process.
         future: a frame with the inputs of the steps ahead, a row a step, and times as the frame has; None: those are
             the last rows of the frame, where what is forecast is missing.
+        date_format: how dates are written, as ``datetime.strptime`` takes it (``"%d/%m/%Y"``); None: the way in which
+            all of them can be read, and under which they are regular if that could be done in several.
 
     Raises:
         ValueError: what holds no series of numbers; a series too short for the horizon or the season, or that does not
@@ -155,9 +160,9 @@ def forecast(
     levels = _checked_levels(quantiles)
     if future is not None and not inputs:
         raise ValueError("future has the inputs of the steps ahead, but inputs names no column; name them")
-    if inputs:
+    if inputs and not isinstance(frame, Sequences):
         frame = with_steps_ahead(frame, inputs, future)
-    history, known_inputs = regular_sequences(frame, time=time, by=by), None
+    history, known_inputs = regular_sequences(frame, time=time, by=by, date_format=date_format), None
     if inputs:
         history, known_inputs = split(history, inputs, horizon)
     features = range(history.n_features) if history.features is None else history.features
@@ -187,8 +192,9 @@ def forecast(
                 continue
             series[name, feature] = each
             tables.append(_trials(name, feature, each))
-            its_times = None if times is None else times[first:]
-            described.append(DescribedSeries(said, y, its_times, ahead_times, tuple(inputs)))
+            its_times = None if times is None else on_its_clock(times[first:], history.time_unit)
+            its_ahead = None if ahead_times is None else on_its_clock(ahead_times, history.time_unit)
+            described.append(DescribedSeries(said, y, its_times, its_ahead, tuple(inputs)))
     if not series:
         raise left_out[0][1]
     history = _those_forecast(history, series) if left_out else history
@@ -329,7 +335,7 @@ def _rows(
 
     k = len(ahead.mean)
     columns = {quantile_name(level): ahead.quantiles[:, i] for i, level in enumerate(levels)}
-    at = {} if times is None else {"time": time_column(times, unit)}
+    at = {} if times is None else {"time": with_zone(times, unit)}
     return pd.DataFrame(
         {
             **{"sequence": [name] * k, "step": np.arange(1, k + 1), **at, "feature": [feature] * k},

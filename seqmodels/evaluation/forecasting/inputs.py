@@ -55,6 +55,10 @@ def split(sequences: Sequences, inputs: Sequence[str], horizon: int) -> tuple[Se
             change.
     """
     columns = list(sequences.features or ())
+    missing = [name for name in inputs if name not in columns]
+    if missing:
+        has = ", ".join(map(str, columns)) or "no names"
+        raise ValueError(f"the series have no feature {missing[0]!r}, which inputs names; they have {has}")
     of_inputs = [columns.index(name) for name in inputs]
     others = [i for i in range(len(columns)) if i not in of_inputs]
     if not others:
@@ -72,9 +76,9 @@ def split(sequences: Sequences, inputs: Sequence[str], horizon: int) -> tuple[Se
                 "forecast is missing" + (f"; or pass horizon={ahead}" if ahead else "")
             )
         own_times = None if sequences.times is None else sequences.times[i]
-        missing = np.argwhere(np.isnan(values[: n + horizon, of_inputs]))
-        if len(missing):
-            t, which = missing[0].tolist()
+        unknown = np.argwhere(np.isnan(values[: n + horizon, of_inputs]))
+        if len(unknown):
+            t, which = unknown[0].tolist()
             when = f"step {t + 1}" if own_times is None else time_in_words(own_times[t])
             raise ValueError(
                 f"the input {inputs[which]!r} is missing at {when} of sequence {name!r}; inputs are known at each "
