@@ -20,6 +20,7 @@ from seqmodels.data import is_table
 from seqmodels.data.read import read
 from seqmodels.data.tables import read_table
 from seqmodels.evaluation.forecasting import forecast as automatic_forecast
+from seqmodels.evaluation.forecasting.inputs import with_steps_ahead
 from seqmodels.evaluation.forecasting.tables import regular_sequences
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.columns.numbers import refuse_unread
@@ -65,9 +66,16 @@ def forecast(
         float | None,
         typer.Option(help="Of a table: after so many seconds a series no further model is tried.", min=0.001),
     ] = None,
+    inputs: Annotated[
+        str | None,
+        typer.Option(help="Of a table: columns, a,b, that are known at each step, those ahead too, such as holidays."),
+    ] = None,
     inputs_file: Annotated[
         str | None,
-        typer.Option(help="Of a model that reads inputs: a table of their columns, a row for each step ahead."),
+        typer.Option(
+            help="A table with the inputs (of a model that reads some, or --inputs) of the steps ahead, a row each; a "
+            "table that is forecast may have them in its last rows."
+        ),
     ] = None,
     target: Annotated[str | None, typer.Option(help="For p(y | x): a file of how the targets begin.")] = None,
     quantiles: Annotated[
@@ -99,7 +107,9 @@ def forecast(
     Example: seqmodels forecast sales.csv --horizon 12 --plot fan.png
 
     Of a table alone (.csv, .tsv, .parquet, .npy) models are tried on its own last part and the best are averaged; what
-    was found is said in words.
+    was found is said in words. Columns that --inputs names, such as holidays or prices, are not forecast: models
+    regress on them, and their values of the steps ahead are in the last rows of the table, where all else is empty, or
+    in --inputs-file ahead.csv, with its times.
 
     Example: seqmodels forecast model.safetensors series.csv -k 24 --plot fan.png
 
@@ -118,13 +128,16 @@ def forecast(
         if feature is not None:
             check_value("--feature", feature)
         of_table = {"--season": season, "--time": time, "--by": by, "--columns": columns, "--max-seconds": max_seconds}
-        of_table |= {"--date-format": date_format}
-        of_model = {"--inputs-file": inputs_file, "--target": target, "-n": n, "--top-k": top_k}
+        of_table |= {"--date-format": date_format, "--inputs": inputs}
+        of_model = {"--target": target, "-n": n, "--top-k": top_k}
         if file is None:
             _refuse(of_model, f"is for a model, but {model} alone is forecast by itself; leave it out")
             levels = _levels(quantiles or LEVELS_OF_TABLE)
-            table = _table(model, columns, time, by, date_format)
-            options: dict[str, Any] = {"season": season, "quantiles": levels}
+            names = [] if inputs is None else names_of(inputs)
+            if inputs_file is not None and not names:
+                raise ValueError(f"--inputs-file is {inputs_file}, but no inputs are named; pass --inputs a,b")
+            table = _table(model, columns, time, by, date_format, names, inputs_file)
+            options: dict[str, Any] = {"season": season, "quantiles": levels, "inputs": names}
             options |= {} if max_seconds is None else {"max_seconds": max_seconds}
             result: Any = automatic_forecast(table, k or STEPS_OF_TABLE, **options)
         else:
@@ -172,30 +185,51 @@ def _forecast_of_model(
     return saved.model.forecast(X, k, y=y, inputs=ahead, **options)
 
 
-def _table(path: str, columns: str | None, time: str | None, by: str | None, date_format: str | None) -> Sequences:
-    """The regular series of a table, or the sequences of another file."""
+def _table(
+    path: str,
+    columns: str | None,
+    time: str | None,
+    by: str | None,
+    date_format: str | None,
+    inputs: Sequence[str],
+    inputs_file: str | None,
+) -> Sequences:
+    """The regular series of a table, with inputs of the steps ahead if there are, or the sequences of another file."""
     if Path(path).suffix == SAVED:
         raise ValueError(f"{path} is a model; pass the file that it forecasts, too: seqmodels forecast {path} FILE")
     if is_table(path):
         frame, place = read_table(Path(path), [by])
         frame.columns = [str(column) for column in frame.columns]
         named = [] if columns is None else names_of(columns)
-        missing = [name for name in (*named, time, by) if name is not None and name not in frame]
+        missing = [name for name in (*named, *inputs, time, by) if name is not None and name not in frame]
         if missing:
             raise ValueError(f"{path} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
-        left_out = [c for c in frame if c not in (time, by, *named) and _has_no_name(frame[c])]
+        left_out = [c for c in frame if c not in (time, by, *named, *inputs) and _has_no_name(frame[c])]
         if left_out and not named:
             warnings.warn(f"{path}: left out {listed(left_out)}, which has no name", UserWarning, stacklevel=2)
         frame = frame.drop(columns=left_out)
         unread = [c for c in (named or frame) if c not in (time, by)]
         refuse_unread(frame, unread, place, "name what is forecast with --columns, or the column of series with --by")
+        if inputs:
+            frame = with_steps_ahead(frame, inputs, _future(inputs_file, (time, by, *inputs)))
+        features = [*named, *inputs] if named else None
         try:
-            return regular_sequences(frame, time=time, by=by, columns=named or None, date_format=date_format)
+            return regular_sequences(frame, time=time, by=by, columns=features, date_format=date_format, inputs=inputs)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
     of_table = {"--time": time, "--by": by, "--columns": columns, "--date-format": date_format}
+    of_table |= {"--inputs": ",".join(inputs) or None}
     _refuse(of_table, f"is for a table, but {path} is none; leave it out")
     return read(path, kind="vectors")
+
+
+def _future(path: str | None, kept: Sequence[str | None]) -> Any:
+    """The frame of a table of inputs, of whose numbers only those ``kept`` are read; None of no table."""
+    if path is None:
+        return None
+    frame, _ = read_table(Path(path), kept[:2])
+    frame.columns = [str(column) for column in frame.columns]
+    return frame[[c for c in frame if c in kept or frame[c].dtype.kind not in "iufb"]]
 
 
 def _inputs_ahead(names: Sequence[str], path: str | None, X: Sequences, k: int) -> list[np.ndarray] | None:

@@ -41,6 +41,7 @@ def regular_sequences(
     by: str | None = None,
     columns: Sequence[str] | None = None,
     date_format: str | None = None,
+    inputs: Sequence[str] = (),
 ) -> Sequences:
     """Return vectors of regular steps of a frame or column of pandas, an array ``(T,)`` or ``(T, D)``, or sequences.
 
@@ -48,6 +49,7 @@ def regular_sequences(
         data: series of numbers.
         time, by, date_format: see ``forecast``; of frames only.
         columns: the features; None: all other columns of numbers.
+        inputs: columns that are kept even where they only number the rows.
 
     Raises:
         ValueError: what is none of these; no numbers; dates that cannot be read, or in two ways; rows of several series
@@ -59,7 +61,7 @@ def regular_sequences(
     if isinstance(data, pd.Series):
         data = data.to_frame("value" if data.name is None else str(data.name))
     if isinstance(data, pd.DataFrame):
-        return _with_every_step(_of_frame(data, time, by, columns, date_format))
+        return _with_every_step(_of_frame(data, time, by, columns, date_format, inputs))
     if time is not None or by is not None or date_format is not None:
         raise ValueError("time, by and date_format are of columns of a frame of pandas; leave them out for other data")
     if isinstance(data, Sequences):
@@ -104,7 +106,12 @@ def season_of_times(times: np.ndarray | None) -> int | None:
 
 
 def _of_frame(
-    frame: pd.DataFrame, time: str | None, by: str | None, columns: Sequence[str] | None, date_format: str | None
+    frame: pd.DataFrame,
+    time: str | None,
+    by: str | None,
+    columns: Sequence[str] | None,
+    date_format: str | None,
+    inputs: Sequence[str],
 ) -> Sequences:
     if not len(frame):
         raise ValueError("the frame has no rows; pass one with a row a step")
@@ -116,12 +123,11 @@ def _of_frame(
     rows = separated(timed_rows(frame, time=time, by=by, taken=named, date_format=date_format), named)
     for said in rows.said:
         warnings.warn(f"the frame: {said}", UserWarning, stacklevel=4)
-    frame = _with_series(rows.frame, [c for c in (rows.time, rows.by) if c is not None], named)
-    sequences = Sequences.from_frame(frame, columns=columns, time=rows.time, time_unit=rows.unit, by=rows.by)
-    return sequences
+    frame = _with_series(rows.frame, [c for c in (rows.time, rows.by) if c is not None], named, inputs)
+    return Sequences.from_frame(frame, columns=columns, time=rows.time, time_unit=rows.unit, by=rows.by)
 
 
-def _with_series(frame: pd.DataFrame, others: list[str], named: Sequence[str]) -> pd.DataFrame:
+def _with_series(frame: pd.DataFrame, others: list[str], named: Sequence[str], inputs: Sequence[str]) -> pd.DataFrame:
     """The frame with its series of numbers (those ``named``) and the columns ``others``; warns of what is left out.
 
     Raises:
@@ -139,7 +145,7 @@ def _with_series(frame: pd.DataFrame, others: list[str], named: Sequence[str]) -
     numbers = [c for c in left if pd.api.types.is_numeric_dtype(frame[c])]
     words = [c for c in left if c not in set(numbers)]
     refuse_unread(frame, words, place_in_frame, "if it is no series, leave it out: frame.drop(columns=...)")
-    rows = [c for c in numbers if numbers_the_rows(frame[c])]
+    rows = [c for c in numbers if c not in inputs and numbers_the_rows(frame[c])]
     if not numbers:
         raise ValueError("the frame has no column of numbers; pass one with a column for each feature")
     if len(rows) == len(numbers) or named:
