@@ -108,7 +108,7 @@ def fit(
         if not quiet:
             console.say(understood(dataset, pair))
         verbose = unfitted.verbose
-        fitted = unfitted.set_params(verbose=verbose or console.shows_progress).fit(*pair)
+        fitted = unfitted.set_params(verbose=False if quiet else verbose).fit(*pair)
     with console.errors(FAILED):
         saved = SavedModel.of(fitted.set_params(verbose=verbose), dataset, pair)
         saved.write(out)

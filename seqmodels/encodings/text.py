@@ -152,7 +152,8 @@ class BPE(Text):
         tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = tokenizers.decoders.ByteLevel()
         trainer = tokenizers.trainers.BpeTrainer(
-            vocab_size=self.n_symbols,
+            # Room is made for as many at once; each merge of two pieces leaves one less, so that a text yields no more.
+            vocab_size=min(self.n_symbols, N_BYTES + sum(len(text_of(text).encode()) for text in sequences)),
             initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )

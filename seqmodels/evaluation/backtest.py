@@ -11,6 +11,7 @@ import numpy as np
 
 from seqmodels.common.display import quantile_name
 from seqmodels.common.parameters import Seed, checked
+from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.encodings import Standardize
 from seqmodels.evaluation.baselines import SeasonalNaive
 from seqmodels.generation.feature_distributions import (
@@ -108,6 +109,7 @@ def backtest(
     quantiles: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95),
     n: int = 500,
     random_state: Seed = 0,
+    verbose: Verbose = "auto",
 ) -> Backtest:
     """Forecast ``horizon`` steps from several origins of each sequence of vectors, given all before, and score them.
 
@@ -132,6 +134,8 @@ def backtest(
         quantiles: levels, increasing, 0.5 among them.
         n: drawn paths, where there is no closed form, and of energy scores.
         random_state: seed of the paths.
+        verbose: True: a bar over the models; False: none, nor of their fits; ``"auto"``: one in a terminal or a
+            notebook where it takes longer than three seconds.
 
     The CRPS of a forecast in closed form is in closed form up to 256 Gaussians, otherwise estimated without bias from
     draws (Gneiting & Raftery 2007; Ferro 2014), as the energy score is. All are averages over overlapping or
@@ -159,12 +163,14 @@ def backtest(
     scorer = OriginScorer(sequences, levels, scale, n, random_state)
     forecasters = dict(models) | (_baselines(season, set(models)) if baselines else {})
     parts, errors = [], {}
-    for name, model in forecasters.items():
-        try:
-            each = _forecasts(model, sequences, training, heads, origins, horizon, n, random_state, refit)
-            parts.append(scorer.scores(name, each))
-        except (ValueError, RuntimeError, ArithmeticError) as error:
-            errors[name] = f"{type(error).__name__}: {error}"
+    with ProgressBar(len(forecasters), verbose, "backtest") as bar:
+        for i, (name, model) in enumerate(forecasters.items()):
+            bar.move(i, name)
+            try:
+                each = _forecasts(model, sequences, training, heads, origins, horizon, n, random_state, refit)
+                parts.append(scorer.scores(name, each))
+            except (ValueError, RuntimeError, ArithmeticError) as error:
+                errors[name] = f"{type(error).__name__}: {error}"
     if not any(name in models for name in forecasters if name not in errors):
         raise ValueError("no model could forecast: " + "; ".join(f"{name}: {e}" for name, e in errors.items()))
     import pandas as pd

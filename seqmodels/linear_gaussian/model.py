@@ -9,11 +9,12 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from seqmodels.common.array_checks import array_of, check_between, numbers_of
+from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.distributed import is_rank_zero, share_of
-from seqmodels.common.parameters import checked
+from seqmodels.common.parameters import checked, made_with
+from seqmodels.common.progress import ProgressBar
 from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import TIME, InputScaling, chosen_inputs
@@ -171,6 +172,7 @@ class LinearGaussian(SequenceModel):
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _uses_validation: ClassVar[bool] = False
     _size: ClassVar[str | None] = "n_states"
     _sums_out_missing: ClassVar[bool] = True
@@ -219,9 +221,8 @@ class LinearGaussian(SequenceModel):
 
     @classmethod
     def _structural(cls, component: Component, options: dict[str, Any]) -> Self:
-        return cls(
-            structure=[component], **{**STRUCTURAL, "intercept": False, "max_iter": 500, "tol": 1e-11, **options}
-        )
+        defaults = {**STRUCTURAL, "intercept": False, "max_iter": 500, "tol": 1e-11}
+        return made_with(cls, {**defaults, **options}, structure=[component])
 
     def __add__(self, other: LinearGaussian) -> Self:
         """The model of the sum: its components are those of both, its other arguments those of the first."""
@@ -424,9 +425,7 @@ class LinearGaussian(SequenceModel):
         stop = StopAfter(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
 
         def run(number: int, at: Checkpoints) -> SystemFit:
-            with tqdm(
-                total=self.max_iter, disable=not (self.verbose and is_rank_zero()), desc=f"start {number + 1}"
-            ) as bar:
+            with ProgressBar(self.max_iter, self.verbose if is_rank_zero() else False, f"start {number + 1}") as bar:
                 if every is not None:
                     numbers = self.numbers_ if is_warm else None
                     if at.state is not None:
@@ -652,7 +651,9 @@ class LinearGaussian(SequenceModel):
         """The fitted numbers of a structure by name, raw units: variances of disturbances, coefficients, noise."""
         structure = self._structure()
         if structure is None or self.numbers_ is None:
-            raise ValueError("the model has no structure, so that its states are no components; see transition_")
+            raise AbsentAttributeError(
+                "the model has no structure, so that its states are no components; see transition_"
+            )
         named = structure.named(self.numbers_[: len(structure.start())], self._state_scale)
         noise = (
             {} if self.observation_noise == "none" else {"noise_variance": float(self.observation_covariance_[0, 0])}
@@ -762,7 +763,7 @@ class LinearGaussian(SequenceModel):
         if not np.linalg.eigvalsh(R).min() > 0:
             raise ValueError("observation_covariance is singular, so that there is no density; add some noise")
         is_diagonal = not (R - np.diag(np.diagonal(R))).any()
-        model = cls(K, **{"observation_noise": "diag" if is_diagonal else "full", **options})
+        model = made_with(cls, {"observation_noise": "diag" if is_diagonal else "full", **options}, n_states=K)
         encoding: Encoding = Features("reals").identity(D)
         of_times = None if model._times_in is None else InputScaling.of_times(model._times_in, model._time_step)
         setting = Setting.from_fitted(encoding, predicted_by(), "given", conditional=False).with_inputs(of_times)
@@ -792,9 +793,8 @@ class LinearGaussian(SequenceModel):
             self.parameters_ = replace(self.parameters_, process=process)
 
 
-def _show(bar: Any, row: Row) -> None:
-    bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
-    bar.update(int(row["step"]) - bar.n)
+def _show(bar: ProgressBar, row: Row) -> None:
+    bar.move(row["step"], f"{row['log_prob']:.4f} nats per unit")
 
 
 def _corpus(examples: Sequence[Example]) -> SystemData:

@@ -7,14 +7,15 @@ A component says its matrices as functions of a few numbers, which are fitted.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from seqmodels.common.parameters import Configurable
+from seqmodels.common.parameters import Configurable, Range
 
+MOST_STATES = 100_000  # of a component
 START_VARIANCE = 0.1  # of a disturbance, where the variance of the series is 1
 DIFFERENCE = 1e-5  # of a number, in central differences
 LARGEST = 5.0  # inverse hyperbolic tangent of a partial autocorrelation, of 0.9999
@@ -159,7 +160,9 @@ class Seasonal(_RandomWalks):
     """
 
     name: ClassVar[str] = "seasonal"
-    period: int
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"period": "longest"}
+
+    period: Annotated[int, Range(2, MOST_STATES)]
 
     def check(self) -> None:
         if self.period < 2:
@@ -193,9 +196,11 @@ class ARIMA(Component):
     """
 
     name: ClassVar[str] = "arima"
-    p: int = 1
-    d: int = 0
-    q: int = 0
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"p": "longest", "d": "longest", "q": "longest"}
+
+    p: Annotated[int, Range(0, MOST_STATES)] = 1
+    d: Annotated[int, Range(0, MOST_STATES)] = 0
+    q: Annotated[int, Range(0, MOST_STATES)] = 0
 
     @property
     def n_lags(self) -> int:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from seqmodels.common import distributed
-from seqmodels.common.parameters import in_one_line, undone_on_failure, wrong_argument
+from seqmodels.common.parameters import in_one_line, refuse_beyond_data, undone_on_failure, wrong_argument
+from seqmodels.common.progress import silent_if
 from seqmodels.encodings import AutoSeries, Encoding, Standardize
 from seqmodels.encodings.aligned_targets import check_choices, check_has_targets
 from seqmodels.encodings.defaults import MOST_SERIES_BY_DEFAULT, reading_of
@@ -42,7 +43,7 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
         warnings.warn(
             "the sequences to fit to have a past, which fit does not read: each is learned as a sequence that begins "
             "where it does; pass X.without_past() to say so, or sequences that begin earlier",
-            stacklevel=3,
+            stacklevel=4,
         )
     uses_validation = model._uses_validation
     known = _encoding_of_one_series(model, data, encoding) if uses_validation else None
@@ -51,6 +52,8 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     data, train = data.without_past(), train.without_past()
     if encoding is None and model.encoding == "auto" and not _keeps_encoding(model):
         encoding = _refitted(model, known, train)
+    if not _keeps_encoding(model):
+        _check_sizes(model, data)
     check_processes_agree(model, data, held_out)
     parts = [part for part in (data, held_out) if part is not None]
     is_partial = len(data.X) > MOST_SERIES_BY_DEFAULT  # the training part may be of few series
@@ -61,7 +64,7 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     examples = _examples_with_steps(model, setting, train)
     began = time.perf_counter()
     with undone_on_failure(model):
-        with interruption.interruptible() as interrupted:
+        with silent_if(model.verbose), interruption.interruptible() as interrupted:
             apply_setting(model, setting)
             if setting.measure.conditional and model.length_ == "stop":
                 model.target_lengths_ = TargetLengths.of(examples)
@@ -76,7 +79,13 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
         _load_from_rank_zero(model)
     if interrupted.requested and interrupted.signal is not None:
         checkpoint = model.get_params(deep=False).get("checkpoint")
-        interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=3)
+        interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=4)
+
+
+def _check_sizes(model: Family, data: Data) -> None:
+    """Raise ``ValueError`` for hyperparameters that are absurdly large for these data."""
+    lengths = [len(item) for part in {id(p): p for p in (data.X, data.scored)}.values() for item in part]
+    refuse_beyond_data(model, sum(lengths), max(lengths, default=0))
 
 
 def _refitted(model: Family, known: Encoding | None, train: Data) -> Encoding | None:

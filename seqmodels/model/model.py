@@ -64,7 +64,8 @@ class SequenceModel(Family):
         dtype: ``"float32"`` or ``"float64"``, of the computation; sums of log-probabilities are float64 in both. An
             ``HMM`` has ``"auto"`` too.
         warm_start: ``fit`` continues from where the model stands.
-        verbose: show progress.
+        verbose: True: show progress; False: say nothing; ``"auto"``: show it in a terminal or a notebook where it takes
+            longer than three seconds.
 
     Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a frame: step,
     seconds, log_prob, validation, objective, floor_hits; nats per unit), ``n_parameters_``, ``converged_``,
@@ -73,6 +74,7 @@ class SequenceModel(Family):
 
     # -- fitting -------------------------------------------------------------------------------------------
 
+    @checked
     def fit(self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None) -> Self:
         """Fit to sequences ``X``, or to ``y`` given ``X``.
 

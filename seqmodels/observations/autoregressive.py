@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -39,6 +40,8 @@ class AutoregressiveGaussian(Observation):
     expected of the p steps, then, row by row, the covariance ``P (pD, pD)`` of their values, so that x is Gaussian with
     covariance ``A P Aᵀ + Σ``. An HMM computes both from what was observed before (``hmm.missing_past``).
     """
+
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"order": "longest"}
 
     order: PositiveInt = 1
     covariance_type: Literal["diag", "full", "tied"] = "full"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -85,6 +86,8 @@ class GaussianMixture(Observation):
     density networks*; Williams (1996) for the Cholesky factor of the precision; Ghahramani and Hinton (1996), *The EM
     algorithm for mixtures of factor analyzers*.
     """
+
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_components": "steps"}
 
     n_components: PositiveInt = 4
     covariance_type: CovarianceType = "diag"

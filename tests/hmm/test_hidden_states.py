@@ -33,7 +33,7 @@ def test_paths_are_drawn_from_the_posterior(name: str) -> None:
         assert each.shape == (len(x), 2)
         assert paths.shape == (n, len(x))
         assert_allclose(paths.mean(0), each[:, 1], atol=5 * 0.5 / np.sqrt(n))
-        assert_array_equal(again, each)
+        assert_allclose(again, each, rtol=1e-9, atol=1e-9)
     by_default = model.sample_states(ITEMS, 3)
     for paths, again in zip(by_default, model.sample_states(ITEMS, 3, random_state=model.random_state), strict=True):
         assert_array_equal(paths, again)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels import plot
+from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.display import quantile_name
 from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
 from seqmodels.encodings.auto_series import seasonal_share, seasonal_shares
@@ -74,7 +75,7 @@ class AutomaticForecast:
     @property
     def paths(self) -> list[Any]:
         """None: raises ``ValueError``, since quantiles are of each step by itself."""
-        raise ValueError("an automatic forecast has quantiles of each step and draws no paths; leave paths=0")
+        raise AbsentAttributeError("an automatic forecast has quantiles of each step and draws no paths; leave paths=0")
 
     def __repr__(self) -> str:
         table = self.frame.to_string(index=False, float_format="%.5g", max_rows=MOST_ROWS)

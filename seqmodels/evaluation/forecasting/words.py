@@ -89,7 +89,15 @@ class DescribedSeries:
             return f"in quarter {(time.astype('datetime64[M]').astype(int) % 12) // 3 + 1}"
         if names is None:
             return f"at step {phase + 1} of {season}"
-        return names[1].format(time.astype("datetime64[s]").item().strftime(names[0]))
+        return names[1].format(_in_english(time, names[0]))
+
+
+def _in_english(time: np.datetime64, code: str) -> str:
+    """Return what ``strftime`` writes for a code, in English whatever the locale of the process is."""
+    import pandas as pd
+
+    stamp = pd.Timestamp(time)
+    return {"%B": stamp.month_name(), "%A": stamp.day_name()}.get(code) or stamp.strftime(code)
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,7 @@ class _Runner:
             random_state=self.random_state,
             n_jobs=self.n_jobs,
             progress=progress,
+            verbose=False,  # the bar is this one
             budget=self.budget,
         )
 

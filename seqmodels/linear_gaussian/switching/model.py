@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache, partial
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from seqmodels.common.array_checks import numbers_of
-from seqmodels.common.parameters import checked
+from seqmodels.common.parameters import Range, checked, made_with
+from seqmodels.common.progress import ProgressBar
 from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data
@@ -37,6 +37,7 @@ from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoi
 Likelihood = Literal["particles", "bound"]
 ERROR_RUNS = 8  # filters of other seeds, whose spread is the standard error
 BOUND_STEPS = 20  # of q(z) and q(s) in turn
+MOST_PARTICLES = 1_000_000
 UNLIMITED_STEPS = 1_000_000  # where time alone ends a fit
 
 
@@ -97,11 +98,13 @@ class SwitchingLinearGaussian(SequenceModel):
     [array([0, 0, 0, 1, 1, 1])]
     """
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_regimes": "steps", "n_states": "steps"}
+
     n_regimes: int = 2
     n_states: int = 2
     switching: Switching = "dynamics"
     likelihood: Likelihood = "particles"
-    n_particles: int = 64
+    n_particles: Annotated[int, Range(1, MOST_PARTICLES)] = 64
     observation_noise: Literal["diag", "full"] = "diag"
     min_covariance: float = 1e-6
     max_iter: int = 100
@@ -232,7 +235,7 @@ class SwitchingLinearGaussian(SequenceModel):
             return SwitchingRun(start.parameters, start.regimes)
 
         def run(number: int, at: Checkpoints) -> SwitchingRun:
-            with tqdm(total=self.max_iter, disable=not self.verbose, desc=f"start {number + 1}") as bar:
+            with ProgressBar(self.max_iter, self.verbose, f"start {number + 1}") as bar:
                 steps = first(number) if at.state is None else SwitchingRun.from_state(at.state)
                 return run_variational_em(steps, objective, batches, stop, partial(_show, bar), at)
 
@@ -253,7 +256,7 @@ class SwitchingLinearGaussian(SequenceModel):
     ) -> list[Row]:
         """Sets the parameters to those after EM of particles; its rows, steps and seconds after those of ``last``."""
         left = None if self.max_seconds is None else max(0.0, self.max_seconds - last["seconds"])
-        with tqdm(total=self.particle_steps, disable=not self.verbose, desc="particles") as bar:
+        with ProgressBar(self.particle_steps, self.verbose, "particles") as bar:
             self.parameters_, rows = run_particle_em(
                 *(self.parameters_, objective, values, weights, self.particle_steps, self.n_particles),
                 *(self.random_state, left, partial(_show, bar), checkpoints),
@@ -502,7 +505,7 @@ class SwitchingLinearGaussian(SequenceModel):
             "switching": "dynamics" if shared else "both",
             "observation_noise": "diag" if is_diagonal else "full",
         }
-        model = cls(S, K, **{**defaults, **options})
+        model = made_with(cls, {**defaults, **options}, n_regimes=S, n_states=K)
         encoding: Encoding = Features("reals").identity(D)
         apply_setting(model, Setting.from_fitted(encoding, predicted_by(), "given", conditional=False))
         model.measure_ = replace(model.measure_, kind="bound" if model.likelihood == "bound" else "estimate")
@@ -521,9 +524,8 @@ class SwitchingLinearGaussian(SequenceModel):
         self.parameters_ = SwitchingParameters.from_arrays(state, self.n_regimes, self.n_states, self.encoding_.size)
 
 
-def _show(bar: Any, row: dict[str, float]) -> None:
-    bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
-    bar.update(int(row["step"]) - bar.n)
+def _show(bar: ProgressBar, row: dict[str, float]) -> None:
+    bar.move(row["step"], f"{row['log_prob']:.4f} nats per unit")
 
 
 def _values(examples: Sequence[Example]) -> list[np.ndarray]:

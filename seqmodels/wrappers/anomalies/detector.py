@@ -86,6 +86,7 @@ class Anomalies(Configurable):
 
     # -- the threshold -------------------------------------------------------------------------------------
 
+    @checked
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit a clone of the model to a part of the sequences (of ``y`` given ``X``); the rest gives the threshold.
 
@@ -102,6 +103,7 @@ class Anomalies(Configurable):
             self._calibrate(held_out)
         return self
 
+    @checked
     def calibrate(self, X: Any, y: Any = None) -> Self:
         """Take the threshold from these sequences, which the fitted ``model`` must not have been fitted to.
 
@@ -122,11 +124,11 @@ class Anomalies(Configurable):
     def _check(self) -> None:
         if not isinstance(self.model, SequenceModel):
             raise ValueError(f"model is {self.model!r}, which has no likelihood; pass a SequenceModel such as HMM(4)")
+        refuse_wrong_arguments(self)
         for name in ("quantile", "held_out"):
             value = getattr(self, name)
-            if not (isinstance(value, int | float) and 0 < value < 1):
+            if not 0 < value < 1:
                 raise ValueError(f"{name} is {value!r}; pass a number between 0 and 1")
-        refuse_wrong_arguments(self)
         is_window = isinstance(self.per, int | np.integer) and not isinstance(self.per, bool) and self.per >= 1
         if not (is_window or (isinstance(self.per, str) and self.per in ("step", "sequence"))):
             raise ValueError(f"per is {self.per!r}; pass 'step', 'sequence' or a number of steps")
@@ -157,7 +159,7 @@ class Anomalies(Configurable):
                 f"more than {1 - self.quantile:.3g} of what was held out has probability zero, so nothing can be an "
                 "anomaly; give the observation a pseudocount, such as Categorical(pseudocount=0.1), and n_symbols that "
                 "count every symbol",
-                stacklevel=3,
+                stacklevel=4,
             )
         self._usual_of_features = self._usual(data) if self._has_features() else None
 

@@ -95,6 +95,7 @@ class GenerativeClassifier(Configurable):
 
     # -- fitting -------------------------------------------------------------------------------------------
 
+    @checked
     def fit(self, X: Any, y: Any = None, *, validation: Any = "auto") -> Self:
         """Fit a model to the sequences of each label.
 
@@ -112,7 +113,7 @@ class GenerativeClassifier(Configurable):
             with propagate_errors():
                 return self._fit_to(as_sequences(X), y, validation, fits)
         finally:
-            fits.warn(stacklevel=3)
+            fits.warn(stacklevel=4)
 
     def _fit_to(self, sequences: Sequences, y: Any, validation: Any, fits: FitWarnings) -> Self:
         self._check(validation)
