@@ -206,7 +206,7 @@ def _rows_of(
     taken = (*others, *named)
     try:
         rows = timed_rows(frame, time=time, time_unit=time_unit, by=by, taken=taken, date_format=date_format)
-        chosen = named or list(frame)
+        chosen = named or list(frame.columns)
         are_texts = kind == "text" or (
             kind is None
             and (bool(named) or not any(_is_numeric(frame[c]) for c in frame))

@@ -522,7 +522,7 @@ def times_as_read(times: Any) -> Any:
     """Return times with words and objects read as dates; other times are returned as they are."""
     import pandas as pd
 
-    if pd.api.types.is_numeric_dtype(getattr(times, "dtype", None)) or has_zone(times):
+    if has_zone(times) or (hasattr(times, "dtype") and pd.api.types.is_numeric_dtype(times.dtype)):
         return times
     if np.asarray(times).dtype.kind != "O" or np.ndim(times) != 1:
         return times

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -179,12 +179,9 @@ def _plain(column: pd.Series) -> pd.Series:
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(column.cat.categories.dtype if not column.isna().any() else object)
     if isinstance(column.dtype, pd.ArrowDtype) and column.dtype.kind == "M":
-        kind = (
-            "datetime64[us]"
-            if column.dtype.pyarrow_dtype.tz is None
-            else f"datetime64[us, {column.dtype.pyarrow_dtype.tz}]"
-        )
-        return column.astype(kind)
+        zone = column.dtype.pyarrow_dtype.tz
+        in_utc = column.astype("datetime64[us]" if zone is None else "datetime64[us, UTC]")
+        return in_utc if zone is None else in_utc.dt.tz_convert(zone)
     if isinstance(column.dtype, pd.ArrowDtype) and "date" in str(column.dtype):
         return column.astype("datetime64[s]")
     return column
@@ -193,7 +190,7 @@ def _plain(column: pd.Series) -> pd.Series:
 # -- words ---------------------------------------------------------------------------------------------------
 
 
-def _as_words(cells: pd.Index | np.ndarray) -> list[str]:
+def _as_words(cells: pd.Index | np.ndarray | list[Any]) -> list[str]:
     """The cells as they are written: dates of Python in ISO 8601, whole numbers without a point."""
     import pandas as pd
 
@@ -218,8 +215,8 @@ def _words(column: pd.Series, cells: pd.Index | np.ndarray, is_time: bool) -> tu
     ]
     if not forms:
         return None
-    if forms == [ISO] and (times := _iso(cells)) is not None:
-        return times, ""
+    if forms == [ISO] and (in_iso := _iso(cells)) is not None:
+        return in_iso, ""
     words = _as_words(cells)
     whole_sample = [form for form in forms if not np.isnat(_read(form, looked_at)[0]).any()]
     read = [(form, *_read(form, words)) for form in whole_sample or forms]
@@ -280,7 +277,8 @@ def _regularity(times: np.ndarray) -> int:
 
 def _are_months_in_order(times: np.ndarray) -> bool:
     """Whether ``Feb-19`` can be a month of 2019: ``Jan-01`` to ``Jan-31`` are days of a year that is not named."""
-    steps = np.diff(times.astype("datetime64[M]").astype(np.int64))
+    months: np.ndarray = times.astype("datetime64[M]").astype(np.int64)
+    steps = np.diff(months)
     is_in_order = bool((steps > 0).all() or (steps < 0).all())
     return _regularity(times) > 1 - is_in_order and not (len(steps) > 1 and (steps % 12 == 0).all())
 
@@ -561,4 +559,5 @@ def _decimals(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | 
 
 
 def _month(years: np.ndarray, months: np.ndarray) -> np.ndarray:
-    return ((years - 1970) * 12 + months - 1).astype(np.int64).astype("datetime64[M]").astype("datetime64[s]")
+    since_1970 = ((years - 1970) * 12 + months - 1).astype(np.int64)
+    return np.asarray(since_1970.astype("datetime64[M]").astype("datetime64[s]"))

@@ -138,7 +138,7 @@ def _repeated(ranks: np.ndarray, codes: np.ndarray) -> np.ndarray:
 def _descends(ranks: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """Whether a row has an earlier time than the row of its series before it."""
     order = np.lexsort((np.arange(len(codes)), codes))
-    return (np.diff(ranks[order]) < 0) & (np.diff(codes[order]) == 0)
+    return np.asarray((np.diff(ranks[order]) < 0) & (np.diff(codes[order]) == 0))
 
 
 def _are_regular(times: np.ndarray) -> bool:

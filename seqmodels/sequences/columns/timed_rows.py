@@ -101,7 +101,7 @@ def separated(rows: TimedRows, taken: Collection[str | None] = ()) -> TimedRows:
     is_known = time in frame and (by is None or by in frame)
     series = SeriesOfRows(by)
     if time is not None and is_known and not frame[time].isna().any():
-        series = series_of_rows(frame, time, by, [c for c in frame if c not in {time, by, *taken}])
+        series = series_of_rows(frame, time, by, [str(c) for c in frame if c not in {time, by, *taken}])
     unused = [key for key in rows.keys if key != series.by]
     is_new = series.said and not (rows.is_time_said and series.by == by)
     said = [*rows.said, series.said] if is_new else rows.said
@@ -153,7 +153,7 @@ def _recognise(rows: TimedRows, taken: Collection[str | None], time_unit: str | 
     """Find the time among the columns that are nothing else."""
     import pandas as pd
 
-    free = [c for c in rows.frame if c not in taken]
+    free = [str(c) for c in rows.frame if c not in taken]
     types = dict(rows.frame.dtypes)
     words = [c for c in free if not pd.api.types.is_numeric_dtype(types[c])]
     numbers = [c for c in free if c not in words and not pd.api.types.is_bool_dtype(types[c])]
@@ -328,7 +328,7 @@ def _recognise_numbers(rows: TimedRows, numbers: list[str], time_unit: str | Non
     said: list[str] = []
     times = named_times(rows.frame[name], time_unit, date_format, said)
     if name in years:
-        others = [c for c in rows.frame if c != name]
+        others = [str(c) for c in rows.frame if c != name]
         is_time = times.dtype.kind == "M" and (
             not times.duplicated().any() or rows.by or candidates(rows.frame, others)
         )
