@@ -56,7 +56,7 @@ ONE_COMPONENT: list[tuple[Observation, list[float], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("observation", "row", "twin"), ONE_COMPONENT, ids=repr)
+@pytest.mark.parametrize(("observation", "row", "twin"), ONE_COMPONENT)
 def test_one_component_has_scipys_quantiles_and_mean(observation: Observation, row: list[float], twin: Any) -> None:
     features = predicted(observation, [row], [1.0])
     assert_allclose(features.quantiles(LEVELS)[:, 0], twin.ppf(LEVELS), rtol=1e-8)
@@ -83,7 +83,7 @@ MIXTURES: list[tuple[Observation, list[list[float]], list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("observation", "table", "twins"), MIXTURES, ids=repr)
+@pytest.mark.parametrize(("observation", "table", "twins"), MIXTURES)
 def test_the_cdf_of_a_mixture_reaches_the_level_at_its_quantile(
     observation: Observation, table: list[list[float]], twins: list[Any]
 ) -> None:
@@ -146,7 +146,7 @@ ROUNDED: list[tuple[Observation, list[float], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("density", "row", "twin"), ROUNDED, ids=repr)
+@pytest.mark.parametrize(("density", "row", "twin"), ROUNDED)
 def test_rounded_values_have_the_quantiles_mean_and_score_of_their_cells(
     density: Observation, row: list[float], twin: Any
 ) -> None:
