@@ -36,7 +36,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 LISTS = (list, tuple, np.ndarray)
 LARGEST_EXACT = 2**53  # integers up to which a float is one exactly
-SMALL = 64  # sizes up to which an argument may be larger than the data: they cost little
+SMALL = 256  # sizes up to which an argument may be larger than the data: they cost little
 MAX_SHOWN = 200  # characters of a value in an error
 
 
