@@ -56,7 +56,7 @@ def grid_of(times: np.ndarray, most: int | None = None) -> TimeGrid | None:
         most: how many steps there may be from the first to the last; None: as many as there are times, none left out.
 
     >>> days = np.array(["2024-01-31", "2024-02-29", "2024-04-30"], dtype="datetime64[D]")
-    >>> grid_of(days) is None, grid_of(days, most=4).every().astype(str).tolist()
+    >>> grid_of(days) is None, grid_of(days, most=4).every().astype("datetime64[D]").astype(str).tolist()
     (True, ['2024-01-31', '2024-02-29', '2024-03-31', '2024-04-30'])
     """
     if len(times) < 2 or not (times[1:] > times[:-1]).all():

@@ -527,7 +527,7 @@ def times_as_read(times: Any) -> Any:
 
     if has_zone(times) or (hasattr(times, "dtype") and pd.api.types.is_numeric_dtype(times.dtype)):
         return times
-    if np.asarray(times).dtype.kind != "O" or np.ndim(times) != 1:
+    if np.asarray(times).dtype.kind not in "OU" or np.ndim(times) != 1:
         return times
     read = read_dates(pd.Series(times, name="times"), is_time=True)
     return times if read is None else read.times
