@@ -88,7 +88,7 @@ class Configurable:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make an object to be initialised; raises ``TypeError``, with a suggestion, for an argument that it lacks."""
-        keywords = _keywords(cls)
+        keywords = _keywords(cls)  # type: ignore[arg-type]
         for name in kwargs:
             if keywords is not None and name not in keywords:
                 if name in cls._in_other_words:
