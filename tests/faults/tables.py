@@ -454,7 +454,7 @@ def measure(quick: bool) -> list[Promise]:
             counts[came] += 1
             if came in ("silent", "foreign"):
                 print(f"{came}: {door}: {table.name}: {words:.300}")
-    print(dict(counts))
+    print(f"{len(chosen)} calls: {dict(counts)}")
     n = len({table.name for _, table in chosen})
     return [
         Promise(
