@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqmodels.data.file_contents import decoded, read_bytes
+from seqmodels.sequences.columns.index import is_called_time
 from seqmodels.sequences.columns.numbers import MISSING, is_number, may_be_numbers, with_numbers
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ MAX_COLUMNS = 10_000  # a row a step; more are rows in place of columns, or vect
 SPACES = " "  # one or more between cells, where every line has as many cells, all numbers but in the header
 SAMPLE = 200  # lines, by which the separator is chosen
 SAID_SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)  # a first line for Excel
+CODE = re.compile(r"(?<![\d.])0\d\d")
 COMMA = re.compile(r"\d,\d")
 DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}([T ].*)?")
 UNICODE = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}  # by the first bytes of a file
@@ -118,6 +120,7 @@ def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFra
         _check_short_lines(layout, frame)
         if layout.separator == ";" or any(_has_decimal_comma(frame[c]) for c in frame.columns):
             frame = _with_doubtful_points(frame, data, options)
+        frame = _with_codes(frame, data, options)
     except pd.errors.EmptyDataError:
         return pd.DataFrame({name: [] for name in layout.names or ()}), layout
     except MemoryError:
@@ -199,6 +202,23 @@ def _with_doubtful_points(frame: pd.DataFrame, data: str, options: dict[str, Any
         return frame
     text = pd.read_csv(io.StringIO(data), **options, dtype=str, usecols=doubtful)
     return frame.assign(**{name: text[name] for name in text.columns if _has_doubtful_points(text[name])})
+
+
+def _with_codes(frame: pd.DataFrame, data: str, options: dict[str, Any]) -> pd.DataFrame:
+    """The frame with the text of each column of codes such as ``007``: names of one width, some with zeros before."""
+    import pandas as pd
+
+    whole = [i for i, dtype in enumerate(frame.dtypes) if dtype.kind == "i" and not is_called_time(frame.columns[i])]
+    if not whole or CODE.search(data) is None:
+        return frame
+    text = pd.read_csv(io.StringIO(data), **options, dtype=str, usecols=whole)
+    codes = [name for name in text.columns if _are_codes(text[name])]
+    return frame.assign(**{name: text[name] for name in codes})
+
+
+def _are_codes(text: pd.Series) -> bool:
+    cells = text.str.strip()
+    return bool(cells.str.startswith("0").any() and cells.str.len().nunique() == 1 and len(cells[0]) > 2)
 
 
 def _has_doubtful_points(text: pd.Series) -> bool:
@@ -322,7 +342,7 @@ def _are_data(first: list[str], second: list[str] | None) -> bool:
 def _are_units(row: list[str], below: list[list[str]]) -> bool:
     """Whether a row has no numbers, under which there are numbers, or dates, wherever it has words."""
     words = [i for i, cell in enumerate(row) if cell.strip()]
-    if not words or any(_is_datum(row[i]) for i in words):
+    if not words or any(_is_datum(row[i]) or row[i].strip()[0] == "#" for i in words):  # an error of Excel's
         return False
     beneath = [[rest[i] for rest in below if i < len(rest) and rest[i].strip()] for i in words]
     return all(cells and all(_is_datum(cell) for cell in cells) for cells in beneath)

@@ -107,3 +107,11 @@ def test_files_of_a_folder_are_read_as_one_and_named(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("y,z\n1.5,2\noops,3\n3.5,3\n")
     with pytest.raises(ValueError, match=r"b\.csv:3 has 'oops' under 'y'"):
         read(tmp_path)
+
+
+def test_codes_keep_their_zeros(tmp_path: Path) -> None:
+    rows = [f"{who},{day},{day * 2.5},{day:02d}" for who in ("007", "013") for day in range(1, 4)]
+    (tmp_path / "a.csv").write_text("\n".join(["who,t,y,n", *rows]))
+    x = table(tmp_path / "a.csv", by="who", time="t", columns=["y", "n"])
+    assert (x.names, x.features) == (["007", "013"], ("y", "n"))
+    assert np.asarray(x[0])[:, 1].tolist() == [1, 2, 3]

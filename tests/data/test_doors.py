@@ -45,7 +45,7 @@ DOORS: dict[str, Door] = {
     "table": lambda frame, _: table(frame, kind="vectors"),
     "from_frame": by_from_frame,
     "forecast": lambda frame, _: regular_sequences(frame),
-    "command line": lambda frame, folder: of_command_line(str(by_csv(frame, folder)), None, None, None, None),
+    "command line": lambda frame, folder: of_command_line(str(by_csv(frame, folder)), None, None, None, None, [], None),
 }
 if find_spec("pyarrow") is not None:
     DOORS["parquet"] = lambda frame, folder: read(by_parquet(frame, folder), kind="vectors")
@@ -74,6 +74,7 @@ WEEKS = pd.date_range("2018-01-01", periods=60, freq="W-MON")
 YEARS = pd.date_range("1990-01-01", periods=20, freq="YS")
 OLD = np.arange("1600", "1620", dtype="datetime64[Y]")
 DAYS = pd.date_range("2019-02-25", periods=20, freq="D")
+WINTER = pd.date_range("1968-12-20", periods=24, freq="D")
 HOURS = pd.date_range("2019-02-01 09:00", periods=30, freq="h")
 
 
@@ -107,6 +108,13 @@ READINGS: dict[str, tuple[list[Any] | pd.Series, Any, str]] = {
     "decimal years": ([2018 + i / 4 for i in range(12)], QUARTERS, "2018.75 is 2018-10-01"),
     "yyyymm": ([int(each) for each in written(MONTHS, "%Y%m")], MONTHS, ""),
     "yyyymmdd": ([int(each) for each in written(DAYS, "%Y%m%d")], DAYS, ""),
+    "yymmdd": ([int(each) for each in written(MONTHS, "%y%m%d")], MONTHS, ""),
+    "years of two digits, 68 and 69": (written(WINTER, "%d.%m.%y"), WINTER, ""),
+    "days as Excel counts them": (
+        [(d - pd.Timestamp("1899-12-30")).days for d in MONTHS],
+        MONTHS,
+        "from 2018-01-01 on",
+    ),
     "quarters": ([f"{d.year}Q{d.quarter}" for d in QUARTERS], QUARTERS, ""),
     "quarters first": ([f"Q{d.quarter} {d.year}" for d in QUARTERS], QUARTERS, ""),
     "weeks": ([f"{d.isocalendar().year}-W{d.isocalendar().week:02d}" for d in WEEKS], WEEKS, ""),
@@ -196,7 +204,7 @@ def test_a_format_decides(tmp_path: Path) -> None:
         table(frame, date_format="%d/%m/%Y"),
         Sequences.from_frame(frame, time="date", date_format="%d/%m/%Y"),
         regular_sequences(frame, date_format="%d/%m/%Y"),
-        of_command_line(str(path), None, None, None, "%d/%m/%Y"),
+        of_command_line(str(path), None, None, None, "%d/%m/%Y", [], None),
     ):
         assert_is(x, MONTHS[:12], frame["y"])
     with pytest.raises(ValueError, match=r"holds '01/02/2018', which is not written as date_format='%Y-%m-%d'"):
@@ -248,6 +256,27 @@ def test_numbers_that_look_like_dates_are_none(door: Door, tmp_path: Path) -> No
     assert (x.times, x.features, said) == (None, ("birth_year", "id", "y", "month"), [])
     with pytest.raises(ValueError, match=r"several columns of dates, start, end; name the time of a step with time="):
         door(pd.DataFrame({"start": MONTHS, "end": MONTHS + pd.Timedelta("3D"), "y": 0.5}), tmp_path)
+
+
+@pytest.mark.parametrize("door", [DOORS[name] for name in ("read", "table", "forecast", "command line")])
+def test_columns_called_as_dates_are_a_time_each(door: Door, tmp_path: Path) -> None:
+    values = {each: np.arange(4) / 7 + i for i, each in enumerate(["2010", "2011", "2012"])}
+    with pytest.raises(ValueError, match=r"the columns 2010, 2011, 2012 are called as dates are.*frame\.T"):
+        door(pd.DataFrame({"country": list("abcd"), **values}), tmp_path)
+    months = {month: np.arange(4) / 7 for month in ("Jan", "Feb", "Mar")}
+    x, said = through(door, pd.DataFrame({"year": range(2010, 2014), **months}), tmp_path)
+    assert x.features == ("Jan", "Feb", "Mar")
+    assert "Jan, Feb, Mar are called as dates are" in said[0]
+    assert "frame.melt('year')" in said[0]
+
+
+@pytest.mark.parametrize("door", [DOORS[name] for name in ("read", "table", "forecast", "command line")])
+def test_a_time_of_day_separates_no_series(door: Door, tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"date": DAYS.repeat(2).strftime("%Y-%m-%d"), "time": [900, 1700] * 20, "y": np.arange(40) / 7}
+    )
+    with pytest.raises(ValueError, match=r"'date' is 2019-02-25 in row 0 and in row 1.*add a column"):
+        door(frame, tmp_path)
 
 
 # -- zones ---------------------------------------------------------------------------------------------------

@@ -75,6 +75,8 @@ REFUSED = {
     "a word": (["1.5", "oops", "2.5"], "'oops'"),
     "an open comma": (["1,234", "2,345", "3,456"], "'1,234'"),
     "a second unit": (["1 kg", "500 g", "2 kg"], "'500 g'"),
+    "a currency before and after": (["€5", "6 €", "7.5"], "'6 €'"),
+    "an error of Excel's": (["#DIV/0!", "2", "3.5"], "'#DIV/0!'"),
     "percent and none": (["1%", "2%", "0.3"], "'0.3'"),
 }
 
@@ -102,6 +104,12 @@ def test_every_door_refuses_what_cannot_be_read_by_row_and_value(door: str, tmp_
             continue  # which would refuse the words
         with pytest.raises(ValueError, match=rf"(row \d of|a\.csv:\d) .*{re.escape(value)}"):
             DOORS[door](pd.DataFrame({"y": cells, "z": other}), tmp_path)
+
+
+def test_a_sign_behind_digits_that_is_a_number_is_no_unit() -> None:
+    for cells in (["5²", "6²", "7²"], ["1½", "2½", "3½"], ["40 BC", "30 BC", "20 BC"]):
+        with pytest.warns(UserWarning, match=r"left out y \(words\)"):
+            assert data.table(pd.DataFrame({"y": cells, "z": Z})).features == ("z",)
 
 
 def test_what_is_left_out_is_named_at_every_door(tmp_path: Path) -> None:

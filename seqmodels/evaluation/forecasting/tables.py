@@ -115,7 +115,10 @@ def _of_frame(
 ) -> Sequences:
     if not len(frame):
         raise ValueError("the frame has no rows; pass one with a row a step")
-    frame = frame.rename(columns=str)
+    frame = frame.set_axis([str(c) for c in frame.columns], axis=1)
+    if frame.columns.has_duplicates:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise ValueError(f"the frame has two columns called {twice!r}; give them different names")
     missing = [c for c in (time, by) if c is not None and c not in {*frame.columns, *frame.index.names}]
     if missing:
         raise ValueError(f"the frame has no column {missing[0]!r}; it has {', '.join(frame.columns)}")

@@ -98,10 +98,13 @@ FORMS = (
         re.compile(r"(?P<y>\d{4})(?P<m>\d\d)(?P<d>\d\d)(?:T?(?P<H>\d\d)(?P<M>\d\d)(?P<S>\d\d)?)?(?P<z>Z)?"),
         only_named=True,
     ),
+    DateForm("year, month, day", re.compile(r"(?P<y>\d\d)(?P<m>\d\d)(?P<d>\d\d)"), only_named=True),
     DateForm("year and month", re.compile(r"(?P<y>\d{4})(?P<m>\d\d)"), only_named=True),
     DateForm("years", re.compile(r"(?P<y>[12]\d{3})"), only_named=True),
 )
 ISO = FORMS[0]
+OF_DIGITS = FORMS[-4:]
+_, YYMMDD, YYYYMM, YEARS = OF_DIGITS
 # A year from one calendar year into the next, 2019/20, which is no month.
 SEASON_OF_YEARS = DateForm("years that begin in", re.compile(r"(?P<y>\d{4})[-/](?P<next>\d\d)"))
 
@@ -169,6 +172,20 @@ def names_no_year(column: pd.Series) -> bool:
     return bool(cells) and all(YEARLESS.fullmatch(cell.strip()) for cell in cells)
 
 
+def are_dates_in_order(words: list[str]) -> bool:
+    """Whether words are dates, or years of our time, each after the one before it."""
+    import pandas as pd
+
+    are_years = all(re.fullmatch(r"(1[89]|20)\d\d", word.strip()) for word in words)
+    if not are_years and any(word.strip().isdecimal() for word in words):
+        return False
+    try:
+        read = read_dates(pd.Series(words, dtype=object, name="columns"), is_time=are_years)
+    except ValueError:
+        return False
+    return read is not None and read.times.is_monotonic_increasing and _regularity(read.times.to_numpy()) > 0
+
+
 def _are_scalars(column: pd.Series) -> bool:
     """Whether its cells are words, dates or numbers, and no lists, as columns of Parquet files may hold."""
     return column.dtype != object or all(isinstance(cell, SCALARS) for cell in column.dropna())
@@ -223,6 +240,7 @@ def _words(column: pd.Series, cells: pd.Index | np.ndarray, is_time: bool) -> tu
     whole_sample = [form for form in forms if not np.isnat(_read(form, looked_at)[0]).any()]
     read = [(form, *_read(form, words)) for form in whole_sample or forms]
     whole = [each for each in read if not np.isnat(each[1]).any()]
+    whole = _without_unlikely(whole)
     if any(form is SEASON_OF_YEARS for form, *_ in whole) and len(words) > 1:
         whole = [each for each in whole if each[0] is SEASON_OF_YEARS]
     whole = [each for each in whole if not each[0].must_be_regular or _are_months_in_order(each[1])]
@@ -250,6 +268,18 @@ def _iso(cells: pd.Index | np.ndarray) -> pd.DatetimeIndex | None:
     except (ValueError, TypeError):
         return None
     return times if isinstance(times, pd.DatetimeIndex) and times.tz is None else None
+
+
+def _without_unlikely(
+    whole: list[tuple[DateForm, np.ndarray, np.ndarray]],
+) -> list[tuple[DateForm, np.ndarray, np.ndarray]]:
+    """The readings without days as ``yymmdd`` where the same digits are several months, ``yyyymm``, of our time."""
+    months = next((times.astype("datetime64[M]").astype(np.int64) for form, times, _ in whole if form is YYYYMM), None)
+    if months is None:
+        return whole
+    years = 1970 + months // 12
+    is_likely = years.min() >= 1950 and years.max() < 2100 and len(np.unique(months % 12)) > 1
+    return [each for each in whole if each[0] is not YYMMDD] if is_likely else whole
 
 
 def _best(
@@ -372,7 +402,21 @@ def _read(form: DateForm, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
 def _years(digits: np.ndarray) -> np.ndarray:
     """``(m,)`` years of four digits, or of two."""
     years = np.where(digits == "", "0", digits).astype(np.int64)
-    return np.where(np.char.str_len(digits) > 2, years, years + np.where(years >= PIVOT, 1900, 2000))
+    is_short = np.char.str_len(digits) <= 2
+    if is_short.any():
+        years[is_short] = _with_century(years[is_short])
+    return years
+
+
+def _with_century(short: np.ndarray) -> np.ndarray:
+    """``(m,)`` years of two digits with the century of ``PIVOT``, or of the last where that is closer, as 68 to 69."""
+    by_pivot = short + np.where(short >= PIVOT, 1900, 2000)
+    there = np.unique(short)
+    first = there[(int(np.argmax(np.diff(there, append=there[0] + 100))) + 1) % len(there)]  # after the longest gap
+    since = (short - first) % 100
+    if since.max() == np.ptp(by_pivot):
+        return np.asarray(by_pivot)
+    return np.asarray(by_pivot[np.argmax(since)] - since.max() + since)
 
 
 def _offset_of(zone: str) -> float:
@@ -480,15 +524,15 @@ def _numbers(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | N
         return None
     if (numbers == np.rint(numbers)).all():
         words = [str(int(each)) for each in numbers]
-        read = [(form, times) for form in FORMS[-3:] for times in [_read(form, words)[0]] if not np.isnat(times).any()]
-        read = [(form, times) for form, times in read if form is not FORMS[-1] or names_years(name)]
+        read = [(form, *_read(form, words)) for form in OF_DIGITS if form is not YEARS or names_years(name)]
+        read = _without_unlikely([each for each in read if not np.isnat(each[1]).any()])
         if read:
-            times = read[0][1]
+            times = _best(name, words, read)[1]
             if is_counted(name) and _regularity_of_numbers(numbers) >= _regularity(times):
                 return None
             return pd.DatetimeIndex(times), ""
-        return _since_1970(name, numbers)
-    return _decimals(name, numbers) or _since_1970(name, numbers)
+        return _since_1970(name, numbers) or _days_of_excel(name, numbers)
+    return _decimals(name, numbers) or _since_1970(name, numbers) or _days_of_excel(name, numbers)
 
 
 def names_years(name: str) -> bool:
@@ -518,6 +562,18 @@ def _since_1970(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] 
             said = f"{name!r} is read as {unit} since 1970, from {times.min()} on; if it counts something else pass"
             return times.tz_localize("UTC"), f"{said} time_unit={unit!r}"
     return None
+
+
+def _days_of_excel(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | None:
+    """Days as Excel counts them, of the years 1955 to 2100, in a column that is called a date."""
+    import pandas as pd
+
+    if is_counted(name) or not ((numbers >= 20_090) & (numbers < 73_051)).all():
+        return None
+    seconds = np.rint(86_400 * numbers).astype("timedelta64[s]")
+    times = pd.DatetimeIndex(np.datetime64("1899-12-30", "s") + seconds)
+    said = f"{name!r} is read as days as Excel counts them, from {_day(times.to_numpy().min())} on; if it counts"
+    return times, f"{said} something else pass time_unit='day'"
 
 
 def _decimals(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | None:

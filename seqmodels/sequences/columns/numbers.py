@@ -68,7 +68,9 @@ PLAIN: dict[Sign, tuple[re.Pattern[str], re.Pattern[str]]] = {
 }
 NO_NUMBER = re.compile(r"0\d+")  # a code, as 007 is
 LONGEST_UNIT = 16
-NO_UNITS = frozenset(["am", "pm", *(m.lower() for m in (*calendar.month_name, *calendar.month_abbr) if m)])
+NO_UNITS = frozenset(
+    ["am", "pm", "bc", "bce", "ad", "ce", *(m.lower() for m in (*calendar.month_name, *calendar.month_abbr) if m)]
+)
 MOSTLY = 0.5  # of the cells that are not empty: with as many numbers, a column is one of numbers
 MOSTLY_WITH_WORDS = 0.9  # where numbers are followed by a word, as names of things are, too
 
@@ -345,13 +347,15 @@ def _with_bad_cell(
 ) -> _Column | None:
     """The column with the first cell that is no number; None where too few are numbers, so that it is one of words."""
     is_word = any(part is not None and part.has_word and part.unit == unit for part in parts)
-    if len(fitting) < (MOSTLY_WITH_WORDS if is_word else MOSTLY) * len(known):
+    others = [parts[i] for i in known if i not in set(fitting)]
+    n = len(fitting) + (0 if is_word else sum(each is not None and each.is_number for each in others))
+    if n < (MOSTLY_WITH_WORDS if is_word else MOSTLY) * len(known):
         return None
     row = min(set(known) - set(fitting))
     part = parts[row]
     if part is not None and part.unit != unit:
-        others = " and ".join(repr(each) for each in unit if each)
-        why = f"where the other numbers have {others}" if others else "where the other numbers have no unit"
+        has = " and ".join(repr(each) for each in unit if each)
+        why = f"where the other numbers have {has}" if has else "where the other numbers have no unit"
     elif part is not None:
         why = "where other numbers have another sign before decimals"
     else:
@@ -377,6 +381,11 @@ class _Parts:
     def is_whole(self) -> bool:
         return self.number.isdecimal() and not self.exponent and self.unit == ("", "") and not self.is_in_brackets
 
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a number with another unit, and no name."""
+        return not self.has_word and any(self.value(sign) is not None for sign in DIGITS)
+
     def value(self, sign: Sign) -> float | None:
         """The number, if ``sign`` begins its decimals; None: it is none then."""
         if not DIGITS[sign].fullmatch(self.number) or NO_NUMBER.fullmatch(self.number):
@@ -393,6 +402,8 @@ def _parts(cell: str) -> _Parts | None:
     after = (match["after"] or "").strip()
     signs = [sign for sign in (match["sign"], match["second_sign"], match["last_sign"]) if sign]
     if len(signs) + bool(brackets) > 1 or len(after) > LONGEST_UNIT or after.lower() in NO_UNITS:
+        return None
+    if after[:1].isnumeric():  # 1½ and 5²
         return None
     if match["last_sign"] and after:
         return None

@@ -11,6 +11,7 @@ import numpy as np
 from seqmodels.common.display import listed
 from seqmodels.sequences.calendar_steps import grid_of
 from seqmodels.sequences.columns.dates import names_no_year
+from seqmodels.sequences.columns.index import is_called_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,7 +111,12 @@ def candidates(frame: pd.DataFrame, others: Sequence[str]) -> list[str]:
     eligible = []
     for name in others:
         column = frame[name]
-        if str(name).lower() in PARTS_OF_DATES or column.dtype.kind in "fcmM" or column.isna().any():
+        if (
+            str(name).lower() in PARTS_OF_DATES
+            or is_called_time(name)
+            or column.dtype.kind in "fcmM"
+            or column.isna().any()
+        ):
             continue
         if not column.map(lambda cell: getattr(cell, "__hash__", None) is not None).all() or names_no_year(column):
             continue

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.common.display import listed
-from seqmodels.sequences.columns.dates import Dates, names_no_year, read_dates
+from seqmodels.sequences.columns.dates import Dates, are_dates_in_order, names_no_year, read_dates
 from seqmodels.sequences.columns.index import TIME_NAMES, YEAR_NAMES, is_called_time, with_index_as_columns
 from seqmodels.sequences.columns.numbers import holds_numbers
 from seqmodels.sequences.columns.panels import PARTS_OF_DATES, SeriesOfRows, candidates, series_of_rows
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 DATE_NAMES = ("date", "datetime", "timestamp", "time_stamp", "ds")  # of which one that holds no dates is refused
 # Numbers that are parts of a date, up to the largest that they have; beyond it they count from a beginning.
 PARTS_AT_MOST = {"day": 31, "week": 53, "month": 12, "quarter": 4, "hour": 24, "minute": 60, "second": 60}
+MOST_NAMED_AS_DATES = 2000  # columns; more are not looked at
 FIRST_YEAR = 1000  # that is taken for one of the calendar
 PARTS = ("year", *PARTS_AT_MOST)
 
@@ -84,7 +85,25 @@ def timed_rows(
         rows.said += [indexed.said] if indexed.said else []
     else:
         _recognise(rows, {by, *taken, *indexed.keys}, time_unit, date_format)
+    _refuse_dates_as_columns(rows, {by, *taken})
     return rows
+
+
+def _refuse_dates_as_columns(rows: TimedRows, taken: Collection[str | None]) -> None:
+    """Say that columns of numbers are called as dates are; raise ``ValueError`` where rows have no time."""
+    import pandas as pd
+
+    if rows.frame.shape[1] > MOST_NAMED_AS_DATES:
+        return
+    dtypes = rows.frame.dtypes.items()
+    columns = [c for c, dtype in dtypes if c not in {rows.time, *taken} and pd.api.types.is_numeric_dtype(dtype)]
+    names = pd.Series(columns, dtype=object, name="columns")
+    if len(names) < 3 or not (names_no_year(names) or are_dates_in_order(columns)):
+        return
+    says = f"the columns {listed(columns)} are called as dates are, but a table has a row for each of them"
+    if rows.time is None:
+        raise ValueError(f"{says}; exchange rows and columns, frame.T, or name what is to be modelled with columns=")
+    rows.said.append(f"{says}: rows are taken for steps; to make one series of them use frame.melt({rows.time!r})")
 
 
 def separated(rows: TimedRows, taken: Collection[str | None] = ()) -> TimedRows:

@@ -106,3 +106,13 @@ def test_sequences_have_every_step_too_and_begin_with_their_past() -> None:
     for sequences in (regular_sequences(x), of_tail):
         np.testing.assert_array_equal(np.asarray(sequences[0])[:, 0], [0, 1, 2, np.nan, 4, 5, 6, 7, 8])
         assert (sequences.names, sequences.clusters) == (["shop"], ["town"])
+
+
+def test_names_of_columns_are_one_text_each() -> None:
+    values = np.arange(8.0).reshape(4, 2) / 7
+    levels = pd.DataFrame(values, columns=pd.MultiIndex.from_product([["a"], ["x", "y"]]))
+    x = regular_sequences(levels)
+    assert x.features == ("('a', 'x')", "('a', 'y')")
+    np.testing.assert_array_equal(np.asarray(x[0]), values)
+    with pytest.raises(ValueError, match="the frame has two columns called 'a'; give them different names"):
+        regular_sequences(pd.DataFrame(values, columns=["a", "a"]))
