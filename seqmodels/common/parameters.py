@@ -36,7 +36,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 LISTS = (list, tuple, np.ndarray)
 LARGEST_EXACT = 2**53  # integers up to which a float is one exactly
-SMALL = 64  # sizes up to which an argument may be larger than the data: they cost little
+SMALL = 256  # sizes up to which an argument may be larger than the data: they cost little
 MAX_SHOWN = 200  # characters of a value in an error
 
 
@@ -88,7 +88,7 @@ class Configurable:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make an object to be initialised; raises ``TypeError``, with a suggestion, for an argument that it lacks."""
-        keywords = _keywords(cls)
+        keywords = _keywords(cls)  # type: ignore[arg-type]
         for name in kwargs:
             if keywords is not None and name not in keywords:
                 if name in cls._in_other_words:

@@ -104,6 +104,7 @@ def table(
     named = {*_names(columns), *_names(inputs)}
     of_sequences = {by, label, cluster, SEQUENCE, *LABEL_NAMES, *CLUSTER_NAMES}
     words = None if kind in ("symbols", "text") else of_sequences - named
+    place: Place
     if isinstance(source, pd.DataFrame):
         frame, where, place = _with_names(source.copy(), "the frame"), "the frame", place_in_frame
         if words is not None:

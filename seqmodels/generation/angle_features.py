@@ -46,7 +46,7 @@ class AngleFeatures(FeatureDistributions):
 
     @property
     def n_features(self) -> int:
-        return self.moments.shape[1]
+        return int(self.moments.shape[1])
 
     @property
     def mean(self) -> np.ndarray:
@@ -57,7 +57,7 @@ class AngleFeatures(FeatureDistributions):
         """From -π on."""
         at = np.clip(np.asarray(x, dtype=np.float64), -np.pi, np.pi)
         start = self._integral(np.full_like(at, -np.pi))
-        return np.clip(self._integral(at) - start, 0.0, 1.0)
+        return np.asarray(np.clip(self._integral(at) - start, 0.0, 1.0))
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
         return np.stack([_Circle.of(self.moments[:, d]).quantiles(levels) for d in range(self.n_features)], axis=-1)
@@ -84,7 +84,7 @@ class AngleFeatures(FeatureDistributions):
         return np.asarray((x + 2 * waves) / TURN)
 
 
-def wrapped(x: np.ndarray) -> np.ndarray:
+def wrapped(x: np.ndarray | float) -> np.ndarray:
     """The same angles from -π to π."""
     return np.asarray(x - TURN * np.round(x / TURN))
 

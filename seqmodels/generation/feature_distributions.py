@@ -90,7 +90,7 @@ class GaussianFeatures(FeatureDistributions):
 
     @property
     def n_features(self) -> int:
-        return self.loc.shape[1]
+        return int(self.loc.shape[1])
 
     @property
     def mean(self) -> np.ndarray:
@@ -180,7 +180,7 @@ class ObservedFeatures(FeatureDistributions, ABC):
 
     @property
     def n_features(self) -> int:
-        return self.shift.shape[1]
+        return int(self.shift.shape[1])
 
     @property
     def mean(self) -> np.ndarray:
@@ -302,7 +302,7 @@ class EmpiricalFeatures(FeatureDistributions):
 
     @property
     def n_features(self) -> int:
-        return self.x.shape[1]
+        return int(self.x.shape[1])
 
     @property
     def mean(self) -> np.ndarray:
@@ -342,8 +342,11 @@ class JoinedFeatures(FeatureDistributions):
         return np.concatenate([group.crps(part) for group, part in zip(self.groups, self._split(y), strict=True)])
 
     def crps_or_estimate(self, y: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
-        parts = zip(self.groups, self._split(y), range(len(self.groups)), strict=True)
-        return np.concatenate([g.crps_or_estimate(part, lambda i=i: self._split(draw())[i]) for g, part, i in parts])
+        def draws_of(i: int) -> Callable[[], np.ndarray]:
+            return lambda: self._split(draw())[i]
+
+        parts = enumerate(zip(self.groups, self._split(y), strict=True))
+        return np.concatenate([group.crps_or_estimate(part, draws_of(i)) for i, (group, part) in parts])
 
     def _split(self, x: np.ndarray) -> list[np.ndarray]:
         return np.split(np.asarray(x), np.cumsum([group.n_features for group in self.groups])[:-1], axis=-1)

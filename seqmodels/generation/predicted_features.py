@@ -133,7 +133,7 @@ def _of_observation(
     if values == {"angles"}:
         moments = observation.trigonometric_moments(table).numpy()  # (C, J, D)
         return AngleFeatures(np.einsum("c,cjd->jd", weights, moments))
-    units = [each.double().cpu().numpy()[None] for each in (shift, scale)]
+    units = shift.double().cpu().numpy()[None], scale.double().cpu().numpy()[None]
     if values <= {"reals", "positive", "proportions"}:
         return DensityFeatures(observation, table, weights, *units)
     widths = np.array(observation.grid(len(shift)) or [1.0] * len(shift))

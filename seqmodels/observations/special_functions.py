@@ -114,7 +114,8 @@ def shapes_of_beta(averages: Tensor, low: float, high: float) -> Tensor:
 
 def gaussian_cdf(z: Tensor) -> Tensor:
     """``Φ(z)``, which is 0 at -inf and 1 at inf."""
-    return torch.special.ndtr(z)
+    result: Tensor = torch.special.ndtr(z)
+    return result
 
 
 def student_t_cdf(t: Tensor, degrees: Tensor) -> Tensor:

@@ -143,7 +143,7 @@ def _constant_of_reals(times: np.ndarray) -> Iterator[TimeGrid]:
         last, zero = times[-1], times[0]
 
         def times_at(places: np.ndarray) -> np.ndarray:  # from the last time on, or from the first: no rounding adds up
-            return np.where(places > at[-1], last + step * (places - at[-1]), zero + step * places)
+            return np.asarray(np.where(places > at[-1], last + step * (places - at[-1]), zero + step * places))
 
         yield from _grid(at, times_at)
 
@@ -156,7 +156,7 @@ def _days_of_months(months: np.ndarray, days: np.ndarray, of_day: np.timedelta64
 
         def times_at(at: np.ndarray) -> np.ndarray:
             month = at.astype("datetime64[M]")
-            return month.astype("datetime64[D]") + (np.minimum(last, _lengths(month)) - 1) + of_day
+            return np.asarray(month.astype("datetime64[D]") + (np.minimum(last, _lengths(month)) - 1) + of_day)
 
         yield from _grid(months.astype(np.int64), times_at)
 
@@ -180,12 +180,12 @@ def _weekdays_of_months(months: np.ndarray, days: np.ndarray, of_day: np.timedel
 
 
 def _day_of_month(months: np.ndarray, days: np.ndarray) -> np.ndarray:
-    return (days - months.astype("datetime64[D]")).astype(np.int64) + 1
+    return np.asarray((days - months.astype("datetime64[D]")).astype(np.int64) + 1)
 
 
 def _lengths(months: np.ndarray) -> np.ndarray:
     """The days that each month has."""
-    return ((months + 1).astype("datetime64[D]") - months.astype("datetime64[D]")).astype(np.int64)
+    return np.asarray(((months + 1).astype("datetime64[D]") - months.astype("datetime64[D]")).astype(np.int64))
 
 
 def _weekday(days: np.ndarray) -> np.ndarray:

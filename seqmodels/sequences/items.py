@@ -29,13 +29,16 @@ SHORT = 64  # steps, up to which a call for each sequence takes longer than a co
 def items_of(X: Any) -> list[Any]:
     """The items of what a user passes for a list of sequences; raises ``ValueError`` for what is none."""
     _refuse_bare(X)
+    may_end = isinstance(X, Iterable | Sized)  # what has __getitem__ alone may have items without end
     try:
-        iterator = iter(X if isinstance(X, Iterable | Sized) else None)  # not of what has items, but no end
+        iterator = iter(X) if may_end else None
     except TypeError:
+        iterator = None
+    if iterator is None:
         raise ValueError(
             f"X is {in_words(X)}, which holds no sequences; pass a list of (T, D) arrays, of texts or of 1-D "
             "integer arrays"
-        ) from None
+        )
     items = list(iterator)
     if not items:
         raise ValueError("there are no sequences; pass a list with at least one")

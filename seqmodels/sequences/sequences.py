@@ -413,9 +413,9 @@ class Sequences(Sequence[Item]):
         have_times = all(part.times is not None for part in each)
         are_dates = have_times and any(t.dtype.kind == "M" for part in each for t in part.times or ())
         if are_dates and len({part.time_unit for part in each}) > 1:
-            units = ", ".join(dict.fromkeys(str(part.time_unit) for part in each))
+            zones = ", ".join(dict.fromkeys(str(part.time_unit) for part in each))
             raise ValueError(
-                f"the parts have times of different zones: {units}; give all one, with tz_convert of pandas"
+                f"the parts have times of different zones: {zones}; give all one, with tz_convert of pandas"
             )
         times = checked_times([t for part in each for t in part.times or ()], lengths) if have_times else None
         units = sorted({repr(part.time_unit) for part in each})

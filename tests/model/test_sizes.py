@@ -18,7 +18,7 @@ ABSURD: dict[str, tuple[Any, Any]] = {
     "p of ARIMA is 1000000; pass an integer from 0 to 100000": (sm.LinearGaussian.arima(10**6, 0, 0), VALUES),
     "d of ARIMA is 1,000, but the longest sequence has 40 steps": (sm.LinearGaussian.arima(1, 10**3, 0), VALUES),
     "period of Seasonal is 100,000": (sm.LinearGaussian.seasonal(10**5), VALUES),
-    "n_states of LinearGaussian is 1,000, but the data have 40 steps; pass at most 64": (
+    "n_states of LinearGaussian is 1,000, but the data have 40 steps; pass at most 256": (
         sm.LinearGaussian(1000),
         VALUES,
     ),

@@ -215,9 +215,9 @@ def forecast(
         for one, each in zip(described, series.values(), strict=True)
         for sentence in words_of(one, each, levels)
     ]
-    for said, error in left_out:
-        words.append(f"{said}: It is not forecast: {error}.")
-        warnings.warn(f"{said} is not forecast: {error}", UserWarning, stacklevel=3)
+    for said, why in left_out:
+        words.append(f"{said}: It is not forecast: {why}.")
+        warnings.warn(f"{said} is not forecast: {why}", UserWarning, stacklevel=3)
     return AutomaticForecast(
         pd.concat(frames, ignore_index=True),
         pd.concat(tables, ignore_index=True),
@@ -309,7 +309,7 @@ def _tried(of_times: int | None, y: np.ndarray) -> int | None:
 def _complete(y: np.ndarray) -> np.ndarray:
     """``y (T,)`` with missing values on a line between those that are known."""
     known = np.flatnonzero(~np.isnan(y))
-    return np.interp(np.arange(len(y)), known, y[known])
+    return np.asarray(np.interp(np.arange(len(y)), known, y[known]))
 
 
 def _season(y: np.ndarray, season: int | None, of_times: int | None) -> int | None:
@@ -318,9 +318,9 @@ def _season(y: np.ndarray, season: int | None, of_times: int | None) -> int | No
         return season if season > 1 else None
     if of_times == 1:
         return None
-    complete = _complete(y)
-    if _tried(of_times, y) is not None and has_season(complete, _tried(of_times, y)):
-        return of_times
+    complete, tried = _complete(y), _tried(of_times, y)
+    if tried is not None and has_season(complete, tried):
+        return tried
     shares = seasonal_shares([complete])
     of_series = max(shares, key=lambda lag: shares[lag]) if shares else None
     if of_series is None or not has_season(complete, of_series):

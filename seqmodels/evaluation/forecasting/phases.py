@@ -43,7 +43,7 @@ class SeenSteps:
 
     def of(self, y: np.ndarray) -> np.ndarray:
         """``y (T, ...)`` without the steps of other phases."""
-        return y[self.are_seen(0, len(y))]
+        return np.asarray(y[self.are_seen(0, len(y))])
 
 
 def seen_steps(y: np.ndarray, period: int | None) -> SeenSteps | None:

@@ -65,7 +65,7 @@ class DataSize:
         if train.kind == "vectors":
             n_symbols = train.n_features
         elif train.kind == "text":
-            n_symbols = len(set().union(*(set(item.encode()) for item in train)))
+            n_symbols = len(set().union(*(set(str(item).encode()) for item in train)))
         else:
             n_symbols = len(np.unique(np.concatenate([np.asarray(item) for item in train])))
         return cls(int(train.n_units.sum()), n_symbols, len(train.input_names or ()))

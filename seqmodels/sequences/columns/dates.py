@@ -144,6 +144,7 @@ def read_dates(column: pd.Series, *, date_format: str | None = None, is_time: bo
     if not _are_scalars(column):
         return None
     codes, cells = pd.factorize(column)  # of what is there often, as in a panel, one is read
+    read: tuple[pd.DatetimeIndex, str] | None
     if date_format is not None and (is_time or not pd.api.types.is_numeric_dtype(column)):
         read = _by_format(column, _as_words(cells), date_format)
     elif pd.api.types.is_numeric_dtype(column):
@@ -153,7 +154,8 @@ def read_dates(column: pd.Series, *, date_format: str | None = None, is_time: bo
     if read is None:
         return None
     times, said = read
-    return Dates(times.take(codes, allow_fill=True, fill_value=pd.NaT).to_series(column.index, column.name), said)
+    filled = times.take(codes, allow_fill=True, fill_value=np.datetime64("NaT"))
+    return Dates(filled.to_series(column.index, column.name), said)
 
 
 def names_no_year(column: pd.Series) -> bool:

@@ -12,7 +12,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
@@ -57,13 +57,14 @@ DIGITS: dict[Sign, re.Pattern[str]] = {
     ".": re.compile(r"(?:[1-9]\d{0,2}([, '])\d{3}(?:\1\d{3})*|[1-9]\d?(?:,\d\d)+,\d{3}|\d+)(?:\.\d*)?|\.\d+"),
     ",": re.compile(r"(?:[1-9]\d{0,2}([. '])\d{3}(?:\1\d{3})*|\d+)(?:,\d*)?|,\d+"),
 }
+IN_PATTERN: dict[Sign, str] = {".": r"\.", ",": ","}  # how a regular expression writes each sign
 # Whole columns of digits with one sign, and a cell in which it begins decimals for sure.
 PLAIN: dict[Sign, tuple[re.Pattern[str], re.Pattern[str]]] = {
     sign: (
         re.compile(rf"(?:-?(?:0|[1-9]\d*)(?:{s}\d+)?|)(?:\n(?:-?(?:0|[1-9]\d*)(?:{s}\d+)?|))*+"),
         re.compile(rf"{s}(?!\d{{3}}(?:\n|$))|(?:^|\n)-?(?:0|\d{{4,}}){s}"),
     )
-    for sign, s in ((".", r"\."), (",", ","))
+    for sign, s in IN_PATTERN.items()
 }
 NO_NUMBER = re.compile(r"0\d+")  # a code, as 007 is
 LONGEST_UNIT = 16
@@ -122,8 +123,8 @@ def with_numbers(
         )
     if replaced:
         frame = frame.copy(deep=False)
-        for name, values in replaced.items():
-            frame[name] = values
+        for name, numbers in replaced.items():
+            frame[name] = numbers
     return frame
 
 
@@ -151,7 +152,8 @@ def refuse_unread(frame: pd.DataFrame, columns: Iterable[Any], place: Place, way
             continue
         row = read.row_of_open
         cell = str(column.iloc[row]).strip()
-        sign, other = (".", ",") if read.has_points else (",", ".")
+        sign: Sign = "." if read.has_points else ","
+        other: Sign = "," if read.has_points else "."
         raise ValueError(
             f"{place(row)} has {cell!r:.40} under {name!r}, which is {read.by_sign[other][row]:.10g} if its {sign!r} "
             f"stands between thousands and {read.by_sign[sign][row]:.10g} if it begins decimals, and no other cell "
@@ -178,7 +180,8 @@ def numbers_the_rows(column: pd.Series, codes: np.ndarray | None = None) -> bool
 
     if not pd.api.types.is_integer_dtype(column) or column.isna().any() or len(column) < 3:
         return False
-    values, places = column.to_numpy(), [np.arange(len(column))]
+    values = column.to_numpy()
+    places: list[np.ndarray] = [np.arange(len(column))]
     if codes is not None:
         places.append(column.groupby(codes).cumcount().to_numpy())
     for place in places:
@@ -304,22 +307,24 @@ def _read(column: pd.Series) -> _Column | None:
         return _Column(
             {}, bad=(known[0], "where all numbers are in brackets, so it cannot be told if they are negative")
         )
-    rest = {
-        "before": unit[0],
-        "after": unit[1],
-        "doubtful": tuple(Counter(cell for cell in cells if DOUBTFUL.fullmatch(cell)).items()),
-        "is_whole": all(part is not None and part.is_whole for part in parts),
-    }
+    read = _Column(
+        by_sign,
+        before=unit[0],
+        after=unit[1],
+        doubtful=tuple(Counter(cell for cell in cells if DOUBTFUL.fullmatch(cell)).items()),
+        is_whole=all(part is not None and part.is_whole for part in parts),
+    )
     if len(by_sign) == 1:
-        return _Column(by_sign, next(iter(by_sign)), **rest)
+        return replace(read, sign=next(iter(by_sign)))
     differ = np.flatnonzero(~((by_sign["."] == by_sign[","]) | np.isnan(by_sign["."])))
     if not len(differ):
-        return _Column(by_sign, None, **rest)
+        return read
     texts = [part.number for part in parts if part is not None]
     has_points = any("." in text for text in texts)
-    plain = [text for text in texts if text.isdecimal()]
-    has_thousands = not has_points and bool(plain) and all(len(text) <= 3 for text in plain)  # 999 beside 1,234
-    return _Column(by_sign, "." if has_thousands else None, True, int(differ[0]), has_points, **rest)
+    whole = [text for text in texts if text.isdecimal()]
+    has_thousands = not has_points and bool(whole) and all(len(text) <= 3 for text in whole)  # 999 beside 1,234
+    of_whole: Sign | None = "." if has_thousands else None
+    return replace(read, sign=of_whole, is_open=True, row_of_open=int(differ[0]), has_points=has_points)
 
 
 def _read_plain(column: pd.Series) -> _Column | None:
@@ -420,7 +425,7 @@ def _cells_of(column: pd.Series) -> list[str] | None:
 
 def _digits_of(value: Any) -> str:
     """A real number of Python as a cell; that of True is ``1.0``, so that it is no symbol."""
-    if isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(value) < 2**63:
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 2**63:
         return str(int(value))
     try:
         return repr(float(value))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +133,7 @@ def named_times(column: pd.Series, time_unit: str | None, date_format: str | Non
     )
 
 
-def text_dates(frame: pd.DataFrame, time: str | None, date_format: str | None) -> set[str]:
+def text_dates(frame: pd.DataFrame, time: str | None, date_format: str | None) -> set[Hashable]:
     """Return the columns of text that are dates, though numbers too, as ``2019.10`` is."""
     named = [c for c in frame if c == time or (is_called_time(str(c)) and time is None)]
     return {c for c in named if holds_numbers(frame[c]) and _are_dates(frame[c], date_format)}

@@ -98,6 +98,13 @@ class LogitsModel(AdaptedModel, ABC):
     def _uses_validation(self) -> bool:  # type: ignore[override]
         return self.training is not None
 
+    def _prepare(self) -> None:
+        self.network_: nn.Module = self._network()
+        self.tokens_: Tokens = self._resolved()
+        check_end("network", self.length_, self.tokens_.end)
+        Windowing(self.tokens_.context, self.stride)
+        check_logits(self._evaluated(), self.encoding_.size, self.tokens_)
+
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         super()._fit(train, validation)
         if self.training is not None:
@@ -155,6 +162,7 @@ class LogitsModel(AdaptedModel, ABC):
         inputs = tokens.row(values, has_end)
         targets = values if tokens.start is not None else values[1:]
         if has_end:
+            assert tokens.end is not None, "check_end refuses it"
             targets = np.append(targets, tokens.end)
         n_past = example.n_past - (tokens.start is None and example.n_past > 0)
         return TrainingRow(
@@ -177,12 +185,6 @@ class LogitsModel(AdaptedModel, ABC):
         if {name: np.shape(value) for name, value in state.items()} != shapes:
             raise ValueError("the weights in the file are not those of the network that the class makes")
         self.network_.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
-
-    def _prepare(self) -> None:
-        self.network_, self.tokens_ = self._network(), self._resolved()
-        check_end("network", self.length_, self.tokens_.end)
-        Windowing(self.tokens_.context, self.stride)
-        check_logits(self._evaluated(), self.encoding_.size, self.tokens_)
 
     def _evaluated(self) -> nn.Module:
         """The network where and in the precision in which the model computes."""
