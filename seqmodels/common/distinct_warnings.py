@@ -18,7 +18,7 @@ def distinct_warnings() -> Iterator[None]:
     Python's own rule, once a line and text, does not hold over fits: every ``warnings.catch_warnings`` within them
     makes it forget what it has shown. The caller's filters are asked first, as ever.
     """
-    shown: set[tuple[type[Warning], str]] = set()
+    given: set[tuple[type[Warning], str]] = set()
     with warnings.catch_warnings():
         show = warnings.showwarning
 
@@ -31,8 +31,8 @@ def distinct_warnings() -> Iterator[None]:
             line: str | None = None,
         ) -> None:
             alike = category, PERCENTAGE.sub("#", str(message))
-            if alike not in shown:
-                shown.add(alike)
+            if alike not in given:
+                given.add(alike)
                 show(message, category, filename, lineno, file, line)
 
         warnings.showwarning = show_once
