@@ -25,7 +25,7 @@ import numpy as np
 
 from seqmodels.common.files import replaced
 from seqmodels.common.former_names import FORMER_NAMES
-from seqmodels.common.parameters import Configurable, checked_argument
+from seqmodels.common.parameters import Configurable, checked_argument, in_one_line
 from seqmodels.common.version import __version__
 
 FORMAT = 2
@@ -302,8 +302,8 @@ def _described(value: Any, *, by_name: bool) -> Any:
         return f"<{name_of(value if isinstance(value, FunctionType) else type(value))}>"
     if callable(value):
         raise NotSavableError(
-            f"a hyperparameter is {value!r:.80}, and a file cannot hold how to make one; pass a class in its place, "
-            "and save"
+            f"a hyperparameter is {in_one_line(value):.80}, and a file cannot hold how to make one; pass a class in "
+            "its place, which makes it when called without arguments, and give that class to load(path, classes=[...])"
         )
     if not isinstance(value, list | tuple):
         return value

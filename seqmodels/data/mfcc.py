@@ -186,10 +186,12 @@ def _warped(frequency: np.ndarray, warp: float, sample_rate: float) -> np.ndarra
 
 @checked
 def deltas(features: np.ndarray, width: PositiveInt = 2) -> np.ndarray:
-    """``(T, D)`` slopes of ``(T, D)`` features: ``sum_k k (c_{t+k} - c_{t-k}) / (2 sum_k k^2)``, k from 1 to ``width``.
+    """Return the slopes ``(T, D)`` of features ``(T, D)``, without the features themselves.
 
-    The first and last frames are repeated beyond the ends. Slopes of 13 cepstra, stacked on them, are no new data:
-    a density of the 26 numbers is not comparable with one of the 13.
+    They are ``sum_k k (c_{t+k} - c_{t-k}) / (2 sum_k k^2)``, k from 1 to ``width``. The first and last frames are
+    repeated beyond the ends. ``recordings.map(lambda x: np.hstack([x, deltas(x)]))`` puts them beside the features of
+    every sequence. Slopes of 13 cepstra, stacked on them, are no new data: a density of the 26 numbers is not
+    comparable with one of the 13.
 
     >>> deltas(np.arange(6.0)[:, None])[2:4, 0]
     array([1., 1.])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.common.display import quantile_name
+from seqmodels.common.distinct_warnings import distinct_warnings
 from seqmodels.common.parameters import Seed, checked
 from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.encodings import Standardize
@@ -155,7 +156,7 @@ def backtest(
     scorer = OriginScorer(sequences, levels, scale, n, random_state)
     forecasters = dict(models) | (_baselines(season, set(models)) if baselines else {})
     parts, errors = [], {}
-    with ProgressBar(len(forecasters), verbose, "backtest") as bar:
+    with distinct_warnings(), ProgressBar(len(forecasters), verbose, "backtest") as bar:
         for i, (name, model) in enumerate(forecasters.items()):
             bar.move(i, name)
             try:

@@ -219,11 +219,14 @@ def permutation_of_states(order: Any, shares: Callable[[], np.ndarray], raw: Map
         raw: the parameters of the emissions, by attribute name.
     """
     if not isinstance(order, str):
-        return np.asarray(order)
+        return np.array(order)  # a copy: torch warns of arrays that cannot be written to, as those of pandas
     if order == "stationary":
         return np.argsort(-shares(), kind="stable")
     if order != "mean" or not {"weights_", "means_"} <= raw.keys():
-        raise ValueError(f"order is {order!r}; pass a permutation, 'stationary', or 'mean' where states have means")
+        raise ValueError(
+            f"order is {order!r}; pass 'stationary', 'mean' where each state has the mean of a Gaussian, or a "
+            "permutation, such as np.argsort of a column of state_summary()"
+        )
     means = np.einsum("km,kmd->kd", raw["weights_"], raw["means_"])
     return np.lexsort(means.T[::-1])
 

@@ -58,7 +58,8 @@ def forecast(
     A band lies between each quantile and its counterpart (5 % and 95 %), so levels symmetric about a half make bands;
     others are left out. Of several features a panel each, one above the other. Of symbols and text: the probability of
     each symbol at each step, as a heat map. Where the steps ahead have times, the axis has them too. The fan is that of
-    the Bank of England's inflation reports (Britton, Fisher & Whitley 1998).
+    the Bank of England's inflation reports (Britton, Fisher & Whitley 1998). Where there are several sequences, the
+    title says which one is drawn.
 
     Args:
         forecast: what ``SequenceModel.forecast`` returned.
@@ -108,6 +109,9 @@ def forecast(
             panels.figure.align_ylabels(panels)
         above: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 6, "handlelength": 1.5}
         panels[0].legend(frameon=False, **(above if ax is None else {"loc": "best"}))
+        if len(names) > 1:
+            which = names[i] if isinstance(names[i], str) else f"sequence {names[i]}"
+            panels[0].set_title(f"{which} ({i + 1} of {len(names)})", loc="right", fontsize="medium")
         if left_out:
             panels[-1].set_xlabel(f"{panels[-1].get_xlabel()}\n{left_out}".strip())
     return panels[0] if len(panels) == 1 else panels

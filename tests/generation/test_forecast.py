@@ -320,6 +320,7 @@ def test_features_are_called_by_their_names() -> None:
     number = by_name.plot(feature=1, sequence=1)
     name = plain.plot(feature="heat", sequence=1)
     assert number.get_ylabel() == name.get_ylabel() == "heat"
+    assert number.get_title(loc="right") == "sequence 1 (2 of 3)"
     medians = [next(line.get_ydata() for line in ax.lines if line.get_label() == "median") for ax in (number, name)]
     assert_array_equal(medians[0], medians[1])
     rows = by_name.frame[(by_name.frame["sequence"] == 1) & (by_name.frame["feature"] == "heat")]

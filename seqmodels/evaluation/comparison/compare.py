@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from seqmodels.common.distinct_warnings import distinct_warnings
 from seqmodels.common.parameters import Seed, check_options
 from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.encodings.raw_data import Data
@@ -149,7 +150,7 @@ def compare(
     opened = open_alphabets(models, parts)
     say = progress if progress is not None else lambda line: None
 
-    with ProgressBar(len(models), verbose, "compare") as bar:
+    with distinct_warnings(), ProgressBar(len(models), verbose, "compare") as bar:
         results = _results(models, parts, plan, say, jobs, bar)
     scored = {name: result for name, result in results.items() if not result.error}
     base = _base(scored, baseline)

@@ -202,8 +202,11 @@ class InputUnits:
 def _worth_of_inputs(
     kept: Sequence[BacktestTrial], y: np.ndarray, scaled: np.ndarray, units: InputUnits
 ) -> InputsInWords | None:
-    """What inputs are worth by the first trial that reads them, one of the values if there is, for their unit."""
-    for trial in sorted(kept, key=lambda trial: trial.fitted.scale_name != "values"):
+    """What inputs are worth by the first trial that reads them, of values or logarithms if there is one.
+
+    Both have a meaning of their own, a sum or a percentage; on the scale of square roots there is none.
+    """
+    for trial in sorted(kept, key=lambda trial: trial.fitted.scale_name not in ("values", "logarithms")):
         effects = trial.fitted.effects(y, scaled)
         if effects is not None:
             mean, deviation = effects.mean / units.size, effects.deviation / units.size

@@ -226,11 +226,12 @@ def _inputs(series: DescribedSeries, result: SeriesForecast) -> list[str]:
     to = "" if result.inputs.scale == "values" else f" to the {result.inputs.scale}"
     sentences = []
     for name, mean, deviation in zip(series.inputs, result.inputs.mean, result.inputs.deviation, strict=True):
-        factor = f", which is {100 * np.expm1(mean):+.3g} %" if result.inputs.scale == "logarithms" else ""
-        sentences.append(
-            f"A unit of {name} adds {number(float(mean))}{to} (standard error {number(float(deviation))}){factor}, by "
-            f"{result.inputs.model}."
-        )
+        if result.inputs.scale == "logarithms":  # a product: by the delta method
+            percentage, error = 100 * np.expm1(mean), 100 * np.exp(mean) * deviation
+            worth = f"{number(float(percentage))} % (standard error {number(float(error))} points)"
+        else:
+            worth = f"{number(float(mean))}{to} (standard error {number(float(deviation))})"
+        sentences.append(f"A unit of {name} adds {worth}, by {result.inputs.model}.")
     return sentences
 
 

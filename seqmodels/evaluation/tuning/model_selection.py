@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from seqmodels.common.distinct_warnings import distinct_warnings
 from seqmodels.common.distributed import LostProcessError
 from seqmodels.common.parameters import Seed, checked, checked_but
 from seqmodels.common.progress import ProgressBar, Verbose
@@ -228,7 +229,7 @@ def choose(
             (i, partial(_figures, model, parameter, value, data, parts, validation))
             for i, value in enumerate(of_values)
         )
-        with ProgressBar(len(of_values), verbose, "choose") as bar:
+        with distinct_warnings(), ProgressBar(len(of_values), verbose, "choose") as bar:
             for i, outcome in parallel_fits.run(tasks, jobs):
                 if isinstance(outcome, parallel_fits.LostWorker):
                     outcome = _Result(of_values[i], error=outcome.error)

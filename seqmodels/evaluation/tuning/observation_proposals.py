@@ -34,7 +34,20 @@ N_ERRORS = 3.0  # standard errors that a figure must be off by
 MIN_EXCESS_ZEROS = 0.01  # of the frames
 FAR_FROM_ZERO = 20.0  # deviations of the mean from 0, from which on Gamma and LogNormal are as good as Gaussian
 MIN_EXCESS_KURTOSIS = 1.0  # of heavy tails; a Gaussian has 0, a Laplace density 3
-NAMES_OF_ANGLES = {"angle", "angles", "azimuth", "bearing", "dir", "direction", "heading", "phase", "phi", "yaw"}
+NAMES_OF_ANGLES = {
+    "angle",
+    "angles",
+    "azimuth",
+    "bearing",
+    "dir",
+    "direction",
+    "heading",
+    "phase",
+    "phi",
+    "turn",
+    "turning",
+    "yaw",
+}
 MIN_ON_CIRCLE = 100  # frames of which it is told whether they fill the circle
 NEAR_PI = 0.3  # radians from ±π, in which a part of the frames lies on both sides where angles fill the circle
 SHARE_NEAR_PI = 0.01  # of the frames on each side; of a Gaussian of deviation 1 it is 0.002

@@ -14,6 +14,7 @@ event. It is the code that ``HMM`` runs.
 ``textbook`` has the same algorithms as plain loops, to be read.
 """
 
+from seqmodels.hmm.inference import textbook
 from seqmodels.hmm.inference.autograd import log_prob
 from seqmodels.hmm.inference.forced_alignment import forced_alignment
 from seqmodels.hmm.inference.forward_backward import filter, forward_backward, smooth
@@ -32,5 +33,6 @@ __all__ = [
     "log_prob",
     "sample_states",
     "smooth",
+    "textbook",
     "viterbi",
 ]

@@ -169,6 +169,19 @@ def test_inputs_that_are_known_ahead_are_regressed_on() -> None:
     assert abs(effect - 25) < 3 * deviation < 2
 
 
+def test_an_input_that_multiplies_is_said_in_percent() -> None:
+    frame = with_holidays(60)
+    rng = np.random.default_rng(0)
+    level = 50 * np.exp(0.02 * np.arange(64) + 0.05 * rng.normal(size=64))
+    frame = frame.assign(sales=(level * (1 + 0.4 * frame["holiday"])).where(frame.index < 60))
+    found = sm.forecast(frame, 4, inputs=["holiday"], season=1)
+    (said,) = [sentence for sentence in found.words if "holiday" in sentence]
+    ((percentage, error),) = re.findall(
+        r"adds ([\d.]+) % \(standard error ([\d.]+) points\), by .* of logarithms", said
+    )
+    assert abs(float(percentage) - 40) < 3 * float(error) < 10
+
+
 def test_inputs_may_be_in_a_frame_of_their_own() -> None:
     frame, quick = with_holidays(), {"max_seconds": 1e-9}
     future = frame[["day", "holiday"]][60:]

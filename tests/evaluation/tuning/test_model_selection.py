@@ -2,6 +2,7 @@
 
 import io
 import math
+import warnings
 
 import matplotlib
 import numpy as np
@@ -215,3 +216,12 @@ def test_the_plot_shows_every_criterion(selection):
     figure = matplotlib.figure.Figure()
     mine = figure.add_subplot()
     assert selection.plot(mine) is mine
+
+
+def test_warnings_of_folds_that_differ_in_percentages_alone_are_given_once(hmm):
+    rng = np.random.default_rng(0)
+    whole = [np.round(3 * rng.normal(size=(20, 1))) for _ in range(6)]
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        sm.choose(hmm, whole, n_states=[1, 2], folds=3)
+    assert sum("lies on a grid of step 1" in str(each.message) for each in given) == 1

@@ -62,6 +62,7 @@ def test_what_is_proposed(column: np.ndarray, expected: list[str]) -> None:
 def test_a_name_or_the_caller_says_that_it_is_an_angle() -> None:
     column = RNG.vonmises(1.0, 8.0, N) % 1.0
     assert names(column, "wind_dir") == ["GaussianMixture()", "VonMises()"]
+    assert names(column, "turning_angle") == names(column, "turn") == ["GaussianMixture()", "VonMises()"]
     assert names(column, "director") == ["GaussianMixture()", "Beta()", "Gamma()", "LogNormal()"]
     assert (
         names(column, kinds={"x": "angles"})

@@ -29,6 +29,11 @@ def test_it_imports_nothing_else_of_the_library() -> None:
             assert others == [], f"{file.name} imports {others}"
 
 
+def test_the_textbook_is_there_without_an_import_of_its_own() -> None:
+    assert "textbook" in inference.__all__
+    assert inference.textbook.__doc__
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_model_has_what_the_functions_say(dtype: str) -> None:
     rng = np.random.default_rng(0)
