@@ -25,9 +25,10 @@ from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
 
 TINY = 1e-290  # smaller values become zero, well above the subnormal numbers, which are slow and inexact
 RECEIVED = 1e-270  # mass of a prediction, beside which what one step can lose is far below rounding
+LARGEST_POWER = 640.0  # of e, in density over that of the likeliest state that can be reached
 LARGEST_BETA = 1e270  # of a state that lost its mass; times ``TINY`` it is far below rounding
 GAP = 1e-11  # nats by which the bounds of log p(x_1 .. x_t) may differ
-DRIFT = 1e-8  # how far the sum of a row of gamma may be from one before it is scaled to one
+DRIFT = 1e-12  # how far the sum of a row of gamma may be from one: what was lost after it is missing in the row before
 
 
 @compiled(any_order=True)
@@ -56,13 +57,18 @@ def _forward(
             row = offsets[t] + rank
             peak = -np.inf
             for j in range(K):
-                peak = max(peak, log_b[row, j])
+                if predicted[j] > 0.0:
+                    peak = max(peak, log_b[row, j])
             total, is_lost = 0.0, False
             for j in range(K):
-                b[j] = np.exp(log_b[row, j] - peak) if log_b[row, j] > -np.inf else 0.0
+                # Of a state that cannot be reached the density may be far larger: beta shows whether a lost path could.
+                b[j] = np.exp(min(log_b[row, j] - peak, LARGEST_POWER)) if log_b[row, j] > -np.inf else 0.0
                 value = predicted[j] * b[j]
                 if value < TINY:
                     is_lost |= log_b[row, j] > -np.inf
+                    if predicted[j] < TINY and log_b[row, j] > peak and t > 0:
+                        for i in range(K):
+                            is_suspect[rank] |= alpha[offsets[t - 1] + rank, i] > 0.0 and transition[i, j] > 0.0
                     value = 0.0
                 joint[j] = value
                 total += value
@@ -258,7 +264,7 @@ def _best_paths(
 
 
 def forward_pass(trellis: Trellis) -> tuple[Filtered, Tensor]:
-    """The forward pass, and ``(n,)`` the sequences for which it may be wrong: float64, of one chain."""
+    """Return the forward pass of one chain, and ``(n,)`` whether it may be wrong for a sequence."""
     chain = _Arrays.of(trellis)
     alpha, steps, ends, has_failed = chain.forward(np.empty((0, 0)))
     for rank in np.flatnonzero(has_failed).tolist():
@@ -266,12 +272,13 @@ def forward_pass(trellis: Trellis) -> tuple[Filtered, Tensor]:
             chain.initial, chain.transition, chain.final, chain.log_b, chain.offsets, int(chain.lengths[rank]), rank,
             alpha, steps,
         )  # fmt: skip
-    filtered = Filtered(torch.from_numpy(alpha), torch.from_numpy(steps), chain.by_sequence(ends))
+    beliefs = torch.from_numpy(alpha).to(trellis.densities.dtype)
+    filtered = Filtered(beliefs, torch.from_numpy(steps), chain.by_sequence(ends))
     return filtered, chain.by_sequence(has_failed)
 
 
 def forward_backward_pass(trellis: Trellis) -> tuple[Posterior, Tensor]:
-    """Forward-backward, and ``(..., n)`` the sequences that fail, which are left out of the sums: float64."""
+    """Return the posterior, and ``(..., n)`` whether a sequence failed; one that did is left out of the sums."""
     passes = [_of_one_chain(chain) for chain in trellis.chains]
     if trellis.transition.dim() == 2:
         return passes[0]
@@ -292,8 +299,9 @@ def _of_one_chain(trellis: Trellis) -> tuple[Posterior, Tensor]:
         gamma, xi, first, last, has_failed,
     )  # fmt: skip
     _add_steps(steps, chain.offsets, chain.lengths, log_prob)
-    sums = (torch.from_numpy(each) for each in (gamma, xi, first, last))
-    return Posterior(chain.by_sequence(log_prob + ends), *sums), chain.by_sequence(has_failed)
+    of_states = torch.from_numpy(gamma).to(trellis.densities.dtype)
+    sums = (torch.from_numpy(each) for each in (xi, first, last))
+    return Posterior(chain.by_sequence(log_prob + ends), of_states, *sums), chain.by_sequence(has_failed)
 
 
 def best_path(trellis: Trellis, log_into: Tensor, log_starts: Tensor, log_ends: Tensor, log_b: Tensor) -> Tensor:
