@@ -176,7 +176,7 @@ def runs_sequentially(n_states: int, n_frames: int, longest: int, device: torch.
     They do where these take less time than tensor operations at each of the ``longest`` steps, and where the batch is
     too small for ``compiled_recursions``.
     """
-    if device.type != "cpu" or not _has_numba() or runs_compiled(n_states, n_frames, device):
+    if not loops_are_compiled(device) or runs_compiled(n_states, n_frames, device):
         return False
     loops = n_frames * (STATE_COST_SEQUENTIAL * n_states + TRANSITION_COST_SEQUENTIAL * n_states**2)
     operations = longest * STEP_COST + n_frames * (STATE_COST * n_states + TRANSITION_COST * n_states**2)
@@ -192,9 +192,14 @@ def runs_compiled(n_states: int, n_frames: int, device: torch.device) -> bool:
     return 1 < n_states <= MOST_STATES_COMPILED and loops_are_worth_compiling(worth, device)
 
 
+def loops_are_compiled(device: torch.device) -> bool:
+    """Whether loops over frames on this device run as machine code: on a CPU, where numba is installed."""
+    return device.type == "cpu" and _has_numba()
+
+
 def loops_are_worth_compiling(n_frames: float, device: torch.device) -> bool:
     """Whether a batch has enough frames to load numba for, is on a CPU, and numba is installed."""
-    return n_frames >= FEWEST_FRAMES_COMPILED and device.type == "cpu" and _has_numba()
+    return n_frames >= FEWEST_FRAMES_COMPILED and loops_are_compiled(device)
 
 
 _has_numba = cache(is_compiling)
