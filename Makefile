@@ -5,7 +5,7 @@ BIN := .venv/bin
 QUICK ?=
 .PHONY: demo experiments docs docs-check check test pytest installable lowest other-python wheel release-check faults \
 	kernels gpu \
-	simulated-gpu huggingface lint types format clean
+	simulated-gpu perturbed other-machine huggingface lint types format clean
 
 # The first command: from a clone to pages with tables and plots, the first table in less than a minute after the
 # installation. Ctrl-C keeps the finished part. All models and questions, in about 8 minutes: .venv/bin/seqmodels compare
@@ -90,6 +90,20 @@ kernels: .venv/installed
 # some five minutes of a core.
 simulated-gpu: .venv/installed
 	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p tests.simulated_gpu --one-row tests/test_contract.py
+
+# All tests with every product of torch rounded otherwise, at random: what fails holds on one processor only. TESTS is
+# what of them is run, here and below.
+TESTS ?= tests
+perturbed: .venv/installed
+	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -p tests.perturbed_products $(TESTS)
+
+# All tests as on a machine with other instructions, two threads, another zone of times and, where it is installed, the
+# German locale.
+GERMAN := $(shell locale -a 2>/dev/null | grep -i -m 1 "^de_DE.utf")
+other-machine: .venv/installed
+	@$(if $(GERMAN),,echo "The locale de_DE.UTF-8 is not installed: the tests run in that of this shell.")
+	$(if $(GERMAN),LC_ALL=$(GERMAN)) TZ=America/St_Johns OPENBLAS_CORETYPE=Haswell MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=2 \
+		$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
 
 # Every figure of a GPU, on a machine with torch for it: 40 minutes at most, into benchmarks/results/gpu. It needs no
 # installation and no internet; TEXT is Shakespeare's characters, PAIRS the folder of multi30k. The next call goes on

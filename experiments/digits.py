@@ -17,7 +17,6 @@ from seqmodels import (
     GaussianMixture,
     LSTMSeq2Seq,
     SequenceModel,
-    Sequences,
     Transformer,
     TransformerSeq2Seq,
     data,
@@ -61,7 +60,7 @@ def long_lstm() -> SequenceModel:
 if __name__ == "__main__":
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 40.0
     frames = data.audio(sys.argv[1])
-    frames = Sequences(frames.items, metadata=frames.metadata.drop(columns="cluster"))
+    frames = frames.with_metadata(frames.metadata.drop(columns="cluster"))
     held_out = frames.metadata["index"].astype(int).to_numpy() < 5
     train, test = frames.take(~held_out), frames.take(held_out)
     pairs = train.continuation(CONTEXT), test.continuation(CONTEXT)

@@ -53,7 +53,7 @@ def heard(model: SequenceModel, frames: Sequences, words: Sequences) -> dict[str
 def main(folder: str, seconds: float) -> None:
     torch.set_num_threads(1)
     recordings = data.audio(folder)
-    recordings = Sequences(recordings.items, metadata=recordings.metadata.drop(columns="cluster"))
+    recordings = recordings.with_metadata(recordings.metadata.drop(columns="cluster"))
     words = Sequences([WORDS[int(label)] for label in recordings.labels or []])
     held_out = recordings.metadata["index"].astype(int).to_numpy() < 5
     x, y = (recordings.take(~held_out), recordings.take(held_out)), (words.take(~held_out), words.take(held_out))

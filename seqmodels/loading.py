@@ -56,7 +56,11 @@ PARTS_OF_SEQUENCE_MODELS = {**PARTS_OF_ALL, "measure": dict, "members": dict}
 
 @checked
 def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Any:
-    """What ``save`` wrote, by this version or an older one; fitted, and the same figures to the last bit.
+    """Return the fitted model that ``save`` wrote, by this version or an older one.
+
+    Its parameters are those that were saved, to the last bit, and its figures those of the saved model to the rounding
+    of products: 1e-12 of them in float64 and 1e-5 in float32. On some processors a product depends in its last bits on
+    where in memory an array lies (``MKL_CBWR=COMPATIBLE`` in the environment ends that of torch's).
 
     A ``SequenceModel``, or a ``MaskedTransformer``, a ``GenerativeClassifier`` or ``Anomalies``, which are none: only
     the file knows. Files from strangers may be loaded: nothing in one can run code, take much more memory than it has

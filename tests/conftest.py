@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import locale
 import os
 import signal
 import sys
@@ -29,8 +31,8 @@ from seqmodels.observations import AutoregressiveGaussian, Categorical, Gaussian
 from tests.families import Row
 
 gc.disable()  # while tests are collected, none of which is garbage
-# No modules of tests: one changes torch for all of its process, the other is for machines with Triton.
-collect_ignore = ["simulated_gpu.py", "hmm/inference/compile_kernels.py"]
+# No modules of tests: two change torch for all of their process, the other is for machines with Triton.
+collect_ignore = ["simulated_gpu.py", "perturbed_products.py", "hmm/inference/compile_kernels.py"]
 NETWORKS: dict[str, Callable[[], Network]] = {
     "gru": lambda: GRUNetwork(8),
     "lstm": lambda: LSTMNetwork(8, 2, dropout=0.3),
@@ -48,7 +50,12 @@ OBSERVATIONS: dict[str, Observation] = {
 
 
 def pytest_configure() -> None:
-    """A shell starts jobs in the background with Ctrl-C ignored; several tests send it."""
+    """Take the locale of the environment, as notebooks and programs with windows do, and Ctrl-C.
+
+    A shell starts jobs in the background with Ctrl-C ignored; several tests send it.
+    """
+    with contextlib.suppress(locale.Error):  # of one that is not installed
+        locale.setlocale(locale.LC_ALL, "")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

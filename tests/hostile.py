@@ -9,6 +9,7 @@ import pickle
 import shutil
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,18 +19,22 @@ import numpy as np
 
 import seqmodels as sm
 from seqmodels.common import storage
+from seqmodels.evaluation.coding.arithmetic import arithmetic_here
+from seqmodels.evaluation.coding.container import N_CHECK, Container, _varint
 from seqmodels.evaluation.comparison import saved
 from seqmodels.evaluation.runs.run_config import RunConfig
 from seqmodels.training import checkpoint
 
 FIXTURES = Path(__file__).parent / "fixtures" / "0.1.0"
-Kind = Literal["model", "checkpoint", "comparison", "run.toml"]
+LATER = "../next/"  # models that the first version did not have
+Kind = Literal["model", "checkpoint", "comparison", "run.toml", "container"]
 Content = dict[str, Any]
 READERS: dict[Kind, Callable[[Path], Any]] = {
     "model": sm.load,
     "checkpoint": checkpoint.read,
     "comparison": sm.evaluation.Comparison.load,
     "run.toml": RunConfig.read,
+    "container": lambda path: Container.of_bytes(path.read_bytes()),
 }
 
 
@@ -125,6 +130,22 @@ def _nested_classifier(content: Content) -> None:
     content["models"]["0"] = {**copy.deepcopy(content), "models": {}}
 
 
+def _structure(name: str, **sizes: int) -> Callable[[Path], None]:
+    """A structural time series of another component."""
+    return param(f"{LATER}system-arima", "structure", [{"class": name, "params": sizes}])
+
+
+def _container(*numbers: bytes) -> Callable[[Path], None]:
+    """A container with a check that is right and these numbers in its head."""
+
+    def write(path: Path) -> None:
+        like = Container("model", arithmetic_here(), bytes(8), bytes(8), 0, None, b"").to_bytes()
+        data = like[: -N_CHECK - 1] + b"".join(numbers)
+        path.write_bytes(data + zlib.crc32(data).to_bytes(N_CHECK, "little"))
+
+    return write
+
+
 def _deep(header: Content) -> None:
     begin, n = '{"class":"GenerativeClassifier","params":{"model":', 400
     header["__metadata__"]["content"] = '{"model":' + begin * n + "1" + "}}" * n + "}"
@@ -175,6 +196,16 @@ def models() -> dict[str, Callable[[Path], Any]]:
         "jumps of 10^9": param("alignment", "max_jump", 10**9),
         "an alphabet of 10^18": put("hmm-symbols", "encoding/state/size", 10**18),
         "an alphabet of 10^18 of a network": put("gru-symbols", "encoding/state/size", 10**18),
+        "an alphabet of 10^8 of a network": put("gru-symbols", "encoding/state/size", 10**8),
+        "10^8 states and their durations": param(f"{LATER}hsmm-vectors-x-given", "max_duration", 10**8),
+        "an autoregression of order 10^8": _structure("ARIMA", p=10**8),
+        "differences of order 10^8": _structure("ARIMA", d=10**8),
+        "a season of 10^8": _structure("Seasonal", period=10**8),
+        "10^9 particles": param(f"{LATER}switching-system-vectors-x-given", "n_particles", 10**9),
+        "an alphabet of 10^8 of mixed contexts": put(f"{LATER}context-mixing-symbols", "encoding/state/size", 10**8),
+        "10^8 steps that were read": put(f"{LATER}context-mixing-symbols", "state/n_steps", 10**8),
+        "2^70 steps that were learned from": put(f"{LATER}context-mixing-symbols", "state/n_learned", 2**70),
+        "order 2^70": param("ngram-witten-bell", "order", 2**70),
         "an alphabet of -1": put("ngram-witten-bell", "encoding/state/size", -1),
         "labels of 4 GB": put("classifier-hmm", "classes/dtype", "<U1000000000"),
         "a classifier in a classifier": partial(changed, "classifier-ngram", _nested_classifier),
@@ -368,6 +399,9 @@ def others() -> Iterator[tuple[str, Kind, Callable[[Path], Any]]]:
     yield "a pickled array", "comparison", partial(old_comparison, _pickled_array)
     yield "a link that leaves the folder", "comparison", partial(old_comparison, _linked)
     yield "a pipe for a file", "comparison", partial(old_comparison, _piped)
+    yield "a container of 10^9 sequences", "container", _container(_varint(10**9 << 1))
+    yield "a container of 2^60 steps", "container", _container(_varint(3), _varint(2**60))
+    yield "a number of 4 MB", "container", _container(b"\x80" * 4_000_000 + b"\1")
     yield "a model for a checkpoint", "checkpoint", partial(changed, "hmm-diag", lambda content: None)
     yield "a pickle for a checkpoint", "checkpoint", lambda path: path.write_bytes(pickle.dumps(Payload()))
     yield "a run of 10^5 brackets", "run.toml", lambda path: path.write_text("a = " + "[" * 100_000)

@@ -115,7 +115,7 @@ def special() -> Iterator[Malformed]:
         yield case(
             f"x.{name}", "null bytes", content.replace("o", "\0").replace("1", "\0").replace("A", "\0").encode() + b"\0"
         )
-        yield case(f"x.{name}", "UTF-16", content.encode("utf-16"))
+        yield case(f"x.{name}", "UTF-16", content.encode("utf-16"), *(["right"] if name == "csv" else []))
         yield case(f"x.{name}", "Latin-1", content.encode() + b"caf\xe9")
         yield case(f"x.{name}.gz", "not packed", content)
         packed = gzip.compress(content.encode() * 50)
@@ -459,7 +459,7 @@ def tables() -> Iterator[Malformed]:
     yield case("x.csv", "a quote without an end", 'a,b\n1,2\n3,"4\n5,6\n')
     yield case("x.csv", "a word among numbers", "a\n1.5\n2.5x\n3.5\n4.5\n")
     yield case("x.csv", "a word beside one number", "a\n1.5\nx\n")
-    yield case("x.csv", "a word in one of two columns", "a,b\n1.5,1\n2.5x,2\n3.5,4\n", "warned")
+    yield case("x.csv", "a word in one of two columns", "a,b\n1.5,1\n2.5x,2\n3.5,4\n")
     yield case("x.csv", "a number of 5,000 digits", f"a\n{'9' * 5000}\n2\n3\n")
     yield case("x.csv", "a number of 400 digits", f"a\n{'9' * 400}\n2\n3\n")
     yield case("x.csv", "1e999", "a,b\n1e999,1\n2,3\n")

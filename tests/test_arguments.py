@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.common.parameters import admits, argument_names, argument_types
-from tests.families import Row, rows
+from seqmodels.common.parameters import Configurable, admits, argument_names, argument_types
+from seqmodels.common.storage import NotSavableError
+from tests.families import Row, fitted, rows
 
 X = [np.arange(20) % 3 for _ in range(6)]
 LABELS = list("aabbab")
@@ -62,13 +66,86 @@ def test_what_an_annotation_does_not_admit_is_refused_by_name(kind: str) -> None
     assert came == []
 
 
+def as_numpy(thing: Configurable) -> Configurable:
+    """A clone whose numbers are NumPy's, but for booleans, which are 0 and 1, NumPy's or Python's in turn."""
+    for i, (name, value) in enumerate(thing.get_params(deep=False).items()):
+        if isinstance(value, bool):
+            thing.set_params(**{name: (int(value), np.bool_(value), np.int64(value))[i % 3]})
+        elif isinstance(value, int):
+            thing.set_params(**{name: np.int64(value)})
+        elif isinstance(value, float):
+            thing.set_params(**{name: np.float32(value) if float(np.float32(value)) == value else np.float64(value)})
+        elif isinstance(value, Configurable):
+            as_numpy(value)
+    return thing
+
+
+def test_numbers_of_numpy_and_0_and_1_are_as_good_as_pythons(tmp_path: Path) -> None:
+    for row in list(one_row_of_each_class())[::4]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = fitted(row)
+            model = as_numpy(row.model.clone()).fit(*row.data, validation=None)
+            np.testing.assert_array_equal(model.log_prob(*row.data), expected.log_prob(*row.data), err_msg=str(row))
+            with suppress(NotSavableError):
+                model.save(tmp_path / "model")
+        assert repr(model) == repr(expected)
+
+
+def test_functions_take_them_too() -> None:
+    model = sm.HMM(2, max_iter=1, n_init=1, verbose=0).fit(X)
+    assert (
+        model.sample(np.int64(2), length=np.int32(3), random_state=np.int64(1))[0].tolist()
+        == model.sample(2, length=3, random_state=1)[0].tolist()
+    )
+    models, vectors = {"a": sm.LinearGaussian(1, max_iter=1).fit([v[:, :1] for v in V])}, [np.arange(9.0)[:, None]]
+    tested = sm.backtest(models, vectors, horizon=np.int64(2), baselines=0, refit=np.False_)
+    assert tested.frame["model"].unique().tolist() == ["a"]
+    with pytest.raises(ValueError, match="baselines is 2; pass true or false"):
+        sm.backtest(models, vectors, horizon=2, baselines=2)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: sm.LSTM(hidden_size=64), "LSTM has no argument 'hidden_size'; did you mean d_model\\?"),
+        (lambda: sm.Transformer(nhead=2), "Transformer has no argument 'nhead'; did you mean n_heads\\?"),
+        (lambda: sm.hmm.HSMM(n_components=2), "HSMM has no argument 'n_components'; did you mean n_states\\?"),
+        (lambda: sm.GRU(epochs=2), "GRU has no argument 'epochs'; did you mean max_epochs\\?"),
+        (lambda: sm.HMM(n_stats=2), "HMM has no argument 'n_stats'; did you mean n_states\\?"),
+        (lambda: sm.encodings.Bytes(size=2), "Bytes has no argument 'size'"),
+        (lambda: sm.HMM(2).fit(X, lengths=[3]), "did you mean Sequences.from_lengths"),
+        (lambda: sm.load(pth="a"), "load has no argument 'pth'; did you mean path\\?"),
+    ],
+)
+def test_an_unknown_argument_gets_a_hint(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        call()
+
+
+REGRESSIONS: dict[str, Any] = {"means": [[1.2], [-0.4]], "autoregression": [[0.1]], "variances": [0.6]}
+
+
+def test_options_may_repeat_what_parameters_imply_and_not_contradict_it() -> None:
+    def model(**options: Any) -> sm.hmm.MarkovSwitchingAR:
+        return sm.hmm.MarkovSwitchingAR.from_parameters([[0.9, 0.1], [0.2, 0.8]], **REGRESSIONS, **options)
+
+    assert model(switching_ar=False, n_states=2, order=1, length="given").order == 1
+    for options in ({"switching_ar": True}, {"n_states": 3}, {"length": "stop"}):
+        (name,) = options
+        with pytest.raises(ValueError, match=f"{name} is .*, but the other arguments make it .*; leave {name} out"):
+            model(**options)
+    with pytest.raises(ValueError, match="structure is 3, but the other arguments make it"):
+        sm.LinearGaussian.local_level(structure=3)
+
+
 def hmm(**observation: Any) -> sm.HMM:
     return sm.HMM(2, observation=sm.GaussianMixture(**observation), max_iter=1)
 
 
 class OfPolars:
     def to_pandas(self) -> None:
-        pass
+        raise ImportError("pyarrow is required")
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
@@ -85,8 +162,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "parameters": (lambda: sm.Budget(parameters=1.5), "parameters is 1.5; pass an integer"),
     "None to audit": (lambda: sm.audit(None, X), "model is None, which has no log_prob_steps"),
     "a class to audit": (lambda: sm.audit(sm.HMM, X), "has no log_prob_steps"),
-    "a frame of another package": (lambda: sm.data.table(OfPolars()), "a OfPolars, .*; pass source.to_pandas()"),
-    "no frame": (lambda: sm.data.table(None), "source is a NoneType"),
+    "a frame of another package": (
+        lambda: sm.data.table(OfPolars()),
+        "the OfPolars cannot be made .*; install pyarrow",
+    ),
+    "no frame": (lambda: sm.data.table(None), "source is None; pass a path, or a frame of pandas"),
     "choose": (lambda: sm.choose(sm.HMM(), X, n_states=[1], random_state=math.nan), "random_state is nan"),
     "adaptive": (lambda: sm.NGram(adaptive="foo").fit(X), "adaptive is 'foo'; pass true or false"),
     "segment": (lambda: sm.Dynamic(sm.GRU(max_steps=1), segment=math.inf).fit(X), "segment is inf"),

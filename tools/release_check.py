@@ -17,6 +17,8 @@ LOGS = ROOT / "results" / "release"
 STEPS = {
     "installable": "dry runs of every installation, system and Python",
     "test": "lint, types and all tests",
+    "perturbed": "all tests with products rounded otherwise",
+    "other-machine": "all tests with other instructions, threads, zone and locale",
     "wheel": "the wheel in an empty environment",
     "lowest": "the lowest versions of the dependencies",
     "other-python": "all tests under another Python",

@@ -49,4 +49,4 @@ def _split(found: Sequences) -> tuple[Sequences, Sequences]:
     if "speaker" in found.metadata and found.metadata["speaker"].nunique() >= MANY_SPEAKERS:
         return found.split(0.2, by="speaker")
     # Few speakers are in both parts, so what is generalised over is utterances, and these are the independent units.
-    return Sequences(found.items, metadata=found.metadata.drop(columns="cluster", errors="ignore")).split(0.2)
+    return found.with_metadata(found.metadata.drop(columns="cluster", errors="ignore")).split(0.2)

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from seqmodels.cli.console import CODES
+from seqmodels.common.other_names import suggestion
 from seqmodels.common.version import __version__
 
 # The commands, each the function of that name in the module of that name, and the first sentence of its help. To add
@@ -51,6 +52,13 @@ class LazyGroup(TyperGroup):
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         alone.command(name=cmd_name, epilog=CODES)(function)
         return typer.main.get_command(alone)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the arguments begin with; ends with a suggestion where there is none of that name."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            says = suggestion(args[0], COMMANDS) or f"; there are {', '.join(COMMANDS)}"
+            ctx.fail(f"there is no command {args[0]!r}{says}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of the commands, with what each does."""

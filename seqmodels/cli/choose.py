@@ -15,6 +15,7 @@ from seqmodels.cli.inputs import (
     By,
     Columns,
     Cut,
+    DateFormat,
     Inputs,
     Jobs,
     Kinds,
@@ -66,6 +67,7 @@ def choose(
     by: By = "",
     columns: Columns = "",
     time: Time = "",
+    date_format: DateFormat = "",
     inputs: Inputs = "",
     kind: Kinds = None,
     cut: Cut = "whole",
@@ -96,7 +98,7 @@ def choose(
         is_proposed = parameter == "observation" and tried == [model_selection.PROPOSED]
         checked: list[Any] = [] if is_proposed else tried
         model_selection.check(unfitted, parameter, checked, folds or None, criterion, rule, "auto")
-        options = ReadOptions(by, names_of(columns), time, cut, kind, inputs=names_of(inputs))
+        options = ReadOptions(by, names_of(columns), time, cut, kind, inputs=names_of(inputs), date_format=date_format)
         dataset = dataset_of(data, target, options)
         pair = dataset.read()
         if not quiet:

@@ -17,6 +17,7 @@ from seqmodels.cli.inputs import (
     By,
     Columns,
     Cut,
+    DateFormat,
     Inputs,
     Kinds,
     ReadOptions,
@@ -62,6 +63,7 @@ def classify(
     by: By = "",
     columns: Columns = "",
     time: Time = "",
+    date_format: DateFormat = "",
     inputs: Inputs = "",
     kind: Kinds = None,
     cut: Cut = "whole",
@@ -98,7 +100,9 @@ def classify(
         if folds == 1:
             raise ValueError("--folds is 1, which leaves nothing to fit to; pass at least 2, or 0 to hold out nothing")
         is_saved = Path(model).suffix == SAVED or Path(model).is_file()
-        options = ReadOptions(by, names_of(columns), time, cut, kind, label, inputs=names_of(inputs))
+        options = ReadOptions(
+            by, names_of(columns), time, cut, kind, label, inputs=names_of(inputs), date_format=date_format
+        )
         if is_saved:
             given: dict[str, Any] = {"--set": settings, "--save": save, "--seconds": seconds, "--steps": steps}
             given |= {"--by, --columns, --time, --inputs or --label": options.of_tables, "--kind": kind}
@@ -171,7 +175,7 @@ def _read_labelled(path: str, data: Dataset) -> Sequences:
 def _without_missing_label(data: Dataset, file: str) -> Dataset:
     """As the data of the fit, but for the column of labels where a new table has none."""
     if isinstance(data, Files) and data.label and Path(file).is_file() and is_table(file):
-        if data.label not in map(str, read_table(Path(file)).columns):
+        if data.label not in map(str, read_table(Path(file), None)[0].columns):
             return data.clone().set_params(label="")
     return data
 

@@ -13,6 +13,7 @@ from seqmodels.cli.inputs import (
     OF_FORMATS,
     By,
     Columns,
+    DateFormat,
     Inputs,
     Jobs,
     Kinds,
@@ -51,6 +52,7 @@ def compare(
         bool, typer.Option(help="Add noise of one step of their grid to the values of a table, which are rounded.")
     ] = False,
     time: Time = "",
+    date_format: DateFormat = "",
     inputs: Inputs = "",
     kind: Kinds = None,
     pairs: Annotated[
@@ -60,7 +62,13 @@ def compare(
     config: Annotated[
         Path | None, typer.Option(help="A run.toml: run that again. Data that have changed are refused.")
     ] = None,
-    models: Annotated[str, typer.Option(help="Only these (and the baseline), separated by commas: hmm,lstm.")] = "",
+    models: Annotated[
+        str,
+        typer.Option(
+            help="Only these, separated by commas: lstm,hmm. Differences are to hmm where it is among them, otherwise "
+            "to the first."
+        ),
+    ] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Density only, fewer models, half the steps.")] = False,
     seconds: Annotated[float | None, typer.Option(help="The same time for every model, in place of its own.")] = None,
     steps: Annotated[int | None, typer.Option(help="The same steps for every model (EM: iterations).")] = None,
@@ -80,6 +88,10 @@ def compare(
     data of your own: the text and the synthetic speech that are built in.
 
     Example: seqmodels compare --text book.txt --models hmm,lstm --seconds 60
+
+    Sizes follow the training data, so that every parameter of an HMM is learned from at least 4 symbols or values: up
+    to 64 states over symbols, and 24 states of 4 Gaussians over vectors. A network has a width of one for every 8
+    frames or symbols, from 32 to 256. run.toml says what they came to, and takes others.
 
     With --inputs every model that can read inputs is fitted without and with them: hmm, and hmm-inputs.
 
@@ -126,15 +138,24 @@ def compare(
             if audio is not None:
                 datasets["audio"] = Recordings(audio)
             if csv is not None:
-                datasets["table"] = Table(csv, by, names_of_columns, time, dither, kind or "", names_of_inputs or ())
+                its_inputs = names_of_inputs or ()
+                datasets["table"] = Table(csv, by, names_of_columns, time, dither, kind or "", its_inputs, date_format)
             if data is not None:
-                read_options = ReadOptions(by, names_of_columns, time, kind=kind, dither=dither, inputs=names_of_inputs)
+                read_options = ReadOptions(
+                    by,
+                    names_of_columns,
+                    time,
+                    kind=kind,
+                    dither=dither,
+                    inputs=names_of_inputs,
+                    date_format=date_format,
+                )
                 datasets["data"] = dataset_of(data, None, read_options)
             if pairs is not None:
                 datasets["pairs"] = Parallel(*pairs)
             builtin: dict[str, Dataset] = {"text": BuiltinText(), "speech": BuiltinSpeech(random_state=seed)}
             of_tables = {"--by": by, "--columns": columns, "--time": time, "--kind": kind, "--dither": dither}
-            of_tables["--inputs"] = inputs
+            of_tables |= {"--inputs": inputs, "--date-format": date_format}
             _refuse_options_without_table([name for name, value in of_tables.items() if value], csv, data)
             run_config = RunConfig(datasets or builtin, {}, Choice(names, quick, seed), seeds, seconds, steps)
     with console.errors(), locked_folder(out):

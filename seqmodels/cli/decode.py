@@ -13,10 +13,8 @@ from seqmodels.cli.checks import check_outputs
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
 from seqmodels.common.files import replaced
-from seqmodels.encodings.examples import n_states_of
-from seqmodels.encodings.text import encoded_steps
 from seqmodels.evaluation.runs.datasets import Pair
-from seqmodels.hmm import HMM
+from seqmodels.hmm.hidden_states import HiddenStateModel
 from seqmodels.model import SequenceModel
 
 
@@ -45,7 +43,7 @@ def decode(
         if sequence is not None and plot is None:
             raise ValueError(f"--sequence is {sequence!r}, which is for the picture, but there is none; pass --plot")
         saved, hmm = _checked_model(model, files, target)
-        names = _names_of_states(state_names, len(hmm.initial_))
+        names = _names_of_states(state_names, len(hmm.state_summary()))
         pairs = {file: saved.like(file, target).read() for file in files}
         table = pd.concat([_decode(hmm, file, pair) for file, pair in pairs.items()], ignore_index=True)
         if plot is not None:
@@ -59,10 +57,12 @@ def decode(
         console.result({**facts, "steps": table.to_dict("list")}, said)
 
 
-def _checked_model(path: str, files: list[str], target: str | None) -> tuple[SavedModel[SequenceModel], HMM]:
+def _checked_model(
+    path: str, files: list[str], target: str | None
+) -> tuple[SavedModel[SequenceModel], HiddenStateModel]:
     """The model; raises for what cannot be, before any work."""
     saved = SavedModel.read(path)
-    if not isinstance(saved.model, HMM):
+    if not isinstance(saved.model, HiddenStateModel):
         raise ValueError(f"{path} holds a {type(saved.model).__name__}, which has no hidden states; fit an HMM")
     if target is not None and len(files) != 1:
         raise ValueError(f"--target goes with one file of sources, but there are {len(files)}")
@@ -78,30 +78,17 @@ def _names_of_states(names: str, n_states: int) -> list[str]:
     return each
 
 
-def _decode(model: HMM, file: str, pair: Pair) -> pd.DataFrame:
+def _decode(model: HiddenStateModel, file: str, pair: Pair) -> pd.DataFrame:
     """A row for each step; an error names the file."""
-    X, y = pair
-    scored = X if y is None else y
     try:
-        paths, posteriors = model.decode(X, y), model.posterior(X, y)
+        frame = model.decode_frame(*pair)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
-    parts = []
-    for i, (item, path, posterior) in enumerate(zip(scored, paths, posteriors, strict=True)):
-        n = n_states_of(model.encoding_, item)  # without the source, which comes before
-        states = path[-n:]
-        part = pd.DataFrame({"file": file, "sequence": i, "name": scored.names[i], "position": range(1, n + 1)})
-        if scored.times is not None:
-            part[scored.time_name] = scored.times[i]
-        if scored.kind != "vectors":
-            part["symbol"] = encoded_steps(model.encoding_, item)
-        part["state"] = states
-        part["probability"] = posterior[-n:][range(n), states]
-        parts.append(part)
-    return pd.concat(parts, ignore_index=True)
+    frame.insert(0, "file", file)
+    return frame
 
 
-def _plot(model: HMM, pairs: dict[str, Pair], sequence: str | None, names: list[str], file: Path) -> None:
+def _plot(model: HiddenStateModel, pairs: dict[str, Pair], sequence: str | None, names: list[str], file: Path) -> None:
     """The first sequence, or the first of this name."""
     from matplotlib import pyplot
 

@@ -18,6 +18,7 @@ from seqmodels.cli.inputs import (
     By,
     Columns,
     Cut,
+    DateFormat,
     Inputs,
     Kinds,
     ReadOptions,
@@ -74,6 +75,7 @@ def fit(
     by: By = "",
     columns: Columns = "",
     time: Time = "",
+    date_format: DateFormat = "",
     inputs: Inputs = "",
     kind: Kinds = None,
     cut: Cut = "whole",
@@ -100,13 +102,13 @@ def fit(
         check_outputs(models={"--out": out}, inputs=(data, target))
         chosen = that_reads(model_of(model, settings or (), seed), names_of(inputs))
         unfitted = within_budget(chosen, seconds=seconds, steps=steps)
-        options = ReadOptions(by, names_of(columns), time, cut, kind, inputs=names_of(inputs))
+        options = ReadOptions(by, names_of(columns), time, cut, kind, inputs=names_of(inputs), date_format=date_format)
         dataset = dataset_of(data, target, options)
         pair = dataset.read()
         if not quiet:
             console.say(understood(dataset, pair))
         verbose = unfitted.verbose
-        fitted = unfitted.set_params(verbose=verbose or console.shows_progress).fit(*pair)
+        fitted = unfitted.set_params(verbose=False if quiet else verbose).fit(*pair)
     with console.errors(FAILED):
         saved = SavedModel.of(fitted.set_params(verbose=verbose), dataset, pair)
         saved.write(out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,13 +14,16 @@ import typer
 from seqmodels.cli.checks import SAVED, check_outputs, check_value
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel, Seed, check_inputs_file, names_of, read_inputs
+from seqmodels.common.display import listed
 from seqmodels.common.files import replaced
 from seqmodels.data import is_table
 from seqmodels.data.read import read
 from seqmodels.data.tables import read_table
 from seqmodels.evaluation.forecasting import forecast as automatic_forecast
+from seqmodels.evaluation.forecasting.inputs import with_steps_ahead
+from seqmodels.evaluation.forecasting.tables import regular_sequences
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.times import TIME_NAMES
+from seqmodels.sequences.columns.numbers import refuse_unread
 
 STEPS_OF_MODEL, STEPS_OF_TABLE = 10, 12  # ahead, where none are asked for
 LEVELS_OF_MODEL, LEVELS_OF_TABLE = "0.05,0.5,0.95", "0.05,0.25,0.5,0.75,0.95"
@@ -51,6 +55,10 @@ def forecast(
         str | None, typer.Option(help="Of a table: its column of times; by default dates, or one called time.")
     ] = None,
     by: Annotated[str | None, typer.Option(help="Of a table: its column that says which series a row is of.")] = None,
+    date_format: Annotated[
+        str | None,
+        typer.Option(help="Of a table: how its dates are written, as strptime takes it: %d/%m/%Y."),
+    ] = None,
     columns: Annotated[
         str | None, typer.Option(help="Of a table: what is forecast, a,b,c; by default all other numeric columns.")
     ] = None,
@@ -58,9 +66,16 @@ def forecast(
         float | None,
         typer.Option(help="Of a table: after so many seconds a series no further model is tried.", min=0.001),
     ] = None,
+    inputs: Annotated[
+        str | None,
+        typer.Option(help="Of a table: columns, a,b, that are known at each step, those ahead too, such as holidays."),
+    ] = None,
     inputs_file: Annotated[
         str | None,
-        typer.Option(help="Of a model that reads inputs: a table of their columns, a row for each step ahead."),
+        typer.Option(
+            help="A table with the inputs (of a model that reads some, or --inputs) of the steps ahead, a row each; a "
+            "table that is forecast may have them in its last rows."
+        ),
     ] = None,
     target: Annotated[str | None, typer.Option(help="For p(y | x): a file of how the targets begin.")] = None,
     quantiles: Annotated[
@@ -92,7 +107,9 @@ def forecast(
     Example: seqmodels forecast sales.csv --horizon 12 --plot fan.png
 
     Of a table alone (.csv, .tsv, .parquet, .npy) models are tried on its own last part and the best are averaged; what
-    was found is said in words.
+    was found is said in words. Columns that --inputs names, such as holidays or prices, are not forecast: models
+    regress on them, and their values of the steps ahead are in the last rows of the table, where all else is empty, or
+    in --inputs-file ahead.csv, with its times.
 
     Example: seqmodels forecast model.safetensors series.csv -k 24 --plot fan.png
 
@@ -111,17 +128,18 @@ def forecast(
         if feature is not None:
             check_value("--feature", feature)
         of_table = {"--season": season, "--time": time, "--by": by, "--columns": columns, "--max-seconds": max_seconds}
-        of_model = {"--inputs-file": inputs_file, "--target": target, "-n": n, "--top-k": top_k}
+        of_table |= {"--date-format": date_format, "--inputs": inputs}
+        of_model = {"--target": target, "-n": n, "--top-k": top_k}
         if file is None:
             _refuse(of_model, f"is for a model, but {model} alone is forecast by itself; leave it out")
             levels = _levels(quantiles or LEVELS_OF_TABLE)
-            table = _table(model, columns, time, by)
-            options: dict[str, Any] = {"season": season, "quantiles": levels}
+            names = [] if inputs is None else names_of(inputs)
+            if inputs_file is not None and not names:
+                raise ValueError(f"--inputs-file is {inputs_file}, but no inputs are named; pass --inputs a,b")
+            table = _table(model, columns, time, by, date_format, names, inputs_file)
+            options: dict[str, Any] = {"season": season, "quantiles": levels, "inputs": names}
             options |= {} if max_seconds is None else {"max_seconds": max_seconds}
-            if isinstance(table, Sequences):
-                result: Any = automatic_forecast(table, k or STEPS_OF_TABLE, **options)
-            else:
-                result = automatic_forecast(table, k or STEPS_OF_TABLE, time=time, by=by, **options)
+            result: Any = automatic_forecast(table, k or STEPS_OF_TABLE, **options)
         else:
             _refuse(of_table, f"is for a table alone, but {model} is a model; leave it out, or leave the model out")
             result = _forecast_of_model(
@@ -167,20 +185,51 @@ def _forecast_of_model(
     return saved.model.forecast(X, k, y=y, inputs=ahead, **options)
 
 
-def _table(path: str, columns: str | None, time: str | None, by: str | None) -> Any:
-    """The frame of a table, or the sequences of another file."""
+def _table(
+    path: str,
+    columns: str | None,
+    time: str | None,
+    by: str | None,
+    date_format: str | None,
+    inputs: Sequence[str],
+    inputs_file: str | None,
+) -> Sequences:
+    """The regular series of a table, with inputs of the steps ahead if there are, or the sequences of another file."""
     if Path(path).suffix == SAVED:
         raise ValueError(f"{path} is a model; pass the file that it forecasts, too: seqmodels forecast {path} FILE")
     if is_table(path):
-        frame = read_table(Path(path))
+        frame, place = read_table(Path(path), [by])
         frame.columns = [str(column) for column in frame.columns]
         named = [] if columns is None else names_of(columns)
-        missing = [name for name in (*named, time, by) if name is not None and name not in frame]
+        missing = [name for name in (*named, *inputs, time, by) if name is not None and name not in frame]
         if missing:
             raise ValueError(f"{path} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
-        return frame.drop(columns=[c for c in frame if c not in (time, by) and _is_left_out(frame[c], named)])
-    _refuse({"--time": time, "--by": by, "--columns": columns}, f"is for a table, but {path} is none; leave it out")
+        left_out = [c for c in frame if c not in (time, by, *named, *inputs) and _has_no_name(frame[c])]
+        if left_out and not named:
+            warnings.warn(f"{path}: left out {listed(left_out)}, which has no name", UserWarning, stacklevel=2)
+        frame = frame.drop(columns=left_out)
+        unread = [c for c in (named or frame) if c not in (time, by)]
+        refuse_unread(frame, unread, place, "name what is forecast with --columns, or the column of series with --by")
+        if inputs:
+            frame = with_steps_ahead(frame, inputs, _future(inputs_file, (time, by, *inputs)))
+        features = [*named, *inputs] if named else None
+        try:
+            return regular_sequences(frame, time=time, by=by, columns=features, date_format=date_format, inputs=inputs)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+    of_table = {"--time": time, "--by": by, "--columns": columns, "--date-format": date_format}
+    of_table |= {"--inputs": ",".join(inputs) or None}
+    _refuse(of_table, f"is for a table, but {path} is none; leave it out")
     return read(path, kind="vectors")
+
+
+def _future(path: str | None, kept: Sequence[str | None]) -> Any:
+    """The frame of a table of inputs, of whose numbers only those ``kept`` are read; None of no table."""
+    if path is None:
+        return None
+    frame, _ = read_table(Path(path), kept[:2])
+    frame.columns = [str(column) for column in frame.columns]
+    return frame[[c for c in frame if c in kept or frame[c].dtype.kind not in "iufb"]]
 
 
 def _inputs_ahead(names: Sequence[str], path: str | None, X: Sequences, k: int) -> list[np.ndarray] | None:
@@ -217,14 +266,11 @@ def _levels(quantiles: str) -> list[float]:
     return levels
 
 
-def _is_left_out(column: Any, named: list[str]) -> bool:
-    """Whether a column is no series: numbers that are not among those ``named``, or without a name, and no times."""
+def _has_no_name(column: Any) -> bool:
+    """Whether a column of numbers has no name in the file, as an index that was written into it."""
     from pandas.api.types import is_numeric_dtype
 
-    if not is_numeric_dtype(column) or column.name in named:
-        return False
-    is_time = column.name.lower() in (*TIME_NAMES, "year", "month", "day")
-    return not column.name or column.name.startswith("Unnamed:") or bool(named and not is_time)
+    return is_numeric_dtype(column) and (not column.name or column.name.startswith("Unnamed:"))
 
 
 def _refuse(options: dict[str, Any], why: str) -> None:

@@ -21,6 +21,7 @@ from seqmodels.evaluation.runs.toml import from_table, to_table
 from seqmodels.loading import restored
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Kind, Sequences
+from seqmodels.sequences.columns.numbers import refuse_unread
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,14 @@ class ReadOptions:
     label: str = ""
     dither: bool = False
     inputs: Sequence[str] = ()
+    date_format: str = ""
 
     @property
     def of_tables(self) -> bool:
         """Whether any is of tables, or arrays, only."""
-        return bool(self.by or self.columns or self.time or self.label or self.dither or self.inputs)
+        return bool(
+            self.by or self.columns or self.time or self.label or self.dither or self.inputs or self.date_format
+        )
 
 
 # What a file may be of, and options that several commands have.
@@ -51,6 +55,10 @@ By = Annotated[
 Columns = Annotated[str, typer.Option(help="A table's features, a,b,c; by default all other numeric columns.")]
 Time = Annotated[
     str, typer.Option(help="A table's column to order a sequence by; by default dates, or one called time.")
+]
+DateFormat = Annotated[
+    str,
+    typer.Option(help="How a table's dates are written, as strptime takes it: %d/%m/%Y; by default what is regular."),
 ]
 Inputs = Annotated[
     str, typer.Option(help="A table's columns, a,b, that are known at each step and not modelled: p(x | a, b).")
@@ -83,6 +91,7 @@ def dataset_of(path: str, target: str | None, options: ReadOptions) -> Dataset:
         options.cut,
         options.dither,
         list(options.inputs) or (),
+        options.date_format,
     )
 
 
@@ -149,11 +158,12 @@ def read_inputs(path: str, names: Sequence[str], by: str | None = None) -> dict[
     """
     import pandas as pd
 
-    frame = read_table(Path(path))
+    frame, place = read_table(Path(path), [by])
     frame.columns = [str(column) for column in frame.columns]
     missing = [name for name in [*names, *([] if by is None else [by])] if name not in frame]
     if missing:
         raise ValueError(f"{path} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
+    refuse_unread(frame, names, place, "an input is a number at each step")
     words = [name for name in names if not pd.api.types.is_numeric_dtype(frame[name])]
     if words:
         raise ValueError(f"{path}: the column {words[0]!r} holds no numbers, so it is no input")

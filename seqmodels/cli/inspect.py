@@ -10,7 +10,7 @@ import typer
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
 from seqmodels.encodings import Encoding
-from seqmodels.encodings.text import Text
+from seqmodels.encodings.text import Text, symbol_names
 from seqmodels.evaluation.runs import toml
 from seqmodels.evaluation.runs.toml import to_table
 from seqmodels.hmm import HMM
@@ -125,53 +125,33 @@ def _state_lines(states: list[dict[str, Any]]) -> list[str]:
 
 
 def states_of(model: HMM) -> list[dict[str, Any]]:
-    """For each state its share of the steps, its mean duration ``1 / (1 - a_kk)`` in steps, and what it emits."""
-    stay = np.diag(np.asarray(model.transition_))
-    with np.errstate(divide="ignore"):
-        durations = 1 / (1 - stay)  # inf: never left
-    emitted = _emissions(model)
+    """For each state its share of the steps in the long run, its mean duration in steps, and what it emits."""
+    summary, emitted = model.state_summary(), _emissions(model)
+    shares, durations = summary["share"].tolist(), summary["mean_duration"].tolist()
     return [
-        {"state": k, "share": float(share), "duration": float(durations[k]), "emits": emitted[k]}
-        for k, share in enumerate(_shares(model))
+        {"state": k, "share": share, "duration": durations[k], "emits": emitted[k]} for k, share in enumerate(shares)
     ]
-
-
-def _shares(model: HMM) -> np.ndarray:
-    """``(K,)`` share of each state in the steps of many sequences, or, where there is no end, of one long sequence.
-
-    The expected visits ``v = initial + v A`` of a sequence that ends, and the limit of the mean otherwise.
-    """
-    initial = np.asarray(model.initial_)
-    transition = np.asarray(model.transition_)
-    final = 1 - transition.sum(axis=1)
-    # A chain that never ends is given a small probability of ending, 1e-6, so that one equation serves for both.
-    added_final = np.where(final > 1e-9, 0.0, 1e-6)
-    visits: np.ndarray = np.linalg.solve(np.eye(len(initial)) - (transition * (1 - added_final[:, None])).T, initial)
-    shares: np.ndarray = visits / visits.sum()
-    return shares
 
 
 def _emissions(model: HMM) -> list[str]:
     observation = model.observation_
     if isinstance(observation, Categorical):
-        return [_symbols(model, row) for row in np.asarray(model.emission_)]
+        names = _names_of_symbols(model.encoding_)
+        return [_symbols(names, row) for row in np.asarray(model.emission_)]
     if isinstance(observation, GaussianMixture):
         means = (np.asarray(model.weights_)[..., None] * np.asarray(model.means_)).sum(axis=1)  # (K, D)
         return [_mean(row, model.encoding_.names) for row in means]
     return [type(observation).__name__] * len(model.initial_)
 
 
-def _symbols(model: HMM, probabilities: np.ndarray) -> str:
+def _symbols(names: list[str], probabilities: np.ndarray) -> str:
     top = np.argsort(-probabilities, kind="stable")[:MAX_LISTED]
-    return "  ".join(f"{_symbol_name(model, int(k))} {probabilities[k]:.2f}" for k in top if probabilities[k] > 0.005)
+    return "  ".join(f"{names[k]} {probabilities[k]:.2f}" for k in top if probabilities[k] > 0.005)
 
 
-def _symbol_name(model: HMM, symbol: int) -> str:
-    if isinstance(model.encoding_, Text):
-        return repr(model.encoding_.spelling()[symbol].decode(errors="backslashreplace"))
-    if model.encoding_.reads == "vectors":
-        return f"cell {symbol}"
-    return str(model.encoding_.decode(np.array([symbol]))[0])
+def _names_of_symbols(encoding: Encoding) -> list[str]:
+    names = symbol_names(encoding)
+    return [repr(name) for name in names] if isinstance(encoding, Text) else names
 
 
 def _mean(mean: np.ndarray, names: tuple[str, ...] | None) -> str:

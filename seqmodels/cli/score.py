@@ -15,6 +15,7 @@ from seqmodels.cli.inputs import SavedModel
 from seqmodels.common.files import replaced
 from seqmodels.evaluation.runs.datasets import Pair
 from seqmodels.model import SequenceModel
+from seqmodels.sequences.zones import with_zone
 
 
 def score(
@@ -64,7 +65,8 @@ def _score_steps(saved: SavedModel[SequenceModel], file: str, pair: Pair) -> pd.
     scored = X if y is None else y
     if scored.times is not None:
         for part, times in zip(parts, scored.times, strict=True):
-            part.insert(3, "time", pd.Series(times).reindex(part.index))  # an end that is scored has none
+            of_steps = pd.Series(with_zone(times, scored.time_unit))
+            part.insert(3, "time", of_steps.reindex(part.index))  # an end that is scored has none
     table = pd.concat(parts, ignore_index=True)
     table.insert(0, "file", file)
     return table

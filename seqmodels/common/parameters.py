@@ -29,10 +29,14 @@ from typing import (
 
 import numpy as np
 
+from seqmodels.common.attributes import readable_names
+from seqmodels.common.other_names import suggestion, unknown_argument
+
 P = ParamSpec("P")
 R = TypeVar("R")
 LISTS = (list, tuple, np.ndarray)
 LARGEST_EXACT = 2**53  # integers up to which a float is one exactly
+SMALL = 256  # sizes up to which an argument may be larger than the data: they cost little
 MAX_SHOWN = 200  # characters of a value in an error
 
 
@@ -63,6 +67,8 @@ Seed = Annotated[int, Range(0, 2**63 - 1)]  # up to which torch takes them
 PositiveInt = Annotated[int, Range(1)]
 PositiveFloat = Annotated[float, Range(0, may_be_low=False)]
 NotNegativeFloat = Annotated[float, Range(0)]
+LARGEST_FLOOR = 1e6  # of a variance or a scale, where that of all data is about 1
+Floor = Annotated[float, Range(0, LARGEST_FLOOR, may_be_low=False)]
 
 
 class Configurable:
@@ -74,6 +80,30 @@ class Configurable:
 
     _checks_itself: ClassVar[bool] = False  # whether it refuses wrong arguments itself, also within another
     _renamed: ClassVar[Mapping[str, str]] = {}  # names that hyperparameters have in older files -> names they have now
+    # What an argument that another library has is here, in words, where that is not one argument.
+    _in_other_words: ClassVar[Mapping[str, str]] = {}
+
+    # Arguments that may not be larger than the data to fit to: than all steps, or than those of the longest sequence.
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {}
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Make an object to be initialised; raises ``TypeError``, with a suggestion, for an argument that it lacks."""
+        keywords = _keywords(cls)  # type: ignore[arg-type]
+        for name in kwargs:
+            if keywords is not None and name not in keywords:
+                if name in cls._in_other_words:
+                    raise TypeError(f"{cls.__name__} has no argument {name!r}; pass {cls._in_other_words[name]}")
+                raise unknown_argument(cls.__name__, name, keywords)
+        return super().__new__(cls)
+
+    # Else a class without a constructor of its own would seem to take any argument.
+    __new__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)]
+    )
+
+    def __dir__(self) -> list[str]:
+        """The names that can be read now: without properties that only a fitted object, or one of another kind, has."""
+        return readable_names(self, super().__dir__())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Hyperparameters by name; with ``deep`` also those of nested configurables, as ``outer__inner``."""
@@ -91,7 +121,8 @@ class Configurable:
         for name, value in params.items():
             outer, _, inner = name.partition("__")
             if outer not in known:
-                raise ValueError(f"{type(self).__name__} has no parameter {outer!r}; it has {', '.join(known)}")
+                says = suggestion(outer, known) or f"; it has {', '.join(known)}"
+                raise ValueError(f"{type(self).__name__} has no parameter {outer!r}{says}")
             if not inner:
                 setattr(self, outer, value)
                 continue
@@ -188,6 +219,29 @@ def argument_names(cls: type) -> tuple[str, ...]:
     return tuple(inspect.signature(cls).parameters)
 
 
+def made_with(cls: type[R], options: Mapping[str, Any], **implied: Any) -> R:
+    """Make an object from further ``options`` and from arguments that what was passed implies.
+
+    An option may repeat what is implied; ``ValueError`` for one that contradicts it.
+    """
+    for name in options.keys() & implied.keys():
+        if not _same(options[name], implied[name]):
+            raise ValueError(
+                f"{name} is {_shortened(options[name])}, but the other arguments make it {_shortened(implied[name])}; "
+                f"leave {name} out"
+            )
+    return cls(**{**options, **implied})
+
+
+@cache
+def _keywords(function: Callable[..., Any]) -> tuple[str, ...] | None:
+    """The names that can be passed to a function or a constructor; None where any can."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return None
+    return tuple(each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY))
+
+
 @cache
 def argument_types(cls: type) -> dict[str, Any]:
     """The annotations of the constructor's arguments."""
@@ -202,7 +256,7 @@ def _types_of_constructor(cls: Any) -> dict[str, Any]:
 
 def check_argument(cls: type, name: str, value: Any) -> None:
     """Raise ``ValueError`` unless ``cls`` has an argument ``name`` of its constructor whose annotation admits it."""
-    _check_admitted(cls, name, [value])
+    _check_admitted(cls, name, [as_python(argument_types(cls).get(name, Any), value)])
 
 
 def checked_argument(cls: type, name: str, value: Any) -> Any:
@@ -214,7 +268,8 @@ def _check_admitted(cls: type, name: str, values: list[Any]) -> Any:
     """The first of the values that the annotation admits."""
     known = argument_names(cls)
     if name not in known:
-        raise ValueError(f"{cls.__name__} has no parameter {name!r}; it has {', '.join(known)}")
+        says = suggestion(name, known) or f"; it has {', '.join(known)}"
+        raise ValueError(f"{cls.__name__} has no parameter {name!r}{says}")
     hint = argument_types(cls).get(name, Any)
     for value in values:
         if admits(hint, value):
@@ -239,7 +294,9 @@ class WrongArgument:
 def wrong_argument(thing: Configurable) -> WrongArgument | None:
     """The first argument whose annotation does not admit its value; None if there is none.
 
-    Of the thing itself and of the observations, optimisers, ... in it, but not of models in it, which check themselves.
+    Numbers of NumPy become Python's, and 0 and 1 become False and True where those are meant, so that no other code has
+    to tell them apart. Looked at are the thing itself and the observations, optimisers, ... in it, but not models in
+    it, which check themselves.
     """
     return next(_wrong_arguments(thing, ""), None)
 
@@ -251,10 +308,35 @@ def refuse_wrong_arguments(thing: Configurable) -> None:
         raise ValueError(str(wrong))
 
 
+def refuse_beyond_data(thing: Configurable, n_steps: int, longest: int) -> None:
+    """Raise ``ValueError`` for a size that the data cannot determine and that would take very long or all memory.
+
+    Looked at are the thing itself and all in it.
+
+    Args:
+        thing: a model, perhaps with an observation, a structure, other models, ...
+        n_steps: of all sequences.
+        longest: steps of the longest.
+    """
+    for name, of in thing._bounded_by_data.items():
+        value, most = getattr(thing, name), {"steps": n_steps, "longest": longest}[of]
+        if isinstance(value, int) and value > max(SMALL, most):
+            data = "the data have" if of == "steps" else "the longest sequence has"
+            raise ValueError(
+                f"{name} of {type(thing).__name__} is {value:,}, but {data} {most:,} steps; pass at most "
+                f"{max(SMALL, most):,}, or more data"
+            )
+    for name, value in thing.get_params(deep=False).items():
+        for _, nested in _nested(name, value):
+            refuse_beyond_data(nested, n_steps, longest)
+
+
 def check_fields(thing: Any) -> None:
-    """Raise ``ValueError`` for a field of a dataclass that its annotation does not admit."""
+    """Raise ``ValueError`` for a field of a dataclass that its annotation does not admit; make others Python's own."""
     values = {field.name: getattr(thing, field.name) for field in fields(thing) if field.init}
-    _check_admitted_all(_known_types(type(thing)), values.items())  # type: ignore[arg-type]
+    for name, value in _all_admitted(_known_types(type(thing)), values.items()):  # type: ignore[arg-type]
+        if value is not values[name]:
+            object.__setattr__(thing, name, value)  # of a frozen one too
 
 
 def check_range(thing: Configurable, name: str, low: float, high: float) -> None:
@@ -267,7 +349,10 @@ def check_range(thing: Configurable, name: str, low: float, high: float) -> None
 
 def _wrong_arguments(thing: Configurable, of: str) -> Iterator[WrongArgument]:
     hints = _known_types(type(thing))  # type: ignore[arg-type]
-    for name, value in thing.get_params(deep=False).items():
+    for name, given in thing.get_params(deep=False).items():
+        value = as_python(hints.get(name, Any), given)
+        if value is not given:
+            setattr(thing, name, value)
         if not admits(hints.get(name, Any), _plain(value)):
             yield WrongArgument(name, of, value, hints[name])
         for _, nested in _nested(name, value):
@@ -306,12 +391,17 @@ def checked_but(*others: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         names = tuple(inspect.signature(function).parameters)
+        keywords = _keywords(function)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            given = (*zip(names, args, strict=False), *kwargs.items())
-            _check_admitted_all(_option_types(function), (each for each in given if each[0] not in others))
-            return function(*args, **kwargs)
+            for name in kwargs:
+                if keywords is not None and name not in keywords:
+                    raise unknown_argument(function.__name__, name, [k for k in keywords if k not in ("self", "cls")])
+            hints = {name: hint for name, hint in _option_types(function).items() if name not in others}
+            by_place = [value for _, value in _all_admitted(hints, zip(names, args, strict=False))]
+            by_name = dict(_all_admitted(hints, kwargs.items()))
+            return function(*by_place, *args[len(by_place) :], **by_name)  # type: ignore[arg-type]
 
         return call
 
@@ -328,14 +418,30 @@ def check_options(function: Callable[..., Any], **options: Any) -> None:
     ...
     ValueError: how is 'left'; pass "up" or "down"
     """
-    _check_admitted_all(_option_types(function), options.items())
+    for _ in _all_admitted(_option_types(function), options.items()):
+        pass
 
 
-def _check_admitted_all(hints: Mapping[str, Any], values: Iterable[tuple[str, Any]]) -> None:
-    """Raise ``ValueError`` for the first of the named values that its annotation does not admit."""
-    for name, value in values:
+def _all_admitted(hints: Mapping[str, Any], values: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """The named values ``as_python``; raises ``ValueError`` for the first that its annotation does not admit."""
+    for name, given in values:
+        value = as_python(hints.get(name, Any), given)
         if name in hints and not admits(hints[name], value):
-            raise ValueError(f"{name} is {_shortened(value)}; pass {in_words(hints[name])}")
+            raise ValueError(f"{name} is {_shortened(given)}; pass {in_words(hints[name])}")
+        yield name, value
+
+
+def as_python(hint: Any, value: Any) -> Any:
+    """The value; a number of NumPy as Python's, and 0 or 1 as False or True where the annotation means those.
+
+    >>> as_python(bool, 0), as_python(int, np.int64(1)), as_python(bool | int, np.bool_(True))
+    (False, 1, True)
+    """
+    if isinstance(value, np.bool_ | np.integer | np.floating) and not isinstance(value, np.timedelta64):
+        value = value.item()
+    if type(value) is int and value in (0, 1) and not admits(hint, value) and admits(hint, bool(value)):
+        return bool(value)
+    return value
 
 
 @cache
@@ -406,7 +512,8 @@ def admits(hint: Any, value: Any) -> bool:
         return value is None
     if hint in (int, float):
         is_number = isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
-        return is_number and value == value  # NaN is not itself
+        # NaN is not itself; integers of NumPy and torch have 64 bits.
+        return is_number and value == value and not (isinstance(value, int) and abs(value) >= 2**63)
     kind = origin or hint
     if not isinstance(kind, type):
         return True  # a name that says nothing of its values

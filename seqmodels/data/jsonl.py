@@ -59,7 +59,7 @@ def jsonl(path: str | Path, *, columns: str | None = None, kind: Kind | None = N
         item = value[keys[-1]] if is_object else value
         if not isinstance(item, str | list):
             raise ValueError(f"{where} is {in_words(item)}, which is no sequence; pass a string or a list")
-        items.append(as_kind(_with_missing(item), kind, where))
+        items.append(as_kind(_with_missing(item, kind), kind, where))
         metadata.append({name: each for name, each in value.items() if name != keys[-1]} if is_object else {})
     _check_metadata(Path(path), [where for where, _ in rows], metadata)
     table = pd.DataFrame(metadata, index=range(len(items)))
@@ -136,13 +136,15 @@ def _key_of_item(where: str, value: dict[str, Any], columns: str | None) -> str:
     if len(candidates) != 1:
         raise ValueError(
             f"{where} has {len(candidates)} keys that may hold it ({', '.join(candidates or value)}); name it "
-            "with columns="
+            "with columns=, or, if a line is a step, pass a table: pandas.read_json(path, lines=True)"
         )
     return candidates[0]
 
 
-def _with_missing(item: Any) -> Any:
-    """Frames in which null is NaN."""
+def _with_missing(item: Any, kind: Kind | None) -> Any:
+    """Frames in which null is NaN; of ``kind="vectors"`` also a list of numbers."""
+    if kind == "vectors" and isinstance(item, list) and any(isinstance(x, int | float) for x in item):
+        return [math.nan if x is None else x for x in item]
     if isinstance(item, list) and item and isinstance(item[0], list):
         return [[math.nan if x is None else x for x in frame] if isinstance(frame, list) else frame for frame in item]
     return item

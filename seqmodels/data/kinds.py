@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.sequences import Kind
+from seqmodels.sequences.columns.numbers import is_number
 
 
 def suffix_of(path: Path) -> str:
@@ -33,6 +34,8 @@ def as_kind(item: Any, kind: Kind | None, where: str) -> Any:
     >>> as_kind([1, 5], "vectors", "a.json").shape
     (2, 1)
     """
+    if kind in (None, "vectors"):
+        _refuse_numbers_in_quotes(item, where)
     if kind is None or (isinstance(item, str) and kind == "text"):
         return item
     if isinstance(item, str):
@@ -54,3 +57,15 @@ def as_kind(item: Any, kind: Kind | None, where: str) -> Any:
         f"{where} holds {'numbers' if are_numbers else 'values'} of shape {array.shape}, not read as {kind}; "
         "leave kind out"
     )
+
+
+def _refuse_numbers_in_quotes(item: Any, where: str) -> None:
+    """Raise ``ValueError`` for strings that are all numbers, not all of digits alone, which would become symbols."""
+    cells = item.tolist() if isinstance(item, np.ndarray) else item
+    if not isinstance(cells, list) or not cells or not all(isinstance(cell, str) for cell in cells):
+        return
+    if all(map(is_number, cells)) and not all(cell.isdecimal() for cell in cells):
+        raise ValueError(
+            f"{where} holds numbers that are strings, such as {cells[0]!r:.40}; write them as numbers, or pass "
+            "kind='symbols' if they are names"
+        )

@@ -165,7 +165,10 @@ def _array(file: BinaryIO, n_bytes: int) -> np.ndarray:
             "it holds Python objects: save arrays of numbers, of several lengths by numpy.savez(path, *arrays)"
         )
     if dtype.kind not in "biufU" or not dtype.itemsize:
-        raise ValueError(f"it holds {dtype}; save real numbers, or strings as symbols")
+        way_out = "save real numbers, or strings as symbols"
+        if dtype.names is not None:
+            way_out = f"pass the table pandas.DataFrame(array) to seqmodels.data.table, or save {way_out[5:]}"
+        raise ValueError(f"it holds {dtype}; {way_out}")
     n_said, n_there = math.prod(shape) * dtype.itemsize, n_bytes - file.tell()
     if n_said != n_there or min(shape, default=0) < 0:
         what = "it is cut off, or its header is wrong" if n_said > n_there else "it has several arrays, or is damaged"

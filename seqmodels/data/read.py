@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+
 from seqmodels.common.parameters import checked
 from seqmodels.data.audio import RECORDINGS
 from seqmodels.data.fasta import FASTA, FASTQ
@@ -16,10 +18,11 @@ from seqmodels.data.jsonl import JSON
 from seqmodels.data.kinds import as_kind, suffix_of
 from seqmodels.data.midi import MUSIC
 from seqmodels.data.npy import NPY
-from seqmodels.data.tables import TABLE, read_table, table
+from seqmodels.data.tables import TABLE, read_table, table, table_of_rows
 from seqmodels.data.text import Unit, are_numbers, read_text, text
 from seqmodels.data.ts import SERIES
 from seqmodels.sequences import Kind, Sequences
+from seqmodels.sequences.columns.numbers import Place, with_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +42,7 @@ NOT_READ = {
     **dict.fromkeys((".zip", ".tar", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst"), _UNPACKED),
     **dict.fromkeys((".arrow", ".feather", ".bin"), "leave it on disk: seqmodels.data.on_disk"),
 }
-OF_TABLES = ("by", "time", "label", "cluster", "columns", "inputs")  # options that name columns
+OF_TABLES = ("by", "time", "label", "cluster", "columns", "inputs", "date_format")  # options that name columns
 FILE = "file"  # the column of a folder's tables that names the file of a row
 Folders = Literal["label", "cluster"]
 
@@ -72,11 +75,12 @@ def read(
     unit: Unit = "whole",
     folders: Folders = "label",
     inputs: str | Sequence[str] | None = None,
+    date_format: str | None = None,
 ) -> Sequences:
     """Sequences from a file, or a folder of files of one format, by the ending of their names.
 
     - ``.csv``, ``.tsv``, ``.parquet``: ``data.table``, whose arguments are ``by``, ``columns``, ``time``, ``label``,
-      ``cluster``, ``inputs``;
+      ``cluster``, ``inputs``, ``date_format``;
     - ``.npy``, ``.npz``: ``data.npy``; ``.ts``: ``data.ts``; ``.fasta``, ``.fa``, ``.fna``, ``.faa``: ``data.fasta``;
       ``.fastq``, ``.fq``: ``data.fastq``;
     - ``.jsonl``, ``.ndjson``, ``.json``: ``data.jsonl``; ``.wav``: ``data.audio``; ``.mid``, ``.midi``: ``data.midi``;
@@ -99,7 +103,7 @@ def read(
     """
     if folders not in get_args(Folders):
         raise ValueError(f"folders is {folders!r}; pass one of {', '.join(map(repr, get_args(Folders)))}")
-    options = Options(kind, by, columns, time, label, cluster, unit, inputs)
+    options = Options(kind, by, columns, time, label, cluster, unit, inputs, date_format)
     root = Path(path)
     if root.is_dir():
         return _read_folder(root, folders, options)
@@ -120,6 +124,7 @@ class Options:
     cluster: str | None
     unit: Unit
     inputs: str | Sequence[str] | None
+    date_format: str | None
 
     def of(self, known: FileFormat) -> dict[str, Any]:
         """Those that the reader of a format takes, by name."""
@@ -172,11 +177,11 @@ def _read_folder(root: Path, folders: Folders, options: Options) -> Sequences:
     if known.reader_of_folder is not None and options.kind in (None, known.kind):
         return known.reader_of_folder(root)
     if known is TABLE:
-        source = _one_table(root, files, folders, options.by)
+        source, place = _one_table(root, files, folders, options)
         options = replace(options, by=options.by or FILE)
         if folders in source:
             options = replace(options, label=folders) if folders == "label" else replace(options, cluster=folders)
-        return table(source, **options.of(TABLE))
+        return table_of_rows(source, str(root), place, **options.of(TABLE))
     return Sequences.joined(_of_folder(root, file, files, folders, _read_file(file, options)) for file in files)
 
 
@@ -221,11 +226,12 @@ def _of_folder(root: Path, file: Path, files: list[Path], folders: Folders, part
     return part.with_metadata(metadata)
 
 
-def _one_table(root: Path, files: list[Path], folders: Folders, by: str | None) -> pd.DataFrame:
-    """The tables of a folder under each other, with a column that says which file a row is from."""
+def _one_table(root: Path, files: list[Path], folders: Folders, options: Options) -> tuple[pd.DataFrame, Place]:
+    """The tables of a folder under each other, with a column that says which file a row is from, and places of rows."""
     import pandas as pd
 
-    tables = [read_table(file) for file in files]
+    read = [read_table(file, None) for file in files]
+    tables, places = [frame for frame, _ in read], [place for _, place in read]
     folder_names = _folder_names(root, files)
     columns = [[str(column) for column in each] for each in tables]
     for file, there in zip(files, columns, strict=True):
@@ -234,6 +240,7 @@ def _one_table(root: Path, files: list[Path], folders: Folders, by: str | None) 
                 f"{file} has the columns {', '.join(there)} but {files[0]} has {', '.join(columns[0])}; all files of a "
                 "folder have the same"
             )
+    by, starts = options.by, np.cumsum([0, *map(len, tables)])
     for i, (file, each) in enumerate(zip(files, tables, strict=True)):
         if by is None:
             each.insert(0, FILE, _name(root, file))
@@ -241,4 +248,12 @@ def _one_table(root: Path, files: list[Path], folders: Folders, by: str | None) 
             each[by] = [f"{_name(root, file)}:{value}" for value in each[by]]
         if folder_names is not None and folders not in each:
             each[folders] = folder_names[i]
-    return pd.concat(tables, ignore_index=True)
+
+    def place(row: int) -> str:
+        i = int(np.searchsorted(starts, row, side="right")) - 1
+        return places[i](row - int(starts[i]))
+
+    whole = pd.concat(tables, ignore_index=True)
+    besides = (FILE, folders, by, options.label, options.cluster)
+    are_words = options.kind in ("symbols", "text")
+    return (whole if are_words else with_numbers(whole, str(root), besides=besides)), place

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-import re
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqmodels.common.display import listed
 from seqmodels.common.parameters import checked_but
-from seqmodels.data.file_contents import check_file, check_text, read_bytes, unpacked_limit
+from seqmodels.data.csv_files import check_width, read_csv
+from seqmodels.data.file_contents import check_file, unpacked_limit
 from seqmodels.data.file_format import FileFormat
 from seqmodels.data.kinds import suffix_of
 from seqmodels.sequences import Kind, Sequences
-from seqmodels.sequences.times import TIME_NAMES, with_index_as_columns
+from seqmodels.sequences.columns.frames import pandas_frame
+from seqmodels.sequences.columns.numbers import Place, numbers_the_rows, place_in_frame, refuse_unread, with_numbers
+from seqmodels.sequences.columns.timed_rows import TimedRows, separated, text_dates, timed_rows
+from seqmodels.sequences.items import in_words
 
 if TYPE_CHECKING:
     import pandas as pd
 
-DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}")
-DATE_PARTS = ("year", "month", "day", "hour", "minute", "second")  # columns that make one time
 LABEL_NAMES, CLUSTER_NAMES = ("label", "class"), ("cluster",)
 PARQUET = b"PAR1"  # the first and the last bytes of such a file
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-FIRST_LINES = re.compile(rb"\s*([^\r\n]*)(?:\r\n|\r|\n|)([^\r\n]*)")
+CORRECT = "if it says which sequence a row is of, name it with by="
 SEQUENCE = "sequence"  # the column that ``Sequences.to_frame`` writes
-MAX_COLUMNS = 10_000  # a row a step; more are rows in place of columns, or vectors that are better an array
 MAX_DISTINCT = 0.5  # of the rows: a column of words with more, and with spaces, is texts
 
 
@@ -49,37 +46,49 @@ def table(
     cluster: str | None = None,
     kind: Kind | None = None,
     inputs: str | Sequence[str] | None = None,
+    date_format: str | None = None,
 ) -> Sequences:
-    """A CSV (``,``, ``;`` or tabs), a Parquet file or a data frame with a row a step; what is left out is warned of.
+    """A CSV, a Parquet file or a data frame with a row a step, as sequences; what is left out is warned of.
+
+    Numbers are read as people write them (``1,234.5``, ``1.234,5``, ``(12)``, ``€5``, ``12 kg``, ``n/a``): a column of
+    text is one of numbers where all of its cells are. A percentage is what is written: 10.5% is 10.5. Units that are
+    taken off are warned of. Whether ``1,234`` is 1234 or 1.234 is decided by its column, then by the other columns.
 
     What is not said is recognised by the columns:
 
-    - ``by``: a column ``sequence``; without one, all rows are one sequence.
+    - ``by``: a column ``sequence``; without one, all rows are one sequence, or those of each value of the one column
+      that separates times which repeat or go back, and it is said. If no one column does, the table is refused.
     - ``time``: the index of a frame, where it is of dates, or of numbers called ``time``, ``t``, ``date`` or
-      ``timestamp``; else the one column of dates, or of numbers called so that never goes back in a sequence; or
-      ``year``, ``month``, ``day`` (``hour``, ...) together. It is no feature.
+      ``timestamp``; else the one column of dates; or ``year`` with ``month``, ``quarter`` or ``week`` (``day``,
+      ``hour``, ...); or numbers called so, or ``year``, that never go back in a sequence. It is no feature.
+      Dates are read in the many ways in which people write them; words that name no year are none.
     - ``label`` and ``cluster``: columns of these names (or ``class``) that are constant within each sequence, as are
       those that become further metadata. Where there is one sequence, there is none of them.
-    - ``columns``: all other numeric ones. A column that numbers the rows is left out, as are words beside numbers.
+    - ``columns``: all other numeric ones. A column that numbers the rows, all or those of each sequence, is left
+      out, as are words beside numbers.
     - ``kind``: one column of whole numbers from 0, or of words, is symbols; several columns, and reals, are vectors. A
       column of words most of which are different, and have spaces in them, is texts, a row each.
 
     Args:
-        source: path of the file (``.csv``, ``.tsv``, ``.parquet``, ``.gz``), or a frame. If the first line of a CSV is
-            numbers, its columns are called ``x0, x1, ...``.
+        source: path of the file (``.csv``, ``.tsv``, ``.parquet``, ``.gz``), or a frame of pandas, polars or Arrow. A
+            CSV is separated by ``,``, ``;``, ``|``, tabs or spaces; comments (``#``) and Excel's ``sep=`` may precede
+            its header. If its first line is numbers, its columns are called ``x0, x1, ...``.
         by, time, label, cluster: names of columns.
         columns: the features, or the column of symbols; a column that is named here is nothing else.
-        time_unit: what times that are numbers count.
+        time_unit: what times that are numbers count; with it ``20190131`` or 2019 is no date.
         inputs: columns of numbers that are known at each step and not modelled (``Sequences(items, inputs=...)``); one
             that is named here is nothing else.
         kind: ``"vectors"``: also one column of whole numbers; ``"symbols"``: one column; ``"text"``: one column, a text
             a row.
+        date_format: how dates are written, as ``datetime.strptime`` takes it (``"%d/%m/%Y"``); None: the way in which
+            all of them can be read, and under which they are regular if that could be done in several, which is said.
 
     Raises:
         ValueError: a file that is no table, or a pipe or a device; a line with more or fewer cells than the header, by
             its number; more than ``MAX_COLUMNS``, or two of one name in a frame; a column that is not there; no column
-            left; a word among numbers that would make symbols of them; complex or infinite numbers; a time that goes
-            back where all rows are one sequence.
+            left; a cell that is no number in a column of numbers, or ``1,234`` where nothing tells what it is; complex
+            or infinite numbers; dates that cannot be read, or in two ways; times that repeat as those of several
+            sequences do, which no one column separates.
         ImportError: a Parquet file, and pyarrow is not installed.
 
     >>> import pandas as pd
@@ -89,28 +98,72 @@ def table(
     """
     import pandas as pd
 
+    source = pandas_frame(source)
     if not isinstance(source, str | os.PathLike | pd.DataFrame):
-        way_out = "source.to_pandas()" if hasattr(source, "to_pandas") else "a path or a pandas DataFrame"
-        raise ValueError(f"source is a {type(source).__name__}, not a path or a pandas DataFrame; pass {way_out}")
-    where = "the frame" if isinstance(source, pd.DataFrame) else str(source)
-    frame = source.copy() if isinstance(source, pd.DataFrame) else read_table(Path(source))
-    frame.columns = [str(column) for column in frame.columns]
-    _check_columns(where, list(frame.columns))
-    frame, of_index, unit = with_index_as_columns(frame, [by, time, label, cluster])
-    if time is None and of_index is not None:
-        time, time_unit = of_index, unit if time_unit is None else time_unit
+        raise ValueError(f"source is {in_words(source)}; pass a path, or a frame of pandas, polars or Arrow")
+    named = {*_names(columns), *_names(inputs)}
+    of_sequences = {by, label, cluster, SEQUENCE, *LABEL_NAMES, *CLUSTER_NAMES}
+    words = None if kind in ("symbols", "text") else of_sequences - named
+    place: Place
+    if isinstance(source, pd.DataFrame):
+        frame, where, place = _with_names(source.copy(), "the frame"), "the frame", place_in_frame
+        if words is not None:
+            frame = with_numbers(frame, where, besides=words | text_dates(frame, time, date_format))
+    else:
+        where = str(source)
+        frame, place = read_table(Path(source), words if words is None else words | {time})
+    return table_of_rows(
+        frame,
+        where,
+        place,
+        by=by,
+        columns=columns,
+        time=time,
+        time_unit=time_unit,
+        label=label,
+        cluster=cluster,
+        kind=kind,
+        inputs=inputs,
+        date_format=date_format,
+    )
+
+
+def table_of_rows(
+    frame: pd.DataFrame,
+    where: str,
+    place: Place,
+    *,
+    by: str | None,
+    columns: str | Sequence[str] | None,
+    time: str | None,
+    time_unit: str | None = None,
+    label: str | None,
+    cluster: str | None,
+    kind: Kind | None,
+    inputs: str | Sequence[str] | None,
+    date_format: str | None,
+) -> Sequences:
+    """Return ``table`` of a frame whose numbers are read; ``where`` is what errors call it, ``place`` a row of it."""
+    frame = _with_names(frame, where)
     if not len(frame):
         raise ValueError(f"{where} has no rows; pass a table with a row a step")
-    named = [columns] if isinstance(columns, str) else list(columns or [])
-    known = [inputs] if isinstance(inputs, str) else list(inputs or [])
-    missing = [c for c in [by, time, label, cluster, *named, *known] if c is not None and c not in frame]
+    named, known = _names(columns), _names(inputs)
+    there = {*frame.columns, *frame.index.names}
+    missing = [c for c in [by, time, label, cluster, *named, *known] if c is not None and c not in there]
     if missing:
         raise ValueError(f"{where} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
     twice = [c for c in known if c in {by, time, label, cluster, *named}]
     if twice:
         raise ValueError(f"{where}: the input {twice[0]!r} is named as something else too; name it once")
-    roles = _Roles(where, frame, {*named, *known}, by, time, label, cluster)
-    chosen = named or roles.features(kind)
+    by = SEQUENCE if by is None and SEQUENCE in frame and SEQUENCE not in (time, label, cluster, *named, *known) else by
+    rows = _rows_of(where, frame, kind, named, (label, cluster, *known), by, time, time_unit, date_format)
+    for said in rows.said:
+        warnings.warn(f"{where}: {said}", UserWarning, stacklevel=3)
+    roles = _Roles(where, rows.frame, {*named, *known}, rows.by, rows.time, label, cluster, disordered=rows.disordered)
+    if kind not in ("symbols", "text"):
+        single = named[0] if len(named) == 1 and not known and kind is None else None
+        refuse_unread(roles.frame, [c for c in (*named, *known) if c != single], place, CORRECT)
+    chosen = named or roles.features(kind, place)
     if kind == "text" or (kind is None and len(chosen) == 1 and _are_texts(frame[chosen[0]])):
         if known:
             raise ValueError(f"{where} is read as texts, which have no inputs; leave inputs out")
@@ -118,8 +171,8 @@ def table(
         warn_of_missing_labels(where, sequences)
         return sequences
     if kind is None and len(chosen) == 1:
-        roles.refuse_word_among_numbers(chosen[0])
-    _refuse_infinite(where, frame, chosen)
+        refuse_unread(roles.frame, chosen, place, "if they are words, pass kind='symbols'")
+    _refuse_infinite(place, roles.frame, chosen)
     columns = chosen[0] if roles.are_symbols(chosen, kind) else chosen
     try:
         sequences = Sequences.from_frame(
@@ -127,7 +180,7 @@ def table(
             by=roles.by,
             columns=columns,
             time=roles.time,
-            time_unit=time_unit,
+            time_unit=rows.unit,
             label=roles.label,
             cluster=roles.cluster,
             metadata=roles.metadata,
@@ -139,39 +192,70 @@ def table(
     return sequences
 
 
+def _rows_of(
+    where: str,
+    frame: pd.DataFrame,
+    kind: Kind | None,
+    named: list[str],
+    others: Sequence[str | None],
+    by: str | None,
+    time: str | None,
+    time_unit: str | None,
+    date_format: str | None,
+) -> TimedRows:
+    """The rows with their time, and the column that separates several series; rows of texts have no order."""
+    taken = (*others, *named)
+    try:
+        rows = timed_rows(frame, time=time, time_unit=time_unit, by=by, taken=taken, date_format=date_format)
+        chosen = named or list(frame.columns)
+        are_texts = kind == "text" or (
+            kind is None
+            and (bool(named) or not any(_is_numeric(frame[c]) for c in frame))
+            and any(c in frame and _are_texts(frame[c]) for c in chosen)
+        )
+        return rows if are_texts else separated(rows, taken)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _is_numeric(column: pd.Series) -> bool:
+    import pandas as pd
+
+    return bool(pd.api.types.is_numeric_dtype(column))
+
+
 TABLE = FileFormat(
     "CSV, Parquet",
     (".csv", ".tsv", ".parquet"),
     table,
-    options=("kind", "by", "columns", "time", "label", "cluster", "inputs"),
+    options=("kind", "by", "columns", "time", "label", "cluster", "inputs", "date_format"),
     binary=(".parquet",),
 )
 
 
-def _check_columns(where: str, columns: list[str]) -> None:
-    _check_width(where, len(columns))
-    twice = [name for name, n in Counter(columns).items() if n > 1]
+def _names(columns: str | Sequence[str] | None) -> list[str]:
+    return [columns] if isinstance(columns, str) else list(columns or [])
+
+
+def _with_names(frame: pd.DataFrame, where: str) -> pd.DataFrame:
+    """The frame with names of columns that are text, and different; raises ``ValueError`` for two of one name."""
+    check_width(where, frame.shape[1])
+    frame.columns = [str(column) for column in frame.columns]
+    twice = [name for name, n in Counter(frame.columns).items() if n > 1]
     if twice:
         raise ValueError(f"{where} has two columns called {twice[0]!r}; give them different names")
+    return frame
 
 
-def _check_width(where: str, n_columns: int) -> None:
-    if n_columns > MAX_COLUMNS:
-        raise ValueError(
-            f"{where} has {n_columns:,} columns, but a table has a row a step and {MAX_COLUMNS:,} columns at most; "
-            "exchange its rows and columns, or save an array (T, D) as .npy"
-        )
-
-
-def _refuse_infinite(where: str, frame: pd.DataFrame, columns: list[str]) -> None:
+def _refuse_infinite(place: Place, frame: pd.DataFrame, columns: list[str]) -> None:
     types = dict(frame.dtypes)
     reals = [column for column in columns if types[column].kind == "f"]
     infinite = np.isinf(frame[reals].to_numpy(dtype=np.float64, na_value=np.nan))
     if infinite.any():
         row, column = np.argwhere(infinite)[0]
         raise ValueError(
-            f"{where}: {reals[column]!r} is infinite in row {row}; correct it, or leave the cell empty where it is "
-            "missing"
+            f"{place(int(row))} has an infinite number under {reals[column]!r}; correct it, or leave the cell empty "
+            "where it is missing"
         )
 
 
@@ -209,9 +293,6 @@ class _Roles:
     disordered: list[str] = field(default_factory=list)  # numbers that are called time and go back
 
     def __post_init__(self) -> None:
-        if self.by is None and SEQUENCE in self._free():
-            self.by = SEQUENCE
-        self._recognise_time()
         if self.by is not None:
             self._recognise_metadata()
 
@@ -225,59 +306,6 @@ class _Roles:
         import pandas as pd
 
         return np.zeros(len(self.frame), np.int64) if self.by is None else pd.factorize(self.frame[self.by])[0]
-
-    # -- time ------------------------------------------------------------------------------------------------
-
-    def _recognise_time(self) -> None:
-        import pandas as pd
-
-        if self.time is not None:
-            self.frame[self.time] = _as_times(self.frame[self.time])
-            self._refuse_going_back(self.time)
-            return
-        parts = [name for name in DATE_PARTS if name in self._free()]
-        if parts[:3] == list(DATE_PARTS[:3]) and "time" not in self.frame:
-            try:
-                self.frame["time"] = pd.to_datetime(self.frame[parts])
-            except (ValueError, TypeError, OverflowError) as error:
-                raise ValueError(
-                    f"{self.where}: {', '.join(parts)} make no date in some row ({error}); correct it, or name what is "
-                    "to be modelled with columns="
-                ) from None
-            self.frame, self.time = self.frame.drop(columns=parts), "time"
-        else:
-            types = dict(self.frame.dtypes)
-            others = [c for c in self._free() if not pd.api.types.is_numeric_dtype(types[c])]
-            dates = {c: times for c in others if (times := _dates(self.frame[c])) is not None}
-            numbers = [
-                c
-                for c in self._free()
-                if c.lower() in TIME_NAMES
-                and pd.api.types.is_numeric_dtype(self.frame[c])
-                and not self.frame[c].isna().any()
-            ]
-            if len(dates) == 1:
-                self.time, times = next(iter(dates.items()))
-                self.frame[self.time] = times
-            elif len(numbers) == 1 and not dates and (self.by is None or self._never_goes_back(numbers[0])):
-                self.time = numbers[0]
-            else:
-                self.disordered = numbers
-        if self.time is not None:
-            self._refuse_going_back(self.time)
-
-    def _never_goes_back(self, time: str) -> bool:
-        return bool(self.frame[time].groupby(self._codes()).is_monotonic_increasing.all())
-
-    def _refuse_going_back(self, time: str) -> None:
-        """Raise ``ValueError`` where one series would be put together from several."""
-        values = self.frame[time]
-        if self.by is None and not values.is_monotonic_increasing and not values.isna().any():
-            back = int(np.argmax(values.to_numpy()[1:] < values.to_numpy()[:-1])) + 1
-            raise ValueError(
-                f"{self.where}: {time!r} goes back at row {back}, so there are several sequences; name the column that "
-                f"says which one a row is of, with by= (in a shell --by), or sort the rows by {time!r}"
-            )
 
     # -- metadata --------------------------------------------------------------------------------------------
 
@@ -298,18 +326,25 @@ class _Roles:
 
     # -- features --------------------------------------------------------------------------------------------
 
-    def features(self, kind: Kind | None) -> list[str]:
-        """The columns that are modelled, if none are named; warns of those that are left out."""
+    def features(self, kind: Kind | None, place: Place) -> list[str]:
+        """The columns that are modelled, if none are named; warns of those that are left out.
+
+        Raises:
+            ValueError: no column, or several that may be symbols; one of numbers but for some cell.
+        """
         import pandas as pd
 
         free, types = self._free(), dict(self.frame.dtypes)
         numbers = [c for c in free if pd.api.types.is_numeric_dtype(types[c]) and c not in self.disordered]
         words = [c for c in free if not pd.api.types.is_numeric_dtype(types[c]) and _are_words(self.frame[c])]
-        rows = [c for c in numbers if pd.api.types.is_integer_dtype(types[c]) and _numbers_the_rows(self.frame[c])]
+        codes = self._codes()
+        rows = [c for c in numbers if numbers_the_rows(self.frame[c], codes)]
         if len(rows) < len(numbers):
             numbers = [c for c in numbers if c not in rows]
         else:
             rows = []
+        if (kind is None and len(words) + len(numbers) > 1) or kind == "vectors":
+            refuse_unread(self.frame, words, place, f"{CORRECT}, or name what is to be modelled with columns=")
         wants_words = kind == "text" or (kind != "vectors" and not numbers)
         chosen = words if wants_words and words else numbers
         if not chosen:
@@ -323,7 +358,8 @@ class _Roles:
         modelled = set(chosen)
         left_out = [c for c in free if c not in modelled]
         if left_out:
-            why = {**dict.fromkeys(rows, "numbers the rows"), **{c: self._words_in_words(c) for c in words}}
+            counts = "numbers the rows" if self.by is None else f"numbers the rows of each {self.by}, as a time does"
+            why = {**dict.fromkeys(rows, counts), **dict.fromkeys(words, "words")}
             why |= dict.fromkeys(self.disordered, "a time that goes back")
             said = [f"{c} ({why.get(c, 'no words, no numbers')})" for c in left_out]
             warnings.warn(
@@ -332,21 +368,6 @@ class _Roles:
                 stacklevel=4,
             )
         return chosen
-
-    def _words_in_words(self, column: str) -> str:
-        """What is said of a column of words that is left out."""
-        row = _word_among_numbers(self.frame[column])
-        return "words" if row is None else f"numbers, but for {self.frame[column].iloc[row]!r:.40} in row {row}"
-
-    def refuse_word_among_numbers(self, column: str) -> None:
-        """Raise ``ValueError`` for a column of numbers that one cell makes a column of words, and so symbols."""
-        row = _word_among_numbers(self.frame[column])
-        if row is not None:
-            raise ValueError(
-                f"{self.where}: {column!r} has {self.frame[column].iloc[row]!r:.40} in row {row}, which is no number, "
-                "among numbers; correct it, or leave the cell empty where it is missing; if they are words, pass "
-                "kind='symbols'"
-            )
 
     def are_symbols(self, chosen: list[str], kind: Kind | None) -> bool:
         """Whether the columns are one of symbols."""
@@ -376,32 +397,6 @@ class _Roles:
         return Sequences(rows[chosen[0]].tolist(), metadata=pd.DataFrame(metadata, index=range(len(rows))))
 
 
-def _as_times(column: pd.Series) -> pd.Series:
-    """A column that is said to be the time: words are dates."""
-    import pandas as pd
-
-    if not _are_words(column):
-        return column
-    try:
-        return pd.to_datetime(column)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"the time {column.name!r} holds words that are no dates: {error}") from None
-
-
-def _dates(column: pd.Series) -> pd.Series | None:
-    """Dates, or words that are dates as ISO 8601 writes them; None for anything else."""
-    import pandas as pd
-
-    if pd.api.types.is_datetime64_any_dtype(column):
-        return column
-    if not _are_words(column) or not all(DATE.match(str(each)) for each in column.head(20)):
-        return None
-    try:
-        return pd.to_datetime(column, format="ISO8601")
-    except (ValueError, TypeError):
-        return None
-
-
 def _are_words(column: pd.Series) -> bool:
     import pandas as pd
 
@@ -418,39 +413,30 @@ def _are_texts(column: pd.Series) -> bool:
     return column.nunique() > MAX_DISTINCT * len(column) and bool(column.dropna().str.contains(r"\s").mean() > 0.5)
 
 
-def _word_among_numbers(column: pd.Series) -> int | None:
-    """The first row with a word, where at least half of the cells that are not empty are numbers."""
-    import pandas as pd
-
-    if not _are_words(column) or isinstance(column.dtype, pd.CategoricalDtype):
-        return None
-    are_numbers = np.isfinite(pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan))
-    are_words = ~are_numbers & column.notna().to_numpy()
-    return int(np.argmax(are_words)) if 0 < are_words.sum() <= are_numbers.sum() else None
-
-
 def _are_hashable(column: pd.Series) -> bool:
     """Whether its cells can be compared: no lists, as columns of Parquet files may hold."""
     return column.dtype != object or not any(isinstance(cell, list | dict | set | np.ndarray) for cell in column)
 
 
-def _numbers_the_rows(column: pd.Series) -> bool:
-    """Whether it is n, n + 1, n + 2, ... over all rows, as an index that was written into the file."""
-    import pandas as pd
-
-    if not pd.api.types.is_integer_dtype(column) or column.isna().any() or len(column) < 3:
-        return False
-    values = column.to_numpy()
-    return bool((np.diff(values) == 1).all() and values[0] in (0, 1))
-
-
 # -- files ---------------------------------------------------------------------------------------------------
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """A CSV or Parquet file; ``ValueError`` for one that is none."""
+def read_table(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFrame, Place]:
+    """Return the table in a CSV or Parquet file, and a function that says where in the file a row of it is.
+
+    Numbers are read as people write them, but in the columns ``besides`` (None: all columns are left as they are).
+
+    Raises:
+        ValueError: a file that is no table.
+    """
     check_file(path)
-    return _read_parquet(path) if suffix_of(path) == ".parquet" else _read_csv(path)
+    if suffix_of(path) != ".parquet":
+        frame, layout = read_csv(path, besides)
+        return frame, layout.place
+    frame = _read_parquet(path)
+    if besides is not None:
+        frame = with_numbers(frame, str(path), besides=besides)
+    return frame, lambda row: f"row {row} of {path}"
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -517,69 +503,3 @@ def _bytes_of_strings(path: Path, columns: list[str]) -> int:
                 lengths = pc.cast(pc.binary_length(chunk.dictionary), "int64")
                 n_bytes += pc.sum(lengths.take(chunk.indices)).as_py() or 0
     return n_bytes
-
-
-def _read_csv(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
-    raw = read_bytes(path)
-    try:
-        check_text(path, raw)
-    except ValueError as error:
-        raise ValueError(f"{path} is not a CSV in UTF-8: {error}") from None
-    lines = FIRST_LINES.match(raw.removeprefix(BYTE_ORDER_MARK))
-    assert lines is not None, "it matches nothing, too"
-    first, second = (line.decode() for line in lines.groups())
-    separator = max(",;\t", key=first.count)
-    decimal = "," if separator == ";" and re.search(r"\d,\d", second) else "."
-    _check_width(str(path), first.count(separator) + 1)
-    has_no_header = all(_is_number(cell) for cell in first.strip().split(separator))
-    try:
-        frame = pd.read_csv(
-            io.BytesIO(raw),
-            sep=separator,
-            decimal=decimal,
-            header=None if has_no_header else "infer",
-            encoding="utf-8-sig",
-            skipinitialspace=True,
-            low_memory=False,  # or one column has numbers in one part and words in another
-        )
-    except MemoryError:
-        raise ValueError(f"{path} does not fit into memory; save it as Parquet, and leave it on disk") from None
-    except (ValueError, OverflowError) as error:  # of pandas' own, too
-        raise ValueError(f"{path} is not a CSV in UTF-8: {' '.join(str(error).split())}") from None
-    if has_no_header:
-        frame.columns = [f"x{i}" for i in range(frame.shape[1])]
-    _check_cells(path, raw, frame, separator)
-    return frame
-
-
-def _check_cells(path: Path, raw: bytes, frame: pd.DataFrame, separator: str) -> None:
-    """Raise ``ValueError`` for lines with more cells than the header, or fewer, which pandas takes for missing."""
-    import pandas as pd
-
-    width = frame.shape[1]
-    if not frame.index.equals(pd.RangeIndex(len(frame))):
-        raise ValueError(
-            f"{path} has more cells in each line than its header has names, {width}; give every column a name"
-        )
-    if not len(frame) or not frame.iloc[:, -1].isna().any():
-        return
-    rows = csv.reader(io.TextIOWrapper(io.BytesIO(raw), "utf-8-sig", newline=""), delimiter=separator)
-    try:
-        for cells in rows:
-            if len(cells) < width and any(cell.strip() for cell in cells):
-                raise ValueError(
-                    f"{path}:{rows.line_num} has {len(cells)} cells, but the first line has {width}; write all of "
-                    "them, empty where a value is missing"
-                )
-    except csv.Error as error:
-        raise ValueError(f"{path}:{rows.line_num} is no line of a CSV: {error}") from None
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell.strip().strip('"'))
-    except ValueError:
-        return False
-    return True

@@ -15,7 +15,7 @@ import numpy as np
 
 from seqmodels.common.parameters import PositiveInt
 from seqmodels.encodings.base import State, names_of_state, names_to_state
-from seqmodels.encodings.differences import Differences
+from seqmodels.encodings.differences import Differences, rounding
 from seqmodels.encodings.power_transform import Log
 from seqmodels.encodings.series import Chain, SeriesEncoding
 from seqmodels.encodings.step_maps import StepEncoder, VectorEncoding, as_frames
@@ -371,7 +371,7 @@ def seasonal_share(x: np.ndarray, season: int) -> float:
     """Share of the variance of the changes of ``x (T,)`` that means of the phases of a season explain, adjusted R²."""
     changes = np.diff(x)
     n = len(changes)
-    if n <= season or changes.var() == 0:
+    if n <= season or changes.std() <= rounding(x):
         return 0.0
     phase = np.arange(n) % season
     means = np.bincount(phase, changes, season) / np.bincount(phase, minlength=season)
@@ -395,9 +395,16 @@ def kpss_statistic(x: np.ndarray) -> float:
 def adf_statistic(x: np.ndarray) -> float:
     """t of ρ in ``x_t - x_t-1 = c + ρ x_t-1 + Σ_j φ_j (x_t-j - x_t-j-1)``: far below 0 where x has no unit root.
 
-    Said & Dickey (1984), with as many lags, ``⌊(T - 1)^(1/3)⌋`` at most, as BIC chooses.
+    Said & Dickey (1984), with as many lags, ``⌊(T - 1)^(1/3)⌋`` at most, as BIC chooses. It depends neither on the
+    level nor on the unit of x, which is centred and scaled first: at a level of millions the regression would be
+    singular. It is -inf where the regression explains all changes but for the rounding of x.
     """
-    changes = np.diff(x)
+    centred, changes = x - x.mean(), np.diff(x)
+    noise = float(rounding(x))
+    if changes.std() <= noise:
+        return -np.inf
+    x, noise = centred / centred.std(), noise / changes.std()
+    changes = changes / changes.std()
     most = int((len(x) - 1) ** (1 / 3))
     target = changes[most:]
     lagged = [changes[most - j : len(changes) - j] for j in range(1, most + 1)]
@@ -407,7 +414,7 @@ def adf_statistic(x: np.ndarray) -> float:
         coefficients, *_ = np.linalg.lstsq(design, target, rcond=None)
         residual = target - design @ coefficients
         squares, n_parameters = float(residual @ residual), design.shape[1]
-        if squares == 0:  # nothing is left to be told from a root
+        if squares <= len(target) * noise**2:  # nothing is left to be told from a root
             return -np.inf
         bic = len(target) * np.log(squares) + n_parameters * np.log(len(target))
         if bic < best:

@@ -46,15 +46,17 @@ def default_encoding(kind: Kind, observation: Observation | None = None, n_featu
     """What ``encoding="auto"`` means, for vectors by what the observation, if it is known, says of their features."""
     if isinstance(observation, OneOf):
         observation = observation.observations[0]
+    heavy = [] if observation is None or kind != "vectors" else list(observation.has_heavy_tails(n_features))
+    robust = heavy[0] if len(set(heavy)) == 1 else heavy or False
     if isinstance(observation, Rounded):
-        return Grid(observation.width, observation.origin, observation.kind)
+        return Grid(observation.width, observation.origin, observation.kind, any(heavy))
     if isinstance(observation, IntervalCensored):
-        return Intervals(observation.kind)
+        return Intervals(observation.kind, any(heavy))
     values = () if observation is None or kind != "vectors" else observation.values(n_features)
     if kind == "vectors" and set(values) - {"reals"}:
-        return Features(values[0] if len(set(values)) == 1 else list(values))
+        return Features(values[0] if len(set(values)) == 1 else list(values), robust)
     if kind == "vectors":
-        return Standardize()
+        return Standardize(robust=robust)
     return Bytes() if kind == "text" else Symbols()
 
 

@@ -90,7 +90,8 @@ class Differences(SeriesEncoding):
             squares = ((first - mean) ** 2).sum(0) + every.var(0) + (overall - mean) ** 2
             changes = np.concatenate([np.diff(each, axis=0) for each in frames])
             scale, step_mean, step_scale = np.sqrt(squares / (len(first) + 1)), changes.mean(0), changes.std(0)
-        for feature in np.flatnonzero(~(scale > 0) | ~(step_scale > 0)):
+        smallest = rounding(every)
+        for feature in np.flatnonzero(~(scale > smallest) | ~(step_scale > smallest)):
             raise ValueError(
                 f"feature {names[feature]} is constant, or changes by one amount, over the training data, so its "
                 "density is unbounded; leave the feature out"
@@ -167,6 +168,16 @@ class Differences(SeriesEncoding):
         self.size = len(mean)
         self.names = names_of_state(state, self.size)
         return self
+
+
+def rounding(x: np.ndarray) -> np.ndarray:
+    """Return the deviation up to which changes of ``x (T, ...)`` cannot be told from rounding errors, shape ``(...)``.
+
+    >>> x = 0.1 * np.arange(50)  # whose changes differ in the last digit
+    >>> bool(0 < np.diff(x).std() < rounding(x))
+    True
+    """
+    return np.asarray(2 * np.finfo(np.float64).eps * np.nanmax(np.abs(x), axis=0))
 
 
 def _walk_with_gaps(columns: list[np.ndarray]) -> tuple[float, float, float, float]:

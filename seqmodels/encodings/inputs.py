@@ -15,7 +15,7 @@ from seqmodels.common.display import listed
 from seqmodels.encodings.base import State, names_of_state
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.items import checked_times
-from seqmodels.sequences.times import DateUnit, as_numbers
+from seqmodels.sequences.times import DateUnit, as_numbers, seconds_of
 
 TIME = "time"  # what the times of steps are called as an input
 
@@ -35,12 +35,16 @@ class InputScaling:
         names: of the U inputs that a model reads, in its order.
         mean, scale: ``(U,)``, of all steps of the training sequences.
         date_unit: where the input ``time`` is the times of steps: what dates are counted in; None: there is none such.
+        time_unit: what the times of the training sequences counted, in which those of others are counted too: the
+            ``date_unit`` of dates, the ``time_unit`` of numbers, ``""`` of numbers without; None: not known, and then
+            numbers are taken as they are.
     """
 
     names: tuple[str, ...]
     mean: np.ndarray
     scale: np.ndarray
     date_unit: DateUnit | None = None
+    time_unit: str | None = None
 
     @property
     def time_column(self) -> int | None:
@@ -48,15 +52,21 @@ class InputScaling:
         return None if self.date_unit is None else self.names.index(TIME)
 
     @classmethod
-    def of_times(cls, date_unit: DateUnit, step: float = 1.0) -> Self:
-        """The times of steps as the one input, counted in steps; of sequences without times 0, 1, 2, ..."""
-        return cls((TIME,), np.zeros(1), np.full(1, step), date_unit)
+    def of_times(cls, date_unit: DateUnit, step: float = 1.0, fitted_to: Sequences | None = None) -> Self:
+        """The times of steps as the one input, counted in steps; of sequences without times 0, 1, 2, ...
+
+        ``fitted_to`` are the training sequences, if there are any, which say what numbers count.
+        """
+        unit = None
+        if fitted_to is not None and fitted_to.times is not None:
+            unit = date_unit if fitted_to.times[0].dtype.kind in "Mm" else fitted_to.time_unit or ""
+        return cls((TIME,), np.zeros(1), np.full(1, step), date_unit, unit)
 
     def beside(self, others: InputScaling, names: Sequence[str]) -> InputScaling:
         """The times, which these are, and other inputs, by ``names`` in this order."""
         parts = [self.of([name]) if name == TIME else others.of([name]) for name in names]
         mean, scale = (np.concatenate(each) for each in zip(*((part.mean, part.scale) for part in parts), strict=True))
-        return InputScaling(tuple(names), mean, scale, self.date_unit)
+        return InputScaling(tuple(names), mean, scale, self.date_unit, self.time_unit)
 
     @classmethod
     def learn(cls, sequences: Sequences, names: Sequence[str]) -> Self:
@@ -75,8 +85,8 @@ class InputScaling:
     def of(self, names: Sequence[str]) -> InputScaling:
         """That of these inputs alone, in this order."""
         columns = [self.names.index(name) for name in names]
-        date_unit = self.date_unit if TIME in names else None
-        return InputScaling(tuple(names), self.mean[columns], self.scale[columns], date_unit)
+        of_times = (self.date_unit, self.time_unit) if TIME in names else (None, None)
+        return InputScaling(tuple(names), self.mean[columns], self.scale[columns], *of_times)
 
     def check(self, sequences: Sequences) -> None:
         """Raise ``ValueError`` for sequences that lack an input, or of whose past the times are not known."""
@@ -91,24 +101,60 @@ class InputScaling:
         if self.date_unit is None:
             return _chosen(sequences, self.names, sequences.inputs_after_past())
         at = self.names.index(TIME)
-        times = _times_after_past(sequences, self.date_unit, float(self.scale[at]))
+        if sequences.times is None:  # a step after another
+            each = (np.arange(p + n) for p, n in zip(sequences.n_units_of_past, sequences.n_units, strict=True))
+            times = [float(self.scale[at]) * steps for steps in each]
+        else:
+            times = [self.counted(each, sequences.time_unit) for each in _times_after_past(sequences)]
         if len(self.names) == 1:
             return [each[:, None] for each in times]
         others = _chosen(sequences, tuple(n for n in self.names if n != TIME), sequences.inputs_after_past())
         return [np.insert(u, at, each, axis=1) for u, each in zip(others, times, strict=True)]
 
-    def encode_steps(self, inputs: Any, n: int | None = None) -> np.ndarray:
+    def counted(self, times: np.ndarray, time_unit: str | None) -> np.ndarray:
+        """``(T,)`` float64 times, counted as those of the training sequences were.
+
+        Args:
+            times: dates, durations or numbers.
+            time_unit: what they count, where they are numbers; None: it is not said.
+
+        Raises:
+            ValueError: times whose unit cannot be converted to that of the training sequences.
+        """
+        unit = self.date_unit if self.time_unit is None else self.time_unit
+        of_model = "numbers that count nothing that is known" if not unit else f"times that count {unit!r}"
+        if times.dtype.kind in "Mm":
+            if unit is None or seconds_of(unit) is None:
+                raise ValueError(
+                    f"the times are dates, but the model was fitted to {of_model}; pass numbers as it was fitted to, "
+                    "or fit it to dates, or to sequences whose time_unit is 's', 'min', 'h', 'D', 'W' or 'Y'"
+                )
+            return as_numbers(times, unit)
+        if self.time_unit is None or (time_unit or "") == self.time_unit:
+            return times.astype(np.float64)
+        here, there = seconds_of(time_unit), seconds_of(self.time_unit)
+        if here is None or there is None:
+            these = "numbers that count nothing that is known" if not time_unit else f"numbers that count {time_unit!r}"
+            raise ValueError(
+                f"the times are {these}, but the model was fitted to {of_model}; say what they count by time_unit= of "
+                "Sequences, in fit too, or pass them as they were in fit"
+            )
+        return times * here / there
+
+    def encode_steps(self, inputs: Any, n: int | None = None, *, after: Sequences | None = None) -> np.ndarray:
         """``(n, U)`` standardised inputs of n steps, from an array ``(n, U)`` in the order of ``names``, or by name.
 
         Args:
             inputs: numbers; a mapping or a frame of pandas has a column for each name.
             n: how many steps; None: as many as there are.
+            after: sequences that the steps follow, whose times count what those of the steps count; None: times that
+                are numbers count what those of the training sequences did.
 
         Raises:
             ValueError: none, another number of steps or of inputs, a name that is not there, what is missing.
         """
         if self.date_unit is not None:
-            inputs = self._with_times_as_numbers(inputs, n)
+            inputs = self._with_times_as_numbers(inputs, n, after)
         said = f"the model reads the inputs {listed(self.names)}"
         if inputs is None:
             raise ValueError(f"{said}; pass inputs=, an array (T, {len(self.names)}) or a mapping from name to values")
@@ -137,7 +183,7 @@ class InputScaling:
         encoded: np.ndarray = (steps - self.mean) / self.scale
         return encoded
 
-    def _with_times_as_numbers(self, inputs: Any, n: int | None) -> Any:
+    def _with_times_as_numbers(self, inputs: Any, n: int | None, after: Sequences | None) -> Any:
         """``inputs`` of ``encode_steps``, of which the times, if they are given, are checked numbers; else NaN."""
         assert self.date_unit is not None
         by_name = isinstance(inputs, Mapping) or hasattr(inputs, "columns")
@@ -154,12 +200,23 @@ class InputScaling:
         else:
             whole = np.asarray(times)
             flat = whole[:, 0] if whole.ndim == 2 and whole.shape[1] == 1 else times
-            numbers = as_numbers(checked_times([flat], [len(whole) if n is None else n])[0], self.date_unit)
+            given = checked_times([flat], [len(whole) if n is None else n])[0]
+            before = None if after is None or after.times is None else after.times[0]
+            if before is not None and (before.dtype.kind == "M") != (given.dtype.kind == "M"):
+                kinds = ["dates" if each.dtype.kind == "M" else "numbers" for each in (before, given)]
+                raise ValueError(
+                    f"the times of the sequences are {kinds[0]}, but those of the steps that follow are {kinds[1]}; "
+                    "pass times of one kind"
+                )
+            time_unit = self.time_unit if before is None or after is None else after.time_unit
+            numbers = self.counted(given, time_unit)
         return {**{name: inputs[name] for name in self.names if by_name and name in inputs}, TIME: numbers}
 
     def state(self) -> State:
         """As arrays and JSON values."""
-        of_times = {} if self.date_unit is None else {"date_unit": self.date_unit}
+        of_times: dict[str, str] = {} if self.date_unit is None else {"date_unit": self.date_unit}
+        if self.time_unit is not None:
+            of_times["time_unit"] = self.time_unit
         return {"names": list(self.names), "mean": self.mean, "scale": self.scale, **of_times}
 
     @classmethod
@@ -176,22 +233,23 @@ class InputScaling:
         date_unit = state.get("date_unit")  # of inputs that are no times there is none
         if date_unit is not None and (date_unit not in get_args(DateUnit) or TIME not in names):
             raise ValueError(f"date_unit is {date_unit!r}; it should be one of {', '.join(get_args(DateUnit))}")
-        return cls(names, mean, scale, date_unit)
+        time_unit = state.get("time_unit")  # nor in files of earlier versions
+        if not (time_unit is None or (isinstance(time_unit, str) and date_unit is not None)):
+            raise ValueError(f"time_unit is {time_unit!r:.50}; it should be a word, of a model that reads times")
+        return cls(names, mean, scale, date_unit, time_unit)
 
 
-def _times_after_past(sequences: Sequences, date_unit: DateUnit, step: float) -> list[np.ndarray]:
+def _times_after_past(sequences: Sequences) -> list[np.ndarray]:
     """For each sequence ``(P + T,)`` times of its past and its steps; ``ValueError`` where they are known in part."""
-    n_past = [0 if x is None else len(x) for x in sequences.past or [None] * len(sequences)]
-    if sequences.times is None:
-        return [step * np.arange(p + len(x)) for p, x in zip(n_past, sequences, strict=True)]
+    assert sequences.times is not None, "there are some"
+    n_past = sequences.n_units_of_past
     known = sequences.past_times or [None] * len(sequences)
     unknown = [i for i, (p, before) in enumerate(zip(n_past, known, strict=True)) if p and before is None]
     if unknown:
         raise ValueError(
             f"sequence {unknown[0]} has a past whose times are not known; pass past_times= too, or X.without_past()"
         )
-    whole = [t if b is None else np.concatenate([b, t]) for t, b in zip(sequences.times, known, strict=True)]
-    return [as_numbers(each, date_unit) for each in whole]
+    return [t if b is None else np.concatenate([b, t]) for t, b in zip(sequences.times, known, strict=True)]
 
 
 def _chosen(sequences: Sequences, names: Sequence[str], inputs: list[np.ndarray] | None) -> list[np.ndarray]:

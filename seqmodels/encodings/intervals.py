@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from seqmodels.common.parameters import PositiveFloat
-from seqmodels.encodings.vectors import Vectors, refuse_unseen, summary_of
+from seqmodels.encodings.vectors import Vectors, frames_of, refuse_unseen, robust_units, summary_of
 from seqmodels.observations.interval_censored import ENDLESS
 from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.measure import Values
@@ -38,6 +38,7 @@ class Grid(Probabilities):
         origin: a point of the grid, or one for each feature.
         kind: what the values are that were rounded: ``"reals"`` are standardised, ``"positive"`` ones scaled,
             ``"proportions"`` left as they are.
+        robust: as of ``Standardize``.
 
     Raises:
         ValueError: a feature is missing in every frame; from ``check``: a value off the grid.
@@ -46,6 +47,7 @@ class Grid(Probabilities):
     width: PositiveFloat | list[PositiveFloat]
     origin: float | list[float] = 0.0
     kind: Values = "reals"
+    robust: bool = False
 
     def values(self) -> tuple[Values, ...]:
         rounded: Values = "rounded"
@@ -60,7 +62,8 @@ class Grid(Probabilities):
         refuse_unseen(observed == 0, sequences.features or range(sequences.n_features))
         width = np.asarray(self.width, dtype=np.float64)
         deviation = np.sqrt(values.squares / observed)
-        mean, scale = _units(values.mean, np.maximum(deviation, width), self.kind)
+        middle, deviation = robust_units(values.mean, deviation, frames_of(sequences), self.robust)
+        mean, scale = _units(middle, np.maximum(deviation, width), self.kind)
         return self.restore({"mean": width * np.rint(mean / width), "scale": scale})
 
     def decode(self, steps: np.ndarray) -> Item:
@@ -97,12 +100,14 @@ class Intervals(Probabilities):
 
     Args:
         kind: what the values are that lie within: ``"reals"``, ``"positive"`` or ``"proportions"``, as in ``Grid``.
+        robust: as of ``Standardize``, by the middles.
 
     Raises:
         ValueError: a feature has no finite end; an interval that is empty, or lies where no values are.
     """
 
     kind: Values = "reals"
+    robust: bool = False
     reads_infinite = True
 
     def values(self) -> tuple[Values, ...]:
@@ -121,8 +126,8 @@ class Intervals(Probabilities):
         n = is_finite.sum(-1)
         refuse_unseen((n == 0).all(0), range(n.shape[1]))
         middle = np.where(is_finite, ends, 0.0).sum(-1) / np.where(n, n, np.nan)
-        deviation = np.nanstd(middle, 0)
-        mean, scale = _units(np.nanmean(middle, 0), np.where(deviation > 0, deviation, 1.0), self.kind)
+        centre, deviation = robust_units(np.nanmean(middle, 0), np.nanstd(middle, 0), middle, self.robust)
+        mean, scale = _units(centre, np.where(deviation > 0, deviation, 1.0), self.kind)
         return self.restore({"mean": np.repeat(mean, 2), "scale": np.repeat(scale, 2)})
 
     def _check_values(self, i: int, frames: np.ndarray) -> None:

@@ -59,7 +59,7 @@ class Quantize(SeriesEncoding):
     'R^1'
     """
 
-    n_cells: Annotated[int, Range(2)] | Literal["auto"] = "auto"
+    n_cells: Annotated[int, Range(2, MAX_SYMBOLS)] | Literal["auto"] = "auto"
     placement: Placement = "quantiles"
     min_width: NotNegativeFloat = 1e-3
 

@@ -60,6 +60,7 @@ class Setting:
             encoding = fitted_to(encoding, items_of_both(seen.X, seen.scored) if both else seen.scored)
         if encoding.emits == "vectors":
             _check_values(encoding, observation)
+            _check_past_steps(observation, data)
         source_encoding = encoding if both else _fit_sources(data, choices.sources, alphabet)
         setting = cls.from_fitted(
             encoding, observation, choices.length, data.y is not None, source_encoding, grid=data.scored.grid
@@ -324,6 +325,19 @@ def _check_values(encoding: Encoding, observation: Observation) -> None:
         raise ValueError(
             f"the observation {observation!r} is of a grid of {observation.grid(encoding.size)} but the encoding "
             f"{encoding!r} of one of {encoding.grid()}; leave encoding='auto'"
+        )
+
+
+def _check_past_steps(observation: Observation, data: Data) -> None:
+    """Raise ``ValueError`` for an observation that looks back at more steps than any sequence has before its last."""
+    pasts = data.scored.past or [None] * len(data.scored)
+    sources = [0] * len(data.X) if data.y is None else data.X.n_units
+    each = zip(data.scored.n_units, pasts, sources, strict=True)
+    longest = max(int(n) + (0 if past is None else len(past)) + int(before) for n, past, before in each)
+    if observation.n_past >= longest:
+        raise ValueError(
+            f"{observation!r} looks back at {observation.n_past} steps, but the longest sequence has {longest}, so no "
+            f"step has such a past; pass an order below {longest}, or longer sequences"
         )
 
 

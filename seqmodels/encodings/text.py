@@ -36,6 +36,18 @@ class Text(Encoding, ABC):
     def spelling(self) -> list[bytes]:
         """The bytes of each symbol; those of a text's symbols, joined, are the text."""
 
+    def pieces(self, text: Item) -> list[str]:
+        """Return how a text is split: what each of its symbols spells, as a reader sees it.
+
+        A character of several bytes that are symbols of their own stands at the last of them, dots at the others.
+
+        >>> Bytes().fit(Sequences(["a"])).pieces("né")
+        ['n', '·', 'é']
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="ignore")  # keeps the bytes of an unfinished character
+        spelling = self.spelling()
+        return [decoder.decode(spelling[step]) or "·" for step in self.encode(text).tolist()]
+
     def check(self, i: int, item: Item) -> None:
         """Nothing to refuse: any text has a spelling."""
 
@@ -135,7 +147,8 @@ class Characters(Text):
 class BPE(Text):
     """Byte-level byte-pair encoding, learned from the training text (Sennrich et al. 2016; the ``tokenizers`` package).
 
-    A text has several spellings in pieces; log p of the one the merges give is a lower bound of the text's.
+    A text has several spellings in pieces; log p of the one the merges give is a lower bound of the text's. ``pieces``
+    says how a text is split, ``spelling`` which pieces there are, ``merges`` how they were learned.
 
     Args:
         n_symbols: number of pieces at most, at least 256; a short text may not have that many.
@@ -152,7 +165,8 @@ class BPE(Text):
         tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = tokenizers.decoders.ByteLevel()
         trainer = tokenizers.trainers.BpeTrainer(
-            vocab_size=self.n_symbols,
+            # Room is made for as many at once; each merge of two pieces leaves one less, so that a text yields no more.
+            vocab_size=min(self.n_symbols, N_BYTES + sum(len(text_of(text).encode()) for text in sequences)),
             initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
@@ -162,6 +176,12 @@ class BPE(Text):
     def spelling(self) -> list[bytes]:
         byte_of = byte_of_character()
         return [bytes(byte_of[c] for c in self._tokenizer.id_to_token(i)) for i in range(self.size)]
+
+    def merges(self) -> list[tuple[bytes, bytes]]:
+        """Return the pairs of pieces that were joined, in the order in which they were learned, most frequent first."""
+        byte_of, learned = byte_of_character(), json.loads(self._tokenizer.to_str())["model"]["merges"]
+        pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in learned)
+        return [(bytes(byte_of[c] for c in left), bytes(byte_of[c] for c in right)) for left, right in pairs]
 
     def encode(self, item: Item) -> np.ndarray:
         return np.array(self._tokenizer.encode(text_of(item)).ids, dtype=np.int64)
@@ -226,10 +246,24 @@ def _import_tokenizers() -> Any:
     return tokenizers
 
 
+def symbol_names(encoding: Encoding) -> list[str]:
+    """Return the names of what an encoded step has: of the features of vectors, or of all symbols.
+
+    Features without names are ``x0``, ``x1``, ..., and a single one ``""``; the symbols of texts are their pieces,
+    those of quantised vectors ``cell 0``, ``cell 1``, ...
+    """
+    n = encoding.size
+    if encoding.emits == "vectors":
+        n_features = encoding.n_features
+        names = encoding.names or (("",) if n_features == 1 else tuple(f"x{d}" for d in range(n_features)))
+        return [name for name in names for _ in range(n // len(names))]
+    if isinstance(encoding, Text):
+        return [piece.decode(errors="backslashreplace") for piece in encoding.spelling()[:n]]
+    if encoding.reads == "vectors":
+        return [f"cell {symbol}" for symbol in range(n)]
+    return [str(encoding.decode(np.array([symbol]))[0]) for symbol in range(n)]
+
+
 def encoded_steps(encoding: Encoding, item: Item) -> list[str]:
-    """The encoded steps as a reader sees them; a character of several bytes stands at its last, dots at the others."""
-    if not isinstance(encoding, Text):
-        return [str(value) for value in np.asarray(item).tolist()]
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="ignore")  # keeps the bytes of an unfinished character
-    spelling = encoding.spelling()
-    return [decoder.decode(spelling[step]) or "·" for step in encoding.encode(item).tolist()]
+    """The encoded steps as a reader sees them: of a text its ``pieces``."""
+    return encoding.pieces(item) if isinstance(encoding, Text) else [str(value) for value in np.asarray(item).tolist()]

@@ -23,6 +23,8 @@ from seqmodels.sequences.profile import N_PROFILED, warn_of_repeats
 SMALLEST_SCALE = float(np.nextafter(0, 1))
 LARGEST_VALUE = 1e290  # whose sum over much data float64 holds
 RELATIVE_ROUNDING = 1e-12  # of a feature's mean: a smaller deviation is of the order of what float64 rounds off
+MIDDLE = ((0.8, 2.5631), (0.95, 3.9199))  # shares of a distribution, and deviations that a Gaussian has them within
+SET_BY_OUTLIERS = 3.0  # robust deviations, above which outliers set a deviation
 LARGEST_ANGLE = float(np.float32(np.pi))  # π, which float32 rounds up
 N_RUNS_READ = 1 << 8  # of consecutive frames of a memory-mapped array, in which repeated values are looked for
 
@@ -116,16 +118,21 @@ class Standardize(Vectors):
 
     Args:
         with_mean: False: values are scaled and not shifted, for an observation of positive reals.
+        robust: True, or a list with one for each feature: where a few outliers set the deviation, median and middle
+            values set the units instead (``robust_units``). ``encoding="auto"`` says so of densities with heavy tails,
+            whose floor ``min_scale`` is in these units.
 
     Raises:
         ValueError: a feature is constant over the training data (its density is unbounded).
     """
 
     with_mean: bool = True
+    robust: bool | list[bool] = False
 
     def fit(self, sequences: Sequences) -> Self:
         mean, scale, frames = moments(sequences, np.ones(sequences.n_features, dtype=bool))
         warn_of_repeats(frames, sequences.features)
+        mean, scale = robust_units(mean, scale, frames, self.robust)
         return self.restore({"mean": mean if self.with_mean else np.zeros_like(mean), "scale": scale})
 
 
@@ -139,6 +146,7 @@ class Features(Vectors):
         kinds: ``"reals"``, ``"positive"`` (above 0), ``"proportions"`` (above 0 and below 1), ``"angles"`` (radians
             from -π to π), ``"bits"`` (0 or 1) or ``"counts"`` (0, 1, 2, ...) of all features, or a list with one for
             each.
+        robust: as of ``Standardize``, for features that are reals.
 
     Raises:
         ValueError: a feature that has a density is constant over the training data; from ``check``: a value that a
@@ -146,18 +154,24 @@ class Features(Vectors):
     """
 
     kinds: Values | list[Values]
+    robust: bool | list[bool] = False
 
     def values(self) -> tuple[Values, ...]:
         return _kind_of_each(self.kinds, self.size)
 
     def fit(self, sequences: Sequences) -> Self:
         values = np.array(_kind_of_each(self.kinds, sequences.n_features))
+        for i, x in enumerate(sequences):  # before zeros that cannot be are warned of as values that repeat
+            for start, part in parts_of(np.asarray(x) if not isinstance(x, MappedArray) else x):
+                _refuse_values(i, part, tuple(values.tolist()), start)
         has_density = ~np.isin(values, ("bits", "counts"))
         mean, scale, frames = moments(sequences, has_density)
         if has_density.any():
             names: Sequence[object] = sequences.features or range(len(values))
             kept = [name for name, is_kept in zip(names, has_density, strict=True) if is_kept]
             warn_of_repeats(frames[:, has_density], kept)
+        units = robust_units(mean, scale, frames, self.robust)
+        mean, scale = (np.where(values == "reals", *each) for each in zip(units, (mean, scale), strict=True))
         scale = np.where(np.isin(values, ("reals", "positive")), scale, 1.0)
         return self.restore({"mean": np.where(values == "reals", mean, 0.0), "scale": scale})
 
@@ -222,10 +236,46 @@ def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...], start
         return
     frame, feature = np.argwhere(bad)[0]
     expected, others = RANGES[values[feature]]
+    if values[feature] == "positive" and frames[frame, feature] == 0:
+        others += (
+            "; or, where 0 says that nothing happened, an animal at rest or a day without rain, two columns in its "
+            "place: 1 or 0 for whether something did, and the amount, NaN where nothing did, as "
+            "Columns([(Bernoulli(), 1), (Gamma(), 1)])"
+        )
     raise ValueError(
         f"sequence {i} has {frames[frame, feature]:g} at frame {start + frame}, feature {feature}, which must be "
-        f"{expected}; mark what is unknown with NaN, or give the feature another observation ({others})"
+        f"{expected}; mark what is unknown with NaN, or give the feature another observation: {others}"
     )
+
+
+# -- units where there are outliers ------------------------------------------------------------------------
+
+
+def robust_units(
+    mean: np.ndarray, deviation: np.ndarray, frames: np.ndarray, may_have_outliers: bool | Sequence[bool] | np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """``(D,)`` median and robust deviation of ``frames (N, D)`` in place of features' own, where outliers set those.
+
+    Outliers do where a deviation is more than ``SET_BY_OUTLIERS`` times that of the Gaussian whose middle values lie as
+    these do; elsewhere both are returned as they came. The middle values are four fifths of all, or where those are
+    all equal nineteen of twenty.
+    """
+    if np.shape(may_have_outliers) not in ((), mean.shape):
+        raise ValueError(f"robust has {len(np.ravel(may_have_outliers))} values but there are {len(mean)} features")
+    mean, deviation = mean.copy(), deviation.copy()
+    for d in np.flatnonzero(np.broadcast_to(may_have_outliers, mean.shape)):
+        known = frames[:, d][np.isfinite(frames[:, d])].astype(np.float64)
+        if not len(known):
+            continue
+        median = float(np.median(known))
+        for share, width in MIDDLE:
+            low, high = np.quantile(known, [0.5 - share / 2, 0.5 + share / 2])
+            robust = (high - low) / width
+            if robust > RELATIVE_ROUNDING * abs(median):
+                break
+        if robust > RELATIVE_ROUNDING * abs(median) and deviation[d] > SET_BY_OUTLIERS * robust:
+            mean[d], deviation[d] = median, robust
+    return mean, deviation
 
 
 # -- mean and deviation ------------------------------------------------------------------------------------
@@ -237,12 +287,16 @@ def moments(sequences: Sequences, reals: np.ndarray) -> tuple[np.ndarray, np.nda
     The frames are all there are, or some of each array on disk. Errors name the feature.
     """
     names: Sequence[object] = range(sequences.n_features) if sequences.features is None else sequences.features
+    frames = frames_of(sequences)
     if any(isinstance(x, MappedArray) for x in sequences):
-        most = -(-N_PROFILED // len(sequences))
-        frames = np.concatenate([_some_of(x, most) if isinstance(x, MappedArray) else np.asarray(x) for x in sequences])
         return *_moments_of_summary(summary_of(sequences), reals, names), frames
-    frames = np.concatenate([np.asarray(x) for x in sequences])
     return *_moments_in_memory(frames, reals, names), frames
+
+
+def frames_of(sequences: Sequences) -> np.ndarray:
+    """``(N, D)`` all frames, or some of each array on disk."""
+    most = -(-N_PROFILED // len(sequences))
+    return np.concatenate([_some_of(x, most) if isinstance(x, MappedArray) else np.asarray(x) for x in sequences])
 
 
 def summary_of(sequences: Sequences) -> Summary:

@@ -11,28 +11,24 @@ import numpy as np
 
 from seqmodels.common.display import quantile_name
 from seqmodels.common.parameters import Seed, checked
+from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.encodings import Standardize
 from seqmodels.evaluation.baselines import SeasonalNaive
-from seqmodels.generation.feature_distributions import (
-    FeatureDistributions,
-    GaussianFeatures,
-    crps_of_draws,
-)
+from seqmodels.generation.feature_distributions import FeatureDistributions
 from seqmodels.generation.forecast import check_arguments
-from seqmodels.generation.steps_ahead import Ahead, ahead_of
+from seqmodels.generation.steps_ahead import Ahead, StepDistribution, ahead_of
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data
 from seqmodels.observations import AutoregressiveGaussian
 from seqmodels.sequences import Sequences, as_sequences
-from seqmodels.sequences.times import time_column
+from seqmodels.sequences.zones import with_zone
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
 NAIVE, SEASONAL_NAIVE, VAR = "naive", "seasonal naive", "VAR"
-MAX_COMPONENTS = 256  # of a mixture whose CRPS is computed in closed form, from all pairs
 ENERGY_PATHS = 200  # whose pairs an energy score is estimated from
 VAR_ORDERS = (1, 2, 3, 5, 8, 13)  # that BIC chooses from, and one more than the season
 MEANS = ("crps", "crps_scaled", "energy", "pinball", "mae", "mase")  # columns that are averaged, besides coverage
@@ -108,6 +104,7 @@ def backtest(
     quantiles: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95),
     n: int = 500,
     random_state: Seed = 0,
+    verbose: Verbose = "auto",
 ) -> Backtest:
     """Forecast ``horizon`` steps from several origins of each sequence of vectors, given all before, and score them.
 
@@ -132,6 +129,8 @@ def backtest(
         quantiles: levels, increasing, 0.5 among them.
         n: drawn paths, where there is no closed form, and of energy scores.
         random_state: seed of the paths.
+        verbose: True: a bar over the models; False: none, nor of their fits; ``"auto"``: one in a terminal or a
+            notebook where it takes longer than three seconds.
 
     The CRPS of a forecast in closed form is in closed form up to 256 Gaussians, otherwise estimated without bias from
     draws (Gneiting & Raftery 2007; Ferro 2014), as the energy score is. All are averages over overlapping or
@@ -151,20 +150,19 @@ def backtest(
     sequences, training = _checked(X), None if train is None else _checked(train)
     levels = _check(models, horizon, quantiles, n, every, n_origins, season)
     origins = _origins(sequences, horizon, first, every, n_origins, season)
-    whole = sequences.after_past()
-    n_past = [len(x) - len(item) for x, item in zip(whole, sequences.items, strict=True)]
-    heads = [x[: n + each[0]] for x, n, each in zip(whole, n_past, origins, strict=True) if each]
-    fitted_to = heads if training is None else training.items
+    fitted_to = _heads(sequences, origins, with_past=True) if training is None else training
     scale = _mean_change([np.asarray(x) for x in fitted_to], season or 1)
     scorer = OriginScorer(sequences, levels, scale, n, random_state)
     forecasters = dict(models) | (_baselines(season, set(models)) if baselines else {})
     parts, errors = [], {}
-    for name, model in forecasters.items():
-        try:
-            each = _forecasts(model, sequences, training, heads, origins, horizon, n, random_state, refit)
-            parts.append(scorer.scores(name, each))
-        except (ValueError, RuntimeError, ArithmeticError) as error:
-            errors[name] = f"{type(error).__name__}: {error}"
+    with ProgressBar(len(forecasters), verbose, "backtest") as bar:
+        for i, (name, model) in enumerate(forecasters.items()):
+            bar.move(i, name)
+            try:
+                each = _forecasts(model, sequences, training, fitted_to, origins, horizon, n, random_state, refit)
+                parts.append(scorer.scores(name, each))
+            except (ValueError, RuntimeError, ArithmeticError) as error:
+                errors[name] = f"{type(error).__name__}: {error}"
     if not any(name in models for name in forecasters if name not in errors):
         raise ValueError("no model could forecast: " + "; ".join(f"{name}: {e}" for name, e in errors.items()))
     import pandas as pd
@@ -264,7 +262,7 @@ def _forecasts(
     model: Any,
     sequences: Sequences,
     training: Sequences | None,
-    heads: list[Any],
+    fitted_to: Sequences,
     origins: list[list[int]],
     horizon: int,
     n: int,
@@ -272,21 +270,26 @@ def _forecasts(
     refit: bool,
 ) -> Iterator[tuple[Ahead, DrawPaths]]:
     """Each forecast, and what draws its paths."""
-    others = [] if training is None else list(training.items)
     if not refit:
-        ready = _ready(model, others or heads)
-        yield from _ahead(ready, sequences, origins, horizon, n, seed)
+        yield from _ahead(_ready(model, fitted_to), sequences, origins, horizon, n, seed)
         return
     for j in range(max(map(len, origins))):
         now = [each[j : j + 1] for each in origins]
-        before = sequences.items if others else sequences.after_past()  # the past is of the training part, mostly
-        n_past = [len(x) - len(item) for x, item in zip(before, sequences.items, strict=True)]
-        given = [x[: n + t[0]] for x, n, t in zip(before, n_past, now, strict=True) if t]
+        # The past is of the training part, mostly.
+        given = _heads(sequences, now, with_past=training is None)
+        everything = given if training is None else Sequences.joined([training, given])
         anew = model.clone() if isinstance(model, SequenceModel) else model
-        yield from _ahead(_ready(anew, others + given), sequences, now, horizon, n, seed + j)
+        yield from _ahead(_ready(anew, everything), sequences, now, horizon, n, seed + j)
 
 
-def _ready(model: Any, training: list[Any]) -> Forecaster:
+def _heads(sequences: Sequences, origins: list[list[int]], *, with_past: bool) -> Sequences:
+    """The steps before the first origin of each sequence that has one, and perhaps those of its past."""
+    n_past = sequences.n_units_of_past if with_past else np.zeros(len(sequences), np.int64)
+    cuts = [(i, 0, int(n_past[i]) + each[0]) for i, each in enumerate(origins) if each]
+    return (sequences.including_past() if with_past else sequences.without_past()).segments(cuts)
+
+
+def _ready(model: Any, training: Sequences) -> Forecaster:
     """The model, fitted if it was not; of orders the best autoregression."""
     if isinstance(model, SeasonalNaive):
         return SeasonalNaive(model.season).fit([np.asarray(x) for x in training])
@@ -351,26 +354,29 @@ class OriginScorer:
     def _rows(self, ahead: Ahead, draw: DrawPaths) -> pd.DataFrame:
         import pandas as pd
 
-        k, size = len(ahead.steps), len(self.scale)
+        k, size, steps = len(ahead.steps), len(self.scale), ahead.steps
         actual = np.asarray(self.sequences[ahead.sequence])[ahead.origin : ahead.origin + k].astype(np.float64)
         mean, crps, energy = (np.full((k, size), np.nan) for _ in range(3))
         quantiles = np.full((len(self.levels), k, size), np.nan)
-        for h, step in enumerate(ahead.steps):
+        for h, step in enumerate(steps):
             if isinstance(step, FeatureDistributions):
                 mean[h], quantiles[:, h] = step.mean, step.quantiles(self.levels)
-                crps[h] = _crps(step, draw, h, actual[h])
+                crps[h] = step.crps_or_estimate(actual[h], partial(_drawn, draw, h))
                 if size > 1:
-                    energy[h] = energy_score(draw()[:ENERGY_PATHS, h] / self.scale, actual[h] / self.scale)
+                    draws = step.on_turn_of(draw()[:ENERGY_PATHS, h], actual[h])
+                    energy[h] = energy_score(draws / self.scale, actual[h] / self.scale)
         missing = np.isnan(actual)
         crps[missing], middle = np.nan, quantiles[np.flatnonzero(self.levels == 0.5)[0]]
+        near = _on_turns_of(steps, actual, middle)  # angles, on the turn of their forecast
         columns: dict[str, Any] = {"actual": actual, "mean": mean}
         columns |= {quantile_name(level): q for level, q in zip(self.levels, quantiles, strict=True)}
         columns |= {"crps": crps, "crps_scaled": crps / self.scale, "energy": energy}
-        columns |= {"pinball": pinball_loss(quantiles, actual, self.levels).mean(0), "mae": np.abs(actual - middle)}
+        columns |= {"pinball": pinball_loss(quantiles, near, self.levels).mean(0), "mae": np.abs(near - middle)}
         columns["mase"] = columns["mae"] / self.scale
         for low, high in _symmetric_pairs(self.levels):
-            covers = (quantiles[low] <= actual) & (actual <= quantiles[high])
-            unknown = missing | np.isnan(mean)
+            within = _on_turns_of(steps, actual, 0.5 * (quantiles[low] + quantiles[high]))
+            covers = (quantiles[low] <= within) & (within <= quantiles[high])
+            unknown = missing | np.isnan(middle)
             name = f"covered {100 * (self.levels[high] - self.levels[low]):.10g}%"
             columns[name] = np.where(unknown, np.nan, covers.astype(float))
         times = {} if self.sequences.times is None else {"time": self._times(ahead.sequence, ahead.origin, k, size)}
@@ -388,14 +394,22 @@ class OriginScorer:
     def _times(self, i: int, origin: int, k: int, size: int) -> Any:
         """The times of the k steps after the origin in the i-th sequence, ``size`` rows each."""
         assert self.sequences.times is not None
-        return time_column(np.repeat(self.sequences.times[i][origin : origin + k], size), self.sequences.time_unit)
+        return with_zone(np.repeat(self.sequences.times[i][origin : origin + k], size), self.sequences.time_unit)
 
 
-def _crps(step: FeatureDistributions, draw: DrawPaths, h: int, y: np.ndarray) -> np.ndarray:
-    if isinstance(step, GaussianFeatures) and len(step.weights) > MAX_COMPONENTS:
-        draws = draw()[:, h]
-        return crps_of_draws(draws[~np.isnan(draws).any(1)], y)
-    return step.crps(y)
+def _drawn(draw: DrawPaths, h: int) -> np.ndarray:
+    """``(n, D)`` step h of the paths that last so long."""
+    draws = draw()[:, h]
+    return np.asarray(draws[~np.isnan(draws).any(1)])
+
+
+def _on_turns_of(steps: Sequence[StepDistribution | None], y: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """``(k, D)`` what came, but angles moved by whole turns to where they are nearest to ``near (k, D)``."""
+    moved = [
+        step.on_turn_of(*each) if isinstance(step, FeatureDistributions) else each[0]
+        for step, *each in zip(steps, y, near, strict=True)
+    ]
+    return np.stack(moved)
 
 
 def _symmetric_pairs(levels: np.ndarray) -> list[tuple[int, int]]:

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Prediction
+from seqmodels.generation.predicted_features import feature_distributions
 from seqmodels.model import SequenceModel
 from seqmodels.model.teacher_forcing import forced_batches
+from seqmodels.sequences.measure import Values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 BIN_EDGES = np.array([0, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 1])
 HISTOGRAM_BINS = 20  # of the probability integral transform
 SYMBOL_STEPS, VECTOR_STEPS = 1536, 480
+WITH_DENSITY: set[Values] = {"reals", "positive", "proportions", "angles"}
 
 
 @dataclass(frozen=True)
@@ -99,51 +101,31 @@ def pit(
     """``(n, D)`` probability integral transforms ``P(X_td <= x_td | x_<t)`` of held-out frames; NaN where missing.
 
     Under a calibrated model each column is uniform on 0..1: concentrated in the middle, the predictions are too wide;
-    at the ends, too narrow. Each feature is evaluated under its own distribution given the past, exactly: a mixture of
-    normal distributions has a mixture of normal cdfs. The sequences are chosen as in ``reliability``. Reference: Dawid
-    (1984), *Statistical theory: the prequential approach*; Gneiting et al. (2007), *Probabilistic forecasts,
-    calibration and sharpness*.
+    at the ends, too narrow. Each feature is evaluated under its own distribution given the past, exactly: the cdf of a
+    mixture is the mixture of those of its components, and that of angles begins at -π. The sequences are chosen as in
+    ``reliability``. Reference: Dawid (1984), *Statistical theory: the prequential approach*; Gneiting et al. (2007),
+    *Probabilistic forecasts, calibration and sharpness*.
 
     Raises:
-        ValueError: a model of symbols (see ``reliability``), or of bits or counts, whose cdf has steps.
+        ValueError: a model of symbols (see ``reliability``), of bits or counts, whose cdf has steps, or of a density
+            whose cdf is not known.
     """
     size = model.encoding_.size
-    if model.observation_.emits != "vectors" or set(model.observation_.values(size)) != {"reals"}:
+    if model.observation_.emits != "vectors" or not set(model.observation_.values(size)) <= WITH_DENSITY:
         raise ValueError(f"{model.observation_!r} has no density in every feature; of symbols see reliability")
+    shift, scale = torch.zeros(size, dtype=torch.float64), torch.ones(size, dtype=torch.float64)
     transforms = [np.empty((0, size))]
     for batch in forced_batches(model, X, y, n_steps, random_state):
         for prediction, x, rows in batch.steps(model):
-            transforms += [
-                _cdfs(prediction, row, x[row]).numpy()[None] for row in rows if not prediction.has_no_next_step[row]
-            ]
+            frames = x.double().cpu().numpy()
+            for row in rows:
+                if not prediction.has_no_next_step[row]:
+                    features = feature_distributions(prediction, slice(row, row + 1), np.ones(1), shift, scale)
+                    if features is None:
+                        raise ValueError(f"{model.observation_!r} does not know the cdf of each feature")
+                    # In encoded units: an affine map changes no probability.
+                    transforms.append(features.cdf(frames[row])[None])
     return np.concatenate(transforms)
-
-
-def _cdfs(prediction: Prediction, row: int, x: Tensor) -> Tensor:
-    """``(D,)`` float64 of one frame, in encoded units: an affine map changes no probability."""
-    past = None if prediction.past is None else prediction.past[row : row + 1].double()
-    output_parameters = prediction.output_parameters[row].double()
-    log_weights = prediction.weights()[row].double().log()
-    shift = torch.zeros_like(x, dtype=torch.float64)
-    scale = torch.ones_like(x, dtype=torch.float64)
-    distribution = prediction.observation.distribution(
-        output_parameters, log_weights=log_weights, past=past, shift=shift, scale=scale
-    )
-    return marginal_cdf(distribution, x.double()).cpu()
-
-
-def marginal_cdf(distribution: Any, x: Tensor) -> Tensor:
-    """``(D,)`` P(X_d <= x_d) of each feature of a mixture of Gaussians, or of a mixture of products of them."""
-    from seqmodels.observations.pyro_mixtures import MixtureOfProducts  # lazily: it imports Pyro
-
-    if isinstance(distribution, MixtureOfProducts):
-        blocks = torch.split(x, distribution.sizes)
-        each = [torch.cat(list(map(marginal_cdf, row, blocks))) for row in distribution.components]
-        return distribution.weights.double() @ torch.stack(each)
-    components = distribution.component_distribution
-    z = (x - components.mean) / components.variance.sqrt()  # (M, D)
-    cdfs: Tensor = distribution.mixture_distribution.probs.double() @ torch.special.ndtr(z.double())  # (D,)
-    return cdfs
 
 
 def histogram(transforms: np.ndarray) -> tuple[np.ndarray, float]:

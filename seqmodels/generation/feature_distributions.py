@@ -1,32 +1,37 @@
 """The distribution of each feature of a step by itself, in raw units: means, cdfs, quantiles, and their CRPS.
 
-Of a mixture of Gaussians or of distributions of whole numbers it is exact; of any other observation it is that of
-draws.
+Where the observation knows the cdf of a feature it is exact; of any other it is that of draws. Angles are in
+``angle_features``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.cells import Cells, ProductCells
-from seqmodels.encodings.step_maps import StepMap, inverse_power, log_slope, power
-from seqmodels.generation.cursor import Prediction
-from seqmodels.observations import Columns, Observation
+from seqmodels.encodings.cells import Cells
+from seqmodels.encodings.step_maps import inverse_power, log_slope, power
+from seqmodels.observations import Observation
+from seqmodels.observations.quantile_search import quantiles_by_search
 
+MAX_PAIRED = 256  # Gaussians, from all pairs of which a CRPS is computed
+MAX_INTEGRATED = 64  # components of other densities over which one is integrated
 MAX_ITERATIONS = 200  # of a root search that halves its step each time
 TOLERANCE = 1e-9  # of a quantile, in units of the smallest deviation of the feature's components
-LARGEST_COUNT = 2.0**52  # above it whole numbers are not told apart
 N_PARTS, N_NODES = 50, 16  # of an integral over h
 SMALLEST = float(np.finfo(np.float64).tiny)
 MOST_EDGES = 100  # of cells, between which an integral has parts of its own
-TAIL = 1e-14  # probability of the counts that are left out of an infinite sum
+TAIL = 1e-14  # probability of the values that are left out of a sum or an integral
+EDGE_LEVELS = 1 / (1 + np.exp(-np.linspace(-32.0, 32.0, 33)))  # of quantiles that an integral has its parts between
+MAX_HALVINGS, INTEGRAL_TOLERANCE = 40, 1e-9  # of parts of an integral, and how much of all of it each may change
+MOST_POINTS = 20_000  # of a grid, between two such, times components, over which a sum is taken value by value
+ON_GRID = 1e-6  # of a cell, by which a value that rounding moved off the grid is taken for that of the grid
 
 
 class FeatureDistributions(ABC):
@@ -34,8 +39,13 @@ class FeatureDistributions(ABC):
 
     @property
     @abstractmethod
+    def n_features(self) -> int:
+        """D, how many features there are."""
+
+    @property
+    @abstractmethod
     def mean(self) -> np.ndarray:
-        """``(D,)``: the mean of each feature, in raw units."""
+        """``(D,)``: the mean of each feature, in raw units, NaN where none exists; of an angle its direction."""
 
     @abstractmethod
     def cdf(self, x: np.ndarray) -> np.ndarray:
@@ -43,7 +53,10 @@ class FeatureDistributions(ABC):
 
     @abstractmethod
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        """``(Q, D)``: for each of ``levels (Q,)`` the least value at which the cdf reaches it."""
+        """``(Q, D)``: for each of ``levels (Q,)`` the least value at which the cdf reaches it.
+
+        Of angles it is an end of a shortest arc: see ``AngleFeatures``.
+        """
 
     @abstractmethod
     def crps(self, y: np.ndarray) -> np.ndarray:
@@ -52,6 +65,14 @@ class FeatureDistributions(ABC):
         In units of the feature; 0 is best. Matheson & Winkler (1976); Gneiting & Raftery (2007), *Strictly proper
         scoring rules, prediction, and estimation*.
         """
+
+    def crps_or_estimate(self, y: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
+        """``crps``, or where it would take long that of the draws ``(n, D)`` which ``draw`` returns."""
+        return self.crps(y)
+
+    def on_turn_of(self, y: np.ndarray, near: np.ndarray) -> np.ndarray:
+        """``y (..., D)`` as it is, but angles moved by whole turns to where they are nearest to ``near (..., D)``."""
+        return y
 
 
 @dataclass(frozen=True)
@@ -66,6 +87,10 @@ class GaussianFeatures(FeatureDistributions):
     weights: np.ndarray
     loc: np.ndarray
     scale: np.ndarray
+
+    @property
+    def n_features(self) -> int:
+        return int(self.loc.shape[1])
 
     @property
     def mean(self) -> np.ndarray:
@@ -115,6 +140,9 @@ class GaussianFeatures(FeatureDistributions):
         spread = np.stack([self._mean_pair_distance(d) for d in range(self.loc.shape[1])])
         return np.asarray(to_truth - 0.5 * spread)
 
+    def crps_or_estimate(self, y: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
+        return self.crps(y) if len(self.weights) <= MAX_PAIRED else crps_of_draws(draw(), y)
+
     def _mean_pair_distance(self, d: int) -> float:
         loc, scale = self.loc[:, d], self.scale[:, d]
         distances = _mean_distance(loc[:, None] - loc, np.hypot(scale[:, None], scale))
@@ -134,44 +162,136 @@ def _mean_distance(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class WholeNumberFeatures(FeatureDistributions):
-    """Mixtures of distributions over 0, 1, 2, ...: ``weights (C,)``, ``means (C, D)``; bits or Poisson counts."""
+class ObservedFeatures(FeatureDistributions, ABC):
+    """Mixtures of the C densities or distributions that an observation's output parameters say.
 
+    Args:
+        observation: whose cdfs are known.
+        output_parameters: ``(C, P)`` float64.
+        weights: ``(C,)``, which sum to one.
+        shift, scale: ``(1, D)``, or ``(C, D)`` of each component, from encoded to raw units.
+    """
+
+    observation: Observation
+    output_parameters: Tensor
     weights: np.ndarray
-    means: np.ndarray
-    are_bits: bool
+    shift: np.ndarray
+    scale: np.ndarray
+
+    @property
+    def n_features(self) -> int:
+        return int(self.shift.shape[1])
 
     @property
     def mean(self) -> np.ndarray:
-        return np.asarray(self.weights @ self.means)
+        means = self.observation.marginal_means(self.output_parameters).numpy()
+        is_used = self.weights[:, None] > 0
+        return np.asarray(np.where(is_used, self.weights[:, None] * (self.shift + self.scale * means), 0.0).sum(0))
 
     def cdf(self, x: np.ndarray) -> np.ndarray:
-        from scipy import special
+        return self._mixed(self.observation.marginal_cdfs(self.output_parameters, self._encoded(x)).numpy())
 
-        below = np.floor(np.asarray(x))[..., None, :]  # (..., 1, D)
-        if self.are_bits:
-            each = np.where(below < 0, 0.0, np.where(below < 1, 1 - self.means, 1.0))
-        else:  # of a mean of 0 all is at 0
-            each = np.where(below < 0, 0.0, special.gammaincc(np.maximum(below, 0) + 1, self.means))
+    def crps_or_estimate(self, y: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
+        return self.crps(y) if len(self.weights) <= MAX_INTEGRATED else crps_of_draws(draw(), y)
+
+    def _encoded(self, x: np.ndarray) -> Tensor:
+        """``(..., C, D)`` what raw ``x (..., D)`` is to each component."""
+        return torch.as_tensor((np.asarray(x, dtype=np.float64)[..., None, :] - self.shift) / self.scale)
+
+    def _cdf_of_feature(self, x: np.ndarray, d: int) -> np.ndarray:
+        """That of feature d at each of ``x``, smooth between the points of a grid."""
+        all_features = np.repeat(x[..., None], self.n_features, axis=-1)
+        each = self.observation.marginal_cdfs(self.output_parameters, self._encoded(all_features)).numpy()
+        return np.asarray(each[..., d] @ self.weights)
+
+    def _mixed(self, each: np.ndarray) -> np.ndarray:
         return np.asarray(np.einsum("c,...cd->...d", self.weights, each))
 
+
+@dataclass(frozen=True)
+class DensityFeatures(ObservedFeatures):
+    """Mixtures of densities of reals: Student t, gamma, log-normal or beta ones."""
+
+    def moved(self, shift: np.ndarray, scale: np.ndarray) -> DensityFeatures:
+        """The distribution of ``shift + scale x``, for r equal parts of the components ``(r, D)`` of both."""
+        n = len(self.weights) // len(shift)
+        shift, scale = np.repeat(shift, n, axis=0), np.repeat(scale, n, axis=0)
+        return replace(self, shift=shift + scale * self.shift, scale=scale * self.scale)
+
+    def density(self, x: np.ndarray) -> np.ndarray:
+        """``(..., D)`` the density of each feature at ``x (..., D)``."""
+        log_probs = self.observation.marginal_log_probs(self.output_parameters, self._encoded(x))
+        return self._mixed(np.exp(log_probs.cpu().numpy()) / self.scale)
+
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        level = levels[:, None]
-        low = np.full((len(levels), self.means.shape[1]), -1.0)  # the cdf is below the level here, and reaches it above
-        high = np.ones_like(low)
-        while (short := (self.cdf(high) < level) & (high < LARGEST_COUNT)).any():
-            high = np.where(short, 2 * high, high)
-        while (high - low > 1).any():
-            middle = np.floor(0.5 * (low + high))
-            reached = self.cdf(middle) >= level
-            low, high = np.where(reached, low, middle), np.where(reached, middle, high)
-        return high
+        shape = (self.shift.shape[1],)
+        return quantiles_by_search(lambda x: (self.cdf(x), self.density(x)), levels, shape)
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """The sum over whole numbers, of which the last have less than ``TAIL``."""
-        largest = int(max(self.quantiles(np.array([1 - TAIL])).max(), np.max(y)))
-        values = np.arange(largest + 1.0)[:, None]
-        return np.asarray(((self.cdf(np.broadcast_to(values, (largest + 1, len(y)))) - (values >= y)) ** 2).sum(0))
+        """By Gauss and Legendre's rule, between quantiles and, where a component is narrow, between parts of them."""
+        edges = self.quantiles(EDGE_LEVELS)
+        middle = np.clip(y, edges[0], edges[-1])
+        each = [self._crps_within(d, edges[:, d], float(middle[d])) for d in range(len(y))]
+        return np.asarray(np.array(each) + np.abs(y - middle))
+
+    def _crps_within(self, d: int, edges: np.ndarray, y: float) -> float:
+        """``∫ (F(x) - 1{x >= y})² dx`` of feature d over the range of ``edges``, among which y is."""
+        if np.isnan(y):
+            return np.nan
+        below, above = np.append(edges[edges < y], y), np.append(y, edges[edges > y])
+        return _adaptive_integral(lambda x: self._cdf_of_feature(x, d) ** 2, below) + _adaptive_integral(
+            lambda x: (1 - self._cdf_of_feature(x, d)) ** 2, above
+        )
+
+
+@dataclass(frozen=True)
+class GridFeatures(ObservedFeatures):
+    """Mixtures of distributions of whole numbers, or of the points of a grid.
+
+    Args:
+        widths: ``(D,)`` from one value to the next.
+    """
+
+    widths: np.ndarray
+
+    def cdf(self, x: np.ndarray) -> np.ndarray:
+        # The nearest value to half a cell below x is the last one that is not above x.
+        below = self._nearest(np.asarray(x, dtype=np.float64) - (0.5 - ON_GRID) * self.widths)
+        return super().cdf(below)
+
+    def _nearest(self, x: np.ndarray) -> np.ndarray:
+        """The values nearest to raw ``x (..., D)``."""
+        if self.observation.grid(len(self.widths)) is None:
+            return np.asarray(np.round(x)) + 0.0  # not -0
+        encoded = self.observation.nearest(torch.as_tensor((x - self.shift[0]) / self.scale[0])).numpy()
+        return np.asarray(np.where(np.isfinite(x), self.shift[0] + self.scale[0] * encoded, x))
+
+    def quantiles(self, levels: np.ndarray) -> np.ndarray:
+        result = quantiles_by_search(lambda x: (self.cdf(x), np.zeros_like(x)), levels, self.widths.shape)
+        return self._nearest(result)
+
+    def crps(self, y: np.ndarray) -> np.ndarray:
+        """The sum over values, between quantiles that many of them lie between an integral in its place."""
+        edges = self.quantiles(EDGE_LEVELS)
+        return np.array([self._crps_of_feature(d, edges[:, d], float(y[d])) for d in range(len(y))])
+
+    def _crps_of_feature(self, d: int, edges: np.ndarray, y: float) -> float:
+        if np.isnan(y):
+            return np.nan
+        middle, width = float(np.clip(y, edges[0], edges[-1])), float(self.widths[d])
+        most = MOST_POINTS // len(self.weights)
+        total = abs(y - middle)
+        for low, high in pairwise(np.unique(np.append(edges, middle))):
+            is_above, n = low >= middle, round((high - low) / width)
+
+            def squared(x: np.ndarray, is_above: bool = is_above) -> np.ndarray:
+                return (self._cdf_of_feature(x, d) - is_above) ** 2
+
+            if n <= most:
+                total += width * squared(low + width * np.arange(n)).sum()
+            else:  # Σ f(k), from low to before high, is an integral from half a width below each
+                total += _adaptive_integral(squared, np.array([low, high]) - 0.5 * width)
+        return float(total)
 
 
 @dataclass(frozen=True)
@@ -179,6 +299,10 @@ class EmpiricalFeatures(FeatureDistributions):
     """That of n draws, ``x (n, D)``."""
 
     x: np.ndarray
+
+    @property
+    def n_features(self) -> int:
+        return int(self.x.shape[1])
 
     @property
     def mean(self) -> np.ndarray:
@@ -201,6 +325,10 @@ class JoinedFeatures(FeatureDistributions):
     groups: Sequence[FeatureDistributions]
 
     @property
+    def n_features(self) -> int:
+        return sum(group.n_features for group in self.groups)
+
+    @property
     def mean(self) -> np.ndarray:
         return np.concatenate([group.mean for group in self.groups])
 
@@ -213,8 +341,19 @@ class JoinedFeatures(FeatureDistributions):
     def crps(self, y: np.ndarray) -> np.ndarray:
         return np.concatenate([group.crps(part) for group, part in zip(self.groups, self._split(y), strict=True)])
 
+    def crps_or_estimate(self, y: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
+        def draws_of(i: int) -> Callable[[], np.ndarray]:
+            return lambda: self._split(draw())[i]
+
+        parts = enumerate(zip(self.groups, self._split(y), strict=True))
+        return np.concatenate([group.crps_or_estimate(part, draws_of(i)) for i, (group, part) in parts])
+
     def _split(self, x: np.ndarray) -> list[np.ndarray]:
-        return np.split(np.asarray(x), np.cumsum([len(group.mean) for group in self.groups])[:-1], axis=-1)
+        return np.split(np.asarray(x), np.cumsum([group.n_features for group in self.groups])[:-1], axis=-1)
+
+    def on_turn_of(self, y: np.ndarray, near: np.ndarray) -> np.ndarray:
+        parts = zip(self.groups, self._split(y), self._split(near), strict=True)
+        return np.concatenate([group.on_turn_of(*part) for group, *part in parts], -1)
 
 
 @dataclass(frozen=True)
@@ -227,6 +366,10 @@ class PowerFeatures(FeatureDistributions):
 
     base: FeatureDistributions
     powers: np.ndarray
+
+    @property
+    def n_features(self) -> int:
+        return self.base.n_features
 
     @property
     def mean(self) -> np.ndarray:
@@ -274,6 +417,10 @@ class CellFeatures(FeatureDistributions):
     probabilities: Sequence[np.ndarray]
     shift: np.ndarray
     scale: np.ndarray
+
+    @property
+    def n_features(self) -> int:
+        return len(self.cells)
 
     @property
     def mean(self) -> np.ndarray:
@@ -341,6 +488,31 @@ def _integral(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.n
     return np.asarray((high - low) * 0.5 / N_PARTS * (np.tile(weights, N_PARTS) @ values))
 
 
+def _adaptive_integral(f: Callable[[np.ndarray], np.ndarray], ends: np.ndarray) -> float:
+    """``∫ f`` from the first to the last of increasing ``ends (E,)``, by Gauss and Legendre's rule.
+
+    A part is halved until that changes its integral no more.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(N_NODES)
+
+    def by_rule(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        half = 0.5 * (b - a)[:, None]
+        return np.asarray((half * f(a[:, None] + half * (1 + nodes))) @ weights)
+
+    a, b = ends[:-1], ends[1:]
+    whole, total = by_rule(a, b), 0.0
+    for _ in range(MAX_HALVINGS):
+        middle = 0.5 * (a + b)
+        left, right = by_rule(a, middle), by_rule(middle, b)
+        is_done = np.abs(left + right - whole) <= INTEGRAL_TOLERANCE * abs(total + whole.sum())
+        total += float((left + right)[is_done].sum())
+        a, b = (np.concatenate(each) for each in ((a[~is_done], middle[~is_done]), (middle[~is_done], b[~is_done])))
+        whole = np.concatenate([left[~is_done], right[~is_done]])
+        if not len(whole):
+            break
+    return total + float(whole.sum())
+
+
 def crps_of_draws(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
     """``(D,)`` CRPS of what was observed, ``y (D,)``, estimated from n independent ``draws (n, D)`` without bias.
 
@@ -354,117 +526,3 @@ def crps_of_draws(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
     rank = np.arange(n).reshape(-1, *[1] * (ordered.ndim - 1))
     pairs = ((2 * rank - n + 1) * ordered).sum(0)  # Σ_{i<j} |x_i - x_j|
     return np.asarray(np.abs(draws - y).mean(0) - pairs / (n * (n - 1)))
-
-
-# -- from predictions -----------------------------------------------------------------------------------------
-
-
-def feature_distributions(
-    prediction: Prediction,
-    rows: slice,
-    weights: np.ndarray,
-    shift: Tensor,
-    scale: Tensor,
-    step: StepMap | None = None,
-) -> FeatureDistributions | None:
-    """The mixture of some rows' predictions of the next vector, given that there is one.
-
-    Args:
-        prediction: of n sequences.
-        rows: r of them.
-        weights: ``(r,)`` of the rows, not all zero.
-        shift, scale: ``(D,)`` float64, from encoded to raw units.
-        step: of a series instead, by which each row's vector is encoded, perhaps as the number of its cell.
-
-    Returns:
-        None where the observation has no cdf in closed form, or of a series is no mixture of Gaussians.
-    """
-    if step is not None and step.cells is not None:
-        return _of_cells(prediction, rows, weights, step, step.cells)
-    table = prediction.output_parameters[rows].double()  # (r, K, P)
-    log_weights = prediction.weights()[rows].double().log() + torch.as_tensor(weights).log().to(table)[:, None]
-    kept = (log_weights > -torch.inf).flatten()
-    past = prediction.past
-    if past is not None:
-        past = past[rows].double()[:, None].expand(-1, table.shape[1], -1, -1).flatten(0, 1)[kept]
-    log_weights = log_weights.flatten()[kept].log_softmax(0)
-    encoded = _of_observation(prediction.observation, table.flatten(0, 1)[kept], log_weights, past, shift, scale)
-    if step is None or encoded is None:
-        return encoded
-    row_of_each = np.repeat(np.arange(len(table)), table.shape[1])[kept.cpu().numpy()]
-    raw = _raw(encoded, *(np.asarray(each)[rows][row_of_each] for each in (step.shift, step.scale)))
-    return raw if raw is None or step.powers is None else PowerFeatures(raw, step.powers)
-
-
-def _of_cells(
-    prediction: Prediction, rows: slice, weights: np.ndarray, step: StepMap, cells: ProductCells
-) -> FeatureDistributions:
-    """The mixture of some rows' predictions of a cell, each with a map of its own; rows of one map are one part."""
-    log_probs = prediction.log_probs(with_end=False).cpu().numpy()[rows]
-    kept = weights > 0
-    p, weights = np.exp(log_probs[kept]), weights[kept] / weights[kept].sum()
-    shift, scale = (np.broadcast_to(each, (len(log_probs), each.shape[1]))[kept] for each in (step.shift, step.scale))
-    maps, part = np.unique(np.concatenate([shift, scale], axis=1), axis=0, return_inverse=True)
-    sums = np.zeros((len(maps), p.shape[1]))
-    np.add.at(sums, part.reshape(-1), weights[:, None] * p)
-    shift, scale = np.split(maps, 2, axis=1)
-    of_parts = sums.sum(1)
-    marginals = cells.marginals(sums / of_parts[:, None])
-    features = CellFeatures(cells.features, of_parts / of_parts.sum(), marginals, shift, scale)
-    return features if step.powers is None else PowerFeatures(features, step.powers)
-
-
-def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) -> FeatureDistributions | None:
-    """Of raw values, from those of encoded ones: ``shift, scale (r, D)`` of r equal parts of the components."""
-    if isinstance(encoded, JoinedFeatures):
-        at = np.cumsum([len(group.mean) for group in encoded.groups])[:-1]
-        parts = zip(encoded.groups, np.split(shift, at, axis=1), np.split(scale, at, axis=1), strict=True)
-        groups = [_raw(*each) for each in parts]
-        known = [group for group in groups if group is not None]
-        return JoinedFeatures(known) if len(known) == len(groups) else None
-    return encoded.moved(shift, scale) if isinstance(encoded, GaussianFeatures) else None
-
-
-def _of_observation(
-    observation: Observation,
-    output_parameters: Tensor,
-    log_weights: Tensor,
-    past: Tensor | None,
-    shift: Tensor,
-    scale: Tensor,
-) -> FeatureDistributions | None:
-    if isinstance(observation, Columns):
-        groups = [
-            _of_observation(
-                g.observation,
-                output_parameters[:, g.outputs],
-                log_weights,
-                g.before(past),
-                shift[g.columns],
-                scale[g.columns],
-            )
-            for g in observation.parts()
-        ]
-        known = [group for group in groups if group is not None]
-        return JoinedFeatures(known) if len(known) == len(groups) else None
-    return _of_mixture(
-        observation.distribution(output_parameters, log_weights=log_weights, past=past, shift=shift, scale=scale)
-    )
-
-
-def _of_mixture(mixture: Any) -> FeatureDistributions | None:
-    """Of a mixture as ``Observation.distribution`` returns it; None of one that torch does not know."""
-    from torch import distributions
-
-    if not isinstance(mixture, distributions.MixtureSameFamily):
-        return None
-    component = mixture.component_distribution
-    base = component.base_dist if isinstance(component, distributions.Independent) else component
-    weights, means = (each.double().cpu().numpy() for each in (mixture.mixture_distribution.probs, component.mean))
-    if isinstance(
-        base, distributions.Normal | distributions.MultivariateNormal | distributions.LowRankMultivariateNormal
-    ):
-        return GaussianFeatures(weights, means, component.variance.double().sqrt().cpu().numpy())
-    if isinstance(base, distributions.Poisson | distributions.Bernoulli):
-        return WholeNumberFeatures(weights, means, isinstance(base, distributions.Bernoulli))
-    return None

@@ -23,7 +23,8 @@ from seqmodels.generation.feature_distributions import FeatureDistributions
 from seqmodels.generation.inputs import GenerativeModel, encode_inputs
 from seqmodels.generation.steps_ahead import Ahead, Paths, ahead_of
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.times import time_column, times_ahead
+from seqmodels.sequences.times import times_ahead
+from seqmodels.sequences.zones import in_unit, with_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,12 +42,15 @@ class Forecast:
     Attributes:
         frame: of vectors a row for each ``sequence`` (its name), ``step`` (1 to k) and ``feature`` (its name, or its
             number where the features have none): ``mean``, and a column for each quantile, named in per cent
-            (``"5%"``), raw units. Of symbols and text a row for each ``sequence``, ``step`` and ``symbol``, the most
-            probable first: ``probability``. Both are given that the sequence lasts so long; where ends are events,
-            ``survival`` is the probability that it does, and where that is 0 the others are NaN. ``method`` is
-            ``"exact"`` (closed form) or ``"sampled"`` (a mean over paths). ``time``, after ``step``, of sequences with
-            times: what follows theirs by their one step, or frequency of the calendar (months, business days); missing
-            for a sequence whose times have neither, and no column where no sequence's have.
+            (``"5%"``), raw units; the mean is NaN where none exists. Of an angle ``mean`` is its direction, from -π to
+            π, and ``5%`` and ``95%`` are the ends of the shortest arc that holds 90 %, written on one turn around the
+            direction, so that the lower is the smaller number and either may lie beyond π. Of symbols and text a row
+            for each ``sequence``, ``step`` and ``symbol``, the most probable first: ``probability``. Both are given
+            that the sequence lasts so long; where ends are events, ``survival`` is the probability that it does, and
+            where that is 0 the others are NaN. ``method`` is ``"exact"`` (closed form) or ``"sampled"`` (a mean over
+            paths). ``time``, after ``step``, of sequences with times: what follows theirs by their one step, or
+            frequency of the calendar (months, business days); missing for a sequence whose times have neither, and no
+            column where no sequence's have.
         history: the sequences that the steps follow.
         quantiles: the levels.
     """
@@ -103,7 +107,9 @@ def forecast(
     reads_times = model._input_scaling is not None and model._input_scaling.time_column is not None
     if reads_times and inputs is None:
         inputs = _times_that_go_on(data.scored, k)
-    examples = _with_inputs_ahead(model, model._setting().examples(data, may_have_no_steps=True), inputs, k)
+    elif reads_times and isinstance(inputs, Sequence) and not isinstance(inputs, str):
+        inputs = [_in_zone_of(data.scored, each) for each in inputs]
+    examples = _with_inputs_ahead(model, data, inputs, k)
     seed = model.random_state if random_state is None else random_state
     frames = data.scored.after_past() if isinstance(model.encoding_, SeriesEncoding) else []
     n_given = [[len(x)] for x in frames] or [[len(e.values)] for e in examples]
@@ -118,17 +124,24 @@ def forecast(
     if times is not None:
         for ahead, part in zip(each, parts, strict=True):
             of_steps = times[ahead.sequence][part["step"].to_numpy() - 1]
-            part.insert(2, "time", time_column(of_steps, history.time_unit))
+            part.insert(2, "time", with_zone(of_steps, history.time_unit))
     frame = pd.concat(parts, ignore_index=True)
+    _warn_of_missing_means(frame)
     if model.length_ != "stop":
         frame = frame.drop(columns="survival")
     return Forecast(frame, history, tuple(levels.tolist()), [a.draw_paths for a in each], encoding)
 
 
-def _with_inputs_ahead(
-    model: GenerativeModel, examples: list[Example], inputs: Sequence[Any] | None, k: int
-) -> list[Example]:
-    """The examples with the inputs of the k steps after each."""
+def _in_zone_of(history: Sequences, inputs: Any) -> Any:
+    """Inputs of steps ahead, times with a zone as the history keeps its own; others unchanged."""
+    if isinstance(inputs, Mapping) or hasattr(inputs, "columns"):
+        return {name: in_unit(inputs[name], history.time_unit) for name in inputs}
+    return in_unit(inputs, history.time_unit)
+
+
+def _with_inputs_ahead(model: GenerativeModel, data: Data, inputs: Sequence[Any] | None, k: int) -> list[Example]:
+    """The encoded sequences with the inputs of the k steps after each."""
+    examples = model._setting().examples(data, may_have_no_steps=True)
     if model._input_scaling is None or inputs is None:
         encode_inputs(model, inputs, k)  # which refuses what is missing, or one too many
         return examples
@@ -136,7 +149,7 @@ def _with_inputs_ahead(
         raise ValueError(
             f"inputs are not a list of {len(examples)}; pass for each sequence an array ({k}, U), of the steps ahead"
         )
-    known = [model._input_scaling.encode_steps(each, k) for each in inputs]
+    known = [model._input_scaling.encode_steps(each, k, after=data.scored) for each in inputs]
     return [
         example if example.inputs is None else replace(example, inputs=np.concatenate([example.inputs, ahead]))
         for example, ahead in zip(examples, known, strict=True)
@@ -238,6 +251,22 @@ def _rows_of_vectors(ahead: Ahead, history: Sequences, levels: np.ndarray, featu
             "method": np.repeat(np.where(ahead.exact, "exact", "sampled"), size),
         }
     )
+
+
+def _warn_of_missing_means(frame: pd.DataFrame) -> None:
+    """Warn of features that have quantiles and no mean."""
+    if "mean" not in frame or len(frame.columns) == 0:
+        return
+    levels = [name for name in frame.columns if isinstance(name, str) and name.endswith("%")]
+    lacks = frame["mean"].isna() & frame[levels].notna().any(axis=1)
+    if lacks.any():
+        names = [str(name) for name in frame.loc[lacks, "feature"].unique()]
+        warnings.warn(
+            f"the forecast of feature {listed(names)} has no mean, as that of a t density of 1 degree of freedom or "
+            "fewer, or of angles without a direction, and shows NaN; read the median: quantiles=(0.05, 0.5, 0.95)",
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 def _rows_of_symbols(ahead: Ahead, history: Sequences, encoding: Encoding, top_k: int | None) -> pd.DataFrame:

@@ -85,6 +85,10 @@ def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
         if encoding.emits == "vectors":
             return np.zeros((0, encoding.size), dtype=np.float64)
         return np.zeros(0, dtype=np.int64)
+    if isinstance(item, Sequences):
+        raise ValueError(
+            "the prefix is Sequences; pass one of them, X[0], and its times and inputs beside it (times=, inputs=)"
+        )
     sequences = Sequences([item])
     # Inputs are what encode_inputs sees to.
     replace(setting, inputs=None).check(Data.of(sequences), model._reads_missing(), is_prefix=True)

@@ -23,13 +23,11 @@ from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import StepEncoder, StepMap, as_frames, repeated
 from seqmodels.generation.cursor import ClosedFormCursor, Cursor, CursorState, Prediction, read_steps
 from seqmodels.generation.decoding import ANCESTRAL, draw
-from seqmodels.generation.feature_distributions import (
-    EmpiricalFeatures,
-    FeatureDistributions,
-    feature_distributions,
-)
+from seqmodels.generation.feature_distributions import FeatureDistributions
 from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.generation.inputs import GenerativeModel, numpy_generator, with_enough_precision
+from seqmodels.generation.predicted_features import feature_distributions, features_of_draws
+from seqmodels.observations import Observation
 
 ROWS_AT_ONCE = 4096  # paths that are drawn together
 SEQUENCES_AT_ONCE = 64  # that are read together
@@ -361,7 +359,7 @@ class Sampler:
             weights = before * self._p_continue(prediction).reshape(m, self.n)
             survival.append(weights.mean(1))
             if not has_cdf:
-                steps.append(self._empirical(*drawn[-1], m))
+                steps.append(self._empirical(prediction.observation, *drawn[-1], m))
             elif h == 0:
                 at_first = None if self.series is None else self.series.encoder.map
                 steps.append(self._mixtures(first, weights[:, :1], at_first))
@@ -373,12 +371,18 @@ class Sampler:
             lasting, of_sequence = np.array([p[i] for p in survival]), [each[i] for each in steps]
             yield Ahead(number, origin, lasting, of_sequence, exact, partial(paths.__getitem__, i))
 
-    def _empirical(self, x: np.ndarray, lasts: np.ndarray, m: int) -> list[StepDistribution | None]:
+    def _empirical(
+        self, observation: Observation, x: np.ndarray, lasts: np.ndarray, m: int
+    ) -> list[StepDistribution | None]:
         """Of what the paths of m sequences have at a step, ``x (m n, D)``; None where none of them lasts."""
         # Of a series x is raw, and the affine map changes nothing.
         shift, scale = (each.cpu().numpy() for each in self.affine)
         raw, lasts = shift + scale * x.reshape(m, self.n, -1), lasts.reshape(m, self.n)
-        return [EmpiricalFeatures(each[kept]) if kept.any() else None for each, kept in zip(raw, lasts, strict=True)]
+        are_angles = [value == "angles" for value in observation.values(raw.shape[-1])]
+        return [
+            features_of_draws(each[kept], are_angles) if kept.any() else None
+            for each, kept in zip(raw, lasts, strict=True)
+        ]
 
 
 def _one(draw_all: Callable[[], list[Paths]], i: int) -> Paths:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any, TypeVar
-
-Class = TypeVar("Class", bound=type)
-
 PRIOR = "observation=GaussianMixture(prior=observations.PseudoFrames(...))"
 ARGUMENTS = {
     "n_components": "n_states=... (GaussianMixture(n_components=...) are the components of one state)",
@@ -46,17 +41,3 @@ def hint_of_attribute(name: str) -> str:
     ("; hmmlearn's transmat_ is transition_ here", '')
     """
     return f"; hmmlearn's {name} is {ATTRIBUTES[name]} here" if name in ATTRIBUTES else ""
-
-
-def with_hints_of_arguments(cls: Class) -> Class:
-    """A class whose constructor raises a ``TypeError`` that says what an argument of hmmlearn's is called here."""
-    constructor = vars(cls)["__init__"]
-
-    @functools.wraps(constructor)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        for name in kwargs.keys() & ARGUMENTS.keys():
-            raise TypeError(f"{cls.__name__} has no argument {name!r}, as hmmlearn has; pass {ARGUMENTS[name]}")
-        constructor(self, *args, **kwargs)
-
-    cls.__init__ = init  # type: ignore[misc]
-    return cls

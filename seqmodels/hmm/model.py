@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from seqmodels.common.array_checks import array_of, numbers_of
+from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.distributed import is_rank_zero, propagate_errors
-from seqmodels.common.parameters import Seed, checked, undone_on_failure
+from seqmodels.common.parameters import Seed, checked, made_with, undone_on_failure
 from seqmodels.encodings import Encoding, Standardize
 from seqmodels.encodings.auto_series import SeriesChoice
 from seqmodels.encodings.defaults import Choices, may_have_unseen_symbols
@@ -42,7 +43,7 @@ from seqmodels.hmm.from_parameters import (
     transition_slopes_of,
 )
 from seqmodels.hmm.hidden_states import HiddenStateModel
-from seqmodels.hmm.hmmlearn import hint_of_attribute, with_hints_of_arguments
+from seqmodels.hmm.hmmlearn import ARGUMENTS, hint_of_attribute
 from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule
@@ -163,7 +164,6 @@ LEARNED_BESIDE = (
 )  # what a file has beside the parameters
 
 
-@with_hints_of_arguments
 @dataclass(eq=False, repr=False)
 class HMM(HiddenStateModel):
     """``p(x) = Σ_z π(z_1) b_{z_1}(x_1) Π_t a(z_{t-1}, z_t) b_{z_t}(x_t)``, fitted by EM (Rabiner 1989).
@@ -298,6 +298,8 @@ class HMM(HiddenStateModel):
     resume_from: str | None = None
     prior: ConjugatePrior | None = None
 
+    _in_other_words: ClassVar[Mapping[str, str]] = ARGUMENTS
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _dtypes: ClassVar[tuple[str, ...]] = ("auto", *DTYPES)
     _uses_validation: ClassVar[bool] = False
     _reads_series: ClassVar[bool] = True
@@ -366,7 +368,7 @@ class HMM(HiddenStateModel):
         if not (is_free and is_plain and self.n_states > 1):
             return choices
         chosen = chosen_by_clusters(choices, data, may_encode=self.encoding == "auto", fitted=_tried)
-        if self.verbose and chosen.reason is not None and is_rank_zero():
+        if self.verbose is True and chosen.reason is not None and is_rank_zero():
             print(chosen.reason)
         return chosen
 
@@ -424,6 +426,7 @@ class HMM(HiddenStateModel):
             if isinstance(self.observation, Observation):
                 check_observation(self.observation, self.observation_, self.encoding_.size)
 
+    @checked
     def fit(
         self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None, states: Any = None
     ) -> Self:
@@ -650,6 +653,15 @@ class HMM(HiddenStateModel):
     def _filtered_states(self, X: Any, y: Any) -> list[np.ndarray]:
         return _run_on_each(self, X, y, batch_beliefs, first=self.initial_)
 
+    def _shares_and_durations(self) -> tuple[np.ndarray, np.ndarray]:
+        p = self.parameters_
+        share = stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
+        with np.errstate(divide="ignore"):
+            return share, 1 / (1 - np.diag(p.transition.numpy()))
+
+    def _emissions_by_state(self, names: Sequence[str]) -> Mapping[str, np.ndarray]:
+        return _emission(self).by_state(self.parameters_.table, *self.encoding_.affine(), names)
+
     def _drawn_states(self, X: Any, y: Any, n: int, seed: int) -> list[np.ndarray]:
         generator = torch.Generator(self._device()).manual_seed(seed)
         return _run_on_each(self, X, y, partial(batch_draws, n=n, generator=generator))
@@ -690,7 +702,7 @@ class HMM(HiddenStateModel):
         """
         p = self.parameters_
         if p.transition_slopes is not None:
-            raise ValueError(
+            raise AbsentAttributeError(
                 "transitions depend on inputs, so there is no stationary distribution; see transition_at, or call "
                 "plot.transitions_by_input"
             )
@@ -908,17 +920,11 @@ class HMM(HiddenStateModel):
         final = self.parameters_.final
         return np.zeros(len(self.initial_)) if final is None else final.numpy()
 
-    def __getattr__(self, name: str) -> Any:
-        """The observation's parameters: ``weights_``, ``means_``, ``covariances_``, ``emission_``, ..."""
-        if name.endswith("_") and not name.startswith("_"):
-            if "parameters_" not in self.__dict__:
-                raise NotFittedError(f"this {type(self).__name__} is not fitted, so it has no {name}; call fit first")
-            raw = _raw_parameters(self)
-            if name in raw:
-                return raw[name]
-            if name in ("posterior_", "lower_bound_"):
-                raise NotFittedError(NO_POSTERIOR)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint_of_attribute(name)}")
+    def _named_parameters(self) -> Mapping[str, Any]:
+        return _raw_parameters(self) if "parameters_" in vars(self) else {}
+
+    def _hint_of(self, name: str) -> str:
+        return hint_of_attribute(name)
 
     @classmethod
     @checked
@@ -996,7 +1002,7 @@ class HMM(HiddenStateModel):
         for name, slopes in ((f"{name}_inputs", each) for name, each in slopes_given.items()):
             if slopes is not None:
                 options.setdefault(name, True)
-        model = cls(k, observation=observation, length=length, **options)
+        model = made_with(cls, options, n_states=k, observation=observation, length=length)
         setting = Setting.from_fitted(encoding, observation.clone(), length, conditional=False)
         if model._reads_inputs or inputs is not None:
             setting = setting.with_inputs(input_scaling(inputs))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
+from scipy.special import expit, logit
 from torch import Tensor
 
 from seqmodels.hmm.corpus import PackedBatch
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 STEP = 1e-4  # of differences, in units of the width of a density
 FLAT = 1e-6  # of the eigenvalues of the scaled information: below, they are rounding
+NOISE = 1e-9  # part of the largest entry of an information below which another is rounding, of either sign
 SAME = 1e-3  # part of a parameter's gradient in flat directions from which it is not identified
 FAR = 0.25  # standard errors between the estimates and the maximum that are warned of
 NOT_IDENTIFIED = "not identified: the log-likelihood is flat, or not at a maximum, in a direction that changes it"
@@ -112,9 +114,13 @@ class Information:
 
     @classmethod
     def of(cls, information: Tensor) -> Information:
-        """Scaled by its diagonal first, so that units do not decide what is flat."""
+        """Invert an information ``(P, P)``, scaled by its diagonal first, so that units do not decide what is flat.
+
+        An entry of the diagonal that is rounding is not scaled to 1, for then its sign would decide.
+        """
         diagonal = information.diagonal().abs()
-        scale = torch.where(diagonal > 0, diagonal, 1.0).rsqrt()
+        largest = diagonal.amax() if len(diagonal) else diagonal.new_ones(())
+        scale = torch.where(diagonal > NOISE * largest, diagonal, largest.where(largest > 0, 1.0)).rsqrt()
         values, vectors = torch.linalg.eigh(scale[:, None] * information * scale)
         is_flat = values <= FLAT * values.abs().amax() if len(values) else values > 0
         directions = scale[:, None] * vectors
@@ -183,18 +189,21 @@ def raw_values(
 
 
 def wald_interval(value: float, error: float, link: Link, level: float) -> tuple[float, float]:
-    """Symmetric on the scale of the link, so that it keeps to what the parameter may be."""
+    """Return the two ends of an interval that is symmetric on the scale of the link, so that it holds possible values.
+
+    An error that is infinite, or too large for the exponential, gives all possible values: (0, 1) for a probability,
+    (0, inf) for a variance or a rate. The ends of an error of NaN are NaN.
+    """
     if np.isnan(error):
         return np.nan, np.nan
     width = NormalDist().inv_cdf(0.5 + level / 2) * error
     if link == "identity":
         return value - width, value + width
     if link == "log":
-        factor = np.exp(width / value)
-        return value / factor, value * factor
-    logit, half = np.log(value / (1 - value)), width / (value * (1 - value))
-    low, high = (float(1 / (1 + np.exp(-(logit + sign * half)))) for sign in (-1, 1))
-    return low, high
+        with np.errstate(over="ignore"):  # an end past the largest float is infinite
+            return float(np.exp(np.log(value) - width / value)), float(np.exp(np.log(value) + width / value))
+    half = width / (value * (1 - value))
+    return float(expit(logit(value) - half)), float(expit(logit(value) + half))
 
 
 def _warn_far(estimates: Sequence[Estimate], distances: Tensor) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.series import SeriesEncoding
@@ -134,7 +135,7 @@ class StateForecast:
         """``(k, D)`` expected vectors, raw units. Raises ``ValueError`` for symbols, and for changes of a series."""
         self._refuse_changes()
         if self._observation.emits == "symbols":
-            raise ValueError("symbols have no mean; use distribution(step).probs")
+            raise AbsentAttributeError("symbols have no mean; use distribution(step).probs")
         if isinstance(self._observation, AutoregressiveGaussian):
             chain = self._chain or _chain_of(self._parameters, self.states)
             encoded = _autoregressive_means(

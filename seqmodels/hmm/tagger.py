@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -146,6 +146,7 @@ class HMMTagger(SequenceModel):
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states_per_label": "steps"}
     _is_tagger: ClassVar[bool] = True
     _has_encoder: ClassVar[bool] = True
     _uses_validation: ClassVar[bool] = False

@@ -9,16 +9,18 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from seqmodels.common.array_checks import array_of, check_between, numbers_of
+from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.distributed import is_rank_zero, share_of
-from seqmodels.common.parameters import checked
+from seqmodels.common.parameters import LARGEST_FLOOR, checked, made_with
+from seqmodels.common.progress import ProgressBar
 from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import TIME, InputScaling, chosen_inputs
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
+from seqmodels.generation.forecast import feature_names
 from seqmodels.linear_gaussian.cursor import SystemCursor, predicted_by
 from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
 from seqmodels.linear_gaussian.inference.kalman import (
@@ -31,6 +33,7 @@ from seqmodels.linear_gaussian.inference.kalman import (
 )
 from seqmodels.linear_gaussian.inference.missing import log_probs_of_block
 from seqmodels.linear_gaussian.inference.packing import StepPacking
+from seqmodels.linear_gaussian.input_effects import SlopesOfInputs
 from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective, first_moments, run_em
 from seqmodels.linear_gaussian.learning.initialise import starts
 from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_STATES = 64  # by default
+INTERCEPT = "intercept"  # a component, where no other holds the level
 UNLIMITED_STEPS = 1_000_000  # where time alone ends a fit
 # What a structure takes: how its states move and begin is its own.
 STRUCTURAL: dict[str, Any] = {"start": "diffuse", "transition": "full", "state_noise": "diag"}
@@ -171,6 +175,7 @@ class LinearGaussian(SequenceModel):
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _uses_validation: ClassVar[bool] = False
     _size: ClassVar[str | None] = "n_states"
     _sums_out_missing: ClassVar[bool] = True
@@ -219,9 +224,8 @@ class LinearGaussian(SequenceModel):
 
     @classmethod
     def _structural(cls, component: Component, options: dict[str, Any]) -> Self:
-        return cls(
-            structure=[component], **{**STRUCTURAL, "intercept": False, "max_iter": 500, "tol": 1e-11, **options}
-        )
+        defaults = {**STRUCTURAL, "intercept": False, "max_iter": 500, "tol": 1e-11}
+        return made_with(cls, {**defaults, **options}, structure=[component])
 
     def __add__(self, other: LinearGaussian) -> Self:
         """The model of the sum: its components are those of both, its other arguments those of the first."""
@@ -310,9 +314,10 @@ class LinearGaussian(SequenceModel):
         for name, known in choices:
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; pass one of {', '.join(map(repr, known))}")
-        if not self.min_covariance > 0 or not self.tol >= 0:
+        if not 0 < self.min_covariance <= LARGEST_FLOOR or not self.tol >= 0:
             raise ValueError(
-                f"min_covariance is {self.min_covariance} and tol {self.tol}; pass numbers above 0 and from 0 on"
+                f"min_covariance is {self.min_covariance} and tol {self.tol}; pass a number above 0 to "
+                f"{LARGEST_FLOOR:g}, in variances of the data, and one from 0 on"
             )
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
@@ -424,9 +429,7 @@ class LinearGaussian(SequenceModel):
         stop = StopAfter(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
 
         def run(number: int, at: Checkpoints) -> SystemFit:
-            with tqdm(
-                total=self.max_iter, disable=not (self.verbose and is_rank_zero()), desc=f"start {number + 1}"
-            ) as bar:
+            with ProgressBar(self.max_iter, self.verbose if is_rank_zero() else False, f"start {number + 1}") as bar:
                 if every is not None:
                     numbers = self.numbers_ if is_warm else None
                     if at.state is not None:
@@ -600,8 +603,11 @@ class LinearGaussian(SequenceModel):
     def components(self, X: Any, *, level: float = 0.9) -> list[pd.DataFrame]:
         """Of each sequence what its components are at each step, given all of it, in raw units.
 
-        Nothing is known of first states, as in ``fit``; variances are taken for certain. The components and the noise
-        of a step, which is not listed, add up to the series, less ``intercept_`` and what inputs add.
+        Nothing is known of first states, as in ``fit``; variances and what inputs add are taken for certain. All that
+        is listed and the noise of a step, which is not, add up to the series: ``intercept_`` is in the first component
+        that wanders (a level, a trend, an ARIMA of differences), or, where all are around 0, a component
+        ``"intercept"`` of its own; each input is a component by its name, 0 where the input is at its mean of the
+        training steps.
 
         Args:
             level: probability of the band.
@@ -624,7 +630,7 @@ class LinearGaussian(SequenceModel):
         examples, form = self._setting().examples(data), self._form()
         corpus, frames = self._corpus(examples), [pd.DataFrame()] * len(examples)
         at, directions = form.without_start(self.parameters_), form.directions(structure.n_states)
-        width = NormalDist().inv_cdf(0.5 + 0.5 * level)
+        width, offset = NormalDist().inv_cdf(0.5 + 0.5 * level), float(self.intercept_[0])
         for whole, _ in corpus.groups(self.parameters_, form):
             system = at.system_over(whole.gaps)
             for group in split_by_length(whole):
@@ -636,23 +642,80 @@ class LinearGaussian(SequenceModel):
                     parts = []
                     for name, here in zip(structure.names, structure.states, strict=True):
                         weights = self._state_scale * system.observation[0, here]
-                        mean = means[:, rank, here] @ weights
+                        mean = means[:, rank, here] @ weights + offset * (name == structure.name_of_level)
                         variance = np.einsum("k,tkl,l->t", weights, moments.covariances.now[:, here, here], weights)
                         deviation = np.sqrt(np.maximum(variance, 0.0))
-                        numbers = {"mean": mean, "deviation": deviation}
-                        band = {"low": mean - width * deviation, "high": mean + width * deviation}
-                        parts.append(pd.DataFrame({"step": np.arange(length), "component": name, **numbers, **band}))
+                        parts.append(_component(name, mean, deviation, width))
+                    if structure.name_of_level is None:
+                        parts.append(_component(INTERCEPT, np.full(length, offset), np.zeros(length), width))
+                    for name, added in self._added_by_inputs(examples[number].inputs).items():
+                        parts.append(_component(name, added, np.zeros(length), width))
                     frames[number] = pd.concat(parts, ignore_index=True)
         if (places := self._places(examples)) is not None:
             frames = [_at_places(frame, at) for frame, at in zip(frames, places, strict=True)]
         return frames
+
+    def input_effects(self, X: Any, *, level: float = 0.95) -> pd.DataFrame:
+        """Return what one unit more of each input adds to each feature at the same step, with its standard error.
+
+        In raw units: of the feature for one of the input. Errors are those of generalised least squares, given the
+        other parameters, and right for many data at the maximum of the likelihood.
+
+        Args:
+            X: the training sequences.
+            level: probability of the intervals.
+
+        Returns:
+            A frame with a row for each of ``observation_inputs`` and each feature: ``input``, ``feature`` (its name or
+            number), ``estimate``, ``standard_error``, ``ci_low``, ``ci_high``.
+
+        Raises:
+            ValueError: a model without ``observation_inputs`` (what ``state_inputs`` move has no raw units); sequences
+                with a past.
+
+        >>> from seqmodels import Sequences
+        >>> u = np.arange(40.0) % 5
+        >>> x = Sequences([(3 + 2 * u + np.sin(np.arange(40.0) ** 2))[:, None]], inputs=[u], input_names=["price"])
+        >>> model = LinearGaussian.local_level(observation_inputs=True).fit(x)
+        >>> model.input_effects(x)[["input", "estimate", "standard_error"]].round(2)
+           input  estimate  standard_error
+        0  price      2.02            0.08
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level is {level}; pass a probability between 0 and 1, as 0.95")
+        form, scaling = self._form(), self._input_scaling
+        if scaling is None or not form.observation_inputs:
+            raise ValueError(
+                "the model has no observation_inputs, whose slopes have raw units; fit it with "
+                "observation_inputs=True, or with their names"
+            )
+        data = checked_data(self, X)
+        data.refuse_past("input_effects")
+        columns = list(form.observation_inputs)
+        slopes = SlopesOfInputs.of(self.parameters_, form, self._corpus(self._setting().examples(data)))
+        _, scale = self.encoding_.affine()
+        to_raw = np.reshape(scale, (-1, 1)) / scaling.scale[columns]
+        features = feature_names(data.scored, self.encoding_)
+        return slopes.frame([scaling.names[i] for i in columns], list(features), to_raw, level)
+
+    def _added_by_inputs(self, inputs: np.ndarray | None) -> dict[str, np.ndarray]:
+        """Return by name what each input of standardised ``inputs (T, U)`` adds to the feature, ``(T,)`` raw units."""
+        scaling, form = self._input_scaling, self._form()
+        if scaling is None or inputs is None or not form.observation_inputs:
+            return {}
+        _, scale = self.encoding_.affine()
+        slopes = float(np.ravel(scale)[0]) * self.parameters_.observation_slopes[0]
+        each = zip(form.observation_inputs, slopes, strict=True)
+        return {scaling.names[i]: slope * inputs[:, i] for i, slope in each}
 
     @property
     def components_(self) -> dict[str, float]:
         """The fitted numbers of a structure by name, raw units: variances of disturbances, coefficients, noise."""
         structure = self._structure()
         if structure is None or self.numbers_ is None:
-            raise ValueError("the model has no structure, so that its states are no components; see transition_")
+            raise AbsentAttributeError(
+                "the model has no structure, so that its states are no components; see transition_"
+            )
         named = structure.named(self.numbers_[: len(structure.start())], self._state_scale)
         noise = (
             {} if self.observation_noise == "none" else {"noise_variance": float(self.observation_covariance_[0, 0])}
@@ -694,7 +757,11 @@ class LinearGaussian(SequenceModel):
 
     @property
     def intercept_(self) -> np.ndarray:
-        """``(D,)`` what x is where the state, and all inputs beside their means, are 0."""
+        """``(D,)`` d, what x is where the state is 0 and all inputs are at their means, in raw units.
+
+        Under a ``structure`` states are counted from it, so that the level of a series is ``intercept_`` and the first
+        state together, as ``components`` has it.
+        """
         shift, scale = self.encoding_.affine()
         return np.asarray(shift + scale * self.parameters_.intercept)
 
@@ -762,7 +829,7 @@ class LinearGaussian(SequenceModel):
         if not np.linalg.eigvalsh(R).min() > 0:
             raise ValueError("observation_covariance is singular, so that there is no density; add some noise")
         is_diagonal = not (R - np.diag(np.diagonal(R))).any()
-        model = cls(K, **{"observation_noise": "diag" if is_diagonal else "full", **options})
+        model = made_with(cls, {"observation_noise": "diag" if is_diagonal else "full", **options}, n_states=K)
         encoding: Encoding = Features("reals").identity(D)
         of_times = None if model._times_in is None else InputScaling.of_times(model._times_in, model._time_step)
         setting = Setting.from_fitted(encoding, predicted_by(), "given", conditional=False).with_inputs(of_times)
@@ -792,9 +859,8 @@ class LinearGaussian(SequenceModel):
             self.parameters_ = replace(self.parameters_, process=process)
 
 
-def _show(bar: Any, row: Row) -> None:
-    bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
-    bar.update(int(row["step"]) - bar.n)
+def _show(bar: ProgressBar, row: Row) -> None:
+    bar.move(row["step"], f"{row['log_prob']:.4f} nats per unit")
 
 
 def _corpus(examples: Sequence[Example]) -> SystemData:
@@ -825,6 +891,15 @@ def _reads_in_steps(scaling: InputScaling, time_step: float, date_unit: DateUnit
     return scaling.date_unit == date_unit and np.array_equal(
         [scaling.mean, scaling.scale], [expected.mean, expected.scale]
     )
+
+
+def _component(name: str, mean: np.ndarray, deviation: np.ndarray, width: float) -> pd.DataFrame:
+    """The rows of one component, ``mean (T,)`` and ``deviation (T,)``, with a band of ``width`` deviations."""
+    import pandas as pd
+
+    band = {"low": mean - width * deviation, "high": mean + width * deviation}
+    numbers = {"mean": mean, "deviation": deviation}
+    return pd.DataFrame({"step": np.arange(len(mean)), "component": name, **numbers, **band})
 
 
 def _at_places(frame: pd.DataFrame, places: np.ndarray) -> pd.DataFrame:

@@ -7,14 +7,15 @@ A component says its matrices as functions of a few numbers, which are fitted.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from seqmodels.common.parameters import Configurable
+from seqmodels.common.parameters import Configurable, Range
 
+MOST_STATES = 100_000  # of a component
 START_VARIANCE = 0.1  # of a disturbance, where the variance of the series is 1
 DIFFERENCE = 1e-5  # of a number, in central differences
 LARGEST = 5.0  # inverse hyperbolic tangent of a partial autocorrelation, of 0.9999
@@ -56,6 +57,11 @@ class Component(Configurable, ABC):
     @abstractmethod
     def diffuse(self) -> np.ndarray:
         """``(K,)`` bool: states of whose first value nothing is known; the others are stationary."""
+
+    @property
+    def has_level(self) -> bool:
+        """Whether it wanders, so that the level of a series is in it; other components are around 0."""
+        return bool(self.diffuse().any())
 
     @abstractmethod
     def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
@@ -159,7 +165,13 @@ class Seasonal(_RandomWalks):
     """
 
     name: ClassVar[str] = "seasonal"
-    period: int
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"period": "longest"}
+
+    period: Annotated[int, Range(2, MOST_STATES)]
+
+    @property
+    def has_level(self) -> bool:
+        return False  # its effects sum to 0 over a period
 
     def check(self) -> None:
         if self.period < 2:
@@ -193,9 +205,11 @@ class ARIMA(Component):
     """
 
     name: ClassVar[str] = "arima"
-    p: int = 1
-    d: int = 0
-    q: int = 0
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"p": "longest", "d": "longest", "q": "longest"}
+
+    p: Annotated[int, Range(0, MOST_STATES)] = 1
+    d: Annotated[int, Range(0, MOST_STATES)] = 0
+    q: Annotated[int, Range(0, MOST_STATES)] = 0
 
     @property
     def n_lags(self) -> int:
@@ -456,6 +470,12 @@ class Structure:
     def bounds(self) -> list[tuple[float, float]]:
         """Least and largest value of each number, of all components in turn."""
         return [bound for component in self.components for bound in component.bounds()]
+
+    @property
+    def name_of_level(self) -> str | None:
+        """The first component that the level of the series is in; None: all are around 0."""
+        each = zip(self.components, self.names, strict=True)
+        return next((name for component, name in each if component.has_level), None)
 
     def observation(self) -> np.ndarray:
         """``(1, K)`` weights of the states in the series, of all components in turn."""

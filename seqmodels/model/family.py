@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, Self, cast
 
@@ -11,10 +12,12 @@ import numpy as np
 import torch
 
 from seqmodels.common import storage
+from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.parameters import (
     Configurable,
     argument_names,
 )
+from seqmodels.common.progress import Verbose
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.auto_series import SeriesChoice
 from seqmodels.encodings.binary_code import BinaryCode, log_odds_of_path
@@ -49,7 +52,7 @@ from seqmodels.sequences.times import DateUnit
 from seqmodels.training import interruption
 
 
-class NotFittedError(ValueError, AttributeError):
+class NotFittedError(AbsentAttributeError):
     """A model was called for something that only a fitted one has."""
 
 
@@ -71,7 +74,7 @@ class Family(Configurable, ABC):
     device: str = "auto"
     dtype: str = "float32"
     warm_start: bool = False
-    verbose: bool = False
+    verbose: Verbose = "auto"
 
     # What a subclass sets otherwise where it differs.
     _dtypes: ClassVar[tuple[str, ...]] = tuple(DTYPES)  # what dtype may be
@@ -135,6 +138,35 @@ class Family(Configurable, ABC):
         model again.
         """
         return "static"
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a parameter of the observation, such as ``means_``; raise an error that says why there is none.
+
+        Python also calls this where a property raised an ``AttributeError``, which it forgets: it is raised again.
+        """
+        if name.startswith("_") or not name.endswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{self._hint_of(name)}")
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"this {type(self).__name__} is not fitted, so it has no {name}; call fit first")
+        of_class = getattr(type(self), name, None)
+        if isinstance(of_class, property) and of_class.fget is not None:
+            return of_class.fget(self)
+        parameters = self._named_parameters()
+        if name not in parameters:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{self._hint_of(name)}")
+        return parameters[name]
+
+    def __dir__(self) -> list[str]:
+        """The names that can be read now, those of the observation's parameters among them."""
+        return [*super().__dir__(), *(self._named_parameters() if self.__sklearn_is_fitted__() else ())]
+
+    def _named_parameters(self) -> Mapping[str, Any]:
+        """The observation's parameters of the fitted model, in raw units, by the name of an attribute each."""
+        return {}
+
+    def _hint_of(self, name: str) -> str:
+        """What to add to the error about an attribute that does not exist."""
+        return ""
 
     # -- what a model defines ------------------------------------------------------------------------------
 
@@ -488,7 +520,7 @@ class Family(Configurable, ABC):
         )
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "measure_")
+        return "measure_" in vars(self)
 
 
 def _described(encoding: Encoding | None) -> dict[str, Any] | None:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from seqmodels.common import distributed
-from seqmodels.common.parameters import in_one_line, undone_on_failure, wrong_argument
+from seqmodels.common.parameters import in_one_line, refuse_beyond_data, undone_on_failure, wrong_argument
+from seqmodels.common.progress import silent_if
 from seqmodels.encodings import AutoSeries, Encoding, Standardize
 from seqmodels.encodings.aligned_targets import check_choices, check_has_targets
 from seqmodels.encodings.defaults import MOST_SERIES_BY_DEFAULT, reading_of
@@ -27,8 +28,12 @@ from seqmodels.encodings.setting import Setting, fitted_to
 from seqmodels.encodings.step_maps import VectorEncoding
 from seqmodels.model.family import Family
 from seqmodels.observations import Observation
+from seqmodels.sequences import Sequences
+from seqmodels.sequences.times import every_step, time_in_words
 from seqmodels.training import interruption
 from seqmodels.training.fingerprint import check_processes_agree
+
+MOST_TIMES_LOOKED_AT = 16  # sequences, of which missing rows are looked for
 
 
 def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | None = None) -> None:
@@ -42,7 +47,7 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
         warnings.warn(
             "the sequences to fit to have a past, which fit does not read: each is learned as a sequence that begins "
             "where it does; pass X.without_past() to say so, or sequences that begin earlier",
-            stacklevel=3,
+            stacklevel=4,
         )
     uses_validation = model._uses_validation
     known = _encoding_of_one_series(model, data, encoding) if uses_validation else None
@@ -51,17 +56,21 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     data, train = data.without_past(), train.without_past()
     if encoding is None and model.encoding == "auto" and not _keeps_encoding(model):
         encoding = _refitted(model, known, train)
+    if not _keeps_encoding(model):
+        _check_sizes(model, data)
     check_processes_agree(model, data, held_out)
     parts = [part for part in (data, held_out) if part is not None]
     is_partial = len(data.X) > MOST_SERIES_BY_DEFAULT  # the training part may be of few series
     setting = learn_setting(model, train, encoding, alphabet=data, is_partial=is_partial, by_clusters=True)
     for part in parts:  # all of the data, so that sequences go by the caller's numbers
         setting.check(part, model._sums_out(setting.observation), aligned=model._is_tagger)
+    if model._times_in is None:
+        _warn_of_missing_rows(model, data.scored)
     held_out_examples = [] if held_out is None else _examples_with_steps(model, setting, held_out)
     examples = _examples_with_steps(model, setting, train)
     began = time.perf_counter()
     with undone_on_failure(model):
-        with interruption.interruptible() as interrupted:
+        with silent_if(model.verbose), interruption.interruptible() as interrupted:
             apply_setting(model, setting)
             if setting.measure.conditional and model.length_ == "stop":
                 model.target_lengths_ = TargetLengths.of(examples)
@@ -76,7 +85,33 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
         _load_from_rank_zero(model)
     if interrupted.requested and interrupted.signal is not None:
         checkpoint = model.get_params(deep=False).get("checkpoint")
-        interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=3)
+        interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=4)
+
+
+def _check_sizes(model: Family, data: Data) -> None:
+    """Raise ``ValueError`` for hyperparameters that are absurdly large for these data."""
+    lengths = [len(item) for part in {id(p): p for p in (data.X, data.scored)}.values() for item in part]
+    refuse_beyond_data(model, sum(lengths), max(lengths, default=0))
+
+
+def _warn_of_missing_rows(model: Family, sequences: Sequences) -> None:
+    """Warn of times that are regular but for steps without a row, of a model that takes rows for steps."""
+    if sequences.kind != "vectors" or sequences.times is None:
+        return
+    for name, times in list(zip(sequences.names, sequences.times, strict=True))[:MOST_TIMES_LOOKED_AT]:
+        steps = every_step(times)
+        if steps is not None and len(steps[0]) > len(times):
+            every, places = steps
+            n = len(every) - len(times)
+            first = time_in_words(np.delete(every, places)[0])
+            warnings.warn(
+                f"the times of sequence {name!r} leave out {n} steps, the first at {first}, and a "
+                f"{type(model).__name__} takes each row for a step, so that seasons and lags shift there; fit to "
+                "X.regular(), which has rows of missing values at these steps, or to sequences without times if rows "
+                "are steps",
+                stacklevel=4,
+            )
+            return
 
 
 def _refitted(model: Family, known: Encoding | None, train: Data) -> Encoding | None:
@@ -248,7 +283,7 @@ def _learn_inputs(model: Family, train: Data) -> InputScaling | None:
     known = train.X.input_names or ()
     names = model._inputs_among(known)
     if model._times_in is not None:
-        times = InputScaling.of_times(model._times_in, model._time_step)
+        times = InputScaling.of_times(model._times_in, model._time_step, train.X)
         others = [name for name in names if name not in times.names]
         return times.beside(InputScaling.learn(train.X, others), names) if others else times
     if not names:

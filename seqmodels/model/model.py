@@ -64,7 +64,8 @@ class SequenceModel(Family):
         dtype: ``"float32"`` or ``"float64"``, of the computation; sums of log-probabilities are float64 in both. An
             ``HMM`` has ``"auto"`` too.
         warm_start: ``fit`` continues from where the model stands.
-        verbose: show progress.
+        verbose: True: show progress; False: say nothing; ``"auto"``: show it in a terminal or a notebook where it takes
+            longer than three seconds.
 
     Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a frame: step,
     seconds, log_prob, validation, objective, floor_hits; nats per unit), ``n_parameters_``, ``converged_``,
@@ -73,6 +74,7 @@ class SequenceModel(Family):
 
     # -- fitting -------------------------------------------------------------------------------------------
 
+    @checked
     def fit(self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None) -> Self:
         """Fit to sequences ``X``, or to ``y`` given ``X``.
 
@@ -171,6 +173,20 @@ class SequenceModel(Family):
         data = Data.of(X, y)
         return float(self.log_prob(data.X, data.y).sum() / data.scored.n_units.sum())
 
+    def bic(self, X: Any, y: Any = None) -> float:
+        """Return the Bayesian information criterion, ``n_parameters_ log n - 2 log p``; lower is better.
+
+        n is the number of units scored: frames, bytes or symbols. Steps of a sequence are not independent, so it is
+        generous (Schwarz 1978; hmmlearn counts likewise). The fit is taken for a maximum of the likelihood, which that
+        of a network, stopped early, is not.
+        """
+        n = float(Data.of(X, y).scored.n_units.sum())
+        return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
+
+    def aic(self, X: Any, y: Any = None) -> float:
+        """Return Akaike's information criterion, ``2 n_parameters_ - 2 log p``; lower is better (Akaike 1974)."""
+        return float(2 * self.n_parameters_ - 2 * self.log_prob(X, y).sum())
+
     def score_error(self, X: Any, y: Any = None) -> float:
         """The Monte Carlo standard error of ``score``, in nats per unit: 0 but where ``measure_.kind`` is
         ``"estimate"``.
@@ -219,7 +235,8 @@ class SequenceModel(Family):
         Its ``p_end`` is the probability that the sequence ends here instead, 0 under ``length="given"``. Symbols under
         ``"stop"`` have the end as one more category, the last, so that ``log_prob(x)`` is what ``stream().update(x)``
         returns. A density has no such place: of vectors the distribution is given that the sequence goes on, and
-        ``update(x) == log(1 - p_end) + log_prob(x)``.
+        ``update(x) == log(1 - p_end) + log_prob(x)``. Its ``mean`` is NaN where none exists; of angles it is the
+        direction.
 
         ``inputs``: of a model of p(x | inputs) those of the prefix and of the step after it, ``(P + 1, U)`` in the
         order of ``input_names_``, or a mapping from names to values. ``times``: of a model of p(x | times) likewise.
@@ -261,7 +278,8 @@ class SequenceModel(Family):
 
         Args:
             k: encoded steps: frames, symbols, of text bytes or pieces.
-            quantiles: levels between 0 and 1, increasing; each feature's own.
+            quantiles: levels between 0 and 1, increasing; each feature's own. Of angles those of level q and 1 - q are
+                the ends of the shortest arc that holds 1 - 2 q, and that of a half is the median direction.
             n: paths.
             top_k: of symbols, how many of the most probable to list at each step; None: all.
             random_state: seed of the paths; None takes the model's.

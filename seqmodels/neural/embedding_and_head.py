@@ -145,7 +145,8 @@ class SequenceModule(nn.Module, Generic[State]):
         self.network = network
         self.spec = spec
         self.shared = observation.shared(spec.size)
-        self.transform = _transform(spec.reads, observation.values(spec.size))
+        # Of symbols there is nothing to say of each, and a file may claim very many.
+        self.transform = _transform(spec.reads, observation.values(spec.size) if spec.reads == "vectors" else ())
         # Without a past to read the one embedding is the source's.
         source = spec.source if network.reads_past else None
         self.embedding = Embedding(spec if network.reads_past else spec.source or spec, d)

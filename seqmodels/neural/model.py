@@ -84,6 +84,7 @@ from seqmodels.training import (
 )
 
 WIDTH_STEP = 8  # that a budget of parameters widens networks by
+MOST_LAYERS = 10_000  # that are made within seconds
 MIN_WEIGHTS_TO_COUNT = 1 << 26  # of one layer, about: a smaller network is made without a look at memory
 ROWS_PER_STEP = 256  # rows of a table of inputs that cost about as much as a step saves by it
 SYMBOLS_AT_ONCE = 1 << 20  # that are counted, of those on disk
@@ -203,6 +204,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     def _check_hyperparameters(self) -> None:
         check_training_options(self)
+        if self.n_layers > MOST_LAYERS:
+            raise ValueError(f"n_layers is {self.n_layers:,}; pass at most {MOST_LAYERS:,}")
         for name in ("d_model", "n_layers"):
             if name == "d_model" and self._width_follows_data and self.d_model == "auto":
                 continue
@@ -349,7 +352,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             config = replace(config, max_seconds=max(left, config.max_seconds / 2))
         if self._sees_data_once and self.patience == DEFAULT_PATIENCE:
             config = replace(config, patience=2 * config.evaluations)  # more than there are
-        if self.verbose and distributed.is_rank_zero():
+        if self.verbose is True and distributed.is_rank_zero():
             tqdm.write(self._chosen(rows, batching, config), file=sys.stderr)
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
         parallel = parallel_of(self, self.n_parameters_, device)
@@ -431,7 +434,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self._reason = (
             f"(linear_start, perturbation) = {tuple(self._beginning)}: nats a frame of clusters held out {each}"
         )
-        if self.verbose and distributed.is_rank_zero():
+        if self.verbose is True and distributed.is_rank_zero():
             tqdm.write(self._reason, file=sys.stderr)
         return self._beginning, checkpoints
 
@@ -536,13 +539,21 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
         return event_log_probs(self._evaluation_module(), self.observation_, self._rows(examples), self._windowing())
 
+    @property
+    def _further_widths(self) -> tuple[int, ...]:
+        """Sizes of weights beside ``d_model`` and the alphabet; at least one."""
+        return (self.d_model_,)
+
     def _check_memory(self) -> None:
         """Raise ``ValueError`` where weights, gradients and the optimizer's two moments do not fit in memory.
 
         Of several processes, with a shard of them each.
         """
-        n_weights = self.d_model_ * (self.d_model_ + self.encoding_.size)
-        if n_weights < MIN_WEIGHTS_TO_COUNT:  # not worth building the network twice
+        what = f"training a {type(self).__name__} of"
+        way_out = "pass a smaller d_model or n_layers, or data of fewer symbols"
+        widest = max(self.n_layers * self.d_model_, self.encoding_.size, *self._further_widths)
+        refuse_beyond_memory(f"{what} {self.d_model_:,} x {widest:,} weights", 16.0 * self.d_model_ * widest, way_out)
+        if self.d_model_ * widest < MIN_WEIGHTS_TO_COUNT:  # not worth building the network twice
             return
         like = copy.copy(self)
         with torch.device("meta"):
@@ -550,11 +561,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         n_bytes = 16.0 * like.n_parameters_
         if self.parallel != "replicate" and distributed.is_distributed():  # whole weights, before and after training
             n_bytes = n_bytes / distributed.n_processes() + 4.0 * like.n_parameters_
-        refuse_beyond_memory(
-            f"training a {type(self).__name__} of {like.n_parameters_:,} parameters",
-            n_bytes,
-            "pass a smaller d_model or n_layers, or data of fewer symbols",
-        )
+        refuse_beyond_memory(f"{what} {like.n_parameters_:,} parameters", n_bytes, way_out)
 
     def _nats_per_unit(self, examples: list[Example]) -> float:
         rows = self._rows(examples)

@@ -16,6 +16,7 @@ import torch
 from seqmodels.common import distributed
 from seqmodels.common.main_memory import memory_of_process
 from seqmodels.common.parameters import Configurable
+from seqmodels.common.progress import Verbose
 from seqmodels.training import (
     AdamW,
     Callback,
@@ -63,7 +64,7 @@ class TrainingOptions(Configurable):
         checkpoint, checkpoint_seconds, resume_from: as of ``training.Resumable``.
         max_steps: optimiser steps; ``"auto"``: 2000, or 200 for up to five series of vectors that have 1000 frames
             together or fewer (25 where nothing is held out), unless epochs or seconds are given. Runs of equal steps
-            repeat exactly.
+            repeat but for rounding.
         max_epochs: passes over the data.
         max_seconds: a cap on time; given alone, the learning-rate schedule follows time.
         batch_size: sequences (parts of long ones) in a batch; ``"auto"``: about 1024 steps, from 8 to 64 sequences.
@@ -104,7 +105,7 @@ class TrainingOptions(Configurable):
     accumulate: int = 1
     averaging: float | Literal["auto"] = "auto"
     callbacks: Sequence[Callback] = ()
-    verbose: bool = False
+    verbose: Verbose = "auto"
     parallel: Literal["auto", "replicate", "shard"] = "auto"
 
 

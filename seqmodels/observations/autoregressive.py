@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from seqmodels.common.parameters import NotNegativeFloat, PositiveFloat, PositiveInt, refuse_wrong_arguments
+from seqmodels.common.parameters import Floor, NotNegativeFloat, PositiveInt, refuse_wrong_arguments
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import FullConditionals, Observation
 
@@ -40,9 +41,11 @@ class AutoregressiveGaussian(Observation):
     covariance ``A P Aᵀ + Σ``. An HMM computes both from what was observed before (``hmm.missing_past``).
     """
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"order": "longest"}
+
     order: PositiveInt = 1
     covariance_type: Literal["diag", "full", "tied"] = "full"
-    min_covariance: PositiveFloat = 1e-6
+    min_covariance: Floor = 1e-6
     ridge: NotNegativeFloat = 1e-3
     unit_root: NotNegativeFloat = 0.0
     intercept: bool = True
@@ -54,6 +57,10 @@ class AutoregressiveGaussian(Observation):
     @property
     def n_past(self) -> int:
         return self.order
+
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return True
 
     @property
     def shape_type(self) -> Literal["diag", "full"]:

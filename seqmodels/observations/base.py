@@ -109,13 +109,62 @@ class Observation(Configurable, ABC):
 
     @property
     def has_marginal_cdfs(self) -> bool:
-        """Whether ``distribution`` of reals is a mixture of Gaussians, whose features have known cdfs."""
-        return True
+        """Whether the cdf of each feature by itself is known.
+
+        It is known by the methods ``marginal_`` or, where the observation looks at past steps or features vary
+        together, from ``distribution``, which then is a mixture of Gaussians.
+        """
+        return False
+
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+        """``P(X_d <= x_d)`` of each feature of ``x (..., D)`` by itself, ``(..., D)`` float64 on the CPU.
+
+        Where only some values can be, x are such values, and between them the function is smooth. It is not defined
+        for angles: see ``trigonometric_moments``.
+
+        Raises:
+            NotImplementedError: an observation of which it is not known.
+        """
+        raise NotImplementedError(f"{self!r} does not know the cdf of each feature")
+
+    def marginal_log_probs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+        """``log p(x_d)`` of each feature of ``x (..., D)`` by itself, ``(..., D)`` float64.
+
+        Raises:
+            NotImplementedError: an observation of which it is not known.
+        """
+        raise NotImplementedError(f"{self!r} does not know the density of each feature")
+
+    def marginal_means(self, output_parameters: Tensor) -> Tensor:
+        """The mean of each feature by itself, ``(..., D)`` float64 on the CPU, NaN where none exists.
+
+        Raises:
+            NotImplementedError: an observation of which it is not known.
+        """
+        raise NotImplementedError(
+            f"the mean of {self!r} is not known in closed form; take that of draws, as sample([10_000]).mean(0)"
+        )
+
+    def trigonometric_moments(self, output_parameters: Tensor) -> Tensor:
+        """Of angles ``E exp(i j x_d)`` for j of 1 to J, ``(..., J, D)`` complex on the CPU; those after J are 0.
+
+        Raises:
+            NotImplementedError: an observation that is not of angles, or does not know them.
+        """
+        raise NotImplementedError(f"{self!r} does not know the trigonometric moments of each feature")
+
+    def nearest(self, x: Tensor) -> Tensor:
+        """The value nearest to encoded ``x (..., D)`` among those that it emits; x itself where they are on no grid."""
+        return x
 
     def values(self, size: int) -> tuple[Values, ...]:
         """What each of ``size`` features may be: reals have a density and are standardised, bits and counts do not."""
         reals: Values = "reals"
         return (reals,) * size
+
+    def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
+        """Whether each of ``size`` features may have outliers, which then do not set the units that it comes in."""
+        return (False,) * size
 
     def check(self, size: int) -> None:
         """Raise ``ValueError`` for hyperparameters that cannot be, or not with ``size`` features, before any work."""

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from seqmodels.common.parameters import PositiveFloat
+from seqmodels.common.parameters import Floor
 from seqmodels.observations.line_densities import LineDensity
-from seqmodels.observations.special_functions import log_beta, shapes_of_beta
+from seqmodels.observations.special_functions import beta_cdf, log_beta, shapes_of_beta
 
 LEAST_SHAPE = 1e-2
 EDGE = 1e-37  # what is nearer to 0 is taken for this
@@ -33,7 +33,7 @@ class Beta(LineDensity):
     where there are such. NaN is summed out. In raw units: ``a_`` and ``b_ (K, D)``.
     """
 
-    min_scale: PositiveFloat = 1e-2
+    min_scale: Floor = 1e-2
     n_per_feature = 2
     kind = "proportions"
 
@@ -53,6 +53,17 @@ class Beta(LineDensity):
         logs = torch._standard_gamma(shapes + 1, generator=generator).log() + uniform.log() / shapes
         x = torch.sigmoid(logs[..., 0, :] - logs[..., 1, :])
         return x.clamp(EDGE, 1 - torch.finfo(torch.float32).eps / 2)
+
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return True
+
+    def feature_cdf(self, theta: Tensor, x: Tensor) -> Tensor:
+        return beta_cdf(x, *self._shapes(theta).unbind(-2))
+
+    def feature_mean(self, theta: Tensor) -> Tensor:
+        a, b = self._shapes(theta).unbind(-2)
+        return a / (a + b)
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
         """log x and log(1 - x)."""

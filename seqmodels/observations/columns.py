@@ -60,8 +60,15 @@ class Columns(Observation):
     def sums_out_missing(self) -> bool:
         return all(observation.sums_out_missing for observation, _ in self.groups)
 
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return all(observation.has_marginal_cdfs for observation, _ in self.groups)
+
     def values(self, size: int) -> tuple[Values, ...]:
         return tuple(value for observation, n in self.groups for value in observation.values(n))
+
+    def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
+        return tuple(is_heavy for observation, n in self.groups for is_heavy in observation.has_heavy_tails(n))
 
     def check(self, size: int) -> None:
         if not self.groups:

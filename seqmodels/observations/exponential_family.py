@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from seqmodels.common.parameters import NotNegativeFloat, refuse_wrong_arguments
 from seqmodels.observations.base import FullConditionals, Observation, full_conditionals_of_independent
+from seqmodels.observations.special_functions import poisson_cdf
 from seqmodels.sequences.measure import Values
 
 
@@ -57,6 +58,10 @@ class ExponentialFamily(Observation, ABC):
     def natural_parameter(self, mean: Tensor) -> Tensor:
         """The inverse of ``expected_value``."""
 
+    @abstractmethod
+    def feature_cdf(self, mean: Tensor, x: Tensor) -> Tensor:
+        """``P(X <= x)`` of counts or bits of this mean, elementwise, float64 on the CPU."""
+
     # -- Observation ---------------------------------------------------------------------------------------
 
     @property
@@ -92,6 +97,19 @@ class ExponentialFamily(Observation, ABC):
         """``(..., D)`` log-probability of each feature, 0 where it is missing."""
         observed = ~torch.isnan(x)
         return torch.where(observed, self.feature_log_prob(output_parameters, torch.where(observed, x, 0.0)), 0.0)
+
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return True
+
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+        return self.feature_cdf(self.marginal_means(output_parameters), x.double().cpu())
+
+    def marginal_log_probs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+        return self.feature_log_prob(output_parameters.double(), x.double())
+
+    def marginal_means(self, output_parameters: Tensor) -> Tensor:
+        return self.expected_value(output_parameters.double()).cpu()
 
     def prior_mean(self, size: int) -> Tensor:
         """``mean`` of every feature, ``(D,)`` float64."""
@@ -140,6 +158,9 @@ class Bernoulli(ExponentialFamily):
 
     def natural_parameter(self, mean: Tensor) -> Tensor:
         return torch.logit(mean)
+
+    def feature_cdf(self, mean: Tensor, x: Tensor) -> Tensor:
+        return torch.where(x < 0, 0.0, torch.where(x < 1, 1 - mean, 1.0))
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
         return output_parameters / temperature
@@ -195,6 +216,9 @@ class Poisson(ExponentialFamily):
 
     def natural_parameter(self, mean: Tensor) -> Tensor:
         return mean.log()
+
+    def feature_cdf(self, mean: Tensor, x: Tensor) -> Tensor:
+        return poisson_cdf(x, mean)
 
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         return torch.poisson(output_parameters.exp(), generator=generator)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.common.parameters import PositiveFloat
+from seqmodels.common.parameters import Floor
 from seqmodels.observations.independent_features import log_of_positive, positive_of_log
 from seqmodels.observations.line_densities import LineDensity
-from seqmodels.observations.special_functions import ASYMPTOTIC_FROM, shape_of_gamma, stirling_rest
+from seqmodels.observations.special_functions import ASYMPTOTIC_FROM, gamma_cdf, shape_of_gamma, stirling_rest
 
 LEAST_SHAPE = 1e-2
 LARGEST_LOG_MEAN = 60.0
@@ -34,7 +34,7 @@ class Gamma(LineDensity):
     NaN is summed out. In raw units: ``shapes_`` and ``rates_ (K, D)``.
     """
 
-    min_scale: PositiveFloat = 1e-2
+    min_scale: Floor = 1e-2
     n_per_feature = 2
     kind = "positive"
 
@@ -53,6 +53,17 @@ class Gamma(LineDensity):
         # A gamma variable of shape k is one of shape k + 1 times U^(1/k), in logarithms as small shapes underflow.
         log_x = torch._standard_gamma(shape + 1, generator=generator).log() + uniform.log() / shape
         return positive_of_log(log_x - shape.log() + log_mean)
+
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return True
+
+    def feature_cdf(self, theta: Tensor, x: Tensor) -> Tensor:
+        shape, log_mean = self._shape_log_mean(theta)
+        return gamma_cdf(shape * (-log_mean).exp() * x, shape)
+
+    def feature_mean(self, theta: Tensor) -> Tensor:
+        return self._shape_log_mean(theta)[1].exp()
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
         """x and log x."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from seqmodels.common.parameters import Configurable, PositiveFloat, PositiveInt, refuse_wrong_arguments
+from seqmodels.common.parameters import Configurable, Floor, PositiveInt, refuse_wrong_arguments
 from seqmodels.observations import gaussian
 from seqmodels.observations.base import (
     FullConditionals,
@@ -20,6 +21,7 @@ from seqmodels.observations.base import (
 )
 from seqmodels.observations.gaussian import CovarianceType, ShapeType
 from seqmodels.observations.interval_probabilities import log_gaussian_probability
+from seqmodels.observations.special_functions import gaussian_cdf
 
 SHAPE_TYPES: dict[str, ShapeType] = {
     "diag": "diag",
@@ -86,9 +88,11 @@ class GaussianMixture(Observation):
     algorithm for mixtures of factor analyzers*.
     """
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_components": "steps"}
+
     n_components: PositiveInt = 4
     covariance_type: CovarianceType = "diag"
-    min_covariance: PositiveFloat = 1e-4
+    min_covariance: Floor = 1e-4
     prior: PseudoFrames | None = None
     rank: PositiveInt = 1
     background: float = 0.0
@@ -202,6 +206,37 @@ class GaussianMixture(Observation):
         log_deviations = 0.5 * shapes.clamp(math.log(self.min_covariance), gaussian.LARGEST_LOG_VARIANCE)
         each = log_gaussian_probability(low.unsqueeze(-2), high.unsqueeze(-2), means, log_deviations)
         return log_weights + each.sum(-1)
+
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return True
+
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+        log_weights, means, variances = self._diagonals(output_parameters, x.shape[-1])
+        each = gaussian_cdf((x.double().cpu().unsqueeze(-2) - means) / variances.sqrt())
+        return (log_weights.exp().unsqueeze(-1) * each).sum(-2)
+
+    def marginal_log_probs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+        log_weights, means, variances = self._diagonals(output_parameters, x.shape[-1])
+        squares = (x.double().cpu().unsqueeze(-2) - means).square() / variances
+        each = -0.5 * (squares + variances.log() + math.log(2 * math.pi))
+        return torch.logsumexp(log_weights.unsqueeze(-1) + each, -2)
+
+    def marginal_means(self, output_parameters: Tensor) -> Tensor:
+        size = self._size(output_parameters.shape[-1])
+        log_weights, means, _ = self._diagonals(output_parameters, size)
+        return (log_weights.exp().unsqueeze(-1) * means).sum(-2)
+
+    def _diagonals(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-weights ``(..., M)``, means and variances ``(..., M, D)`` of each feature, float64 on the CPU."""
+        log_weights, means, shapes = self.unpack_all(output_parameters.double().cpu(), size)
+        if self.shape_type == "diag":
+            return log_weights, means, gaussian.variances_of_shape(shapes, self.min_covariance)
+        if self.shape_type == "lowrank":
+            log_variance, w = gaussian.unpack_lowrank(shapes, size, self.min_covariance)
+            return log_weights, means, log_variance.exp() + w.square().sum(-1)
+        factor = gaussian.covariance_cholesky(shapes, size, self.min_covariance)
+        return log_weights, means, factor.square().sum(-1)
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
         """Weights to the power of 1/temperature, covariances times it, but not below the floor; a background stays."""

@@ -67,6 +67,14 @@ class IndependentFeatures(Observation, ABC):
         """
         raise ValueError(f"{self!r} does not know the probability of an interval")
 
+    def feature_cdf(self, theta: Tensor, x: Tensor) -> Tensor:
+        """``P(X_d <= x_d | θ_d)`` of ``x (..., D)`` given ``theta (..., Q, D)``, float64 on the CPU: ``(..., D)``."""
+        raise NotImplementedError(f"{self!r} does not know the cdf of each feature")
+
+    def feature_mean(self, theta: Tensor) -> Tensor:
+        """The mean of each feature, ``(..., D)`` float64 on the CPU; NaN where none exists."""
+        return super().marginal_means(theta)
+
     # -- Observation ---------------------------------------------------------------------------------------
 
     def interval_log_prob(self, output_parameters: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -81,7 +89,17 @@ class IndependentFeatures(Observation, ABC):
 
     @property
     def has_marginal_cdfs(self) -> bool:
+        """By default they are not known; True where ``feature_cdf`` and ``feature_mean`` are defined."""
         return False
+
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+        return self.feature_cdf(self.unpack(output_parameters).cpu(), x.double().cpu())
+
+    def marginal_log_probs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+        return self.feature_log_prob(self.unpack(output_parameters), x.double())
+
+    def marginal_means(self, output_parameters: Tensor) -> Tensor:
+        return self.feature_mean(self.unpack(output_parameters).cpu())
 
     def values(self, size: int) -> tuple[Values, ...]:
         return (self.kind,) * size

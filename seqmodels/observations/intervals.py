@@ -42,13 +42,12 @@ class OfIntervals(Observation, ABC):
         return True
 
     @property
-    def has_marginal_cdfs(self) -> bool:
-        return False
-
-    @property
     def kind(self) -> Values:
         """What the values are that the intervals are of."""
         return self.observation.values(1)[0]
+
+    def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
+        return self.observation.has_heavy_tails(self.n_features(size))
 
     def check(self, size: int) -> None:
         inner = self.observation

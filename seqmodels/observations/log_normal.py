@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.common.parameters import PositiveFloat
+from seqmodels.common.parameters import Floor
 from seqmodels.observations.independent_features import FeatureMoments, log_of_positive, positive_of_log
 from seqmodels.observations.interval_probabilities import gaussian_moments, log_gaussian_probability
+from seqmodels.observations.special_functions import gaussian_cdf
 
 
 @dataclass(eq=False, repr=False)
@@ -27,7 +28,7 @@ class LogNormal(FeatureMoments):
     NaN is summed out. In raw units: ``locations_``, the means of log x, and ``scales_``, σ, both ``(K, D)``.
     """
 
-    min_scale: PositiveFloat = 1e-2
+    min_scale: Floor = 1e-2
     n_per_feature = 2
     kind = "positive"
 
@@ -40,6 +41,19 @@ class LogNormal(FeatureMoments):
     def feature_sample(self, theta: Tensor, generator: torch.Generator) -> Tensor:
         location, log_scale = self.floored(theta).unbind(-2)
         return positive_of_log(location + log_scale.exp() * torch.randn_like(location, generator=generator))
+
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return True
+
+    def feature_cdf(self, theta: Tensor, x: Tensor) -> Tensor:
+        location, log_scale = self.floored(theta).unbind(-2)
+        return gaussian_cdf((x.clamp(min=0.0).log() - location) * torch.exp(-log_scale))
+
+    def feature_mean(self, theta: Tensor) -> Tensor:
+        """``exp(μ + σ²/2)``, infinite where that is beyond the largest float."""
+        location, log_scale = self.floored(theta).unbind(-2)
+        return (location + 0.5 * (2 * log_scale).exp()).exp()
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
         """log x and its square."""

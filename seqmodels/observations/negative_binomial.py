@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.observations.independent_features import IndependentFeatures
-from seqmodels.observations.special_functions import ASYMPTOTIC_FROM, stirling_rest
+from seqmodels.observations.special_functions import ASYMPTOTIC_FROM, beta_cdf, stirling_rest
 
 LEAST_SIZE, MOST_SIZE = 1e-4, 1e8  # of r; the last is a Poisson distribution
 LEAST_LOG_MEAN, LARGEST_LOG_MEAN = -40.0, 30.0
@@ -57,6 +57,19 @@ class NegativeBinomial(IndependentFeatures):
         # A gamma variable of size r is one of r + 1 times U^(1/r), in logarithms as small sizes underflow.
         log_rate = torch._standard_gamma(r + 1, generator=generator).log() + uniform.log() / r - r.log() + log_mean
         return torch.poisson(log_rate.clamp(max=LARGEST_LOG_MEAN).exp(), generator=generator)
+
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return True
+
+    def feature_cdf(self, theta: Tensor, x: Tensor) -> Tensor:
+        log_mean, r = self._log_mean_size(theta)
+        log_ratio = torch.log1p(log_mean.exp() / r)  # of (r + m) / r
+        at_least = beta_cdf((-log_ratio).exp(), r, x.clamp(min=0.0) + 1)
+        return torch.where(x < 0, 0.0, at_least)
+
+    def feature_mean(self, theta: Tensor) -> Tensor:
+        return self._log_mean_size(theta)[0].exp()
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
         """Of the mean of the training frames and one more of mean 1, and size 1."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -47,6 +47,9 @@ class OneOf(Observation):
     def values(self, size: int) -> tuple[Values, ...]:
         return self.observations[0].values(size)
 
+    def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
+        return self.observations[0].has_heavy_tails(size)
+
     def check(self, size: int) -> None:
         if not self.observations:
             raise ValueError("observations is empty; pass a list of observations")
@@ -62,6 +65,9 @@ class OneOf(Observation):
 
             if observation.grid(size) != self.grid(size):
                 raise ValueError(f"{self.observations[0]!r} and {observation!r} are of grids of different widths")
+
+    def nearest(self, x: Tensor) -> Tensor:
+        return self.observations[0].nearest(x)
 
     def grid(self, size: int) -> tuple[float, ...] | None:
         return self.observations[0].grid(size)
@@ -107,6 +113,49 @@ class OneOf(Observation):
             drawn[mask] = x.to(drawn)
         assert drawn is not None, "every row belongs to one of the observations"
         return drawn
+
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return self.n_past == 0 and all(observation.has_marginal_cdfs for observation in self.observations)
+
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+        return self._marginals(output_parameters, x, lambda observation, *at: observation.marginal_cdfs(*at))
+
+    def marginal_log_probs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+        return self._marginals(output_parameters, x, lambda observation, *at: observation.marginal_log_probs(*at))
+
+    def _marginals(
+        self, output_parameters: Tensor, x: Tensor, function: Callable[[Observation, Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """``(..., D)`` what ``function`` of its observation says of each row of ``x (..., D)``."""
+        rows = _Rows.broadcast(output_parameters, x, None)
+        assert rows.x is not None, "features are given"
+        result = torch.empty(rows.x.shape, dtype=torch.float64)
+        for observation, mask, part in self._parts(rows):
+            assert part.x is not None, "features are given"
+            result[mask.cpu()] = function(observation, part.output_parameters, part.x).cpu()
+        return result.view(*rows.shape, -1)
+
+    def marginal_means(self, output_parameters: Tensor) -> Tensor:
+        parts = self._of_rows(output_parameters, lambda observation, table: observation.marginal_means(table))
+        return torch.stack([row for _, row in sorted(parts, key=lambda part: part[0])])
+
+    def trigonometric_moments(self, output_parameters: Tensor) -> Tensor:
+        parts = self._of_rows(output_parameters, lambda observation, table: observation.trigonometric_moments(table))
+        n = max(len(row) for _, row in parts)
+        padded = {i: torch.nn.functional.pad(row, (0, 0, 0, n - len(row))) for i, row in parts}
+        return torch.stack([padded[i] for i in sorted(padded)])
+
+    def _of_rows(
+        self, output_parameters: Tensor, function: Callable[[Observation, Tensor], Tensor]
+    ) -> list[tuple[int, Tensor]]:
+        """The number of each row of ``output_parameters (N, P)``, and what ``function`` of its observation says."""
+        rows = _Rows(output_parameters, None, None, output_parameters.shape[:-1])
+        return [
+            (i, row)
+            for observation, mask, part in self._parts(rows)
+            for i, row in zip(mask.nonzero()[:, 0].tolist(), function(observation, part.output_parameters), strict=True)
+        ]
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
         """Each row as its observation says, which raises ``ValueError`` where it has no temperature."""

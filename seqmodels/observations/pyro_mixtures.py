@@ -12,12 +12,17 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
+from seqmodels.sequences.measure import Values
+
 
 class Density(Protocol):
     """What is needed of an ``Observation``."""
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor: ...
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor: ...
+    def values(self, size: int) -> tuple[Values, ...]: ...
+    def marginal_means(self, output_parameters: Tensor) -> Tensor: ...
+    def trigonometric_moments(self, output_parameters: Tensor) -> Tensor: ...
 
 
 class MixtureOfObservations(TorchDistribution):
@@ -25,7 +30,7 @@ class MixtureOfObservations(TorchDistribution):
 
     Of probabilities (``is_density=False``) it is the same without the scales.
 
-    It is made of the observation's own density and draws. Its mean and variance are not known in closed form.
+    It is made of the observation's own density and draws, and of its means, where they are known.
 
     Args:
         observation: an ``Observation`` of vectors.
@@ -75,6 +80,50 @@ class MixtureOfObservations(TorchDistribution):
         x = self.observation.sample(self.output_parameters[k], past, generator)
         return (self.shift + self.scale * x).view(*shape, -1)
 
+    @property
+    def mean(self) -> Tensor:
+        """The mean of each feature ``(D,)``, NaN where none exists; of angles the direction, from -π to π.
+
+        Raises:
+            NotImplementedError: an observation whose mean is not known in closed form.
+        """
+        return mean_of_moments(self.first_moments)
+
+    @property
+    def first_moments(self) -> Tensor:
+        """The means of the features ``(D,)``, or of angles those of ``exp(i x)``, which are complex."""
+        is_angle = set(self.observation.values(len(self.shift))) == {"angles"}
+        kept = self.log_weights > -torch.inf
+        table = self.output_parameters[kept]
+        if is_angle:
+            each = self.observation.trigonometric_moments(table)[:, 0]
+        else:
+            means = self.observation.marginal_means(table)
+            each = self.shift.double().cpu() + self.scale.double().cpu() * means
+        weights = self.log_weights[kept].double().exp().cpu()
+        return (weights.unsqueeze(-1) * each).sum(0).to(self.shift.device)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance of each feature, which is not computed.
+
+        Raises:
+            NotImplementedError: always; the message says how to estimate it.
+        """
+        raise NotImplementedError(
+            f"the variance of {self.observation!r} is not computed; take that of draws, as sample([10_000]).var(0)"
+        )
+
+
+NO_DIRECTION = 1e-9  # length of a mean resultant below which no direction is more probable than its opposite
+
+
+def mean_of_moments(moments: Tensor) -> Tensor:
+    """``(D,)`` means as they are, or of complex moments of angles their directions, NaN where there is none."""
+    if not moments.is_complex():
+        return moments
+    return torch.where(moments.abs() > NO_DIRECTION, moments.angle(), torch.nan)
+
 
 class MixtureOfProducts(TorchDistribution):
     """``p(x) = Σ_k w_k Π_g p_kg(x_g)`` over vectors.
@@ -107,12 +156,21 @@ class MixtureOfProducts(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """The mixture's mean ``(D,)``."""
-        return self.weights @ self._moments("mean")
+        """The mixture's mean ``(D,)``, NaN where none exists; of angles the direction, from -π to π."""
+        return torch.cat([self._mean_of_group([parts[g] for parts in self.components]) for g in range(len(self.sizes))])
+
+    def _mean_of_group(self, parts: list[Any]) -> Tensor:
+        each = torch.stack([p.first_moments if isinstance(p, MixtureOfObservations) else p.mean for p in parts])
+        weighted = torch.where(self.weights.unsqueeze(-1) > 0, self.weights.unsqueeze(-1) * each, 0.0)
+        return mean_of_moments(weighted.sum(0))
 
     @property
     def variance(self) -> Tensor:
-        """The mixture's variance ``(D,)`` of each feature."""
+        """The mixture's variance ``(D,)`` of each feature.
+
+        Raises:
+            NotImplementedError: a group of features whose variance is not known.
+        """
         means = self._moments("mean")
         return self.weights @ (self._moments("variance") + means.square()) - self.mean.square()
 

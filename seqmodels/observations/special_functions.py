@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -106,3 +107,60 @@ def shapes_of_beta(averages: Tensor, low: float, high: float) -> Tensor:
         shapes = torch.where(goes_up.unsqueeze(-2), moved, shapes)
         value = likelihood(shapes)
     return torch.where((shapes.sum(-2) <= high).unsqueeze(-2), shapes, edge)
+
+
+# -- cdfs, by SciPy on the CPU ---------------------------------------------------------------------------------
+
+
+def gaussian_cdf(z: Tensor) -> Tensor:
+    """``Φ(z)``, which is 0 at -inf and 1 at inf."""
+    result: Tensor = torch.special.ndtr(z)
+    return result
+
+
+def student_t_cdf(t: Tensor, degrees: Tensor) -> Tensor:
+    """``P(T <= t)`` of Student's t with ``degrees`` of freedom.
+
+    By the incomplete beta function in ``1 / (1 + t²/ν)`` far from zero and in ``1 / (1 + ν/t²)`` near it, where SciPy's
+    ``stdtr`` has eight digits.
+    """
+    from scipy import special
+
+    nu = np.broadcast_to(degrees.numpy(), t.shape)
+    z = np.abs(t.numpy()) / np.sqrt(nu)
+    is_far = z > 1
+    lower = np.empty(t.shape)
+    with np.errstate(over="ignore", divide="ignore"):
+        lower[is_far] = 0.5 * special.betainc(0.5 * nu[is_far], 0.5, 1 / (1 + z[is_far] ** 2))
+        lower[~is_far] = 0.5 - 0.5 * special.betainc(0.5, 0.5 * nu[~is_far], 1 / (1 + z[~is_far] ** -2))
+    return torch.from_numpy(np.where(t.numpy() < 0, lower, 1 - lower))
+
+
+def gamma_cdf(x: Tensor, shape: Tensor) -> Tensor:
+    """``P(X <= x)`` of a gamma density of this shape and rate 1; 0 below zero."""
+    from scipy import special
+
+    return torch.from_numpy(np.asarray(special.gammainc(shape.numpy(), x.clamp(min=0.0).numpy())))
+
+
+def beta_cdf(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """``P(X <= x)`` of a beta density; 0 below zero and 1 above one."""
+    from scipy import special
+
+    return torch.from_numpy(np.asarray(special.betainc(a.numpy(), b.numpy(), x.clamp(0.0, 1.0).numpy())))
+
+
+def poisson_cdf(x: Tensor, rate: Tensor) -> Tensor:
+    """``P(X <= x)`` of counts of this mean; 0 below zero. Of a rate of 0 all is at 0."""
+    from scipy import special
+
+    at_least = special.gammaincc(x.clamp(min=0.0).numpy() + 1, rate.numpy())
+    return torch.from_numpy(np.where(x.numpy() < 0, 0.0, at_least))
+
+
+def bessel_ratios(kappa: Tensor, n: int) -> Tensor:
+    """``I_j(κ) / I_0(κ)`` of the modified Bessel functions, for j of 1 to n: ``(n, ...)``."""
+    from scipy import special
+
+    order = np.arange(1.0, n + 1).reshape(-1, *[1] * kappa.ndim)
+    return torch.from_numpy(np.asarray(special.ive(order, kappa.numpy()) / special.ive(0, kappa.numpy())))

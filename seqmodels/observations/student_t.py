@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.common.parameters import PositiveFloat
+from seqmodels.common.parameters import Floor
 from seqmodels.observations.line_densities import LineDensity
-from seqmodels.observations.special_functions import log_gamma_step, shape_of_gamma
+from seqmodels.observations.special_functions import log_gamma_step, shape_of_gamma, student_t_cdf
 
 LEAST_DEGREES, MOST_DEGREES = 0.5, 1e6  # of freedom; the last is a Gaussian to six digits of its fourth moment
 ONE_IS_LOST_FROM = 1e8  # deviations whose squares plus 1 are their squares
@@ -30,15 +30,19 @@ class StudentT(LineDensity):
     distribution using EM and its extensions*).
 
     Args:
-        min_scale: floor of σ, in units of the standardised data (1 is the deviation of a feature over the training
-            frames): repeated values would have an unbounded density.
+        min_scale: floor of σ, in units of the standardised data: repeated values would have an unbounded density. 1 is
+            the deviation of a feature over the training frames, or where outliers set that the deviation of its middle
+            values (``Standardize(robust=True)``).
 
     NaN is summed out. In raw units: ``locations_``, ``scales_`` and ``degrees_of_freedom_``, all ``(K, D)``.
     """
 
-    min_scale: PositiveFloat = 1e-2
+    min_scale: Floor = 1e-2
     n_per_feature = 3
     is_of_state = True
+
+    def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
+        return (True,) * size
 
     def _location_scale_degrees(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         location, log_scale, log_degrees = self.floored(theta).unbind(-2)
@@ -77,6 +81,19 @@ class StudentT(LineDensity):
             )
         log_scale = scale.log() + 0.5 * (nu.log() - degrees.log())
         return torch.cat([location, log_scale, degrees.log()], -1).to(output_parameters.dtype)
+
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return True
+
+    def feature_cdf(self, theta: Tensor, x: Tensor) -> Tensor:
+        location, scale, nu = self._location_scale_degrees(theta)
+        return student_t_cdf((x - location) / scale, nu)
+
+    def feature_mean(self, theta: Tensor) -> Tensor:
+        """μ; NaN of one degree of freedom or fewer, whose density has no mean."""
+        location, _, nu = self._location_scale_degrees(theta)
+        return torch.where(nu > 1, location, torch.nan)
 
     # -- x = μ + σ √ν sinh y, on the line ------------------------------------------------------------------
 

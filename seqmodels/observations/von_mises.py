@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.common.parameters import PositiveFloat
+from seqmodels.common.parameters import Floor
 from seqmodels.observations.independent_features import FeatureMoments
-from seqmodels.observations.special_functions import concentration_of_von_mises
+from seqmodels.observations.special_functions import bessel_ratios, concentration_of_von_mises
 
 LEAST_CONCENTRATION = 1e-12  # whose density is uniform
+MOST_RESOLVED = 1e8  # κ up to which trigonometric moments are computed, of a deviation of 1e-4
+NEGLIGIBLE = 80.0  # twice the nats below which a trigonometric moment is left out
 
 
 @dataclass(eq=False, repr=False)
@@ -28,10 +30,13 @@ class VonMises(FeatureMoments):
         min_scale: floor of ``1/√κ``, in radians, which for narrow densities is the deviation: repeated values would
             have an unbounded density.
 
+    Forecasts are of directions: the mean is that of the mean resultant, and bands are the shortest arcs, which may
+    cross π.
+
     NaN is summed out. In raw units: ``locations_``, μ, and ``concentrations_``, κ, both ``(K, D)``.
     """
 
-    min_scale: PositiveFloat = 1e-2
+    min_scale: Floor = 1e-2
     n_per_feature = 2
     kind = "angles"
 
@@ -62,6 +67,23 @@ class VonMises(FeatureMoments):
             is_missing &= ~accepted
         x = torch.atan2(b, a) + deviation
         return torch.atan2(x.sin(), x.cos())
+
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return True
+
+    def trigonometric_moments(self, output_parameters: Tensor) -> Tensor:
+        """``I_j(κ) / I_0(κ) e^{i j μ}``; of κ above ``MOST_RESOLVED``, that one's."""
+        a, b = self.floored(self.unpack(output_parameters).cpu()).unbind(-2)
+        kappa, direction = _length(a, b).clamp(max=MOST_RESOLVED), torch.atan2(b, a)
+        n = math.ceil(math.sqrt(NEGLIGIBLE * float(kappa.max()))) + 40  # the ratios fall as exp(-j² / 2κ)
+        order = torch.arange(1.0, n + 1, dtype=torch.float64).view(-1, *[1] * kappa.ndim)
+        return (bessel_ratios(kappa, n) * torch.exp(1j * order * direction)).movedim(0, -2)
+
+    def feature_mean(self, theta: Tensor) -> Tensor:
+        """The direction μ, from -π to π."""
+        a, b = self.floored(theta).unbind(-2)
+        return torch.atan2(b, a)
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
         """cos x and sin x."""

@@ -43,7 +43,11 @@ class ZeroInflated(Observation):
         inner = self.observation
         counts = isinstance(inner, Observation) and inner.emits == "vectors" and inner.values(1) == ("counts",)
         if not counts or inner.n_past or not inner.sums_out_missing or isinstance(inner, ZeroInflated):
-            raise ValueError(f"observation is {inner!r}; pass one of counts, such as Poisson() or NegativeBinomial()")
+            raise ValueError(
+                f"observation is {inner!r}; pass one of counts, such as Poisson() or NegativeBinomial(); "
+                "amounts that are 0 at times are two columns, 1 or 0 for whether there is one, and the amount, NaN "
+                "where there is none: Columns([(Bernoulli(), 1), (Gamma(), 1)])"
+            )
         inner.check(1)
 
     def n_output_parameters(self, size: int) -> int:
@@ -77,6 +81,24 @@ class ZeroInflated(Observation):
         log_prob = self.observation.log_prob(inner, x.unsqueeze(-1))
         log_zero = torch.nn.functional.logsigmoid(logits)
         return log_zero.expand(log_prob.shape), torch.nn.functional.logsigmoid(-logits) + log_prob
+
+    @property
+    def has_marginal_cdfs(self) -> bool:
+        return self.observation.has_marginal_cdfs
+
+    def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+        logits, inner = self.unpack(output_parameters, x.shape[-1])
+        of_counts = self.observation.marginal_cdfs(inner, x.unsqueeze(-1)).squeeze(-1)
+        weight = torch.sigmoid(logits.double().cpu())
+        return torch.where(x.cpu() < 0, 0.0, weight + (1 - weight) * of_counts)
+
+    def marginal_log_probs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
+        return self._terms(output_parameters.double(), x.double())
+
+    def marginal_means(self, output_parameters: Tensor) -> Tensor:
+        size = output_parameters.shape[-1] // (1 + self.observation.n_output_parameters(1))
+        logits, inner = self.unpack(output_parameters, size)
+        return torch.sigmoid(-logits.double().cpu()) * self.observation.marginal_means(inner).squeeze(-1)
 
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
         size = output_parameters.shape[-1] // (1 + self.observation.n_output_parameters(1))

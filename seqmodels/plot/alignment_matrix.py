@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from seqmodels.common.parameters import PositiveFloat, checked
+from seqmodels.common.parameters import PositiveFloat, checked_but
+from seqmodels.encodings import Encoding
+from seqmodels.encodings.text import encoded_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CELL_SIZE = 0.24  # inches
+NULL = "∅"  # aligned to no step of the source
 MAX_LABELS = 48  # steps of a side; more are numbered instead of named
 
 
-@checked
+@runtime_checkable
+class Aligner(Protocol):
+    """What aligns: a fitted model of pairs, whose encodings these are."""
+
+    @property
+    def encoding_(self) -> Encoding: ...
+    @property
+    def source_encoding_(self) -> Encoding | None: ...
+
+
+@checked_but("model")
 def alignment(
     weights: np.ndarray,
     x: Sequence[Any] | None = None,
     y: Sequence[Any] | None = None,
     *,
+    model: Aligner | None = None,
     title: str = "",
     full: PositiveFloat = 1.0,
     ax: Axes | None = None,
@@ -33,6 +47,8 @@ def alignment(
         x: labels of the columns: a string, whose characters they are (or bytes, if there are as many), or a sequence of
             this length; None, or vectors: they are numbered.
         y: labels of the rows, in the same way.
+        model: the fitted model that aligned ``x`` and ``y``: the labels are the steps that it reads them in, under
+            ``BPE`` their pieces. None: ``x`` and ``y`` are the labels themselves.
         title: of the plot.
         full: the weight drawn darkest; pass less than 1 where attention is spread over many steps.
         ax: where to draw; None: a new figure of pyplot, large enough for the labels.
@@ -49,6 +65,12 @@ def alignment(
     ['a', 'b', 'c']
     """
     weights = np.asarray(weights, dtype=float)
+    if model is not None:
+        if not isinstance(model, Aligner):
+            raise ValueError(f"model is {model!r:.80}; pass the fitted model that aligned, or leave it out")
+        x, y = _steps(model.source_encoding_, x), _steps(model.encoding_, y)
+        if isinstance(x, list) and weights.shape[-1:] == (len(x) + 1,):  # an alignment HMM's last column
+            x = [*x, NULL]
     if weights.ndim != 2:
         raise ValueError(f"weights have shape {weights.shape}; pass those of one pair, (steps of y, steps of x)")
     rows, columns = (_labels(name, given, n) for name, given, n in zip("yx", (y, x), weights.shape, strict=True))
@@ -70,6 +92,13 @@ def alignment(
     return axes
 
 
+def _steps(encoding: Encoding | None, given: Any) -> Any:
+    """The steps in which a model reads a text or symbols, spaces and ends of lines visible; vectors as they are."""
+    if given is None or encoding is None or encoding.reads == "vectors":
+        return given
+    return [step.replace(" ", "␣").replace("\n", "↵") for step in encoded_steps(encoding, given)]
+
+
 def _labels(name: str, given: Sequence[Any] | None, n: int) -> list[str] | None:
     """The label of each step; None: they are numbered."""
     if given is None or np.ndim(given) > 1:
@@ -79,8 +108,8 @@ def _labels(name: str, given: Sequence[Any] | None, n: int) -> list[str] | None:
         steps = [bytes([byte]).decode(errors="replace") for byte in given.encode()]
     if len(steps) != n:
         raise ValueError(
-            f"{name} has {len(steps)} steps, but the weights are of {n}; pass what was aligned, or a label for each "
-            "encoded step"
+            f"{name} has {len(steps)} steps, but the weights are of {n}; pass what was aligned, a label for each "
+            "encoded step, or the model that aligned it as model="
         )
     return [str(step) for step in steps] if n <= MAX_LABELS else None
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
-from seqmodels.plot.style import COLOURS, GRID, INK, MUTED, WIDTH, in_style, short, short_in
+from seqmodels.plot.style import COLOURS, GRID, INK, MUTED, WIDTH, in_style, label_frames, short, short_in
 
 CLIP = 3.0  # standard deviations at the ends of the colour scale
 IMAGE_WIDTH = 1.8  # inches, at least, of one of several side by side
@@ -47,6 +47,8 @@ def frame_differences(
     better: str,
     worse: str,
     width: float = WIDTH,
+    times: np.ndarray | None = None,
+    time_label: str = "",
 ) -> Figure:
     """The features of one sequence over time, and below them the difference of two models on each frame.
 
@@ -56,6 +58,8 @@ def frame_differences(
         scale: of all test frames.
         better, worse: the models' names.
         width: inches.
+        times: (T,) of the frames, numbers or dates; None: they are numbered.
+        time_label: what the times are.
     """
     with in_style():
         figure, (above, below) = two_rows(width)
@@ -66,7 +70,8 @@ def frame_differences(
         below.axhline(0, color=INK, linewidth=0.8)
         below.fill_between(t, values, 0, where=values >= 0, step="mid", color=COLOURS[0], linewidth=0, gid="better")
         below.fill_between(t, values, 0, where=values <= 0, step="mid", color=COLOURS[1], linewidth=0, gid="worse")
-        below.set(xlabel="frame", ylabel="nats")
+        label_frames(below, times, time_label)
+        below.set(ylabel="nats")
         below.grid(color=GRID, linewidth=0.7)
         words = f"blue: {short_in(figure, better)} better; orange: {short_in(figure, worse)} better"
         below.set_title(words, fontsize=8, fontweight="normal", wrap=True)

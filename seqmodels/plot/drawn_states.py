@@ -22,6 +22,7 @@ from seqmodels.plot.style import (
     figure_of,
     in_style,
     ink_on,
+    label_frames,
     positions,
     shades,
     short,
@@ -213,7 +214,15 @@ def draw_image(ax: Axes, edges: np.ndarray, standardised: np.ndarray, labels: Se
     colour_bar(ax, mesh, "sd from the mean")
 
 
-def state_strip(frames: np.ndarray, path: np.ndarray, *, scale: Scale, width: float = WIDTH) -> Figure:
+def state_strip(
+    frames: np.ndarray,
+    path: np.ndarray,
+    *,
+    scale: Scale,
+    width: float = WIDTH,
+    times: np.ndarray | None = None,
+    time_label: str = "",
+) -> Figure:
     """A figure of the features of one sequence over time, and below them the hidden state of each frame.
 
     Args:
@@ -221,6 +230,8 @@ def state_strip(frames: np.ndarray, path: np.ndarray, *, scale: Scale, width: fl
         path: (T,) states.
         scale: of all test frames.
         width: inches.
+        times: (T,) of the frames, numbers or dates; None: they are numbered.
+        time_label: what the times are.
     """
     with in_style():
         figure, (above, below) = two_rows(width)
@@ -229,7 +240,8 @@ def state_strip(frames: np.ndarray, path: np.ndarray, *, scale: Scale, width: fl
         names = [str(state) for state in range(int(path.max()) + 1)]
         below.set(xlim=(-0.5, len(path) - 0.5), ylim=(0, 1))
         draw_strip(below, np.arange(len(path), dtype=float), path, names, (0.0, 1.0))
-        below.set(xlabel="frame", ylabel="state", yticks=[])
+        label_frames(below, times, time_label)
+        below.set(ylabel="state", yticks=[])
     return figure
 
 

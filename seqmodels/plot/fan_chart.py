@@ -11,6 +11,7 @@ from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.display import listed, quantile_name
 from seqmodels.common.parameters import NotNegative, checked_but
 from seqmodels.sequences.times import time_in_words
+from seqmodels.sequences.zones import on_its_clock
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -195,13 +196,13 @@ def _positions(ax: Axes, forecast: DrawnForecast, rows: Any, i: int, n_past: int
     if X.times is None or ahead is None:
         ax.set_xlabel("steps ahead")
         return np.arange(1.0 - n_past, len(rows) + 1.0)
-    past = X.times[i][len(X.times[i]) - n_past :]
+    past = on_its_clock(X.times[i][len(X.times[i]) - n_past :], X.time_unit)
     ax.set_xlabel(time_label(X.time_name, X.time_unit, ahead))
-    return positions(ax, np.concatenate([past, ahead]))
+    return positions(ax, np.concatenate([past.astype(ahead.dtype), ahead]))
 
 
 def _times(rows: Any) -> np.ndarray | None:
-    """``(k,)`` times of these rows of a forecast's frame, those of a time zone in UTC; None: they have none."""
+    """``(k,)`` times of rows of a forecast's frame, as a clock of their zone shows them; None: they have none."""
     if "time" not in rows or rows["time"].isna().any():
         return None
     column = rows["time"]

@@ -9,6 +9,7 @@ import numpy as np
 
 from seqmodels.common.parameters import checked
 from seqmodels.sequences import Sequences
+from seqmodels.sequences.zones import on_its_clock
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,8 +97,10 @@ def selected_steps(steps: slice, n_steps: int) -> slice:
 
 
 def given_times(sequence: Sequences, time: Any) -> Any:
-    """``time``, or those that the one sequence has; None: neither."""
-    return sequence.times[0] if time is None and sequence.times is not None else time
+    """``time``, or the times that the one sequence has, as a clock of their zone shows them; None: neither."""
+    if time is None and sequence.times is not None:
+        return on_its_clock(sequence.times[0], sequence.time_unit)
+    return time
 
 
 def times_of(time: Any, n_steps: int) -> np.ndarray:

@@ -73,7 +73,7 @@ def draw_pairwise(axes: Axes, pairs: pd.DataFrame, names: Sequence[str], *, unit
         for i, j in np.argwhere(~np.isnan(difference)):
             text = f"{difference[i, j]:+.3f}".replace("-", "−")
             ink = INK if p[i, j] < SIGNIFICANCE else MUTED
-            axes.text(j, i, text, ha="center", va="center", fontsize=6.5 if narrow else 8, color=ink, gid="cell")
+            axes.text(j, i, text, ha="center", va="center", fontsize=7.2 if narrow else 8, color=ink, gid="cell")
     labels = [short_in(figure_of(axes), name) for name in names]
     axes.set_yticks(range(n), labels)
     axes.set_xticks(range(n), labels, rotation=40, ha="right", rotation_mode="anchor")

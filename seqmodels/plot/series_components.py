@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 
 HEIGHT = 1.5  # inches of a panel
 ROUNDING = 1e-12  # of the largest value: what remains below it is none
-LEVELS = ("level", "trend")  # components that are drawn over the series
+LEVELS = ("level", "trend", "smooth_trend")  # components that are drawn over the series
+INTERCEPT = "intercept"  # a constant, which is not drawn
 
 
 class StructuralModel(Protocol):
     """What is drawn of ``seqmodels.LinearGaussian`` of a structure, whose attributes and methods these are."""
-
-    intercept_: np.ndarray
 
     def components(self, X: Any, *, level: float = 0.9) -> list[pd.DataFrame]: ...
 
@@ -42,8 +41,8 @@ def components(
 ) -> Panels:
     """The components of a series given all of it, a panel each, with bands, and what remains.
 
-    A level or trend is drawn over the series, with the intercept; others have panels of their own. What remains, in the
-    last, is the series less all components and the intercept: noise, and what inputs add.
+    A level or trend is drawn over the series; others, and what each input adds, have panels of their own. What remains,
+    in the last, is the noise: the series less all components and the intercept.
 
     Args:
         model: a fitted (or loaded) ``LinearGaussian`` of a structure.
@@ -72,10 +71,10 @@ def components(
     here, time = selected_steps(steps, len(series)), given_times(sequence, time)
     t = times_of(time, len(series))[here]
     parts = {str(name): part for name, part in frame.groupby("component", sort=False)}
-    remainder = series - sum(part["mean"].to_numpy() for part in parts.values()) - float(model.intercept_[0])
+    remainder = series - sum(part["mean"].to_numpy() for part in parts.values())
     remainder[np.abs(remainder) < ROUNDING * np.nanmax(np.abs(series))] = 0.0
     above = next((name for name in parts if name in LEVELS), None)
-    below = [name for name in parts if name != above]
+    below = [name for name in parts if name not in (above, INTERCEPT)]
 
     from seqmodels.plot.style import COLOURS, INK, MUTED, in_style, panels_or_new, positions, time_label
 
@@ -86,11 +85,11 @@ def components(
             positions(axes, t)
         panels[0].plot(at, series[here], color=INK, linewidth=0.9, label="observed")
         if above is not None:
-            _draw(panels[0], at, parts[above][here], COLOURS[0], above, float(model.intercept_[0]))
+            _draw(panels[0], at, parts[above][here], COLOURS[0], above)
         panels[0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, handlelength=1.5)
         for i, (axes, name) in enumerate(zip(panels[1:], below, strict=False)):
             axes.axhline(0, color=MUTED, linewidth=0.6)
-            _draw(axes, at, parts[name][here], COLOURS[1 + i % (len(COLOURS) - 1)], name, 0.0)
+            _draw(axes, at, parts[name][here], COLOURS[1 + i % (len(COLOURS) - 1)], name)
             axes.set_ylabel(name)
         panels[-1].axhline(0, color=MUTED, linewidth=0.6)
         panels[-1].vlines(at, 0, remainder[here], color=INK, linewidth=0.8)
@@ -111,8 +110,7 @@ def _label(sequence: Sequences, t: np.ndarray, time_label: Any) -> str:
     return "" if sequence.times is None else str(time_label(sequence.time_name, sequence.time_unit, t))
 
 
-def _draw(ax: Axes, at: np.ndarray, part: pd.DataFrame, colour: str, name: str, offset: float) -> None:
+def _draw(ax: Axes, at: np.ndarray, part: pd.DataFrame, colour: str, name: str) -> None:
     """The mean of a component and its band."""
-    low, high = part["low"] + offset, part["high"] + offset
-    ax.fill_between(at, low, high, color=colour, alpha=0.25, linewidth=0)
-    ax.plot(at, part["mean"] + offset, color=colour, linewidth=1.3, label=name)
+    ax.fill_between(at, part["low"], part["high"], color=colour, alpha=0.25, linewidth=0)
+    ax.plot(at, part["mean"], color=colour, linewidth=1.3, label=name)

@@ -14,12 +14,13 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 INK, MUTED, GRID = "#222222", "#6b6b6b", "#e3e3e3"
 INK_ON_LIGHT = "#202020"  # on light colours, which stay light on a dark page
@@ -153,6 +154,31 @@ def as_numbers(time: np.ndarray) -> np.ndarray:
 
 def _are_dates(time: np.ndarray) -> bool:
     return time.dtype.kind == "M" or isinstance(time.flat[0], date)
+
+
+def label_frames(ax: Axes, times: np.ndarray | None, label: str = "") -> None:
+    """Call the x axis, whose positions are the numbers of frames, by the frames' times, where there are some.
+
+    Args:
+        ax: whose x axis is at 0, 1, 2, ...
+        times: ``(T,)`` numbers or dates; None: the frames are numbered.
+        label: what the times are.
+    """
+    if times is None or not len(times):
+        ax.set_xlabel("frame")
+        return
+    if _are_dates(times):
+        dates = pd.DatetimeIndex(times)
+        is_daily = bool((dates == dates.normalize()).all())
+        one_day = bool(dates[0].normalize() == dates[-1].normalize())
+        form = "%Y-%m-%d" if is_daily else "%H:%M:%S" if one_day else "%m-%d\n%H:%M"
+        names = [dates[i].strftime(form) for i in range(len(dates))]
+        label = str(dates[0].date()) if one_day and not is_daily else str(dates[0].year) if not is_daily else label
+    else:
+        names = [f"{float(t):g}" for t in times]
+    ax.xaxis.set_major_locator(MaxNLocator(2 if is_narrow(figure_of(ax)) else 4, integer=True))
+    ax.xaxis.set_major_formatter(lambda x, _: names[round(x)] if 0 <= round(x) < len(names) else "")
+    ax.set_xlabel(label)
 
 
 def edges_of(t: np.ndarray) -> np.ndarray:

@@ -58,6 +58,8 @@ class Inputs:
         checked = checked_names("input_names", names)
         for i, u in enumerate(each):
             _check_width(f"sequence {i}", u, checked)
+        if past is not None:
+            _check_have_past(past, lengths_of_past)
         if not any(lengths_of_past):
             return cls(checked, each)
         if past is None:
@@ -104,6 +106,10 @@ class Inputs:
         """The same, of sequences that begin where they do."""
         return self if self.past is None else Inputs(self.names, self.each)
 
+    def including_past(self) -> Inputs:
+        """Those of the past and of the sequence as one, of sequences that begin with their past."""
+        return self if self.past is None else Inputs(self.names, self.after_past())
+
     def after_past(self) -> list[np.ndarray]:
         """The inputs of each sequence after those of its past, as one."""
         if self.past is None:
@@ -135,8 +141,22 @@ def _one_each(name: str, values: Any, n: int) -> list[Any]:
     return list(values)
 
 
+def _check_have_past(past: Any, lengths_of_past: Sequence[int]) -> None:
+    """Raise ``ValueError`` for past inputs of a sequence that has no past."""
+    each = _one_each("past_inputs", past, len(lengths_of_past))
+    for i, (u, n) in enumerate(zip(each, lengths_of_past, strict=True)):
+        if not n and u is not None and np.size(u):
+            raise ValueError(
+                f"sequence {i} has past_inputs but no past, so that they are of no steps; pass its past too, or None "
+                "in their place"
+            )
+
+
 def _checked(what: str, values: Any, n: int) -> np.ndarray:
     """``(n, U)`` float64, finite; raises ``ValueError`` for anything else, with ``what`` it is."""
+    if isinstance(values, np.ndarray) or hasattr(values, "columns"):  # of lists NumPy refuses them
+        if np.iscomplexobj(values if isinstance(values, np.ndarray) else np.asarray(values)):
+            raise ValueError(f"{what} are complex numbers; pass their real and imaginary parts as two inputs")
     try:
         array = np.ma.filled(np.ma.asarray(values, dtype=np.float64), np.nan)
     except (TypeError, ValueError):

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from collections.abc import Set as AnySet
+from decimal import Decimal
 from itertools import pairwise
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from seqmodels.common.display import listed
+from seqmodels.sequences.columns.dates import read_dates
+from seqmodels.sequences.columns.frames import frames_of_numbers
 from seqmodels.sequences.mapped import MappedArray
+from seqmodels.sequences.zones import has_zone, in_unit
 
 Kind = Literal["vectors", "text", "symbols"]
 Item = np.ndarray | str
@@ -24,17 +29,20 @@ SHORT = 64  # steps, up to which a call for each sequence takes longer than a co
 def items_of(X: Any) -> list[Any]:
     """The items of what a user passes for a list of sequences; raises ``ValueError`` for what is none."""
     _refuse_bare(X)
+    may_end = isinstance(X, Iterable | Sized)  # what has __getitem__ alone may have items without end
     try:
-        iterator = iter(X)
+        iterator = iter(X) if may_end else None
     except TypeError:
+        iterator = None
+    if iterator is None:
         raise ValueError(
             f"X is {in_words(X)}, which holds no sequences; pass a list of (T, D) arrays, of texts or of 1-D "
             "integer arrays"
-        ) from None
+        )
     items = list(iterator)
     if not items:
         raise ValueError("there are no sequences; pass a list with at least one")
-    return items
+    return frames_of_numbers(items) if any(hasattr(items[0], name) for name in ("iloc", "to_pandas")) else items
 
 
 def are_many_short(items: Sequence[Sized]) -> bool:
@@ -55,7 +63,7 @@ def _refuse_bare(items: Any) -> None:
         raise ValueError("X is a dictionary; pass list(X.values()), and names=list(X) to Sequences to keep its keys")
     if isinstance(items, AnySet):
         raise ValueError(f"X is a {type(items).__name__}, which has no order of its own; pass a list of sequences")
-    if isinstance(items, pd.DataFrame):
+    if isinstance(items, pd.DataFrame) or (hasattr(items, "to_pandas") and hasattr(items, "columns")):
         raise ValueError("X is a DataFrame; use Sequences.from_frame(frame, by=..., columns=[...])")
     shape = getattr(items, "shape", None)
     if not isinstance(shape, tuple):
@@ -77,6 +85,12 @@ def _refuse_bare(items: Any) -> None:
 def in_words(value: Any) -> str:
     """A value in an error: itself where it is short, else its type."""
     return repr(value) if value is None or isinstance(value, bool | int | float) else f"of type {type(value).__name__}"
+
+
+def _a_value(value: Any) -> str:
+    """A value in an error, as what something has."""
+    said = in_words(value)
+    return f"a value {said}" if said.startswith("of type") else said
 
 
 # -- items ---------------------------------------------------------------------------------------------------
@@ -103,16 +117,36 @@ def as_array(i: int, item: Any) -> np.ndarray:
         raise ValueError(f"sequence {i} is {type(item).__name__}; decode it first: x.decode('utf-8')")
     if isinstance(item, Mapping | AnySet):
         raise ValueError(f"sequence {i} is a {type(item).__name__}, which has no order; pass an array, one row a step")
+    if item is None:
+        raise ValueError(f"sequence {i} is None, which is no sequence; leave it out")
     if isinstance(item, torch.Tensor):
         item = item.detach().cpu()
         item = item.double() if item.dtype == torch.bfloat16 else item  # which numpy does not know
     try:
-        return item if isinstance(item, np.ma.MaskedArray) else np.asarray(item)
+        array = item if isinstance(item, np.ma.MaskedArray) else np.asarray(item)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        why = _of_other_widths(item) or str(error)
         raise ValueError(
-            f"sequence {i}, {in_words(item)}, is no array of numbers ({error}); pass a (T, D) array or a 1-D integer "
+            f"sequence {i}, {in_words(item)}, is no array of numbers ({why}); pass a (T, D) array or a 1-D integer "
             "array"
         ) from None
+    if array.dtype.kind == "c":
+        raise ValueError(
+            f"sequence {i} holds complex numbers; model their real and imaginary parts as two features: "
+            "numpy.column_stack([x.real, x.imag])"
+        )
+    return array
+
+
+def _of_other_widths(item: Any) -> str:
+    """Which frame of a list of lists is none, or has another number of values than the first; ``""`` of others."""
+    frames = item if isinstance(item, list | tuple) else []
+    widths = [len(frame) if isinstance(frame, list | tuple) else None for frame in frames]
+    other = next((t for t, width in enumerate(widths) if width != widths[0]), None)
+    if other is None:
+        return ""
+    said = ["is no list" if width is None else f"has {width} values" for width in (widths[other], widths[0])]
+    return f"its frame {other} {said[0]}, but frame 0 {said[1]}"
 
 
 def _checked_at_once(kind: Kind, raw: list[Any]) -> list[Item] | None:
@@ -228,7 +262,7 @@ def _words(i: int, array: np.ndarray) -> np.ndarray:
     for t, value in enumerate(array.tolist()):
         if not isinstance(value, str):
             raise ValueError(
-                f"sequence {i} has {in_words(value)} at position {t} among strings; a symbol cannot be missing: give "
+                f"sequence {i} has {_a_value(value)} at position {t} among strings; a symbol cannot be missing: give "
                 "it a name of its own"
             )
         words[t] = value
@@ -240,7 +274,7 @@ def _integers(i: int, array: np.ndarray) -> np.ndarray:
     for t, value in enumerate(array):
         if not isinstance(value, int | np.integer):
             raise ValueError(
-                f"sequence {i} has {in_words(value)} at position {t}; symbols are integers, counted from 0"
+                f"sequence {i} has {_a_value(value)} at position {t}; symbols are integers, counted from 0"
             )
         if not -(2**63) <= value < 2**63:
             raise ValueError(
@@ -293,9 +327,9 @@ def _floats(i: int, array: np.ndarray) -> np.ndarray:
     """A table of Python's numbers as float64."""
     for t, frame in enumerate(array):
         for feature, value in enumerate(frame):
-            if not isinstance(value, int | float | np.integer | np.floating):
+            if not isinstance(value, Real | Decimal | np.floating):
                 raise ValueError(
-                    f"sequence {i} has {in_words(value)} at frame {t}, feature {feature}; pass numbers, and NaN for "
+                    f"sequence {i} has {_a_value(value)} at frame {t}, feature {feature}; pass numbers, and NaN for "
                     "what is missing"
                 )
     try:
@@ -465,7 +499,7 @@ def checked_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
     checked = tuple(str(name) if isinstance(name, str) else name for name in names)
     for i, name in enumerate(checked):
         if not isinstance(name, str):
-            raise ValueError(f"{what} has {in_words(name)} at position {i}; a name is a str")
+            raise ValueError(f"{what} has {_a_value(name)} at position {i}; a name is a str")
         _check_text(i, name or " ")
     twice = [name for name, n in Counter(checked).items() if n > 1]
     if twice:
@@ -487,23 +521,21 @@ def checked_times(times: Sequence[Any], lengths: Sequence[int]) -> list[np.ndarr
     return checked
 
 
-def has_zone(times: Any) -> bool:
-    """Whether times are dates of a time zone, as a pandas series or index has them."""
-    return getattr(getattr(times, "dtype", None), "tz", None) is not None
+def times_as_read(times: Any) -> Any:
+    """Return times with words and objects read as dates; other times are returned as they are."""
+    import pandas as pd
+
+    if has_zone(times) or (hasattr(times, "dtype") and pd.api.types.is_numeric_dtype(times.dtype)):
+        return times
+    if np.asarray(times).dtype.kind not in "OU" or np.ndim(times) != 1:
+        return times
+    read = read_dates(pd.Series(times, name="times"), is_time=True)
+    return times if read is None else read.times
 
 
 def _times_of(i: int, times: Any, n: int) -> np.ndarray:
     """``(n,)`` dates (datetime64, of time zones in UTC) or numbers; ``ValueError`` for anything else."""
-    import pandas as pd
-
-    if has_zone(times):
-        times = pd.Series(times).dt.tz_convert("UTC").dt.tz_localize(None)
-    array = np.asarray(times)
-    if array.dtype.kind == "O":
-        try:
-            array = pd.to_datetime(pd.Series(array)).to_numpy()
-        except (ValueError, TypeError):
-            array = np.asarray(times)
+    array = np.asarray(in_unit(times_as_read(times), None))
     if array.shape != (n,) or array.dtype.kind not in "iufMm":
         raise ValueError(
             f"the times of sequence {i} have shape {array.shape} and type {array.dtype}; pass a date or a number for "

@@ -22,6 +22,9 @@ N_PROFILED = 1 << 14  # frames, from all over the data, that are profiled for a 
 MIN_FRAMES = 100  # from which on what is frequent is no accident
 COARSE_STEP = 0.05  # of a standard deviation: a variance can shrink on a grid of larger steps
 MAX_COPIES = 0.05  # of the frames: more are warned of
+OFF_GRID = 1e-3  # of a step, by which values may lie off the grid to which they are rounded
+STEPS_OF_A_CELL = 3  # for each feature, within which values are neighbours
+MOST_EXACT = 0.6  # of the pairs of neighbours: rounding makes 1/3 of them equal, in a feature
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,35 @@ def _spikes_and_grids(frames: np.ndarray, features: Sequence[object]) -> list[st
 
 
 def _copies(frames: np.ndarray) -> list[str]:
+    """What share of the frames are exact copies, unless their values are rounded and copies are as rare as neighbours.
+
+    Values that are rounded to a step far below their spread meet by chance: then about as many frames differ by a step
+    in each feature as agree in all. Frames that were copied have no more neighbours than others.
+    """
     complete = frames[~np.isnan(frames).any(axis=1)]
-    share = 1 - len(np.unique(complete, axis=0)) / len(complete) if len(complete) > 1 else 0.0
-    return [f"{share:.0%} of the frames are exact copies of others"] if share > MAX_COPIES else []
+    if len(complete) < 2:
+        return []
+    distinct, counts = np.unique(complete, axis=0, return_counts=True)
+    share = 1 - len(distinct) / len(complete)
+    if share <= MAX_COPIES:
+        return []
+    steps = np.array([_rounded_to(column) for column in complete.T])
+    if (steps > 0).all() and (steps <= COARSE_STEP * complete.std(axis=0)).all():
+        cells = np.floor(np.rint((distinct - distinct.min(axis=0)) / steps) / STEPS_OF_A_CELL)
+        _, of_cell = np.unique(cells, axis=0, return_inverse=True)
+        n_near = np.bincount(of_cell.ravel(), weights=counts)
+        n_pairs, n_pairs_near = (counts * (counts - 1)).sum(), (n_near * (n_near - 1)).sum()
+        if n_pairs < MOST_EXACT * n_pairs_near:
+            return []
+    return [f"{share:.0%} of the frames are exact copies of others"]
+
+
+def _rounded_to(column: np.ndarray) -> float:
+    """The step of which all differences between the values ``(N,)`` are multiples; 0 where there is none."""
+    values, _ = _distinct(column)
+    gaps = np.diff(values)
+    if not len(gaps):
+        return 0.0
+    multiples = gaps / gaps.min()
+    off = np.abs(multiples - np.rint(multiples)).max()
+    return float(gaps.min()) if off < OFF_GRID else 0.0

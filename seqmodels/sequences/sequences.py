@@ -5,17 +5,23 @@ from __future__ import annotations
 import copy
 import hashlib
 import operator
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 
 from seqmodels.common.display import MAX_LISTED, html_table, listed, sizes_in_words
 from seqmodels.common.parameters import Seed, check_options, checked, in_one_line
+from seqmodels.sequences.columns.frames import pandas_frame
+from seqmodels.sequences.columns.index import times_of_frames, with_index_as_columns
+from seqmodels.sequences.columns.numbers import place_in_frame, refuse_unread, with_numbers
+from seqmodels.sequences.columns.panels import series_of_rows
+from seqmodels.sequences.columns.timed_rows import named_times
 from seqmodels.sequences.inputs import Inputs
 from seqmodels.sequences.items import (
     UNITS,
@@ -28,7 +34,6 @@ from seqmodels.sequences.items import (
     checked_names,
     checked_past,
     checked_times,
-    has_zone,
     in_words,
     is_mapped_text,
     items_of,
@@ -37,10 +42,12 @@ from seqmodels.sequences.items import (
     n_units_of,
     named_symbols,
     steps_before,
+    times_as_read,
 )
 from seqmodels.sequences.mapped import MappedArray
 from seqmodels.sequences.profile import N_PROFILED, Shape, grid_step, profile_of
-from seqmodels.sequences.times import time_in_words, times_of_frames, with_index_as_columns
+from seqmodels.sequences.times import every_step, time_in_words
+from seqmodels.sequences.zones import in_unit, on_its_clock, with_zone, without_zone, zone_in_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +89,8 @@ class Sequences(Sequence[Item]):
             None: of items that are frames of pandas, what their index holds of dates, or of numbers that are called
             ``time``, ``t``, ``date`` or ``timestamp``.
         time_name: what the times are called; the column of ``to_frame``.
-        time_unit: what times that are numbers count, such as ``"s"``; ``"UTC"`` of dates that had a time zone.
+        time_unit: what times that are numbers count, such as ``"s"``; of dates that had a time zone its name, where
+            they are local times (days, weeks, months), or ``"UTC (Europe/Berlin)"``, where they are in UTC.
         by: what a sequence is, such as ``"subject"``; the column of ``to_frame``.
         past: for each sequence the steps that came immediately before it, an item as ``items`` has; None: it begins
             there, or nothing is known of what came before. ``split`` of a single series keeps it. It is not scored:
@@ -149,9 +157,10 @@ class Sequences(Sequence[Item]):
         elif symbols is not None:
             raise ValueError(f"symbols are named, but the sequences are {self.kind}; leave symbols out")
         self.features: tuple[str, ...] | None = None if features is None else self._feature_names(features)
-        self.times: list[np.ndarray] | None = None if times is None else self._checked_times(times)
-        if self.times is not None and time_unit is None and any(has_zone(each) for each in times or ()):
-            time_unit = "UTC"
+        self.times: list[np.ndarray] | None = None
+        if times is not None:
+            self.times, zone = self._checked_times(times)
+            time_unit = zone if zone is not None else time_unit
         self.time_name, self.time_unit, self.by = time_name, time_unit, by
         columns = {"name": names, "label": labels, "cluster": clusters}
         if metadata is not None or any(column is not None for column in columns.values()):
@@ -214,6 +223,7 @@ class Sequences(Sequence[Item]):
         cluster: str | None = None,
         metadata: Sequence[str] = (),
         inputs: Sequence[str] = (),
+        date_format: str | None = None,
     ) -> Self:
         """A long frame, one row a step. The columns keep their names; ``to_frame`` is the inverse.
 
@@ -223,27 +233,42 @@ class Sequences(Sequence[Item]):
             columns: the features of vectors; one ``str``: the column of symbols, whole numbers or words. Of a
                 categorical column the categories are the symbols, in their order. None: all columns of numbers that
                 no other argument names, or, where there are none, the one other column, of symbols.
-            time: a column of dates or numbers, by which the steps of a sequence are put in order, and which are their
-                ``times``; None: rows are in order, and their times are an index (or level) of dates, or of numbers that
-                is called ``time``, ``t``, ``date`` or ``timestamp``.
-            time_unit: what the times count, where they are numbers.
+            time: a column of dates (as words, too) or numbers, by which the steps of a sequence are put in order, and
+                which are their ``times``; None: rows are in order, and their times are an index (or level) of dates, or
+                of numbers that is called ``time``, ``t``, ``date`` or ``timestamp``.
+            time_unit: what the times count, where they are numbers; with it ``20190131`` or 2019 is no date.
             label, cluster, metadata: columns that say something of a whole sequence, so that all its rows agree.
             inputs: columns of numbers that are known at each step and not modelled.
+            date_format: how dates are written, as ``datetime.strptime`` takes it (``"%d/%m/%Y"``); None: the way in
+                which all of them can be read, and under which they are regular if that could be done in several.
 
         Raises:
             ValueError: a column that is not there; a row without a sequence or a time; times of an index that go back
-                in a sequence; a label that changes within a sequence; what ``Sequences`` refuses.
+                in a sequence; times that repeat in a sequence, as those of several series do; dates that can be read in
+                two ways; a label that changes within a sequence; what ``Sequences`` refuses.
         """
         import pandas as pd
 
+        frame = pandas_frame(frame)
         if not isinstance(frame, pd.DataFrame):
             raise ValueError(f"the frame is {in_words(frame)}; pass a pandas DataFrame, one row a step")
-        frame, of_index, unit = with_index_as_columns(frame, [by, time, label, cluster, *metadata, *inputs])
-        is_of_index = time is None and of_index is not None
+        of_frame = list(frame.columns)  # not of its index
+        of_rows = [by, time, label, cluster, *metadata, *inputs]
+        indexed = with_index_as_columns(frame, of_rows, date_format=date_format, keys=by is None)
+        frame, said = indexed.frame, [indexed.said] if indexed.said and time is None else []
+        is_of_index = time is None and indexed.time is not None
         if is_of_index:
-            time, time_unit = of_index, unit if time_unit is None else time_unit
+            time, time_unit = indexed.time, indexed.unit if time_unit is None else time_unit
+        elif time is not None and time in frame:
+            frame = frame.assign(**{time: named_times(frame[time], time_unit, date_format, said)})
+        for each in said:
+            warnings.warn(each, UserWarning, stacklevel=3)
+        left = [c for c in of_frame if c not in {*of_rows, time}]
+        numbers = left if columns is None else [] if isinstance(columns, str) else list(columns)
+        if len(left) > 1 or columns is not None or not _are_codes(frame[left]):
+            frame = with_numbers(frame, "the frame", besides=set(frame.columns) - {*numbers, *inputs})
         if columns is None:
-            columns = _columns_left(frame, {by, time, label, cluster, *metadata, *inputs})
+            columns = _columns_left(frame, left)
         features = [columns] if isinstance(columns, str) else list(columns)
         if not features:
             raise ValueError("columns is empty; name one column or more, or leave columns out for all of numbers")
@@ -261,6 +286,9 @@ class Sequences(Sequence[Item]):
                 )
         if not len(frame):
             raise ValueError("the frame has no rows; pass one with a row a step")
+        refuse_unread(
+            frame, [*([] if isinstance(columns, str) else features), *inputs], place_in_frame, "or name others"
+        )
         types = dict(frame.dtypes)
         others = [] if isinstance(columns, str) else [c for c in columns if types[c].kind not in "iufb"]
         words_as_inputs = [c for c in inputs if not pd.api.types.is_numeric_dtype(frame[c])]
@@ -277,8 +305,11 @@ class Sequences(Sequence[Item]):
             )
         codes, names = (np.zeros(len(frame), np.int64), None) if by is None else pd.factorize(frame[by])
         ranks = None if time is None else pd.factorize(frame[time], sort=True)[0]
-        if is_of_index and ranks is not None:
-            _refuse_going_back(frame[str(time)], ranks, codes, by)
+        if time is not None and ranks is not None:
+            others = [c for c in frame if c not in of_rows and c != time]
+            if is_of_index:
+                _refuse_going_back(frame, time, ranks, codes, by, others)
+            _refuse_several_series(frame, time, by, others)
         order = np.lexsort((codes,) if ranks is None else (ranks, codes))
         in_order, cuts = frame.iloc[order], np.flatnonzero(np.diff(codes[order])) + 1
         groups = [in_order.iloc[a:b] for a, b in pairwise([0, *cuts.tolist(), len(frame)])]
@@ -303,7 +334,7 @@ class Sequences(Sequence[Item]):
 
         Columns: ``by`` with the name of the sequence (its number, where several have one name), ``time_name`` where
         there are times, the features (``x0, x1, ...`` without names; of symbols ``symbol``), the inputs, and the
-        metadata, the same in all rows of a sequence. Dates that had a time zone are in UTC. The grid of dithered values
+        metadata, the same in all rows of a sequence. Dates that had a time zone have it. The grid of dithered values
         is not in it, nor is the past of a sequence.
 
         Raises:
@@ -323,9 +354,7 @@ class Sequences(Sequence[Item]):
         is_named = len(set(self.names)) == len(self)
         columns: dict[str, Any] = {self.by: pd.Series(self.names if is_named else range(len(self))).iloc[of_step]}
         if self.times is not None:
-            times = pd.Series(np.concatenate(self.times))
-            is_utc = self.time_unit == "UTC" and times.dtype.kind == "M"
-            columns[self.time_name] = times.dt.tz_localize("UTC") if is_utc else times
+            columns[self.time_name] = pd.Series(with_zone(np.concatenate(self.times), self.time_unit))
         steps = np.concatenate([np.asarray(x) for x in self.items])
         names = self.features or (["symbol"] if steps.ndim == 1 else [f"x{i}" for i in range(self.n_features)])
         rest = self.metadata.drop(columns="name") if is_named and "name" in self.metadata else self.metadata
@@ -363,7 +392,7 @@ class Sequences(Sequence[Item]):
         where some part has none.
 
         Raises:
-            ValueError: parts of different kinds, with different features, different grids or different inputs.
+            ValueError: parts of different kinds, with different features, grids, inputs or units of times.
         """
         import pandas as pd
 
@@ -382,7 +411,16 @@ class Sequences(Sequence[Item]):
         metadata = pd.concat([part.metadata for part in each], ignore_index=True)
         lengths = [len(item) for item in items]
         have_times = all(part.times is not None for part in each)
+        are_dates = have_times and any(t.dtype.kind == "M" for part in each for t in part.times or ())
+        if are_dates and len({part.time_unit for part in each}) > 1:
+            zones = ", ".join(dict.fromkeys(str(part.time_unit) for part in each))
+            raise ValueError(
+                f"the parts have times of different zones: {zones}; give all one, with tz_convert of pandas"
+            )
         times = checked_times([t for part in each for t in part.times or ()], lengths) if have_times else None
+        units = sorted({repr(part.time_unit) for part in each})
+        if times is not None and times[0].dtype.kind != "M" and len(units) > 1:
+            raise ValueError(f"the parts have times of different units: {', '.join(units)}; pass times of one unit")
         past = [before for part in each for before in part.past or [None] * len(part)]
         joined = each[0]._with(items, metadata, times, past, Inputs.joined([part._inputs for part in each]))
         if have_times and joined.past is not None:
@@ -453,8 +491,11 @@ class Sequences(Sequence[Item]):
         past = "" if self.past is None else f", given {self._past_in_words()}"
         return html_table(rows, f"{what}: {sizes_in_words(self.n_units.tolist(), self.unit)}{past}{first}")
 
-    def take(self, index: Any) -> Sequences:
-        """The sequences at these positions (integers or a mask), with their metadata."""
+    def take(self, index: Any, axis: Literal[0] = 0) -> Sequences:
+        """The sequences at these positions (integers or a mask), with their metadata.
+
+        ``axis`` is 0, as scikit-learn passes it.
+        """
         rows = self._rows(index)
         times = None if self.times is None else [self.times[i] for i in rows]
         past = None if self.past is None else [self.past[i] for i in rows]
@@ -463,6 +504,11 @@ class Sequences(Sequence[Item]):
         taken = self._with(items, self.metadata.iloc[rows], times, past, inputs)
         taken.past_times = None if self.past_times is None else [self.past_times[i] for i in rows]
         return taken
+
+    @property
+    def iloc(self) -> Self:
+        """These sequences; scikit-learn cuts what has ``iloc`` by ``take``, so that folds keep times and inputs."""
+        return self
 
     def _rows(self, index: Any) -> np.ndarray:
         """Positions, which are there."""
@@ -559,6 +605,144 @@ class Sequences(Sequence[Item]):
         """The same sequences, each with at most the last ``n`` steps of its past; themselves where none has one."""
         return self if self.past is None else self.segments(((i, 0, len(x)) for i, x in enumerate(self)), past=n)
 
+    def including_past(self) -> Sequences:
+        """The same sequences, each beginning with the steps of its past; themselves where none has one.
+
+        Inputs are those of the past and of the sequence. So are times, which are left out where those of some past are
+        not known.
+
+        >>> train, test = Sequences([np.arange(5.0)[:, None]], times=[np.arange(5) * 2.0]).split(0.4)
+        >>> test.including_past().times[0].tolist()
+        [0.0, 2.0, 4.0, 6.0, 8.0]
+        """
+        if self.past is None:
+            return self
+        times = self.times
+        if times is not None:
+            before = self.past_times or [None] * len(self)
+            is_known = all(x is None or t is not None for x, t in zip(self.past, before, strict=True))
+            pairs = zip(before, times, strict=True)
+            times = [t if b is None else np.concatenate([b, t]) for b, t in pairs] if is_known else None
+        inputs = None if self._inputs is None else self._inputs.including_past()
+        return self._with(self.after_past(), self.metadata, times, None, inputs)
+
+    def with_items(
+        self,
+        items: Iterable[Any],
+        *,
+        times: Sequence[Any] | Literal["keep"] | None = "keep",
+        inputs: Sequence[Any] | Literal["keep"] | None = "keep",
+        features: Iterable[str] | None = None,
+        past: Sequence[Any] | None = None,
+    ) -> Sequences:
+        """Return other sequences in the place of these, with the names, labels, clusters and other metadata of these.
+
+        Args:
+            items: one sequence for each, of any kind; the grid of ``dithered`` is not kept.
+            times: the times of their steps, an array for each; ``"keep"``: those of these sequences, whose steps must
+                be as many; None: no times.
+            inputs: likewise the inputs, of the same names.
+            features: a name for each feature; None: those of these sequences if there are as many, or else none.
+            past: the past of each, or None, with the inputs and times of the steps of the past of these; None: no past.
+
+        Raises:
+            ValueError: another number of sequences; another number of steps than times or inputs that are kept; what
+                ``Sequences`` refuses.
+        """
+        new = Sequences(items, past=past)
+        if len(new) != len(self):
+            raise ValueError(f"there are {len(new)} items but {len(self)} sequences; pass one for each")
+        of_steps = {"times": times, "inputs": inputs}
+        kept = {name: getattr(self, name) if isinstance(v, str) else v for name, v in of_steps.items()}
+        for name in of_steps:
+            if isinstance(of_steps[name], str) and kept[name] is not None:
+                self._check_keeps_steps(new, name)
+        has_names = features is None and new.kind == self.kind and new.n_features == self.n_features
+        return Sequences(
+            new,
+            metadata=self.metadata,
+            features=self.features if has_names else features,
+            symbols=self._symbols_of(new),
+            times=kept["times"],
+            time_name=self.time_name,
+            time_unit=None if kept["times"] is None else self.time_unit,
+            by=self.by,
+            past=past,
+            inputs=kept["inputs"],
+            input_names=None if kept["inputs"] is None else self.input_names,
+            past_inputs=None if new.past is None or kept["inputs"] is None else self.past_inputs,
+            past_times=None if new.past is None or kept["times"] is None else self.past_times,
+        )
+
+    def _check_keeps_steps(self, new: Sequences, name: str) -> None:
+        """Raise ``ValueError`` where new sequences cannot have the ``name`` (times, inputs) of these."""
+        if new.kind == "text":
+            raise ValueError(
+                f"these sequences have {name}, which texts do not have; pass {name}=None to leave them out"
+            )
+        changed = np.flatnonzero(new.n_units != self.n_units)
+        if len(changed):
+            i = int(changed[0])
+            raise ValueError(
+                f"sequence {i} has {self.n_units[i]} steps with {name} and becomes one of {new.n_units[i]} steps; pass "
+                f"{name}=, those of the new steps, or {name}=None to leave them out"
+            )
+
+    def map(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        times: Callable[[np.ndarray], Any] | Literal["keep"] | None = "keep",
+        inputs: Callable[[np.ndarray], Any] | Literal["keep"] | None = "keep",
+        features: Iterable[str] | None = None,
+    ) -> Sequences:
+        """Return what ``function`` makes of each sequence, with names, labels, clusters and other metadata.
+
+        Args:
+            function: of one item, such as an array ``(T, D)``; it returns an item of any kind.
+            times: a function of the times ``(T,)`` of a sequence, where other steps are made; ``"keep"``: they are kept
+                where as many steps are made, and otherwise refused; None: they are left out.
+            inputs: likewise a function of the inputs ``(T, U)``.
+            features: a name for each feature that is made; None: those that there are, if as many are made.
+
+        Raises:
+            ValueError: names a sequence that the function refuses, or of which it makes other steps than it has times
+                or inputs; sequences with a past.
+
+        >>> x = Sequences([np.arange(4.0)[:, None]], times=[[0.0, 0.1, 0.2, 0.3]], labels=["seven"])
+        >>> half = x.map(lambda frames: frames[::2], times=lambda t: t[::2])
+        >>> half.times[0].tolist(), half.labels
+        ([0.0, 0.2], ['seven'])
+        """
+        if self.past is not None:
+            raise ValueError(
+                "these sequences have a past, of which nothing would be made; call map before split, or pass "
+                "X.without_past() or X.including_past()"
+            )
+        items = []
+        for i, item in enumerate(self):
+            try:
+                items.append(function(item))
+            except ValueError as error:
+                raise ValueError(f"the function refuses sequence {i}: {error}") from error
+        new: dict[str, Any] = {"times": times, "inputs": inputs}
+        for name, of_steps in new.items():
+            if not (of_steps is None or callable(of_steps) or (isinstance(of_steps, str) and of_steps == "keep")):
+                raise ValueError(
+                    f"{name} is {in_words(of_steps)}; pass a function of the {name} of a sequence, or None"
+                )
+            if callable(of_steps):
+                if (each := getattr(self, name)) is None:
+                    raise ValueError(f"{name} is a function of {name}, but these sequences have none; leave {name} out")
+                new[name] = [of_steps(values) for values in each]
+        return self.with_items(items, **new, features=features)
+
+    def _symbols_of(self, others: Sequences) -> tuple[str, ...] | None:
+        """The symbols of these sequences if they are all that others have; else those of the others."""
+        if self.symbols is None or others.symbols is None or not set(others.symbols) <= set(self.symbols):
+            return others.symbols
+        return self.symbols
+
     def after_past(self) -> list[Item]:
         """Each item after its past, as one."""
         if self.past is None:
@@ -611,17 +795,27 @@ class Sequences(Sequence[Item]):
             )
         return names
 
-    def _checked_times(self, times: Sequence[Any]) -> list[np.ndarray]:
+    def _checked_times(self, times: Sequence[Any]) -> tuple[list[np.ndarray], str | None]:
+        """The times of each sequence, and the ``time_unit`` of those that had a time zone."""
         if self.kind == "text":
             raise ValueError("texts have no times, which are of frames or symbols; leave times out")
-        return checked_times(times, [len(item) for item in self.items])
+        unit = None
+        if isinstance(times, Sized) and isinstance(times, Iterable) and not isinstance(times, str):
+            times, unit = without_zone([times_as_read(each) for each in times])
+        return checked_times(times, [len(item) for item in self.items]), unit
 
     def _checked_past_times(self, past_times: Sequence[Any]) -> list[np.ndarray | None]:
         past = self.past or []
         rows = [i for i, x in enumerate(past) if x is not None]
         if self.times is None or not rows or len(past_times) != len(self):
             raise ValueError("past_times are of sequences that have a past and times; pass an array, or None, for each")
-        each = checked_times([past_times[i] for i in rows], [len(x) for x in past if x is not None])
+        extra = [i for i, t in enumerate(past_times) if i not in set(rows) and t is not None and np.size(t)]
+        if extra:
+            raise ValueError(
+                f"sequence {extra[0]} has past_times but no past; pass its past too, or None in their place"
+            )
+        given = [in_unit(times_as_read(past_times[i]), self.time_unit) for i in rows]
+        each = checked_times(given, [len(x) for x in past if x is not None])
         for i, before in zip(rows, each, strict=True):
             if before.dtype.kind != self.times[i].dtype.kind and "M" in before.dtype.kind + self.times[i].dtype.kind:
                 raise ValueError(f"the times of sequence {i} and those of its past are not of one kind; pass one kind")
@@ -693,6 +887,68 @@ class Sequences(Sequence[Item]):
         """D of vectors; 1 for text and symbols."""
         first = self.items[0]
         return 1 if isinstance(first, str) or first.ndim == 1 else int(first.shape[1])
+
+    def regular(
+        self,
+        *,
+        inputs: Literal["hold", "interpolate"] | None = None,
+        irregular: Literal["refuse", "keep"] = "refuse",
+    ) -> Sequences:
+        """Return the same vectors with a row of missing values (NaN) at each step that their times leave out.
+
+        Models take rows for steps, so that a season shifts where a row is missing; of regular sequences it does not.
+        Times have one step (of numbers or dates), or one frequency of the calendar: months, quarters, years, business
+        days. Names, labels, clusters and all that is said of a sequence stay.
+
+        Args:
+            inputs: what the inputs of added steps are: ``"hold"``: those of the step before; ``"interpolate"``: on a
+                line from the step before to the one after. None: sequences with inputs are refused if a step is added,
+                since inputs may not be missing.
+            irregular: a sequence whose times have no one step, or leave out more steps than there are, is refused with
+                its name, or kept as it is.
+
+        Raises:
+            ValueError: sequences that are no vectors, have no times, or have a past; those said above.
+
+        >>> x = Sequences([np.array([[1.0], [2.0], [4.0]])], times=[["2024-01-01", "2024-01-02", "2024-01-04"]])
+        >>> x.regular().items[0].ravel().tolist()
+        [1.0, 2.0, nan, 4.0]
+        """
+        if self.kind != "vectors" or self.times is None:
+            what = f"are {self.kind}, of which none can be missing" if self.kind != "vectors" else "have no times"
+            raise ValueError(f"these sequences {what}; regular() is of vectors with times")
+        if self.past is not None:
+            raise ValueError(
+                "these sequences have a past, which would have to be regular too; call regular before split, or pass "
+                "X.including_past()"
+            )
+        check_options(Sequences.regular, inputs=inputs, irregular=irregular)
+        each = [every_step(times) for times in self.times]
+        for name, times, steps in zip(self.names, self.times, each, strict=True):
+            if steps is None and irregular == "refuse":
+                raise ValueError(
+                    f"the times of sequence {name!r} are not regular: {_gaps_in_words(times)}; bring them to one step, "
+                    "as frame.resample of pandas does, or take a model that reads times (time_step=)"
+                )
+        as_they_are = [(times, np.arange(len(times))) for times in self.times]
+        steps_of = [kept if steps is None else steps for kept, steps in zip(as_they_are, each, strict=True)]
+        grids, places = [grid for grid, _ in steps_of], [at for _, at in steps_of]
+        n_added = sum(map(len, grids)) - sum(map(len, places))
+        if not n_added:
+            return self
+        if self.inputs is not None and inputs is None:
+            raise ValueError(
+                f"{n_added} steps are added, whose inputs ({listed(self.input_names or ())}) are not known; pass "
+                "inputs='hold' or 'interpolate', or give the sequences their inputs afterwards, with with_inputs"
+            )
+        pairs = [(x, at, len(grid)) for x, at, grid in zip(self, places, grids, strict=True)]
+        known = None
+        if self.inputs is not None:
+            rows = zip(self.inputs, places, grids, strict=True)
+            known = [_inputs_at_every_step(u, at, len(grid), inputs == "hold") for u, at, grid in rows]
+        made = self.with_items([_on_grid(*pair) for pair in pairs], times=grids, inputs=known)
+        made.grid = self.grid
+        return made
 
     # -- cutting -------------------------------------------------------------------------------------------
 
@@ -866,8 +1122,10 @@ class Sequences(Sequence[Item]):
         if self.by != "sequence":
             parts.append(f"by {self.by}")
         if self.times is not None:
-            begin, end = min(each[0] for each in self.times), max(each[-1] for each in self.times)
-            unit = f" {self.time_unit}" if self.time_unit else ""
+            ends = np.array([min(each[0] for each in self.times), max(each[-1] for each in self.times)])
+            begin, end = on_its_clock(ends, self.time_unit)
+            is_zone = self.time_unit and ends.dtype.kind == "M"
+            unit = f" {zone_in_words(self.time_unit) if is_zone else self.time_unit}" if self.time_unit else ""
             parts.append(f"{self.time_name} from {time_in_words(begin)} to {time_in_words(end)}{unit}")
         for what, values in (("labels", self.labels), ("clusters", self.clusters)):
             if values is not None:
@@ -974,30 +1232,98 @@ def _every(item: Any, stride: int) -> np.ndarray:
 # -- times and frames ----------------------------------------------------------------------------------------
 
 
-def _columns_left(frame: pd.DataFrame, taken: set[Any]) -> list[Any] | str:
-    """The columns of numbers that are not ``taken``; where there are none, the one other column, of symbols."""
+def _on_grid(item: Item, places: np.ndarray, n: int) -> np.ndarray:
+    """``(n, D)`` frames at their places, NaN between."""
+    frames = np.asarray(item)
+    rows = np.full((n, frames.shape[1]), np.nan)
+    rows[places] = frames
+    return rows
+
+
+def _inputs_at_every_step(inputs: np.ndarray, places: np.ndarray, n: int, holds: bool) -> np.ndarray:
+    """``(n, U)`` inputs at their places, and between them those before, or interpolated."""
+    if holds:
+        return np.asarray(inputs[np.searchsorted(places, np.arange(n), side="right") - 1])
+    return np.stack([np.interp(np.arange(n), places, column) for column in inputs.T], axis=1)
+
+
+def _gaps_in_words(times: np.ndarray) -> str:
+    """Of how many lengths the steps between times are, shortest and longest."""
+    steps = np.diff(times)
+    if not (steps > np.zeros(1, steps.dtype)).all():
+        t = int(np.argmin(steps > np.zeros(1, steps.dtype)))
+        return f"steps {t} and {t + 1} are at one time, {time_in_words(times[t])}"
+    return f"steps between them are of {len(np.unique(steps))} lengths, {steps.min()} to {steps.max()}"
+
+
+def _are_codes(columns: pd.DataFrame) -> bool:
+    """Whether it is one column of text that is digits alone, which are symbols."""
     import pandas as pd
 
-    left = [c for c in frame.columns if c not in taken]
+    if columns.shape[1] != 1 or not pd.api.types.is_string_dtype(columns.dtypes.iloc[0]):
+        return False
+    return bool(columns.iloc[:, 0].astype(str).str.isdecimal().all())
+
+
+def _columns_left(frame: pd.DataFrame, left: list[Any]) -> list[Any] | str:
+    """The columns of numbers among those ``left``; where there are none, the one column, of symbols."""
+    import pandas as pd
+
     numbers = [c for c in left if pd.api.types.is_numeric_dtype(frame[c])]
+    others = [c for c in left if c not in set(numbers)]
+    if len(left) > 1:
+        refuse_unread(frame, others, place_in_frame, "if it is no feature, name those that are with columns=")
     if numbers:
+        if others:
+            said = listed([f"{c} ({_taken_for(frame[c])})" for c in others])
+            warnings.warn(
+                f"the frame: left out {said}; name what is to be modelled with columns=, and what says something of a "
+                "whole sequence with metadata=",
+                UserWarning,
+                stacklevel=5,
+            )
         return numbers
     if len(left) != 1:
         raise ValueError(f"no column of numbers is left beside {len(left)} others; name the symbols: columns='...'")
+    refuse_unread(frame, left, place_in_frame, f"if they are words, pass columns={left[0]!r}")
+    if pd.api.types.is_timedelta64_dtype(frame[left[0]]):
+        raise ValueError(f"the column {left[0]!r} holds durations, no numbers; pass column.dt.total_seconds()")
     return str(left[0])
 
 
-def _refuse_going_back(times: pd.Series, ranks: np.ndarray, codes: np.ndarray, by: str | None) -> None:
+def _taken_for(column: pd.Series) -> str:
+    """What a column that holds no numbers is, in words."""
+    import pandas as pd
+
+    if column.isna().all():
+        return "empty"
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return "dates"
+    return "words" if pd.api.types.is_string_dtype(column.dropna()) else f"no words, no numbers, but {column.dtype}"
+
+
+def _refuse_going_back(
+    frame: pd.DataFrame, time: str, ranks: np.ndarray, codes: np.ndarray, by: str | None, others: Sequence[str]
+) -> None:
     """Raise ``ValueError`` where the times of an index, which nobody named, would put the rows into another order."""
     order = np.lexsort((np.arange(len(codes)), codes))
     back = (np.diff(ranks[order]) < 0) & (np.diff(codes[order]) == 0)
     if back.any():
         row = int(order[int(np.argmax(back)) + 1])
-        several = "" if by is not None else ", or name the column that says which sequence a row is of, with by="
+        separating = None if by is not None else series_of_rows(frame, time, by, others).by
+        said = "" if separating is None else repr(separating)
+        several = "" if by is not None else f", or name the column that says which sequence a row is of, with by={said}"
         raise ValueError(
-            f"the times of the frame's index go back at row {row}, to {times.iloc[row]}; sort the rows by time "
+            f"the times of the frame's index go back at row {row}, to {frame[time].iloc[row]}; sort the rows by time "
             f"(frame.sort_index()){several}, or leave the times out: frame.reset_index(drop=True)"
         )
+
+
+def _refuse_several_series(frame: pd.DataFrame, time: str, by: str | None, others: Sequence[str]) -> None:
+    """Raise ``ValueError`` where rows of several series would be put between each other."""
+    series = series_of_rows(frame, time, by, others)
+    if series.by != by:
+        raise ValueError(f"{series.said}; to from_frame it is said: by={series.by!r}")
 
 
 def _steps_of(group: pd.DataFrame, columns: Sequence[str] | str) -> np.ndarray:

@@ -137,9 +137,9 @@ class Resumable(Protocol):
             at the end, and when Ctrl-C or SIGTERM ends training.
         checkpoint_seconds: from one checkpoint to the next, which a crash loses at most; 0: after every step.
         resume_from: a checkpoint from which ``fit`` goes on, given the same data and hyperparameters, to the parameters
-            it would have reached without a break, to the last bit; ``"auto"``: from ``checkpoint`` if that file is
-            there, else from the beginning, so that a job that is restarted automatically (``torchrun --max-restarts``)
-            goes on.
+            it would have reached without a break, but for the rounding of products; ``"auto"``: from ``checkpoint`` if
+            that file is there, else from the beginning, so that a job that is restarted automatically (``torchrun
+            --max-restarts``) goes on.
     """
 
     checkpoint: str | None

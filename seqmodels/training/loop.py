@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from seqmodels.common import distributed
 from seqmodels.common.main_memory import keep_freed_memory
+from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.training import checkpoint
 from seqmodels.training.averaging import WeightAverage
 from seqmodels.training.callbacks import Callback
@@ -61,7 +61,7 @@ class TrainConfig:
     patience: int
     max_grad_norm: float = 1.0
     evaluations: int = 20
-    progress: bool = False
+    progress: Verbose = False
     optimizer: Optimizer = field(default_factory=AdamW)
     schedule: Schedule = field(default_factory=Trapezoid)
     accumulate: int = 1
@@ -232,12 +232,7 @@ class _Loop:
         self.began = time.perf_counter()
         self.seconds_at_sum = 0.0  # of the first process, when it last told the others
         self.evaluation_seconds = 0.0  # that the last one took
-        self.bar = tqdm(
-            total=100,
-            disable=not (config.progress and self.leads),
-            unit="%",
-            bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}",
-        )
+        self.bar = ProgressBar(100, config.progress if self.leads else False, "training")
         module.train()
 
     @property
@@ -386,8 +381,8 @@ class _Loop:
         self.rows.append(row)
         self.sums = dict.fromkeys(self.sums, 0.0)
         self.next_record = self.progress() + 1 / self.config.evaluations
-        self.bar.set_postfix_str(f"{validation if self.evaluate else log_prob:.3f} nats per unit")
-        self.bar.update(min(100, round(100 * self.progress())) - self.bar.n)
+        said = f"{validation if self.evaluate else log_prob:.3f} nats per unit"
+        self.bar.move(round(100 * self.progress()), said)
         for callback in self.config.callbacks if self.leads else ():
             callback(row)
 

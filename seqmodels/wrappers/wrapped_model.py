@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from seqmodels.common import distributed
-from seqmodels.common.parameters import checked
+from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import computing_in
@@ -57,7 +57,7 @@ class WrappedModel(SequenceModel, ABC):
             NotFittedError: a model that is not fitted.
         """
         setting = model._setting()
-        wrapped = cls(model, **options)
+        wrapped = made_with(cls, options, model=model)
         wrapped._check_hyperparameters()
         apply_setting(wrapped, setting)
         wrapped.target_lengths_ = model.target_lengths_
@@ -93,7 +93,7 @@ class WrappedModel(SequenceModel, ABC):
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         inner = self.model.clone()
-        inner.verbose = inner.verbose or self.verbose
+        inner.verbose = self.verbose is True or inner.verbose
         fit_member(inner, self._setting(), *self._examples_to_fit(train, validation))
         self._take(inner)
         others = self._fit_others(train, validation)

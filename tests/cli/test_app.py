@@ -37,4 +37,5 @@ def test_the_list_says_what_each_command_says_of_itself(name):
 def test_there_is_no_other_command(call):
     told = call("train")
     assert told.exit_code == 2
-    assert "No such command 'train'" in told.stderr
+    assert "there is no command 'train'; there are compare, fit" in told.stderr
+    assert "there is no command 'forcast'; did you mean forecast?" in call("forcast", "series.csv").stderr

@@ -36,7 +36,8 @@ def test_a_text_file_until_it_changes(call, book, tmp_path):
     assert written["data"]["text"] == {"class": "TextFiles", "path": "../book.txt", "cut": "whole"}
     assert sha256 == data.sha256(data.text(book))
     assert written["budget"] == {"steps": 1}
-    assert written["models"]["text-density"]["hmm"]["max_iter"] == 1
+    assert [*written["models"]["text-density"]] == ["iid"]
+    assert written["models"]["text-density"]["iid"]["max_iter"] == 1
     book.write_text(book.read_text() + "!")
     refused = call("compare", "--config", out / "run.toml")
     assert "book.txt has changed since the run was written" in one_line(refused)
@@ -95,7 +96,20 @@ def test_recordings_tables_and_pairs(call, recordings, tmp_path):
     units = {name: table["unit"] for name, table in tables.items()}
     assert units == {"speech-density": "frame", "table-density": "frame", "pairs": "byte"}
     assert all(Path(table["page"]).is_file() for table in tables.values())
-    assert {row["model"] for row in tables["pairs"]["models"]} == {"iid", "hmm"}
+    assert {row["model"] for row in tables["pairs"]["models"]} == {"iid"}
+
+
+def test_models_of_other_data_are_left_out_with_a_warning_and_none_is_added(call, tmp_path):
+    frame = pd.DataFrame({"who": np.repeat(np.arange(6), 9), "x": np.random.default_rng(0).normal(size=54)})
+    frame.to_csv(tmp_path / "walks.csv", index=False)
+    given = ("compare", "--data", tmp_path / "walks.csv", "--by", "who", "--steps", 1, "--out", tmp_path / "out")
+    done = call(*given, "--models", "ngram,var", "--json")
+    assert done.exit_code == 0, done.output
+    (table,) = json.loads(done.stdout).values()
+    assert table["baseline"] == "var"
+    assert {row["model"] for row in table["models"]} == {"var", "iid"}  # which is a reference, and not fitted
+    assert "ngram, which is a model of text and symbols" in done.stderr
+    assert "none of the models ngram is for these data" in call(*given, "--models", "ngram").stderr
 
 
 @pytest.mark.usefixtures("_plain_pages")

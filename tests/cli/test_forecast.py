@@ -133,3 +133,49 @@ def test_options_of_models_and_of_tables_are_not_mixed(call, fitted, walks, sale
         assert refused.exit_code == 2, refused.output
         assert says in refused.stderr
         assert refused.stderr.count("\n") == 1
+
+
+def test_inputs_of_a_table_are_known_ahead(call, sales, tmp_path):
+    t = np.arange(45)
+    frame = pd.read_csv(sales, index_col=0).assign(cost=0, promo=(t[:39] % 4 == 0).astype(int))
+    frame = frame.assign(month=pd.date_range("2022-01", periods=39, freq="MS").strftime("%Y-%m"))
+    months = pd.date_range("2025-04", periods=6, freq="MS").strftime("%Y-%m")
+    ahead = pd.DataFrame({"month": months, "promo": (t[39:] % 4 == 0).astype(int)})
+    frame.to_csv(tmp_path / "past.csv", index=False)
+    ahead.to_csv(tmp_path / "ahead.csv", index=False)
+    pd.concat([frame, ahead]).to_csv(tmp_path / "all.csv", index=False)
+    options = ("--columns", "sales", "--inputs", "promo", "-k", 6, "--max-seconds", 0.001, "--json")
+    together = call("forecast", tmp_path / "all.csv", *options)
+    assert together.exit_code == 0, together.output
+    rows = json.loads(together.stdout)["rows"]
+    assert {row["feature"] for row in rows} == {"sales"}
+    assert [row["time"][:7] for row in rows] == list(months)
+    apart = call("forecast", tmp_path / "past.csv", "--inputs-file", tmp_path / "ahead.csv", *options)
+    assert json.loads(apart.stdout)["rows"] == rows
+    for arguments, says in (
+        ((tmp_path / "past.csv", *options), "inputs are known for 0 steps after the last value"),
+        ((tmp_path / "past.csv", "--inputs", "prom"), "has no column 'prom'; it has"),
+        ((tmp_path / "past.csv", "--inputs-file", tmp_path / "ahead.csv"), "no inputs are named; pass --inputs a,b"),
+    ):
+        refused = call("forecast", *arguments)
+        assert refused.exit_code == 2, refused.output
+        assert says in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.append(np.full(59, 5.0), 6.0),
+        np.tile([1.0, 4.0, 2.0, np.nan], 15)[:-1],
+        np.append(np.random.default_rng(0).normal(size=30), np.full(30, np.nan)),
+        0.1 * np.arange(60),
+    ],
+    ids=["a step", "a phase that was never seen", "half missing at the end", "a line"],
+)
+def test_json_is_all_that_is_printed(call, capfd, tmp_path, values):
+    pd.DataFrame({"v": values}).to_csv(tmp_path / "v.csv", na_rep="nan")
+    season = 1 if values[3] == values[3] else 4
+    done = call("forecast", tmp_path / "v.csv", "-k", 4, "--json", "--season", season, "--max-seconds", 0.2)
+    assert done.exit_code == 0, done.output
+    assert len(json.loads(done.stdout)["rows"]) == 4
+    assert capfd.readouterr().out == ""  # nor by libraries, past Python

@@ -112,9 +112,12 @@ def test_fasta_and_json_are_not_modelled_as_text(call, tmp_path):
 
 def test_several_series_are_not_one(call, tmp_path):
     (tmp_path / "a.csv").write_text("who,time,x\na,0,0.5\na,1,1.5\nb,0,2.5\n")
+    said = call("fit", "hmm", tmp_path / "a.csv", "--set", "n_states=1", "--out", tmp_path / "m").stderr
+    assert "'time' repeats, so the rows are taken for 2 sequences, one for each 'who'; pass by=" in said
+    (tmp_path / "a.csv").write_text("time,x\n0,0.5\n1,1.5\n0,2.5\n")
     refused = call("fit", "hmm", tmp_path / "a.csv", "--out", tmp_path / "m")
     assert refused.exit_code == 2
-    assert "'time' goes back at row 2, so there are several sequences" in refused.stderr
+    assert "'time' is 0 in row 0 and in row 2, so there are several sequences" in refused.stderr
     assert "--by" in refused.stderr
 
 

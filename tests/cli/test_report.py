@@ -16,7 +16,7 @@ def test_what_holds_no_comparison_is_said(call, tmp_path):
 
 def test_the_page_is_the_one_that_compare_wrote(call, book, tmp_path):
     out = tmp_path / "out"
-    assert call("compare", "--text", book, "--models", "iid", "--quick", "--steps", 1, "--out", out).exit_code == 0
+    assert call("compare", "--text", book, "--models", "hmm,iid", "--quick", "--steps", 1, "--out", out).exit_code == 0
     done = call("report", out, "--out", tmp_path / "new", "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["pages"] == [str(tmp_path / "new" / "text-density.html")]

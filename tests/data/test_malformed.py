@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 
 import seqmodels as sm
-from seqmodels.data import file_contents, read, tables
+from seqmodels.data import csv_files, file_contents, read
+from seqmodels.sequences.columns import timed_rows
 from tests.malformed import PARTS, X, midi, npy, npz, outcome, wav
 
 LONGEST = 20  # seconds, of all files of a part
@@ -100,7 +101,7 @@ def test_good_files_are_read_as_before(tmp_path: Path) -> None:
 
 def test_a_line_of_a_csv_is_named_by_its_number(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('a,b\n"1\n",2\n\n3\n')
-    with pytest.raises(ValueError, match=r"a.csv:5 has 1 cells, but the first line has 2; write all of them"):
+    with pytest.raises(ValueError, match=r"a.csv:5 has 1 cell, but the header has 2; write all of them"):
         read(tmp_path / "a.csv")
 
 
@@ -112,9 +113,9 @@ def test_frames_are_held_to_the_same_rules() -> None:
         sm.Sequences.from_frame(frame)
     with pytest.raises(ValueError, match="the frame has two columns called 'a'; give them"):
         sm.data.table(pd.DataFrame([[1.5, 2.5]], columns=["a", "a"]))
-    with pytest.raises(ValueError, match="the frame: 'a' is infinite in row 1; correct it"):
+    with pytest.raises(ValueError, match="row 1 of the frame has an infinite number under 'a'; correct it"):
         sm.data.table(pd.DataFrame({"a": [1.5, np.inf]}))
-    wide = pd.DataFrame(np.zeros((2, tables.MAX_COLUMNS + 1)))
+    wide = pd.DataFrame(np.zeros((2, csv_files.MAX_COLUMNS + 1)))
     with pytest.raises(ValueError, match=r"the frame has 10,001 columns, .* 10,000 columns at most; exchange"):
         sm.data.table(wide)
     with pytest.warns(UserWarning, match=r"1 of 2 sequences have no label, the first is 'q'"):
@@ -126,7 +127,7 @@ def test_frames_are_held_to_the_same_rules() -> None:
 def test_a_table_of_many_columns_takes_no_time_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns of numbers are not looked at one by one: a frame of 4,000 took 3 s."""
     looked_at = []
-    monkeypatch.setattr(tables, "_dates", lambda column: looked_at.append(column.name))
+    monkeypatch.setattr(timed_rows, "read_dates", lambda column, **_: looked_at.append(column.name))
     x = sm.data.table(pd.DataFrame(np.arange(8000.0).reshape(2, 4000) + 0.5))
     assert (x.n_features, looked_at) == (4000, [])
 

@@ -423,7 +423,7 @@ def test_many_ranges_are_shuffled_by_blocks_and_training_is_resumed_in_one(
         sm.Transformer(**options, callbacks=(stop,)).fit(x, validation=None)
     resumed = sm.Transformer(**options, resume_from=file).fit(x, validation=None)
     assert max(seen) < 20
-    assert_allclose(resumed.history_["log_prob"], whole.history_["log_prob"], rtol=0)
+    assert_allclose(resumed.history_["log_prob"], whole.history_["log_prob"], rtol=1e-5)  # products of float32
 
 
 @pytest.mark.parametrize("stored", ["<u2", "parquet", "arrow", "folder"])
@@ -447,4 +447,4 @@ def test_mini_batches_from_all_over_are_resumed(stored: str, tmp_path: Path, mon
         sm.HMM(2, **options).fit(x, validation=None)
     resumed = sm.HMM(2, **options, resume_from=str(tmp_path / "run")).fit(x, validation=None)
     assert n_taken[0] == 6 + 7
-    assert_allclose(resumed.history_["log_prob"], whole.history_["log_prob"], rtol=0)
+    assert_allclose(resumed.history_["log_prob"], whole.history_["log_prob"], rtol=1e-12)  # products of float64

@@ -75,15 +75,18 @@ def test_a_time_that_is_named_a_feature_is_one() -> None:
 
 def test_a_time_that_goes_back_is_of_several_sequences() -> None:
     frame = pd.DataFrame({"who": ["p", "p", "q"], "t": [0, 1, 0], "a": [0.5, 1, 2]})
-    with pytest.raises(ValueError, match=r"the frame: 't' goes back at row 2, so there are several sequences; name"):
-        table(frame)
+    with pytest.warns(UserWarning, match=r"the frame: 't' repeats, so the rows are taken for 2 sequences, .* 'who'"):
+        assert table(frame).names == ["p", "q"]
+    with pytest.raises(ValueError, match=r"the frame: 't' is 0 in row 0 and in row 2, so there are several sequences"):
+        table(frame.drop(columns="who"))
     assert table(frame, by="who").names == ["p", "q"]
     disordered = frame.assign(t=[1, 0, 0])
     with pytest.warns(UserWarning, match=r"left out t \(a time that goes back\)"):
         assert np.asarray(table(disordered, by="who")["p"]).tolist() == [[0.5], [1]]
     assert np.asarray(table(disordered, by="who", time="t")["p"]).tolist() == [[1], [0.5]]
     dates = disordered.assign(t=["2020-01-02", "2020-01-01", "2020-01-01"])
-    assert np.asarray(table(dates, by="who")["p"]).tolist() == [[1], [0.5]]
+    with pytest.warns(UserWarning, match="not in the order of 't', and are put into it"):
+        assert np.asarray(table(dates, by="who")["p"]).tolist() == [[1], [0.5]]
 
 
 def test_words_of_a_sequence_are_metadata() -> None:
@@ -109,6 +112,15 @@ def test_what_is_left_out_is_said() -> None:
         x = table(frame)
     assert x.features == ("a",)
     assert table(frame[["No"]]).kind == "symbols"  # there is nothing else
+
+
+def test_a_column_that_numbers_the_rows_of_each_sequence_is_no_feature() -> None:
+    frame = pd.DataFrame({"day": [3, 3, 3, 4, 4], "hour": [0, 1, 2, 0, 1], "a": [0.5, 1, 2, 1, 3]})
+    with pytest.warns(UserWarning, match=r"left out hour \(numbers the rows of each day, as a time does\); name what"):
+        assert table(frame, by="day").features == ("a",)
+    assert table(frame, by="day", columns=["hour", "a"]).features == ("hour", "a")
+    other = frame.assign(hour=[0, 1, 2, 1, 2])  # which begins otherwise in the second
+    assert table(other, by="day").features == ("hour", "a")
 
 
 def test_texts_of_rows_have_labels() -> None:
@@ -177,9 +189,13 @@ def test_no_table(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     with pytest.raises(FileNotFoundError, match="there is no file"):
         table(file)
-    for content in (b"", b"a,b\n1,2\n1,2,3\n", b"a\n\xff\n"):
+    for content, said in (
+        (b"", r"a\.csv is no CSV: it has no lines"),
+        (b"a,b\n1,2\n1,2,3\n", r"a\.csv:3 has 3 cells, but the header has 2; put text that holds the separator"),
+        (b"a\n\xff\n", r"a\.csv is not a CSV in UTF-8: .* byte 0xff at offset 2 .*encoding='cp1252'"),
+    ):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match=r"a\.csv is not a CSV in UTF-8"):
+        with pytest.raises(ValueError, match=said):
             table(file)
 
 

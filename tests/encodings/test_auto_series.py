@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
-from seqmodels.encodings import AutoSeries, Chain, Differences, Log
+from seqmodels.encodings import AutoSeries, Chain, Differences, Log, Quantize, RunningScale
 from seqmodels.encodings.auto_series import (
     adf_statistic,
     autocorrelation,
@@ -125,15 +125,55 @@ def test_a_model_says_and_keeps_the_choice(tmp_path: Path) -> None:
     model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), encoding=AutoSeries(), dtype="float64").fit([x])
     by_hand = Chain([Log(), Differences(0, 12), sm.Standardize()])
     same = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), encoding=by_hand, dtype="float64").fit([x])
-    assert_array_equal(model.log_prob_steps([x])[0], same.log_prob_steps([x])[0])
-    assert_array_equal(model.forecast([x], 3, n=20).frame["mean"], same.forecast([x], 3, n=20).frame["mean"])
+    assert_allclose(model.log_prob_steps([x])[0], same.log_prob_steps([x])[0], rtol=1e-6, atol=1e-6)
+    assert_allclose(
+        model.forecast([x], 3, n=20).frame["mean"], same.forecast([x], 3, n=20).frame["mean"], rtol=1e-6, atol=1e-6
+    )
     assert "Log(), Differences(order=0, season=12), Standardize(): a season of 12 explains" in model.describe()
     model.save(tmp_path / "model")
     again = sm.load(tmp_path / "model")
     assert again.encoding_.note == model.encoding_.note
-    assert_array_equal(again.log_prob_steps([x])[0], model.log_prob_steps([x])[0])
+    assert_allclose(again.log_prob_steps([x])[0], model.log_prob_steps([x])[0], rtol=1e-12)
     state = model.encoding_.state()
     with pytest.raises(ValueError, match="should say what series are read as"):
         AutoSeries().restore({**state, "order": 3})
     with pytest.raises(ValueError, match="should say what series are read as"):
         AutoSeries().restore({**state, "season": 1})
+
+
+STATISTICS = {
+    "adf": adf_statistic,
+    "kpss": kpss_statistic,
+    "seasonal share": lambda x: seasonal_share(x, 12),
+    "autocorrelation": autocorrelation,
+    "tail": lambda x: (
+        tail_log_probs(x, log=False, order=0, season=12, n_ahead=2, largest_order=2)[:-2] + np.log(np.ptp(x))
+    ),
+    "differences": lambda x: Differences(1).fit(sm.Sequences([x[:, None]])).encode(x[:, None]) / np.ptp(x),
+    "running scale": lambda x: RunningScale().fit(sm.Sequences([x[:, None]])).encode(x[:, None]),
+    "cells": lambda x: (
+        Quantize(6, placement="lloyd-max").fit(sm.Sequences([x[:, None]])).of_each_value(x[:, None]) + np.log(np.ptp(x))
+    ),
+    "choice": lambda x: [choose([x[:, None]]).order, choose([x[:, None]]).season or 0],
+}
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+@pytest.mark.parametrize("kind", ["walk", "season"])
+def test_statistics_depend_neither_on_the_level_nor_on_the_unit(name: str, kind: str) -> None:
+    x, statistic = KINDS[kind][0][:, 0], STATISTICS[name]
+    expected = statistic(x)
+    for level in (1e3, -1e3, 1e6, -1e6, 1e9, -1e9):
+        assert_allclose(statistic(x + level), expected, rtol=1e-5, atol=1e-5, err_msg=f"{level:g}")
+    for scale in (1e-9, 1e-3, 1e6, 1e9):
+        assert_allclose(statistic(x * scale), expected, rtol=1e-7, atol=1e-7, err_msg=f"{scale:g}")
+
+
+def test_rounding_errors_are_no_changes() -> None:
+    """The changes of a line of decimals differ in the last digit, which is no season, and no walk."""
+    for line in (0.1 * T, 1e6 + 0.1 * T):
+        assert np.diff(line).std() > 0
+        assert [seasonal_share(line, season) for season in (2, 5, 12)] == [0, 0, 0]
+        assert adf_statistic(line) == -np.inf
+        with pytest.raises(ValueError, match="changes by one amount"):
+            Differences(1).fit(sm.Sequences([line[:, None]]))

@@ -110,3 +110,12 @@ def test_symbols_of_several_features_are_the_combinations_of_their_cells() -> No
     by_first, by_second = both.marginals(p)
     assert_allclose(by_first, p.reshape(2, 3, 4).sum(2))
     assert_allclose(by_second, p.reshape(2, 3, 4).sum(1))
+
+
+def test_edges_keep_the_least_width_from_the_one_kept_before() -> None:
+    """Of edges at 1, 2, ..., 7 a width of 2, which counts as far enough, keeps every second."""
+    values = np.arange(9.0)
+    assert Cells.learn(values, 8, "widths", 1.0).edges.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert Cells.learn(values, 8, "widths", 2.0).edges.tolist() == [1, 3, 5, 7]
+    assert Cells.learn(values, 8, "widths", 2.5).edges.tolist() == [1, 4, 7]
+    assert Cells.learn(values, 8, "widths", 9.0).edges.tolist() == [1]

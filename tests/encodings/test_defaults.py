@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose
 
 import seqmodels as sm
 from seqmodels.encodings import AutoSeries
@@ -40,11 +40,11 @@ def test_few_series_that_wander_or_have_a_season_are_read_as_changes(x: list[np.
     assert fitted.encoding_.n_initial > 0
     assert fitted.encoding_.note is not None
     assert fitted.encoding_.note in fitted.describe()
-    assert_array_equal(fitted.log_prob(x), by_hand.log_prob(x))
+    assert_allclose(fitted.log_prob(x), by_hand.log_prob(x), rtol=1e-4)  # trained in float32
     fitted.save(tmp_path / "model")
     again = sm.load(tmp_path / "model")
     assert again.encoding_.note == fitted.encoding_.note
-    assert_array_equal(again.log_prob(x), fitted.log_prob(x))
+    assert_allclose(again.log_prob(x), fitted.log_prob(x), rtol=1e-5)
     assert fitted.clone().encoding == "auto"
 
 
@@ -56,7 +56,7 @@ def test_few_series_that_wander_or_have_a_season_are_read_as_changes(x: list[np.
 def test_all_else_is_standardised(x: list[np.ndarray]) -> None:
     fitted, by_hand = model().fit(x), model(encoding=sm.Standardize()).fit(x)
     assert isinstance(fitted.encoding_, sm.Standardize)
-    assert_array_equal(fitted.log_prob(x), by_hand.log_prob(x))
+    assert_allclose(fitted.log_prob(x), by_hand.log_prob(x), rtol=1e-4)  # trained in float32
 
 
 @pytest.mark.parametrize(("x", "is_series"), [(GROWS, True), (SEASON, True), (RETURNS, False), (LEVEL, False)])

@@ -84,3 +84,53 @@ def test_times_beside_other_inputs() -> None:
     given = {"heat": [5.0, 7.0, 6.0], "time": [1.0, 4.0, 4.5]}
     np.testing.assert_array_equal(both.encode_steps(given, 3), encoded)
     assert np.isnan(both.encode_steps({"heat": [5.0]}, 1)[0]).tolist() == [False, True]
+
+
+def timed(times: Any, time_unit: str | None = None) -> Sequences:
+    return Sequences([np.zeros((len(times), 1))], times=[times], time_unit=time_unit)
+
+
+HOURS = np.array([0.0, 5.0, 31.0])
+DATES = np.datetime64("2024-02-28T07") + HOURS.astype("timedelta64[h]")
+OF_TIMES = {
+    "hours": timed(HOURS, "h"),
+    "dates": timed(DATES),
+    "durations": timed(HOURS.astype("timedelta64[h]")),
+    "seconds": timed(HOURS * 3600, "seconds"),
+    "days": timed(HOURS / 24, "days"),
+    "beats": timed(HOURS, "beat"),
+    "numbers": timed(HOURS),
+}
+CONVERTIBLE = ["hours", "dates", "durations", "seconds", "days"]
+
+
+@pytest.mark.parametrize("name", OF_TIMES)
+def test_times_are_counted_as_those_of_training(name: str) -> None:
+    learned = InputScaling.of_times("D", 2.0, OF_TIMES[name])
+    scaling = InputScaling.of_state(learned.state())
+    (expected,) = scaling.encode(OF_TIMES[name])
+    for other, X in OF_TIMES.items():
+        if other == name or {name, other} <= set(CONVERTIBLE):
+            np.testing.assert_allclose(np.diff(scaling.encode(X)[0], axis=0), np.diff(expected, axis=0), rtol=1e-9)
+            times = X.times[0] if X.times else None
+            of_steps = scaling.encode_steps({"time": times}, 3, after=X)
+            np.testing.assert_array_equal(of_steps, scaling.encode(X)[0])
+        else:
+            with pytest.raises(ValueError, match=r"the times are .*, but the model was fitted to .*; (pass|say)"):
+                scaling.encode(X)
+    with pytest.raises(ValueError, match="the times of the sequences are dates, but those of the steps that follow"):
+        scaling.encode_steps({"time": HOURS}, 3, after=OF_TIMES["dates"])
+    if name in CONVERTIBLE:  # numbers that follow nothing count what the model does
+        unit = {"hours": 1.0, "seconds": 3600.0}.get(name, 1 / 24)
+        steps = scaling.encode_steps({"time": HOURS * unit}, 3)
+        np.testing.assert_allclose(np.diff(steps, axis=0), np.diff(expected, axis=0), rtol=1e-9)
+
+
+def test_without_a_known_unit_nothing_is_checked() -> None:
+    scaling = InputScaling.of_times("h")  # as files of earlier versions have it
+    for name in ("hours", "numbers", "beats"):
+        np.testing.assert_array_equal(scaling.encode(OF_TIMES[name])[0].ravel(), HOURS)
+    np.testing.assert_array_equal(np.diff(scaling.encode(OF_TIMES["dates"])[0].ravel()), np.diff(HOURS))
+    assert "time_unit" not in scaling.state()
+    with pytest.raises(ValueError, match="time_unit is 3"):
+        InputScaling.of_state({**scaling.state(), "time_unit": 3})

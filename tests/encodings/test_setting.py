@@ -134,4 +134,4 @@ def test_an_ignored_source_leaves_the_model_of_targets_alone() -> None:
     y = [[0, 1, 1], [1, 0]]
     alone = HMM(2, max_iter=3).fit(y)
     ignoring = HMM(2, max_iter=3, ignore_source=True).fit(["a", "b"], y)
-    np.testing.assert_array_equal(ignoring.log_prob(["c", "d"], y), alone.log_prob(y))
+    np.testing.assert_allclose(ignoring.log_prob(["c", "d"], y), alone.log_prob(y), rtol=1e-6)

@@ -92,6 +92,15 @@ def test_bpe_merges_what_is_frequent() -> None:
     assert len(many.encode(text)) < len(few.encode(text)) == len(text)
 
 
+def test_pieces_and_the_merges_that_made_them_are_shown() -> None:
+    encoding = BPE(n_symbols=260).fit(Sequences(["low lower lowest"]))
+    assert encoding.merges() == [(b"l", b"o"), (b"lo", b"w"), (b" ", b"low"), (b" low", b"e")]
+    assert encoding.spelling()[256:] == [b"lo", b"low", b" low", b" lowe"]
+    assert encoding.pieces("low lows") == ["low", " low", "s"]
+    assert BPE(n_symbols=256).fit(TRAINING).pieces("né") == ["n", "·", "é"]
+    assert Characters().fit(Sequences(["né"])).pieces("né€") == ["n", "é", "·", "·", "€"]
+
+
 def test_bpe_needs_a_piece_for_every_byte() -> None:
     with pytest.raises(ValueError, match="n_symbols is 255; every byte needs a piece"):
         BPE(n_symbols=255).fit(TRAINING)

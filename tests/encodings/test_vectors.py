@@ -21,6 +21,7 @@ from seqmodels import (
     Standardize,
 )
 from seqmodels.encodings.defaults import default_encoding
+from seqmodels.encodings.vectors import robust_units
 from seqmodels.sequences.measure import check_comparable, space_of
 
 SHIFT, SCALE = np.array([100.0, -2.0, 0.0]), np.array([20.0, 0.01, 3.0])
@@ -238,7 +239,7 @@ def test_values_that_cannot_be_are_named_before_any_work(
     for ask in (fitted.fit, fitted.score):
         with pytest.raises(ValueError, match=message):
             ask(bad)
-    np.testing.assert_array_equal(fitted.log_prob(good), before)
+    np.testing.assert_allclose(fitted.log_prob(good), before, rtol=1e-5, atol=1e-5)
 
 
 def test_of_many_short_sequences_the_wrong_one_is_named() -> None:
@@ -297,3 +298,21 @@ def test_positive_reals_are_scaled_and_not_shifted() -> None:
 def test_a_constant_feature_of_whole_numbers_names_their_observation(rows: list[list[float]], hint: str) -> None:
     with pytest.raises(ValueError, match=hint):
         sm.HMM(2).fit([np.array(rows)])
+
+
+def test_units_are_robust_only_where_outliers_set_the_deviation() -> None:
+    rng = np.random.default_rng(0)
+    clean, mostly_equal = (
+        rng.normal(2.0, 3.0, 2000),
+        np.where(rng.uniform(size=2000) < 0.85, 1.0, rng.normal(size=2000)),
+    )
+    with_outliers, equal_with_outlier = clean.copy(), mostly_equal.copy()
+    with_outliers[::100], equal_with_outlier[0] = 1e6, 1e6
+    frames = np.column_stack([clean, with_outliers, mostly_equal, equal_with_outlier, with_outliers])
+    mean, deviation = frames.mean(0), frames.std(0)
+    shift, scale = robust_units(mean, deviation, frames, [True, True, True, True, False])
+    np.testing.assert_array_equal(scale[[0, 2, 4]], deviation[[0, 2, 4]])
+    np.testing.assert_array_equal(shift[[0, 2, 4]], mean[[0, 2, 4]])
+    np.testing.assert_allclose([shift[1], scale[1]], [np.median(with_outliers), 3.0], rtol=0.1)
+    assert 0.1 < scale[3] < 2.0  # of nineteen of twenty, as four fifths are equal
+    assert deviation[3] > 1e4

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 import seqmodels as sm
@@ -48,6 +50,54 @@ def test_the_mean_pinball_loss_over_many_levels_is_the_crps() -> None:
     features, y = GaussianFeatures(np.ones(1), np.zeros((1, 1)), np.ones((1, 1))), np.array([0.8])
     levels = (np.arange(2000) + 0.5) / 2000
     assert_allclose(pinball_loss(features.quantiles(levels), y, levels).mean(), features.crps(y)[0], rtol=1e-3)
+
+
+# -- what models are fitted to ------------------------------------------------------------------------------------
+
+
+def observed_at_times(n: int = 60) -> sm.Sequences:
+    """A walk at irregular times, with an input that drives it and clusters."""
+    rng = np.random.default_rng(5)
+    each = [(rng.normal(size=(n, 1)), np.cumsum(rng.exponential(size=n))) for _ in range(3)]
+    items = [0.8 * np.cumsum(u, axis=0) + rng.normal(size=(n, 1)) for u, _ in each]
+    inputs, times = [u for u, _ in each], [t for _, t in each]
+    return sm.Sequences(items, inputs=inputs, times=times, clusters=["a", "b", "b"], names=["x", "y", "z"])
+
+
+def of_times() -> sm.LinearGaussian:
+    return sm.LinearGaussian.ornstein_uhlenbeck(time_step=1.0, max_iter=20)
+
+
+def of_inputs() -> sm.LinearGaussian:
+    return sm.LinearGaussian(1, observation_inputs=True, max_iter=5)
+
+
+@pytest.mark.parametrize("make", [of_times, of_inputs])
+def test_models_are_fitted_to_the_times_and_inputs_of_what_they_are_given(make: Callable[[], Any]) -> None:
+    x, model = observed_at_times(), make()
+    result = sm.backtest({"model": model}, x, horizon=3, first=40, n_origins=2, baselines=False)
+    by_hand = make().fit(x.segments((i, 0, 40) for i in range(3)))
+    assert_array_equal(model.log_prob(x), by_hand.log_prob(x))
+    assert not result.errors
+    # of a series that goes on, its past too
+    _train, test = x[:1].split(0.5)
+    goes_on = make()
+    sm.backtest({"model": goes_on}, test, horizon=3, first=10, n_origins=2, baselines=False)
+    by_hand = make().fit(x.segments([(0, 0, 40)]))
+    assert_array_equal(goes_on.log_prob(x), by_hand.log_prob(x))
+
+
+@pytest.mark.parametrize("make", [of_times, of_inputs])
+def test_models_that_are_fitted_anew_get_the_times_and_inputs_of_training_and_history(make: Callable[[], Any]) -> None:
+    x = observed_at_times()
+    train, test = x[:2], x[2:]
+    anew = sm.backtest({"m": make()}, test, horizon=2, train=train, first=30, n_origins=2, refit=True, baselines=False)
+    frames = []
+    for origin in (30, 58):
+        by_hand = make().fit(sm.Sequences.joined([train, test.segments([(0, 0, origin)])]))
+        once = sm.backtest({"m": by_hand}, test, horizon=2, train=train, first=origin, n_origins=1, baselines=False)
+        frames.append(once.scores)
+    assert_allclose(anew.scores["crps"], pd.concat(frames)["crps"], rtol=1e-12)
 
 
 # -- baselines ---------------------------------------------------------------------------------------------------

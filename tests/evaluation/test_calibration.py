@@ -9,10 +9,11 @@ import seqmodels as sm
 from seqmodels.evaluation.calibration import (
     HISTOGRAM_BINS,
     histogram,
-    marginal_cdf,
     pit,
     reliability,
 )
+from seqmodels.generation.cursor import Prediction
+from seqmodels.generation.predicted_features import feature_distributions
 
 COIN = sm.HMM.from_parameters([1.0], [[1.0]], emission=[[0.75, 0.25]])
 GAUSSIAN = {"means": [[1.0, -2.0]], "covariances": [[[4.0, 1.0], [1.0, 0.5]]]}
@@ -112,16 +113,12 @@ class TestPit:
         draws = observation.sample(
             output_parameters.expand(4000, -1), None if past is None else past.expand(4000, -1, -1), generator
         )
-        distribution = observation.distribution(
-            output_parameters,
-            log_weights=torch.zeros(1),
-            past=past,
-            shift=torch.zeros(size),
-            scale=torch.ones(size),
-        )
+        prediction = Prediction(observation, output_parameters[None], torch.zeros(1, 1), past, None)
+        units = torch.zeros(size, dtype=torch.float64), torch.ones(size, dtype=torch.float64)
+        features = feature_distributions(prediction, slice(0, 1), np.ones(1), *units)
         at = draws.median(0).values + 0.2
         shares = (draws <= at).double().mean(0)
-        np.testing.assert_allclose(marginal_cdf(distribution, at.double()), shares, atol=0.03)
+        np.testing.assert_allclose(features.cdf(at.double().numpy()), shares, atol=0.03)
 
     def test_missing_values_stay_missing(self):
         x = np.array([[1.0, np.nan], [np.nan, -1.0]])

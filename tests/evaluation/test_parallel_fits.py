@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose
 
 import seqmodels as sm
 from seqmodels.evaluation import parallel_fits
@@ -56,25 +57,35 @@ def test_processes_give_the_figures_of_one() -> None:
             sm.compare(fitted[-1], TRAIN, test=TEST, search=search, seeds=2, n_jobs=n_jobs, progress=lines[-1].append)
         )
     one, two = results
-    assert one.frame.drop(columns=list(TIMES)).equals(two.frame.drop(columns=list(TIMES)))
-    assert one.search.drop(columns="seconds").equals(two.search.drop(columns="seconds"))
+    pd.testing.assert_frame_equal(
+        one.frame.drop(columns=list(TIMES)), two.frame.drop(columns=list(TIMES)), rtol=1e-5, atol=1e-5
+    )
+    pd.testing.assert_frame_equal(
+        one.search.drop(columns="seconds"), two.search.drop(columns="seconds"), rtol=1e-5, atol=1e-5
+    )
     assert sorted(line.partition(":")[0] for line in lines[0]) == sorted(line.partition(":")[0] for line in lines[1])
     for name in fitted[0]:
         assert two.models[name] is fitted[1][name]
-        assert_array_equal(fitted[0][name].log_prob(TEST), fitted[1][name].log_prob(TEST))
+        assert_allclose(fitted[0][name].log_prob(TEST), fitted[1][name].log_prob(TEST), rtol=1e-5, atol=1e-5)
 
 
 def test_the_choice_is_the_same() -> None:
     one, two = [sm.choose(sm.NGram(1), X, folds=2, order=[1, 2, 3], n_jobs=n) for n in (1, 2)]
-    assert one.frame.drop(columns="seconds").equals(two.frame.drop(columns="seconds"))
-    assert_array_equal(one.model.log_prob(TEST), two.model.log_prob(TEST))
+    pd.testing.assert_frame_equal(
+        one.frame.drop(columns="seconds"), two.frame.drop(columns="seconds"), rtol=1e-5, atol=1e-5
+    )
+    assert_allclose(one.model.log_prob(TEST), two.model.log_prob(TEST), rtol=1e-5, atol=1e-5)
 
 
 def test_code_lengths_are_those_of_one_process() -> None:
     some = {"hmm": sm.HMM(2, max_iter=3, n_init=1), "bigram": sm.NGram(2)}
     one, two = [sm.evaluation.prequential_code_lengths(some, X, blocks=4, n_jobs=n) for n in (1, 2)]
-    assert one.frame.drop(columns="seconds").equals(two.frame.drop(columns="seconds"))
-    assert one.blocks.drop(columns="seconds").equals(two.blocks.drop(columns="seconds"))
+    pd.testing.assert_frame_equal(
+        one.frame.drop(columns="seconds"), two.frame.drop(columns="seconds"), rtol=1e-5, atol=1e-5
+    )
+    pd.testing.assert_frame_equal(
+        one.blocks.drop(columns="seconds"), two.blocks.drop(columns="seconds"), rtol=1e-5, atol=1e-5
+    )
     compared = sm.compare(some, TRAIN, test=TEST, prequential=4, n_jobs=2)
     alone = sm.prequential(sm.NGram(2), TRAIN, blocks=4)
     assert compared.frame.set_index("model").loc["bigram", "code_length"] == alone.nats_per_unit

@@ -13,6 +13,7 @@ from seqmodels.encodings.examples import Example
 from seqmodels.generation import ImpossibleSymbolError, StepCoder, ToDecode
 from seqmodels.generation.coding import MAX_SYMBOLS, cumulative_shares
 
+pytestmark = pytest.mark.products_repeat
 MODEL = sm.HMM.from_parameters(
     [0.5, 0.5], [[0.6, 0.3], [0.2, 0.7]], final=[0.1, 0.1], emission=[[0.9, 0.1], [0.2, 0.8]]
 )

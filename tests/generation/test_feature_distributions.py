@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 import seqmodels as sm
 from seqmodels.encodings.cells import Cells
@@ -15,12 +15,12 @@ from seqmodels.generation.feature_distributions import (
     EmpiricalFeatures,
     FeatureDistributions,
     GaussianFeatures,
+    GridFeatures,
     JoinedFeatures,
     PowerFeatures,
-    WholeNumberFeatures,
     crps_of_draws,
-    feature_distributions,
 )
+from seqmodels.generation.predicted_features import feature_distributions
 
 LEVELS = np.array([1e-4, 0.05, 0.5, 0.95, 0.9999])
 
@@ -70,9 +70,14 @@ def test_crps_of_gaussians_is_the_integral(n_components: int) -> None:
         assert_allclose(features.crps(y), [integrated_crps(features, y, d) for d in range(2)], rtol=1e-6)
 
 
+def whole_numbers(observation: sm.observations.Observation, table: np.ndarray, weights: list[float]) -> GridFeatures:
+    units = np.zeros((1, table.shape[1])), np.ones((1, table.shape[1]))
+    return GridFeatures(observation, torch.as_tensor(table), np.array(weights), *units, np.ones(table.shape[1]))
+
+
 def test_whole_numbers_have_scipys_cdf_and_the_least_quantile() -> None:
     rates = np.array([[0.0, 3.5], [2.0, 900.0]])
-    features, weights = WholeNumberFeatures(np.array([0.3, 0.7]), rates, are_bits=False), np.array([0.3, 0.7])
+    features, weights = whole_numbers(sm.Poisson(), np.log(np.maximum(rates, 1e-300)), [0.3, 0.7]), np.array([0.3, 0.7])
     for x in (-0.5, 0.0, 2.9, 3.0, 40.0):
         assert_allclose(features.cdf(np.full(2, x)), weights @ stats.poisson.cdf(x, rates), rtol=1e-12)
     quantiles = features.quantiles(LEVELS)
@@ -87,7 +92,7 @@ def test_whole_numbers_have_scipys_cdf_and_the_least_quantile() -> None:
 
 
 def test_bits() -> None:
-    features = WholeNumberFeatures(np.array([0.5, 0.5]), np.array([[0.1], [0.7]]), are_bits=True)
+    features = whole_numbers(sm.Bernoulli(), special.logit(np.array([[0.1], [0.7]])), [0.5, 0.5])
     assert_allclose(features.mean, [0.4])
     assert_allclose(features.cdf(np.array([[-0.1], [0.0], [1.0]])), [[0.0], [0.6], [1.0]])
     assert_allclose(features.quantiles(np.array([0.5, 0.59, 0.61])), [[0.0], [0.0], [1.0]])
@@ -123,6 +128,11 @@ OBSERVATIONS = (
     sm.Poisson(),
     sm.Bernoulli(),
     sm.Columns([(sm.AutoregressiveGaussian(1), 2), (sm.Poisson(), 1)]),
+    sm.observations.Gamma(),
+    sm.observations.Beta(),
+    sm.observations.NegativeBinomial(),
+    sm.observations.ZeroInflated(sm.Poisson()),
+    sm.Columns([(sm.observations.LogNormal(), 2), (sm.observations.NegativeBinomial(), 1)]),
 )
 
 

@@ -67,3 +67,11 @@ def test_the_step_at_which_no_sequence_goes_on_is_counted_from_the_prefixs_begin
     assert next(pieces) == 1
     with pytest.raises(ValueError, match="goes on after step 2 is possible"):
         next(pieces)
+
+
+def test_a_container_is_no_prefix() -> None:
+    x = [np.random.default_rng(0).normal(size=(9, 1))]
+    model = sm.HMM(1, max_iter=1).fit(x)
+    for call in (model.predict_next, lambda prefix: model.sample(prefix=prefix, length=1)):
+        with pytest.raises(ValueError, match=r"the prefix is Sequences; pass one of them, X\[0\], and its times and"):
+            call(sm.Sequences(x))

@@ -155,7 +155,7 @@ def test_what_is_saved_is_what_was_fitted(tmp_path: Path) -> None:
     loaded = sm.load(tmp_path / "model.safetensors")
     assert loaded.input_names_ == ("heat", "noise") == loaded.measure_.inputs
     for x, y in zip(model.log_prob_steps(X), loaded.log_prob_steps(X), strict=True):
-        assert np.array_equal(x, y)
+        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
     again = loaded.set_params(warm_start=True, max_iter=1, tol=0.0).fit(X)
     assert again.history_["objective"].iloc[0] == pytest.approx(model.history_["objective"].iloc[-1], abs=1e-9)
 
@@ -202,11 +202,13 @@ def test_what_comes_next() -> None:
     steps = model.log_prob_steps(X)[0]
     assert float(next_step.log_prob(torch.tensor(X.items[0][4]))) == pytest.approx(steps[4], abs=1e-6)
     by_name = {"heat": inputs[:5, 0], "noise": inputs[:5, 1]}
-    assert torch.equal(model.predict_next(X.items[0][:4], inputs=by_name).mean, next_step.mean)
+    torch.testing.assert_close(
+        model.predict_next(X.items[0][:4], inputs=by_name).mean, next_step.mean, rtol=1e-12, atol=1e-12
+    )
     stream = model.stream()
     for t in range(4):
         stream.update(X.items[0][t], inputs={"heat": inputs[t, 0], "noise": inputs[t, 1]})
-    assert torch.equal(stream.predict_next(inputs=inputs[4]).mean, next_step.mean)
+    torch.testing.assert_close(stream.predict_next(inputs=inputs[4]).mean, next_step.mean, rtol=1e-12, atol=1e-12)
 
     ahead = [np.array([[35.0, 0.0], [20.0, 0.0], [5.0, 0.0]])] * 2
     exact = model.forecast(X, 3, inputs=ahead)
@@ -248,11 +250,13 @@ def test_known_at_the_step_they_drive() -> None:
     changed = X.inputs[0].copy()
     changed[5:] += 10.0
     after = model.log_prob_steps(X.with_inputs([changed], X.input_names))[0]
-    assert np.array_equal(before[:5], after[:5])
+    np.testing.assert_allclose(before[:5], after[:5], rtol=1e-12, atol=1e-12)
     assert before[5] != after[5]
     changed = X.inputs[0].copy()
     changed[0] += 10.0
-    np.testing.assert_array_equal(before, model.log_prob_steps(X.with_inputs([changed], X.input_names))[0])
+    np.testing.assert_allclose(
+        before, model.log_prob_steps(X.with_inputs([changed], X.input_names))[0], rtol=1e-12, atol=1e-12
+    )
 
 
 def test_topology_frozen_priors_and_weights() -> None:
@@ -324,7 +328,7 @@ def test_who_reads_none_takes_no_notice() -> None:
     X, _ = hmm_draws(6, 20, n_states=2, n_features=2, random_state=0)
     given = X.with_inputs([np.arange(20.0)] * 6)
     models = [sm.HMM(2, max_iter=3, n_init=1).fit(each) for each in (X, given)]
-    assert np.array_equal(models[0].log_prob(X), models[1].log_prob(given))
+    np.testing.assert_allclose(models[0].log_prob(X), models[1].log_prob(given), rtol=1e-9, atol=1e-9)
     assert models[1].measure_.inputs == ()
     assert "inputs" not in models[1].measure_.to_json()
 
@@ -377,7 +381,8 @@ def test_emissions_given_inputs(observation: Any, kind: str, tmp_path: Path) -> 
     assert slopes[:, :, 1].any()
     model.save(tmp_path / "model.safetensors")
     loaded = sm.load(tmp_path / "model.safetensors")
-    assert all(np.array_equal(*pair) for pair in zip(steps, loaded.log_prob_steps(X), strict=True))
+    for pair in zip(steps, loaded.log_prob_steps(X), strict=True):
+        np.testing.assert_allclose(*pair, rtol=1e-12, atol=1e-12)
     drawn_items = model.sample(3, inputs=X.inputs[0][:6])
     assert all(len(x) == 6 and np.isfinite(x).all() for x in drawn_items)
     ahead = model.forecast(X, 2, inputs=[u[:2] for u in X.inputs], n=50)
@@ -517,7 +522,8 @@ def test_a_first_state_given_inputs_against_every_path(others: dict[str, Any], t
     assert float(first.log_prob(torch.tensor(X.items[0][0]))) == pytest.approx(steps[0][0], abs=1e-6)
     model.save(tmp_path / "model.safetensors")
     loaded = sm.load(tmp_path / "model.safetensors")
-    assert all(np.array_equal(*pair) for pair in zip(steps, loaded.log_prob_steps(X), strict=True))
+    for pair in zip(steps, loaded.log_prob_steps(X), strict=True):
+        np.testing.assert_allclose(*pair, rtol=1e-12, atol=1e-12)
     assert np.array_equal(loaded.initial_slopes_, model.initial_slopes_)
     swapped = model.reorder([1, 0])
     np.testing.assert_allclose(swapped.log_prob(X), model.log_prob(X), atol=1e-12)
@@ -541,7 +547,9 @@ def test_the_slopes_of_a_first_state_are_recovered() -> None:
     assert model.score(test) > plain.score(test)
     # Nothing of it hangs on the inputs of later steps.
     changed = [np.concatenate([u[:1], u[1:] + 50.0]) for u in test.inputs or []]
-    np.testing.assert_array_equal(model.log_prob(test.with_inputs(changed, test.input_names)), model.log_prob(test))
+    np.testing.assert_allclose(
+        model.log_prob(test.with_inputs(changed, test.input_names)), model.log_prob(test), rtol=1e-12, atol=1e-12
+    )
     drawn_items = model.sample(2000, inputs=np.tile([[26.0, 0.0]], (2, 1)))
     near = np.mean([x[0, 0] > 1.5 for x in drawn_items])
     expected = model.initial_at([[26.0, 0.0]])[0] @ (model.means_[:, 0, 0] > 1.5)

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from numpy.testing import assert_allclose
 from scipy.stats import norm, poisson
 
 import seqmodels as sm
 from seqmodels.hmm.estimates import ON_BOUNDARY, ON_FLOOR, ON_ZERO
-from seqmodels.hmm.standard_errors import NOT_IDENTIFIED
+from seqmodels.hmm.standard_errors import NOT_IDENTIFIED, Information, wald_interval
 from seqmodels.sequences import Sequences
 
 rng = np.random.default_rng(0)
@@ -462,3 +463,19 @@ def test_what_has_no_standard_errors_is_refused() -> None:
     impossible = sm.HMM.from_parameters([1.0, 0.0], [[0.5, 0.5], [0.5, 0.5]], emission=np.eye(2))
     with pytest.raises(ValueError, match="sequence 1 has probability zero"):
         impossible.standard_errors([np.array([0]), np.array([1])])
+
+
+@pytest.mark.parametrize("error", [1e6, 1e300, np.inf])
+def test_the_interval_of_what_is_not_determined_holds_all_that_is_possible(error: float) -> None:
+    """Without an overflow, which would be a warning."""
+    assert wald_interval(7.0, error, "log", 0.95) == (0.0, np.inf)
+    assert wald_interval(0.3, error, "logit", 0.95) == (0.0, 1.0)
+    assert_allclose(wald_interval(7.0, error, "identity", norm.cdf(1) - norm.cdf(-1)), (7 - error, 7 + error))
+    assert_allclose(wald_interval(1e-305, 7e-303, "log", norm.cdf(1) - norm.cdf(-1)), (0.0, 1e-305 * np.exp(700)))
+
+
+@pytest.mark.parametrize("rounding", [1e-11, -1e-11, 0.0])
+def test_an_entry_of_the_information_that_is_rounding_is_a_flat_direction(rounding: float) -> None:
+    information = Information.of(torch.tensor([[16.0, 0.0], [0.0, rounding]], dtype=torch.float64))
+    assert information.is_identified(torch.eye(2, dtype=torch.float64)).tolist() == [True, False]
+    assert_allclose((information.root @ information.root.T).numpy(), [[1 / 16, 0.0], [0.0, 0.0]], atol=1e-30)

@@ -88,8 +88,13 @@ def test_a_state_is_not_changed_by_what_follows(build_module: Build) -> None:
     before = cursor.distribution(state).output_parameters.clone()
     left, right = (cursor.advance(state, torch.tensor([symbol])) for symbol in (0, 1))
     again = cursor.advance(state, torch.tensor([0]))
-    assert torch.equal(cursor.distribution(state).output_parameters, before)
-    assert torch.equal(cursor.distribution(again).output_parameters, cursor.distribution(left).output_parameters)
+    torch.testing.assert_close(cursor.distribution(state).output_parameters, before, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        cursor.distribution(again).output_parameters,
+        cursor.distribution(left).output_parameters,
+        rtol=1e-12,
+        atol=1e-12,
+    )
     assert not torch.equal(cursor.distribution(left).output_parameters, cursor.distribution(right).output_parameters)
 
 
@@ -167,7 +172,7 @@ def test_a_symbol_cursors_state_is_not_changed_by_what_follows() -> None:
         _, cursor = both_cursors(network, False, True)
         state = cursor.advance(cursor.start(None, 1), torch.tensor([1]))
         first, _, again = (cursor.advance(state, torch.tensor([x])).outputs for x in (0, 1, 0))
-        assert torch.equal(first, again)
+        torch.testing.assert_close(first, again, rtol=1e-12, atol=1e-12)
         assert not first.requires_grad
 
 

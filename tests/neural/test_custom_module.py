@@ -63,7 +63,7 @@ def test_probabilities_come_to_one() -> None:
 
 
 def test_fits_repeat_and_an_instance_is_not_trained() -> None:
-    assert make().fit(X).score(X) == make().fit(X).score(X)  # dropout in the module too
+    assert make().fit(X).score(X) == pytest.approx(make().fit(X).score(X), rel=1e-4)  # dropout in the module too
     module = Convolution()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     first = sm.neural.from_module(module, D, max_steps=3).fit(X)

@@ -104,7 +104,7 @@ def test_one_that_reads_missing_values_is_saved_and_continued(tmp_path: Any) -> 
     model = rough(sm.GRU(**SMALL).fit(HOLES, validation=None))
     model.save(tmp_path / "model.safetensors")
     loaded = sm.load(tmp_path / "model.safetensors")
-    assert np.array_equal(loaded.log_prob(HOLES), model.log_prob(HOLES))
+    np.testing.assert_allclose(loaded.log_prob(HOLES), model.log_prob(HOLES), rtol=1e-5)
     loaded.set_params(warm_start=True).fit(WHOLE, validation=None)  # data without any: the weights stay
     assert np.isfinite(loaded.log_prob(HOLES)).all()
 

@@ -62,3 +62,24 @@ def test_special_functions_keep_their_digits() -> None:
     assert_allclose(shape_of_gamma(k.log() - torch.digamma(k), 1e-3, 1e6), k, rtol=1e-8)
     assert shape_of_gamma(torch.zeros(1, dtype=torch.float64), 1e-3, 1e6).item() == 1e6
     assert shape_of_gamma(torch.full((1,), 1e9, dtype=torch.float64), 1e-3, 1e6).item() == 1e-3
+
+
+def test_one_outlier_does_not_set_the_floor_of_the_scale() -> None:
+    """The deviation of these values is 316, and a hundredth of that was the floor."""
+    x = np.random.default_rng(0).normal(size=(1000, 1))
+    x[500] = 1e4
+    model = sm.HMM(1, observation=StudentT(), random_state=0).fit([x])
+    free = sm.HMM(1, observation=StudentT(min_scale=1e-9), random_state=0).fit([x])
+    assert model.score([x]) == pytest.approx(-1.4577, abs=1e-3)
+    assert_allclose(model.scales_, free.scales_, rtol=1e-6)
+    assert model.history_["floor_hits"].iloc[-1] == 0
+    both = [np.hstack([x, x + 5])]
+    columns = sm.HMM(1, observation=sm.Columns([(sm.GaussianMixture(1), 1), (StudentT(), 1)]), random_state=0).fit(both)
+    assert columns.encoding_.robust == [False, True]
+    assert_allclose(columns.scales_, free.scales_, rtol=1e-4)
+
+
+def test_a_floor_that_is_hit_says_to_lower_it() -> None:
+    x = np.random.default_rng(0).normal(size=(300, 1))
+    with pytest.warns(UserWarning, match=r"where states are meant to be so narrow, lower min_scale$"):
+        sm.HMM(1, observation=StudentT(min_scale=3.0), random_state=0).fit([x])

@@ -47,6 +47,20 @@ def test_vectors_and_long_sides_are_numbered():
     assert len(labels(axes.xaxis)) > 0
 
 
+def test_labels_are_the_steps_that_the_model_reads_its_pieces_under_bpe():
+    x, y = ["low lower"] * 3, ["hoch höher"] * 3
+    encodings = {"encoding": sm.BPE(258), "source_encoding": sm.BPE(262)}
+    model = sm.hmm.AlignmentHMM(max_iter=1, **encodings).fit(x, y)
+    (weights,) = model.align(x[:1], y[:1])
+    axes = sm.plot.alignment(weights, x[0], y[0], model=model)
+    columns = [step.replace(" ", "␣") for step in model.source_encoding_.pieces(x[0])]
+    assert "".join(columns) == "low␣lower"
+    assert 1 < len(columns) < len(x[0])
+    assert [label for label in labels(axes.xaxis) if label != "∅"] == columns
+    assert labels(axes.yaxis) == [step.replace(" ", "␣") for step in model.encoding_.pieces(y[0])]
+    assert 1 < len(labels(axes.yaxis)) < len(y[0].encode())
+
+
 def test_it_can_be_drawn_and_leaves_settings_alone():
     before = dict(matplotlib.rcParams)
     sm.plot.alignment(WEIGHTS, ["one", "two", "three"], "né"[:2]).figure.savefig(io.BytesIO(), format="png")

@@ -1,6 +1,7 @@
 """Pictures of vectors over time show what they are given."""
 
 import numpy as np
+import pandas as pd
 
 from seqmodels.plot.drawn_frames import CLIP, Scale, frame_differences, runs, side_by_side
 
@@ -30,6 +31,20 @@ def test_differences_stand_above_and_below_zero():
     assert heights[0].max() == 2
     assert heights[1].min() == -1
     assert "ours" in figure.axes[1].get_title(loc="left")
+
+
+def test_frames_that_have_times_are_called_by_them():
+    t = pd.date_range("2024-03-01", periods=50, freq="6h").to_numpy()
+    figure = frame_differences(FRAMES, np.zeros(50), scale=SCALE, better="a", worse="b", times=t)
+    axis = figure.axes[1].xaxis
+    assert axis.get_major_formatter()(8) == "03-03\n00:00"
+    assert axis.get_label_text() == "2024"
+    hours = {"times": np.arange(50) * 0.5, "time_label": "hour"}
+    figure = frame_differences(FRAMES, np.zeros(50), scale=SCALE, better="a", worse="b", **hours)
+    assert figure.axes[1].xaxis.get_major_formatter()(3) == "1.5"
+    assert figure.axes[1].get_xlabel() == "hour"
+    numbered = frame_differences(FRAMES, np.zeros(50), scale=SCALE, better="a", worse="b")
+    assert numbered.axes[1].get_xlabel() == "frame"
 
 
 def test_runs_are_of_equal_states():

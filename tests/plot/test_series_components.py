@@ -35,7 +35,6 @@ def test_lines_and_bands_are_the_components(model: sm.LinearGaussian) -> None:
     assert [ax.get_ylabel() for ax in panels] == ["sales", "seasonal", "remainder"]
     assert panels[2].get_xlabel() == ""
     parts = {str(name): part for name, part in model.components([Y], level=0.8)[0].groupby("component")}
-    parts["level"][["mean", "low", "high"]] += model.intercept_[0]
     observed, level = panels[0].get_lines()
     np.testing.assert_array_equal(observed.get_ydata(), Y[:, 0])
     np.testing.assert_allclose(level.get_ydata(), parts["level"]["mean"])
@@ -48,12 +47,22 @@ def test_lines_and_bands_are_the_components(model: sm.LinearGaussian) -> None:
     np.testing.assert_allclose(ends, Y[:, 0] - parts["level"]["mean"] - parts["seasonal"]["mean"].to_numpy())
 
 
+def test_what_an_input_adds_has_a_panel() -> None:
+    promotion = (np.arange(60) % 7 == 0).astype(float)
+    x = sm.Sequences([Y + 20 * promotion[:, None]], inputs=[promotion], input_names=["promotion"])
+    model = sm.LinearGaussian.local_level(observation_inputs=True).fit(x)
+    panels = sm.plot.components(model, x)
+    assert [ax.get_ylabel() for ax in panels] == ["value", "promotion", "remainder"]
+    added = np.asarray(panels[1].get_lines()[1].get_ydata())
+    assert added[0] - added[1] == pytest.approx(20, abs=3)
+
+
 def test_some_steps_are_drawn_of_what_all_say(model: sm.LinearGaussian) -> None:
     axes = Figure().subplots(3, 1)
     panels = sm.plot.components(model, Y, ax=axes, steps=slice(10, 30), unit="pieces")
     assert list(panels) == list(axes)
     assert panels[0].get_ylabel() == "pieces"
-    level = model.components([Y])[0]["mean"][10:30] + model.intercept_[0]
+    level = model.components([Y])[0]["mean"][10:30]
     np.testing.assert_allclose(panels[0].get_lines()[1].get_ydata(), level)
     np.testing.assert_array_equal(panels[0].get_lines()[1].get_xdata(), np.arange(10, 30))
     assert panels[2].get_xlabel() == "step"

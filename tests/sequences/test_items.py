@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
 
@@ -164,7 +166,24 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences([[1.0, np.nan]]), "sequence 0 has the fractional symbol np.float64(nan) at position 1"),
     (lambda: Sequences([[0], [3, 4, -1]]), "sequence 1 has the negative symbol -1 at position 2"),
     (lambda: Sequences([good, np.zeros(3)]), "sequence 1 has shape (3,) and type float64; pass (T, D) numbers"),
-    (lambda: Sequences([good, good.astype(complex)]), "sequence 1 has shape (2, 2) and type complex128"),
+    (lambda: Sequences([good, good.astype(complex)]), "sequence 1 holds complex numbers; model their real and"),
+    (lambda: Sequences([pd.DataFrame(good), None]), "sequence 1 is None, which is no sequence; leave it out"),
+    (lambda: Sequences([None, good]), "sequence 0 is None, which is no sequence; leave it out"),
+    (lambda: Sequences([["a", pd.NA]]), "sequence 0 has a value of type NAType at position 1 among strings"),
+    (lambda: Sequences([[[1, 2], None]]), "its frame 1 is no list, but frame 0 has 2 values"),
+    (lambda: Sequences([[[1, 2], [3]]]), "its frame 1 has 1 values, but frame 0 has 2 values"),
+    (
+        lambda: Sequences([pd.DataFrame({"a": ["1.5", "x"], "b": [1, 2]})]),
+        "row 1 of sequence 0 has 'x' under 'a', which is no number, among numbers",
+    ),
+    (
+        lambda: Sequences([pd.DataFrame({"a": ["u", "v"], "b": [1, 2]})]),
+        "sequence 0 has the column 'a', which holds",
+    ),
+    (
+        lambda: Sequences([pd.DataFrame({"a": [1.0], "b": [2.0]}), pd.DataFrame({"b": [1.0], "a": [2.0]})]),
+        "sequence 1 has the columns b, a but sequence 0 has a, b; give all frames the same in one order",
+    ),
     (lambda: Sequences([good, np.zeros((0, 2))]), "sequence 1 is empty (shape (0, 2))"),
     (lambda: Sequences([good, [[0, 1], [np.inf, 0]]]), "sequence 1 has an infinite value at frame 1"),
     (lambda: Sequences([good, [[2, 1], [0, np.inf]]]), "sequence 1 has an infinite value at frame 1"),
@@ -210,3 +229,10 @@ def test_refusals_name_the_sequence_and_the_place(build: Callable[[], Any], mess
 def test_ends_of_intervals_may_be_infinite() -> None:
     ends = np.array([[0.0, 1.0], [-np.inf, 2.0], [3.0, np.inf], [np.nan, np.nan]])
     assert np.array_equal(Sequences([ends]).items[0], ends, equal_nan=True)
+
+
+def test_frames_in_a_list_are_numbers_where_they_hold_them() -> None:
+    frame = pd.DataFrame({"a": ["1,234.5", None], "b": pd.array([1, None], dtype="Int64"), "c": [Decimal("0.5"), 2]})
+    expected = [[1234.5, 1, 0.5], [np.nan, np.nan, 2]]
+    np.testing.assert_array_equal(np.asarray(Sequences([frame])[0]), expected)
+    np.testing.assert_array_equal(np.asarray(Sequences([[[Decimal("0.5"), Fraction(1, 4)]]])[0]), [[0.5, 0.25]])

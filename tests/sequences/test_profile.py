@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
-from seqmodels.sequences.profile import grid_step, profile_of
+from seqmodels.sequences.profile import grid_step, profile_of, warn_of_repeats
 
 RNG = np.random.default_rng(0)
 N = 4000
@@ -50,3 +52,27 @@ def test_the_step_of_a_grid() -> None:
     assert grid_step(1e9 + np.array([0.0, 0.5, 1.0])) == 0.5  # what is noise depends on the range, not on the level
     assert grid_step(np.array([2.0, 2.0])) == 0.0
     assert grid_step(np.array([np.nan])) == 0.0
+
+
+def test_values_that_rounding_makes_equal_are_no_copies() -> None:
+    rng = np.random.default_rng(0)
+    one_decimal = np.round(15 * rng.normal(size=(1000, 1)), 1)
+    assert len(np.unique(one_decimal)) < 600  # half of them are equal to others
+    walk = np.round(np.cumsum(rng.normal(size=(1000, 1)), axis=0), 1)
+    pair = np.hstack([one_decimal, np.round(one_decimal + 0.3 * rng.normal(size=(1000, 1)), 1)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for frames in (one_decimal, walk, pair, one_decimal[:60]):
+            warn_of_repeats(frames)
+
+
+def test_frames_that_were_copied_are_warned_of_on_a_grid_too() -> None:
+    rng = np.random.default_rng(0)
+    fine = np.round(15 * rng.normal(size=(1000, 2)), 1)
+    for frames, share in (
+        (np.concatenate([fine, fine[:250]]), "20%"),
+        (np.where(np.arange(900)[:, None] < 300, 17.3, 15 * rng.normal(size=(900, 1))), "33%"),
+        (rng.integers(0, 4, (1000, 1)).astype(float), "100%"),
+    ):
+        with pytest.warns(UserWarning, match=f"{share} of the frames are exact copies of others"):
+            warn_of_repeats(frames)

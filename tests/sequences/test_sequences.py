@@ -363,12 +363,13 @@ def test_one_long_frame_is_one_sequence() -> None:
     assert x.chunks(1).to_frame()["sequence"].tolist() == [0, 1]
 
 
-def test_dates_of_a_zone_are_in_utc() -> None:
+def test_hours_of_a_zone_are_kept_in_utc_and_given_back_in_the_zone() -> None:
     times = pd.to_datetime(["2020-07-01 12:00", "2020-07-01 13:00"]).tz_localize("Europe/Berlin")
     x = Sequences.from_frame(pd.DataFrame({"when": times, "a": [1.0, 2.0]}), columns=["a"], time="when")
-    assert x.time_unit == "UTC"
+    assert x.time_unit == "UTC (Europe/Berlin)"
     assert x.times is not None
     assert x.times[0][0] == np.datetime64("2020-07-01T10:00")
+    assert "when from 2020-07-01 12:00:00 to 2020-07-01 13:00:00 Europe/Berlin" in x.describe()
     assert (x.to_frame()["when"] == times).all()
 
 
@@ -419,3 +420,157 @@ def test_the_items_of_sources_and_targets_together(kind: str) -> None:
     both = items_of_both(X, y)
     same(both, [*X, *y])
     assert (both.features, both.past, both.times, len(both.metadata.columns)) == (None, None, None, 0)
+
+
+# -- other items in the place of those that there are --------------------------------------------------------------
+
+
+def timed() -> Sequences:
+    return Sequences(
+        [np.arange(4.0)[:, None], np.arange(3.0)[:, None]],
+        **{"names": ["s", "t"], "labels": ["one", "two"], "clusters": ["ann", "bob"], "features": ["level"]},
+        times=[[0.0, 0.1, 0.2, 0.3], [5.0, 6.0, 7.0]],
+        **{
+            "time_name": "at",
+            "time_unit": "s",
+            "by": "word",
+            "inputs": [[1, 2, 3, 4], [5, 6, 7]],
+            "input_names": ["u"],
+        },
+    )
+
+
+def test_map_keeps_everything_that_is_said_of_a_sequence() -> None:
+    x = timed()
+    deltas = x.map(lambda frames: np.hstack([frames, np.gradient(frames, axis=0)]), features=["level", "delta"])
+    np.testing.assert_array_equal(deltas[1], [[0, 1], [1, 1], [2, 1]])
+    assert (deltas.names, deltas.labels, deltas.clusters) == (x.names, x.labels, x.clusters)
+    assert (deltas.features, deltas.time_name, deltas.time_unit, deltas.by) == (("level", "delta"), "at", "s", "word")
+    assert deltas.times is not None
+    assert x.times is not None
+    assert deltas.inputs is not None
+    assert x.inputs is not None
+    same(Sequences([t[:, None] for t in deltas.times]), [t[:, None] for t in x.times])
+    same(Sequences(deltas.inputs), x.inputs)
+    assert x.map(np.log1p).features == ("level",)
+    assert x.map(lambda frames: np.hstack([frames, frames])).features is None
+    words = Sequences([["a", "b"], ["b"]], symbols=["a", "b", "c"])
+    assert words.map(lambda steps: steps[::-1]).symbols == ("a", "b", "c")
+    assert words.map(lambda steps: ["z", *steps]).symbols == ("a", "b", "z")
+
+
+def test_other_steps_have_the_times_that_they_are_given() -> None:
+    x = timed()
+    half = x.map(lambda f: f[::2], times=lambda t: t[::2], inputs=lambda u: u[::2])
+    assert half.times is not None
+    assert half.inputs is not None
+    assert half.times[0].tolist() == [0.0, 0.2]
+    assert half.inputs[1].ravel().tolist() == [5.0, 7.0]
+    assert (half.input_names, half.labels) == (("u",), x.labels)
+    without = x.map(lambda f: f[::2], times=None, inputs=None)
+    assert without.times is None
+    assert without.inputs is None
+    assert without.clusters == x.clusters
+    for options, said in [
+        ({}, "sequence 0 has 4 steps with times and becomes one of 2 steps; pass times="),
+        ({"times": None}, "sequence 0 has 4 steps with inputs and becomes one of 2 steps; pass inputs="),
+        ({"times": [[0.0]]}, "times is of type list; pass a function"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            x.map(lambda f: f[::2], **options)
+    with pytest.raises(ValueError, match="the function refuses sequence 1: too short"):
+        x.map(refuse_short)
+    with pytest.raises(ValueError, match="inputs is a function of inputs, but these sequences have none"):
+        Sequences(["ab"]).map(str.upper, inputs=len)
+    _train, test = x[:1].split(0.5)
+    with pytest.raises(ValueError, match="these sequences have a past"):
+        test.map(np.log1p)
+    assert test.including_past().map(np.log1p).times is not None
+    with pytest.raises(ValueError, match="there are 1 items but 2 sequences"):
+        x.with_items([np.zeros((4, 1))])
+
+
+def refuse_short(frames: np.ndarray) -> np.ndarray:
+    if len(frames) < 4:
+        raise ValueError("too short")
+    return frames
+
+
+def test_including_past_is_the_sequence_that_was_split() -> None:
+    x = timed()[:1]
+    whole = x.split(0.5, past=None)[1].including_past()
+    assert whole.past is None
+    assert whole.times is not None
+    assert x.times is not None
+    assert x.inputs is not None
+    same(whole, list(x))
+    same(Sequences(whole.inputs or []), x.inputs)
+    np.testing.assert_array_equal(whole.times[0], x.times[0])
+    assert x.including_past() is x
+    unknown = Sequences([np.ones((2, 1))], times=[[3.0, 4.0]], past=[np.zeros((1, 1))])
+    assert unknown.including_past().times is None
+    both = Sequences([np.ones((2, 1))] * 2, past=[None, np.zeros((1, 1))]).including_past()
+    assert both.n_units.tolist() == [2, 3]
+
+
+def test_folds_of_scikit_learn_keep_everything() -> None:
+    from sklearn.model_selection import train_test_split
+
+    x = timed()
+    train, test = train_test_split(x, test_size=0.5, random_state=0)
+    assert isinstance(train, Sequences)
+    assert isinstance(test, Sequences)
+    assert sorted([*train.names, *test.names]) == ["s", "t"]
+    for part in (train, test):
+        expected = x.take([x.names.index(part.names[0])])
+        assert part.describe() == expected.describe()
+        assert part.input_names == ("u",)
+        np.testing.assert_array_equal(part.times, expected.times)
+
+
+# -- a row at every step -------------------------------------------------------------------------------------------
+
+
+def test_regular_has_a_row_at_every_step_and_keeps_the_rest() -> None:
+    days = np.array(["2024-01-31", "2024-02-29", "2024-04-30", "2024-05-31"], dtype="datetime64[D]")
+    x = Sequences(
+        [np.arange(8.0).reshape(4, 2), np.ones((2, 2))],
+        **{"times": [days, days[:2]], "names": ["a", "b"], "labels": [0, 1], "clusters": ["u", "v"]},
+        **{"inputs": [[1.0, 2.0, 4.0, 5.0], [7.0, 8.0]], "input_names": ["n"], "features": ["y", "z"], "by": "shop"},
+    )
+    for how, added in (("hold", 2.0), ("interpolate", 3.0)):
+        regular = x.regular(inputs=how)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(regular[0], [[0, 1], [2, 3], [np.nan, np.nan], [4, 5], [6, 7]])
+        assert regular.times is not None
+        assert regular.times[0][2] == np.datetime64("2024-03-31")
+        assert (regular.inputs or [])[0].ravel().tolist() == [1.0, 2.0, added, 4.0, 5.0]
+        assert regular.metadata.equals(x.metadata)
+        assert (regular.features, regular.input_names, regular.by) == (x.features, x.input_names, "shop")
+        assert regular.regular() is regular
+    with pytest.raises(ValueError, match=r"1 steps are added, whose inputs \(n\) are not known; pass inputs='hold'"):
+        x.regular()
+
+
+def test_what_has_no_regular_steps_is_named() -> None:
+    x = Sequences([np.zeros((4, 1))] * 2, times=[[0.0, 1.0, 3.0, 4.0], [0.0, 0.1, 7.0, 7.3]], names=["a", "b"])
+    with pytest.raises(ValueError, match="times of sequence 'b' are not regular: steps between them are of 3 lengths"):
+        x.regular()
+    assert [len(item) for item in x.regular(irregular="keep")] == [5, 4]
+    twice = Sequences([np.zeros((3, 1))], times=[[0.0, 1.0, 1.0]])
+    with pytest.raises(ValueError, match="steps 1 and 2 are at one time, 1"):
+        twice.regular()
+    for other, said in [
+        (Sequences([np.zeros((3, 1))]), "these sequences have no times"),
+        (Sequences([[0, 1]], times=[[0, 1]]), "these sequences are symbols, of which none can be missing"),
+        (x.split(0.5)[1][:1].segments([(0, 2, 4)], past=1), "these sequences have a past"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            other.regular()
+
+
+def test_times_of_different_units_are_not_joined() -> None:
+    x, item = timed(), [np.zeros((2, 1))]
+    for unit in ("h", None):
+        other = Sequences(item, times=[[0.0, 1.0]], time_unit=unit, features=["level"])
+        with pytest.raises(ValueError, match=r"the parts have times of different units: .*; pass times of one unit"):
+            Sequences.joined([x, other])

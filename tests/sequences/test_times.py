@@ -36,8 +36,8 @@ def test_other_indices_that_are_times() -> None:
     assert (numbers.times is not None and numbers.times[0].tolist(), numbers.time_name) == ([0, 2, 4, 6, 8, 10], "t")
     zoned = Sequences([FRAME.tz_localize("Europe/Berlin")])
     assert zoned.times is not None
-    assert zoned.time_unit == "UTC"
-    assert str(zoned.times[0][0])[:16] == "2024-02-29T23:00"
+    assert zoned.time_unit == "Europe/Berlin"  # days are steps of its calendar
+    assert str(zoned.times[0][0])[:16] == "2024-03-01T00:00"
 
 
 @pytest.mark.parametrize("index", [pd.RangeIndex(6), pd.Index(list("uvwxyz")), pd.Index(np.arange(6), name="row")])

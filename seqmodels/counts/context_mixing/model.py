@@ -175,12 +175,15 @@ class ContextMixing(CountModel):
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.n_steps_, self.n_learned_ = int(state["n_steps"]), int(state["n_learned"])
+        if not max(self.n_steps_, self.n_learned_) < 2**63:
+            raise ValueError(f"the file says that {max(self.n_steps_, self.n_learned_):.3g} steps were read")
         self.places_ = int(state.get("places", tables.EARLIER_PLACES))
         if self.places_ not in (tables.EARLIER_PLACES, tables.PLACES):
             raise ValueError(f"places is {self.places_}, and should be {tables.EARLIER_PLACES} or {tables.PLACES}")
         self.has_numbers_ = bool(state.get("has_numbers", False))
         self.counts_rows_ = bool(state.get("counts_rows", False))
         self.follows_layout_ = bool(state.get("follows_layout", False))
+        tables.check_room(self.encoding_.size, self.n_steps_, np.size(state["floats"]), np.size(state["integers"]))
         learned = self._empty(np.asarray(state["symbols"], dtype=np.int64))
         for name in ("floats", "integers"):
             if np.shape(state[name]) != getattr(learned, name).shape:

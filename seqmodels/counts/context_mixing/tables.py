@@ -34,6 +34,7 @@ N_STRETCH = 4096  # entries of the table of log(p / (1 - p))
 LARGEST_LOGIT = 12.0  # of a mixed prediction
 REFINEMENT_POINTS = 33
 N_REFINEMENTS = 3
+MOST_SYMBOLS = 1 << 22  # of a file: each takes 16 bytes
 SYMBOL_ROWS = 1024  # weight vectors selected by a symbol: of larger alphabets some symbols share one
 NODE_ROWS = 4096
 NODE_DEPTHS = 8  # depths that weight vectors tell apart
@@ -185,6 +186,29 @@ def bits_of(n_symbols: int) -> int:
     return (n_symbols - 1).bit_length()
 
 
+def check_room(n_symbols: int, n_steps: int, n_floats: int, n_integers: int) -> None:
+    """Raise ``ValueError`` for an alphabet or a number of steps whose tables are larger than those of a file.
+
+    It looks at the largest parts alone, before any is made; ``empty`` makes all.
+    """
+    least_floats = max(
+        N_REFINEMENTS * _refinement_rows(n_steps) * REFINEMENT_POINTS, min(n_symbols + 1, SYMBOL_ROWS) * NODE_DEPTHS
+    )
+    if n_floats < least_floats or n_integers < _match_slots(n_steps) or n_symbols > MOST_SYMBOLS:
+        raise ValueError(
+            f"{n_floats:,} floats and {n_integers:,} integers do not belong to a model of {n_symbols:,} symbols that "
+            f"read {n_steps:,} steps"
+        )
+
+
+def _refinement_rows(n_steps: int) -> int:
+    return power_of_two(min(max(n_steps / 4, 256), 2**16))
+
+
+def _match_slots(n_steps: int) -> int:
+    return power_of_two(min(max(n_steps, 256), 2**22))
+
+
 def empty(
     n_symbols: int,
     n_steps: int,
@@ -240,7 +264,7 @@ def empty(
     chain = np.zeros((n_contexts, N_HISTORIES, 2))
     chain[:, :, 0] = CHAIN_START
     chain[:, :, 1] = np.log(maps / (1 - maps)) * CHAIN_BIAS_START
-    n_refinement_rows = power_of_two(min(max(n_steps / 4, 256), 2**16))
+    n_refinement_rows = _refinement_rows(n_steps)
     grid = np.linspace(-LARGEST_LOGIT, LARGEST_LOGIT, REFINEMENT_POINTS)
     final_weights = np.full((_rows(BY_NODE, n_symbols, n_bits), n_selectors), 1 / n_selectors)
     second = np.full((_rows(BY_MATCH, n_symbols, n_bits) if follows_layout else 0, n_selectors), 1 / n_selectors)
@@ -256,7 +280,7 @@ def empty(
         *([np.zeros(sum(rows))] if counts_rows else []),
     ]
     float_at = np.cumsum([0, *(part.size for part in floats)])
-    n_match_slots = power_of_two(min(max(n_steps, 256), 2**22))
+    n_match_slots = _match_slots(n_steps)
     n_indirect = power_of_two(min(max(n_steps, 256), 2**16))
     observations = np.where(
         np.arange(N_LEVELS + 1) < EXACT_LEVELS,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -56,6 +57,8 @@ class ContextTree(CountModel):
     >>> [round(float(p), 3) for p in model.predict_next(np.array([0])).probs]
     [0.197, 0.803]
     """
+
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"depth": "longest"}
 
     depth: int = 7
     adaptive: bool = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
@@ -79,6 +80,7 @@ class NGram(CountModel):
     min_count: int = 1
     max_strings: int | None = None
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"order": "longest"}
     _reads_from_disk: ClassVar[bool] = True
 
     @property
@@ -109,7 +111,7 @@ class NGram(CountModel):
                 f"there are more than {self._most_strings(counted):,} different strings of 2 to {self.order} symbols; "
                 f"those that came less than {self.min_count_} times are left out (min_count_). Pass a larger "
                 "max_strings if memory holds them",
-                stacklevel=5,
+                stacklevel=6,
             )
         self.interpolation_ = self._interpolation(counted) if self.adaptive else None
         return self._nats_per_unit_of_training(train)

@@ -23,7 +23,10 @@ from seqmodels.evaluation.coding.arithmetic import Arithmetic
 MAGIC = b"sqm"
 VERSION = 1
 N_DIGEST, N_CHECK = 8, 4
+LONGEST_NUMBER = 63  # bits of a number in the head
 CODERS = ("model", "context mixing")  # by number
+# Only of sequences that are nearly certain do bytes hold more; memory for all is taken before any is known.
+MOST_SEQUENCES, MOST_STEPS = 1 << 10, 1 << 20  # for each byte of a container
 LEAST = len(MAGIC) + 2 + arithmetic.N_BYTES + 2 * N_DIGEST + 1 + N_CHECK
 
 CoderName = Literal["model", "context mixing"]
@@ -56,6 +59,7 @@ class Container:
         numbers = [self.n << 1 | (self.lengths is not None), *(self.lengths or ())]
         head = MAGIC + bytes([VERSION, CODERS.index(self.coder)]) + self.arithmetic.to_bytes()
         data = head + self.model + self.content + b"".join(map(_varint, numbers)) + self.code
+        self._check_size(len(data) + N_CHECK)
         return data + zlib.crc32(data).to_bytes(N_CHECK, "little")
 
     @classmethod
@@ -84,7 +88,7 @@ class Container:
         first = numbers.next()
         n, is_given = first >> 1, first & 1
         lengths = tuple(numbers.next() for _ in range(n)) if is_given else None
-        return cls(
+        container = cls(
             CODERS[data[len(MAGIC) + 1]],  # type: ignore[arg-type]
             Arithmetic.of_bytes(data[len(MAGIC) + 2 : at]),
             data[at : at + N_DIGEST],
@@ -93,6 +97,17 @@ class Container:
             lengths,
             numbers.rest(),
         )
+        container._check_size(len(data))
+        return container
+
+    def _check_size(self, n_bytes: int) -> None:
+        """Raise ``ValueError`` for more sequences or steps than so many bytes may stand for."""
+        for n, most, what in ((self.n, MOST_SEQUENCES, "sequences"), (sum(self.lengths or ()), MOST_STEPS, "steps")):
+            if n > most * n_bytes:
+                raise ValueError(
+                    f"the container is of {n:,} {what} in {n_bytes:,} bytes; one of so many bytes may have "
+                    f"{most * n_bytes:,}: compress them in several parts"
+                )
 
 
 def _varint(number: int) -> bytes:
@@ -118,6 +133,8 @@ class _Varints:
             self._at += 1
             number |= (byte & 127) << shift
             shift += 7
+            if shift > LONGEST_NUMBER:
+                raise ValueError("the data are no container: a number in their head has no end")
             if byte < 128:
                 return number
 

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from seqmodels.evaluation.calibration import Reliability, histogram, pit, reliability
+from seqmodels.evaluation.calibration import WITH_DENSITY, Reliability, histogram, pit, reliability
 from seqmodels.model import SequenceModel
 from seqmodels.plot.calibration import draw_reliability, draw_transforms, reliability_diagram, transform_histograms
 from seqmodels.plot.style import axes_or_new, in_style, note_in_label
@@ -80,7 +80,7 @@ def _transforms(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences 
 def _has_cdfs(model: SequenceModel) -> bool:
     observation = model.observation_
     has_cdfs = observation.emits == "vectors" and observation.has_marginal_cdfs
-    return has_cdfs and set(observation.values(model.encoding_.size)) == {"reals"}
+    return has_cdfs and set(observation.values(model.encoding_.size)) <= WITH_DENSITY
 
 
 def _plot_of_symbols(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> CalibrationPlot | None:

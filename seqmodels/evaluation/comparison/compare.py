@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.common.parameters import Seed, check_options
+from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.comparison.comparison import Comparison
 from seqmodels.evaluation.comparison.fit_and_score import Progress, fit_and_score
@@ -51,6 +52,7 @@ def compare(
     random_state: Seed = 0,
     n_jobs: Jobs = 1,
     progress: Callable[[str], None] | None = None,
+    verbose: Verbose = "auto",
 ) -> Comparison:
     """Fit ``models`` to ``X`` (and ``y``) in place, score ``test`` once, and compare each of them to ``baseline``.
 
@@ -86,10 +88,13 @@ def compare(
             ``concurrent.futures``, for a cluster: ``dask.distributed.Client(...).get_executor()``. Figures are those of
             one at a time, on as many threads. If a process is killed, its model alone is lost.
         progress: called with a line of text as each model, and each trial of a search, is done.
+        verbose: True: a bar over the models; False: none, nor of their fits; ``"auto"``: one in a terminal or a
+            notebook where it takes longer than three seconds.
 
     Returns:
         ``Comparison``: ``print`` it, or use ``.frame``, ``.steps``, ``.save(folder)``, ``.to_html(path)``,
-        ``.plot_ranking()``. With budgets in steps, or none, it repeats to the last digit, apart from the times.
+        ``.plot_ranking()``. With budgets in steps, or none, it repeats but for the times and the rounding of
+        products, which depends on the processor, on the number of threads and on where in memory an array lies.
 
     Raises:
         IncomparableError: two models measure different things (named), for example one scores ends and another does
@@ -127,10 +132,16 @@ def compare(
         title=title,
         random_state=random_state,
         progress=progress,
+        verbose=verbose,
     )
     parts = DataParts.from_arguments(X, y, test, validation)
     plan = FitPlan(seeds, budget, Search(search) if isinstance(search, Mapping) else search, random_state)
     plan.check(models, has_train=parts.train is not None)
+    if parts.train is None and not any(model.__sklearn_is_fitted__() for model in models.values()):
+        raise ValueError(
+            "none of the models is fitted, and there is no test part to score them on after they are fitted to X; pass "
+            "test=, as train, test = X.split(0.2) makes it, or models that are fitted, which are scored on X as it is"
+        )
     jobs = checked_jobs(n_jobs, has_seconds=budget is not None and budget.seconds is not None)
     n_blocks = _checked_blocks(prequential, parts)
     clusters = _clusters_of(parts.test.scored, cluster)
@@ -138,7 +149,8 @@ def compare(
     opened = open_alphabets(models, parts)
     say = progress if progress is not None else lambda line: None
 
-    results = _results(models, parts, plan, say, jobs)
+    with ProgressBar(len(models), verbose, "compare") as bar:
+        results = _results(models, parts, plan, say, jobs, bar)
     scored = {name: result for name, result in results.items() if not result.error}
     base = _base(scored, baseline)
     reference = fit_reference(models, base.model, parts) if iid else Reference()
@@ -186,7 +198,7 @@ def compare(
 
 
 def _results(
-    models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan, say: Progress, jobs: Jobs
+    models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan, say: Progress, jobs: Jobs, bar: ProgressBar
 ) -> dict[str, ModelResult]:
     """What fitting and scoring found of each model; one that fails is warned of, and all of them are an error."""
     results = {}
@@ -194,6 +206,7 @@ def _results(
         if result.error:
             warnings.warn(f"{result.name} failed: {result.error.partition(': ')[2]}", stacklevel=3)
         results[result.name] = result
+        bar.move(len(results), result.name)
         say(result.progress_line(parts.test.scored.unit))
     if all(result.error for result in results.values()):
         raise ValueError("no model could be fitted: " + "; ".join(f"{n}: {results[n].error}" for n in models))

@@ -27,8 +27,8 @@ class Comparison(Outcome):
     """The outcome of ``compare``.
 
     Attributes:
-        frame: a row for each model, best first, with the columns below; repeated, a comparison gives the same figures
-            in all of them but ``fit_seconds``, ``scoring_throughput`` and ``peak_memory``.
+        frame: a row for each model, best first, with the columns below; repeated, a comparison gives the same figures,
+            but for rounding, in all of them but ``fit_seconds``, ``scoring_throughput`` and ``peak_memory``.
         measure: what the scores measure; the same for every row.
         log_prob_steps: for each model a list of ``(T,)`` nats, the steps of each test sequence, the mean over seeds;
             ``steps`` is the same as a frame.

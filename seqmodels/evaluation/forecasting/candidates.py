@@ -12,6 +12,7 @@ from seqmodels.evaluation.baselines import SeasonalNaive
 from seqmodels.evaluation.forecasting.linear_process import (
     Autoregression,
     FittedProcess,
+    InputEffects,
     Process,
     SeasonalARIMA,
     StructuralProcess,
@@ -26,6 +27,7 @@ MOST_LAGS = 3  # of p and q
 MOST_FITTED = 24  # processes of a search
 SMALLEST_RATIO = 1.2  # of the largest value to the smallest, from which logarithms differ from values
 LARGE_RATIO = 3.0  # from which square roots differ from both
+HALF_BAND = 1.6449  # deviations of a Gaussian, of a band of 90 %
 # Logarithms of the weights that kinds of models have before they are tried, of those that differ from 0: on public
 # series autoregressions around a level did better, and those below worse, than their backtests alone said.
 LEVEL_PRIOR, LINE_PRIOR, TREND_PRIOR, SEARCH_PRIOR = 0.5, -0.35, -0.2, -0.15
@@ -48,8 +50,8 @@ class FittedCandidate(ABC):
         """How many numbers were fitted."""
 
     @abstractmethod
-    def ahead(self, y: np.ndarray, k: int, levels: np.ndarray) -> StepQuantiles:
-        """The k steps that follow ``y (T,)``."""
+    def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
+        """The k steps that follow ``y (T,)``, given ``inputs (T + k, U)`` if it was fitted with some."""
 
     @abstractmethod
     def log_probs(self, y: np.ndarray) -> np.ndarray:
@@ -57,6 +59,15 @@ class FittedCandidate(ABC):
 
         NaN of the first steps, which have no density, and of those missing.
         """
+
+    def effects(self, y: np.ndarray, inputs: np.ndarray) -> InputEffects | None:
+        """What a unit of each of ``inputs (T, U)`` adds to what is modelled of ``y (T,)``; None: it reads none."""
+        return None
+
+    @property
+    def scale_name(self) -> str:
+        """What of the values is modelled: values, square roots or logarithms."""
+        return str(VALUES)
 
 
 class CandidateModel(ABC):
@@ -73,8 +84,8 @@ class CandidateModel(ABC):
         return 0.0
 
     @abstractmethod
-    def fit(self, y: np.ndarray) -> FittedCandidate:
-        """Raises ``ValueError`` for a series ``y (T,)`` that it cannot be fitted to."""
+    def fit(self, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedCandidate:
+        """Fit to ``y (T,)``, regressed on ``inputs (T, U)`` if there are; ``ValueError`` where that cannot be."""
 
 
 # -- linear processes ------------------------------------------------------------------------------------------------
@@ -139,14 +150,14 @@ class ProcessFamily(CandidateModel):
         season = "" if self.season is None else f", season {self.season}"
         return f"{self.kind}{season}" + f", {self.scale}" * (self.scale != VALUES)
 
-    def fit(self, y: np.ndarray) -> FittedCandidate:
+    def fit(self, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedCandidate:
         z = self.scale.of_values(y)
-        fitted: dict[Process, FittedProcess | None] = {process: _fitted(process, z) for process in self.processes}
+        fitted: dict[Process, FittedProcess | None] = {each: _fitted(each, z, inputs) for each in self.processes}
         best = _least([each for each in fitted.values() if each is not None])
         while self.near is not None:
             for process in self.near(best.process):
                 if process not in fitted and len(fitted) < MOST_FITTED:
-                    fitted[process] = each = _fitted(process, z)
+                    fitted[process] = each = _fitted(process, z, inputs)
                     if each is not None and _least([best, each]) is each:
                         best = each
                         break
@@ -155,10 +166,10 @@ class ProcessFamily(CandidateModel):
         return ScaledProcess(best, self.scale)
 
 
-def _fitted(process: Process, z: np.ndarray) -> FittedProcess | None:
+def _fitted(process: Process, z: np.ndarray, inputs: np.ndarray | None) -> FittedProcess | None:
     """None where it cannot be fitted."""
     try:
-        return fit_process(process, z)
+        return fit_process(process, z, inputs)
     except (ValueError, np.linalg.LinAlgError):
         return None
 
@@ -178,10 +189,10 @@ class ScaledProcess(FittedCandidate):
     fitted: FittedProcess
     scale: PowerScale
 
-    def ahead(self, y: np.ndarray, k: int, levels: np.ndarray) -> StepQuantiles:
+    def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
         from scipy import special
 
-        steps = self.fitted.ahead(self.scale.of_values(y), k)
+        steps = self.fitted.ahead(self.scale.of_values(y), k, inputs)
         quantiles = steps.mean[:, None] + steps.deviation[:, None] * special.ndtri(levels)
         return StepQuantiles(self.scale.mean_value(steps.mean, steps.deviation), self.scale.to_values(quantiles))
 
@@ -191,6 +202,13 @@ class ScaledProcess(FittedCandidate):
 
     def log_probs(self, y: np.ndarray) -> np.ndarray:
         return np.asarray(self.fitted.log_probs + self.scale.log_slope(y))
+
+    def effects(self, y: np.ndarray, inputs: np.ndarray) -> InputEffects | None:
+        return self.fitted.effects(self.scale.of_values(y), inputs)
+
+    @property
+    def scale_name(self) -> str:
+        return str(self.scale)
 
     def __str__(self) -> str:
         return self.fitted.process.name + f" of {self.scale}" * (self.scale != VALUES)
@@ -255,9 +273,15 @@ def autoregressive_families(season: int | None, scale: PowerScale, n_values: int
 
 @dataclass(frozen=True)
 class Naive(CandidateModel):
-    """The value a season ago, or under season 1 the last value."""
+    """The value a season ago, or under season 1 the last value.
+
+    Args:
+        season: its steps.
+        holds_all: whether its band of 90 % holds all values of the series, of which too few changes are known.
+    """
 
     season: int = 1
+    holds_all: bool = False
 
     @property
     def log_prior(self) -> float:
@@ -267,8 +291,13 @@ class Naive(CandidateModel):
     def title(self) -> str:
         return "naive" if self.season == 1 else "seasonal naive"
 
-    def fit(self, y: np.ndarray) -> FittedCandidate:
-        return FittedNaive(SeasonalNaive(self.season).fit([y[:, None]]))
+    def fit(self, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedCandidate:
+        fitted = SeasonalNaive(self.season).fit([y[:, None]])
+        if self.holds_all:
+            last = y[~np.isnan(y)][-1]
+            farthest = float(np.nanmax(np.abs(y - last)))
+            fitted.covariance_ = np.maximum(fitted.covariance_, (farthest / HALF_BAND) ** 2)
+        return FittedNaive(fitted)
 
 
 @dataclass(frozen=True)
@@ -277,7 +306,7 @@ class FittedNaive(FittedCandidate):
 
     fitted: SeasonalNaive
 
-    def ahead(self, y: np.ndarray, k: int, levels: np.ndarray) -> StepQuantiles:
+    def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
         ahead = next(iter(self.fitted.ahead([y[:, None]], [[len(y)]], k, 1, 0)))
         steps = [step for step in ahead.steps if isinstance(step, FeatureDistributions)]
         mean = np.array([step.mean[0] for step in steps])
@@ -293,7 +322,7 @@ class FittedNaive(FittedCandidate):
         return np.asarray(-0.5 * (np.log(2 * np.pi * variance) + changes**2 / variance))
 
     def __str__(self) -> str:
-        return "naive" if self.fitted.season == 1 else f"seasonal naive({self.fitted.season})"
+        return "naive" if self.fitted.season == 1 else "seasonal naive"
 
 
 def scales_of(y: np.ndarray) -> list[PowerScale]:

@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels import plot
+from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.display import quantile_name
 from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
 from seqmodels.encodings.auto_series import seasonal_share, seasonal_shares
-from seqmodels.evaluation.forecasting.series import SeriesForecast, forecast_series, has_season
+from seqmodels.evaluation.forecasting.candidates import StepQuantiles
+from seqmodels.evaluation.forecasting.inputs import split, with_steps_ahead
+from seqmodels.evaluation.forecasting.phases import forecast_seen_steps, seen_steps
+from seqmodels.evaluation.forecasting.series import SHORTEST, SeriesForecast, forecast_series, has_season
 from seqmodels.evaluation.forecasting.tables import regular_sequences, season_of_times
 from seqmodels.evaluation.forecasting.words import DescribedSeries, names_of_series, words_of
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.times import time_column, times_ahead
+from seqmodels.sequences.times import times_ahead
+from seqmodels.sequences.zones import on_its_clock, with_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 60  # that are printed
 SEASONS_TO_TRY = 3  # that a series has, for their season to be tried
-SHORTEST = 12  # values of a series that is forecast
+LARGEST, SMALLEST = 1e100, 1e-100  # magnitudes whose squares, and sums of them, float64 holds
 LEAST_SHARE = 0.65  # of the variance of changes, that a season explains which no dates suggest
 
 
@@ -39,15 +44,18 @@ class AutomaticForecast:
     Attributes:
         frame: a row for each ``sequence`` (its name), ``step`` (1 to horizon) and ``feature`` (its name, or its number
             where the features have none): ``time``, after ``step``, of series with times; ``mean``, and a column for
-            each quantile, named in per cent (``"5%"``), in units of the series.
-        table: what was tried, a row for each ``sequence``, ``feature`` and ``model``, the best first: ``crps_scaled``
-            and ``covered 90%`` in a backtest of the last part of the series, ``seconds``, and whether it was
-            ``chosen``: forecasts are averages of those chosen, by ``weight``.
+            each quantile, named in per cent (``"5%"``), in units of the series: NaN of a feature that could be
+            forecast of other sequences only.
+        table: what was tried, a row for each ``sequence``, ``feature`` and ``model``, by the names that the words have:
+            ``crps_scaled`` and ``covered 90%`` in a backtest of the last part of the series, ``seconds``, and whether
+            it was ``chosen``: forecasts are averages of those chosen, by ``weight``. That of the largest weight is
+            first; those that were not chosen follow, the least error first.
         series: for each ``(sequence, feature)`` all that is known of its forecast: ``chosen`` (the fitted models),
             ``season``, ``crps`` and ``coverage`` (of the average, in the backtest), ``factors`` (by which its bands are
-            rescaled, a step each), ``origins``.
+            rescaled, a step each), ``origins``, ``unseen`` (phases of the season that have no value) and ``inputs``
+            (what they are worth). Series that cannot be forecast are not among them, and named in ``words``.
         words: what was done, in sentences.
-        history: the series that the steps follow, steps without a row filled in as missing.
+        history: the series that the steps follow, those that are forecast, steps without a row filled in as missing.
         quantiles: the levels.
         seconds: that it took.
     """
@@ -73,7 +81,7 @@ class AutomaticForecast:
     @property
     def paths(self) -> list[Any]:
         """None: raises ``ValueError``, since quantiles are of each step by itself."""
-        raise ValueError("an automatic forecast has quantiles of each step and draws no paths; leave paths=0")
+        raise AbsentAttributeError("an automatic forecast has quantiles of each step and draws no paths; leave paths=0")
 
     def __repr__(self) -> str:
         table = self.frame.to_string(index=False, float_format="%.5g", max_rows=MOST_ROWS)
@@ -101,6 +109,9 @@ def forecast(
     time: str | None = None,
     by: str | None = None,
     max_seconds: PositiveFloat | None = None,
+    inputs: Sequence[str] = (),
+    future: Any = None,
+    date_format: str | None = None,
 ) -> AutomaticForecast:
     """Forecast series of numbers: models that fit the data are tried on its own last part, and the best are averaged.
 
@@ -111,6 +122,10 @@ def forecast(
     weights by their CRPS and their likelihood (Lichtendahl, Grushka-Cockayne and Winkler 2013), where models that
     forecast alike share a weight. The bands of the average are made wider or narrower by how far values were from its
     medians, late ones above all.
+
+    A phase of the season that was never observed, such as the Sundays of a shop that is closed then, is forecast at the
+    level of all others, with a band as wide as theirs together. A series that is constant or too short is left out of
+    several, with a warning; alone it is refused.
 
     Args:
         frame: a frame or column of pandas, dates in its index or in a column; an array ``(T,)`` or ``(T, D)``; or
@@ -123,9 +138,16 @@ def forecast(
         time: the column of times; None: the index, or a column of dates or one called so.
         by: the column that names the series of a row.
         max_seconds: for each series, after which no other model is tried; None: no limit. Most take seconds.
+        inputs: columns of numbers of a frame that are known at each step, such as holidays (0 or 1) or prices. They are
+            not forecast: all models but the naive regress on them, with errors of their own process.
+        future: a frame with the inputs of the steps ahead, a row a step, and times as the frame has; None: those are
+            the last rows of the frame, where what is forecast is missing.
+        date_format: how dates are written, as ``datetime.strptime`` takes it (``"%d/%m/%Y"``); None: the way in which
+            all of them can be read, and under which they are regular if that could be done in several.
 
     Raises:
-        ValueError: what holds no series of numbers; a series too short, or that does not change.
+        ValueError: what holds no series of numbers; a series too short for the horizon or the season, or that does not
+            change; inputs that are not known at each step.
 
     >>> t = np.arange(72)
     >>> y = 10 + 0.1 * t + 3 * np.sin(2 * np.pi * t / 12) + np.random.default_rng(0).normal(size=72)
@@ -136,15 +158,22 @@ def forecast(
 
     began = clock.perf_counter()
     levels = _checked_levels(quantiles)
-    history = regular_sequences(frame, time=time, by=by)
+    if future is not None and not inputs:
+        raise ValueError("future has the inputs of the steps ahead, but inputs names no column; name them")
+    if inputs and not isinstance(frame, Sequences):
+        frame = with_steps_ahead(frame, inputs, future)
+    history = regular_sequences(frame, time=time, by=by, date_format=date_format, inputs=inputs)
+    known_inputs = None
+    if inputs:
+        history, known_inputs = split(history, inputs, horizon)
     features = range(history.n_features) if history.features is None else history.features
     series: dict[tuple[Any, Any], SeriesForecast] = {}
-    frames, tables, described = [], [], []
+    steps_ahead: dict[Any, np.ndarray | None] = {}
+    tables, described, left_out = [], [], []
     spoken = iter(names_of_series(history.names, features))
     for i, (name, item) in enumerate(zip(history.names, history.items, strict=True)):
         times = None if history.times is None else history.times[i]
-        parts = []
-        ahead_times = None if times is None else times_ahead(times, horizon)
+        steps_ahead[name] = ahead_times = None if times is None else times_ahead(times, horizon)
         if times is not None and ahead_times is None:
             warnings.warn(
                 f"the times of sequence {name!r} have no one step, so that its rows are taken for steps and those "
@@ -153,24 +182,42 @@ def forecast(
                 stacklevel=3,
             )
         for feature, column in zip(features, np.asarray(item).T, strict=True):
-            first = int(np.argmax(~np.isnan(column)))
+            first, said = int(np.argmax(~np.isnan(column))), next(spoken)
             y = column[first:]
-            _check_series(y, horizon, name, feature)
-            of_dates = season_of_times(times) if season is None else None
-            weak_season = of_dates if of_dates is not None and 1 < of_dates <= len(y) // SEASONS_TO_TRY else None
-            its_season = _season(y, season, times)
-            each = forecast_series(y, horizon, levels, its_season, max_seconds, possible_season=weak_season)
+            of_column = None if known_inputs is None else known_inputs[i][first:]
+            try:
+                _check_series(y, horizon, season, name, feature)
+                each = _forecast_column(y, horizon, levels, season, times, max_seconds, of_column)
+            except ValueError as error:
+                left_out.append((said, error))
+                continue
             series[name, feature] = each
-            parts.append(_rows(name, feature, each, levels, ahead_times, history.time_unit))
             tables.append(_trials(name, feature, each))
-            its_times = None if times is None else times[first:]
-            described.append(DescribedSeries(next(spoken), y, its_times, ahead_times))
+            its_times = None if times is None else on_its_clock(times[first:], history.time_unit)
+            its_ahead = None if ahead_times is None else on_its_clock(ahead_times, history.time_unit)
+            described.append(DescribedSeries(said, y, its_times, its_ahead, tuple(inputs)))
+    if not series:
+        raise left_out[0][1]
+    history = _those_forecast(history, series) if left_out else history
+    unknown = StepQuantiles(np.full(horizon, np.nan), np.full((horizon, len(levels)), np.nan))
+    frames = []
+    for name in history.names:
+        parts = [
+            _rows(
+                *(name, feature, series[name, feature].ahead if (name, feature) in series else unknown, levels),
+                *(steps_ahead[name], history.time_unit),
+            )
+            for feature in (range(history.n_features) if history.features is None else history.features)
+        ]
         frames.append(pd.concat(parts, ignore_index=True).sort_values("step", kind="stable", ignore_index=True))
     words = [
         sentence
         for one, each in zip(described, series.values(), strict=True)
         for sentence in words_of(one, each, levels)
     ]
+    for said, why in left_out:
+        words.append(f"{said}: It is not forecast: {why}.")
+        warnings.warn(f"{said} is not forecast: {why}", UserWarning, stacklevel=3)
     return AutomaticForecast(
         pd.concat(frames, ignore_index=True),
         pd.concat(tables, ignore_index=True),
@@ -189,7 +236,7 @@ def _checked_levels(quantiles: Sequence[float]) -> np.ndarray:
     return levels
 
 
-def _check_series(y: np.ndarray, horizon: int, name: Any, feature: Any) -> None:
+def _check_series(y: np.ndarray, horizon: int, season: int | None, name: Any, feature: Any) -> None:
     n, where = int((~np.isnan(y)).sum()), f"feature {feature!r} of sequence {name!r}"
     if n < max(SHORTEST, horizon + SHORTEST // 2):
         raise ValueError(
@@ -200,19 +247,80 @@ def _check_series(y: np.ndarray, horizon: int, name: Any, feature: Any) -> None:
         raise ValueError(f"{where} has infinite values; pass finite ones, and NaN where they are missing")
     if np.nanmin(y) == np.nanmax(y):
         raise ValueError(f"{where} is always {np.nanmin(y):g}; leave it out")
+    largest, deviation = float(np.nanmax(np.abs(y))), float(np.nanmax(y)) - float(np.nanmin(y))
+    if largest > LARGEST or deviation < SMALLEST:
+        raise ValueError(
+            f"{where} has values of magnitude {largest:.3g} that differ by {deviation:.3g} at most; float64 cannot "
+            "hold the squares of such numbers; pass it in other units"
+        )
+    if season is not None and season > len(y) // 2:
+        raise ValueError(
+            f"season is {season}, but {where} has {len(y)} steps, in which no such season is seen twice; pass a season "
+            f"of {len(y) // 2} steps at most, 1 for none, or a longer series"
+        )
 
 
-def _season(y: np.ndarray, season: int | None, times: np.ndarray | None) -> int | None:
+def _those_forecast(history: Sequences, series: Mapping[tuple[Any, Any], SeriesForecast]) -> Sequences:
+    """The history without the sequences, and the named features, of which nothing is forecast."""
+    kept = [i for i, name in enumerate(history.names) if any(name == each for each, _ in series)]
+    features = history.features
+    columns = [d for d in range(history.n_features) if features is None or any(features[d] == f for _, f in series)]
+    return Sequences(
+        [np.asarray(history[i])[:, columns] for i in kept],
+        names=[history.names[i] for i in kept] if len(history) > 1 else None,
+        features=None if features is None else [features[d] for d in columns],
+        times=None if history.times is None else [history.times[i] for i in kept],
+        time_name=history.time_name,
+        time_unit=history.time_unit,
+        by=history.by,
+    )
+
+
+def _forecast_column(
+    y: np.ndarray,
+    horizon: int,
+    levels: np.ndarray,
+    season: int | None,
+    times: np.ndarray | None,
+    max_seconds: float | None,
+    inputs: np.ndarray | None,
+) -> SeriesForecast:
+    of_times = season_of_times(times) if season is None else None
+    weak_season = _tried(of_times, y)
+    its_season = _season(y, season, of_times)
+    steps = seen_steps(y, its_season or weak_season)
+    if steps is None:
+        return forecast_series(y, horizon, levels, its_season, max_seconds, possible_season=weak_season, inputs=inputs)
+    seen, left = steps.of(y), steps.season if steps.season > 1 else None
+    if its_season is None and left is not None and has_season(_complete(seen), left):
+        its_season = left
+    return forecast_seen_steps(
+        *(y, horizon, levels, steps, None if its_season is None else left, max_seconds),
+        possible_season=None if weak_season is None else left,
+        inputs=inputs,
+    )
+
+
+def _tried(of_times: int | None, y: np.ndarray) -> int | None:
+    """The season that dates suggest, if the series is long enough for it to be tried."""
+    return of_times if of_times is not None and 1 < of_times <= len(y) // SEASONS_TO_TRY else None
+
+
+def _complete(y: np.ndarray) -> np.ndarray:
+    """``y (T,)`` with missing values on a line between those that are known."""
+    known = np.flatnonzero(~np.isnan(y))
+    return np.asarray(np.interp(np.arange(len(y)), known, y[known]))
+
+
+def _season(y: np.ndarray, season: int | None, of_times: int | None) -> int | None:
     """Steps of the season that is tried; None: none."""
     if season is not None:
-        return season if 1 < season <= len(y) // 2 else None
-    of_times = season_of_times(times)
+        return season if season > 1 else None
     if of_times == 1:
         return None
-    known = np.flatnonzero(~np.isnan(y))
-    complete = np.interp(np.arange(len(y)), known, y[known])
-    if of_times is not None and SEASONS_TO_TRY * of_times <= len(y) and has_season(complete, of_times):
-        return of_times
+    complete, tried = _complete(y), _tried(of_times, y)
+    if tried is not None and has_season(complete, tried):
+        return tried
     shares = seasonal_shares([complete])
     of_series = max(shares, key=lambda lag: shares[lag]) if shares else None
     if of_series is None or not has_season(complete, of_series):
@@ -222,17 +330,17 @@ def _season(y: np.ndarray, season: int | None, times: np.ndarray | None) -> int 
 
 
 def _rows(
-    name: Any, feature: Any, each: SeriesForecast, levels: np.ndarray, times: np.ndarray | None, unit: str | None
+    name: Any, feature: Any, ahead: StepQuantiles, levels: np.ndarray, times: np.ndarray | None, unit: str | None
 ) -> pd.DataFrame:
     import pandas as pd
 
-    k = len(each.ahead.mean)
-    columns = {quantile_name(level): each.ahead.quantiles[:, i] for i, level in enumerate(levels)}
-    at = {} if times is None else {"time": time_column(times, unit)}
+    k = len(ahead.mean)
+    columns = {quantile_name(level): ahead.quantiles[:, i] for i, level in enumerate(levels)}
+    at = {} if times is None else {"time": with_zone(times, unit)}
     return pd.DataFrame(
         {
             **{"sequence": [name] * k, "step": np.arange(1, k + 1), **at, "feature": [feature] * k},
-            **{"mean": each.ahead.mean, **columns},
+            **{"mean": ahead.mean, **columns},
         }
     )
 

@@ -1,14 +1,17 @@
 """Gaussian linear processes in their reduced form, whose forecasts are in closed form::
 
-    a(B) y_t = X_t β + u_t,    u Gaussian, E[u_t u_t-k] = σ² γ_k,  γ_k = 0 for k > q
+    a(B) (y_t - z_t δ) = X_t β + u_t,    u Gaussian, E[u_t u_t-k] = σ² γ_k,  γ_k = 0 for k > q
 
-with B the lag, ``a`` an autoregression times differences. ARIMA with seasons is one, and so are the sums of a level, a
-slope, a season and noise of structural time series (Harvey 1989, *Forecasting, structural time series models and the
-Kalman filter*, section 2.5), and exponential smoothing with them.
+with B the lag, ``a`` an autoregression times differences, and z inputs that are known, such as holidays, if there are.
+ARIMA with seasons is one, and so are the sums of a level, a slope, a season and noise of structural time series (Harvey
+1989, *Forecasting, structural time series models and the Kalman filter*, section 2.5), and exponential smoothing with
+them.
 
 The density is that of y given its first values, as many as ``a`` has lags: the banded Cholesky factor of the covariance
 of u takes it apart into steps. Missing values are coefficients of a regression, which is their conditional expectation
-(Gómez, Maravall and Peña 1999).
+(Gómez, Maravall and Peña 1999). Series are centred before all else, so that no figure depends on their level; what
+their values say nothing of, such as the mean of a phase of the season that was never seen, is expected at the level,
+with the variance of the series.
 """
 
 from __future__ import annotations
@@ -31,6 +34,9 @@ IMPOSSIBLE = 1e10  # loss of numbers that are no process
 DIFFERENCE = 1e-5  # of a number, in gradients
 LOG_2_PI = math.log(2 * math.pi)
 SLOPE_UNIT = 0.01  # of b, which keeps regressors of one size
+ROUNDS = 5  # of an autoregression and the coefficients of inputs, each given the other
+ROUNDING = 1e-14  # of the largest value: the least deviation of a forecast
+UNKNOWN = 1e-10  # of the largest singular value of normal equations, below which they say nothing of a direction
 
 
 @dataclass(frozen=True)
@@ -60,9 +66,14 @@ class Process(ABC):
     def regressors(self, steps: np.ndarray) -> np.ndarray:
         """``(n, R)`` X at ``steps (n,)``, counted from the first of the series."""
 
+    @property
     @abstractmethod
-    def estimate(self, y: np.ndarray) -> np.ndarray:
-        """The numbers that fit ``y (T,)``."""
+    def has_level(self) -> bool:
+        """Whether it is of series of any level: a constant that is added to y changes β, or nothing."""
+
+    @abstractmethod
+    def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+        """The numbers that fit ``y (T,)`` with ``inputs (T, U)``."""
 
     @property
     def n_lost(self) -> int:
@@ -118,8 +129,12 @@ class SeasonalARIMA(Process):
     def regressors(self, steps: np.ndarray) -> np.ndarray:
         return np.ones((len(steps), int(self.has_constant)))
 
-    def estimate(self, y: np.ndarray) -> np.ndarray:
-        return most_likely(self, y)
+    @property
+    def has_level(self) -> bool:
+        return self.has_constant or self.order[1] + self.seasonal_order[1] > 0
+
+    def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+        return most_likely(self, y, inputs)
 
 
 @dataclass(frozen=True)
@@ -156,7 +171,19 @@ class Autoregression(Process):
         line = [SLOPE_UNIT * steps] * self.has_slope
         return np.stack([np.ones(len(steps)), *line, *(phase.astype(float) for phase in phases)], axis=1)
 
-    def estimate(self, y: np.ndarray) -> np.ndarray:
+    @property
+    def has_level(self) -> bool:
+        return True
+
+    def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+        numbers = self._least_squares(y)
+        for _ in range(ROUNDS if inputs.shape[1] else 0):  # Cochrane and Orcutt (1949)
+            effects = _Series.of(self, y, inputs).whitened(self.polynomials(numbers)).effects
+            numbers = self._least_squares(y - inputs @ effects)
+        return numbers
+
+    def _least_squares(self, y: np.ndarray) -> np.ndarray:
+        y = y - np.nanmean(y)
         p, z = self.order, np.diff(y) if self.of_changes else y
         steps = np.arange(p, len(z)) + int(self.of_changes)
         lags = [z[p - i : len(z) - i] for i in range(1, p + 1)]
@@ -205,8 +232,12 @@ class StructuralProcess(Process):
     def regressors(self, steps: np.ndarray) -> np.ndarray:
         return np.ones((len(steps), int(self.slope == "fixed")))
 
-    def estimate(self, y: np.ndarray) -> np.ndarray:
-        return most_likely(self, y)
+    @property
+    def has_level(self) -> bool:
+        return True
+
+    def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+        return most_likely(self, y, inputs)
 
 
 @dataclass(frozen=True)
@@ -218,22 +249,32 @@ class GaussianSteps:
 
 
 @dataclass(frozen=True)
+class InputEffects:
+    """What an input adds to y for each unit of it: ``mean (U,)`` and ``deviation (U,)``, the standard errors."""
+
+    mean: np.ndarray
+    deviation: np.ndarray
+
+
+@dataclass(frozen=True)
 class FittedProcess:
-    """A process with its numbers; σ² and β are those of the series that it forecasts.
+    """A process with its numbers; σ², β and δ are those of the series that it forecasts.
 
     Attributes:
         log_probs: ``(T,)`` nats of each step of the training series given those before; NaN of the first, which have
             none, and of those missing.
+        n_inputs: U.
     """
 
     process: Process
     numbers: np.ndarray
     log_probs: np.ndarray
+    n_inputs: int = 0
 
     @property
     def n_parameters(self) -> int:
-        """With β and σ²."""
-        return self.process.n_free
+        """With β, δ and σ²."""
+        return self.process.n_free + self.n_inputs
 
     def criterion(self, first: int) -> float:
         """Akaike's, corrected for few values (Hurvich and Tsai 1989), of the steps from ``first`` on."""
@@ -241,53 +282,67 @@ class FittedProcess:
         n_values = int((~np.isnan(log_probs)).sum())
         return float(-2 * np.nansum(log_probs) + 2 * n * n_values / max(n_values - n - 1, 0.5))
 
-    def ahead(self, y: np.ndarray, k: int) -> GaussianSteps:
-        """The k steps that follow ``y (T,)``, with the uncertainty of β and of missing values, not of the numbers."""
-        polynomials = self.process.polynomials(self.numbers)
-        p, missing = len(polynomials.a) - 1, np.flatnonzero(np.isnan(y))
-        whitened = _Series.of(self.process, y, p).whitened(polynomials, k)
+    def ahead(self, y: np.ndarray, k: int, inputs: np.ndarray | None = None) -> GaussianSteps:
+        """The k steps that follow ``y (T,)``, with the uncertainty of β, δ and of missing values, not of the numbers.
+
+        ``inputs (T + k, U)`` are those of the steps ahead, too.
+        """
+        inputs = np.zeros((len(y) + k, 0)) if inputs is None else inputs
+        polynomials, series = self.process.polynomials(self.numbers), _Series.of(self.process, y, inputs[: len(y)])
+        p, missing = len(polynomials.a) - 1, series.missing
+        whitened = series.whitened(polynomials, k)
         n, n_plain = len(y) - p, whitened.design.shape[1] - len(missing)
         later = whitened.factor_rows(n, n + k)  # (k, n + k)
         X = np.zeros((k, whitened.design.shape[1]))
-        X[:, :n_plain] = self.process.regressors(np.arange(len(y), len(y) + k))
+        X[:, : n_plain - self.n_inputs] = self.process.regressors(np.arange(len(y), len(y) + k))
+        X[:, n_plain - self.n_inputs : n_plain] = _filtered(inputs, polynomials.a)[n:]
         u = later[:, :n] @ whitened.residuals + X @ whitened.beta  # (k,) expected
-        past = self._filled(y, whitened)[len(y) - p :]
+        past = series.with_missing(whitened)[len(y) - p :]
         to_y = _inverse_filter(polynomials.a, k)  # (k, k) u -> y, where y was zero before
         spread = to_y @ later[:, n:]
-        unit_variance = (spread**2).sum(1)
+        variance = self._variance(whitened) * (spread**2).sum(1)
         if whitened.design.shape[1]:
             slopes = to_y @ (X - later[:, :n] @ whitened.design)
             for i, t in enumerate(missing.tolist()):
                 if t >= len(y) - p:  # a value before the steps ahead is uncertain itself
                     is_it = (np.arange(len(y) - p, len(y)) == t).astype(float)
                     slopes[:, n_plain + i] += _continued(polynomials.a, is_it, np.zeros(k))
-            unit_variance = unit_variance + ((slopes @ whitened.beta_factor()) ** 2).sum(1)
-        variance = whitened.squares / max(n - len(missing) - self.process.n_free + 1, 1)
-        return GaussianSteps(_continued(polynomials.a, past, u), np.sqrt(variance * unit_variance))
+            factor, unknown = whitened.beta_factors()
+            variance = variance + self._variance(whitened) * ((slopes @ factor) ** 2).sum(1)
+            variance = variance + np.nanvar(y) * ((slopes @ unknown) ** 2).sum(1)
+        mean = series.centre + _continued(polynomials.a, past, u)
+        return GaussianSteps(mean, np.maximum(np.sqrt(variance), ROUNDING * np.nanmax(np.abs(y))))
 
     def filled(self, y: np.ndarray) -> np.ndarray:
         """``y (T,)`` with missing values as they are expected given all others."""
-        polynomials = self.process.polynomials(self.numbers)
-        return self._filled(y, _Series.of(self.process, y, len(polynomials.a) - 1).whitened(polynomials))
+        series = _Series.of(self.process, y, np.zeros((len(y), 0)))
+        return series.centre + series.with_missing(series.whitened(self.process.polynomials(self.numbers)))
 
-    def _filled(self, y: np.ndarray, whitened: _Whitened) -> np.ndarray:
-        missing, filled = np.isnan(y), y.copy()
-        filled[missing] = whitened.beta[len(whitened.beta) - int(missing.sum()) :]
-        return filled
+    def effects(self, y: np.ndarray, inputs: np.ndarray) -> InputEffects:
+        """What ``inputs (T, U)`` are worth in ``y (T,)``."""
+        series = _Series.of(self.process, y, inputs)
+        whitened = series.whitened(self.process.polynomials(self.numbers))
+        of_inputs = whitened.beta_factors()[0][whitened.of_inputs]
+        return InputEffects(whitened.effects, np.sqrt(self._variance(whitened) * (of_inputs**2).sum(1)))
+
+    def _variance(self, whitened: _Whitened) -> float:
+        """σ², by the degrees of freedom that are left."""
+        n, n_missing = len(whitened.residuals), whitened.design.shape[1] - whitened.of_inputs.stop
+        return float(whitened.squares / max(n - n_missing - self.n_parameters + 1, 1))
 
 
-def fit_process(process: Process, y: np.ndarray) -> FittedProcess:
-    """The process with the numbers that fit ``y (T,)``.
+def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedProcess:
+    """The process with the numbers that fit ``y (T,)``, and ``inputs (T, U)`` if there are.
 
     Raises:
         ValueError: a series too short for the process, or without noise.
     """
-    n_values = int((~np.isnan(y)).sum())
-    if n_values - process.n_lost < process.n_free + 3:
-        raise ValueError(f"{process.name} has {process.n_free} numbers to fit, and the series only {n_values} values")
-    numbers = process.estimate(y)
-    polynomials = process.polynomials(numbers)
-    whitened = _Series.of(process, y, len(polynomials.a) - 1).whitened(polynomials)
+    inputs = np.zeros((len(y), 0)) if inputs is None else inputs
+    n_values, n_free = int((~np.isnan(y)).sum()), process.n_free + inputs.shape[1]
+    if n_values - process.n_lost < n_free + 3:
+        raise ValueError(f"{process.name} has {n_free} numbers to fit, and the series only {n_values} values")
+    numbers = process.estimate(y, inputs)
+    whitened = _Series.of(process, y, inputs).whitened(process.polynomials(numbers))
     if not np.isfinite(whitened.log_prob):
         raise ValueError(f"{process.name} leaves no noise in the series")
     n = len(whitened.residuals)
@@ -296,7 +351,7 @@ def fit_process(process: Process, y: np.ndarray) -> FittedProcess:
     of_residuals = -0.5 * (LOG_2_PI + math.log(variance) + whitened.residuals**2 / variance)
     log_probs[len(y) - n :] = of_residuals - np.log(whitened.band[0, :n])
     log_probs[np.isnan(y)] = np.nan
-    return FittedProcess(process, numbers, log_probs)
+    return FittedProcess(process, numbers, log_probs, inputs.shape[1])
 
 
 class Bounded(Protocol):
@@ -306,22 +361,30 @@ class Bounded(Protocol):
     def bounds(self) -> list[tuple[float, float]]: ...
     def polynomials(self, numbers: np.ndarray) -> Polynomials: ...
     def regressors(self, steps: np.ndarray) -> np.ndarray: ...
+    @property
+    def n_lost(self) -> int: ...
+    @property
+    def has_level(self) -> bool: ...
 
 
-def most_likely(process: Bounded, y: np.ndarray) -> np.ndarray:
-    """The numbers of the largest likelihood of ``y (T,)``, given its first values, where β and σ² are the best."""
+def most_likely(process: Bounded, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    """The numbers of the largest likelihood of ``y (T,)``, given its first values, where β, δ and σ² are the best."""
     from scipy.optimize import minimize  # lazily: scipy is slow to import
 
     start = process.start()
     if not len(start):
         return start
-    series = _Series.of(process, y, len(process.polynomials(start).a) - 1)
+    series = _Series.of(process, y, inputs)
+    n_values = len(series.X) - len(series.missing)
+    unit = math.log(np.nanstd(y) or 1.0) * n_values  # nats, without which where the fit stops would depend on the unit
 
     def loss(numbers: np.ndarray) -> float:
         try:
-            return -series.whitened(process.polynomials(numbers)).log_prob / len(y)
+            log_prob = series.whitened(process.polynomials(numbers)).log_prob
         except np.linalg.LinAlgError:
             return IMPOSSIBLE
+        # Infinite where no noise is left: the search would go on with NaN, of which LAPACK prints complaints.
+        return -(log_prob + unit) / len(y) if math.isfinite(log_prob) else IMPOSSIBLE
 
     upper = np.array(process.bounds())[:, 1]
 
@@ -350,17 +413,28 @@ def most_likely(process: Bounded, y: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Series:
-    """A series and what it is regressed on: ``filled (T,)``, zero where ``missing``; ``X (T - p, R)``."""
+    """A series and what it is regressed on: ``filled (T,)``, y less its ``centre``, and zero where ``missing``;
+    ``X (T - p, R)``; ``inputs (T, U)``.
+    """
 
     filled: np.ndarray
+    centre: float
     missing: np.ndarray
     X: np.ndarray
+    inputs: np.ndarray
 
     @classmethod
-    def of(cls, process: Bounded | Process, y: np.ndarray, n_lost: int) -> _Series:
+    def of(cls, process: Bounded | Process, y: np.ndarray, inputs: np.ndarray) -> _Series:
         is_missing = np.isnan(y)
-        X = process.regressors(np.arange(n_lost, len(y)))
-        return cls(np.where(is_missing, 0.0, y), np.flatnonzero(is_missing), X)
+        centre = float(np.mean(y[~is_missing])) if process.has_level else 0.0
+        X = process.regressors(np.arange(process.n_lost, len(y)))
+        return cls(np.where(is_missing, 0.0, y - centre), centre, np.flatnonzero(is_missing), X, inputs)
+
+    def with_missing(self, whitened: _Whitened) -> np.ndarray:
+        """``filled`` with missing values as they are expected."""
+        filled = self.filled.copy()
+        filled[self.missing] = whitened.beta[len(whitened.beta) - len(self.missing) :]
+        return filled
 
     def whitened(self, polynomials: Polynomials, k: int = 0) -> _Whitened:
         """``L⁻¹`` times all; ``LinAlgError`` where the covariance has no Cholesky factor."""
@@ -373,7 +447,7 @@ class _Series:
         band, failed = dpbtrf(covariance, lower=1)
         if failed:
             raise np.linalg.LinAlgError("the covariance has no Cholesky factor")
-        columns = [np.convolve(self.filled, a, "valid")[:, None], self.X]
+        columns = [np.convolve(self.filled, a, "valid")[:, None], self.X, _filtered(self.inputs, a)]
         if len(self.missing):
             columns.append(self._indicators(a, p))
         whitened, _ = dtbtrs(band[:, :n], np.concatenate(columns, axis=1), uplo="L")
@@ -383,12 +457,13 @@ class _Series:
         if design.shape[1]:
             beta = np.linalg.lstsq(design, target, rcond=1e-10)[0] if design.shape[1] > 1 else _slope(design, target)
             residuals = target - design @ beta
+        of_inputs = slice(self.X.shape[1], self.X.shape[1] + self.inputs.shape[1])
         if len(self.missing):  # the volume that the missing values take (Gómez, Maravall and Peña 1999)
-            of_missing = np.linalg.svd(design[:, self.X.shape[1] :], compute_uv=False)
+            of_missing = np.linalg.svd(design[:, of_inputs.stop :], compute_uv=False)
             log_det += float(np.log(np.maximum(of_missing, 1e-10)).sum())
         squares, n_values = float(residuals @ residuals), n - len(self.missing)
         log_prob = -np.inf if n_values < 1 else 0.5 * n_values * (-1 - LOG_2_PI - _log(squares / n_values)) - log_det
-        return _Whitened(band, design, beta, residuals, squares, log_prob)
+        return _Whitened(band, design, beta, residuals, squares, log_prob, of_inputs)
 
     def _indicators(self, a: np.ndarray, p: int) -> np.ndarray:
         """``(T - p, M)`` of each missing value what -1 in its place is in ``a(B) y``."""
@@ -401,7 +476,7 @@ class _Series:
 
 @dataclass(frozen=True)
 class _Whitened:
-    """``L⁻¹ a(B) y = L⁻¹ X β + σ ε``, of whose β the last are missing values of y.
+    """``L⁻¹ a(B) y = L⁻¹ X β + σ ε``, of whose β those ``of_inputs`` are δ, and the ones after them missing values.
 
     ``band (q + 1, n + k)`` is L as LAPACK stores it, of the steps ahead too; ``design (n, R)`` is ``L⁻¹ X``.
     """
@@ -412,6 +487,12 @@ class _Whitened:
     residuals: np.ndarray
     squares: float
     log_prob: float
+    of_inputs: slice
+
+    @property
+    def effects(self) -> np.ndarray:
+        """``(U,)`` δ."""
+        return self.beta[self.of_inputs]
 
     def factor_rows(self, first: int, last: int) -> np.ndarray:
         """``(last - first, last)`` rows of L."""
@@ -421,11 +502,14 @@ class _Whitened:
             rows[columns + lag - first, columns] = self.band[lag, columns]
         return rows
 
-    def beta_factor(self) -> np.ndarray:
-        """``(R, R)`` whose product with its transpose is ``Cov[β] / σ²``."""
+    def beta_factors(self) -> tuple[np.ndarray, np.ndarray]:
+        """``(R, R')`` whose product with its transpose is ``Cov[β] / σ²``, and ``(R, R - R')``, the directions of β
+        that the series says nothing of, the largest entry of each 1.
+        """
         left, singular, _ = np.linalg.svd(self.design.T @ self.design, hermitian=True)
-        kept = singular > 1e-10 * singular[0]
-        return np.asarray(left[:, kept] / np.sqrt(singular[kept]))
+        is_known = singular > UNKNOWN * singular[:1]
+        unknown = left[:, ~is_known]
+        return left[:, is_known] / np.sqrt(singular[is_known]), unknown / np.abs(unknown).max(axis=0, initial=0.0)
 
 
 def _slope(design: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -445,6 +529,13 @@ def lag_polynomial(numbers: Sequence[float]) -> np.ndarray:
     for partial in map(math.tanh, numbers):
         coefficients = [c - partial * b for c, b in zip(coefficients, coefficients[::-1], strict=True)] + [partial]
     return np.array([1.0, *(-c for c in coefficients)])
+
+
+def _filtered(inputs: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """``(T - p, U)`` ``a(B)`` times each column of ``inputs (T, U)``."""
+    if not inputs.shape[1]:
+        return np.zeros((len(inputs) - len(a) + 1, 0))
+    return np.stack([np.convolve(column, a, "valid") for column in inputs.T], axis=1)
 
 
 def _difference(lag: int) -> np.ndarray:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from seqmodels.encodings.differences import rounding
 from seqmodels.evaluation.forecasting.candidates import (
+    HALF_BAND,
     CandidateModel,
     FittedCandidate,
     Naive,
@@ -30,13 +32,16 @@ HALF_LIFE = 12.0  # origins, after which a forecast says half as much of how wid
 NARROWEST, WIDEST = 0.6, 1.7  # of factors
 FARTHEST = 4.0  # deviations, as which a distance counts that is larger
 INNER_LEVELS = (0.05, 0.95)
-GAUSSIAN_HALF_BAND = 1.6449  # deviations, of these levels
 GAUSSIAN_DISTANCE = 0.7979  # mean absolute deviation of a Gaussian
 LEAST_PROBABLE = 0.01  # of means of phases that do not differ
 LEAST_CORRELATION = 0.5  # of the means of phases in both halves
 REFIT_EVERY = 8  # origins
 WORTH_A_SEARCH = 1.3  # of the best score so far
 MOST_SEARCHES = 6
+FEWEST_CHANGES = 3  # of a series, for anything but its last value to be tried
+MOST_MISSING = 500  # values that are filled in: each is a coefficient of a regression
+SHORTEST = 12  # values of a series that is forecast
+LONGEST_GAP = 1000  # steps at the end that are missing, past which nothing is forecast
 LONGEST_BAND = 60  # steps of a season, up to which covariances of so many steps are factored
 
 
@@ -64,8 +69,27 @@ class BacktestTrial:
 
 
 @dataclass(frozen=True)
+class InputsInWords:
+    """What inputs ``(U,)`` are worth by one model, named ``model``: means and standard errors, on its ``scale``."""
+
+    model: str
+    scale: str
+    mean: np.ndarray
+    deviation: np.ndarray
+
+
+@dataclass(frozen=True)
 class SeriesForecast:
-    """What is known of one series when it has been forecast."""
+    """What is known of one series when it has been forecast.
+
+    Attributes:
+        n_scored: values of the backtest.
+        n_left_out: first steps that are left out, since too many values after them are missing.
+        gap: last steps of the series that are missing, so that what is forecast is so many steps farther ahead.
+        n_changes: how often a known value differs from the one before.
+        unseen: the phases of the season, counted from the first step, of which no value was ever seen.
+        inputs: what inputs are worth; None: there are none.
+    """
 
     ahead: StepQuantiles
     trials: list[BacktestTrial]
@@ -77,6 +101,12 @@ class SeriesForecast:
     factors: np.ndarray
     season: int | None
     possible_season: int | None = None
+    n_scored: int = 0
+    n_left_out: int = 0
+    gap: int = 0
+    n_changes: int = 0
+    unseen: tuple[int, ...] = ()
+    inputs: InputsInWords | None = None
 
 
 def forecast_series(
@@ -87,28 +117,98 @@ def forecast_series(
     max_seconds: float | None,
     *,
     possible_season: int | None = None,
+    inputs: np.ndarray | None = None,
 ) -> SeriesForecast:
     """The k steps that follow ``y (T,)``, which has a ``season``, or else perhaps a ``possible_season`` too weak to be
     found, with which quick candidates are tried as well.
+
+    ``inputs (T + k, U)`` are regressed on, those of the steps ahead are known. Steps at the end of y that are missing
+    are steps ahead, too; of a series with many missing values the last part is taken that has few enough.
+
+    Raises:
+        ValueError: too few values, after those that are left out; a series that no model can be fitted to.
     """
-    origins = origins_of(len(y), k, season)
-    trials = Trials.of(y, k, origins, season, max_seconds, possible_season)
+    start, gap = _first_step(y), int(np.argmax(~np.isnan(y[::-1])))
+    y = y[start : len(y) - gap]
+    n_known = int((~np.isnan(y)).sum())
+    if n_known < SHORTEST or gap > min(n_known, LONGEST_GAP):
+        raise ValueError(
+            f"{gap:,} steps at its end are missing, and before them only {n_known:,} values are near enough to each "
+            "other; pass the part that has values"
+        )
+    units = None if inputs is None else InputUnits.of(inputs[start:], len(y))
+    scaled = None if inputs is None or units is None else units.scaled(inputs[start:])
+    k_tried = min(k, len(y) - len(y) // 2)
+    origins = origins_of(len(y), k_tried, season)
+    trials = Trials.of(y, k_tried, origins, season, max_seconds, possible_season, scaled)
     tried = weighted(trials.best_first(), y, trials.scale)
+    tried.sort(key=lambda trial: (-trial.weight, trial.crps))
     kept = [trial for trial in tried if trial.is_chosen]
     weights = np.array([trial.weight for trial in kept])
     together = np.tensordot(weights, [trial.quantiles for trial in kept], 1)  # (O, k, Q)
-    factors = band_factors(together, trials.actual)
+    n_changes = changes_of(y)
+    factors = np.ones(k_tried) if n_changes < FEWEST_CHANGES else band_factors(together, trials.actual)
     crps, coverage = scores(rescaled(together, factors, _median(together)), trials.actual, trials.scale)
     chosen = [trial.fitted for trial in kept]
-    each = [fitted.ahead(y, k, np.append(levels, 0.5)) for fitted in chosen]
-    quantiles = np.tensordot(weights, [one.quantiles for one in each], 1)
+    each = [fitted.ahead(y, gap + k, np.append(levels, 0.5), scaled) for fitted in chosen]
+    quantiles = np.tensordot(weights, [one.quantiles for one in each], 1)[gap:]
+    factors = np.resize(factors, k)  # one for all steps
     quantiles = rescaled(quantiles, factors, quantiles[:, -1])[:, :-1]
-    mean = np.tensordot(weights, [one.mean for one in each], 1)
+    mean = np.tensordot(weights, [one.mean for one in each], 1)[gap:]
     if np.nanmin(y) >= 0:
         quantiles = np.maximum(quantiles, 0.0)
     ahead = StepQuantiles(mean, quantiles)
     weak_season = possible_season if season is None else None
-    return SeriesForecast(ahead, tried, chosen, trials.errors, origins, crps, coverage, factors, season, weak_season)
+    return SeriesForecast(
+        *(ahead, tried, chosen, trials.errors, start + origins, crps, coverage, factors, season, weak_season),
+        n_scored=int((~np.isnan(trials.actual)).sum()),
+        n_left_out=start,
+        gap=gap,
+        n_changes=n_changes,
+        inputs=None if units is None or scaled is None else _worth_of_inputs(kept, y, scaled[: len(y)], units),
+    )
+
+
+def _first_step(y: np.ndarray) -> int:
+    """That from which on no more than ``MOST_MISSING`` values are missing before the last that is not."""
+    is_missing = np.isnan(y)
+    after = np.cumsum(is_missing[::-1])[::-1] - int(np.argmax(~is_missing[::-1]))
+    return int(np.flatnonzero((after <= MOST_MISSING) & ~is_missing)[0])
+
+
+def changes_of(y: np.ndarray) -> int:
+    """How often a value of ``y (T,)`` differs from the one known before."""
+    return int(np.count_nonzero(np.diff(y[~np.isnan(y)])))
+
+
+@dataclass(frozen=True)
+class InputUnits:
+    """What inputs are centred at and divided by, ``(U,)`` each, which keeps all regressors of one size."""
+
+    centre: np.ndarray
+    size: np.ndarray
+
+    @classmethod
+    def of(cls, inputs: np.ndarray, n: int) -> InputUnits:
+        """Those of the first ``n`` steps of ``inputs (T, U)``."""
+        centre = inputs[:n].mean(0)
+        size = np.abs(inputs[:n] - centre).max(0)
+        return cls(centre, np.where(size > 1e-12 * np.abs(centre), size, 1.0))
+
+    def scaled(self, inputs: np.ndarray) -> np.ndarray:
+        return np.asarray((inputs - self.centre) / self.size)
+
+
+def _worth_of_inputs(
+    kept: Sequence[BacktestTrial], y: np.ndarray, scaled: np.ndarray, units: InputUnits
+) -> InputsInWords | None:
+    """What inputs are worth by the first trial that reads them, one of the values if there is, for their unit."""
+    for trial in sorted(kept, key=lambda trial: trial.fitted.scale_name != "values"):
+        effects = trial.fitted.effects(y, scaled)
+        if effects is not None:
+            mean, deviation = effects.mean / units.size, effects.deviation / units.size
+            return InputsInWords(trial.name, trial.fitted.scale_name, mean, deviation)
+    return None
 
 
 def weighted(trials: Sequence[BacktestTrial], y: np.ndarray, scale: float) -> list[BacktestTrial]:
@@ -168,6 +268,7 @@ class Trials:
     deadline: float
     tried: list[BacktestTrial] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
+    inputs: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -178,11 +279,15 @@ class Trials:
         season: int | None,
         max_seconds: float | None,
         possible_season: int | None = None,
+        inputs: np.ndarray | None = None,
     ) -> Trials:
         """All that are tried on it."""
         deadline = np.inf if max_seconds is None else time.perf_counter() + max_seconds
         actual = np.stack([y[t : t + k] for t in origins])
-        trials = cls(y, actual, origins, mean_change(y[: origins[0]], season or 1), deadline)
+        trials = cls(y, actual, origins, mean_change(y[: origins[0]], season or 1), deadline, inputs=inputs)
+        if changes_of(y) < FEWEST_CHANGES:
+            trials.add(Naive(holds_all=True))
+            return trials._checked()
         seasons: list[int | None] = [None] if season is None else [season, None]
         scales, n = scales_of(y), int((~np.isnan(y)).sum())
         for period in {1, season or 1}:
@@ -203,11 +308,14 @@ class Trials:
             each, one = list(crps)[i]
             if each is None or each <= LONGEST_BAND:
                 trials.add(arima_family(each, one))
-        if not trials.tried:
+        return trials._checked()
+
+    def _checked(self) -> Trials:
+        if not self.tried:
             raise ValueError(
-                "no model could be fitted: " + "; ".join(f"{name}: {e}" for name, e in trials.errors.items())
+                "no model could be fitted: " + "; ".join(f"{name}: {e}" for name, e in self.errors.items())
             )
-        return trials
+        return self
 
     def add(self, candidate: CandidateModel) -> float:
         """Its score; infinite where it failed or there is no time left."""
@@ -215,7 +323,7 @@ class Trials:
         if self.tried and start > self.deadline:
             return np.inf
         try:
-            quantiles, fitted = self._backtest(candidate), candidate.fit(self.y)
+            quantiles, fitted = self._backtest(candidate), candidate.fit(self.y, self._inputs(len(self.y)))
         except (ValueError, np.linalg.LinAlgError) as error:
             self.errors[candidate.title] = str(error)
             return np.inf
@@ -225,7 +333,7 @@ class Trials:
         crps, coverage = scores(quantiles, self.actual, self.scale)
         seconds = time.perf_counter() - start
         prior = candidate.log_prior
-        self.tried.append(BacktestTrial(candidate.title, fitted, quantiles, crps, coverage, seconds, log_prior=prior))
+        self.tried.append(BacktestTrial(str(fitted), fitted, quantiles, crps, coverage, seconds, log_prior=prior))
         return crps
 
     def _backtest(self, candidate: CandidateModel) -> np.ndarray:
@@ -233,9 +341,13 @@ class Trials:
         result, levels = [], np.append(SCORED_LEVELS, INNER_LEVELS)
         for i, t in enumerate(self.origins.tolist()):
             if i % REFIT_EVERY == 0:
-                fitted = candidate.fit(self.y[:t])
-            result.append(fitted.ahead(self.y[:t], self.actual.shape[1], levels).quantiles)
+                fitted = candidate.fit(self.y[:t], self._inputs(t))
+            k = self.actual.shape[1]
+            result.append(fitted.ahead(self.y[:t], k, levels, self._inputs(t + k)).quantiles)
         return np.stack(result)
+
+    def _inputs(self, n: int) -> np.ndarray | None:
+        return None if self.inputs is None else self.inputs[:n]
 
     def best_first(self) -> list[BacktestTrial]:
         """The models tried, those of the smallest mean CRPS first."""
@@ -252,12 +364,17 @@ def has_season(y: np.ndarray, season: int) -> bool:
     """Whether the phases of ``y (T,)``, or of its logarithms, have means that differ: by an F test of its changes,
     given the one before, at 1 %, and the means of both halves alike.
     """
-    return any(_phases_differ(np.diff(z), season) for z in ([y, np.log(y)] if y.min() > 0 else [y]))
+    return any(_phases_differ(z, season) for z in ([y, np.log(y)] if y.min() > 0 else [y]))
 
 
-def _phases_differ(changes: np.ndarray, season: int) -> bool:
+def _phases_differ(z: np.ndarray, season: int) -> bool:
     from scipy import stats
 
+    changes = np.diff(z)
+    if changes.std() <= rounding(z):
+        return False
+    noise = rounding(z) / changes.std()
+    changes = changes / changes.std()
     t = np.arange(1, len(changes))
     lags = np.stack([np.ones(len(t)), changes[t - 1]], axis=1)
     phases = (t[:, None] % season == np.arange(1, season)).astype(float)
@@ -268,8 +385,10 @@ def _phases_differ(changes: np.ndarray, season: int) -> bool:
     for design in (lags, np.concatenate([lags, phases], axis=1)):
         residual = changes[t] - design @ np.linalg.lstsq(design, changes[t], rcond=None)[0]
         squares.append(float(residual @ residual))
+    if squares[0] <= len(t) * noise**2:  # the change before explains all but rounding
+        return False
     if squares[1] <= 1e-12 * squares[0]:
-        return squares[0] > 0
+        return True
     ratio = (squares[0] - squares[1]) / (season - 1) / (squares[1] / left)
     half = len(changes) // (2 * season) * season
     means = [
@@ -305,7 +424,7 @@ def band_factors(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
     low, high, middle = quantiles[..., -2], quantiles[..., -1], _median(quantiles)
     half_band = np.where(actual > middle, high - middle, middle - low)
     smallest = np.finfo(np.float64).tiny
-    distance = np.minimum(GAUSSIAN_HALF_BAND * np.abs(actual - middle) / np.maximum(half_band, smallest), FARTHEST)
+    distance = np.minimum(HALF_BAND * np.abs(actual - middle) / np.maximum(half_band, smallest), FARTHEST)
     age = np.arange(len(actual))[::-1, None]
     weights = np.where(np.isnan(actual), 0.0, 0.5 ** (age / HALF_LIFE)) / k  # (O, k)
     n_apart = weights.sum() / np.sqrt(k)  # about how many forecasts say something of their own

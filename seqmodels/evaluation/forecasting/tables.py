@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.common.display import listed
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.times import TIME_NAMES, times_ahead, times_of_index
+from seqmodels.sequences.columns.frames import pandas_frame
+from seqmodels.sequences.columns.numbers import numbers_the_rows, place_in_frame, refuse_unread, with_numbers
+from seqmodels.sequences.columns.timed_rows import separated, timed_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_ADDED = 1.0  # steps that may be added where none were, as a share of those that there are
-CALENDAR = (
-    *("MS", "ME", "QS-JAN", "QS-FEB", "QS-MAR", "QE-MAR", "QE-FEB", "QE-JAN", "YS-JAN", "YE-DEC", "B", "BMS", "BME"),
+OF_BITS = (
+    "whose forecast would be of fractions; to forecast it as numbers all the same pass {}, or fit a model of bits: "
+    "sm.HMM(observation=sm.Bernoulli())"
 )
 # Steps of a season, by what a step of the calendar is, longest first: seconds up to which a step is counted as it.
 SEASON_OF_STEP = (
@@ -30,25 +34,43 @@ SEASON_OF_STEP = (
 )
 
 
-def regular_sequences(data: Any, *, time: str | None = None, by: str | None = None) -> Sequences:
-    """Vectors of regular steps, of a frame or column of pandas, an array ``(T,)`` or ``(T, D)``, or sequences.
+def regular_sequences(
+    data: Any,
+    *,
+    time: str | None = None,
+    by: str | None = None,
+    columns: Sequence[str] | None = None,
+    date_format: str | None = None,
+    inputs: Sequence[str] = (),
+) -> Sequences:
+    """Return vectors of regular steps of a frame or column of pandas, an array ``(T,)`` or ``(T, D)``, or sequences.
+
+    Args:
+        data: series of numbers.
+        time, by, date_format: see ``forecast``; of frames only.
+        columns: the features; None: all other columns of numbers.
+        inputs: columns that are kept even where they only number the rows.
 
     Raises:
-        ValueError: what is none of these; no numbers; times that cannot be read, or have no one step.
+        ValueError: what is none of these; no numbers; dates that cannot be read, or in two ways; rows of several series
+            that no one column separates.
     """
     import pandas as pd
 
+    data = pandas_frame(data)
     if isinstance(data, pd.Series):
         data = data.to_frame("value" if data.name is None else str(data.name))
     if isinstance(data, pd.DataFrame):
-        return _of_frame(data, time, by)
-    if time is not None or by is not None:
-        raise ValueError("time and by name columns of a frame of pandas; leave them out for other data")
+        return _with_every_step(_of_frame(data, time, by, columns, date_format, inputs))
+    if time is not None or by is not None or date_format is not None:
+        raise ValueError("time, by and date_format are of columns of a frame of pandas; leave them out for other data")
     if isinstance(data, Sequences):
         sequences = data
     elif hasattr(data, "ndim") and data.ndim in (1, 2):
         array = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
-        if array.dtype.kind not in "iufb":
+        if array.dtype.kind == "b":
+            raise ValueError(f"the array holds True and False, {OF_BITS.format('array.astype(float)')}")
+        if array.dtype.kind not in "iuf":
             raise ValueError(f"the array holds {array.dtype}, which are no numbers; pass numbers, a row a step")
         sequences = Sequences([array.astype(np.float64).reshape(len(array), -1)])
     elif isinstance(data, list | tuple) and data and all(np.isscalar(x) for x in data):
@@ -57,7 +79,13 @@ def regular_sequences(data: Any, *, time: str | None = None, by: str | None = No
         sequences = Sequences(data)
     if sequences.kind != "vectors":
         raise ValueError(f"forecast is of vectors, but these are {sequences.kind}; fit a model and call its forecast")
-    return sequences
+    return _with_every_step(sequences)
+
+
+def _with_every_step(sequences: Sequences) -> Sequences:
+    """The same after their past, with rows of missing values at steps between regular times that have none."""
+    whole = sequences.including_past()
+    return whole if whole.times is None else whole.regular(inputs="hold", irregular="keep")
 
 
 def season_of_times(times: np.ndarray | None) -> int | None:
@@ -77,92 +105,60 @@ def season_of_times(times: np.ndarray | None) -> int | None:
     return next((season for low, high, season in SEASON_OF_STEP if low <= np.median(steps) <= high), None)
 
 
-def _of_frame(frame: pd.DataFrame, time: str | None, by: str | None) -> Sequences:
-    import pandas as pd
-
+def _of_frame(
+    frame: pd.DataFrame,
+    time: str | None,
+    by: str | None,
+    columns: Sequence[str] | None,
+    date_format: str | None,
+    inputs: Sequence[str],
+) -> Sequences:
     if not len(frame):
         raise ValueError("the frame has no rows; pass one with a row a step")
-    if time is None and times_of_index(frame.index) is None:
-        time = _time_column(frame)
-    if time is not None and time in frame and not pd.api.types.is_numeric_dtype(frame[time]):
-        frame = frame.assign(**{time: _dates(frame[time])})
-    sequences = Sequences.from_frame(frame, time=time, by=by)
-    if sequences.kind != "vectors":
+    frame = frame.rename(columns=str)
+    missing = [c for c in (time, by) if c is not None and c not in {*frame.columns, *frame.index.names}]
+    if missing:
+        raise ValueError(f"the frame has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
+    named = tuple(columns or ())
+    rows = separated(timed_rows(frame, time=time, by=by, taken=named, date_format=date_format), named)
+    for said in rows.said:
+        warnings.warn(f"the frame: {said}", UserWarning, stacklevel=4)
+    frame = _with_series(rows.frame, [c for c in (rows.time, rows.by) if c is not None], named, inputs)
+    return Sequences.from_frame(frame, columns=columns, time=rows.time, time_unit=rows.unit, by=rows.by)
+
+
+def _with_series(frame: pd.DataFrame, others: list[str], named: Sequence[str], inputs: Sequence[str]) -> pd.DataFrame:
+    """The frame with its series of numbers (those ``named``) and the columns ``others``; warns of what is left out.
+
+    Raises:
+        ValueError: no series; a column of numbers but for some cell; one of True and False.
+    """
+    import pandas as pd
+
+    frame = frame[[*others, *named]] if named else frame
+    bits = [c for c in frame.columns if c not in others and _are_bits(frame[c])]
+    if bits:
+        way_out = f"frame.astype({{{bits[0]!r}: float}}), leave it out by frame.drop(columns={bits[0]!r}) or --columns"
+        raise ValueError(f"the column {bits[0]!r} holds True and False, {OF_BITS.format(way_out)}")
+    frame = with_numbers(frame, "the frame", besides=others)
+    left = [c for c in frame.columns if c not in others]
+    numbers = [c for c in left if pd.api.types.is_numeric_dtype(frame[c])]
+    words = [c for c in left if c not in set(numbers)]
+    refuse_unread(frame, words, place_in_frame, "if it is no series, leave it out: frame.drop(columns=...)")
+    rows = [c for c in numbers if c not in inputs and numbers_the_rows(frame[c])]
+    if not numbers:
         raise ValueError("the frame has no column of numbers; pass one with a column for each feature")
-    if sequences.times is None:
-        return sequences
-    return _with_every_step(sequences)
+    if len(rows) == len(numbers) or named:
+        rows = []
+    if rows or words:
+        said = [f"{c} ({'numbers the rows' if c in rows else 'no numbers'})" for c in (*rows, *words)]
+        warnings.warn(f"the frame: left out {listed(said)}, which is no series", UserWarning, stacklevel=6)
+    return frame.drop(columns=[*rows, *words])
 
 
-def _time_column(frame: pd.DataFrame) -> str | None:
-    """The column of dates, or else the one that is called as times are."""
+def _are_bits(column: pd.Series) -> bool:
+    """Whether a column holds True and False, as booleans or as objects of Python."""
     import pandas as pd
 
-    dates = [c for c in frame.columns if pd.api.types.is_datetime64_any_dtype(frame[c])]
-    named = [
-        c for c in frame.columns if isinstance(c, str) and c.lower() in (*TIME_NAMES, "month", "year", "day", "ds")
-    ]
-    words = [c for c in named if not pd.api.types.is_numeric_dtype(frame[c])]
-    best = dates or words or named
-    return str(best[0]) if best else None
-
-
-def _dates(column: pd.Series) -> pd.Series:
-    import pandas as pd
-
-    if isinstance(column.dtype, pd.PeriodDtype):
-        return pd.Series(column.dt.to_timestamp())
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that dates are written in several ways
-            return pd.to_datetime(column)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"the column {column.name!r} holds no dates that can be read: {error}") from error
-
-
-def _with_every_step(sequences: Sequences) -> Sequences:
-    """With rows of missing values at the steps that have none, where the times have one step but for those."""
-    assert sequences.times is not None
-    items, times, is_changed = [], [], False
-    for item, own_times in zip(sequences.items, sequences.times, strict=True):
-        every = own_times if times_ahead(own_times, 1) is not None else _every_time(own_times)
-        if every is not None and len(every) > len(own_times):
-            rows = np.full((len(every), np.asarray(item).shape[1]), np.nan)
-            rows[np.searchsorted(every, own_times)] = item
-            item, own_times, is_changed = rows, every, True
-        items.append(item)
-        times.append(own_times)
-    if not is_changed:
-        return sequences
-    return Sequences(
-        items,
-        names=sequences.names if len(items) > 1 else None,
-        features=sequences.features,
-        times=times,
-        time_name=sequences.time_name,
-        time_unit=sequences.time_unit,
-        by=sequences.by,
-    )
-
-
-def _every_time(times: np.ndarray) -> np.ndarray | None:
-    """The times from first to last by the one step or frequency that all of them have; None where there is none."""
-    import pandas as pd
-
-    steps = np.diff(times)
-    if len(times) < 3 or not (steps > np.zeros(1, steps.dtype)).all():
-        return None
-    shortest, counts = np.unique(steps, return_counts=True)
-    step = shortest[np.argmax(counts)]
-    n = (times[-1] - times[0]) / step
-    tried = [times[0] + step * np.arange(round(n) + 1)] if abs(n - round(n)) < 1e-6 else []
-    if times.dtype.kind == "M":
-        tried += [pd.date_range(times[0], times[-1], freq=f).to_numpy().astype(times.dtype) for f in CALENDAR]
-    most = (1 + MOST_ADDED) * len(times)
-    fitting = [each for each in tried if len(each) <= most and _contains(each, times)]
-    return min(fitting, key=len, default=None)
-
-
-def _contains(every: np.ndarray, times: np.ndarray) -> bool:
-    at = np.searchsorted(every, times)
-    return bool((at < len(every)).all() and (every[np.minimum(at, len(every) - 1)] == times).all())
+    known = column.dropna() if column.dtype == object else column
+    return pd.api.types.is_bool_dtype(column.dtype) or (len(known) > 0 and all(isinstance(x, bool) for x in known))

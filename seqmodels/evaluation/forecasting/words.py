@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from seqmodels.common.display import listed
-from seqmodels.evaluation.forecasting.series import SeriesForecast
+from seqmodels.encodings.differences import rounding
+from seqmodels.evaluation.forecasting.series import FEWEST_CHANGES, SeriesForecast
 from seqmodels.sequences.times import time_in_words
 
 NAIVE = ("naive", "seasonal naive")  # what the forecast is compared with
@@ -38,12 +39,14 @@ class DescribedSeries:
         y: ``(T,)``, NaN where values are missing; what was forecast, so that the first is not.
         times: ``(T,)``; None: steps are counted.
         times_ahead: ``(k,)`` of the steps ahead; None: they have none.
+        inputs: the names of the inputs, if there are.
     """
 
     name: str
     y: np.ndarray
     times: np.ndarray | None
     times_ahead: np.ndarray | None
+    inputs: tuple[str, ...] = ()
 
     @property
     def step(self) -> str:
@@ -84,11 +87,20 @@ class DescribedSeries:
         }.get((self.step, season))
         if self.times is None:
             return f"at step {phase + 1} of {season}"
+        time = self.times[phase + (len(self.times) - 1 - phase) // season * season]  # the last: clocks may have changed
         if (self.step, season) == ("quarter", 4):
-            return f"in quarter {(self.times[phase].astype('datetime64[M]').astype(int) % 12) // 3 + 1}"
+            return f"in quarter {(time.astype('datetime64[M]').astype(int) % 12) // 3 + 1}"
         if names is None:
             return f"at step {phase + 1} of {season}"
-        return names[1].format(self.times[phase].astype("datetime64[s]").item().strftime(names[0]))
+        return names[1].format(_in_english(time, names[0]))
+
+
+def _in_english(time: np.datetime64, code: str) -> str:
+    """Return what ``strftime`` writes for a code, in English whatever the locale of the process is."""
+    import pandas as pd
+
+    stamp = pd.Timestamp(time)
+    return {"%B": stamp.month_name(), "%A": stamp.day_name()}.get(code) or stamp.strftime(code)
 
 
 @dataclass(frozen=True)
@@ -147,11 +159,16 @@ def _moving_average(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def words_of(series: DescribedSeries, result: SeriesForecast, levels: np.ndarray) -> list[str]:
     """Sentences about one series and its forecast, whose quantiles have ``levels (Q,)``."""
     parts = decomposition(series.y, result.season)
+    if result.unseen and len(parts.effects):
+        parts.effects[list(result.unseen)] = np.nan
     sentences = [
         _data(series),
+        _left_out(series, result),
         _trend(series, parts, result.season),
         _season(series, parts, result),
+        _unseen(series, result),
         _choice(result),
+        *_inputs(series, result),
         _certainty(series, result),
         _outcome(series, result, levels),
     ]
@@ -166,6 +183,57 @@ def _data(series: DescribedSeries) -> str:
     return f"The series has {n:,} steps{when}{of_step}{missing}."
 
 
+def _left_out(series: DescribedSeries, result: SeriesForecast) -> str:
+    sentences = []
+    if result.n_left_out:
+        sentences.append(
+            f"The first {series.steps(result.n_left_out)} are left out, since too many are missing after them."
+        )
+    if result.gap:
+        sentences.append(
+            f"The last {series.steps(result.gap)} are missing, so that what follows is forecast from farther away."
+        )
+    if set(np.unique(series.y[~np.isnan(series.y)]).tolist()) <= {0.0, 1.0}:
+        sentences.append(
+            "All values are 0 or 1: the mean says about how probable a 1 is, and bands say little; fit a model with "
+            "observation=Bernoulli() for probabilities."
+        )
+    if result.n_changes < FEWEST_CHANGES:
+        sentences.append(
+            f"It changed only {'once' if result.n_changes == 1 else 'twice'}, so that its last value is forecast, with "
+            "bands that hold all it has been."
+        )
+    return " ".join(sentences)
+
+
+def _unseen(series: DescribedSeries, result: SeriesForecast) -> str:
+    if not result.unseen:
+        return ""
+    season = result.season or result.possible_season or 0
+    phases = [series.phase(phase, season) for phase in result.unseen[:MOST_NAMED]]
+    where = listed(phases) if len(result.unseen) <= MOST_NAMED else f"{', '.join(phases)} and so on"
+    n = len(result.unseen)
+    return (
+        f"No value was ever seen {where}: models are of the other steps, {season - n} a season, and what is forecast "
+        f"there is their level, with a band as wide as all of them together."
+    )
+
+
+def _inputs(series: DescribedSeries, result: SeriesForecast) -> list[str]:
+    """What each input is worth."""
+    if result.inputs is None:
+        return []
+    to = "" if result.inputs.scale == "values" else f" to the {result.inputs.scale}"
+    sentences = []
+    for name, mean, deviation in zip(series.inputs, result.inputs.mean, result.inputs.deviation, strict=True):
+        factor = f", which is {100 * np.expm1(mean):+.3g} %" if result.inputs.scale == "logarithms" else ""
+        sentences.append(
+            f"A unit of {name} adds {number(float(mean))}{to} (standard error {number(float(deviation))}){factor}, by "
+            f"{result.inputs.model}."
+        )
+    return sentences
+
+
 def _trend(series: DescribedSeries, parts: SeasonalDecomposition, season: int | None) -> str:
     n = min(len(series.y), SEASONS_OF_TREND * season if season is not None else STEPS_OF_TREND)
     lately = parts.level[len(parts.level) - n :]
@@ -173,12 +241,12 @@ def _trend(series: DescribedSeries, parts: SeasonalDecomposition, season: int | 
     line = start + slope * np.arange(n)
     over = f"Over the last {series.steps(n)}"
     without = " without its season" if len(parts.effects) else ""
-    if np.var(line) <= LEAST_TREND * np.var(lately):
+    if np.var(line) <= LEAST_TREND * np.var(lately) or np.std(line) <= rounding(lately):
         return f"{over} it has no clear trend{without}; its mean is {number(float(lately.mean()))}."
     first, last = float(line[0]), float(line[-1])
     verb = "rises" if slope > 0 else "falls"
-    by = f"{number(abs(slope))} a {series.step}"
-    return f"{over} the line through it{without} {verb} from {number(first)} to {number(last)}, by {by}."
+    by, apart = f"{number(abs(slope))} a {series.step}", abs(last - first)
+    return f"{over} the line through it{without} {verb} from {number(first, apart)} to {number(last, apart)}, by {by}."
 
 
 def _season(series: DescribedSeries, parts: SeasonalDecomposition, result: SeriesForecast) -> str:
@@ -193,7 +261,7 @@ def _season(series: DescribedSeries, parts: SeasonalDecomposition, result: Serie
     share = f"it explains {100 * parts.strength:.0f} % of the variance around the trend"
     if parts.strength < WEAK:
         return f"The season of {series.steps(season)} is weak: {share}."
-    highest, lowest = int(parts.effects.argmax()), int(parts.effects.argmin())
+    highest, lowest = int(np.nanargmax(parts.effects)), int(np.nanargmin(parts.effects))
     where = (
         f"highest {series.phase(highest, season)} ({number(parts.effects[highest])} above the trend), lowest "
         f"{series.phase(lowest, season)} ({number(-parts.effects[lowest])} below)"
@@ -229,8 +297,7 @@ def _choice(result: SeriesForecast) -> str:
 
 
 def _certainty(series: DescribedSeries, result: SeriesForecast) -> str:
-    k = len(result.ahead.mean)
-    n = sum(int((~np.isnan(series.y[t : t + k])).sum()) for t in result.origins)
+    n = result.n_scored
     share = f"{100 * result.coverage:.0f} % of {n:,} values"
     text = f"In that backtest, of {len(result.origins)} origins, 90 % bands held {share}"
     low, high = float(result.factors.min()), float(result.factors.max())
@@ -250,26 +317,34 @@ def _outcome(series: DescribedSeries, result: SeriesForecast, levels: np.ndarray
     pairs = [(i, j) for i in range(len(levels)) for j in range(len(levels)) if levels[i] < 0.5]
     pairs = [(i, j) for i, j in pairs if abs(levels[i] + levels[j] - 1) < 1e-9]
     half = np.flatnonzero(np.isclose(levels, 0.5))
-    middle = f"{number(at[half[0]])} in the median" if len(half) else f"{number(result.ahead.mean[-1])} in the mean"
+    apart = float(at[-1] - at[0])
+    middle = (
+        f"{number(at[half[0]], apart)} in the median"
+        if len(half)
+        else f"{number(result.ahead.mean[-1], apart)} in the mean"
+    )
     band = ""
     if pairs:
         i, j = pairs[0]
         chance = f"{100 * (levels[j] - levels[i]):.4g} %"
-        band = f", and with a probability of {chance} between {number(at[i])} and {number(at[j])}"
+        band = f", and with a probability of {chance} between {number(at[i], apart)} and {number(at[j], apart)}"
     return f"{series.steps(k).capitalize()} ahead{series.time_ahead(k - 1)} it is {middle}{band}."
 
 
-def number(x: float) -> str:
-    """Four digits, without an exponent where people write none.
+def number(x: float, apart: float | None = None) -> str:
+    """Four digits, without an exponent where people write none; more where x is told from what is so far ``apart``.
 
-    >>> number(1234567.0), number(0.012345), number(45.0)
-    ('1,235,000', '0.01235', '45')
+    >>> number(1234567.0), number(0.012345), number(45.0), number(1234567.0, 20.0)
+    ('1,235,000', '0.01235', '45', '1,234,567')
     """
     if not np.isfinite(x) or x == 0:
         return f"{x:g}"
-    digits = 3 - int(np.floor(np.log10(abs(x))))
-    if not -12 <= digits <= 8:
-        return f"{x:.3e}"
+    size = int(np.floor(np.log10(abs(x))))
+    digits = 3 - size
+    if apart is not None and apart > 0:
+        digits = int(np.clip(1 - np.floor(np.log10(apart)), digits, 15 - size))
+    if not -12 <= digits <= 15 or size < -5:
+        return f"{x:.{max(digits + size, 3)}e}"
     rounded = round(float(x), digits)
     text = f"{rounded:,.{max(digits, 0)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -129,6 +129,7 @@ class Files(Dataset):
         cut: what one sequence of a text is, as in ``data.text``.
         dither: add noise of one step of their grid to vectors.
         inputs: columns of a table that are known at each step and not modelled.
+        date_format: how the dates of a table are written, as of ``data.read``; empty: recognised.
     """
 
     path_parameters = ("path",)
@@ -142,6 +143,7 @@ class Files(Dataset):
     cut: Unit = "whole"
     dither: bool = False
     inputs: Sequence[str] = ()
+    date_format: str = ""
 
     def read(self) -> Pair:
         names = list(self.columns)
@@ -154,6 +156,7 @@ class Files(Dataset):
             label=self.label or None,
             unit=self.cut,
             inputs=list(self.inputs) or None,
+            date_format=self.date_format or None,
         )
         return sequences.dithered() if self.dither else sequences, None  # before any split: one grid for all parts
 
@@ -170,7 +173,7 @@ class Files(Dataset):
 class Table(Dataset):
     """A CSV or Parquet file with a row a step, as ``data.table`` reads it; ``dither``: with noise of one grid step.
 
-    ``inputs`` are columns that are known at each step and not modelled.
+    ``inputs`` are columns that are known at each step and not modelled; ``date_format`` is how dates are written.
     """
 
     path_parameters = ("path",)
@@ -182,6 +185,7 @@ class Table(Dataset):
     dither: bool = False
     kind: Kind | Literal[""] = ""
     inputs: Sequence[str] = ()
+    date_format: str = ""
 
     def read(self) -> Pair:
         sequences = data.table(
@@ -191,6 +195,7 @@ class Table(Dataset):
             time=self.time or None,
             kind=self.kind or None,
             inputs=list(self.inputs) or None,
+            date_format=self.date_format or None,
         )
         return sequences.dithered() if self.dither else sequences, None
 

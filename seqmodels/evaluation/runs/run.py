@@ -69,7 +69,7 @@ def run(
         budget = budget_of(seconds, steps)
         tasks = [task.under_budget(seconds=seconds, steps=steps) for task in tasks]
         say(announce(tasks, n_seeds))
-        bar = ProgressBar(n_seeds * sum(task.seconds for task in tasks), enabled=progress and n_jobs == 1)
+        bar = TimeBar(n_seeds * sum(task.seconds for task in tasks), enabled=progress and n_jobs == 1)
         runner = _Runner(folder, random_state, n_seeds, budget, n_jobs, say, bar)
         try:
             results = [runner.run(task) for task in tasks]
@@ -90,7 +90,7 @@ class _Runner:
     budget: Budget | None
     n_jobs: int
     say: Callable[[str], None]
-    bar: ProgressBar
+    bar: TimeBar
 
     def run(self, task: Task) -> Comparison:
         self._print(f"\n{task.title}")
@@ -142,6 +142,7 @@ class _Runner:
             random_state=self.random_state,
             n_jobs=self.n_jobs,
             progress=progress,
+            verbose=False,  # the bar is this one
             budget=self.budget,
         )
 
@@ -178,7 +179,7 @@ def draw(result: Comparison, task: Task, folder: Path) -> None:
 # -- progress -------------------------------------------------------------------------------------------------
 
 
-class ProgressBar:
+class TimeBar:
     """One bar on stderr over all models, by the seconds that each is expected to take, with the time left.
 
     Args:
@@ -241,7 +242,7 @@ class ProgressBar:
 class _FitProgress:
     """The models of one comparison that are not done yet, the first of which is being fitted."""
 
-    def __init__(self, bar: ProgressBar, seconds: Mapping[str, float], n_seeds: int) -> None:
+    def __init__(self, bar: TimeBar, seconds: Mapping[str, float], n_seeds: int) -> None:
         self._bar = bar
         self._models_left = list(seconds.items())
         self._n_seeds = n_seeds

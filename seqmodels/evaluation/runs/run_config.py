@@ -124,7 +124,13 @@ class RunConfig:
         """The comparisons to run on data that were read."""
         standard = [task for name, entry in self.data.items() for task in entry.tasks(read[name], self.choice)]
         if not self.models:
-            return standard
+            fitting = [task for task in standard if task.models]
+            if not fitting:
+                raise ValueError(
+                    f"none of the models {', '.join(self.choice.names)} is for these data; choose others, or leave "
+                    "--models out for all that are"
+                )
+            return fitting
         names = [task.name for task in standard]
         unknown = [name for name in self.models if name and name not in names]
         if unknown:

@@ -1,7 +1,11 @@
-"""The standard comparisons of text, speech, tables and pairs: every family of models, each by a number of steps."""
+"""The standard comparisons of text, speech, tables and pairs: every family of models, each by a number of steps.
+
+Sizes follow how much there is to learn from: ``DataSize``.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +21,8 @@ from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.neural import GRU, LSTM, ElmanRNN, LSTMSeq2Seq, Transformer, TransformerSeq2Seq
 from seqmodels.neural.model import NeuralModel
-from seqmodels.observations import AutoregressiveGaussian, GaussianMixture
+from seqmodels.neural.training_options import DEFAULT_WIDTH
+from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, PseudoFrames
 from seqmodels.sequences import Sequences
 
 TEXT_CONTEXT, TEXT_REST = 64, 128  # characters
@@ -29,7 +34,82 @@ GIVEN = "-inputs"  # after the name of a model that reads the inputs of a table
 GIVEN_SLOWDOWN = 4.0  # of a fit that reads inputs, about
 MAX_GIVEN_STATES, GIVEN_RIDGE = 12, 10.0  # of an HMM whose K (K - 1) transitions are regressions, each with a prior
 
-Suite = dict[str, tuple[Callable[[int], SequenceModel], float]]  # a model from a seed; seconds of its fit on two cores
+VALUES_PER_PARAMETER = 4  # of the training data, that every parameter of a model without memory of its own has
+STEPS_PER_WIDTH = 8  # of the training data, that each of a network's d_model features has
+MIN_WIDTH, WIDTH_STEP = 32, 32
+MAX_STATES_OF_SYMBOLS, MAX_STATES_OF_VECTORS, MAX_COMPONENTS = 64, 24, 4
+PSEUDO_FRAMES, BACKGROUND = 10.0, 0.01  # as of the HMM's own default
+
+
+@dataclass(frozen=True)
+class DataSize:
+    """How much there is to learn from, and the sizes of models that follow from it and from nothing else.
+
+    An HMM has as many states, up to 64 over symbols and 24 over vectors, and then as many Gaussians a state, up to 4,
+    as leave every parameter ``VALUES_PER_PARAMETER`` symbols or values; at least 2 states. A network has a width of one
+    for every ``STEPS_PER_WIDTH`` frames or symbols, a multiple of 32 from 32 up to the widest of the comparison.
+
+    Attributes:
+        n_steps: frames, bytes or symbols of the training data.
+        n_symbols: how many different symbols or bytes they have; of vectors the number of features.
+        n_inputs: columns that are known at each step.
+    """
+
+    n_steps: int
+    n_symbols: int
+    n_inputs: int = 0
+
+    @classmethod
+    def of(cls, train: Sequences) -> DataSize:
+        """The size of the training sequences; of pairs, of the targets."""
+        if train.kind == "vectors":
+            n_symbols = train.n_features
+        elif train.kind == "text":
+            n_symbols = len(set().union(*(set(str(item).encode()) for item in train)))
+        else:
+            n_symbols = len(np.unique(np.concatenate([np.asarray(item) for item in train])))
+        return cls(int(train.n_units.sum()), n_symbols, len(train.input_names or ()))
+
+    def n_states_of_symbols(self) -> int:
+        """K of an HMM over symbols, which has ``K² - 1`` parameters and ``K (V - 1)`` of its emissions."""
+        limit = self.n_steps / VALUES_PER_PARAMETER
+        fits = [k for k in range(2, MAX_STATES_OF_SYMBOLS + 1) if k * k - 1 + k * (self.n_symbols - 1) <= limit]
+        return max(fits, default=2)
+
+    def mixture_sizes(self) -> tuple[int, int]:
+        """K and M of an HMM over vectors, whose M diagonal Gaussians a state have ``M (2 D + 1) - 1`` parameters."""
+
+        def fits(n_states: int, n_components: int) -> bool:
+            of_state = n_components * (2 * self.n_symbols + 1) - 1
+            return self.has_values_for(n_states**2 - 1 + n_states * of_state)
+
+        n_states = max((k for k in range(2, MAX_STATES_OF_VECTORS + 1) if fits(k, 1)), default=2)
+        more = range(2, MAX_COMPONENTS + 1 if n_states == MAX_STATES_OF_VECTORS else 2)
+        return n_states, max((m for m in more if fits(n_states, m)), default=1)
+
+    def n_states_given_inputs(self) -> int:
+        """The most states of an HMM whose ``K (K - 1)`` transitions each have a slope for every input."""
+        limit = self.n_steps / VALUES_PER_PARAMETER / (1 + self.n_inputs)
+        return max((k for k in range(2, MAX_GIVEN_STATES + 1) if k * (k - 1) <= limit), default=2)
+
+    def has_values_for(self, n_parameters: int) -> bool:
+        """Whether there are ``VALUES_PER_PARAMETER`` values of vectors for each of so many parameters."""
+        return VALUES_PER_PARAMETER * n_parameters <= self.n_steps * self.n_symbols
+
+    def width(self, most: int) -> int:
+        """The ``d_model`` of a network that has at most ``most``."""
+        return min(most, max(MIN_WIDTH, self.n_steps // STEPS_PER_WIDTH // WIDTH_STEP * WIDTH_STEP))
+
+    def width_of_text(self) -> int | Literal["auto"]:
+        """The ``d_model`` of a recurrent network over text: its own default, unless the data are too few for that."""
+        width = self.width(DEFAULT_WIDTH)
+        return "auto" if width == DEFAULT_WIDTH else width
+
+
+ANY_SIZE = DataSize(1, 1)  # to ask a standard model what it reads, whatever its size
+
+# A model from the size of the data and a seed; seconds of its fit on two cores.
+Suite = dict[str, tuple[Callable[[DataSize, int], SequenceModel], float]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +160,8 @@ class Choice:
     """Which of the standard models to fit.
 
     Args:
-        names: only these and the baseline; empty: all.
+        names: only these, in this order; differences are to ``"hmm"`` where it is among them, otherwise to the first.
+            Empty: all.
         quick: density only, fewer models, half the steps.
         random_state: seed of the models and of the split.
     """
@@ -98,59 +179,97 @@ def _lstm_encoder_decoders(
 ) -> Suite:
     """One fixed context vector, and both kinds of attention, whose steps take longer: fewer steps, smaller batches."""
 
-    def attending(attention: Literal["additive", "multiplicative"], seed: int) -> LSTMSeq2Seq:
+    def attending(attention: Literal["additive", "multiplicative"], size: DataSize, seed: int) -> LSTMSeq2Seq:
+        width = size.width(d_model)
         return LSTMSeq2Seq(
-            d_model=d_model, attention=attention, batch_size=32, max_steps=attention_steps, random_state=seed
+            d_model=width, attention=attention, batch_size=32, max_steps=attention_steps, random_state=seed
         )
 
     fixed, additive, multiplicative = seconds
     return {
         "seq2seq-fixed": (
-            lambda seed: LSTMSeq2Seq(d_model=d_model, attention=None, max_steps=steps, random_state=seed),
+            lambda n, seed: LSTMSeq2Seq(d_model=n.width(d_model), attention=None, max_steps=steps, random_state=seed),
             fixed,
         ),
-        "seq2seq-additive": (lambda seed: attending("additive", seed), additive),
-        "seq2seq-multiplicative": (lambda seed: attending("multiplicative", seed), multiplicative),
+        "seq2seq-additive": (partial(attending, "additive"), additive),
+        "seq2seq-multiplicative": (partial(attending, "multiplicative"), multiplicative),
     }
 
 
+def _hmm_of_symbols(size: DataSize, seed: int) -> HMM:
+    return HMM(size.n_states_of_symbols(), max_iter=16, random_state=seed)
+
+
+def _hmm_of_vectors(size: DataSize, seed: int) -> HMM:
+    n_states, n_components = size.mixture_sizes()
+    observation = GaussianMixture(n_components, prior=PseudoFrames(PSEUDO_FRAMES), background=BACKGROUND)
+    return HMM(n_states, observation=observation, max_iter=30, random_state=seed)
+
+
+def _iid_of_vectors(size: DataSize, seed: int) -> HMM:
+    d = size.n_symbols
+    covariance: Literal["full", "diag"] = "full" if size.has_values_for(d + d * (d + 1) // 2) else "diag"
+    return HMM(1, observation=GaussianMixture(1, covariance), random_state=seed)
+
+
+def _var(size: DataSize, seed: int) -> HMM:
+    d = size.n_symbols
+    covariance: Literal["full", "diag"] = "full" if size.has_values_for(d * d + 2 * d + d * (d + 1)) else "diag"
+    return HMM(1, observation=AutoregressiveGaussian(covariance_type=covariance), random_state=seed)
+
+
 TEXT_DENSITY: Suite = {
-    "iid": (lambda seed: HMM(1, random_state=seed), 1),
-    "ngram": (lambda seed: NGram(5, random_state=seed), 1),
-    "hmm": (lambda seed: HMM(64, max_iter=16, random_state=seed), 5),
-    "elman": (lambda seed: ElmanRNN(max_steps=600, random_state=seed), 11),
-    "lstm": (lambda seed: LSTM(max_steps=800, random_state=seed), 18),
-    "gru": (lambda seed: GRU(max_steps=500, random_state=seed), 18),
-    "transformer": (lambda seed: Transformer(max_steps=700, random_state=seed), 50),
+    "iid": (lambda n, seed: HMM(1, random_state=seed), 1),
+    "ngram": (lambda n, seed: NGram(5, random_state=seed), 1),
+    "hmm": (_hmm_of_symbols, 5),
+    "elman": (lambda n, seed: ElmanRNN(d_model=n.width_of_text(), max_steps=600, random_state=seed), 11),
+    "lstm": (lambda n, seed: LSTM(d_model=n.width_of_text(), max_steps=800, random_state=seed), 18),
+    "gru": (lambda n, seed: GRU(d_model=n.width_of_text(), max_steps=500, random_state=seed), 18),
+    "transformer": (lambda n, seed: Transformer(d_model=n.width(128), max_steps=700, random_state=seed), 50),
 }
 TEXT_CONTINUATION: Suite = {
-    "iid": (lambda seed: HMM(1, random_state=seed), 1),
-    "ngram": (lambda seed: NGram(5, random_state=seed), 1),
-    "hmm": (lambda seed: HMM(64, max_iter=16, random_state=seed), 3),
-    "elman": (lambda seed: ElmanRNN(d_model=128, max_steps=600, random_state=seed), 7),
-    "lstm": (lambda seed: LSTM(d_model=128, max_steps=600, random_state=seed), 8),
-    "gru": (lambda seed: GRU(d_model=128, max_steps=400, random_state=seed), 8),
-    "transformer": (lambda seed: Transformer(n_layers=2, context=256, max_steps=700, random_state=seed), 38),
+    "iid": (lambda n, seed: HMM(1, random_state=seed), 1),
+    "ngram": (lambda n, seed: NGram(5, random_state=seed), 1),
+    "hmm": (_hmm_of_symbols, 3),
+    "elman": (lambda n, seed: ElmanRNN(d_model=n.width(128), max_steps=600, random_state=seed), 7),
+    "lstm": (lambda n, seed: LSTM(d_model=n.width(128), max_steps=600, random_state=seed), 8),
+    "gru": (lambda n, seed: GRU(d_model=n.width(128), max_steps=400, random_state=seed), 8),
+    "transformer": (
+        lambda n, seed: Transformer(d_model=n.width(128), n_layers=2, context=256, max_steps=700, random_state=seed),
+        38,
+    ),
     **_lstm_encoder_decoders(d_model=128, steps=400, attention_steps=150, seconds=(15, 42, 27)),
-    "seq2seq-transformer": (lambda seed: TransformerSeq2Seq(max_steps=400, random_state=seed), 31),
+    "seq2seq-transformer": (
+        lambda n, seed: TransformerSeq2Seq(d_model=n.width(DEFAULT_WIDTH), max_steps=400, random_state=seed),
+        31,
+    ),
 }
 SPEECH_DENSITY: Suite = {
-    "iid": (lambda seed: HMM(1, observation=GaussianMixture(1, "full"), random_state=seed), 1),
-    "var": (lambda seed: HMM(1, observation=AutoregressiveGaussian(), random_state=seed), 1),
-    "hmm": (lambda seed: HMM(24, observation=GaussianMixture(4), max_iter=30, random_state=seed), 2),
-    "elman": (lambda seed: ElmanRNN(d_model=128, max_steps=400, random_state=seed), 9),
-    "lstm": (lambda seed: LSTM(d_model=128, max_steps=400, random_state=seed), 9),
-    "gru": (lambda seed: GRU(d_model=128, max_steps=300, random_state=seed), 9),
-    "transformer": (lambda seed: Transformer(d_model=96, n_layers=2, max_steps=300, random_state=seed), 14),
+    "iid": (_iid_of_vectors, 1),
+    "var": (_var, 1),
+    "hmm": (_hmm_of_vectors, 2),
+    "elman": (lambda n, seed: ElmanRNN(d_model=n.width(128), max_steps=400, random_state=seed), 9),
+    "lstm": (lambda n, seed: LSTM(d_model=n.width(128), max_steps=400, random_state=seed), 9),
+    "gru": (lambda n, seed: GRU(d_model=n.width(128), max_steps=300, random_state=seed), 9),
+    "transformer": (
+        lambda n, seed: Transformer(d_model=n.width(96), n_layers=2, max_steps=300, random_state=seed),
+        14,
+    ),
 }
 SPEECH_CONTINUATION: Suite = {
     **{name: SPEECH_DENSITY[name] for name in ("iid", "var", "hmm")},
-    "elman": (lambda seed: ElmanRNN(d_model=96, max_steps=300, random_state=seed), 7),
-    "lstm": (lambda seed: LSTM(d_model=96, max_steps=300, random_state=seed), 7),
-    "gru": (lambda seed: GRU(d_model=96, max_steps=200, random_state=seed), 8),
-    "transformer": (lambda seed: Transformer(d_model=96, n_layers=2, max_steps=200, random_state=seed), 11),
+    "elman": (lambda n, seed: ElmanRNN(d_model=n.width(96), max_steps=300, random_state=seed), 7),
+    "lstm": (lambda n, seed: LSTM(d_model=n.width(96), max_steps=300, random_state=seed), 7),
+    "gru": (lambda n, seed: GRU(d_model=n.width(96), max_steps=200, random_state=seed), 8),
+    "transformer": (
+        lambda n, seed: Transformer(d_model=n.width(96), n_layers=2, max_steps=200, random_state=seed),
+        11,
+    ),
     **_lstm_encoder_decoders(d_model=96, steps=300, attention_steps=100, seconds=(12, 18, 15)),
-    "seq2seq-transformer": (lambda seed: TransformerSeq2Seq(d_model=96, max_steps=200, random_state=seed), 20),
+    "seq2seq-transformer": (
+        lambda n, seed: TransformerSeq2Seq(d_model=n.width(96), max_steps=200, random_state=seed),
+        20,
+    ),
 }
 
 
@@ -217,29 +336,29 @@ def table_tasks(sequences: Sequences, choice: Choice = ALL_MODELS) -> list[Task]
 def _beside_given(suite: Suite) -> Suite:
     """The models of a suite under lengths that are given, and after each that can read inputs the same with them."""
 
-    def without(build: Callable[[int], SequenceModel], seed: int) -> SequenceModel:
-        return build(seed).set_params(length="given")
+    def without(build: Callable[[DataSize, int], SequenceModel], size: DataSize, seed: int) -> SequenceModel:
+        return build(size, seed).set_params(length="given")
 
-    def with_inputs(build: Callable[[int], SequenceModel], seed: int) -> SequenceModel:
-        model = without(build, seed)
-        return model.set_params(**_reading_inputs(model))
+    def with_inputs(build: Callable[[DataSize, int], SequenceModel], size: DataSize, seed: int) -> SequenceModel:
+        model = without(build, size, seed)
+        return model.set_params(**_reading_inputs(model, size))
 
     both: Suite = {}
     for name, (build, seconds) in suite.items():
         both[name] = (partial(without, build), seconds)
-        if _reading_inputs(build(0)):
+        if _reading_inputs(build(ANY_SIZE, 0), ANY_SIZE):
             both[f"{name}{GIVEN}"] = (partial(with_inputs, build), GIVEN_SLOWDOWN * seconds)
     return both
 
 
-def _reading_inputs(model: SequenceModel) -> dict[str, bool | float]:
+def _reading_inputs(model: SequenceModel, size: DataSize) -> dict[str, bool | float]:
     """The hyperparameters with which a standard model reads all inputs; none of one that cannot."""
     if isinstance(model, HMM):
         if isinstance(model.observation, AutoregressiveGaussian):
             return {"emission_inputs": True}
         if model.n_states == 1:
             return {}
-        n_states = min(model.n_states, MAX_GIVEN_STATES)
+        n_states = min(model.n_states, size.n_states_given_inputs())
         return {"transition_inputs": True, "transition_ridge": GIVEN_RIDGE, "n_states": n_states}
     return {"inputs": True} if isinstance(model, NeuralModel) else {}
 
@@ -267,16 +386,31 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def _with_models(task: Task, suite: Suite, choice: Choice) -> Task:
-    """The task with the chosen models of a suite, and always its baseline."""
+    """The task with the chosen models of a suite, sized for its data; a warning names those that are not of it."""
     check_names(choice.names)
     quick = tuple(name for name in suite if name.removesuffix(GIVEN) in QUICK)
-    names = choice.names if choice.names else quick if choice.quick else tuple(suite)
-    chosen = {name: suite[name] for name in suite if name in names or name == task.baseline}
-    models = {name: build(choice.random_state) for name, (build, _) in chosen.items()}
+    names = dict.fromkeys(choice.names if choice.names else quick if choice.quick else suite)
+    left_out = [f"{name}, {_why_left_out(name)}" for name in names if name not in suite]
+    if left_out:
+        warnings.warn(f"left out of '{task.title}': {'; '.join(left_out)}", UserWarning, stacklevel=3)
+    chosen = {name: suite[name] for name in names if name in suite}
+    size = DataSize.of(task.train[0] if task.train[1] is None else task.train[1])
+    models = {name: build(size, choice.random_state) for name, (build, _) in chosen.items()}
     if choice.quick:
         models = {name: _with_half_the_steps(model) for name, model in models.items()}
     estimates = {name: s * (0.5 if choice.quick else 1.0) for name, (_, s) in chosen.items()}
-    return replace(task, models=models, seconds=sum(estimates.values()), estimates=estimates)
+    baseline = task.baseline if task.baseline in models else next(iter(models), task.baseline)
+    return replace(task, models=models, seconds=sum(estimates.values()), estimates=estimates, baseline=baseline)
+
+
+def _why_left_out(name: str) -> str:
+    """Why a standard model is not in a suite that lacks it."""
+    name = name.removesuffix(GIVEN)
+    if name not in SPEECH_CONTINUATION:
+        return "which is a model of text and symbols"
+    if name not in TEXT_CONTINUATION:
+        return "which is a model of vectors"
+    return "which is a model of pairs: of a sequence given its beginning, or of targets given sources"
 
 
 def _with_half_the_steps(model: SequenceModel) -> SequenceModel:

@@ -22,9 +22,9 @@ class Budget:
     Args:
         seconds: of training. Networks: ``max_seconds`` alone, so the schedule follows time; they still stop early when
             held-out data say so. HMM: EM stops after the step in which time is over, or when it has converged. What was
-            spent is in the column ``fit_seconds``. Such runs do not repeat exactly.
+            spent is in the column ``fit_seconds``. Such runs do not repeat.
         steps: networks: ``max_steps`` of the optimiser, each over one batch. HMMs: ``max_iter`` of EM, each over all of
-            the data. The two are not comparable: a budget in steps is for runs that repeat to the last digit, and
+            the data. The two are not comparable: a budget in steps is for runs that repeat but for rounding, and
             compares networks to networks.
         parameters: the largest ``d_model`` (in steps of 8, or of what ``n_heads`` needs) or ``n_states`` whose
             ``n_parameters_`` is not above it.

@@ -14,6 +14,7 @@ import numpy as np
 
 from seqmodels.common.distributed import LostProcessError
 from seqmodels.common.parameters import Seed, checked, checked_but
+from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation import parallel_fits
 from seqmodels.evaluation.tuning.observation_proposals import ObservationProposals, propose_observations
@@ -157,6 +158,7 @@ def choose(
     validation: Any = "auto",
     n_jobs: parallel_fits.Jobs = 1,
     progress: Callable[[str], None] | None = None,
+    verbose: Verbose = "auto",
     **values: Sequence[Any],
 ) -> ModelSelection:
     """Fit ``model`` with each value of one hyperparameter, and say which value the data ask for.
@@ -188,6 +190,8 @@ def choose(
         validation: as in ``fit``, within each fit: ``"auto"`` or None.
         n_jobs: values at a time, each in a process of its own, as in ``compare``; -1: one a core.
         progress: called with a line of text as each value is done.
+        verbose: True: a bar over the values; False: none, nor of the fits; ``"auto"``: one in a terminal or a
+            notebook where it takes longer than three seconds.
         values: one hyperparameter by name and its values: ``n_states=range(1, 13)``, ``d_model=[32, 64]``,
             ``observation__n_components=[1, 2, 4]``. ``observation="proposed"`` tries what the values of the features
             propose, as ``evaluation.propose_observations`` does, whose answer may be passed too; where there are
@@ -224,12 +228,14 @@ def choose(
             (i, partial(_figures, model, parameter, value, data, parts, validation))
             for i, value in enumerate(of_values)
         )
-        for i, outcome in parallel_fits.run(tasks, jobs):
-            if isinstance(outcome, parallel_fits.LostWorker):
-                outcome = _Result(of_values[i], error=outcome.error)
-            done[i] = outcome
-            if progress is not None:
-                progress(_progress_line(parameter, done[i], data.scored.unit))
+        with ProgressBar(len(of_values), verbose, "choose") as bar:
+            for i, outcome in parallel_fits.run(tasks, jobs):
+                if isinstance(outcome, parallel_fits.LostWorker):
+                    outcome = _Result(of_values[i], error=outcome.error)
+                done[i] = outcome
+                bar.move(len(done), f"{parameter}={of_values[i]!r}")
+                if progress is not None:
+                    progress(_progress_line(parameter, done[i], data.scored.unit))
         return [done[i] for i in range(len(of_values))]
 
     results = results_of(tried)

@@ -168,7 +168,8 @@ def cross_validation_folds(train: Data, n: int, random_state: int = 0) -> list[t
     n_codes = int(codes.max()) + 1
     if n_codes < n:
         what = "sequences" if clusters is None else "clusters"
-        raise ValueError(f"the training part has {n_codes} {what}, too few for {n} folds; pass fewer folds")
+        way_out = f"pass folds={n_codes} or fewer" if n_codes > 1 else "pass more"
+        raise ValueError(f"there are {n_codes} {what} to fit to, too few for {n} folds; {way_out}")
     fold = np.random.default_rng(random_state).permutation(n_codes)[codes] % n
     return [(train.take(fold != k), train.take(fold == k)) for k in range(n)]
 
@@ -176,7 +177,7 @@ def cross_validation_folds(train: Data, n: int, random_state: int = 0) -> list[t
 def _folds_of_one_sequence(X: Sequences, n: int) -> list[tuple[Data, Data]]:
     item = X.items[0]
     if len(item) < n:
-        raise ValueError(f"the one training sequence has {len(item)} steps, too few for {n} folds; pass fewer folds")
+        raise ValueError(f"the one sequence to fit to has {len(item)} steps, too few for {n} folds; pass fewer folds")
     cuts = np.linspace(0, len(item), n + 1).astype(int)
     edges = list(pairwise(cuts.tolist()))
     segments = X.segments((0, a, b) for a, b in edges)

@@ -84,6 +84,7 @@ class AlignmentHMM(SequenceModel):
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"window": "longest", "max_jump": "longest"}
     _uses_validation: ClassVar[bool] = False
     _has_encoder: ClassVar[bool] = True
     _pads_sources: ClassVar[bool] = True

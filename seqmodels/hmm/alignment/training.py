@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
 
+from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.hmm.alignment.inference import AlignmentExpectations, AlignmentTrellis, PairBlock
 from seqmodels.hmm.alignment.jumps import JumpPrior, Jumps, PositionChain
 from seqmodels.hmm.alignment.lexicon import UNKNOWN, BackoffLexicon, ContextTable, find
@@ -276,7 +276,7 @@ class AlignmentEM:
         self._interruption = Interruption(may_hold=False)
         self._last: AlignmentParameters | None = None  # those of the last row
 
-    def run(self, *, verbose: bool = False, checkpoints: Checkpoints | None = None) -> AlignmentFit:
+    def run(self, *, verbose: Verbose = False, checkpoints: Checkpoints | None = None) -> AlignmentFit:
         """A table after the other; the first begins as IBM's model 1, whose jumps are all alike.
 
         A signal ends it before an E-step or between two blocks of one, with the parameters that the last row of history
@@ -284,8 +284,9 @@ class AlignmentEM:
         """
         self._checkpoints = checkpoints or Checkpoints()
         self._last = None
+        self._n_moves = 0
         total = self.stop.max_iter * (len(self.parameters.lexicon.orders) + 1)
-        with tqdm(total=total, disable=not verbose, desc="EM") as self._bar, interruptible() as self._interruption:
+        with ProgressBar(total, verbose, "EM") as self._bar, interruptible() as self._interruption:
             return self._run()
 
     def _run(self) -> AlignmentFit:
@@ -477,5 +478,5 @@ class AlignmentEM:
             "floor_hits": 0,
         }
         self._history.add(row)
-        self._bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
-        self._bar.update()
+        self._n_moves += 1
+        self._bar.move(self._n_moves, f"{row['log_prob']:.4f} nats per unit")

@@ -9,7 +9,7 @@ that does not exceed one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -138,3 +138,8 @@ class ExpectedEmission(Emission):
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         return self.inner.raw_parameters(table[:, : -self.n_offsets], shift, scale)
+
+    def by_state(
+        self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
+    ) -> Mapping[str, np.ndarray]:
+        return self.inner.by_state(table[:, : -self.n_offsets], shift, scale, names)

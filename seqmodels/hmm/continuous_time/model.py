@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.distributed import propagate_errors
-from seqmodels.common.parameters import checked
+from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.defaults import may_have_unseen_symbols
 from seqmodels.encodings.examples import Example, without_past
@@ -72,7 +72,6 @@ from seqmodels.hmm.state_queries import (
     stationary,
 )
 from seqmodels.hmm.topology import Arcs, Topology, as_topology
-from seqmodels.model import NotFittedError
 from seqmodels.model.fitting import apply_setting, checked_data, fit_model, learn_setting, resolved_choices
 from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Categorical, GaussianMixture, Observation, PseudoFrames
@@ -156,6 +155,7 @@ class ContinuousTimeHMM(HiddenStateModel):
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _uses_validation: ClassVar[bool] = False
     _size: ClassVar[str | None] = "n_states"
     _sums_out_missing: ClassVar[bool] = True
@@ -226,6 +226,7 @@ class ContinuousTimeHMM(HiddenStateModel):
             if isinstance(self.observation, Observation):
                 check_observation(self.observation, self.observation_, self.encoding_.size)
 
+    @checked
     def fit(
         self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None, states: Any = None
     ) -> Self:
@@ -327,6 +328,12 @@ class ContinuousTimeHMM(HiddenStateModel):
     def _filtered_states(self, X: Any, y: Any) -> list[np.ndarray]:
         return _run_on_each(self, X, y, batch_beliefs)
 
+    def _shares_and_durations(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.stationary_, self.mean_holding_times_
+
+    def _emissions_by_state(self, names: Sequence[str]) -> Mapping[str, np.ndarray]:
+        return _emission(self).by_state(self.parameters_.table, *self.encoding_.affine(), names)
+
     def _drawn_states(self, X: Any, y: Any, n: int, seed: int) -> list[np.ndarray]:
         generator = torch.Generator(self._device()).manual_seed(seed)
         return _run_on_each(self, X, y, partial(batch_draws, n=n, generator=generator))
@@ -401,15 +408,8 @@ class ContinuousTimeHMM(HiddenStateModel):
         uniformised = np.eye(len(leaving)) + self.generator_ / (2 * leaving.max() or 1.0)
         return stationary(self.initial_, uniformised, None)
 
-    def __getattr__(self, name: str) -> Any:
-        """The observation's parameters: ``weights_``, ``means_``, ``covariances_``, ``emission_``, ..."""
-        if name.endswith("_") and not name.startswith("_"):
-            if "parameters_" not in self.__dict__:
-                raise NotFittedError(f"this {type(self).__name__} is not fitted, so it has no {name}; call fit first")
-            raw = _raw_parameters(self)
-            if name in raw:
-                return raw[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    def _named_parameters(self) -> Mapping[str, Any]:
+        return _raw_parameters(self) if "parameters_" in vars(self) else {}
 
     @classmethod
     @checked
@@ -457,7 +457,7 @@ class ContinuousTimeHMM(HiddenStateModel):
         )
         if options.get("start", "auto") == "auto":
             options["start"] = "free" if initial is not None else "stationary"
-        model = cls(k, observation=observation, length="given", **options)
+        model = made_with(cls, options, n_states=k, observation=observation, length="given")
         model._check_hyperparameters()
         setting = Setting.from_fitted(encoding, observation.clone(), "given", conditional=False)
         apply_setting(model, setting.with_inputs(InputScaling.of_times(model.date_unit)))

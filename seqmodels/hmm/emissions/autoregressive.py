@@ -12,7 +12,7 @@ x, and its expected products take the place of the products.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from seqmodels.hmm.emissions.base import (
     ON_GPU,
     Emission,
     Statistics,
+    columns_of,
     emission_of,
     empty_by_state,
     row_blocks,
@@ -446,4 +447,19 @@ class AutoregressiveEmission(Emission):
             "coefficients_": coefficients,
             "intercepts_": intercept.numpy() * scale + shift - coefficients @ np.tile(shift, order),
             "covariances_": covariances,
+        }
+
+    def by_state(
+        self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
+    ) -> Mapping[str, np.ndarray]:
+        """Intercepts, coefficients of the values before, and standard deviations of what they leave."""
+        raw = self.raw_parameters(table, shift, scale)
+        order, k = self.observation.order, len(table)
+        variances = raw["covariances_"] if self.diagonal else np.diagonal(raw["covariances_"], axis1=-2, axis2=-1)
+        before = [f"{name or 'x'}(t-{lag})" for lag in range(order, 0, -1) for name in names]
+        on = [column for name in names for column in columns_of("on", [f"{name}_{b}" if name else b for b in before])]
+        return {
+            **dict(zip(columns_of("intercept", names), raw["intercepts_"].T, strict=True)),
+            **dict(zip(on, raw["coefficients_"].reshape(k, -1).T, strict=True)),
+            **dict(zip(columns_of("sd", names), np.sqrt(np.broadcast_to(variances, (k, self.size))).T, strict=True)),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -108,6 +108,30 @@ class Emission(ABC):
     @abstractmethod
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         """The table as users know it, in raw units, by attribute name."""
+
+    def by_state(
+        self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
+    ) -> Mapping[str, np.ndarray]:
+        """Return the parameters ``(K, P)`` in raw units as columns ``(K,)``: ``"rates_pulse"`` for a feature ``pulse``.
+
+        ``names``: of the features, or of the symbols; a single ``""`` adds nothing to the name of a column. Here every
+        parameter has a value for each feature of each state; an observation of other parameters overrides this.
+        """
+        raw = self.raw_parameters(table, shift, scale)
+        return {
+            column: values[:, d]
+            for parameter, values in raw.items()
+            for d, column in enumerate(columns_of(parameter.removesuffix("_"), names))
+        }
+
+
+def columns_of(parameter: str, names: Sequence[str]) -> list[str]:
+    """Return the names of a parameter's columns, one for each feature.
+
+    >>> columns_of("mean", ["pulse", "pressure"]), columns_of("mean", [""])
+    (['mean_pulse', 'mean_pressure'], ['mean'])
+    """
+    return [f"{parameter}_{name}" if name else parameter for name in names]
 
 
 @singledispatch

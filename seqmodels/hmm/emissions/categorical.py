@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -122,6 +122,12 @@ class CategoricalEmission(Emission):
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         return {"emission_": torch.softmax(table, dim=-1).cpu().numpy()}
+
+    def by_state(
+        self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
+    ) -> Mapping[str, np.ndarray]:
+        probabilities = self.raw_parameters(table, shift, scale)["emission_"]
+        return {f"p({name})": p for name, p in zip(names, probabilities.T, strict=True)}
 
 
 def _shares(counts: Tensor, n_states: int) -> Tensor:

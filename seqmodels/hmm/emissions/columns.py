@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,3 +97,12 @@ class ColumnsEmission(Emission):
             for i, group in enumerate(raw)
             for name, value in group.items()
         }
+
+    def by_state(
+        self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
+    ) -> Mapping[str, np.ndarray]:
+        parts = (
+            part.by_state(table[:, g.outputs], shift[g.columns], scale[g.columns], names[g.columns])
+            for g, part in zip(self.groups, self.parts, strict=True)
+        )
+        return {column: values for part in parts for column, values in part.items()}

@@ -8,7 +8,7 @@ adds to the statistics (``pseudo_frames``).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from seqmodels.hmm.emissions.base import (
     Emission,
     Statistics,
     add_sums,
+    columns_of,
     emission_of,
     row_blocks,
 )
@@ -387,6 +388,11 @@ class GaussianMixtureEmission(Emission):
             "covariances_": covariances,
         }
 
+    def by_state(
+        self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
+    ) -> Mapping[str, np.ndarray]:
+        return moments_by_state(**self.raw_parameters(table, shift, scale), names=names)
+
 
 class _Frames:
     """What EM asks of the frames of a batch at every step, ``x (N, D)``; computed when it is first asked for.
@@ -623,6 +629,26 @@ class TiedMixtureEmission(Emission):
             "means_": means.numpy() * scale + shift,
             "covariances_": covariance * np.outer(scale, scale),
         }
+
+    def by_state(
+        self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
+    ) -> Mapping[str, np.ndarray]:
+        return moments_by_state(**self.raw_parameters(table, shift, scale), names=names)
+
+
+def moments_by_state(
+    weights_: np.ndarray, means_: np.ndarray, covariances_: np.ndarray, names: Sequence[str]
+) -> Mapping[str, np.ndarray]:
+    """Return the mean and standard deviation of every feature under the mixture of each state, as columns ``(K,)``."""
+    n_features = means_.shape[-1]
+    is_full = covariances_.shape[-2:] == (n_features, n_features) and covariances_.ndim != means_.ndim
+    variances = np.diagonal(covariances_, axis1=-2, axis2=-1) if is_full else covariances_
+    mean = np.einsum("km,kmd->kd", weights_, means_)
+    square = np.einsum("km,kmd->kd", weights_, variances + (means_ - mean[:, None]) ** 2)
+    return {
+        **dict(zip(columns_of("mean", names), mean.T, strict=True)),
+        **dict(zip(columns_of("sd", names), np.sqrt(square).T, strict=True)),
+    }
 
 
 def _moments(resp: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:

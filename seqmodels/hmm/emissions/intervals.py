@@ -6,7 +6,7 @@ are alike, as many of rounded values are, are counted first and worked on once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -104,6 +104,12 @@ class IntervalEmission(Emission):
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         columns = self.size // self.inner.size  # of a feature
         return self.inner.raw_parameters(table, shift[::columns], scale[::columns])
+
+    def by_state(
+        self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
+    ) -> Mapping[str, np.ndarray]:
+        columns = self.size // self.inner.size
+        return self.inner.by_state(table, shift[::columns], scale[::columns], names[::columns])
 
     # -- the start -----------------------------------------------------------------------------------------
 

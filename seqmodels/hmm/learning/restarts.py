@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
 
 from seqmodels.common.array_checks import array_of
 from seqmodels.common.distributed import is_rank_zero
+from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.hmm.corpus import Corpus
 from seqmodels.hmm.learning.em import FitResult, Row
 from seqmodels.hmm.learning.options import Algorithm
@@ -65,7 +65,7 @@ def best_of(
     run: Callable[..., list[FitResult]],
     *,
     max_iter: int,
-    verbose: bool,
+    verbose: Verbose,
     checkpoints: Checkpoints | None = None,
     device: torch.device | None = None,
 ) -> FitResult:
@@ -97,7 +97,7 @@ def best_of(
             )
             n_done, running = n_done + len(group), None
             name = f"EM {n_done}" if len(group) == 1 else f"EM {n_done - len(group) + 1} to {n_done}"
-            with tqdm(total=max_iter, disable=not (verbose and is_rank_zero()), desc=name) as bar:
+            with ProgressBar(max_iter, verbose if is_rank_zero() else False, name) as bar:
                 results = run(group, callback=partial(_update, bar), checkpoints=inner)
             best = _best_so_far(best, results)
             if len(results) < len(group) or any(result.interrupted for result in results):
@@ -131,9 +131,8 @@ def _restarts_state(groups: Sequence[Sequence[Parameters]], n_before: int, best:
     }
 
 
-def _update(bar: Any, row: Row) -> None:
-    bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
-    bar.update(int(row["step"]) - bar.n)
+def _update(bar: ProgressBar, row: Row) -> None:
+    bar.move(row["step"], f"{row['log_prob']:.4f} nats per unit")
 
 
 # -- the table of starts -----------------------------------------------------------------------------------------------
@@ -194,9 +193,10 @@ def warn_of_floor(result: FitResult, observation: Observation) -> None:
         warnings.warn(
             f"{hits} state(s) ended on the floor of the {'variances' if 'min_covariance' in stated else 'scales'}, "
             f"{', '.join(f'{name}={least}' for name, least in stated.items())}, which then sets the "
-            f"score; use fewer states or components, or raise {' or '.join(stated)}",
+            "score; use fewer states or components, or, where states are meant to be so narrow, lower "
+            f"{' or '.join(stated)}",
             UserWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
 
@@ -213,5 +213,5 @@ def warn_of_disagreement(table: pd.DataFrame, best: FitResult, n_units: float) -
             f"of {len(table)} starts the best was found once, {gap:.2f} nats per unit ahead of the next (starts_), so "
             f"a better one may not have been found; pass n_init={4 * len(table)}, or fewer states",
             UserWarning,
-            stacklevel=5,
+            stacklevel=6,
         )

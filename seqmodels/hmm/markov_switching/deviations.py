@@ -11,7 +11,7 @@ given the others (expectation conditional maximisation, Meng and Rubin 1993), so
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.emissions import Emission, Statistics
-from seqmodels.hmm.emissions.base import row_blocks
+from seqmodels.hmm.emissions.base import columns_of, row_blocks
 from seqmodels.hmm.inference.densities import LogDensities
 from seqmodels.hmm.inference.last_states import tuples
 from seqmodels.hmm.inference.scratch import Scratch
@@ -274,6 +274,17 @@ class DeviationEmission(Emission):
             "first_means_": first_mean[0] * scale + shift,
             "first_variances_": first[0],
         }
+
+    def by_state(
+        self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
+    ) -> Mapping[str, np.ndarray]:
+        """Levels, autoregression of the deviations from them, and standard deviations of what it leaves."""
+        raw, k = self.raw_parameters(table, shift, scale), len(table)
+        variances = np.broadcast_to(raw["variances_"], (k, self.size))
+        coefficients = np.broadcast_to(raw["autoregression_"], (k, self.order, self.size))
+        lags = [(f"ar{lag}", coefficients[:, lag - 1]) for lag in range(1, self.order + 1)]
+        each = [("mean", raw["means_"]), *lags, ("sd", np.sqrt(variances))]
+        return {column: values[:, d] for name, values in each for d, column in enumerate(columns_of(name, names))}
 
 
 def _solved(gram: Tensor, cross: Tensor) -> Tensor:

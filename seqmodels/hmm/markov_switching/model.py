@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
+from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.distributed import propagate_errors
-from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
+from seqmodels.common.parameters import Floor, PositiveInt, checked, made_with
 from seqmodels.encodings import Standardize
 from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.inputs import chosen_inputs
@@ -58,7 +59,6 @@ from seqmodels.hmm.markov_switching.from_parameters import RawRegressions
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.state_queries import need_float64, permutation_of_states, reordered_counts, stationary
 from seqmodels.hmm.topology import Banded
-from seqmodels.model import NotFittedError
 from seqmodels.model.fitting import apply_setting, checked_data, fit_model, learn_setting, resolved_choices
 from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import AutoregressiveGaussian, Observation
@@ -128,7 +128,7 @@ class MarkovSwitchingAR(HiddenStateModel):
     order: PositiveInt = 1
     switching_ar: bool = False
     switching_variance: bool = False
-    min_covariance: PositiveFloat = 1e-6
+    min_covariance: Floor = 1e-6
     max_iter: int = 500
     tol: float = 1e-6
     n_init: int | Literal["auto"] = "auto"
@@ -143,6 +143,7 @@ class MarkovSwitchingAR(HiddenStateModel):
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "order": "longest"}
     _uses_validation: ClassVar[bool] = False
     _size: ClassVar[str | None] = "n_states"
     _fits_in_parallel: ClassVar[bool] = True
@@ -217,6 +218,7 @@ class MarkovSwitchingAR(HiddenStateModel):
                     "warm_start=False"
                 )
 
+    @checked
     def fit(
         self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None, states: Any = None
     ) -> Self:
@@ -327,6 +329,15 @@ class MarkovSwitchingAR(HiddenStateModel):
     def _filtered_states(self, X: Any, y: Any) -> list[np.ndarray]:
         return _run_on_each(self, X, y, _beliefs, first=self.initial_)
 
+    def _shares_and_durations(self) -> tuple[np.ndarray, np.ndarray]:
+        p = self.parameters_
+        share = stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
+        with np.errstate(divide="ignore"):
+            return share, 1 / (1 - np.diag(p.transition.numpy()))
+
+    def _emissions_by_state(self, names: Sequence[str]) -> Mapping[str, np.ndarray]:
+        return _emission(self).by_state(self.parameters_.table, *self.encoding_.affine(), names)
+
     def _drawn_states(self, X: Any, y: Any, n: int, seed: int) -> list[np.ndarray]:
         generator = torch.Generator(self._device()).manual_seed(seed)
         return _run_on_each(self, X, y, partial(_draws, n=n, generator=generator))
@@ -376,7 +387,9 @@ class MarkovSwitchingAR(HiddenStateModel):
         """``(K,)`` share of its steps that a long sequence from ``initial_`` spends in each state, as of ``HMM``."""
         p = self.parameters_
         if p.transition_slopes is not None:
-            raise ValueError("transitions depend on inputs, so there is no stationary distribution; see transition_at")
+            raise AbsentAttributeError(
+                "transitions depend on inputs, so there is no stationary distribution; see transition_at"
+            )
         return stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
 
     @property
@@ -395,15 +408,10 @@ class MarkovSwitchingAR(HiddenStateModel):
         u = torch.as_tensor(scaling.encode_steps(inputs))
         return log_transitions(self.parameters_.transition, slopes, u).exp().numpy()
 
-    def __getattr__(self, name: str) -> Any:
-        """The parameters of the regressions: ``means_``, ``autoregression_``, ``variances_``, ..."""
-        if name.endswith("_") and not name.startswith("_"):
-            if "parameters_" not in self.__dict__:
-                raise NotFittedError(f"this {type(self).__name__} is not fitted, so it has no {name}; call fit first")
-            raw = _emission(self).raw_parameters(self.parameters_.table, *self.encoding_.affine())
-            if name in raw:
-                return raw[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    def _named_parameters(self) -> Mapping[str, Any]:
+        if "parameters_" not in vars(self):
+            return {}
+        return _emission(self).raw_parameters(self.parameters_.table, *self.encoding_.affine())
 
     @classmethod
     @checked
@@ -450,13 +458,14 @@ class MarkovSwitchingAR(HiddenStateModel):
         k = len(raw.mean)
         if initial is not None:
             options = {"start": "free", **options}
-        model = cls(
-            k,
-            raw.order,
+        model = made_with(
+            cls,
+            options,
+            n_states=k,
+            order=raw.order,
             switching_ar=raw.coefficients.ndim == 3,
             switching_variance=raw.variance.ndim == 2,
             length="given" if final is None else "stop",
-            **options,
         )
         model._check_hyperparameters()
         if model.transition_inputs:

@@ -133,7 +133,7 @@ class PosteriorHMM(SequenceModel):
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         inner = self.model.clone()
-        inner.verbose = inner.verbose or self.verbose
+        inner.verbose = self.verbose is True or inner.verbose
         fit_member(inner, self._setting(), train, validation)
         self.model_ = inner
         self.history_, self.converged_ = inner.history_, inner.converged_
@@ -154,7 +154,7 @@ class PosteriorHMM(SequenceModel):
             chains=self.chains,
             max_tree_depth=self.max_tree_depth,
             seed=seed,
-            verbose=self.verbose,
+            verbose=self.verbose is True,
         )
         reference = posteriors(self.model_.parameters_, family.emission, corpus.batches)
         self._draws = Parameters.stack(
@@ -167,7 +167,7 @@ class PosteriorHMM(SequenceModel):
                 f"{sampled.n_divergent} of {len(self._draws.initial)} draws came from trajectories that diverged, so "
                 "that parts of the posterior may be missing; use fewer states, more data, or a stronger prior",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _density(self, family: ConjugateFamily, corpus: Corpus) -> PosteriorDensity:

@@ -167,6 +167,11 @@ class SegmentEmission(Emission):
         emission, durations = self.split(table)
         return {**self.inner.raw_parameters(emission, shift, scale), **self.family.raw(durations)}
 
+    def by_state(
+        self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
+    ) -> Mapping[str, np.ndarray]:
+        return self.inner.by_state(self.split(table)[0], shift, scale, names)
+
 
 def _full_durations_of_first(left: Tensor, log_pmf: Tensor) -> Tensor:
     """``(K, D)`` expected full durations of segments of which ``left (K, D)`` says how many have r steps left.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
@@ -15,8 +15,7 @@ from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.distributed import propagate_errors
-from seqmodels.common.main_memory import refuse_beyond_memory
-from seqmodels.common.parameters import checked, undone_on_failure
+from seqmodels.common.parameters import checked, made_with, undone_on_failure
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.defaults import may_have_unseen_symbols
 from seqmodels.encodings.examples import Example, of_each_frame
@@ -104,7 +103,6 @@ from seqmodels.hmm.state_queries import (
     stationary,
 )
 from seqmodels.hmm.topology import Topology, breaks
-from seqmodels.model import NotFittedError
 from seqmodels.model.fitting import (
     apply_setting,
     check_arguments,
@@ -125,6 +123,7 @@ if TYPE_CHECKING:
 
 PSEUDO_FRAMES = 10.0
 BACKGROUND = 0.01
+MOST_DURATIONS = 10_000_000  # of all states, of which each takes some 50 bytes
 STEPS_OF_START = 100  # most EM steps of the HMM from whose states and mean durations EM starts
 
 
@@ -211,6 +210,7 @@ class HSMM(HiddenStateModel):
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "max_duration": "longest"}
     _uses_validation: ClassVar[bool] = False
     _size: ClassVar[str | None] = "n_states"
     _sums_out_missing: ClassVar[bool] = True
@@ -253,11 +253,7 @@ class HSMM(HiddenStateModel):
             raise ValueError(f"algorithm is {self.algorithm!r}; pass 'em' or 'stepwise'")
         check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, lr=1.0)
         _options(self, self.n_states, self.length)
-        refuse_beyond_memory(
-            f"the durations of {self.n_states} states up to {self.max_duration} steps",
-            48.0 * self.n_states * self.max_duration,
-            "pass a smaller max_duration",
-        )
+        _check_durations(self)
         if _is_warm_start(self):
             if len(self.parameters_.initial) != self.n_states:
                 raise ValueError(
@@ -275,6 +271,7 @@ class HSMM(HiddenStateModel):
             options = _options(self, self.n_states, self.length_)
             options.check_start(self.parameters_, self.length, _emission(self).split(self.parameters_.table))
 
+    @checked
     def fit(
         self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None, states: Any = None
     ) -> Self:
@@ -474,6 +471,12 @@ class HSMM(HiddenStateModel):
     def _filtered_states(self, X: Any, y: Any) -> list[np.ndarray]:
         return _run_on_each(self, X, y, batch_beliefs, first=self.initial_)
 
+    def _shares_and_durations(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.stationary_, self.mean_durations_
+
+    def _emissions_by_state(self, names: Sequence[str]) -> Mapping[str, np.ndarray]:
+        return _emission(self).by_state(self.parameters_.table, *self.encoding_.affine(), names)
+
     def _drawn_states(self, X: Any, y: Any, n: int, seed: int) -> list[np.ndarray]:
         generator = torch.Generator().manual_seed(seed)
         return _run_on_each(self, X, y, partial(batch_draws, n=n, generator=generator))
@@ -612,15 +615,10 @@ class HSMM(HiddenStateModel):
         final = self.parameters_.final
         return np.zeros(len(self.initial_)) if final is None else final.numpy()
 
-    def __getattr__(self, name: str) -> Any:
-        """The parameters of observation and durations: ``means_``, ``emission_``, ``duration_rates_``, ..."""
-        if name.endswith("_") and not name.startswith("_"):
-            if "parameters_" not in self.__dict__:
-                raise NotFittedError(f"this {type(self).__name__} is not fitted, so it has no {name}; call fit first")
-            raw = _emission(self).raw_parameters(self.parameters_.table, *self.encoding_.affine())
-            if name in raw:
-                return raw[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    def _named_parameters(self) -> Mapping[str, Any]:
+        if "parameters_" not in vars(self):
+            return {}
+        return _emission(self).raw_parameters(self.parameters_.table, *self.encoding_.affine())
 
     @classmethod
     @checked
@@ -694,7 +692,7 @@ class HSMM(HiddenStateModel):
                 )
         parameters = chain_parameters(initial, transition, final, torch.cat([of_emission, of_durations], 1))
         length: Length = "given" if final is None else "stop"
-        model = cls(k, family, observation=observation, length=length, **options)
+        model = made_with(cls, options, n_states=k, durations=family, observation=observation, length=length)
         model._check_hyperparameters()
         apply_setting(model, Setting.from_fitted(encoding, observation.clone(), length, conditional=False))
         chosen = _options(model, k, length)
@@ -713,6 +711,7 @@ class HSMM(HiddenStateModel):
         return {**self.parameters_.arrays(), "starts": starts_arrays(self.starts_)}
 
     def _restore(self, state: dict[str, Any]) -> None:
+        _check_durations(self)  # of which a file has no array
         self._fitted_durations = (self.durations, self.max_duration, self.left_censored)
         self.starts_ = starts_from_arrays(state.get("starts"))
         state = {name: array for name, array in state.items() if name != "starts"}
@@ -729,6 +728,15 @@ class HSMM(HiddenStateModel):
 
 
 # -- what a model's hyperparameters come to ----------------------------------------------------------------------------
+
+
+def _check_durations(model: HSMM) -> None:
+    """Raise ``ValueError`` for more durations of all states than tables of them should have."""
+    if model.n_states * model.max_duration > MOST_DURATIONS:
+        raise ValueError(
+            f"max_duration is {model.max_duration:,}, which is too long for {model.n_states:,} states; pass at most "
+            f"{max(1, MOST_DURATIONS // model.n_states):,}"
+        )
 
 
 def _is_warm_start(model: HSMM) -> bool:

@@ -1,7 +1,7 @@
 """Steps of EM from one start, when they end, the best of several starts, and what a checkpoint holds of them.
 
 A checkpoint holds what an E-step begins with and the rows of the steps before. A run that goes on from it, be it under
-way or at its end, begins with that E-step, and so takes the steps of a run without a break, to the last bit.
+way or at its end, begins with that E-step, and so takes the steps of a run without a break, but for rounding.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ of hyperbolic tangents and of exponentials, whose own are central differences.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from seqmodels.training import Checkpoints, interruptible
 
 START_NOISE = 0.7  # deviation of the noise of observations that a fit begins with, that of the series being 1
 DEVIATIONS = (1e-3, 1e-2, 0.1)  # that are tried in the place of 0
+N_TRIED, LARGEST_TRIED = 9, 3.0  # values of another number of the component, and how far from 0 they are at most
 RISE = 1e-6  # nats, by which a fit goes on from there
 SPREAD = 0.5  # of the numbers of later starts around those of the first
 
@@ -216,19 +217,36 @@ class Evaluations:
 def _above_zero(all_numbers: StructuralNumbers, numbers: np.ndarray, evaluations: Evaluations) -> np.ndarray | None:
     """Numbers of a higher likelihood with one deviation that was 0; None where there are none.
 
-    At 0 the derivative in a deviation is 0, also where that in the variance is positive.
+    At 0 the derivative in a deviation is 0, also where that in the variance is positive. Whether it is depends on the
+    component's other numbers, such as the rate of a cycle, of which the likelihood says nothing while the deviation is
+    0: they are wherever the fit left them. So a deviation is tried with other values of those too.
     """
     least = evaluations.at(numbers)[0]
     higher: list[tuple[float, np.ndarray]] = []
-    for i, (low, _) in enumerate(all_numbers.bounds()):
-        for size in DEVIATIONS if low == 0 and numbers[i] == 0 else ():
-            moved = numbers + size * (np.arange(len(numbers)) == i)
+    for i, beside in _of_zero_deviations(all_numbers, numbers):
+        for size in DEVIATIONS:
+            moved = np.where(np.arange(len(numbers)) == i, size, beside)
             log_prob, gradient, _ = evaluations.at(moved)
             if log_prob > least + RISE:
                 higher.append((log_prob, moved))
             elif not gradient[i] > 0:
                 break
     return max(higher, key=lambda pair: pair[0])[1] if higher else None
+
+
+def _of_zero_deviations(all_numbers: StructuralNumbers, numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Each deviation that is 0, with these numbers and with others of what its component has besides deviations."""
+    bounds = all_numbers.bounds()
+    for which in all_numbers.structure.numbers:
+        places = range(which.start, which.stop)
+        for i in places:
+            if bounds[i][0] != 0 or numbers[i] >= DEVIATIONS[0]:
+                continue
+            yield i, numbers
+            for j in places:
+                low, high = np.clip(bounds[j], -LARGEST_TRIED, LARGEST_TRIED)
+                for value in np.linspace(low, high, N_TRIED) if bounds[j][0] < 0 else ():
+                    yield i, np.where(np.arange(len(numbers)) == j, value, numbers)
 
 
 def run_structural(

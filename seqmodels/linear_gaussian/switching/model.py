@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache, partial
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from seqmodels.common.array_checks import numbers_of
-from seqmodels.common.parameters import checked
+from seqmodels.common.parameters import LARGEST_FLOOR, Range, checked, checked_but, made_with
+from seqmodels.common.progress import ProgressBar
 from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data
@@ -29,14 +29,19 @@ from seqmodels.linear_gaussian.switching.variational import RegimeTables, batche
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, checked_data, learn_setting, resolved_choices
 from seqmodels.model.largest_size import largest_size
+from seqmodels.model.states_frame import named_states, states_frame
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
 from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Likelihood = Literal["particles", "bound"]
 ERROR_RUNS = 8  # filters of other seeds, whose spread is the standard error
 BOUND_STEPS = 20  # of q(z) and q(s) in turn
+MOST_PARTICLES = 1_000_000
 UNLIMITED_STEPS = 1_000_000  # where time alone ends a fit
 
 
@@ -97,11 +102,13 @@ class SwitchingLinearGaussian(SequenceModel):
     [array([0, 0, 0, 1, 1, 1])]
     """
 
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_regimes": "steps", "n_states": "steps"}
+
     n_regimes: int = 2
     n_states: int = 2
     switching: Switching = "dynamics"
     likelihood: Likelihood = "particles"
-    n_particles: int = 64
+    n_particles: Annotated[int, Range(1, MOST_PARTICLES)] = 64
     observation_noise: Literal["diag", "full"] = "diag"
     min_covariance: float = 1e-6
     max_iter: int = 100
@@ -174,9 +181,10 @@ class SwitchingLinearGaussian(SequenceModel):
         for name, known in (*choices, ("observation_noise", ("diag", "full"))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; pass one of {', '.join(map(repr, known))}")
-        if not self.min_covariance > 0 or not self.tol >= 0:
+        if not 0 < self.min_covariance <= LARGEST_FLOOR or not self.tol >= 0:
             raise ValueError(
-                f"min_covariance is {self.min_covariance} and tol {self.tol}; pass numbers above 0 and from 0 on"
+                f"min_covariance is {self.min_covariance} and tol {self.tol}; pass a number above 0 to "
+                f"{LARGEST_FLOOR:g}, in variances of the data, and one from 0 on"
             )
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
@@ -232,7 +240,7 @@ class SwitchingLinearGaussian(SequenceModel):
             return SwitchingRun(start.parameters, start.regimes)
 
         def run(number: int, at: Checkpoints) -> SwitchingRun:
-            with tqdm(total=self.max_iter, disable=not self.verbose, desc=f"start {number + 1}") as bar:
+            with ProgressBar(self.max_iter, self.verbose, f"start {number + 1}") as bar:
                 steps = first(number) if at.state is None else SwitchingRun.from_state(at.state)
                 return run_variational_em(steps, objective, batches, stop, partial(_show, bar), at)
 
@@ -253,7 +261,7 @@ class SwitchingLinearGaussian(SequenceModel):
     ) -> list[Row]:
         """Sets the parameters to those after EM of particles; its rows, steps and seconds after those of ``last``."""
         left = None if self.max_seconds is None else max(0.0, self.max_seconds - last["seconds"])
-        with tqdm(total=self.particle_steps, disable=not self.verbose, desc="particles") as bar:
+        with ProgressBar(self.particle_steps, self.verbose, "particles") as bar:
             self.parameters_, rows = run_particle_em(
                 *(self.parameters_, objective, values, weights, self.particle_steps, self.n_particles),
                 *(self.random_state, left, partial(_show, bar), checkpoints),
@@ -356,6 +364,25 @@ class SwitchingLinearGaussian(SequenceModel):
         """
         S = self.n_regimes
         return [np.einsum("l,lts->ts", np.exp(each.log_weights), np.eye(S)[each.paths]) for each in self._of_data(X)]
+
+    @checked_but("X")
+    def decode_frame(self, X: Any, *, state_names: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return the most probable regimes of each sequence as one table, a row for each step: ``decode`` and
+        ``posterior`` side by side.
+
+        Args:
+            state_names: of the S regimes, which take the place of their numbers; None: the numbers.
+
+        Returns:
+            Columns ``sequence`` (its number, from 0), ``name``, ``position`` (from 1), the times by their name where
+            the sequences have some, ``state``, the regime, and ``probability``, that of this regime at this step.
+
+        Raises:
+            ValueError: names that are not S different ones.
+        """
+        scored = checked_data(self, X).scored
+        frame = states_frame(self.encoding_, scored, self.decode(scored), self.posterior(scored))
+        return frame.assign(state=named_states(frame["state"], state_names, self.n_regimes))
 
     def _of_data(self, X: Any) -> list[FilteredPaths]:
         data = checked_data(self, X)
@@ -502,7 +529,7 @@ class SwitchingLinearGaussian(SequenceModel):
             "switching": "dynamics" if shared else "both",
             "observation_noise": "diag" if is_diagonal else "full",
         }
-        model = cls(S, K, **{**defaults, **options})
+        model = made_with(cls, {**defaults, **options}, n_regimes=S, n_states=K)
         encoding: Encoding = Features("reals").identity(D)
         apply_setting(model, Setting.from_fitted(encoding, predicted_by(), "given", conditional=False))
         model.measure_ = replace(model.measure_, kind="bound" if model.likelihood == "bound" else "estimate")
@@ -521,9 +548,8 @@ class SwitchingLinearGaussian(SequenceModel):
         self.parameters_ = SwitchingParameters.from_arrays(state, self.n_regimes, self.n_states, self.encoding_.size)
 
 
-def _show(bar: Any, row: dict[str, float]) -> None:
-    bar.set_postfix_str(f"{row['log_prob']:.4f} nats per unit")
-    bar.update(int(row["step"]) - bar.n)
+def _show(bar: ProgressBar, row: dict[str, float]) -> None:
+    bar.move(row["step"], f"{row['log_prob']:.4f} nats per unit")
 
 
 def _values(examples: Sequence[Example]) -> list[np.ndarray]:

@@ -121,8 +121,8 @@ class LSTMStepper(Stepper[States, tuple[HiddenAndCell, ...]]):
 def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Tensor, States]:
     """``rnn`` of inputs (B, T, m) and states (directions L, B, d) twice, None: zeros.
 
-    Its dropout draws from the fit's generator. Its own kernel takes no generator. Layer by layer it computes the same,
-    to the bit.
+    Its dropout draws from the fit's generator. Its own kernel takes no generator. Layer by layer it computes the same
+    but for rounding.
     """
     if lacks_lstm(inputs):
         with torch.autocast(inputs.device.type, enabled=False):

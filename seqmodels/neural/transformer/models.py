@@ -92,6 +92,10 @@ class Transformer(TransformerConfig, NeuralModel):
 
         return self_attention(self, X, weigh)
 
+    @property
+    def _further_widths(self) -> tuple[int, ...]:
+        return (self.d_feedforward or 0, self.context if self.positions == "learned" else 0)
+
     def _windowing(self) -> Windowing:
         return Windowing(self.context, self.stride)
 
@@ -154,6 +158,10 @@ class TransformerSeq2Seq(TransformerConfig, NeuralModel):
     _renamed: ClassVar[Mapping[str, str]] = {"previous": "convolution_lags"}
     _has_encoder: ClassVar[bool] = True
     _pads_sources: ClassVar[bool] = True
+
+    @property
+    def _further_widths(self) -> tuple[int, ...]:
+        return (self.d_feedforward or 0, self.max_length if self.positions == "learned" else 0)
 
     def _windowing(self) -> Windowing:
         return Windowing()

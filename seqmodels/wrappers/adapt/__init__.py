@@ -3,6 +3,7 @@
 from seqmodels.wrappers.adapt.alphabet import Alphabet
 from seqmodels.wrappers.adapt.compressor import Compressor
 from seqmodels.wrappers.adapt.density import DensityModel, FunctionDensity
+from seqmodels.wrappers.adapt.fine_tuning import FineTuning
 from seqmodels.wrappers.adapt.function import CallableModel, from_callable
 from seqmodels.wrappers.adapt.huggingface import HuggingFaceModel, from_huggingface
 from seqmodels.wrappers.adapt.linear_gaussian import LinearGaussianModel
@@ -15,6 +16,7 @@ __all__ = [
     "CallableModel",
     "Compressor",
     "DensityModel",
+    "FineTuning",
     "FunctionDensity",
     "HuggingFaceModel",
     "LinearGaussianModel",

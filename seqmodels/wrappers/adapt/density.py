@@ -57,10 +57,6 @@ class FunctionDensity(Observation):
         result.distributions = distributions
         return result
 
-    @property
-    def has_marginal_cdfs(self) -> bool:
-        return False
-
     def n_output_parameters(self, size: int) -> int:
         return 1
 

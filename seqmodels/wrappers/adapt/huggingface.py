@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from seqmodels.common.parameters import Seed, checked, in_one_line
 from seqmodels.encodings import Encoding, Symbols
 from seqmodels.sequences.measure import Length
+from seqmodels.wrappers.adapt.fine_tuning import FineTuning
 from seqmodels.wrappers.adapt.logits import LogitsModel, LogitsReader, Tokens
 from seqmodels.wrappers.adapt.tokenizer import PublishedTokens
 
@@ -139,6 +140,7 @@ def from_huggingface(
     length: Length | Auto = "auto",
     context: int | Auto | None = "auto",
     stride: int | None = None,
+    training: FineTuning | None = None,
     dtype: str = "float32",
     device: str = "auto",
     random_state: Seed = 0,
@@ -146,8 +148,8 @@ def from_huggingface(
     """A fitted model of a published causal language model, which is run as it is: Llama, Mamba, Qwen, ...
 
     ``seqmodels.neural.from_huggingface`` instead converts the weights of GPT-2, BERT and T5 into models of this
-    library, which can be trained further and saved. This one reads whatever ``AutoModelForCausalLM`` loads, and can be
-    neither.
+    library, which can be trained further and saved. This one reads whatever ``AutoModelForCausalLM`` loads; with
+    ``training`` it is fine-tuned by ``fit``, and ``network_.model.save_pretrained(folder)`` saves what that came to.
 
     With a tokenizer it is of text, in nats per UTF-8 byte: the log-probability of a text's usual tokenisation, a lower
     bound of the text's (``kind="bound"``). Without it is of integers, the tokens. The figure is the sum of the model's
@@ -165,6 +167,7 @@ def from_huggingface(
         context: tokens that it reads at once, ``start`` among them; longer texts are read in windows that overlap by
             half. ``"auto"``: ``max_position_embeddings``; None: all.
         stride: tokens from a window to the next.
+        training: a ``FineTuning``: how ``fit`` trains a copy of the network. None: ``fit`` leaves it as it is.
         dtype, device, random_state: as of ``SequenceModel``.
 
     Raises:
@@ -179,6 +182,7 @@ def from_huggingface(
         length=length,
         context=context,
         stride=stride,
+        training=training,
         dtype=dtype,
         device=device,
         random_state=random_state,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,9 @@ from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
+from seqmodels.training import train
 from seqmodels.wrappers.adapt.adapted import AdaptedModel, check_end, log_prob_of_columns, prediction_of_columns
+from seqmodels.wrappers.adapt.fine_tuning import FineTuning, TrainingRow, WindowsOfRows
 
 MAX_LOGITS_AT_ONCE = 1 << 26  # of one call, unless a single window has more
 MAX_TOKENS_AT_ONCE = 1 << 14
@@ -58,10 +61,12 @@ class LogitsModel(AdaptedModel, ABC):
     Args:
         context: tokens that the network reads at once; longer sequences are read in windows that overlap by half.
         stride: tokens from a window to the next; None: half the context.
+        training: how ``fit`` trains a copy of the network; None: ``fit`` leaves it as it is.
     """
 
     context: int | Any = None
     stride: int | None = None
+    training: FineTuning | None = None
 
     @abstractmethod
     def _network(self) -> nn.Module:
@@ -89,11 +94,97 @@ class LogitsModel(AdaptedModel, ABC):
     def _default_length(self, kind: Kind) -> Length:
         return "given" if self._resolved().end is None else "stop"
 
+    @property
+    def _uses_validation(self) -> bool:  # type: ignore[override]
+        return self.training is not None
+
     def _prepare(self) -> None:
-        self.network_, self.tokens_ = self._network(), self._resolved()
+        self.network_: nn.Module = self._network()
+        self.tokens_: Tokens = self._resolved()
         check_end("network", self.length_, self.tokens_.end)
         Windowing(self.tokens_.context, self.stride)
         check_logits(self._evaluated(), self.encoding_.size, self.tokens_)
+
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        super()._fit(train, validation)
+        if self.training is not None:
+            self._train(self.training, train, validation)
+
+    def _train(self, training: FineTuning, train_examples: list[Example], validation: list[Example]) -> None:
+        """Train a copy of the network, which takes its place."""
+        device, has_end, tokens = self._device(), self.length_ == "stop", self.tokens_
+        network = copy.deepcopy(self.network_).to(device, torch.float32).requires_grad_(True)
+        self.network_ = network
+        columns = torch.zeros(self._n_columns(), dtype=torch.bool, device=device)
+        columns[: self.encoding_.size] = True
+        if tokens.end is not None:
+            columns[tokens.end] = has_end
+        windows = WindowsOfRows(
+            network,
+            [self._training_row(example, has_end) for example in train_examples],
+            Windowing(tokens.context, self.stride),
+            training.batch_size,
+            columns,
+            tokens.end if has_end else None,
+        )
+        n_batches = -(-len(windows.windows()) // training.batch_size)
+        if n_batches == 0:
+            raise ValueError("no step is to be predicted; pass sequences of 2 symbols or more, or say the start")
+        units = sum(example.n_units for example in validation)
+
+        def evaluate() -> float:
+            network.eval()
+            sums = sum(
+                float(steps[e.n_past :].sum()) for e, steps in zip(validation, self._steps(validation), strict=True)
+            )
+            return sums / units
+
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(self.random_state)  # dropout of a module that was made elsewhere draws from torch's own
+            self.history_, self.converged_ = train(
+                network,
+                windows.epoch(self.random_state),
+                windows,
+                evaluate if validation else None,
+                training.config(progress=self.verbose),
+                n_batches,
+            )
+        network.eval()
+
+    @torch.no_grad()
+    def _n_columns(self) -> int:
+        """W, the columns of the logits."""
+        tokens = torch.zeros(1, 1, dtype=torch.int64, device=self._device())
+        return int(self._evaluated()(tokens).shape[-1])
+
+    def _training_row(self, example: Example, has_end: bool) -> TrainingRow:
+        tokens, values = self.tokens_, np.asarray(example.values)
+        inputs = tokens.row(values, has_end)
+        targets = values if tokens.start is not None else values[1:]
+        if has_end:
+            assert tokens.end is not None, "check_end refuses it"
+            targets = np.append(targets, tokens.end)
+        n_past = example.n_past - (tokens.start is None and example.n_past > 0)
+        return TrainingRow(
+            inputs, targets, example.weight, example.n_units, n_past, tokens.start is not None and not example.n_past
+        )
+
+    def _state(self) -> dict[str, Any]:
+        """The weights that ``fit`` came to; of a network that is left as it is, none."""
+        if self.training is None:
+            return {}
+        return {name: tensor.float().cpu().numpy() for name, tensor in self.network_.state_dict().items()}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        if self.training is None:
+            super()._restore(state)
+            return
+        super()._restore({})
+        self.network_ = copy.deepcopy(self.network_)
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.network_.state_dict().items()}
+        if {name: np.shape(value) for name, value in state.items()} != shapes:
+            raise ValueError("the weights in the file are not those of the network that the class makes")
+        self.network_.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
 
     def _evaluated(self) -> nn.Module:
         """The network where and in the precision in which the model computes."""

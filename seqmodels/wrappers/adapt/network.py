@@ -14,6 +14,7 @@ from seqmodels.common.randomness import InitialDraws
 from seqmodels.encodings import Encoding
 from seqmodels.sequences.measure import Length
 from seqmodels.wrappers.adapt.alphabet import known_encoding
+from seqmodels.wrappers.adapt.fine_tuning import FineTuning
 from seqmodels.wrappers.adapt.logits import LogitsModel, Tokens
 
 
@@ -68,15 +69,18 @@ def from_torch(
     length: Length | Any = "auto",
     context: int | None = None,
     stride: int | None = None,
+    training: FineTuning | None = None,
     dtype: str = "float32",
     device: str = "auto",
     random_state: Seed = 0,
 ) -> TorchModel:
     """A fitted model of a trained network that maps tokens ``(B, T)`` to logits ``(B, T, W)`` of the next.
 
-    Nothing is trained: ``from_module`` makes a model that is. The module is checked to be causal. It computes in
-    evaluation mode in ``dtype``, by a copy where it is not so already. Symbols are its tokens 0 to V - 1; logits of
-    other tokens than these and the end are masked, so the figures are exact.
+    Nothing is trained, unless ``training`` says how: then ``fit`` does, from the weights that the module has, and
+    ``compare`` fits it with the others. (``from_module`` trains what stands between an embedding and a head.) The
+    module is checked to be causal. It computes in evaluation mode in ``dtype``, by a copy where it is not so already.
+    Symbols are its tokens 0 to V - 1; logits of other tokens than these and the end are masked, so the figures are
+    exact.
 
     Args:
         module: the network; or a class without arguments that makes the trained one, so that the model can be saved.
@@ -91,6 +95,7 @@ def from_torch(
         length: ``"auto"``: ``"stop"`` where there is an ``end``, else ``"given"``, which masks the end.
         context: tokens that it reads at once; longer sequences are read in windows that overlap by half. None: all.
         stride: tokens from a window to the next.
+        training: a ``FineTuning``: how ``fit`` trains a copy of the network. None: ``fit`` leaves it as it is.
         dtype, device, random_state: as of ``SequenceModel``.
 
     Raises:
@@ -119,6 +124,7 @@ def from_torch(
         length=length,
         context=context,
         stride=stride,
+        training=training,
         dtype=dtype,
         device=device,
         random_state=random_state,

@@ -24,7 +24,7 @@ from seqmodels.generation.inputs import with_enough_precision
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.teacher_forcing import WARM_UP
 from seqmodels.sequences import Item, Sequences
-from seqmodels.sequences.times import time_column
+from seqmodels.sequences.zones import on_its_clock, with_zone
 from seqmodels.wrappers.anomalies.full_conditionals import feature_log_probs
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class Anomalies(Configurable):
 
     # -- the threshold -------------------------------------------------------------------------------------
 
+    @checked
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit a clone of the model to a part of the sequences (of ``y`` given ``X``); the rest gives the threshold.
 
@@ -102,6 +103,7 @@ class Anomalies(Configurable):
             self._calibrate(held_out)
         return self
 
+    @checked
     def calibrate(self, X: Any, y: Any = None) -> Self:
         """Take the threshold from these sequences, which the fitted ``model`` must not have been fitted to.
 
@@ -122,11 +124,11 @@ class Anomalies(Configurable):
     def _check(self) -> None:
         if not isinstance(self.model, SequenceModel):
             raise ValueError(f"model is {self.model!r}, which has no likelihood; pass a SequenceModel such as HMM(4)")
+        refuse_wrong_arguments(self)
         for name in ("quantile", "held_out"):
             value = getattr(self, name)
-            if not (isinstance(value, int | float) and 0 < value < 1):
+            if not 0 < value < 1:
                 raise ValueError(f"{name} is {value!r}; pass a number between 0 and 1")
-        refuse_wrong_arguments(self)
         is_window = isinstance(self.per, int | np.integer) and not isinstance(self.per, bool) and self.per >= 1
         if not (is_window or (isinstance(self.per, str) and self.per in ("step", "sequence"))):
             raise ValueError(f"per is {self.per!r}; pass 'step', 'sequence' or a number of steps")
@@ -157,7 +159,7 @@ class Anomalies(Configurable):
                 f"more than {1 - self.quantile:.3g} of what was held out has probability zero, so nothing can be an "
                 "anomaly; give the observation a pseudocount, such as Categorical(pseudocount=0.1), and n_symbols that "
                 "count every symbol",
-                stacklevel=3,
+                stacklevel=4,
             )
         self._usual_of_features = self._usual(data) if self._has_features() else None
 
@@ -211,7 +213,7 @@ class Anomalies(Configurable):
         ]
         if data.scored.times is not None:
             for part, times in zip(frames, data.scored.times, strict=True):
-                column = pd.Series(time_column(times, data.scored.time_unit))
+                column = pd.Series(with_zone(times, data.scored.time_unit))
                 part.insert(2, "time", column.reindex(range(len(part))))  # an end has none
         return pd.concat(frames, ignore_index=True)
 
@@ -273,7 +275,7 @@ class Anomalies(Configurable):
             names,
             f"{title}: {self._in_words(frame)}" if title else self._in_words(frame),
             f"{mean}log p, nats",
-            None if scored.times is None else scored.times[i],
+            None if scored.times is None else on_its_clock(scored.times[i], scored.time_unit),
             "" if scored.times is None else time_label(scored.time_name, scored.time_unit, scored.times[i]),
         )
 
@@ -521,14 +523,7 @@ def _step_log_probs(model: SequenceModel, data: Data) -> list[_Steps]:
     if any(len(positions) for positions in (*unknown, *unknown_past)):
         items = [_with(item, positions, encoding) for item, positions in zip(data.scored, unknown, strict=True)]
         past = [x if x is None else _with(x, at, encoding) for x, at in zip(past, unknown_past, strict=True)]
-        known = Sequences(
-            items,
-            metadata=data.scored.metadata,
-            past=past,
-            inputs=data.scored.inputs,
-            input_names=data.scored.input_names,
-            past_inputs=data.scored.past_inputs,
-        )
+        known = data.scored.with_items(items, past=past)
     X, y = (known, None) if data.y is None else (data.X, known)
     each = model.log_prob_steps(X, y)
     n_unknown = [len(positions) + len(before) for positions, before in zip(unknown, unknown_past, strict=True)]

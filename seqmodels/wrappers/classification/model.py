@@ -95,6 +95,7 @@ class GenerativeClassifier(Configurable):
 
     # -- fitting -------------------------------------------------------------------------------------------
 
+    @checked
     def fit(self, X: Any, y: Any = None, *, validation: Any = "auto") -> Self:
         """Fit a model to the sequences of each label.
 
@@ -112,7 +113,7 @@ class GenerativeClassifier(Configurable):
             with propagate_errors():
                 return self._fit_to(as_sequences(X), y, validation, fits)
         finally:
-            fits.warn(stacklevel=3)
+            fits.warn(stacklevel=4)
 
     def _fit_to(self, sequences: Sequences, y: Any, validation: Any, fits: FitWarnings) -> Self:
         self._check(validation)
@@ -182,6 +183,17 @@ class GenerativeClassifier(Configurable):
     def _training_readings(self, sequences: Sequences, features: Callable[[Any], Any] | None = None) -> Sequences:
         """Every sequence as ``features`` read it, and then all again as each of ``training_features`` does."""
         readings = [_read(sequences, function) for function in (features, *self.training_features)]
+        self._check_steps(sequences, readings)
+        if len(readings) == 1:
+            return readings[0]
+        joined = Sequences.joined(readings)
+        if joined.clusters is None:  # so that no reading of a sequence is held out while another is trained on
+            groups = np.resize(np.arange(len(sequences)), len(joined))
+            joined = joined.with_metadata(joined.metadata.assign(cluster=groups))
+        return joined
+
+    def _check_steps(self, sequences: Sequences, readings: Sequence[Sequences]) -> None:
+        """Raise ``ValueError`` where the model reads times or inputs that these readings of the sequences lack."""
         loses_times = sequences.times is not None and any(each.times is None for each in readings)
         if self.model._times_in is not None and loses_times:
             raise ValueError(
@@ -194,13 +206,6 @@ class GenerativeClassifier(Configurable):
                 f"{self.model!r:.200} reads inputs, but the sequences have none, or not one for each step of what "
                 "features make of them; pass Sequences(items, inputs=...), and features that keep the steps"
             )
-        if len(readings) == 1:
-            return readings[0]
-        joined = Sequences.joined(readings)
-        if joined.clusters is None:  # so that no reading of a sequence is held out while another is trained on
-            groups = np.resize(np.arange(len(sequences)), len(joined))
-            joined = joined.with_metadata(joined.metadata.assign(cluster=groups))
-        return joined
 
     def _calibrated(
         self,
@@ -315,7 +320,10 @@ class GenerativeClassifier(Configurable):
     def _fitted_log_joint(self, X: Any) -> np.ndarray:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this GenerativeClassifier is not fitted; call fit first")
-        return self._log_joint(self.models_, _read(as_sequences(X), self.features_))
+        sequences = as_sequences(X)
+        reading = _read(sequences, self.features_)
+        self._check_steps(sequences, [reading])
+        return self._log_joint(self.models_, reading)
 
     def _log_joint(self, models: list[SequenceModel], readings: Sequences) -> np.ndarray:
         log_prob = np.stack([model.log_prob(readings) for model in models], axis=1)  # (n, K)
@@ -424,11 +432,9 @@ def _read(sequences: Sequences, function: Callable[[Any], Any] | None) -> Sequen
             items.append(function(item))
         except ValueError as error:
             raise ValueError(f"features of sequence {i}: {error}") from error
-    inputs = sequences.inputs
-    if inputs is not None and any(len(item) != len(u) for item, u in zip(items, inputs, strict=True)):
-        inputs = None  # of other steps
-    names = None if inputs is None else sequences.input_names
-    return Sequences(items, metadata=sequences.metadata, inputs=inputs, input_names=names)
+    keeps_steps = all(len(item) == n for item, n in zip(items, sequences.n_units, strict=True))
+    of_steps: Any = "keep" if keeps_steps and sequences.kind != "text" else None
+    return sequences.with_items(items, times=of_steps, inputs=of_steps)
 
 
 def _labels(sequences: Sequences, y: Any) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from seqmodels.common import distributed
 from seqmodels.common.array_checks import array_of, check_between, check_sums
-from seqmodels.common.parameters import PositiveInt, checked
+from seqmodels.common.parameters import PositiveInt, checked, made_with
 from seqmodels.encodings import Bytes, Encoding
 from seqmodels.encodings.binary_code import BinaryCode
 from seqmodels.encodings.examples import Example
@@ -314,7 +314,8 @@ class Mixture(SequenceModel):
 
         ``options`` are arguments of the constructor.
         """
-        return cls([model.clone().set_params(random_state=model.random_state + i) for i in range(n)], **options)
+        models = [model.clone().set_params(random_state=model.random_state + i) for i in range(n)]
+        return made_with(cls, options, models=models)
 
     # -- fitting -------------------------------------------------------------------------------------------
 
@@ -326,7 +327,7 @@ class Mixture(SequenceModel):
             warnings.warn(
                 "there is one short sequence, of which nothing can be held out, so that all members have one weight; "
                 "pass more sequences",
-                stacklevel=4,
+                stacklevel=5,
             )
         members = range(len(self.models))
         self.members_ = [self._fitted_member(k, rest, validation) for k in members]
@@ -348,7 +349,7 @@ class Mixture(SequenceModel):
 
     def _fitted_member(self, k: int, train: list[Example], validation: list[Example]) -> SequenceModel:
         setting, member = self._setting(), self.models[k].clone()
-        member.verbose = member.verbose or self.verbose
+        member.verbose = self.verbose is True or member.verbose
         observation = setting.observation
         observation = observation.observations[k] if isinstance(observation, OneOf) else _of_symbols(member)
         if self._reads_apart():
@@ -570,7 +571,12 @@ def _joined_scaling(scalings: Sequence[InputScaling | None]) -> InputScaling | N
     date_units = {scaling.date_unit for scaling in scalings if scaling is not None} - {None}
     if len(date_units) > 1:
         raise ValueError(f"the models count dates in {' and '.join(map(str, date_units))}; pass one date_unit to all")
-    return InputScaling(tuple(known), mean, scale, next(iter(date_units), None))
+    time_units = {scaling.time_unit for scaling in scalings if scaling is not None} - {None}
+    if len(time_units) > 1:
+        raise ValueError(
+            f"the models count times in {' and '.join(map(repr, sorted(time_units, key=str)))}; fit all to one"
+        )
+    return InputScaling(tuple(known), mean, scale, next(iter(date_units), None), next(iter(time_units), None))
 
 
 def _of_symbols(member: SequenceModel) -> Observation:

@@ -20,6 +20,7 @@ from seqmodels.evaluation.coding import n_code_bytes
 from seqmodels.evaluation.coding.arithmetic import N_BYTES, arithmetic_here
 from seqmodels.evaluation.coding.container import N_DIGEST
 
+pytestmark = pytest.mark.products_repeat
 TEXTS = ["abracadabra " * 8, "a bar", "né €"]
 NGRAM = sm.NGram(2).fit(TEXTS)
 SYMBOLS = [np.array(item) for item in ([0, 1, 2, 1, 0, 0, 1], [2], [1, 1, 2, 0])]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -32,7 +34,10 @@ def test_dates_and_names_go_out() -> None:
 def test_the_table_says_what_was_tried() -> None:
     found = sm.forecast(sales(), 6)
     table = found.table
-    assert table["crps_scaled"].is_monotonic_increasing
+    assert table["weight"].is_monotonic_decreasing
+    assert table.loc[~table["chosen"], "crps_scaled"].is_monotonic_increasing
+    assert set(table.loc[table["chosen"], "model"]) == {str(model) for model in found.model[0, "sales"]}
+    assert f"above all {table['model'][0]} (" in repr(found)
     assert table["weight"].sum() == pytest.approx(1.0)
     assert (table["chosen"] == (table["weight"] > 0)).all()
     assert found.series[0, "sales"].season == 12
@@ -91,6 +96,11 @@ def test_it_is_drawn() -> None:
     [
         (np.arange(8.0), {}, "has 8 values; 18 are the fewest"),
         (np.ones(40), {}, "is always 1; leave it out"),
+        (1e155 * (1 + np.arange(40) % 7), {}, "magnitude 7e.155 .* pass it in other units"),
+        (1e-170 * np.arange(40), {}, "pass it in other units"),
+        (np.arange(60.0), {"season": 1000}, "season is 1000, but .* pass a season of 30 steps at most"),
+        (np.append(np.arange(20.0), np.full(10**6, np.nan)), {}, "1,000,000 steps at its end are missing"),
+        (np.arange(40.0), {"future": pd.DataFrame({"x": [1.0]})}, "but inputs names no column"),
         (np.full(40, np.nan), {}, "has 0 values"),
         (np.arange(40.0), {"quantiles": (0.9, 0.1)}, "pass increasing numbers between 0 and 1"),
         (np.arange(40.0), {"horizon": 0}, "horizon is 0"),
@@ -99,3 +109,99 @@ def test_it_is_drawn() -> None:
 def test_what_cannot_be_forecast_is_refused(data: np.ndarray, options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         sm.forecast(data, **options)
+
+
+def test_a_day_that_was_never_seen_is_at_the_level() -> None:
+    days = pd.date_range("2024-01-01", periods=83, freq="D")
+    y = pd.Series(90 + 5 * np.sin(2 * np.pi * np.arange(83) / 7) + np.random.default_rng(0).normal(size=83), days)
+    found = sm.forecast(y[days.day_of_week < 6], 7, max_seconds=1e-9)
+    sunday = found.frame[found.frame["time"].dt.day_of_week == 6].iloc[0]
+    assert 60 < sunday["5%"] < sunday["50%"] < sunday["95%"] < 120
+    assert found.series[0, "value"].unseen == (6,)
+    assert any(sentence.startswith("No value was ever seen on Sundays: models are of ") for sentence in found.words)
+
+
+def test_one_constant_or_short_series_does_not_end_the_others() -> None:
+    frame = pd.DataFrame({"shop": ["a"] * 30 + ["b"] * 30 + ["c"] * 5, "sales": [*range(30), *[0] * 30, *range(5)]})
+    with pytest.warns(UserWarning, match="is not forecast") as caught:
+        found = sm.forecast(frame, 2, by="shop", max_seconds=1e-9)
+    assert found.frame["sequence"].unique().tolist() == ["a"]
+    says = ["b is not forecast: feature 'sales' of sequence 'b' is always 0", "c is not forecast: .* has 5 values"]
+    for warning, expected, sentence in zip(caught, says, found.words[-2:], strict=True):
+        assert re.match(expected, str(warning.message))
+        assert "It is not forecast: " in sentence
+    assert tuple(found.history.names) == ("a",)
+    with pytest.raises(ValueError, match="is always 0"):
+        sm.forecast(frame[30:60], 2, by="shop")
+    other = frame[:60].assign(cost=[0, 1, 2] * 20)
+    with pytest.warns(UserWarning, match="b, sales is not forecast"):
+        rows = sm.forecast(other, 2, by="shop", max_seconds=1e-9).frame
+    assert rows["feature"].tolist() == ["sales", "cost"] * 4
+    assert rows["50%"].isna().tolist() == [False] * 4 + [True, False] * 2
+
+
+def test_zeros_and_ones_are_said_to_be_no_reals() -> None:
+    words = sm.forecast(np.random.default_rng(0).random(40) > 0.5, 2, max_seconds=1e-9).words
+    assert any(sentence.startswith("All values are 0 or 1: the mean says about how probable") for sentence in words)
+
+
+def with_holidays(n: int = 60, k: int = 4) -> pd.DataFrame:
+    """Of a walk, and 25 more on holidays."""
+    rng = np.random.default_rng(1)
+    holiday = rng.random(n + k) < 0.2
+    holiday[[n + 1, n + 3]] = True
+    y = 100 + 0.3 * rng.normal(size=n + k).cumsum() + rng.normal(size=n + k) + 25 * holiday
+    days = pd.date_range("2024-01-01", periods=n + k, freq="D")
+    return pd.DataFrame({"day": days, "sales": y, "holiday": holiday})
+
+
+def test_inputs_that_are_known_ahead_are_regressed_on() -> None:
+    frame = with_holidays(40)
+    truth, known = frame["sales"][40:].to_numpy(), frame.assign(sales=frame["sales"].where(frame.index < 40))
+    found = sm.forecast(known, 4, inputs=["holiday"], season=1)
+    assert found.frame["feature"].unique().tolist() == ["sales"]
+    assert found.frame["time"].tolist() == frame["day"][40:].tolist()
+    assert np.abs(found.frame["50%"] - truth).max() < 4  # of which two are holidays, and two not
+    crps = found.table.set_index("model")["crps_scaled"]
+    assert found.series[0, "sales"].crps < 0.3 * crps["naive"]  # which does not read them
+    (said,) = [sentence for sentence in found.words if "holiday" in sentence]
+    effect, deviation = (float(x) for x in re.findall(r"adds ([\d.]+) \(standard error ([\d.]+)\), by ", said)[0])
+    assert abs(effect - 25) < 3 * deviation < 2
+
+
+def test_inputs_may_be_in_a_frame_of_their_own() -> None:
+    frame, quick = with_holidays(), {"max_seconds": 1e-9}
+    future = frame[["day", "holiday"]][60:]
+    found = sm.forecast(frame[:60], 4, inputs=["holiday"], future=future, **quick)
+    known = frame.assign(sales=frame["sales"].where(frame.index < 60))
+    pd.testing.assert_frame_equal(found.frame, sm.forecast(known, 4, inputs=["holiday"], **quick).frame)
+    assert len(found.history[0]) == 60
+    two = pd.concat([frame.assign(shop=shop) for shop in "ab"])
+    ahead = two[two["day"] >= future["day"].min()].drop(columns="sales")
+    past = two[two["day"] < future["day"].min()]
+    of_shops = sm.forecast(past, 4, by="shop", inputs=["holiday"], future=ahead, **quick)
+    assert of_shops.frame["time"].tolist() == 2 * future["day"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "message"),
+    [
+        (with_holidays()[:60], {}, "known for 0 steps after the last value of sequence 0, but horizon is 4"),
+        (with_holidays()[:60], {"future": with_holidays()[60:62].drop(columns="sales")}, "or pass horizon=2"),
+        (with_holidays()[:60], {"future": with_holidays()[["day"]][60:]}, "future has no column 'holiday'"),
+        (with_holidays()[:60], {"inputs": ["holidy"]}, "the frame has no column 'holidy', .* has day, sales, holiday"),
+        (with_holidays(), {"inputs": ["sales", "holiday"]}, "leave out of it what is forecast"),
+        (with_holidays().assign(holiday="no"), {}, "'holiday' holds no numbers; make columns of 0 and 1"),
+        (with_holidays().drop([20]).assign(sales=lambda f: f["sales"].where(f.index < 60)), {}, "at 2024-01-21"),
+        (
+            with_holidays().assign(holiday=0, sales=lambda f: f["sales"].where(f.index < 60)),
+            {},
+            "input .holiday. is 0 in all 60 steps",
+        ),
+        (np.arange(40.0), {}, "the frame should be a pandas DataFrame with the columns of inputs, holiday"),
+        (with_holidays()[:60].set_index("day"), {"future": with_holidays()[60:]}, "the index of the frame holds dates"),
+    ],
+)
+def test_inputs_that_are_not_known_are_refused(frame: object, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sm.forecast(frame, 4, **{"inputs": ["holiday"], **options})

@@ -118,3 +118,93 @@ def test_estimates_find_what_was_drawn() -> None:
 def test_too_short_a_series_is_refused(process: Process) -> None:
     with pytest.raises(ValueError, match="numbers to fit, and the series only"):
         fit_process(process, np.arange(8.0))
+
+
+PROCESSES = [
+    StructuralProcess("fixed", 4),
+    SeasonalARIMA((1, 0, 1), has_constant=True),
+    SeasonalARIMA((0, 1, 1), (0, 1, 1), 4),
+    Autoregression(2, 4, has_slope=True),
+]
+
+
+@pytest.mark.parametrize("process", PROCESSES, ids=lambda process: process.name)
+def test_forecasts_depend_neither_on_the_level_nor_on_the_unit(process: Process) -> None:
+    y = seasonal_series()
+    y[[20, 21, 50]] = np.nan
+    expected = fit_process(process, y).ahead(y, 3)
+    for level, scale in ((1e3, 1.0), (-1e6, 1.0), (1e9, 1.0), (0.0, 1e-9), (0.0, 1e9)):
+        ahead = fit_process(process, y * scale + level).ahead(y * scale + level, 3)
+        np.testing.assert_allclose((ahead.mean - level) / scale, expected.mean, atol=1e-4, err_msg=f"{level} {scale}")
+        np.testing.assert_allclose(ahead.deviation / scale, expected.deviation, rtol=1e-4, err_msg=f"{level} {scale}")
+
+
+def test_the_criterion_is_corrected_for_few_values() -> None:
+    """``-2 log p + 2 n N / (N - n - 1)``, n numbers and N values that have a density, from a step on."""
+    log_probs = np.array([np.nan, np.nan, *np.linspace(-2.0, -1.0, 9), np.nan])
+    fitted = FittedProcess(Autoregression(1), np.zeros(1), log_probs)  # φ, c and σ²
+    assert fitted.n_parameters == 3
+    assert fitted.criterion(0) == pytest.approx(2 * 13.5 + 2 * 3 * 9 / 5)
+    assert fitted.criterion(4) == pytest.approx(-2 * log_probs[4:11].sum() + 2 * 3 * 7 / 3)
+    assert fitted.criterion(8) == pytest.approx(-2 * log_probs[8:11].sum() + 2 * 3 * 3 / 0.5)  # as few as numbers
+
+
+def test_inputs_are_coefficients_of_generalised_least_squares() -> None:
+    """``y = z δ + n``, n a random walk with noise: by the inverse of the covariance of all values."""
+    rng, n = np.random.default_rng(3), 40
+    z = (rng.random((n + 3, 2)) < 0.3).astype(float)
+    y = z[:n] @ [5.0, -3.0] + rng.normal(size=n).cumsum() + rng.normal(size=n)
+    fitted = FittedProcess(StructuralProcess(), np.zeros(1), np.zeros(0), 2)  # level and noise of equal variance
+    t = np.arange(n + 3)
+    covariance = np.minimum.outer(t, t) + np.eye(n + 3) + 1e5  # of a level of which next to nothing is known
+    precision = np.linalg.inv(covariance[:n, :n])
+    of_effects = np.linalg.inv(z[:n].T @ precision @ z[:n])
+    delta = of_effects @ z[:n].T @ precision @ y
+    residuals = y - z[:n] @ delta
+    variance = residuals @ precision @ residuals / (n - 3)
+    effects = fitted.effects(y, z[:n])
+    np.testing.assert_allclose(effects.mean, delta, atol=1e-3)
+    np.testing.assert_allclose(effects.deviation, np.sqrt(variance * np.diag(of_effects)), rtol=0.03)
+    ahead, gain = fitted.ahead(y, 3, z), covariance[n:, :n] @ precision
+    np.testing.assert_allclose(ahead.mean, z[n:] @ delta + gain @ residuals, atol=1e-3)
+    slopes = z[n:] - gain @ z[:n]
+    left = np.diag(covariance[n:, n:] - gain @ covariance[:n, n:] + slopes @ of_effects @ slopes.T)
+    np.testing.assert_allclose(ahead.deviation**2 / ahead.deviation[0] ** 2, left / left[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize("process", [Autoregression(1), SeasonalARIMA((1, 0, 0), has_constant=True)], ids=str)
+def test_an_autoregression_is_estimated_beside_inputs(process: Process) -> None:
+    rng, n = np.random.default_rng(4), 400
+    noise, z = np.zeros(n), (rng.random((n, 1)) < 0.2).astype(float)
+    for t in range(1, n):
+        noise[t] = 0.8 * noise[t - 1] + rng.normal()
+    fitted = fit_process(process, 10 + noise + 20 * z[:, 0], z)
+    effects = fitted.effects(10 + noise + 20 * z[:, 0], z)
+    assert -fitted.process.polynomials(fitted.numbers).a[1] == pytest.approx(0.8, abs=0.06)
+    assert abs(effects.mean[0] - 20) < 3 * effects.deviation[0] < 0.5
+
+
+def test_a_phase_that_was_never_seen_is_at_the_level_and_as_wide_as_the_series() -> None:
+    y = 90 + np.tile([0.0, 10.0, -5.0, -5.0], 15) + 0.5 * np.random.default_rng(0).normal(size=60)
+    y[3::4] = np.nan
+    for process in (Autoregression(1, 4), StructuralProcess("none", 4)):
+        ahead = fit_process(process, y).ahead(y, 4)
+        assert abs(ahead.mean[3] - np.nanmean(y)) < 8
+        assert ahead.deviation[3] > 0.5 * np.nanstd(y)
+        np.testing.assert_allclose(ahead.mean[:3], [90, 100, 85], atol=1.0)
+        assert ahead.deviation[:3].max() < 1.0
+
+
+def test_a_forecast_is_no_more_certain_than_rounding() -> None:
+    y = np.tile([0.1, 0.2, 0.7], 20)
+    ahead = fit_process(Autoregression(4, 3), y).ahead(y, 3)
+    assert (np.abs(ahead.mean - y[:3]) < 2 * ahead.deviation).all()
+
+
+@pytest.mark.parametrize("process", [StructuralProcess("walk", 4), SeasonalARIMA((0, 1, 1), (0, 1, 1), 4)], ids=str)
+def test_a_series_without_noise_is_refused_in_silence(process: Process, capfd: pytest.CaptureFixture[str]) -> None:
+    """LAPACK prints a line for each NaN that it is given, past Python."""
+    y = np.tile([1.0, 4.0, 2.0, np.nan], 15)[:-1]
+    with pytest.raises(ValueError, match="leaves no noise"):
+        fit_process(process, y)
+    assert capfd.readouterr() == ("", "")

@@ -23,6 +23,7 @@ from seqmodels.evaluation.forecasting.series import (
     band_factors,
     forecast_series,
     has_season,
+    mean_change,
     origins_of,
     rescaled,
     scores,
@@ -175,7 +176,7 @@ def test_bands_cover_what_comes() -> None:
 def test_a_possible_season_is_tried_without_a_search() -> None:
     y = np.random.default_rng(0).normal(size=60).cumsum()
     found = forecast_series(y, 4, LEVELS, None, None, possible_season=12)
-    seasonal = [trial.name for trial in found.trials if "season 12" in trial.name]
+    seasonal = [trial.name for trial in found.trials if "season(12)" in trial.name]
     assert len(seasonal) == 3
     assert not any(name.startswith("ARIMA") for name in seasonal)
     assert (found.season, found.possible_season) == (None, 12)
@@ -189,3 +190,56 @@ def test_quantiles_of_counts_are_not_below_zero() -> None:
 def test_no_time_is_left_for_more_than_one_model() -> None:
     found = forecast_series(seasonal_walk(60, 0), 4, LEVELS, None, 1e-9)
     assert [trial.name for trial in found.trials] == ["naive"]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_season_depends_neither_on_the_level_nor_on_the_unit(seed: int) -> None:
+    y, walk = seasonal_walk(120, seed), np.random.default_rng(seed).normal(size=120).cumsum()
+    for level, scale in ((1e3, 1.0), (-1e6, 1.0), (1e9, 1.0), (0.0, 1e-9), (0.0, 1e9)):
+        assert [has_season(level + scale * each, 12) for each in (y, walk)] == [True, False]
+        assert mean_change(level + scale * y, 12) / scale == pytest.approx(mean_change(y, 12), rel=1e-6)
+
+
+def test_a_line_of_decimals_has_no_season() -> None:
+    assert not any(has_season(level + 0.1 * np.arange(60), season) for level in (0.0, 1e6) for season in (2, 5, 12))
+
+
+def test_steps_that_are_missing_at_the_end_are_steps_ahead() -> None:
+    y = seasonal_walk(60, 0)
+    found = forecast_series(np.append(y, np.full(5, np.nan)), 2, LEVELS, None, 1e-9)
+    whole = forecast_series(y, 7, LEVELS, None, 1e-9)
+    np.testing.assert_allclose(found.ahead.mean, whole.ahead.mean[5:])
+    assert found.gap == 5
+    assert found.origins.max() <= 58
+    with pytest.raises(ValueError, match="70 steps at its end are missing"):
+        forecast_series(np.append(y, np.full(70, np.nan)), 2, LEVELS, None, 1e-9)
+
+
+def test_what_comes_before_a_long_gap_is_left_out() -> None:
+    y = np.concatenate([seasonal_walk(60, 0), np.full(10**6, np.nan), seasonal_walk(60, 1)])
+    found = forecast_series(y, 2, LEVELS, None, 1e-9)
+    assert found.n_left_out == 10**6 + 60
+    np.testing.assert_allclose(found.ahead.mean, forecast_series(y[-60:], 2, LEVELS, None, 1e-9).ahead.mean)
+    assert found.origins.min() > 10**6
+
+
+def test_values_of_the_backtest_are_counted_without_those_missing() -> None:
+    y = seasonal_walk(60, 0)
+    whole = forecast_series(y, 4, LEVELS, None, 1e-9)
+    assert whole.n_scored == 4 * len(whole.origins)
+    y[55] = np.nan
+    n_before = sum(t <= 55 < t + 4 for t in whole.origins.tolist())
+    assert n_before > 1
+    assert forecast_series(y, 4, LEVELS, None, 1e-9).n_scored == whole.n_scored - n_before
+
+
+def test_a_horizon_longer_than_half_of_the_series() -> None:
+    found = forecast_series(seasonal_walk(18, 0), 12, LEVELS, None, 1e-9)
+    assert found.ahead.mean.shape == found.factors.shape == (12,)
+
+
+@pytest.mark.parametrize("y", [np.append(np.full(59, 5.0), 6.0), np.append(np.zeros(50), np.ones(10))], ids=str)
+def test_a_series_that_changed_once_is_not_extrapolated(y: np.ndarray) -> None:
+    ahead = forecast_series(y, 3, LEVELS, None, None).ahead
+    np.testing.assert_allclose(ahead.mean, y[-1])
+    np.testing.assert_allclose(ahead.quantiles[0], [y.min(), y[-1], y.max() + 1], atol=1e-3)

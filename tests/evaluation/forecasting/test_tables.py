@@ -69,8 +69,13 @@ def test_dates_suggest_a_season(frequency: str, season: int | None) -> None:
         (["a text", "another"], "which are no numbers"),
         (Sequences(["a text", "another"]), "forecast is of vectors, but these are text"),
         (pd.DataFrame({"y": []}), "the frame has no rows"),
-        (pd.DataFrame({"date": ["soon", "later"], "y": [1.0, 2.0]}), "the column 'date' holds no dates"),
+        (pd.DataFrame({"date": ["soon", "later"], "y": [1.0, 2.0]}), "the time 'date' holds words that are no dates"),
         (pd.DataFrame({"name": ["a", "b"]}), "the frame has no column of numbers"),
+        (pd.DataFrame({"open": [True, False], "y": [1.0, 2.0]}), "the column 'open' holds True and False, whose"),
+        (pd.DataFrame({"open": [True, None]}), "the column 'open' holds True and False, whose"),
+        (np.array([True, False]), "the array holds True and False, whose forecast would be of fractions"),
+        (pd.DataFrame({"y": [1j, 2.0]}), "the column 'y' holds complex numbers"),
+        (pd.DataFrame({"y": ["1.5", "x", "2"]}), "row 1 of the frame has 'x' under 'y', which is no number"),
     ],
 )
 def test_what_is_no_series_is_refused(data: object, message: str) -> None:
@@ -79,5 +84,25 @@ def test_what_is_no_series_is_refused(data: object, message: str) -> None:
 
 
 def test_columns_of_what_has_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="time and by name columns"):
+    with pytest.raises(ValueError, match="time, by and date_format are of columns"):
         regular_sequences(np.arange(4.0), time="date")
+
+
+def test_what_is_no_series_is_left_out_and_named() -> None:
+    frame = pd.DataFrame({"No": [1, 2, 3], "wind": ["N", "S", "N"], "y": [1.5, 2.5, 2.0]})
+    with pytest.warns(UserWarning, match=r"left out No \(numbers the rows\), wind \(no numbers\), which is no series"):
+        assert regular_sequences(frame).features == ("y",)
+    assert regular_sequences(frame[["No"]]).features == ("No",)  # there is nothing else
+
+
+def test_digits_in_text_are_a_series() -> None:
+    assert np.asarray(regular_sequences(pd.DataFrame({"y": ["12", "10", "11"]}))[0]).tolist() == [[12], [10], [11]]
+
+
+def test_sequences_have_every_step_too_and_begin_with_their_past() -> None:
+    times = np.array([0.0, 1, 2, 4, 5, 6, 7, 8])
+    x = Sequences([times[:, None]], times=[times], names=["shop"], clusters=["town"])
+    of_tail = regular_sequences(x.split(0.25)[1])
+    for sequences in (regular_sequences(x), of_tail):
+        np.testing.assert_array_equal(np.asarray(sequences[0])[:, 0], [0, 1, 2, np.nan, 4, 5, 6, 7, 8])
+        assert (sequences.names, sequences.clusters) == (["shop"], ["town"])

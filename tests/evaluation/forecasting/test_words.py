@@ -37,7 +37,8 @@ def result_of(season: int | None = 12, **changes: Any) -> Any:
     facts: dict[str, Any] = {
         **{"season": season, "ahead": ahead, "trials": [naive, *best]},
         **{"chosen": ["level", "ARIMA(1,1,1)"], "errors": {}, "origins": np.arange(50, 61), "crps": 0.48},
-        **{"coverage": 0.874, "factors": np.ones(12), "possible_season": None},
+        **{"coverage": 0.874, "factors": np.ones(12), "possible_season": None, "n_scored": 132},
+        **{"n_left_out": 0, "gap": 0, "n_changes": 95, "unseen": (), "inputs": None},
     }
     return SimpleNamespace(**facts | changes)
 
@@ -70,10 +71,10 @@ def test_missing_values_are_counted_and_bands_that_were_rescaled_are_said(series
     y = series.y.copy()
     y[[40, 41, 55]] = np.nan
     factors = np.linspace(1.1, 1.3, 12)
-    words = words_of(replace(series, y=y), result_of(factors=factors, errors={"x": "no"}), LEVELS)
+    result = result_of(factors=factors, errors={"x": "no"}, n_scored=126)
+    words = words_of(replace(series, y=y), result, LEVELS)
     assert "; 3 of them (3.1 %) missing." in words[0]
     assert words[3].endswith("1 could not be fitted.")
-    # Step 55 is among what follows 6 of the origins, 50 to 55.
     assert "of 126 values after they were widened by 1.10 (first step) to 1.30 (last)" in words[4]
 
 

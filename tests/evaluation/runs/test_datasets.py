@@ -24,8 +24,9 @@ def test_a_table_is_vectors_or_symbols(tmp_path):
     assert Table(file, "who", ["k"], "t").read()[0][0].tolist() == [0, 1]
     assert Table(file, "who", ["x"]).read()[0][0].tolist() == [[0.5], [1.0]]
     assert Table(file, "who", ["x"], dither=True).read()[0].grid == (0.5,)  # of the whole table, before it is split
+    with pytest.warns(UserWarning, match="2 sequences, one for each 'who'; pass by="):
+        assert Table(file, columns=["x"]).read()[0].names == ["a", "b"]
     for table, said in (
-        (Table(file), "--by"),
         (Table(file, "nobody"), "no column 'nobody'"),
         (Table(file, "who", ["z"]), "no column 'z'"),
     ):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import seqmodels as sm
-from seqmodels.evaluation.runs.run import ProgressBar, announce, run
+from seqmodels.evaluation.runs.run import TimeBar, announce, run
 from seqmodels.evaluation.runs.suites import Choice, Task, text_tasks
 
 TEXT = sm.Sequences(["It was the best of times, it was the worst of times. " * 200])
@@ -72,7 +72,7 @@ def test_interrupted_while_the_page_is_drawn_it_says_how_to_draw_it(tmp_path, mo
     assert not (tmp_path / "mine.html").exists()
 
 
-class Seen(ProgressBar):
+class Seen(TimeBar):
     """Keeps what a bar would show."""
 
     def __init__(self, total: float) -> None:

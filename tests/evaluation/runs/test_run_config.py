@@ -31,7 +31,7 @@ def test_written_and_read_it_is_the_same_run(book, tmp_path):
     (task,) = again.tasks(read)
     assert repr(task.models) == repr(tasks[0].models)
     assert task.train[0].items == tasks[0].train[0].items
-    assert task.baseline == "hmm"
+    assert task.baseline == tasks[0].baseline
     with pytest.raises(ValueError, match="sha256 was 000000000000 and is"):
         again.read_data()
 

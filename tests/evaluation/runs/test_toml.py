@@ -49,7 +49,7 @@ def test_every_class_with_defaults_comes_back_and_its_annotations_admit_them():
 def test_a_model_that_came_back_fits_alike():
     x = [np.random.default_rng(0).integers(0, 3, 30) for _ in range(4)]
     model = sm.HMM(2, observation=sm.Categorical(pseudocount=0.1), max_iter=3)
-    assert through_toml(model).fit(x).score(x) == model.fit(x).score(x)
+    assert through_toml(model).fit(x).score(x) == pytest.approx(model.fit(x).score(x), rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import seqmodels as sm
@@ -65,7 +66,9 @@ def test_the_search_never_looks_at_the_test_part(parts):
         sm.compare({"hmm": sm.HMM(1, max_iter=5)}, train, test=part, search=Search(grids, folds=2)).search
         for part in (test, other)
     ]
-    assert found[0].drop(columns="seconds").equals(found[1].drop(columns="seconds"))
+    pd.testing.assert_frame_equal(
+        found[0].drop(columns="seconds"), found[1].drop(columns="seconds"), rtol=1e-9, atol=1e-9
+    )
 
 
 def test_folds_are_whole_clusters_and_cover_all():
@@ -84,9 +87,9 @@ def test_one_long_text_is_cut_into_consecutive_pieces():
 
 
 def test_folds_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="2 sequences, too few for 3 folds"):
+    with pytest.raises(ValueError, match="2 sequences to fit to, too few for 3 folds; pass folds=2 or fewer"):
         cross_validation_folds(Data.of([[0], [1]]), 3)
-    with pytest.raises(ValueError, match="1 clusters, too few"):
+    with pytest.raises(ValueError, match="1 clusters to fit to, too few for 3 folds; pass more"):
         cross_validation_folds(Data.of(sm.Sequences([[0], [1], [2]], clusters=["a"] * 3)), 3)
     with pytest.raises(ValueError, match="2 steps, too few"):
         cross_validation_folds(Data.of(["ab"]), 3)
@@ -151,3 +154,22 @@ def test_what_scikit_learn_searched_can_be_compared(parts):
     frame = sm.compare({"lstm": best, "hmm": sm.HMM(1, max_iter=1).fit(train)}, test).frame.set_index("model")
     assert frame.loc["lstm", "score"] == grid.best_estimator_.score(list(test))
     assert grid.best_params_["lr"] == best.lr
+
+
+def test_folds_keep_times_inputs_and_labels():
+    rng = np.random.default_rng(0)
+    n, times = [20, 30, 25, 35], [np.cumsum(rng.exponential(size=k)) for k in (20, 30, 25, 35)]
+    X = sm.Sequences(
+        [rng.normal(size=(k, 1)).cumsum(0) for k in n], times=times, inputs=[rng.normal(size=k) for k in n], labels=n
+    )
+    model = sm.LinearGaussian.ornstein_uhlenbeck(time_step=1.0, max_iter=10)
+    for fitted, held_out in cross_validation_folds(Data.of(X), 2):
+        rows = [n.index(label) for label in fitted.X.labels]
+        by_hand = sm.Sequences([X[i] for i in rows], times=[times[i] for i in rows])
+        np.testing.assert_array_equal(model.fit(fitted.X).log_prob(held_out.X), model.fit(by_hand).log_prob(held_out.X))
+        assert held_out.X.input_names == ("u0",)
+    for fitted, held_out in cross_validation_folds(Data.of(X[3:]), 2):
+        assert fitted.X.times is not None
+        whole = held_out.X.including_past()
+        np.testing.assert_array_equal(whole.times[0], times[3][: len(whole[0])])
+        np.testing.assert_array_equal(whole.inputs[0], X.inputs[3][: len(whole[0])])

@@ -45,7 +45,8 @@ def test_kmeans_with_more_clusters_than_rows(rows: int, distinct: int) -> None:
     x = torch.randn(distinct, 3, generator=generator())[torch.arange(rows) % distinct]
     labels = kmeans_labels(x, 8, generator(2))
     assert labels.shape == (rows,)
-    assert len(labels.unique()) == distinct
+    kinds = torch.arange(rows) % distinct  # of equal rows some may be in another cluster with the same centre
+    assert all(len(kinds[labels == cluster].unique()) == 1 for cluster in labels.unique())
     assert 0 <= int(labels.min()) <= int(labels.max()) < 8
 
 

@@ -36,9 +36,12 @@ def table_of(model: DeviationEmission, seed: int) -> torch.Tensor:
 
 def frames() -> tuple[torch.Tensor, torch.Tensor]:
     """Of one sequence, and those before each, the oldest first."""
-    x = RNG.normal(size=(N, D))
+    return with_past(RNG.normal(size=(N, D)))
+
+
+def with_past(x: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
     padded = np.concatenate([np.full((ORDER, D), np.nan), x])
-    return torch.tensor(x), torch.tensor(np.stack([padded[i : i + N] for i in range(ORDER)], 1))
+    return torch.tensor(x), torch.tensor(np.stack([padded[i : i + len(x)] for i in range(ORDER)], 1))
 
 
 def test_densities_are_those_of_the_equation() -> None:
@@ -101,6 +104,20 @@ def test_an_m_step_never_lowers_the_expected_log_likelihood(
             changed[2] = changed[2][:1].expand_as(changed[2])
         moved = [a + b for a, b in zip((mean, coefficients, log_variance), changed, strict=True)]
         assert value(model.pack(*moved, *first)) < best + 1e-5
+
+
+def test_a_start_has_the_gaussian_of_first_steps_and_two_average_ones() -> None:
+    rng = np.random.default_rng(1)
+    sequences = [3.0 * rng.normal(size=(n, D)) for n in (9, 12, 15)]
+    x, past = (torch.cat(each) for each in zip(*(with_past(item) for item in sequences), strict=True))
+    labels = torch.arange(len(x)) % K
+    table = emission().from_labels(x, past, labels, K, torch.Generator())
+    first_mean, first_log_variance = emission().unpack(table)[3:]
+    every, early = np.concatenate(sequences), np.concatenate([item[:ORDER] for item in sequences])
+    mean = (early.sum(0) + 2 * every.mean(0)) / (len(early) + 2)
+    variance = (np.square(early - mean).sum(0) + 2 * every.var(0)) / (len(early) + 2)
+    assert_allclose(first_mean, np.tile(mean, (K, 1)), rtol=1e-12)
+    assert_allclose(first_log_variance.exp(), np.tile(variance, (K, 1)), rtol=1e-12)
 
 
 def test_a_state_without_steps_keeps_its_regression() -> None:

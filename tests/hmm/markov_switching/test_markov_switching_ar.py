@@ -178,7 +178,7 @@ def test_inputs_that_separate_transitions_leave_all_finite(tmp_path: Path) -> No
     far = x.with_inputs([np.full((len(each), 1), 1e6) for each in X], ["state"])
     assert np.isfinite(model.log_prob_steps(far)[0][0])
     model.save(tmp_path / "model.safetensors")
-    assert_array_equal(sm.load(tmp_path / "model.safetensors").log_prob(x), model.log_prob(x))
+    assert_allclose(sm.load(tmp_path / "model.safetensors").log_prob(x), model.log_prob(x), rtol=1e-12, atol=1e-12)
 
 
 def test_the_first_state_has_the_stationary_distribution() -> None:
@@ -322,7 +322,7 @@ def test_a_file_and_another_order_of_states_have_the_same_probabilities(
     model = MarkovSwitchingAR(max_iter=3, n_init=2, warm_start=True, tol=0.0, **options).fit(data)
     model.save(tmp_path / "model.safetensors")
     loaded = sm.load(tmp_path / "model.safetensors")
-    assert_array_equal(loaded.log_prob(data), model.log_prob(data))
+    assert_allclose(loaded.log_prob(data), model.log_prob(data), rtol=1e-12)
     swapped = model.reorder([1, 0])
     assert_allclose(swapped.log_prob(data), model.log_prob(data), rtol=1e-12)
     assert_array_equal(swapped.means_, model.means_[::-1])
@@ -353,7 +353,7 @@ def test_a_model_of_given_parameters_is_the_one_that_has_them(
     for name in (*names, "initial", "transition", "final"):
         assert_allclose(getattr(like, f"{name}_"), getattr(model, f"{name}_"), rtol=1e-10, atol=1e-14)
     like.save(tmp_path / "model.safetensors")
-    assert_array_equal(sm.load(tmp_path / "model.safetensors").log_prob(x), like.log_prob(x))
+    assert_allclose(sm.load(tmp_path / "model.safetensors").log_prob(x), like.log_prob(x), rtol=1e-12, atol=1e-12)
     before = like.score(x)
     assert like.set_params(max_iter=2).fit(x).score(x) > before
 
@@ -463,3 +463,23 @@ def test_a_budget_of_parameters_sets_the_number_of_states() -> None:
 def sm_data(x: list[Array]) -> Any:
 
     return Data.of(x)
+
+
+def test_an_order_beyond_every_sequence_is_refused() -> None:
+    x = [np.random.default_rng(0).normal(size=(72, 1))]
+    with pytest.raises(ValueError, match="looks back at 100 steps, but the longest sequence has 72"):
+        MarkovSwitchingAR(1, order=100).fit(x)
+    with pytest.raises(ValueError, match="pass an order below 72"):
+        sm.HMM(1, observation=sm.AutoregressiveGaussian(72)).fit(x)
+
+
+def test_a_floor_beyond_all_data_is_refused() -> None:
+    x = [np.random.default_rng(0).normal(size=(72, 1))]
+    with pytest.raises(ValueError, match=r"min_covariance is 1e\+300; pass a number above 0 to 1e\+06"):
+        MarkovSwitchingAR(1, min_covariance=1e300).fit(x)
+    for model in (
+        sm.LinearGaussian(1, min_covariance=1e300),
+        sm.HMM(1, observation=sm.GaussianMixture(1, min_covariance=1e300)),
+    ):
+        with pytest.raises(ValueError, match="min_covariance"):
+            model.fit(x)

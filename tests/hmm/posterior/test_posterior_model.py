@@ -62,6 +62,12 @@ def test_the_predictive_distribution_is_negative_binomial_within_its_error(count
     assert sm.HMM(1, observation=sm.Poisson()).fit(COUNTS).score_error(COUNTS) == 0.0
 
 
+def test_the_error_of_a_score_does_not_average_out_over_sequences(counted: PosteriorHMM) -> None:
+    """All sequences share the draws, so the error of one that is scored twice is that of one."""
+    x = np.array([[3.0], [1.0]])
+    assert counted.score_error([x, x]) == pytest.approx(counted.score_error([x]))
+
+
 def test_steps_of_a_sequence_learn_from_those_before(counted: PosteriorHMM) -> None:
     """The mean of products of two steps is not the product of means."""
     x = [np.array([[9.0], [9.0]])]

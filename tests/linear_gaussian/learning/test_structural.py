@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import seqmodels as sm
 from seqmodels.linear_gaussian import ARIMA, LocalLevel, Seasonal, Trend
 from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments
 from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective
@@ -93,6 +94,16 @@ def test_the_gradient_is_fishers() -> None:
     error = s.seen_seen[0, 0] - 2 * c @ s.seen_state[0, :2] + c @ s.state_state[0, :2, :2] @ c
     by_logarithm = 0.5 * np.append(moved / numbers[:2] ** 2 - s.n_moves, error / numbers[2] ** 2 - s.n_seen[0])
     np.testing.assert_allclose(_with_gradient(every, numbers, data)[1], 2 * by_logarithm / numbers, rtol=1e-5)
+
+
+def test_a_cycle_of_no_variance_is_left_where_it_rises_at_another_rate() -> None:
+    """At variance 0 the likelihood says nothing of the rate, and at the one that the search left it there it falls."""
+    rng = np.random.default_rng(2)
+    times = np.cumsum(rng.exponential(0.7, 40))
+    x = sm.Sequences([(np.sin(times / 5) + 0.3 * rng.normal(size=40) + 2)[:, None]], times=[times])
+    model = sm.LinearGaussian.cycle(7.0, time_step=1.0).fit(x)
+    assert model.log_prob(x)[0] == pytest.approx(-36.009187, abs=1e-4)
+    assert model.components_["cycle_variance"] > 0.4
 
 
 def test_a_deviation_of_zero_is_left_where_the_likelihood_rises() -> None:

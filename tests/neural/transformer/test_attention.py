@@ -79,7 +79,7 @@ def test_what_is_masked_has_no_influence_even_if_it_is_nan(explicit: bool) -> No
     mask = padding_mask(MASK, query, explicit=explicit)
     expected, _ = ours(query, *ours.prepare(source, MASK), mask)
     found, _ = ours(query, *ours.prepare(source.masked_fill(~MASK[..., None], torch.nan), MASK), mask)
-    assert torch.equal(found, expected)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     assert all(g.isfinite().all() for g in torch.autograd.grad(found.sum(), list(ours.parameters())))
 
 
@@ -127,7 +127,9 @@ def test_self_attention_is_its_definition(
 def test_as_many_shared_heads_as_heads_are_plain_heads() -> None:
     plain, x = build(SelfAttention), draw(B, S, D)
     mask = MaskBuilder(True, None).build(x, 0)
-    assert torch.equal(self_attend(build(SelfAttention, n_kv_heads=H), x, mask), self_attend(plain, x, mask))
+    torch.testing.assert_close(
+        self_attend(build(SelfAttention, n_kv_heads=H), x, mask), self_attend(plain, x, mask), rtol=1e-12, atol=1e-12
+    )
     shared = build(SelfAttention, n_kv_heads=1)
     with torch.no_grad():  # the one head of keys and values, copied for every head of queries
         query, rest = shared.project.weight.split((D, D))
@@ -216,9 +218,9 @@ def test_half_precision_is_near_full_precision(kind: Any) -> None:
 def test_dropout_of_weights_is_in_training_only() -> None:
     module, x = build(SelfAttention, attention_dropout=1.0), draw(B, S, D)
     mask = MaskBuilder(True, None).build(x, 0, explicit=True)
-    assert torch.equal(self_attend(module, x, mask), module.output.bias.expand(B, S, D))
+    torch.testing.assert_close(self_attend(module, x, mask), module.output.bias.expand(B, S, D), rtol=1e-12, atol=1e-12)
     kept = build(SelfAttention)
     module.eval()
-    assert torch.equal(self_attend(module, x, mask), self_attend(kept, x, mask))
+    torch.testing.assert_close(self_attend(module, x, mask), self_attend(kept, x, mask), rtol=1e-12, atol=1e-12)
     fused = replace(mask, explicit=False)
     torch.testing.assert_close(self_attend(module, x, fused), self_attend(kept, x, mask), rtol=0, atol=1e-12)

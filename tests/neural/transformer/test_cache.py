@@ -58,7 +58,7 @@ def test_a_state_advanced_twice_gives_the_same_twice(network: TransformerNetwork
     torch.testing.assert_close(
         second, network(torch.cat([x, right], 1), network.start(N))[0][:, 3:], rtol=0, atol=1e-12
     )
-    assert torch.equal(walk(network, memory, left), first)
+    torch.testing.assert_close(walk(network, memory, left), first, rtol=1e-12, atol=1e-12)
 
 
 @torch.no_grad()
@@ -84,7 +84,7 @@ def test_beams_are_independent_copies(network: TransformerNetwork) -> None:
     beams, step = select(memory, torch.tensor([0, 0, 1])), draw(3, 1, 8, seed=2)
     before = network(step, beams)[0]
     walk(network, memory, draw(N, 5, 8, seed=3))
-    assert torch.equal(network(step, beams)[0], before)
+    torch.testing.assert_close(network(step, beams)[0], before, rtol=1e-12, atol=1e-12)
 
 
 @torch.no_grad()

@@ -102,7 +102,7 @@ def test_where_the_norm_stands() -> None:
     expected = {"pre": x + f(layer(x)), "post": layer(x + f(x)), "residual": x + layer(f(x))}
     for norm, value in expected.items():
         residual = Residual(norm, layer, 0.0)
-        assert torch.equal(residual.add(x, f(residual.sublayer_input(x))), value)
+        torch.testing.assert_close(residual.add(x, f(residual.sublayer_input(x))), value, rtol=1e-12, atol=1e-12)
 
 
 def test_norms_by_name() -> None:

@@ -313,3 +313,15 @@ def test_the_script_of_the_guide_runs(monkeypatch: pytest.MonkeyPatch, capsys: p
         monkeypatch.setattr(getattr(transformers, name), "from_pretrained", lambda _, thing=thing: thing)
     exec(compile(script, str(page), "exec", dont_inherit=True), {})
     assert "qwen" in capsys.readouterr().out
+
+
+def test_fine_tuned_it_is_better_and_the_published_one_stays_as_it_was() -> None:
+    network = published("GPT2")
+    before = sm.adapt.from_huggingface(network, tokenizer())
+    texts = ["the cat sat", "the cat ran", "a cat sat"] * 4
+    score = before.score(texts)
+    how = sm.adapt.FineTuning(max_steps=30, lr=1e-2)
+    tuned = sm.adapt.from_huggingface(network, tokenizer(), training=how).fit(texts)
+    assert tuned.score(texts) > score + 1.0
+    assert before.score(texts) == score
+    assert tuned.measure_ == before.measure_

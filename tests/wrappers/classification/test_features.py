@@ -47,7 +47,7 @@ def test_models_read_what_features_return() -> None:
         sm.GenerativeClassifier(DENSITY, features=features).fit(data)
         for features, data in ((FrameFeatures(1), x), (None, read))
     )
-    np.testing.assert_array_equal(given.predict_proba(x), by_hand.predict_proba(read))
+    np.testing.assert_allclose(given.predict_proba(x), by_hand.predict_proba(read), rtol=1e-9, atol=1e-9)
     assert given.temperature_ == by_hand.temperature_
     assert given.models_[0].encoding_.size == 4
 
@@ -57,7 +57,7 @@ def test_training_features_are_more_sequences_of_the_same_label() -> None:
     reading = sm.GenerativeClassifier(DENSITY, training_features=[doubled], calibrate=False).fit(x)
     more = sm.Sequences([*x, *map(doubled, x)], labels=[*x.labels, *x.labels])
     joined = sm.GenerativeClassifier(DENSITY, calibrate=False).fit(more)
-    np.testing.assert_array_equal(reading.decision_function(x), joined.decision_function(x))
+    np.testing.assert_allclose(reading.decision_function(x), joined.decision_function(x), rtol=1e-9, atol=1e-9)
     alone = sm.GenerativeClassifier(DENSITY, calibrate=False).fit(x)
     assert not np.allclose(reading.decision_function(x), alone.decision_function(x))
 
@@ -132,7 +132,7 @@ def test_features_are_saved_and_cloned(tmp_path: Path) -> None:
     classifier.save(tmp_path / "classifier")
     loaded = sm.load(tmp_path / "classifier")
     assert repr(loaded) == repr(classifier)
-    np.testing.assert_array_equal(loaded.decision_function(x), classifier.decision_function(x))
+    np.testing.assert_allclose(loaded.decision_function(x), classifier.decision_function(x), rtol=1e-9, atol=1e-9)
     clone = classifier.clone().set_params(features__mfcc__n_filters=30)
     assert (clone.features.mfcc.n_filters, classifier.features.mfcc.n_filters) == (30, 40)
     classifier.features = doubled

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqmodels.plot.drawn_frames import Scale
+from seqmodels.plot.style import time_label
 from seqmodels.sequences import Item, Sequences
 
 if TYPE_CHECKING:
@@ -42,6 +43,14 @@ def sequence_label(sequences: Sequences, i: int) -> str:
     """One sequence in headings: its name, and its number where several have that name."""
     name = sequences.names[i]
     return f"sequence {name}" if sequences.names.count(name) == 1 else f"sequence {i} ({name})"
+
+
+def times_of(sequences: Sequences, i: int, start: int, end: int) -> dict[str, Any]:
+    """The times of some frames of one sequence, and what they are, as the pictures of frames take them."""
+    if sequences.times is None:
+        return {}
+    times = np.asarray(sequences.times[i])[start:end]
+    return {"times": times, "time_label": time_label(sequences.time_name, sequences.time_unit, times)}
 
 
 def scale_of(sequences: Sequences) -> Scale:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seqmodels.common.html import element
-from seqmodels.evaluation.comparison.report.data import readable_nats, readable_steps, scale_of, sequence_label
+from seqmodels.evaluation.comparison.report.data import (
+    readable_nats,
+    readable_steps,
+    scale_of,
+    sequence_label,
+    times_of,
+)
 from seqmodels.evaluation.comparison.report.elements import Section, number, picture, together
 from seqmodels.plot.drawn_frames import frame_differences
 
@@ -169,13 +175,13 @@ def _image(comparison: Outcome, clip: Clip, a: str, b: str) -> Markup:
     total = float(clip.difference.sum())
     name = sequence_label(test, clip.sequence) + (f", from frame {clip.start}" if clip.start else "")
     title = f"{name}: {a if total > 0 else b} ahead by {abs(total):.1f} nats"
-    scale = scale_of(test)
+    scale, times = scale_of(test), times_of(test, clip.sequence, clip.start, clip.start + IMAGE_FRAMES)
     alt = (
         f"{frames.shape[1]} features over {len(frames)} frames, and under them the difference of log-probability; "
         f"{title}"
     )
 
     def draw(width: float) -> Figure:
-        return frame_differences(frames, clip.difference, scale=scale, better=a, worse=b, width=width)
+        return frame_differences(frames, clip.difference, scale=scale, better=a, worse=b, width=width, **times)
 
     return picture(draw, alt, f"{title}. Above: features in standard deviations; below: {a} minus {b}.")

@@ -12,13 +12,14 @@ from seqmodels.common.html import element
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import n_states_of
 from seqmodels.encodings.text import encoded_steps
-from seqmodels.evaluation.comparison.report.data import pair_of, scale_of, sequence_label
+from seqmodels.evaluation.comparison.report.data import pair_of, scale_of, sequence_label, times_of
 from seqmodels.evaluation.comparison.report.elements import Section, picture, table, together
 from seqmodels.hmm import HMM
 from seqmodels.hmm.alignment import AlignmentHMM
 from seqmodels.model import SequenceModel
 from seqmodels.neural import LSTMSeq2Seq, TransformerSeq2Seq
 from seqmodels.plot import alignment
+from seqmodels.plot.alignment_matrix import NULL
 from seqmodels.plot.drawn_frames import runs
 from seqmodels.plot.drawn_states import state_strip
 from seqmodels.plot.style import COLOURS, in_style, new_axes
@@ -37,7 +38,6 @@ N_SYMBOLS = 6  # that are listed for each state
 MAX_TARGET_STEPS = 48  # of an alignment, that are drawn
 MAX_READABLE_STEPS = 30  # of the pair that is aligned
 ALIGNMENT_HEIGHT = 4.5  # inches
-NULL = "∅"  # an alignment HMM's last column: aligned to no source step
 
 # -- hidden states --------------------------------------------------------------------------------------------
 
@@ -96,13 +96,13 @@ def _image(name: str, scored: Sequences, paths: list[np.ndarray]) -> Markup:
     title = f"{name}: {sequence_label(scored, i)}"
     frames = np.asarray(scored.items[i][:MAX_FRAMES])
     path = paths[i][:MAX_FRAMES]
-    scale = scale_of(scored)
+    scale, times = scale_of(scored), times_of(scored, i, 0, MAX_FRAMES)
     n_states = len(set(path.tolist()))
     alt = (
         f"The features of {title} over {len(frames)} frames, and under them its {n_states} hidden states in their order"
     )
     caption = f"{title}. Above: features in standard deviations; below: the state of each frame, colours repeat."
-    return picture(lambda width: state_strip(frames, path, scale=scale, width=width), alt, caption)
+    return picture(lambda width: state_strip(frames, path, scale=scale, width=width, **times), alt, caption)
 
 
 def coloured_steps_html(model: HMM, scored: Sequences, paths: list[np.ndarray]) -> Markup:

@@ -83,7 +83,7 @@ def provenance_section(comparison: Outcome) -> Section:
     entries |= {"seconds of fitting": _fit_seconds(comparison)}
     command = str(record.get("command", ""))
     again = "To have these figures again: the same data (compare the hashes), versions and command"
-    words = f"{again}; budgets in steps repeat exactly, budgets in seconds depend on the machine."
+    words = f"{again}; budgets in steps repeat but for rounding, budgets in seconds depend on the machine."
     body = together(
         element("paragraph", words),
         element("preformatted", f"python {command}", code=True) if command else None,

@@ -60,8 +60,7 @@ def pairs(comparison: Outcome) -> Section | None:
         return None
     names = comparison.ranked
     unit = comparison.measure.unit
-    apart = int((frame["p_holm"] < SIGNIFICANCE).sum())
-    words = [f"{apart} of {len(frame)} pairs are told apart (p below 0.05, corrected by Holm for the number of pairs)."]
+    words = [_told_apart(frame["p_holm"].to_numpy(), str(frame["method"].iloc[0]))]
     if "p_best" in comparison.frame:
         best = list(comparison.frame.loc[comparison.frame["p_best"] >= ALPHA, "model"])
         if best:
@@ -87,6 +86,17 @@ def pairs(comparison: Outcome) -> Section | None:
         element("details", f"All {len(frame)} pairs", table(cells, "Differences of all pairs of models")),
     )
     return Section("pairs", "All pairs", body)
+
+
+def _told_apart(p: np.ndarray, method: str) -> str:
+    """How many pairs are told apart, of those that were tested; ``method`` says why where none was."""
+    tested = int(np.isfinite(p).sum())
+    if not tested:
+        why = method.removeprefix("none: ") if method.startswith("none: ") else "there are too few test sequences"
+        return f"No pair was tested ({why}), so nothing is said here of which models differ."
+    apart, rest = int((p < SIGNIFICANCE).sum()), len(p) - tested
+    words = f"{apart} of {tested} pairs are told apart (p below 0.05, corrected by Holm for the number of pairs)."
+    return words if not rest else f"{words} {rest} more could not be tested."
 
 
 def trials(comparison: Outcome) -> Section | None:

@@ -57,6 +57,16 @@ class TestSummary:
         frame.loc[0, "ci_low"] = np.nan
         assert "too few independent test sequences" in ranking.summary(replace(vectors, frame=frame))
 
+    def test_pairs_that_were_not_tested_are_not_counted_as_alike(self):
+        rng = np.random.default_rng(0)
+        x = [rng.normal(size=(9, 1)) for _ in range(5)]
+        models = {name: sm.HMM(k, max_iter=1, n_init=1).fit(x[:3]) for name, k in (("a", 1), ("b", 2), ("c", 3))}
+        with pytest.warns(UserWarning, match="fewer than 5"):
+            untested = sm.compare(models, x[3:], baseline="a", iid=False)
+        body = str(ranking.pairs(untested).body)
+        assert "No pair was tested (fewer than 5 clusters), so nothing is said here of which models differ." in body
+        assert "told apart (p" not in body
+
     def test_the_lead_over_the_runner_up_is_paired(self, vectors):
         lead = ranking.lead_over(vectors, "three", "one")
         best = vectors.frame.iloc[0]

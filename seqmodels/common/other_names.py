@@ -1,0 +1,82 @@
+"""Names that other libraries give to what is called otherwise here: an error about one of them says what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+
+# By a name elsewhere, what it may be here: the first that the called thing has is meant.
+HERE: dict[str, tuple[str, ...]] = {
+    "hidden_size": ("d_model",),
+    "hidden_dim": ("d_model",),
+    "hidden_units": ("d_model",),
+    "hidden_layer_sizes": ("d_model",),
+    "n_hidden": ("d_model",),
+    "n_units": ("d_model",),
+    "units": ("d_model",),
+    "embed_dim": ("d_model",),
+    "embedding_dim": ("d_model",),
+    "n_embd": ("d_model",),
+    "num_layers": ("n_layers",),
+    "n_layer": ("n_layers",),
+    "depth": ("n_layers",),
+    "nhead": ("n_heads",),
+    "num_heads": ("n_heads",),
+    "n_head": ("n_heads",),
+    "num_attention_heads": ("n_heads",),
+    "dim_feedforward": ("d_feedforward",),
+    "d_ff": ("d_feedforward",),
+    "n_components": ("n_states", "n_components"),
+    "num_states": ("n_states",),
+    "k_regimes": ("n_states",),
+    "n_regimes": ("n_states",),
+    "n_mix": ("n_components",),
+    "covariance_type": ("covariance_type", "observation"),
+    "n_iter": ("max_iter", "max_steps"),
+    "max_iter": ("max_steps",),
+    "maxiter": ("max_iter", "max_steps"),
+    "iterations": ("max_iter", "max_steps"),
+    "epochs": ("max_epochs", "max_iter"),
+    "n_epochs": ("max_epochs", "max_iter"),
+    "num_epochs": ("max_epochs", "max_iter"),
+    "max_epochs": ("max_iter",),
+    "n": ("order", "n_states"),
+    "learning_rate": ("lr",),
+    "seed": ("random_state",),
+    "random_seed": ("random_state",),
+    "rng": ("random_state",),
+    "n_restarts": ("n_init",),
+    "lengths": ("Sequences.from_lengths(X, lengths)",),
+    "steps": ("k", "max_steps"),
+    "horizon": ("k", "steps"),
+    "h": ("k", "steps"),
+    "n_steps": ("k", "length", "max_steps"),
+    "cv": ("folds",),
+    "n_folds": ("folds",),
+    "n_splits": ("folds",),
+    "freq": ("season",),
+    "m": ("season",),
+    "seasonal_periods": ("season", "period"),
+    "optim": ("optimizer",),
+    "criterion": ("observation",),
+}
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """Return what to add to an error about an unknown ``name``: the one among ``known`` that is meant, or nothing.
+
+    >>> suggestion("hidden_size", ["d_model", "n_layers"]), suggestion("n_layrs", ["d_model", "n_layers"])
+    ('; did you mean d_model?', '; did you mean n_layers?')
+    >>> suggestion("colour", ["d_model"])
+    ''
+    """
+    elsewhere = [other for other in HERE.get(name.lower(), ()) if other in known or "(" in other]
+    meant = elsewhere or get_close_matches(name, known, 1)
+    return f"; did you mean {meant[0]}?" if meant else ""
+
+
+def unknown_argument(called: str, name: str, known: Iterable[str]) -> TypeError:
+    """Return the error about an argument that the class or function ``called`` does not have."""
+    known = tuple(known)
+    says = suggestion(name, known) or f"; it has {', '.join(known) or 'none'}"
+    return TypeError(f"{called} has no argument {name!r}{says}")

@@ -1,0 +1,374 @@
+"""CSV as programs write it: separators, headers, titles, comments, units and encodings, read or refused by line."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqmodels.data.file_contents import decoded, read_bytes
+from seqmodels.sequences.columns.numbers import MISSING, is_number, may_be_numbers, with_numbers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SEPARATORS = (",", ";", "\t", "|")
+MAX_COLUMNS = 10_000  # a row a step; more are rows in place of columns, or vectors that are better an array
+SPACES = " "  # one or more between cells, where every line has as many cells, all numbers but in the header
+SAMPLE = 200  # lines, by which the separator is chosen
+SAID_SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)  # a first line for Excel
+COMMA = re.compile(r"\d,\d")
+DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}([T ].*)?")
+UNICODE = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}  # by the first bytes of a file
+UNNAMED = "Unnamed: "  # what pandas calls columns without a name
+
+
+@dataclass(frozen=True)
+class CsvLayout:
+    """How a CSV is laid out.
+
+    Args:
+        path: of the file.
+        text: its contents, with ``\\n`` at the ends of lines.
+        separator: between cells.
+        names: of the columns; None: the first line is data.
+        first: how many lines come before the data.
+    """
+
+    path: Path
+    text: str
+    separator: str
+    names: list[str] | None
+    first: int
+
+    @property
+    def is_point_doubtful(self) -> bool:
+        """Whether it is separated as in countries whose decimals begin with a comma."""
+        return self.separator == ";"
+
+    def rows(self) -> Iterator[tuple[int, list[str]]]:
+        """The rows of data with the number of their last line, from 1, without those that are blank."""
+        lines = islice(io.StringIO(self.text), self.first, None)
+        return _numbered_rows(self.path, lines, self.separator, self.first)
+
+    def place(self, row: int) -> str:
+        """Where a row of the frame is: ``a.csv:7``."""
+        numbered = self.rows() if self.width > 1 else self._lines()
+        line = next((number for number, _ in islice(numbered, row, None)), None)
+        return f"row {row} of {self.path}" if line is None else f"{self.path}:{line}"
+
+    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+        lines = self.text.split("\n")[self.first :]
+        return ((self.first + 1 + i, [line]) for i, line in enumerate(lines))
+
+    @property
+    def width(self) -> int:
+        """How many columns there are."""
+        return len(self.names) if self.names is not None else len(next(self.rows(), (0, [""]))[1])
+
+
+def check_width(where: str, n_columns: int) -> None:
+    """Raise ``ValueError`` for more columns than a table has."""
+    if n_columns > MAX_COLUMNS:
+        raise ValueError(
+            f"{where} has {n_columns:,} columns, but a table has a row a step and {MAX_COLUMNS:,} columns at most; "
+            "exchange its rows and columns, or save an array (T, D) as .npy"
+        )
+
+
+def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFrame, CsvLayout]:
+    """Return the table in a CSV, and how it is laid out; numbers are read as people write them.
+
+    Args:
+        path: of the file; ``.gz`` is unpacked.
+        besides: the names of columns whose cells stay as they are; None: all stay.
+
+    Raises:
+        ValueError: no text in UTF-8 (or UTF-16 with its mark); a line with more or fewer cells than the header; a title
+            above the header.
+    """
+    import pandas as pd
+
+    layout = layout_of(path)
+    check_width(str(path), layout.width)
+    options: dict[str, Any] = {
+        "sep": r"\s+" if layout.separator == SPACES else layout.separator,
+        "header": None,
+        "names": _different(layout.names) if layout.names else [f"x{i}" for i in range(layout.width)],
+        "index_col": False,
+        "skipinitialspace": True,
+        "skip_blank_lines": layout.width > 1,  # in a single column they are missing values
+        "low_memory": False,  # or one column has numbers in one part and words in another
+    }
+    data = layout.text if not layout.first else layout.text.split("\n", layout.first)[layout.first]
+    if layout.width == 1:
+        data = data.rstrip("\n") + "\n"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # that cells are lost
+            frame = pd.read_csv(io.StringIO(data), **options)
+        _check_short_lines(layout, frame)
+        if layout.separator == ";" or any(_has_decimal_comma(frame[c]) for c in frame.columns):
+            frame = _with_doubtful_points(frame, data, options)
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame({name: [] for name in layout.names or ()}), layout
+    except MemoryError:
+        raise ValueError(f"{path} does not fit into memory; save it as Parquet, and leave it on disk") from None
+    except (ValueError, OverflowError, pd.errors.ParserWarning) as error:
+        check_widths(layout)
+        said = " ".join(str(error).split())
+        raise ValueError(said if said.startswith(str(path)) else f"{path} is no CSV: {said}") from None
+    frame = _without_what_is_empty(frame)
+    if besides is not None:
+        frame = with_numbers(frame, str(path), besides=besides, is_point_doubtful=layout.is_point_doubtful)
+    return frame, layout
+
+
+def layout_of(path: Path) -> CsvLayout:
+    """Return how a CSV is laid out; raises ``ValueError`` for a title, or what is no text."""
+    text = _text_of(path)
+    first, said = _lines_before(text)
+    rest = islice(io.StringIO(text), first, first + SAMPLE)
+    lines = [line for line in rest if line.strip()]
+    if not lines:
+        raise ValueError(f"{path} is no CSV: it has no lines")
+    separator = said or _separator_of(path, lines)
+    rows = list(_numbered_rows(path, islice(io.StringIO(text), first, first + SAMPLE), separator, first))
+    header_line, header = rows[0]
+    _refuse_title(path, rows)
+    _refuse_quoted_lines(path, rows)
+    if _are_data(header, rows[1][1] if len(rows) > 1 else None):
+        return CsvLayout(path, text, separator, _names_in_comment(text, first, separator, len(header)), first)
+    names = [name.strip() for name in header]
+    extra = max((len(row) for _, row in rows[1:2]), default=0) - len(names)
+    if extra > 0 and not any(cell.strip() for cell in rows[1][1][len(names) :]):
+        names += [""] * extra  # a separator at the end of each line of data
+    if len(rows) > 2 and _are_units(rows[1][1], [row for _, row in rows[2:]]):
+        line, units = rows[1]
+        warnings.warn(
+            f"{path}:{line} is taken for the units of the columns, {', '.join(filter(None, units))!r:.60}, and left "
+            "out; name the columns with them in the header to keep them",
+            UserWarning,
+            stacklevel=6,
+        )
+        return CsvLayout(path, text, separator, names, line)
+    return CsvLayout(path, text, separator, names, header_line)
+
+
+def check_widths(layout: CsvLayout) -> None:
+    """Raise ``ValueError`` for a line with more cells than the header (or the first line) has, or with fewer."""
+    names = layout.names
+    named = layout.width if names is None else max((i + 1 for i, name in enumerate(names) if name), default=1)
+    for line, cells in layout.rows():
+        n = len(cells) if len(cells) < named else max(named, _n_filled(cells))
+        if n != named and any(cell.strip() for cell in cells):
+            way_out = (
+                "put text that holds the separator into quotes, or give every column a name"
+                if n > named
+                else "write all of them, empty where a value is missing"
+            )
+            whose = "the header has" if names is not None else "the first line has"
+            raise ValueError(f"{layout.path}:{line} has {n} cell{'s' * (n != 1)}, but {whose} {named}; {way_out}")
+
+
+def _has_decimal_comma(column: pd.Series) -> bool:
+    return may_be_numbers(column) and any(COMMA.search(str(cell)) for cell in column.head(SAMPLE))
+
+
+def _with_doubtful_points(frame: pd.DataFrame, data: str, options: dict[str, Any]) -> pd.DataFrame:
+    """The frame with the text of each column whose numbers all have a point before three digits, or none.
+
+    Where decimals begin with a comma, it stands between thousands.
+    """
+    import pandas as pd
+
+    floats = [i for i, dtype in enumerate(frame.dtypes) if dtype.kind == "f"]
+    if not floats:
+        return frame
+    beginning = pd.read_csv(io.StringIO(data), **options, dtype=str, usecols=floats, nrows=SAMPLE)
+    doubtful = [i for i, name in zip(floats, beginning.columns, strict=True) if _has_doubtful_points(beginning[name])]
+    if not doubtful:
+        return frame
+    text = pd.read_csv(io.StringIO(data), **options, dtype=str, usecols=doubtful)
+    return frame.assign(**{name: text[name] for name in text.columns if _has_doubtful_points(text[name])})
+
+
+def _has_doubtful_points(text: pd.Series) -> bool:
+    cells = text.dropna()
+    fits = cells.str.fullmatch(r"\s*[-+]?[1-9]\d{0,2}(\.\d{3})?\s*|0").all()
+    return bool(fits and cells.str.contains(".", regex=False).any())
+
+
+def _check_short_lines(layout: CsvLayout, frame: pd.DataFrame) -> None:
+    """As ``check_widths``, where pandas has taken cells that are not there for missing."""
+    if len(frame) and frame.iloc[:, -1].isna().any():
+        check_widths(layout)
+
+
+def _n_filled(cells: list[str]) -> int:
+    return max((i + 1 for i, cell in enumerate(cells) if cell.strip()), default=0)
+
+
+# -- text and lines ------------------------------------------------------------------------------------------
+
+
+def _text_of(path: Path) -> str:
+    """The text of a file, without the mark of its encoding, with one character at the end of a line."""
+    raw = read_bytes(path)
+    encoding = next((name for mark, name in UNICODE.items() if raw.startswith(mark)), None)
+    try:
+        text = decoded(path, raw) if encoding is None else raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} begins as UTF-16 does, but is none at byte {error.start}; save it as UTF-8") from None
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is not a CSV in UTF-8: {error}; a table that Excel wrote in a Western country is often in "
+            "Windows-1252: save it as 'CSV UTF-8', or pass a frame of pandas.read_csv(..., encoding='cp1252')"
+        ) from None
+    text = text.removeprefix("\ufeff")
+    return text.replace("\r\r\n", "\n").replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _lines_before(text: str) -> tuple[int, str | None]:
+    """How many lines come before the header, blank ones and comments, and the separator that one of them says."""
+    said, comments = None, 0
+    for number, line in enumerate(io.StringIO(text)):
+        match = SAID_SEPARATOR.fullmatch(line)
+        if match is not None and number == 0:
+            said = match[1]
+        elif line.startswith("#"):
+            comments += 1
+        elif line.strip():
+            return number, said
+    return 0, said
+
+
+def _names_in_comment(text: str, first: int, separator: str, width: int) -> list[str] | None:
+    """The names of columns in a comment that is the last line before the data, as ``numpy.savetxt`` writes them."""
+    line = next(islice(io.StringIO(text), first - 1, first), "") if first else ""
+    if not line.startswith("#"):
+        return None
+    names = line.lstrip("#").split(None if separator == SPACES else separator)
+    return [name.strip() for name in names] if len(names) == width and all(map(str.strip, names)) else None
+
+
+def _numbered_rows(path: Path, lines: Any, separator: str, first: int) -> Iterator[tuple[int, list[str]]]:
+    if separator == SPACES:
+        yield from ((first + i, line.split()) for i, line in enumerate(lines, start=1) if line.strip())
+        return
+    reader = csv.reader(lines, delimiter=separator, skipinitialspace=True)
+    try:
+        for row in reader:
+            if row:
+                yield first + reader.line_num, row
+    except csv.Error as error:
+        raise ValueError(f"{path}:{first + reader.line_num} is no line of a CSV: {error}") from None
+
+
+# -- what lines look like ------------------------------------------------------------------------------------
+
+
+def _separator_of(path: Path, lines: list[str]) -> str:
+    """The separator by which the header and most other lines have as many cells, and most of these are numbers."""
+    best, best_key = ",", (-1.0,) * 4
+    for separator in (*SEPARATORS, SPACES):
+        try:
+            rows = [row for _, row in _numbered_rows(path, lines, separator, 0)]
+        except ValueError:
+            continue
+        header, data = rows[0], rows[1:] or rows
+        widths = Counter(len(row) - (len(row) > 1 and not row[-1].strip()) for row in data)
+        width, n = widths.most_common(1)[0]
+        cells = [cell for row in data for cell in row]
+        share = sum(_is_datum(cell) for cell in cells) / max(1, len(cells))
+        fits_header = len(header) - (len(header) > 1 and not header[-1].strip()) == width
+        if separator == SPACES and not (fits_header and n == len(data) and share == 1.0):
+            continue
+        if width < 2:  # a single column, if all cells are numbers whose decimals begin with a comma, or text
+            continue
+        key = (float(fits_header), n / len(data), share, float(width))
+        if key > best_key:
+            best, best_key = separator, key
+    alone = [line.strip() for line in lines]
+    if best_key[0] < 1 and all(is_number(line) for line in alone[1:]) and len(alone) > 1:
+        return "\t" if best != "\t" else ";"  # numbers with commas for decimals, in a single column
+    return best
+
+
+def _is_datum(cell: str) -> bool:
+    """Whether a cell is a number, a date or empty."""
+    cell = cell.strip()
+    return cell.lower() in MISSING or bool(DATE.fullmatch(cell)) or is_number(cell)
+
+
+def _are_data(first: list[str], second: list[str] | None) -> bool:
+    """Whether the first line is data: numbers alone, or with dates in a column of dates."""
+    cells = [cell.strip() for cell in first]
+    are_dates = [bool(DATE.fullmatch(cell)) for cell in cells]
+    if any(are_dates) and second is not None:
+        return any(a and DATE.fullmatch(b.strip()) for a, b in zip(are_dates, second, strict=False))
+    known = [cell for cell in cells if cell.lower() not in MISSING]
+    return bool(known) and all(is_number(cell) for cell in known)
+
+
+def _are_units(row: list[str], below: list[list[str]]) -> bool:
+    """Whether a row has no numbers, under which there are numbers, or dates, wherever it has words."""
+    words = [i for i, cell in enumerate(row) if cell.strip()]
+    if not words or any(_is_datum(row[i]) for i in words):
+        return False
+    beneath = [[rest[i] for rest in below if i < len(rest) and rest[i].strip()] for i in words]
+    return all(cells and all(_is_datum(cell) for cell in cells) for cells in beneath)
+
+
+def _refuse_title(path: Path, rows: list[tuple[int, list[str]]]) -> None:
+    """Raise ``ValueError`` where the first line has one cell, and those after the next many."""
+    line, header = rows[0]
+    filled = [_n_filled(row) for _, row in rows]
+    if filled[0] == 1 and len(rows) > 2 and min(filled[1:3]) > 1 and len(header[0].strip()) > 0:
+        raise ValueError(
+            f"{path}:{line} has one cell, {header[0].strip()!r:.60}, but the lines after it {filled[1]}; if it is a "
+            "title, delete it, or begin it with #, else give every column a name"
+        )
+
+
+def _refuse_quoted_lines(path: Path, rows: list[tuple[int, list[str]]]) -> None:
+    """Raise ``ValueError`` where each line is in quotes as a whole."""
+    some = rows[:20]
+    if len(some) < 2 or any(len(row) != 1 for _, row in some):
+        return
+    for separator in SEPARATORS:
+        counts = {row[0].count(separator) for _, row in some}
+        if len(counts) == 1 and counts != {0} and not is_number(some[0][1][0]):
+            raise ValueError(
+                f"{path}:{some[0][0]} is one cell, {some[0][1][0]!r:.60}, as are all lines, each in quotes as a whole; "
+                "take the quotes away"
+            )
+
+
+def _different(names: list[str]) -> list[str]:
+    """The names of columns, each different, as pandas makes them: of two ``a`` the second is ``a.1``."""
+    there: Counter[str] = Counter()
+    different = []
+    for i, name in enumerate(names):
+        called = name or f"{UNNAMED}{i}"
+        different.append(f"{called}.{there[called]}" if there[called] else called)
+        there[called] += 1
+    return different
+
+
+def _without_what_is_empty(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame without columns that have no name and no values, and without empty rows at its end."""
+    nameless = [c for c in frame.columns if str(c).startswith(UNNAMED) and frame[c].isna().all()]
+    frame = frame.drop(columns=nameless) if nameless and len(nameless) < frame.shape[1] else frame
+    if len(frame) and frame.iloc[-1].isna().all():
+        filled = frame.notna().any(axis=1).to_numpy()
+        frame = frame.iloc[: len(filled) - int(filled[::-1].argmax())] if filled.any() else frame
+    return frame

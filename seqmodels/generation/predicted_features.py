@@ -1,0 +1,168 @@
+"""The distribution of each feature of a predicted step: from what a model says of the next step, in raw units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.encodings.cells import ProductCells
+from seqmodels.encodings.step_maps import StepMap
+from seqmodels.generation.angle_features import AngleFeatures
+from seqmodels.generation.cursor import Prediction
+from seqmodels.generation.feature_distributions import (
+    CellFeatures,
+    DensityFeatures,
+    EmpiricalFeatures,
+    FeatureDistributions,
+    GaussianFeatures,
+    GridFeatures,
+    JoinedFeatures,
+    PowerFeatures,
+)
+from seqmodels.observations import Columns, Observation
+
+
+def feature_distributions(
+    prediction: Prediction,
+    rows: slice,
+    weights: np.ndarray,
+    shift: Tensor,
+    scale: Tensor,
+    step: StepMap | None = None,
+) -> FeatureDistributions | None:
+    """The mixture of some rows' predictions of the next vector, given that there is one.
+
+    Args:
+        prediction: of n sequences.
+        rows: r of them.
+        weights: ``(r,)`` of the rows, not all zero.
+        shift, scale: ``(D,)`` float64, from encoded to raw units.
+        step: of a series instead, by which each row's vector is encoded, perhaps as the number of its cell.
+
+    Returns:
+        None where the cdf of some feature is not known.
+    """
+    if step is not None and step.cells is not None:
+        return _of_cells(prediction, rows, weights, step, step.cells)
+    table = prediction.output_parameters[rows].double()  # (r, K, P)
+    log_weights = prediction.weights()[rows].double().log() + torch.as_tensor(weights).log().to(table)[:, None]
+    kept = (log_weights > -torch.inf).flatten()
+    past = prediction.past
+    if past is not None:
+        past = past[rows].double()[:, None].expand(-1, table.shape[1], -1, -1).flatten(0, 1)[kept]
+    log_weights = log_weights.flatten()[kept].log_softmax(0)
+    encoded = _of_observation(prediction.observation, table.flatten(0, 1)[kept], log_weights, past, shift, scale)
+    if step is None or encoded is None:
+        return encoded
+    row_of_each = np.repeat(np.arange(len(table)), table.shape[1])[kept.cpu().numpy()]
+    raw = _raw(encoded, *(np.asarray(each)[rows][row_of_each] for each in (step.shift, step.scale)))
+    if step.powers is None or raw is None:
+        return raw
+    # Of Student t densities a power may have no mean, which the integral of ``PowerFeatures`` would not see.
+    return PowerFeatures(raw, step.powers) if isinstance(raw, GaussianFeatures) else None
+
+
+def _of_cells(
+    prediction: Prediction, rows: slice, weights: np.ndarray, step: StepMap, cells: ProductCells
+) -> FeatureDistributions:
+    """The mixture of some rows' predictions of a cell, each with a map of its own; rows of one map are one part."""
+    log_probs = prediction.log_probs(with_end=False).cpu().numpy()[rows]
+    kept = weights > 0
+    p, weights = np.exp(log_probs[kept]), weights[kept] / weights[kept].sum()
+    shift, scale = (np.broadcast_to(each, (len(log_probs), each.shape[1]))[kept] for each in (step.shift, step.scale))
+    maps, part = np.unique(np.concatenate([shift, scale], axis=1), axis=0, return_inverse=True)
+    sums = np.zeros((len(maps), p.shape[1]))
+    np.add.at(sums, part.reshape(-1), weights[:, None] * p)
+    shift, scale = np.split(maps, 2, axis=1)
+    of_parts = sums.sum(1)
+    marginals = cells.marginals(sums / of_parts[:, None])
+    features = CellFeatures(cells.features, of_parts / of_parts.sum(), marginals, shift, scale)
+    return features if step.powers is None else PowerFeatures(features, step.powers)
+
+
+def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) -> FeatureDistributions | None:
+    """The distributions of raw values, from those of encoded ones: ``shift, scale (r, D)`` of r equal parts of the
+    components. None where a feature is no density of reals.
+    """
+    if isinstance(encoded, JoinedFeatures):
+        at = np.cumsum([group.n_features for group in encoded.groups])[:-1]
+        parts = zip(encoded.groups, np.split(shift, at, axis=1), np.split(scale, at, axis=1), strict=True)
+        return _joined([_raw(*each) for each in parts])
+    return encoded.moved(shift, scale) if isinstance(encoded, GaussianFeatures | DensityFeatures) else None
+
+
+def _joined(groups: list[FeatureDistributions | None]) -> JoinedFeatures | None:
+    known = [group for group in groups if group is not None]
+    return JoinedFeatures(known) if len(known) == len(groups) else None
+
+
+def _of_observation(
+    observation: Observation,
+    output_parameters: Tensor,
+    log_weights: Tensor,
+    past: Tensor | None,
+    shift: Tensor,
+    scale: Tensor,
+) -> FeatureDistributions | None:
+    if isinstance(observation, Columns):
+        return _joined(
+            [
+                _of_observation(
+                    g.observation,
+                    output_parameters[:, g.outputs],
+                    log_weights,
+                    g.before(past),
+                    shift[g.columns],
+                    scale[g.columns],
+                )
+                for g in observation.parts()
+            ]
+        )
+    gaussian = _of_gaussians(
+        observation.distribution(output_parameters, log_weights=log_weights, past=past, shift=shift, scale=scale)
+    )
+    if gaussian is not None or not observation.has_marginal_cdfs:
+        return gaussian
+    weights = log_weights.exp().cpu().numpy()
+    values, table = set(observation.values(len(shift))), output_parameters.cpu()
+    if values == {"angles"}:
+        moments = observation.trigonometric_moments(table).numpy()  # (C, J, D)
+        return AngleFeatures(np.einsum("c,cjd->jd", weights, moments))
+    units = shift.double().cpu().numpy()[None], scale.double().cpu().numpy()[None]
+    if values <= {"reals", "positive", "proportions"}:
+        return DensityFeatures(observation, table, weights, *units)
+    widths = np.array(observation.grid(len(shift)) or [1.0] * len(shift))
+    return GridFeatures(observation, table, weights, *units, widths)
+
+
+def _of_gaussians(mixture: Any) -> GaussianFeatures | None:
+    """The features of a mixture as ``Observation.distribution`` returns it; None of one that is not of Gaussians."""
+    from torch import distributions
+
+    if not isinstance(mixture, distributions.MixtureSameFamily):
+        return None
+    component = mixture.component_distribution
+    base = component.base_dist if isinstance(component, distributions.Independent) else component
+    if not isinstance(
+        base, distributions.Normal | distributions.MultivariateNormal | distributions.LowRankMultivariateNormal
+    ):
+        return None
+    weights, means = (each.double().cpu().numpy() for each in (mixture.mixture_distribution.probs, component.mean))
+    return GaussianFeatures(weights, means, component.variance.double().sqrt().cpu().numpy())
+
+
+def features_of_draws(x: np.ndarray, are_angles: Sequence[bool]) -> FeatureDistributions:
+    """The distribution of each feature of n draws ``x (n, D)``."""
+    groups: list[FeatureDistributions] = []
+    at = 0
+    for is_angle, run in groupby(are_angles):
+        n = len(list(run))
+        columns = x[:, at : at + n]
+        groups.append(AngleFeatures.of_draws(columns) if is_angle else EmpiricalFeatures(columns))
+        at += n
+    return groups[0] if len(groups) == 1 else JoinedFeatures(groups)

@@ -1,0 +1,96 @@
+"""What inputs add to the observations of a linear-Gaussian system, with standard errors: generalised least squares.
+
+The log-likelihood is quadratic in the slopes D and the intercept d, ``l(θ + h) = l(θ) + g'h - ½ h'I h``, so that its
+values at ``θ``, ``θ + e_i`` and ``θ + e_i + e_j`` are the gradient g and the information I but for rounding. The
+variances of a Gaussian and what its mean depends on are orthogonal, so that I alone gives the errors of the slopes
+(Harvey 1989, section 7.3).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step
+from seqmodels.linear_gaussian.learning.structural import diffuse_log_prob
+from seqmodels.linear_gaussian.parameters import Form, SystemParameters
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FAR = 0.25  # standard errors between the slopes and the maximum that are warned of
+
+
+@dataclass(frozen=True)
+class SlopesOfInputs:
+    """The slopes of a system, ``estimates (D, V)`` in standardised units, and their ``errors (D, V)``.
+
+    ``distance`` is how many standard errors the farthest of them is from the maximum of the likelihood.
+    """
+
+    estimates: np.ndarray
+    errors: np.ndarray
+    distance: float
+
+    @classmethod
+    def of(cls, parameters: SystemParameters, form: Form, corpus: SystemData) -> SlopesOfInputs:
+        """Those of parameters that were fitted to this corpus."""
+        slopes = parameters.observation_slopes
+        n_slopes, n = slopes.size, slopes.size + len(slopes) * form.intercept
+
+        def log_prob(added: np.ndarray) -> float:
+            intercept = parameters.intercept + (added[n_slopes:] if form.intercept else 0.0)
+            moved = replace(
+                parameters, observation_slopes=slopes + added[:n_slopes].reshape(slopes.shape), intercept=intercept
+            )
+            if form.start == "diffuse":
+                return diffuse_log_prob(moved, form, corpus)
+            return float(e_step(moved, form, corpus).summed_over_processes().log_prob)
+
+        gradient, information = _quadratic(log_prob, n)
+        covariance = np.linalg.pinv(information, hermitian=True)
+        errors = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))[:n_slopes]
+        steps = np.abs(covariance @ gradient)[:n_slopes]
+        distance = float(np.divide(steps, errors, out=np.zeros_like(steps), where=errors > 0).max(initial=0.0))
+        return cls(slopes, errors.reshape(slopes.shape), distance)
+
+    def frame(self, inputs: Sequence[str], features: Sequence[Any], to_raw: np.ndarray, level: float) -> pd.DataFrame:
+        """A row for each input and feature; ``to_raw (D, V)`` is what a standardised slope is in raw units."""
+        import pandas as pd
+
+        if self.distance > FAR:
+            warnings.warn(
+                f"the slopes are not at the maximum of their likelihood on these data, but about {self.distance:.1f} "
+                "standard errors away; pass the training data, and fit with a smaller tol and a larger max_iter",
+                UserWarning,
+                stacklevel=3,
+            )
+        estimates, errors = (self.estimates * to_raw).T.ravel(), (self.errors * np.abs(to_raw)).T.ravel()
+        width = NormalDist().inv_cdf(0.5 + level / 2) * errors
+        return pd.DataFrame(
+            {
+                "input": np.repeat(np.array(inputs, dtype=object), len(features)),
+                "feature": pd.Series(list(features) * len(inputs), dtype=object),
+                "estimate": estimates,
+                "standard_error": errors,
+                "ci_low": estimates - width,
+                "ci_high": estimates + width,
+            }
+        )
+
+
+def _quadratic(function: Callable[[np.ndarray], float], n: int) -> tuple[np.ndarray, np.ndarray]:
+    """``g (n,)`` and ``I (n, n)`` of a function ``c + g'h - ½ h'I h`` of ``h (n,)``."""
+    unit, at_zero = np.eye(n), function(np.zeros(n))
+    once = np.array([function(each) for each in unit]) - at_zero
+    information = np.empty((n, n))
+    for i in range(n):
+        for j in range(i + 1):
+            both = function(unit[i] + unit[j]) - at_zero
+            information[i, j] = information[j, i] = once[i] + once[j] - both
+    return once + 0.5 * np.diagonal(information), information

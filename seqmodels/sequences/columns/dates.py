@@ -1,0 +1,565 @@
+"""A column read as dates: which forms are known, which of its readings is taken, and what is refused.
+
+A form is a pattern of a whole cell, and a reading says what its numbers are: day and month of ``01/02/2019``, or month
+and day. A reading that some cell contradicts is none. If there are several, the one is taken under which the steps are
+regular, since rows are at regular times far more often than by chance; if that decides nothing, the column is refused.
+Words that name no year are no dates, and names of months are English, as abbreviations of languages contradict each
+other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodels.sequences.calendar_steps import grid_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_GAPS = 2.0  # times as many steps as rows, of which the rest have no row, and still they are called regular
+N_LOOKED_AT = 200  # cells that say which forms a column may have
+MOSTLY = 0.8  # of the cells: where so many are dates, one that is none is refused
+PIVOT = 69  # two digits from here on are of the twentieth century, as in POSIX
+MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+MONTH_OF = {name[:n]: i + 1 for i, name in enumerate(MONTHS) for n in range(3, len(name) + 1)} | {"sept": 9}
+WEEKDAYS = "(?:mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?"
+YEARLESS = re.compile(  # names of months, weekdays and quarters, times of day, and days of a month without a year
+    rf"{WEEKDAYS}|(?:{'|'.join(MONTH_OF)})\.?(?:[-/ ]\d{{1,2}})?|\d{{1,2}}[-/ ](?:{'|'.join(MONTH_OF)})\.?|q[1-4]"
+    r"|\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?(?:\s*[ap]\.?m\.?)?|\d{1,2}\s*[ap]\.?m\.?",
+    re.IGNORECASE,
+)
+SCALARS = (str, int, float, date, np.generic)  # a datetime, and a time of pandas, is a date
+NAME = r"(?P<name>[A-Za-z]{3,9})\.?"
+CLOCK = (
+    r"(?:(?:T|\s*,?\s+|_)(?P<H>\d{1,2})(?::(?P<M>\d\d)(?::(?P<S>\d\d)(?:[.,](?P<f>\d{1,9}))?)?)?"
+    r"(?:\s*(?P<p>[AaPp])\.?[Mm]\.?)?\s*(?P<z>Z|z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?)?"
+)
+
+
+@dataclass(frozen=True)
+class DateForm:
+    """A way to write a date, and one way to read it.
+
+    Attributes:
+        says: what the reading is called.
+        pattern: of a whole cell; its groups are y, m, name, d, q (quarter), w (week), H, M, S, f, p, z.
+        order: the strptime format of the date where the form has readings in another order, with ``{}`` for what
+            separates its numbers; empty where it has none.
+        only_named: whether the column must be called as times are, since numbers and versions look like it.
+        must_be_regular: whether it is one only where the steps are regular.
+    """
+
+    says: str
+    pattern: re.Pattern[str]
+    order: str = ""
+    only_named: bool = False
+    must_be_regular: bool = False
+
+
+def _form(says: str, pattern: str, **more: bool | str) -> DateForm:
+    return DateForm(says, re.compile(pattern + CLOCK), **more)  # type: ignore[arg-type]
+
+
+_Y, _YY, _D, _M = r"(?P<y>\d{4})", r"'?(?P<y>\d\d)", r"(?P<d>\d{1,2})", r"(?P<m>\d{1,2})"
+_SEP = r"(?P<sep>\s*[-/.]\s*|\s)"
+_SAME = "(?P=sep)"
+_WEEKDAY = rf"(?:{WEEKDAYS},?\s+)?"
+FORMS = (
+    _form("year, month, day", rf"{_Y}{_SEP}{_M}{_SAME}{_D}"),
+    _form("day first", rf"{_D}{_SEP}{_M}{_SAME}{_Y}", order="%d{}%m{}%Y"),
+    _form("month first", rf"{_M}{_SEP}{_D}{_SAME}{_Y}", order="%m{}%d{}%Y"),
+    _form("day first", rf"{_D}{_SEP}{_M}{_SAME}{_YY}", order="%d{}%m{}%y", only_named=True),
+    _form("month first", rf"{_M}{_SEP}{_D}{_SAME}{_YY}", order="%m{}%d{}%y", only_named=True),
+    _form("year first", rf"{_YY}{_SEP}{_M}{_SAME}{_D}", order="%y{}%m{}%d", only_named=True),
+    _form("year and month", rf"{_Y}(?:[-/.\s]|M|m){_M}"),
+    _form("month and year", rf"{_M}[-/.\s]{_Y}"),
+    _form("day, month, year", rf"(?i:{_WEEKDAY}){_D}(?:st|nd|rd|th)?[-/.\s]*{NAME}[-/,\s]*{_Y}"),
+    _form("day, month, year", rf"{_D}[-/.\s]*{NAME}[-/,\s]*{_YY}"),
+    _form("month, day, year", rf"(?i:{_WEEKDAY}){NAME}[-/\s]*{_D}(?:st|nd|rd|th)?(?:,\s*|[-/\s]+){_Y}"),
+    _form("year, month, day", rf"{_Y}[-/.\s]*{NAME}[-/.\s]*{_D}"),
+    _form("month and year", rf"{NAME}[-/,.\s]*{_Y}"),
+    _form("year and month", rf"{_Y}[-/.\s]*{NAME}"),
+    _form("month and year", rf"{NAME}[-/\s]*{_YY}", must_be_regular=True),
+    _form("year and month", rf"{_YY}[-/\s]*{NAME}", must_be_regular=True),
+    _form("year and quarter", rf"{_Y}[-/.:\s]*[Qq](?P<q>[1-4])"),
+    _form("quarter and year", rf"(?:[Qq](?P<q>[1-4])|(?P<q2>[1-4])[Qq])[-/.:\s]*(?:{_Y}|'?(?P<yy>\d\d))"),
+    _form("year and week", rf"{_Y}[-/\s]?[Ww](?P<w>\d{{1,2}})(?:-(?P<wd>[1-7]))?"),
+    DateForm(
+        "year, month, day",
+        re.compile(r"(?P<y>\d{4})(?P<m>\d\d)(?P<d>\d\d)(?:T?(?P<H>\d\d)(?P<M>\d\d)(?P<S>\d\d)?)?(?P<z>Z)?"),
+        only_named=True,
+    ),
+    DateForm("year and month", re.compile(r"(?P<y>\d{4})(?P<m>\d\d)"), only_named=True),
+    DateForm("years", re.compile(r"(?P<y>[12]\d{3})"), only_named=True),
+)
+ISO = FORMS[0]
+# A year from one calendar year into the next, 2019/20, which is no month.
+SEASON_OF_YEARS = DateForm("years that begin in", re.compile(r"(?P<y>\d{4})[-/](?P<next>\d\d)"))
+
+
+@dataclass(frozen=True)
+class Dates:
+    """A column that was read as dates.
+
+    Attributes:
+        times: a value for each cell, datetime64 with its time zone if it has one, NaT where the cell is empty.
+        said: one sentence that says what was taken where something else could have been; empty where nothing could.
+    """
+
+    times: pd.Series
+    said: str = ""
+
+
+def read_dates(column: pd.Series, *, date_format: str | None = None, is_time: bool = False) -> Dates | None:
+    """Return the dates of a column of dates, periods, or words in one of ``FORMS``; None if it is no column of dates.
+
+    Args:
+        column: of any type, numbers too (``20190131``, ``201901``, years, seconds since 1970), if it ``is_time``.
+        date_format: how the dates are written, as ``datetime.strptime`` takes it; it decides between readings.
+        is_time: whether the column is called as times are, or said to be the time: then what only looks like dates by
+            chance (numbers, two digits for a year) is read too.
+
+    Raises:
+        ValueError: a cell that is no date among cells that are; two readings of which nothing decides between; dates
+            with and without a time zone in one column; a cell that ``date_format`` does not describe.
+    """
+    import pandas as pd
+
+    column = _plain(column)
+    if isinstance(column.dtype, pd.DatetimeTZDtype) or column.dtype.kind == "M":
+        return Dates(column)
+    if isinstance(column.dtype, pd.PeriodDtype):
+        return Dates(column.dt.to_timestamp())
+    if pd.api.types.is_bool_dtype(column) or column.dtype.kind in "mc" or not column.notna().any():
+        return None
+    if not _are_scalars(column):
+        return None
+    codes, cells = pd.factorize(column)  # of what is there often, as in a panel, one is read
+    read: tuple[pd.DatetimeIndex, str] | None
+    if date_format is not None and (is_time or not pd.api.types.is_numeric_dtype(column)):
+        read = _by_format(column, _as_words(cells), date_format)
+    elif pd.api.types.is_numeric_dtype(column):
+        read = _numbers(str(column.name), np.asarray(cells, dtype=np.float64)) if is_time else None
+    else:
+        read = _words(column, cells, is_time)
+    if read is None:
+        return None
+    times, said = read
+    filled = times.take(codes, allow_fill=True, fill_value=np.datetime64("NaT"))
+    return Dates(filled.to_series(column.index, column.name), said)
+
+
+def names_no_year(column: pd.Series) -> bool:
+    """Whether a column holds words of dates without a year: months, weekdays, quarters, times of day."""
+    import pandas as pd
+
+    column = _plain(column)
+    if pd.api.types.is_numeric_dtype(column) or column.dtype.kind in "Mm" or not _are_scalars(column):
+        return False
+    cells = [cell for cell in column.dropna().unique()[:N_LOOKED_AT] if isinstance(cell, str)]
+    return bool(cells) and all(YEARLESS.fullmatch(cell.strip()) for cell in cells)
+
+
+def _are_scalars(column: pd.Series) -> bool:
+    """Whether its cells are words, dates or numbers, and no lists, as columns of Parquet files may hold."""
+    return column.dtype != object or all(isinstance(cell, SCALARS) for cell in column.dropna())
+
+
+def _plain(column: pd.Series) -> pd.Series:
+    """The column without what a categorical, or a type of Arrow, adds to its values."""
+    import pandas as pd
+
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(column.cat.categories.dtype if not column.isna().any() else object)
+    if isinstance(column.dtype, pd.ArrowDtype) and column.dtype.kind == "M":
+        zone = column.dtype.pyarrow_dtype.tz
+        in_utc = column.astype("datetime64[us]" if zone is None else "datetime64[us, UTC]")
+        return in_utc if zone is None else in_utc.dt.tz_convert(zone)
+    if isinstance(column.dtype, pd.ArrowDtype) and "date" in str(column.dtype):
+        return column.astype("datetime64[s]")
+    return column
+
+
+# -- words ---------------------------------------------------------------------------------------------------
+
+
+def _as_words(cells: pd.Index | np.ndarray | list[Any]) -> list[str]:
+    """The cells as they are written: dates of Python in ISO 8601, whole numbers without a point."""
+    import pandas as pd
+
+    words = []
+    for cell in cells:
+        if isinstance(cell, date | pd.Timestamp):  # a datetime is a date
+            words.append(cell.isoformat())
+        elif isinstance(cell, float) and cell.is_integer():
+            words.append(str(int(cell)))
+        else:
+            words.append(str(cell).strip())
+    return words
+
+
+def _words(column: pd.Series, cells: pd.Index | np.ndarray, is_time: bool) -> tuple[pd.DatetimeIndex, str] | None:
+    """The dates of words, a value for each different cell, and what is said of it; None where they are no dates."""
+    looked_at = _as_words(cells[:: max(1, len(cells) // N_LOOKED_AT)])
+    forms = [
+        form
+        for form in (*FORMS, SEASON_OF_YEARS)
+        if (is_time or not form.only_named) and any(form.pattern.fullmatch(word) for word in looked_at)
+    ]
+    if not forms:
+        return None
+    if forms == [ISO] and (in_iso := _iso(cells)) is not None:
+        return in_iso, ""
+    words = _as_words(cells)
+    whole_sample = [form for form in forms if not np.isnat(_read(form, looked_at)[0]).any()]
+    read = [(form, *_read(form, words)) for form in whole_sample or forms]
+    whole = [each for each in read if not np.isnat(each[1]).any()]
+    if any(form is SEASON_OF_YEARS for form, *_ in whole) and len(words) > 1:
+        whole = [each for each in whole if each[0] is SEASON_OF_YEARS]
+    whole = [each for each in whole if not each[0].must_be_regular or _are_months_in_order(each[1])]
+    if not whole:
+        _refuse_some(column, words, read, is_time)
+        return None
+    form, times, offsets = _best(str(column.name), words, whole)
+    others = [each for each in whole if (each[1] != times).any()]
+    said = ""
+    if others:
+        at = _where_different(times, others[0][1])
+        said = (
+            f"{column.name!r} is read as {form.says}: {words[at]!r} is {_day(times[at])}, as the steps are then "
+            f"regular; otherwise pass date_format={_format(others[0][0], words[at])!r}"
+        )
+    return _with_zone(column, words, times, offsets, said)
+
+
+def _iso(cells: pd.Index | np.ndarray) -> pd.DatetimeIndex | None:
+    """Dates as ISO 8601 writes them, in a few seconds of millions; None where some are not, or have offsets."""
+    import pandas as pd
+
+    try:
+        times = pd.to_datetime(pd.Index(cells), format="ISO8601")
+    except (ValueError, TypeError):
+        return None
+    return times if isinstance(times, pd.DatetimeIndex) and times.tz is None else None
+
+
+def _best(
+    name: str, words: list[str], whole: list[tuple[DateForm, np.ndarray, np.ndarray]]
+) -> tuple[DateForm, np.ndarray, np.ndarray]:
+    """The reading under which the steps are the most regular; ``ValueError`` where two are equally so."""
+    ranks = [_regularity(times) for _, times, _ in whole]
+    best = [each for each, rank in zip(whole, ranks, strict=True) if rank == max(ranks)]
+    others = [each for each in best[1:] if (each[1] != best[0][1]).any()]
+    if others:
+        (first, a, _), (second, b, _) = best[0], others[0]
+        at = _where_different(a, b)
+        raise ValueError(
+            f"the column {name!r} can be read in two ways, and its steps do not say which: {words[at]!r} is "
+            f"{_day(a[at])} ({first.says}) or {_day(b[at])} ({second.says}); pass "
+            f"date_format={_format(first, words[at])!r} or date_format={_format(second, words[at])!r}"
+        )
+    return best[0]
+
+
+def _regularity(times: np.ndarray) -> int:
+    """2 of times with one step, 1 where steps are left out, 0 of others; the order of the cells does not count."""
+    times = np.unique(times)
+    grid = grid_of(times, most=int(MOST_GAPS * len(times)))
+    return 2 if len(times) < 2 else 0 if grid is None else 1 + grid.is_regular
+
+
+def _are_months_in_order(times: np.ndarray) -> bool:
+    """Whether ``Feb-19`` can be a month of 2019: ``Jan-01`` to ``Jan-31`` are days of a year that is not named."""
+    months: np.ndarray = times.astype("datetime64[M]").astype(np.int64)
+    steps = np.diff(months)
+    is_in_order = bool((steps > 0).all() or (steps < 0).all())
+    return _regularity(times) > 1 - is_in_order and not (len(steps) > 1 and (steps % 12 == 0).all())
+
+
+def _where_different(a: np.ndarray, b: np.ndarray) -> int:
+    return int(np.argmax(a != b))
+
+
+def _day(time: np.datetime64) -> str:
+    text = str(time.astype("datetime64[s]"))
+    return text.removesuffix("T00:00:00").replace("T", " ")
+
+
+def _format(form: DateForm, word: str) -> str:
+    """The argument ``date_format`` that reads a word so."""
+    match = form.pattern.fullmatch(word)
+    assert match is not None, "it was read so"
+    groups = match.groupdict()
+    if form.order:
+        text = form.order.format(groups["sep"], groups["sep"])
+    else:
+        text = word[: match.start("H") if groups.get("H") else len(word)].rstrip("T, ")
+        codes = {"y": "%Y" if len(groups["y"] or "") == 4 else "%y", "m": "%m", "name": "%b", "d": "%d"}
+        spans = sorted(((match.start(g), match.end(g), c) for g, c in codes.items() if groups.get(g)), reverse=True)
+        for start, end, code in spans:
+            text = text[:start] + code + text[end:]
+    if groups.get("H"):
+        date_end = max(match.end(g) for g in ("y", "m", "name", "d") if groups.get(g))
+        clock = "%I" if groups["p"] else "%H"
+        clock += "" if groups["M"] is None else ":%M" if groups["S"] is None else ":%M:%S"
+        clock += ".%f" if groups.get("f") else ""
+        between = word[date_end : match.start("H")]
+        text += between + clock + (" %p" if groups["p"] else "") + ("%z" if groups["z"] else "")
+    return text
+
+
+def _read(form: DateForm, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """``(n,)`` dates of words, NaT of those that are not of this form, and ``(n,)`` offsets in seconds, NaN of none."""
+    each_match = [form.pattern.fullmatch(word) for word in words]
+    rows = np.array([i for i, match in enumerate(each_match) if match is not None], dtype=np.int64)
+    if not len(rows):
+        return np.full(len(words), np.datetime64("NaT", "s")), np.full(len(words), np.nan)
+    matches = [match for match in each_match if match is not None]
+    groups = form.pattern.groupindex
+
+    def texts(group: str, default: str) -> np.ndarray:
+        """``(m,)`` what the group has in each match."""
+        each = [match[group] or default for match in matches] if group in groups else [default] * len(matches)
+        return np.array(each, dtype=str)
+
+    def whole(group: str, default: int) -> np.ndarray:
+        return texts(group, str(default)).astype(np.int64)
+
+    years, months, days = (
+        _years(texts("y", "") if "yy" not in groups else texts("yy", "")),
+        whole("m", 1),
+        whole("d", 1),
+    )
+    if "yy" in groups:
+        years = np.where(texts("y", "") == "", years, whole("y", 0))
+    if "name" in groups:
+        months = np.array([MONTH_OF.get(match["name"].lower(), 0) for match in matches], dtype=np.int64)
+    if "q" in groups:
+        months = 3 * (whole("q", 0) + whole("q2", 0)) - 2
+    hours, minutes, seconds, halves = whole("H", 0), whole("M", 0), whole("S", 0), np.char.lower(texts("p", ""))
+    is_date = (months >= 1) & (months <= 12) & (hours < 24) & (minutes < 60) & (seconds < 60)
+    is_date &= (halves == "") | ((hours >= 1) & (hours <= 12))
+    hours = np.where(halves == "", hours, hours % 12 + 12 * (halves == "p"))
+    if "next" in groups:
+        is_date &= (years + 1) % 100 == whole("next", 0)
+    first = ((years - 1970) * 12 + months - 1).astype("datetime64[M]")
+    dates = first.astype("datetime64[D]") + (days - 1)
+    is_date &= (days >= 1) & (dates.astype("datetime64[M]") == first)
+    if "w" in groups:
+        dates, is_week = _days_of_weeks(first, whole("w", 1), whole("wd", 1))
+        is_date &= is_week
+    fraction = np.char.ljust(texts("f", "0"), 9, "0").astype(np.int64)  # billionths of a second
+    unit, per = ("s", 10**9) if not fraction.any() else ("us", 1000) if not (fraction % 1000).any() else ("ns", 1)
+    each = dates.astype(f"datetime64[{unit}]") + (3600 * hours + 60 * minutes + seconds).astype("timedelta64[s]")
+    each += (fraction // per).astype(f"timedelta64[{unit}]")
+    times = np.full(len(words), np.datetime64("NaT"), dtype=f"datetime64[{unit}]")
+    times[rows[is_date]] = each[is_date]
+    offsets = np.full(len(words), np.nan)
+    if "z" in groups:
+        offsets[rows] = [np.nan if match["z"] is None else _offset_of(match["z"]) for match in matches]
+    return times, offsets
+
+
+def _years(digits: np.ndarray) -> np.ndarray:
+    """``(m,)`` years of four digits, or of two."""
+    years = np.where(digits == "", "0", digits).astype(np.int64)
+    return np.where(np.char.str_len(digits) > 2, years, years + np.where(years >= PIVOT, 1900, 2000))
+
+
+def _offset_of(zone: str) -> float:
+    """Seconds east of Greenwich."""
+    if zone[0] not in "+-":
+        return 0.0
+    digits = zone[1:].replace(":", "")
+    return (-1 if zone[0] == "-" else 1) * (3600.0 * int(digits[:2]) + 60.0 * int(digits[2:] or 0))
+
+
+def _days_of_weeks(years: np.ndarray, weeks: np.ndarray, weekdays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The days of weeks as ISO 8601 counts them, and whether each year has its week."""
+    fourth = years.astype("datetime64[Y]").astype("datetime64[D]") + 3  # of January: it lies in the first week
+    monday = fourth - (fourth.astype(np.int64) + 3) % 7 + 7 * (weeks - 1)
+    is_week = (weeks >= 1) & ((monday + 3).astype("datetime64[Y]") == years.astype("datetime64[Y]"))
+    return monday + (weekdays - 1), is_week
+
+
+def _with_zone(
+    column: pd.Series, words: list[str], times: np.ndarray, offsets: np.ndarray, said: str
+) -> tuple[pd.DatetimeIndex, str]:
+    """Dates with the zone that their offsets say: a fixed one, one zone's clock, or UTC."""
+    import pandas as pd
+
+    has_zone = ~np.isnan(offsets)
+    if not has_zone.any():
+        return pd.DatetimeIndex(times), said
+    if not has_zone.all():
+        a, b = int(np.argmax(has_zone)), int(np.argmin(has_zone))
+        raise ValueError(
+            f"the column {column.name!r} has dates with a time zone ({words[a]!r}) and without one ({words[b]!r}); "
+            "write all with it, or all without"
+        )
+    instants = times - offsets.astype("timedelta64[s]")
+    different = np.unique(offsets)
+    if len(different) == 1:
+        zone = "UTC" if different[0] == 0 else f"UTC{_offset(different[0])}"
+        return pd.DatetimeIndex(instants).tz_localize("UTC").tz_convert(zone), said
+    named = " and ".join(_offset(each) for each in different[:2])
+    if _regularity(times) > _regularity(instants):
+        taken = (
+            f"{column.name!r} has the offsets {named}, which are taken for one zone's clock: its times are local times"
+        )
+        return pd.DatetimeIndex(times), taken
+    taken = (
+        f"{column.name!r} has the offsets {named}: its times are in UTC; for those of a zone convert it with pandas: "
+    )
+    return pd.DatetimeIndex(instants).tz_localize("UTC"), taken + "pd.to_datetime(x, utc=True).dt.tz_convert(zone)"
+
+
+def _offset(seconds: float) -> str:
+    minutes = int(abs(seconds)) // 60
+    return f"{'-' if seconds < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def _refuse_some(
+    column: pd.Series, words: list[str], read: list[tuple[DateForm, np.ndarray, np.ndarray]], is_time: bool
+) -> None:
+    """Raise ``ValueError`` where most cells are dates of one form, and some are none."""
+    form, times, _ = min(read, key=lambda each: int(np.isnat(each[1]).sum()))
+    wrong = np.isnat(times)
+    if form.must_be_regular and not wrong.any():
+        return
+    share = 1 - wrong.mean()
+    if share < (0.5 if is_time else MOSTLY):
+        return
+    word = words[int(np.argmax(wrong))]
+    row = next(i for i, cell in enumerate(column) if str(cell).strip() == word or _as_words([cell])[0] == word)
+    example = words[int(np.argmin(wrong))]
+    raise ValueError(
+        f"the column {column.name!r} holds {word!r} in row {row}, which is no date as the others are ({example!r}, "
+        f"read as {form.says}); correct it, or leave the row out"
+    )
+
+
+def _by_format(column: pd.Series, words: list[str], date_format: str) -> tuple[pd.DatetimeIndex, str]:
+    """The dates that ``date_format`` reads; ``ValueError`` for a cell that it does not describe."""
+    import pandas as pd
+
+    try:
+        times = pd.to_datetime(
+            pd.Series(words, dtype=object), format=date_format, errors="coerce", utc="%z" in date_format
+        )
+    except ValueError as error:
+        raise ValueError(
+            f"date_format is {date_format!r}, which is no format of datetime.strptime ({error}); pass one such as "
+            "'%d/%m/%Y'"
+        ) from None
+    if times.isna().any():
+        word = words[int(np.argmax(times.isna()))]
+        raise ValueError(
+            f"the column {column.name!r} holds {word!r}, which is not written as date_format={date_format!r}"
+        )
+    return pd.DatetimeIndex(times), ""
+
+
+# -- numbers -------------------------------------------------------------------------------------------------
+
+
+def _numbers(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | None:
+    """The dates that numbers are in a column called as times are, such as ``20190131``; None where they are none."""
+    import pandas as pd
+
+    if not np.isfinite(numbers).all():
+        return None
+    if (numbers == np.rint(numbers)).all():
+        words = [str(int(each)) for each in numbers]
+        read = [(form, times) for form in FORMS[-3:] for times in [_read(form, words)[0]] if not np.isnat(times).any()]
+        read = [(form, times) for form, times in read if form is not FORMS[-1] or names_years(name)]
+        if read:
+            times = read[0][1]
+            if is_counted(name) and _regularity_of_numbers(numbers) >= _regularity(times):
+                return None
+            return pd.DatetimeIndex(times), ""
+        return _since_1970(name, numbers)
+    return _decimals(name, numbers) or _since_1970(name, numbers)
+
+
+def names_years(name: str) -> bool:
+    """Whether a column is called as years are, or as dates."""
+    return bool(re.search(r"year|date|^yr$|^ds$|period", name.lower()))
+
+
+def is_counted(name: str) -> bool:
+    """Whether a column's name is also that of times which are counted, from 0 or from a start."""
+    return not re.search(r"year|date|month|^yr$|^ds$|period", name.lower())
+
+
+def _regularity_of_numbers(numbers: np.ndarray) -> int:
+    numbers = np.unique(numbers)
+    grid = grid_of(numbers, most=int(MOST_GAPS * len(numbers)))
+    return 0 if grid is None else 1 + grid.is_regular
+
+
+def _since_1970(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | None:
+    """Seconds, or thousandths, millionths or billionths of them, since 1970, of the years 1990 to 2100."""
+    import pandas as pd
+
+    for unit, factor in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)):
+        if (numbers >= 631_152_000 * factor).all() and (numbers < 4_102_444_800 * factor).all():
+            millionths = np.rint(numbers * (10**6 / factor)).astype(np.int64)
+            times = pd.DatetimeIndex(millionths.astype("datetime64[us]"))
+            said = f"{name!r} is read as {unit} since 1970, from {times.min()} on; if it counts something else pass"
+            return times.tz_localize("UTC"), f"{said} time_unit={unit!r}"
+    return None
+
+
+def _decimals(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | None:
+    """``2019.02``: year and month, of which ``2019.1`` is October; or a year and its decimals; what is regular."""
+    import pandas as pd
+
+    if not names_years(name) and is_counted(name):
+        return None
+    years = np.floor(numbers)
+    if not ((years >= 1000) & (years < 3000)).all():
+        return None
+    rest = numbers - years
+    readings: list[tuple[str, np.ndarray, Callable[[np.ndarray], np.ndarray]]] = [
+        (
+            "year and month, so that .1 is October",
+            np.rint(100 * rest),
+            lambda m: (m >= 1) & (m <= 12) & (np.abs(100 * rest - m) < 1e-4),
+        ),
+        (
+            "year and quarter",
+            3 * np.rint(10 * rest) - 2,
+            lambda m: (m >= 1) & (m <= 10) & (np.abs(10 * rest - np.rint(10 * rest)) < 1e-5),
+        ),
+        ("years and twelfths of them", np.rint(12 * rest) + 1, lambda m: (m >= 1) & (np.abs(12 * rest + 1 - m) < 0.07)),
+    ]
+    read = [(says, _month(years, months)) for says, months, fits in readings if fits(months).all()]
+    ranks = [_regularity(times) if len(np.unique(times)) == len(np.unique(numbers)) else -1 for _, times in read]
+    best = [each for each, rank in zip(read, ranks, strict=True) if rank == max(ranks) and rank > 0]
+    if not best:
+        return None
+    says, times = best[0]
+    different = [each for each in best[1:] if (each[1] != times).any()]
+    if different:
+        at = _where_different(times, different[0][1])
+        raise ValueError(
+            f"the column {name!r} can be read in two ways: {numbers[at]:.10g} is {_day(times[at])} ({says}) or "
+            f"{_day(different[0][1][at])} ({different[0][0]}); write words such as '2019-10', or pass time_unit='year'"
+        )
+    at = int(np.argmax(rest))
+    return pd.DatetimeIndex(times), f"{name!r} is read as {says}: {numbers[at]:.10g} is {_day(times[at])}"
+
+
+def _month(years: np.ndarray, months: np.ndarray) -> np.ndarray:
+    since_1970 = ((years - 1970) * 12 + months - 1).astype(np.int64)
+    return np.asarray(since_1970.astype("datetime64[M]").astype("datetime64[s]"))

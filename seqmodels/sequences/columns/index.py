@@ -1,0 +1,151 @@
+"""The index of a frame as columns: the times that it holds, and levels that may say of which series a row is."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from seqmodels.sequences.columns.dates import read_dates
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TIME_NAMES = ("time", "t", "date", "datetime", "timestamp", "time_stamp", "ds")
+YEAR_NAMES = ("year", "years", "yr")
+
+
+@dataclass(frozen=True)
+class TimesOfIndex:
+    """The times that an index of a frame holds.
+
+    Attributes:
+        times: dates or numbers, called as the index is.
+        unit: what numbers count, where it is known.
+        said: how words or numbers were read as dates, where that could be done in several ways; else empty.
+    """
+
+    times: pd.Index
+    unit: str | None = None
+    said: str = ""
+
+
+def times_of_index(index: pd.Index, date_format: str | None = None) -> TimesOfIndex | None:
+    """Return the times that an index of a frame holds, or None if it holds none.
+
+    Times are dates, the beginnings of periods, words and objects that are dates, durations (as seconds), and numbers if
+    the index has one of ``TIME_NAMES``, or holds years and is called so.
+
+    Raises:
+        ValueError: words that can be read as dates in two ways, or one that is no date among others that are.
+    """
+    import pandas as pd
+
+    if isinstance(index, pd.DatetimeIndex):
+        return TimesOfIndex(index)
+    if isinstance(index, pd.TimedeltaIndex):
+        return TimesOfIndex(pd.Index(index.total_seconds(), name=index.name), "s")
+    if isinstance(index, pd.RangeIndex | pd.MultiIndex) and index.name is None:
+        return None
+    is_named = is_called_time(index.name)
+    is_number = pd.api.types.is_numeric_dtype(index) and not pd.api.types.is_bool_dtype(index)
+    are_digits = len(index) > 0 and str(index[0]).isdecimal()  # which may be names
+    column = pd.Series(index, name="index" if index.name is None else index.name)
+    read = read_dates(column, date_format=date_format, is_time=is_named or not (is_number or are_digits))
+    if read is not None:
+        return TimesOfIndex(pd.Index(read.times).rename(index.name), said=read.said)
+    return TimesOfIndex(index) if is_named and is_number else None
+
+
+def is_called_time(name: Any) -> bool:
+    """Whether a column or an index is called as times are."""
+    return isinstance(name, str) and name.lower() in (*TIME_NAMES, *YEAR_NAMES)
+
+
+def times_of_frames(items: Sequence[Any]) -> tuple[list[pd.Index], str, str | None] | None:
+    """The times that the indices of frames (or columns) hold, what they are called, and their unit; None: no times.
+
+    Raises:
+        ValueError: some of the frames have times, and others have none; an index of words that may be other dates, too.
+    """
+    if not _is_of_pandas(items[0]):
+        return None
+    each = [times_of_index(item.index) if _is_of_pandas(item) else None for item in items]
+    known = [times for times in each if times is not None]
+    if not known:
+        return None
+    if len(known) < len(items):
+        has, lacks = next(i for i, times in enumerate(each) if times is not None), each.index(None)
+        raise ValueError(
+            f"the index of sequence {has} holds times, but that of sequence {lacks} none; give all one, or none: "
+            "frame.reset_index(drop=True)"
+        )
+    for said in dict.fromkeys(one.said for one in known if one.said):
+        warnings.warn(said, UserWarning, stacklevel=4)
+    names, units = {one.times.name for one in known}, {one.unit for one in known}
+    name = next(iter(names)) if len(names) == 1 else None
+    return [one.times for one in known], "time" if name is None else str(name), min(units, key=str)
+
+
+@dataclass(frozen=True)
+class FrameWithIndex:
+    """A frame whose index was made columns.
+
+    Attributes:
+        frame: with the columns, and an index that numbers the rows.
+        time: the column of times; None: the index has none, or several levels of it.
+        unit: what the times count, where they are numbers of a known unit.
+        said: how the times were read, where that could be done in several ways; else empty.
+        keys: the other levels of the index, which are columns of ``frame`` too: they may say of which series a row is.
+    """
+
+    frame: pd.DataFrame
+    time: str | None = None
+    unit: str | None = None
+    said: str = ""
+    keys: tuple[str, ...] = ()
+
+
+def with_index_as_columns(
+    frame: pd.DataFrame, of_rows: Iterable[str | None], *, date_format: str | None = None, keys: bool = False
+) -> FrameWithIndex:
+    """Return the frame with levels of its index as columns: its times, and those named in ``of_rows``.
+
+    The column of times is called as the level is, or ``time``. If ``keys``, the levels of words and whole numbers that
+    repeat become columns too, called as they are or ``index``.
+    """
+    import pandas as pd
+
+    names = [name for name in of_rows if name is not None and name not in frame.columns]
+    levels = [frame.index.get_level_values(i) for i in range(frame.index.nlevels)]
+    columns: dict[str, Any] = {str(level.name): level for level in levels if level.name in names}
+    unnamed = [level for level in levels if level.name not in names]
+    holding = [(level, each) for level in unnamed if (each := times_of_index(level, date_format)) is not None]
+    name, of_times = None, TimesOfIndex(frame.index)
+
+    def free(*names_in_order: Any) -> str:
+        """The first of the names_in_order names that no column has."""
+        taken = {*map(str, frame.columns), *columns}
+        numbered = (f"{names_in_order[-1]}_{i}" for i in range(len(taken) + 1))
+        return next(str(n) for n in (*names_in_order, *numbered) if n is not None and str(n) not in taken)
+
+    if len(holding) == 1:
+        of_times = holding[0][1]
+        name = free(of_times.times.name, "time")
+        columns[name] = of_times.times
+    key_names = []
+    for level in unnamed if keys else ():
+        is_key = level.name is not None or len(levels) > 1 or not pd.api.types.is_numeric_dtype(level)
+        if is_key and level.has_duplicates and all(level is not each for each, _ in holding):
+            key_names.append(free(level.name, "index"))
+            columns[key_names[-1]] = level
+    if not columns:
+        return FrameWithIndex(frame)
+    whole = frame.reset_index(drop=True).assign(**{n: values.array for n, values in columns.items()})
+    return FrameWithIndex(whole, name, of_times.unit if name else None, of_times.said if name else "", tuple(key_names))
+
+
+def _is_of_pandas(item: Any) -> bool:
+    """Whether it is a frame or a column of pandas, which need not be imported to see that."""
+    return hasattr(item, "iloc") and hasattr(getattr(item, "index", None), "dtype")

@@ -1,0 +1,452 @@
+"""Numbers as people write them: a column of text as numbers, by the one way of writing that fits all of its cells.
+
+A cell is ``[sign] [currency] digits [exponent] [unit]``, with spaces anywhere between, or in brackets where it is
+negative, as accountants write. Whether ``.`` or ``,`` begins the decimals is decided by all cells of a column, and
+where they leave it open by the other columns: ``1,234`` is 1234 beside ``10.5``, and 1.234 beside ``10,5``.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Sign = Literal[".", ","]
+Place = Callable[[int], str]  # where a row of a table is, in words
+MISSING = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "none", "nil", "missing", "?", "-", "."))
+DOUBTFUL = re.compile(r"[-.]{1,3}")  # cells that are missing, but in some tables 0
+# Signs that are written in several ways: minus, spaces within numbers, apostrophes, the full width.
+AS_ASCII = str.maketrans(
+    {
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d", "-"),
+        **dict.fromkeys("\u00a0\u2002\u2003\u2004\u2005\u2007\u2008\u2009\u200a\u202f\u3000\t", " "),
+        **dict.fromkeys("\u2018\u2019\u02bc\u02b9\u2032\u00b4`", "'"),
+        **{"\uff0b": "+", "\uff0e": ".", "\u066b": ".", "\uff0c": ",", "\u066c": ",", "\uff05": "%", "\u066a": "%"},
+        **dict.fromkeys("\u200b\u200e\u200f\ufeff", None),
+    }
+)
+CURRENCY = "$€£¥₹₩₽₺₫₴₪₱₦฿₿¢₡₵₸₼₾"
+CODES = "EUR|USD|GBP|CHF|JPY|CNY|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|BRL|MXN|ZAR|TRY|RUB|KRW|SGD|HKD"
+CELL = re.compile(
+    rf"""
+    (?P<sign>[-+]?)\s?
+    (?P<before>[A-Z]{{0,3}}[{CURRENCY}]|{CODES}|kr\.?|Kč|zł|Rs\.?|Fr\.?|R(?=\s?\d))?\s?
+    (?P<second_sign>[-+]?)\s?
+    (?P<number>\d[\d., ']*|[.,]\d+)
+    (?P<exponent>[eE][-+]?\d+|[dD][-+]\d+)?\s?
+    (?P<after>/?(?:[^\W\d_]|[%‰°{CURRENCY}])(?:[^\W\d_]|[%°/^·{CURRENCY} ]|(?<=[^\W\d_])[2-4])*)?
+    (?P<last_sign>-?)
+    """,
+    re.VERBOSE,
+)
+IN_BRACKETS = re.compile(r"([^\d()]*)\(([^()]*)\)([^\d()]*)")  # a negative number
+IN_QUOTES = re.compile(r"(['\"])(.*)\1|'([^']*)")  # which some exporters leave on, and Excel's mark of text
+# The digits of a number, by the sign that begins its decimals; thousands may have one of the other signs between them.
+DIGITS: dict[Sign, re.Pattern[str]] = {
+    ".": re.compile(r"(?:[1-9]\d{0,2}([, '])\d{3}(?:\1\d{3})*|[1-9]\d?(?:,\d\d)+,\d{3}|\d+)(?:\.\d*)?|\.\d+"),
+    ",": re.compile(r"(?:[1-9]\d{0,2}([. '])\d{3}(?:\1\d{3})*|\d+)(?:,\d*)?|,\d+"),
+}
+IN_PATTERN: dict[Sign, str] = {".": r"\.", ",": ","}  # how a regular expression writes each sign
+# Whole columns of digits with one sign, and a cell in which it begins decimals for sure.
+PLAIN: dict[Sign, tuple[re.Pattern[str], re.Pattern[str]]] = {
+    sign: (
+        re.compile(rf"(?:-?(?:0|[1-9]\d*)(?:{s}\d+)?|)(?:\n(?:-?(?:0|[1-9]\d*)(?:{s}\d+)?|))*+"),
+        re.compile(rf"{s}(?!\d{{3}}(?:\n|$))|(?:^|\n)-?(?:0|\d{{4,}}){s}"),
+    )
+    for sign, s in IN_PATTERN.items()
+}
+NO_NUMBER = re.compile(r"0\d+")  # a code, as 007 is
+LONGEST_UNIT = 16
+NO_UNITS = frozenset(["am", "pm", *(m.lower() for m in (*calendar.month_name, *calendar.month_abbr) if m)])
+MOSTLY = 0.5  # of the cells that are not empty: with as many numbers, a column is one of numbers
+MOSTLY_WITH_WORDS = 0.9  # where numbers are followed by a word, as names of things are, too
+
+
+def with_numbers(
+    frame: pd.DataFrame,
+    where: str,
+    *,
+    besides: Iterable[Any] = (),
+    is_point_doubtful: bool = False,
+) -> pd.DataFrame:
+    """Return the frame with every column of numbers that were text, or objects of Python, as numbers of NumPy.
+
+    A column of which some cell is no number, or whose decimals cannot be told, stays as it is: ``refuse_unread`` says
+    why. A percentage is what is written: 10.5% is 10.5. What was taken off (a unit, a currency), and what was decided
+    by other columns, is warned of in one line.
+
+    Args:
+        frame: with different names of columns.
+        where: what the frame is, for the warning.
+        besides: the names of columns that stay as they are.
+        is_point_doubtful: whether ``1.234`` cannot be told either, where no column tells: in files of countries whose
+            decimals begin with a comma.
+
+    >>> import pandas as pd
+    >>> with_numbers(pd.DataFrame({"a": ["1.234,5", "−3"], "b": ["x", "y"]}), "the frame")["a"].tolist()
+    [1234.5, -3.0]
+    """
+    left = set(besides)
+    columns = {name: _read(frame[name]) for name in frame.columns if name not in left and may_be_numbers(frame[name])}
+    read = {name: column for name, column in columns.items() if column is not None and column.bad is None}
+    signs = {column.sign for column in read.values() if column.sign is not None}
+    signs |= {"."} if any(_has_decimals(frame[name]) for name in frame.columns if name not in columns) else set()
+    of_others = next(iter(signs)) if len(signs) == 1 else None
+    said: list[str] = []
+    replaced: dict[Any, pd.Series] = {
+        name: _as_complex(frame[name]) for name, column in columns.items() if column is None
+    }
+    for name, column in read.items():
+        sign = column.sign or of_others or ("." if column.has_points and not is_point_doubtful else None)
+        if column.is_open and (sign is None or (column.has_points and len(signs) == 2)):
+            continue
+        values = column.by_sign[sign if column.is_open and sign is not None else next(iter(column.by_sign))]
+        replaced[name] = _as_series(values, column, frame)
+        said += [f"{name!r} {what}" for what in column.said(of_others)]
+    if said:
+        warnings.warn(
+            f"{where}: read {'; '.join(said)}. Where that is wrong, change the cells to plain numbers, or pass "
+            "kind='symbols' for words",
+            UserWarning,
+            stacklevel=5,
+        )
+    if replaced:
+        frame = frame.copy(deep=False)
+        for name, numbers in replaced.items():
+            frame[name] = numbers
+    return frame
+
+
+def refuse_unread(frame: pd.DataFrame, columns: Iterable[Any], place: Place, way_out: str) -> None:
+    """Raise ``ValueError`` for a column that is one of numbers but for some cell, or whose decimals cannot be told.
+
+    Args:
+        frame: as ``with_numbers`` returns it.
+        columns: the names of those that are looked at.
+        place: of a row, in words: ``"row 3 of the frame"``, ``"a.csv:5"``.
+        way_out: what else can be done than to correct the cell, as the end of a sentence.
+    """
+    for name in columns:
+        column = frame[name]
+        read = _read(column) if may_be_numbers(column) else None
+        if read is None:
+            continue
+        if read.bad is not None:
+            row, why = read.bad
+            raise ValueError(
+                f"{place(row)} has {str(column.iloc[row])!r:.40} under {name!r}, {why}; correct it, or leave the cell "
+                f"empty where it is missing; {way_out}"
+            )
+        if not read.is_open or read.sign is not None:
+            continue
+        row = read.row_of_open
+        cell = str(column.iloc[row]).strip()
+        sign: Sign = "." if read.has_points else ","
+        other: Sign = "," if read.has_points else "."
+        raise ValueError(
+            f"{place(row)} has {cell!r:.40} under {name!r}, which is {read.by_sign[other][row]:.10g} if its {sign!r} "
+            f"stands between thousands and {read.by_sign[sign][row]:.10g} if it begins decimals, and no other cell "
+            "tells; write the numbers without the sign of thousands, or with another digit behind the decimals, or "
+            "pass a frame: pandas.read_csv(..., thousands=...) or pandas.read_csv(..., decimal=...)"
+        )
+
+
+def holds_numbers(column: pd.Series) -> bool:
+    """Whether a column of text is one of numbers, perhaps with cells that are none."""
+    return may_be_numbers(column) and _read(column) is not None
+
+
+def place_in_frame(row: int) -> str:
+    """Where a row of a frame is, in words."""
+    return f"row {row} of the frame"
+
+
+def numbers_the_rows(column: pd.Series, codes: np.ndarray | None = None) -> bool:
+    """Whether it is n, n + 1, n + 2, ... from 0 or 1 over all rows, as an index that was written into the file, or over
+    the rows of each sequence, whose numbers are ``codes``.
+    """
+    import pandas as pd
+
+    if not pd.api.types.is_integer_dtype(column) or column.isna().any() or len(column) < 3:
+        return False
+    values = column.to_numpy()
+    places: list[np.ndarray] = [np.arange(len(column))]
+    if codes is not None:
+        places.append(column.groupby(codes).cumcount().to_numpy())
+    for place in places:
+        starts = np.unique(values - place)
+        if len(starts) == 1 and starts[0] in (0, 1) and place.max() >= 2:
+            return True
+    return False
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number as people write them, by itself.
+
+    >>> is_number("1 234,5"), is_number("(12 %)"), is_number("n/a"), is_number("1 May")
+    (True, True, False, False)
+    """
+    part = _parts(_plain(cell))
+    return part is not None and any(digits.fullmatch(part.number) for digits in DIGITS.values())
+
+
+# -- a column ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of numbers.
+
+    Args:
+        by_sign: the values ``(N,)`` by the sign that begins decimals, for each under which all cells are numbers.
+        sign: the one that it has; None: both will do, or cannot be told.
+        is_open: whether both signs will do with different values, as of ``1,234``.
+        row_of_open: the first row whose value depends on it.
+        has_points: whether the sign in the numbers of an open column is a point.
+        before, after: what stands before and after each number.
+        doubtful: cells such as ``-`` that are taken for missing, and how many.
+        is_whole: whether each cell is digits alone.
+        bad: the first row that is no number among numbers, and why.
+    """
+
+    by_sign: dict[Sign, np.ndarray]
+    sign: Sign | None = None
+    is_open: bool = False
+    row_of_open: int = 0
+    has_points: bool = False
+    before: str = ""
+    after: str = ""
+    doubtful: tuple[tuple[str, int], ...] = ()
+    is_whole: bool = False
+    bad: tuple[int, str] | None = None
+
+    def said(self, of_others: Sign | None) -> list[str]:
+        """What a reader may want to know, after the name of the column."""
+        words = []
+        if "%" in self.after:
+            words.append("in % (10.5% is 10.5)")
+        elif self.before or self.after:
+            words.append(f"without {' and '.join(repr(unit) for unit in (self.before, self.after) if unit)}")
+        if self.doubtful:
+            words.append(
+                "with " + ", ".join(f"{n} cell{'s' * (n > 1)} {cell!r}" for cell, n in self.doubtful) + " as missing"
+            )
+        if self.is_open and self.sign is None and of_others is not None and not (self.has_points and of_others == "."):
+            words.append(f"with {of_others!r} before decimals, as other columns are written")
+        return words
+
+
+def may_be_numbers(column: pd.Series) -> bool:
+    """Whether it is text, or objects of Python: what pandas does not count as numbers, dates or categories."""
+    import pandas as pd
+
+    if isinstance(column, pd.DataFrame):
+        return False
+    return bool(pd.api.types.is_object_dtype(column.dtype) or isinstance(column.dtype, pd.StringDtype)) or (
+        str(column.dtype).startswith(("string", "large_string", "decimal", "bool["))  # of Arrow
+    )
+
+
+def _has_decimals(column: pd.Series) -> bool:
+    import pandas as pd
+
+    if not pd.api.types.is_float_dtype(column.dtype):
+        return False
+    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return bool((np.isfinite(values) & (values != np.rint(values))).any())
+
+
+def _as_series(values: np.ndarray, column: _Column, frame: pd.DataFrame) -> pd.Series:
+    import pandas as pd
+
+    whole = column.is_whole and bool(np.isfinite(values).all()) and bool((np.abs(values) < 2**53).all())
+    return pd.Series(values.astype(np.int64) if whole else values, index=frame.index)
+
+
+def _read(column: pd.Series) -> _Column | None:
+    """What a column of text holds; None of words, and of what is neither text nor numbers."""
+    if (plain := _read_plain(column)) is not None:
+        return plain
+    cells = _cells_of(column)
+    if cells is None:
+        return None
+    parts = [_parts(cell) for cell in cells]
+    known = [i for i, cell in enumerate(cells) if not _is_missing(cell)]
+    if not known or all(parts[i] is None for i in known):
+        return None
+    units = Counter(part.unit for part in parts if part is not None)
+    unit = max(units, key=lambda each: units[each])
+    by_sign: dict[Sign, np.ndarray] = {}
+    numbers_by_sign: dict[Sign, list[int]] = {}
+    for sign in DIGITS:
+        values = np.full(len(cells), np.nan)
+        fitting = []
+        for i in known:
+            part = parts[i]
+            if part is not None and part.unit == unit and (value := part.value(sign)) is not None:
+                values[i] = value
+                fitting.append(i)
+        numbers_by_sign[sign] = fitting
+        if len(fitting) == len(known):
+            by_sign[sign] = values
+    if not by_sign:
+        return _with_bad_cell(cells, parts, known, unit, max(numbers_by_sign.values(), key=len))
+    brackets = [part.is_in_brackets for part in parts if part is not None]
+    if len(brackets) > 1 and all(brackets):
+        return _Column(
+            {}, bad=(known[0], "where all numbers are in brackets, so it cannot be told if they are negative")
+        )
+    read = _Column(
+        by_sign,
+        before=unit[0],
+        after=unit[1],
+        doubtful=tuple(Counter(cell for cell in cells if DOUBTFUL.fullmatch(cell)).items()),
+        is_whole=all(part is not None and part.is_whole for part in parts),
+    )
+    if len(by_sign) == 1:
+        return replace(read, sign=next(iter(by_sign)))
+    differ = np.flatnonzero(~((by_sign["."] == by_sign[","]) | np.isnan(by_sign["."])))
+    if not len(differ):
+        return read
+    texts = [part.number for part in parts if part is not None]
+    has_points = any("." in text for text in texts)
+    whole = [text for text in texts if text.isdecimal()]
+    has_thousands = not has_points and bool(whole) and all(len(text) <= 3 for text in whole)  # 999 beside 1,234
+    of_whole: Sign | None = "." if has_thousands else None
+    return replace(read, sign=of_whole, is_open=True, row_of_open=int(differ[0]), has_points=has_points)
+
+
+def _read_plain(column: pd.Series) -> _Column | None:
+    """A column of digits with one sign for decimals, which tells itself, read at once; None of all others."""
+    cells = ["" if is_missing else cell for is_missing, cell in zip(column.isna(), column, strict=True)]
+    if not all(isinstance(cell, str) for cell in cells):
+        return None
+    text = "\n".join(cells)
+    for sign, (plain, telling) in PLAIN.items():
+        if plain.fullmatch(text) and telling.search(text):
+            values = [float(cell.replace(sign, ".")) if cell else np.nan for cell in cells]
+            return _Column({sign: np.array(values)}, sign)
+    return None
+
+
+def _with_bad_cell(
+    cells: list[str], parts: list[_Parts | None], known: list[int], unit: tuple[str, str], fitting: list[int]
+) -> _Column | None:
+    """The column with the first cell that is no number; None where too few are numbers, so that it is one of words."""
+    is_word = any(part is not None and part.has_word and part.unit == unit for part in parts)
+    if len(fitting) < (MOSTLY_WITH_WORDS if is_word else MOSTLY) * len(known):
+        return None
+    row = min(set(known) - set(fitting))
+    part = parts[row]
+    if part is not None and part.unit != unit:
+        others = " and ".join(repr(each) for each in unit if each)
+        why = f"where the other numbers have {others}" if others else "where the other numbers have no unit"
+    elif part is not None:
+        why = "where other numbers have another sign before decimals"
+    else:
+        why = "which is no number, among numbers"
+    return _Column({}, bad=(row, why))
+
+
+# -- a cell --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A number as it is written: its digits with the signs between them, what stands around them, and its exponent."""
+
+    number: str
+    is_negative: bool
+    exponent: str
+    unit: tuple[str, str]
+    has_word: bool  # right behind the digits, as names of things have letters
+    is_in_brackets: bool
+
+    @property
+    def is_whole(self) -> bool:
+        return self.number.isdecimal() and not self.exponent and self.unit == ("", "") and not self.is_in_brackets
+
+    def value(self, sign: Sign) -> float | None:
+        """The number, if ``sign`` begins its decimals; None: it is none then."""
+        if not DIGITS[sign].fullmatch(self.number) or NO_NUMBER.fullmatch(self.number):
+            return None
+        digits = "".join("." if c == sign else c for c in self.number if c.isdecimal() or c == sign)
+        return float(("-" if self.is_negative else "") + digits + self.exponent)
+
+
+def _parts(cell: str) -> _Parts | None:
+    brackets = IN_BRACKETS.fullmatch(cell)
+    match = CELL.fullmatch("".join(brackets.groups()) if brackets else cell)
+    if match is None:
+        return None
+    after = (match["after"] or "").strip()
+    signs = [sign for sign in (match["sign"], match["second_sign"], match["last_sign"]) if sign]
+    if len(signs) + bool(brackets) > 1 or len(after) > LONGEST_UNIT or after.lower() in NO_UNITS:
+        return None
+    if match["last_sign"] and after:
+        return None
+    exponent = (match["exponent"] or "").lower().replace("d", "e")
+    number = match["number"].strip()
+    has_word = after[:1].isalpha() and not match["number"].endswith(" ")
+    is_negative = bool(brackets) or "-" in signs
+    return _Parts(number, is_negative, exponent, (match["before"] or "", after), has_word, bool(brackets))
+
+
+def _is_missing(cell: str) -> bool:
+    return cell.lower() in MISSING or bool(DOUBTFUL.fullmatch(cell))
+
+
+def _cells_of(column: pd.Series) -> list[str] | None:
+    """The text of each cell, ``""`` where it is missing; None where some cell is neither text nor a number."""
+    missing = column.isna().to_numpy()
+    cells: list[str] = []
+    for is_missing, value in zip(missing, column.tolist(), strict=True):
+        if is_missing:
+            cells.append("")
+        elif isinstance(value, str):
+            cells.append(_plain(value))
+        elif _is_real(value):
+            cells.append(_digits_of(value))
+        else:
+            return None
+    return cells
+
+
+def _digits_of(value: Any) -> str:
+    """A real number of Python as a cell; that of True is ``1.0``, so that it is no symbol."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 2**63:
+        return str(int(value))
+    try:
+        return repr(float(value))
+    except OverflowError:
+        return "1e999"
+
+
+def _as_complex(column: pd.Series) -> pd.Series:
+    """Objects that are complex numbers as a column of them, which no door takes; other columns as they are."""
+    known = column.dropna()
+    are_complex = len(known) > 0 and all(isinstance(value, complex | np.complexfloating) for value in known)
+    return column.astype(complex) if are_complex else column
+
+
+def _is_real(value: Any) -> bool:
+    """Whether it is a real number of Python or NumPy, ``Decimal`` and ``Fraction`` too; True and False are 1 and 0."""
+    return isinstance(value, Real | Decimal | np.bool_)
+
+
+def _plain(text: str) -> str:
+    """A cell without the spaces and quotes around it, its signs as ASCII has them."""
+    text = (text if text.isascii() else text.translate(AS_ASCII)).strip()
+    quoted = IN_QUOTES.fullmatch(text) if text[:1] in ("'", '"') else None
+    return text if quoted is None else (quoted[2] if quoted[3] is None else quoted[3]).strip()

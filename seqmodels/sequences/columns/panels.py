@@ -1,0 +1,180 @@
+"""Several series in one table: whether times repeat or go back, and the column that says which series a row is of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from seqmodels.common.display import listed
+from seqmodels.sequences.calendar_steps import grid_of
+from seqmodels.sequences.columns.dates import names_no_year
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_SERIES = 2 / 3  # of the rows: a column with more values numbers the rows, and says of no series what it is
+MOST_NAMED = 4  # columns, in an error
+PARTS_OF_DATES = (
+    *("year", "month", "day", "hour", "minute", "second", "week", "quarter", "weekday", "dayofweek", "day_of_week"),
+    *("day_of_year", "dayofyear", "is_weekend", "weekend", "season"),
+)  # columns that follow from the date, and say of no series what it is
+
+
+@dataclass(frozen=True)
+class SeriesOfRows:
+    """Which series each row of a table is of.
+
+    Attributes:
+        by: the column that says it; None: all rows are of one.
+        said: one sentence where something was taken that nobody said; else empty.
+    """
+
+    by: str | None
+    said: str = ""
+
+
+def series_of_rows(frame: pd.DataFrame, time: str, by: str | None, others: Sequence[str]) -> SeriesOfRows:
+    """Return the column that separates the rows into series whose times do not repeat.
+
+    Args:
+        frame: a row a step; no time is missing.
+        time: the column of times.
+        by: the column that is said to separate; None: nothing is said.
+        others: the columns that may separate, where nothing is said: those of words or whole numbers.
+
+    Raises:
+        ValueError: times repeat or go back, and not exactly one column separates them; it names those that may.
+    """
+    import pandas as pd
+
+    ranks, times = pd.factorize(frame[time], sort=True)
+    codes = np.zeros(len(frame), np.int64) if by is None else pd.factorize(frame[by])[0]
+    goes_back = bool(_descends(ranks, codes).any())
+    repeated = _repeated(ranks, codes)
+    if not repeated.any():
+        if not goes_back:
+            return SeriesOfRows(by)
+        if by is None and not _are_regular(np.asarray(times)):
+            in_blocks = [c for c in candidates(frame, others) if _is_in_blocks(frame[c], ranks)]
+            if len(in_blocks) == 1:
+                return SeriesOfRows(in_blocks[0], _taken(frame, time, in_blocks[0], "goes back"))
+        return SeriesOfRows(by, f"the rows are not in the order of {time!r}, and are put into it")
+    eligible = candidates(frame, others)
+    separating = _without_equals(frame, [c for c in eligible if not _repeated(ranks, _within(codes, frame[c])).any()])
+    is_panel = goes_back or repeated.mean() >= 0.5 or _are_regular(np.asarray(times))
+    if not is_panel or not (eligible or goes_back or frame[time].dtype.kind in "mM"):
+        return SeriesOfRows(by)  # a few events at one time, in order, are steps of one sequence
+    complete = [c for c in separating if _has_most_times(frame[c], ranks)]
+    certain = [c for c in separating if c in complete or _is_contiguous(frame[c]) or _holds_words(frame[c])]
+    taken = certain if len(separating) == 1 else complete
+    if by is None and len(taken) == 1:
+        return SeriesOfRows(taken[0], _taken(frame, time, taken[0], "repeats"))
+    raise ValueError(_refusal(frame, time, by, repeated, separating, eligible))
+
+
+def _taken(frame: pd.DataFrame, time: str, by: str, why: str) -> str:
+    n = frame[by].nunique()
+    return f"{time!r} {why}, so the rows are taken for {n} sequences, one for each {by!r}; pass by= to say otherwise"
+
+
+def _refusal(
+    frame: pd.DataFrame, time: str, by: str | None, repeated: np.ndarray, separating: list[str], eligible: list[str]
+) -> str:
+    first = int(np.argmax(repeated))
+    same = repeated & (frame[time] == frame[time].iloc[first]).to_numpy()
+    if by is not None:
+        same &= (frame[by] == frame[by].iloc[first]).to_numpy()
+    second = int(np.flatnonzero(same)[1])
+    of = "" if by is None else f" of {by} {frame[by].iloc[first]!r}"
+    when = str(frame[time].iloc[first]).removesuffix(" 00:00:00")
+    says = f"{time!r} is {when} in row {first} and in row {second}{of}, so there are several sequences"
+    if by is None and separating:
+        each = " or ".join(f"by={c!r}" for c in separating[:MOST_NAMED])
+        return f"{says}; name the column that says which one a row is of: {each} (in a shell --by)"
+    if eligible:
+        return (
+            f"{says}, and no one column separates them ({listed(eligible)}); make one column of those that do it "
+            "together, and name it with by= (in a shell --by)"
+        )
+    return (
+        f"{says}; add a column that says which one a row is of, and name it with by= (in a shell --by), leave out "
+        "rows that are there twice, or give dates their time zone if clocks were set back"
+    )
+
+
+def candidates(frame: pd.DataFrame, others: Sequence[str]) -> list[str]:
+    """Return the columns of words or whole numbers with several values, fewer than rows, that are no part of a date."""
+    eligible = []
+    for name in others:
+        column = frame[name]
+        if str(name).lower() in PARTS_OF_DATES or column.dtype.kind in "fcmM" or column.isna().any():
+            continue
+        if not column.map(lambda cell: getattr(cell, "__hash__", None) is not None).all() or names_no_year(column):
+            continue
+        if 2 <= column.nunique() <= MOST_SERIES * len(column):
+            eligible.append(name)
+    return eligible
+
+
+def _within(codes: np.ndarray, column: pd.Series) -> np.ndarray:
+    """``(N,)`` numbers of the pairs of a series and a value of the column."""
+    import pandas as pd
+
+    values, names = pd.factorize(column)
+    return codes * len(names) + values
+
+
+def _repeated(ranks: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """``(N,)`` whether another row of the same series has the same time."""
+    _, inverse, counts = np.unique(
+        codes.astype(np.int64) * (int(ranks.max()) + 1) + ranks, return_inverse=True, return_counts=True
+    )
+    return np.asarray(counts[inverse] > 1)
+
+
+def _descends(ranks: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Whether a row has an earlier time than the row of its series before it."""
+    order = np.lexsort((np.arange(len(codes)), codes))
+    return np.asarray((np.diff(ranks[order]) < 0) & (np.diff(codes[order]) == 0))
+
+
+def _are_regular(times: np.ndarray) -> bool:
+    return len(times) > 2 and grid_of(times, most=2 * len(times)) is not None
+
+
+def _is_contiguous(column: pd.Series) -> bool:
+    """Whether the rows of each value follow each other."""
+    import pandas as pd
+
+    codes, names = pd.factorize(column)
+    return int((np.diff(codes) != 0).sum()) + 1 == len(names)
+
+
+def _is_in_blocks(column: pd.Series, ranks: np.ndarray) -> bool:
+    """Whether the rows of each value follow each other, in the order of their times, and come to a few at least."""
+    import pandas as pd
+
+    codes = pd.factorize(column)[0]
+    return _is_contiguous(column) and not _descends(ranks, codes).any()
+
+
+def _has_most_times(column: pd.Series, ranks: np.ndarray) -> bool:
+    """Whether each value has more than half of all times."""
+    import pandas as pd
+
+    return bool(np.bincount(pd.factorize(column)[0]).min() > (int(ranks.max()) + 1) / 2)
+
+
+def _holds_words(column: pd.Series) -> bool:
+    return column.dtype.kind not in "iub"
+
+
+def _without_equals(frame: pd.DataFrame, columns: list[str]) -> list[str]:
+    """The columns without those that separate the rows exactly as one before them does, as a number beside a name."""
+    import pandas as pd
+
+    codes = [pd.factorize(frame[c])[0] for c in columns]
+    return [c for i, c in enumerate(columns) if not any((codes[i] == codes[j]).all() for j in range(i))]

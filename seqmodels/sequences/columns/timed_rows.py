@@ -1,0 +1,357 @@
+"""Which column of a table is the time, and which says of which series a row is, where nobody said it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodels.common.display import listed
+from seqmodels.sequences.columns.dates import Dates, names_no_year, read_dates
+from seqmodels.sequences.columns.index import TIME_NAMES, YEAR_NAMES, is_called_time, with_index_as_columns
+from seqmodels.sequences.columns.numbers import holds_numbers
+from seqmodels.sequences.columns.panels import PARTS_OF_DATES, SeriesOfRows, candidates, series_of_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DATE_NAMES = ("date", "datetime", "timestamp", "time_stamp", "ds")  # of which one that holds no dates is refused
+# Numbers that are parts of a date, up to the largest that they have; beyond it they count from a beginning.
+PARTS_AT_MOST = {"day": 31, "week": 53, "month": 12, "quarter": 4, "hour": 24, "minute": 60, "second": 60}
+FIRST_YEAR = 1000  # that is taken for one of the calendar
+PARTS = ("year", *PARTS_AT_MOST)
+
+
+@dataclass
+class TimedRows:
+    """A table with its time, and what was taken for it.
+
+    Attributes:
+        frame: the rows, with the time as a column of dates or numbers; columns that were made one time are not in it.
+        time: the column of times; None: there is none.
+        unit: what times that are numbers count.
+        by: the column that says of which series a row is; None: all are of one.
+        said: sentences about what was taken and nobody said.
+        keys: columns that were levels of the index, and are nothing yet.
+        disordered: columns of numbers that are called as times are, and go back in a series.
+        is_time_said: whether the caller named the time, so that rows are put into its order without a word.
+    """
+
+    frame: pd.DataFrame
+    time: str | None
+    unit: str | None
+    by: str | None
+    said: list[str] = field(default_factory=list)
+    keys: tuple[str, ...] = ()
+    disordered: list[str] = field(default_factory=list)
+    is_time_said: bool = False
+
+
+def timed_rows(
+    frame: pd.DataFrame,
+    *,
+    time: str | None = None,
+    time_unit: str | None = None,
+    by: str | None = None,
+    taken: Collection[str | None] = (),
+    date_format: str | None = None,
+) -> TimedRows:
+    """Return the rows of a table with their time, which is said or recognised.
+
+    The time is the index, where it holds dates; else the one column of dates; else ``year`` with ``month``, ``quarter``
+    or ``week`` (and ``day``, ``hour``, ...); else one column of numbers that is called as times are. Words that name no
+    year are none. ``separated`` then says which column separates several series.
+
+    Args:
+        frame: a row a step; its columns have different names.
+        time, by: columns that are said to be it; None: they are recognised.
+        time_unit: what times that are numbers count; with it, numbers are no dates.
+        taken: columns that are something else, such as features that were named.
+        date_format: how dates are written, as ``datetime.strptime`` takes it.
+
+    Raises:
+        ValueError: dates that cannot be read, or in two ways; two columns of dates.
+    """
+    indexed = with_index_as_columns(frame, [by, time, *taken], date_format=date_format, keys=True)
+    rows = TimedRows(indexed.frame, time, time_unit, by, keys=indexed.keys, is_time_said=time is not None)
+    if time is not None:
+        if time in rows.frame:
+            rows.frame[time] = named_times(rows.frame[time], time_unit, date_format, rows.said)
+    elif indexed.time is not None:
+        rows.time, rows.unit = indexed.time, indexed.unit if time_unit is None else time_unit
+        rows.said += [indexed.said] if indexed.said else []
+    else:
+        _recognise(rows, {by, *taken, *indexed.keys}, time_unit, date_format)
+    return rows
+
+
+def separated(rows: TimedRows, taken: Collection[str | None] = ()) -> TimedRows:
+    """Return the rows with the column that separates them into series, where their times repeat or go back.
+
+    Args:
+        rows: with a time, or without one; then nothing is known of their series.
+        taken: columns that are something else, and separate nothing.
+
+    Raises:
+        ValueError: several series that not exactly one column separates.
+    """
+    frame, time, by = rows.frame, rows.time, rows.by
+    is_known = time in frame and (by is None or by in frame)
+    series = SeriesOfRows(by)
+    if time is not None and is_known and not frame[time].isna().any():
+        series = series_of_rows(frame, time, by, [str(c) for c in frame if c not in {time, by, *taken}])
+    unused = [key for key in rows.keys if key != series.by]
+    is_new = series.said and not (rows.is_time_said and series.by == by)
+    said = [*rows.said, series.said] if is_new else rows.said
+    return replace(rows, frame=frame.drop(columns=unused), by=series.by, said=said, keys=())
+
+
+def named_times(column: pd.Series, time_unit: str | None, date_format: str | None, said: list[str]) -> pd.Series:
+    """Return the times of a column that is said to be the time: dates, or numbers where they are no dates.
+
+    Raises:
+        ValueError: words that are no dates; see ``read_dates``.
+    """
+    import pandas as pd
+
+    is_number = pd.api.types.is_numeric_dtype(column)
+    if is_number and time_unit is not None:
+        return column
+    read = read_dates(column, date_format=date_format, is_time=True)
+    if read is not None:
+        said += [read.said] if read.said else []
+        return read.times
+    if is_number or column.dtype.kind == "m" or not column.notna().any():
+        return column
+    example = column.dropna().iloc[0]
+    why = "words that name no year" if names_no_year(column) else "words that are no dates"
+    raise ValueError(
+        f"the time {column.name!r} holds {why}, such as {str(example)!r:.40}; write dates as 2019-01-31, or say how "
+        "they are written: date_format='%d/%m/%Y'"
+    )
+
+
+def text_dates(frame: pd.DataFrame, time: str | None, date_format: str | None) -> set[Hashable]:
+    """Return the columns of text that are dates, though numbers too, as ``2019.10`` is."""
+    named = [c for c in frame if c == time or (is_called_time(str(c)) and time is None)]
+    return {c for c in named if holds_numbers(frame[c]) and _are_dates(frame[c], date_format)}
+
+
+def _are_dates(column: pd.Series, date_format: str | None) -> bool:
+    try:
+        return read_dates(column, date_format=date_format, is_time=True) is not None
+    except ValueError:  # dates that can be read in two ways, which is said later
+        return True
+
+
+# -- what is recognised --------------------------------------------------------------------------------------
+
+
+def _recognise(rows: TimedRows, taken: Collection[str | None], time_unit: str | None, date_format: str | None) -> None:
+    """Find the time among the columns that are nothing else."""
+    import pandas as pd
+
+    free = [str(c) for c in rows.frame if c not in taken]
+    types = dict(rows.frame.dtypes)
+    words = [c for c in free if not pd.api.types.is_numeric_dtype(types[c])]
+    numbers = [c for c in free if c not in words and not pd.api.types.is_bool_dtype(types[c])]
+    dates, refused = _dates_among(rows, words, date_format)
+    if len(dates) > 1:
+        dates = _one_of(rows, dates)
+    if dates:
+        rows.time, read = next(iter(dates.items()))
+        rows.frame[rows.time] = read.times
+        rows.said += [read.said] if read.said else []
+        _add_time_of_day(rows, free)
+        return
+    if _make_of_parts(rows, free):
+        return
+    if refused is not None:
+        raise refused
+    yearless = [c for c in words if c.lower() in (*TIME_NAMES, *PARTS_OF_DATES) and names_no_year(rows.frame[c])]
+    unread = [c for c in words if c.lower() in DATE_NAMES and c not in yearless and rows.frame[c].notna().any()]
+    if unread:
+        named_times(rows.frame[unread[0]], None, date_format, [])
+    if numbers:
+        rows.said += [
+            f"{c!r} names no year ({rows.frame[c].dropna().iloc[0]!r}), so it is no time, and rows are taken for steps"
+            for c in yearless
+        ]
+    _recognise_numbers(rows, numbers, time_unit, date_format)
+
+
+def _dates_among(
+    rows: TimedRows, columns: list[str], date_format: str | None
+) -> tuple[dict[str, Dates], ValueError | None]:
+    """The columns that are dates, and why the first that may be is not taken; those of whole series are left out."""
+    import pandas as pd
+
+    dates: dict[str, Dates] = {}
+    refused = None
+    codes = None if rows.by is None or rows.by not in rows.frame else pd.factorize(rows.frame[rows.by])[0]
+    for name in columns:
+        is_named = is_called_time(name)
+        column = rows.frame[name]
+        if not is_named and column.isna().mean() > 0.5:
+            continue
+        try:
+            read = read_dates(column, date_format=date_format if is_named else None, is_time=is_named)
+            if read is None and date_format is not None and not is_named:
+                read = _by_format_if_all(column, date_format)
+        except ValueError as error:
+            refused = refused or error
+            continue
+        is_constant = codes is not None and len(set(codes)) < len(codes) and column.groupby(codes).nunique().max() == 1
+        if read is not None and not is_constant:
+            dates[name] = read
+    return dates, refused
+
+
+def _by_format_if_all(column: pd.Series, date_format: str) -> Dates | None:
+    try:
+        return read_dates(column, date_format=date_format)
+    except ValueError:
+        return None
+
+
+def _one_of(rows: TimedRows, dates: dict[str, Dates]) -> dict[str, Dates]:
+    """The one of several columns of dates that is called as times are."""
+    named = {name: read for name, read in dates.items() if is_called_time(name)}
+    if len(named) != 1:
+        raise ValueError(
+            f"there are several columns of dates, {listed(list(dates))}; name the time of a step with time= (in a "
+            "shell --time)"
+        )
+    return named
+
+
+def _make_of_parts(rows: TimedRows, free: list[str]) -> bool:
+    """Make one time of a year beside months (numbers or names), quarters or weeks, and of what is finer."""
+    import pandas as pd
+
+    by_part = {c.lower(): c for c in free if c.lower() in PARTS}
+    coarse = next((part for part in ("month", "quarter", "week") if part in by_part), None)
+    if "year" not in by_part or coarse is None:
+        return False
+    years = pd.to_numeric(rows.frame[by_part["year"]], errors="coerce")
+    if not (years >= FIRST_YEAR).all():  # of a study, say, counted from its first
+        return False
+    parts = ["year", coarse]
+    if coarse == "month":
+        for part in ("day", "hour", "minute", "second"):
+            if part not in by_part:
+                break
+            parts.append(part)
+    columns = [by_part[part] for part in parts]
+    written = {"month": "-", "quarter": "Q", "week": "-W", "day": "-", "hour": " ", "minute": ":", "second": ":"}
+    texts = _digits(rows.frame[by_part["year"]], 4)
+    for part in parts[1:]:
+        cells = rows.frame[by_part[part]]
+        is_name = part == "month" and not pd.api.types.is_numeric_dtype(cells)
+        digits = cells.astype(str).str.strip().str.removeprefix("Q") if is_name or part == "quarter" else None
+        texts = texts + written[part] + (_digits(cells, 2) if digits is None else digits)
+    if len(parts) == 4:
+        texts = texts + ":00"
+    try:
+        read = read_dates(texts.rename(" and ".join(columns)), is_time=True)
+        why = f"such as {texts.iloc[0]!r}"
+    except ValueError as error:
+        read, why = None, str(error)
+    if read is None:
+        raise ValueError(
+            f"{', '.join(columns)} make no date in some row ({why}); correct it, or name what is to be modelled with "
+            "columns="
+        )
+    rows.frame = rows.frame.drop(columns=columns)
+    rows.time = next(name for name in ("time", "date", *(f"time_{i}" for i in range(99))) if name not in rows.frame)
+    rows.frame.insert(0, rows.time, read.times)
+    _add_time_of_day(rows, [c for c in free if c not in columns])
+    return True
+
+
+def _digits(column: pd.Series, width: int) -> pd.Series:
+    """Whole numbers as words of so many digits at least; of other cells what they are."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(column, errors="coerce")
+    whole = numbers.notna() & (numbers == np.rint(numbers))
+    words = column.astype(str).astype(object)
+    words[whole] = numbers[whole].astype(np.int64).astype(str).str.zfill(width)
+    return words
+
+
+def _add_time_of_day(rows: TimedRows, free: list[str]) -> None:
+    """Add a column of times of day, or of hours, to dates that are all days and repeat."""
+    import pandas as pd
+
+    assert rows.time is not None, "it was just recognised"
+    dates = rows.frame[rows.time]
+    is_day = (dates.dropna() == dates.dropna().dt.normalize()).all()
+    if not is_day or not dates.duplicated().any():
+        return
+    for name in free:
+        if name == rows.time or name not in rows.frame:
+            continue
+        column = rows.frame[name]
+        if name.lower() == "hour" and pd.api.types.is_numeric_dtype(column):
+            hours = column.to_numpy(dtype=np.float64, na_value=np.nan)
+            if ((hours >= 0) & (hours < 24) & (hours == np.rint(hours))).all():
+                times = dates + pd.to_timedelta(hours, unit="h")
+                break
+        elif not pd.api.types.is_numeric_dtype(column) and names_no_year(column):
+            texts = dates.dt.strftime("%Y-%m-%d") + " " + column.astype(str).str.strip()
+            read = read_dates(texts.rename(name), is_time=True)
+            if read is not None:
+                times = read.times
+                break
+    else:
+        return
+    rows.frame[rows.time] = times
+    rows.frame = rows.frame.drop(columns=name)
+    rows.said.append(f"{rows.time!r} and {name!r} are taken for one time")
+
+
+def _recognise_numbers(rows: TimedRows, numbers: list[str], time_unit: str | None, date_format: str | None) -> None:
+    """Take the one column of numbers that is called as times are, or of years, or of days that are counted."""
+    of_times = [c for c in numbers if c.lower() in (*TIME_NAMES, *YEAR_NAMES, *PARTS_AT_MOST)]
+    complete = [c for c in of_times if not rows.frame[c].isna().any()]
+    named = [c for c in complete if c.lower() in TIME_NAMES]
+    years = [c for c in complete if c.lower() in YEAR_NAMES]
+    counted = [c for c in complete if c.lower() in PARTS_AT_MOST and _is_counted(rows.frame[c])]
+    chosen = next((columns for columns in (named, years, counted) if columns), [])
+    if len(chosen) != 1:
+        rows.disordered = chosen
+        return
+    name = chosen[0]
+    said: list[str] = []
+    times = named_times(rows.frame[name], time_unit, date_format, said)
+    if name in years:
+        others = [str(c) for c in rows.frame if c != name]
+        is_time = times.dtype.kind == "M" and (
+            not times.duplicated().any() or rows.by or candidates(rows.frame, others)
+        )
+        if not is_time:
+            return
+    elif times.dtype.kind != "M" and not _may_be_time(rows, times):
+        rows.disordered = [name]
+        return
+    rows.time, rows.unit, rows.frame[name] = name, time_unit, times
+    rows.said += said
+
+
+def _is_counted(column: pd.Series) -> bool:
+    """Whether numbers called as a part of a date rise beyond what that part has."""
+    return bool(
+        column.is_monotonic_increasing and column.is_unique and column.max() > PARTS_AT_MOST[str(column.name).lower()]
+    )
+
+
+def _may_be_time(rows: TimedRows, times: Any) -> bool:
+    """Whether numbers never go back in the series that were said; where none were said, that is seen later."""
+    import pandas as pd
+
+    if rows.by is None or rows.by not in rows.frame:
+        return True
+    return bool(times.groupby(pd.factorize(rows.frame[rows.by])[0]).is_monotonic_increasing.all())

@@ -1,0 +1,177 @@
+"""Quantiles, means and scores of one step ahead, against SciPy's distributions and dense sums."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import integrate, stats
+
+import seqmodels as sm
+from seqmodels.generation.cursor import Prediction
+from seqmodels.generation.feature_distributions import FeatureDistributions
+from seqmodels.generation.predicted_features import feature_distributions
+from seqmodels.observations import (
+    Beta,
+    Gamma,
+    LogNormal,
+    NegativeBinomial,
+    Observation,
+    Rounded,
+    StudentT,
+    ZeroInflated,
+)
+
+LEVELS = np.array([1e-6, 1e-3, 0.05, 0.3, 0.5, 0.7, 0.95, 0.999])
+SHIFT, SCALE = 3.0, 100.0
+
+
+def predicted(
+    observation: Observation, table: list[list[float]], weights: list[float], shift: float = 0.0, scale: float = 1.0
+) -> FeatureDistributions:
+    """The distribution of one feature under a mixture of these rows of output parameters."""
+    log_weights = torch.tensor([weights], dtype=torch.float64).log()
+    prediction = Prediction(observation, torch.tensor([table], dtype=torch.float64), log_weights, None, None)
+    units = torch.tensor([shift], dtype=torch.float64), torch.tensor([scale], dtype=torch.float64)
+    features = feature_distributions(prediction, slice(0, 1), np.ones(1), *units)
+    assert features is not None
+    return features
+
+
+log = np.log
+ONE_COMPONENT: list[tuple[Observation, list[float], Any]] = [
+    (StudentT(), [2.0, log(0.5), log(0.5)], stats.t(0.5, 2, 0.5)),
+    (StudentT(), [2.0, log(0.5), log(1.5)], stats.t(1.5, 2, 0.5)),
+    (StudentT(), [2.0, log(0.5), log(1e6)], stats.t(1e6, 2, 0.5)),
+    (StudentT(min_scale=1e-9), [2.0, log(1e-9), log(4)], stats.t(4, 2, 1e-9)),
+    (Gamma(), [log(0.05), log(2.0)], stats.gamma(0.05, scale=40.0)),
+    (Gamma(), [log(1e4), log(2.0)], stats.gamma(1e4, scale=2e-4)),
+    (LogNormal(), [-30.0, log(2.0)], stats.lognorm(2.0, scale=np.exp(-30.0))),
+    (Beta(), [log(0.5), log(3.0)], stats.beta(0.5, 3.0)),
+    (Beta(), [log(4e3), log(6e3)], stats.beta(4e3, 6e3)),
+]
+
+
+@pytest.mark.parametrize(("observation", "row", "twin"), ONE_COMPONENT)
+def test_one_component_has_scipys_quantiles_and_mean(observation: Observation, row: list[float], twin: Any) -> None:
+    features = predicted(observation, [row], [1.0])
+    assert_allclose(features.quantiles(LEVELS)[:, 0], twin.ppf(LEVELS), rtol=1e-8)
+    mean = twin.mean() if np.isfinite(twin.mean()) else np.nan
+    assert_allclose(features.mean, [mean], rtol=1e-12)
+    moved = predicted(observation, [row], [1.0], SHIFT, SCALE)
+    assert_allclose(moved.quantiles(LEVELS)[:, 0], SHIFT + SCALE * twin.ppf(LEVELS), rtol=1e-8)
+
+
+MIXTURES: list[tuple[Observation, list[list[float]], list[Any]]] = [
+    (StudentT(), [[0.0, 0.0, log(3)], [0.0, 0.0, log(30)]], [stats.t(3), stats.t(30)]),
+    (
+        StudentT(min_scale=1e-9),
+        [[0.0, log(1e-6), log(3)], [1e4, log(2), log(0.6)]],
+        [stats.t(3, 0, 1e-6), stats.t(0.6, 1e4, 2)],
+    ),
+    (Gamma(), [[log(0.1), 0.0], [log(50), 5.0]], [stats.gamma(0.1, scale=10), stats.gamma(50, scale=np.exp(5) / 50)]),
+    (
+        LogNormal(),
+        [[1.0, log(2)], [-30.0, log(0.01)]],
+        [stats.lognorm(2, scale=np.e), stats.lognorm(0.01, scale=np.exp(-30))],
+    ),
+    (Beta(), [[log(0.3), log(0.4)], [log(3), log(9)]], [stats.beta(0.3, 0.4), stats.beta(3, 9)]),
+]
+
+
+@pytest.mark.parametrize(("observation", "table", "twins"), MIXTURES)
+def test_the_cdf_of_a_mixture_reaches_the_level_at_its_quantile(
+    observation: Observation, table: list[list[float]], twins: list[Any]
+) -> None:
+    weights = [0.3, 0.7]
+    # A third component of weight 0, whose mean and quantiles are elsewhere, changes nothing.
+    features = predicted(observation, [*table, [-7.0] * len(table[0])], [*weights, 0.0])
+    reached = [sum(w * twin.cdf(x) for w, twin in zip(weights, twins, strict=True)) for x in features.quantiles(LEVELS)]
+    assert_allclose(np.ravel(reached), LEVELS, rtol=1e-8)
+    means = [twin.mean() for twin in twins]
+    assert_allclose(features.mean, [np.dot(weights, means) if np.isfinite(means).all() else np.nan], rtol=1e-12)
+
+
+def test_the_score_of_a_mixture_of_t_densities_is_the_integral() -> None:
+    features = predicted(StudentT(), [[0.0, 0.0, log(2)], [3.0, log(0.01), log(9)]], [0.5, 0.5])
+
+    def squared(x: float, y: float) -> float:
+        return float((0.5 * stats.t.cdf(x, 2) + 0.5 * stats.t.cdf((x - 3) / 0.01, 9) - (x >= y)) ** 2)
+
+    for y in (2.98, -40.0):
+        ends = sorted({-np.inf, -1e3, -40.0, 2.5, 2.98, 3.0, 3.1, 5.0, 1e3, np.inf})
+        parts = [integrate.quad(squared, a, b, (y,), epsabs=1e-12, limit=200)[0] for a, b in itertools.pairwise(ends)]
+        assert_allclose(features.crps(np.array([y])), [sum(parts)], rtol=1e-5)
+
+
+LARGEST_SIZE = 1e8  # where the score still differs from that of a Poisson distribution, by 3e-8
+COUNTS: list[tuple[Observation, list[list[float]], Any]] = [
+    (
+        NegativeBinomial(),
+        [[log(3.0), log(0.5)], [log(100.0), log(LARGEST_SIZE)]],
+        lambda x: (
+            0.3 * stats.nbinom.cdf(x, 0.5, 0.5 / 3.5)
+            + 0.7 * stats.nbinom.cdf(x, LARGEST_SIZE, LARGEST_SIZE / (LARGEST_SIZE + 100))
+        ),
+    ),
+    (
+        ZeroInflated(sm.Poisson()),
+        [[log(0.4 / 0.6), log(3.0)], [-800.0, log(20.0)]],
+        lambda x: np.where(x < 0, 0, 0.3 * (0.4 + 0.6 * stats.poisson.cdf(x, 3)) + 0.7 * stats.poisson.cdf(x, 20)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("observation", "table", "cdf"), COUNTS, ids=["negative binomial", "zero-inflated"])
+def test_a_quantile_of_counts_is_the_least_that_reaches_the_level(
+    observation: Observation, table: list[list[float]], cdf: Any
+) -> None:
+    features = predicted(observation, table, [0.3, 0.7])
+    found = features.quantiles(LEVELS)[:, 0]
+    assert_array_equal(found, [np.flatnonzero(cdf(np.arange(2000)) >= level)[0] for level in LEVELS])
+    assert not np.signbit(found).any()  # 0 and not -0
+    values = np.arange(2000)
+    assert_allclose(features.mean, [(1 - cdf(values)).sum()], rtol=1e-8)
+    assert_allclose(features.crps(np.array([7.0])), [((cdf(values) - (values >= 7)) ** 2).sum()], rtol=1e-8)
+    assert_allclose(features.cdf(np.array([[-0.5], [2.0], [2.7]])).ravel(), cdf(np.array([-1, 2, 2])), rtol=1e-8)
+
+
+ROUNDED: list[tuple[Observation, list[float], Any]] = [
+    (StudentT(), [0.3, log(0.02), log(5)], stats.t(5, 0.3, 0.02)),
+    (StudentT(), [0.3, log(30.0), log(5)], stats.t(5, 0.3, 30.0)),
+    (Gamma(), [log(0.3), log(5.0)], stats.gamma(0.3, scale=5 / 0.3)),
+    (LogNormal(), [0.0, 0.0], stats.lognorm(1.0)),
+    (sm.GaussianMixture(1, "diag"), [0.0, 0.9, log(0.04)], stats.norm(0.9, 0.2)),
+]
+
+
+@pytest.mark.parametrize(("density", "row", "twin"), ROUNDED)
+def test_rounded_values_have_the_quantiles_mean_and_score_of_their_cells(
+    density: Observation, row: list[float], twin: Any
+) -> None:
+    features = predicted(Rounded(density, width=0.5, origin=0.2), [row], [1.0])
+    points = 0.2 + 0.5 * np.arange(-40_000, 40_000)
+    cdf, beyond = twin.cdf(points + 0.25), twin.sf(points + 0.25)
+    levels = LEVELS[2:]
+    assert_allclose(features.quantiles(levels)[:, 0], [points[np.flatnonzero(cdf >= p)[0]] for p in levels], atol=1e-9)
+    is_above = points > 0.1
+    assert_allclose(features.mean, [0.2 + 0.5 * (beyond[is_above].sum() - cdf[~is_above].sum())], rtol=1e-6)
+    assert_allclose(features.crps(np.array([0.7])), [0.5 * ((cdf - (points >= 0.69)) ** 2).sum()], rtol=1e-6)
+
+
+def test_forecasts_of_heavy_tails_are_exact_and_say_where_there_is_no_mean() -> None:
+    x = stats.t.rvs(0.7, size=(400, 1), random_state=0)
+    model = sm.HMM(1, observation=StudentT(), random_state=0).fit([x])
+    nu, location, scale = (each[0, 0] for each in (model.degrees_of_freedom_, model.locations_, model.scales_))
+    assert nu < 1
+    with pytest.warns(UserWarning, match="has no mean, as that of a t density of 1 degree"):
+        frame = model.forecast([x], 2, quantiles=(0.05, 0.5, 0.95)).frame
+    assert frame["method"].tolist() == ["exact", "exact"]
+    assert frame["mean"].isna().all()
+    expected = stats.t.ppf([0.05, 0.5, 0.95], nu, location, scale)
+    assert_allclose(frame[["5%", "50%", "95%"]].to_numpy()[0], expected, rtol=1e-6)
+    assert model.predict_next(x).mean.isnan().all()
