@@ -346,7 +346,9 @@ class _Arrays:
     def of(cls, trellis: Trellis) -> _Arrays:
         packing = trellis.packing
         order, n = packing.order.numpy(), packing.n_sequences
-        initial, final = (_numpy(p) if len(p) == n else p.expand(n, -1).numpy() for p in (trellis.initial, trellis.final))
+        initial, final = (
+            _numpy(p) if len(p) == n else p.expand(n, -1).numpy() for p in (trellis.initial, trellis.final)
+        )
         weights = np.ones(n) if trellis.weights is None else _numpy(trellis.weights)[order]
         return cls(
             packing, initial[order], _numpy(trellis.transition), final[order], _numpy(trellis.densities.log()), weights,
@@ -357,9 +359,7 @@ class _Arrays:
         """Alpha, steps, ``(n,)`` the logarithm of the mass of ``final`` and the suspects, both by rank."""
         alpha, steps = np.empty(self.log_b.shape), np.empty(len(self.log_b))
         is_suspect = np.zeros(len(self.lengths), bool)
-        _forward(
-            self.initial, self.transition, self.log_b, self.offsets, self.lengths, alpha, steps, ratio, is_suspect
-        )
+        _forward(self.initial, self.transition, self.log_b, self.offsets, self.lengths, alpha, steps, ratio, is_suspect)
         last = alpha[self.offsets[self.lengths - 1] + np.arange(len(self.lengths))]
         with np.errstate(divide="ignore"):
             return alpha, steps, np.log((last * self.final).sum(1)), is_suspect
