@@ -96,7 +96,8 @@ def _refuse_dates_as_columns(rows: TimedRows, taken: Collection[str | None]) -> 
     if rows.frame.shape[1] > MOST_NAMED_AS_DATES:
         return
     dtypes = rows.frame.dtypes.items()
-    columns = [c for c, dtype in dtypes if c not in {rows.time, *taken} and pd.api.types.is_numeric_dtype(dtype)]
+    others = {rows.time, *taken}
+    columns = [str(c) for c, dtype in dtypes if c not in others and pd.api.types.is_numeric_dtype(dtype)]
     names = pd.Series(columns, dtype=object, name="columns")
     if len(names) < 3 or not (names_no_year(names) or are_dates_in_order(columns)):
         return

@@ -1,4 +1,4 @@
-"""Compiled loops over one sequence after the other give what the passes in logarithms and the tensor operations give."""
+"""Compiled loops over one sequence after the other give what passes in logarithms and tensor operations give."""
 
 from __future__ import annotations
 
