@@ -143,6 +143,7 @@ def layout_of(path: Path) -> CsvLayout:
     lines = [line for line in rest if line.strip()]
     if not lines:
         raise ValueError(f"{path} is no CSV: it has no lines")
+    check_width(str(path), max(lines[0].count(each) for each in SEPARATORS) + 1)  # before any line is cut into cells
     separator = said or _separator_of(path, lines)
     rows = list(_numbered_rows(path, islice(io.StringIO(text), first, first + SAMPLE), separator, first))
     header_line, header = rows[0]

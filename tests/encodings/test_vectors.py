@@ -215,10 +215,10 @@ def test_a_constant_bit_is_no_trouble_and_a_constant_real_is() -> None:
 @pytest.mark.parametrize(
     ("observation", "value", "wanted"),
     [
-        (Bernoulli(), 2, "which must be 0 or 1; mark .* another observation \\(Poisson for counts"),
+        (Bernoulli(), 2, "which must be 0 or 1; mark .* another observation: Poisson for counts"),
         (Bernoulli(), 0.5, "which must be 0 or 1"),
         (Bernoulli(), -1, "which must be 0 or 1"),
-        (Poisson(), -1, "which must be a count: 0, 1, 2, ...; mark .* \\(GaussianMixture for reals\\)"),
+        (Poisson(), -1, "which must be a count: 0, 1, 2, ...; mark .* another observation: GaussianMixture for reals"),
         (Poisson(), 0.5, "which must be a count"),
         (Columns([(GaussianMixture(1), 1), (Poisson(), 2)]), -1, "which must be a count"),
     ],

@@ -141,7 +141,7 @@ def test_one_constant_or_short_series_does_not_end_the_others() -> None:
 
 
 def test_zeros_and_ones_are_said_to_be_no_reals() -> None:
-    words = sm.forecast(np.random.default_rng(0).random(40) > 0.5, 2, max_seconds=1e-9).words
+    words = sm.forecast((np.random.default_rng(0).random(40) > 0.5).astype(float), 2, max_seconds=1e-9).words
     assert any(sentence.startswith("All values are 0 or 1: the mean says about how probable") for sentence in words)
 
 
