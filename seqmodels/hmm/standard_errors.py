@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
-from scipy.special import expit, logit
 from torch import Tensor
 
 from seqmodels.hmm.corpus import PackedBatch
@@ -194,6 +193,8 @@ def wald_interval(value: float, error: float, link: Link, level: float) -> tuple
     An error that is infinite, or too large for the exponential, gives all possible values: (0, 1) for a probability,
     (0, inf) for a variance or a rate. The ends of an error of NaN are NaN.
     """
+    from scipy.special import expit, logit
+
     if np.isnan(error):
         return np.nan, np.nan
     width = NormalDist().inv_cdf(0.5 + level / 2) * error
