@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from tqdm.auto import tqdm
 
 from seqmodels.cli.checks import check_jobs, check_outputs, check_value
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
@@ -112,7 +114,7 @@ def choose(
             rule=rule,
             random_state=seed,
             n_jobs=jobs,
-            progress=(lambda line: typer.echo(line, err=True)) if console.shows_progress else None,
+            progress=(lambda line: tqdm.write(line, sys.stderr)) if console.shows_progress else None,
             **of_parameter,
         )
     with console.errors(FAILED):

@@ -14,6 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
+from seqmodels.common.progress import silent_if
+
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 CODES = "Exit codes: 0 done; 1 a model failed; 2 bad input, said in one line; 130 interrupted."
 
@@ -47,8 +49,8 @@ class Console:
 
     @contextmanager
     def errors(self, code: int = BAD_INPUT) -> Iterator[None]:
-        """Context in which an error ends the command with one line on stderr and this exit code."""
-        with warnings.catch_warnings():
+        """Context in which an error ends the command with one line on stderr and this exit code, quiet if asked."""
+        with warnings.catch_warnings(), silent_if(False if self.quiet else "auto"):
             warnings.simplefilter("ignore" if self.quiet else "once")
             warnings.showwarning = _warn_in_one_line
             try:

@@ -81,7 +81,7 @@ class TrainingOptions(Configurable):
             steps together, which are learnt by heart otherwise, or ``max_seconds`` alone is given and is seven passes
             over them or more; else, and for short series, 0.
         callbacks: called with each row of the history, a dictionary.
-        verbose: show progress, after a line on what ``"auto"`` came to.
+        verbose: True: show progress, after a line on what ``"auto"`` came to; see ``SequenceModel`` for ``"auto"``.
         parallel: how several processes (``torchrun``) share the work: ``"replicate"``, each has the whole network and
             takes a part of every batch; ``"shard"``, of weights, gradients and the optimiser's moments each has a part
             too; ``"auto"``: shards where whole networks would not fit in memory. One process takes no notice.

@@ -10,6 +10,7 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.cli.choose import parse_values
+from seqmodels.common import progress
 
 GIVEN = ["--by", "who", "--set", "max_iter=10", "--set", 'observation={class="GaussianMixture", n_components=1}']
 
@@ -48,6 +49,14 @@ def test_in_words_without_cross_validation(call, data):
     assert "n_states = 2\n  by BIC: 2" in done.stdout
     header = done.stdout.splitlines()[-3].split()
     assert header == ["value", "train", "bic", "aic", "n_parameters"]
+
+
+def test_quiet_shows_no_bar(call, data, monkeypatch):
+    monkeypatch.setattr(progress, "is_watched", lambda: True)
+    monkeypatch.setattr(progress, "AFTER", 0.0)
+    given = ["choose", "hmm", data, "--values", "n_states=1,2", *GIVEN, "--folds", 2]
+    assert "choose: " in call(*given).stderr
+    assert call(*given, "--quiet").stderr == ""
 
 
 def test_observations_that_the_values_propose(call, data, tmp_path):

@@ -40,7 +40,8 @@ def compress(model: SequenceModel, X: Any, y: Any = None) -> bytes:
     Raises:
         NotFittedError: a model that is not fitted.
         ValueError: vectors; a model without a cursor, or of p(x | inputs); sequences that it cannot read, or that have
-            a past; a symbol to which it gives probability zero, by sequence and position.
+            a past; a symbol to which it gives probability zero, by sequence and position; more than 1,024 sequences or
+            2^20 steps for each byte of the result.
 
     >>> from seqmodels import NGram
     >>> model = NGram(2).fit(["abracadabra " * 20])

@@ -152,12 +152,12 @@ def compare(
 
     with distinct_warnings(), ProgressBar(len(models), verbose, "compare") as bar:
         results = _results(models, parts, plan, say, jobs, bar)
-    scored = {name: result for name, result in results.items() if not result.error}
-    base = _base(scored, baseline)
-    reference = fit_reference(models, base.model, parts) if iid else Reference()
-    if reference.result is not None:
-        scored[reference.name] = results[reference.name] = reference.result
-    codes = None if n_blocks is None else _code_lengths(scored, parts, n_blocks, jobs, say)
+        scored = {name: result for name, result in results.items() if not result.error}
+        base = _base(scored, baseline)
+        reference = fit_reference(models, base.model, parts) if iid else Reference()
+        if reference.result is not None:
+            scored[reference.name] = results[reference.name] = reference.result
+        codes = None if n_blocks is None else _code_lengths(scored, parts, n_blocks, jobs, say)
 
     frame = comparison_frame(list(results.values()), base, parts.test, clusters)
     frame["n_unseen"] = n_unseen(parts)

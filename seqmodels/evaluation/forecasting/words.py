@@ -300,7 +300,8 @@ def _choice(result: SeriesForecast) -> str:
 def _certainty(series: DescribedSeries, result: SeriesForecast) -> str:
     n = result.n_scored
     share = f"{100 * result.coverage:.0f} % of {n:,} values"
-    text = f"In that backtest, of {len(result.origins)} origins, 90 % bands held {share}"
+    origins = f"{len(result.origins)} origin{'s' * (len(result.origins) != 1)}"
+    text = f"In that backtest, of {origins}, 90 % bands held {share}"
     low, high = float(result.factors.min()), float(result.factors.max())
     if max(abs(low - 1), abs(high - 1)) < RESCALED:
         text += "; they are as the models have them."

@@ -154,7 +154,9 @@ class _Runner:
             return
         baseline = task.baseline if task.baseline in fitted else next(iter(fitted))
         title = f"{task.title}, interrupted: {len(fitted)} of {len(task.models)} models"
-        result = compare(fitted, *task.test, baseline=baseline, title=title, random_state=self.random_state)
+        result = compare(
+            fitted, *task.test, baseline=baseline, title=title, random_state=self.random_state, verbose=False
+        )
         self._print(f"\n{result}")
         self._write(result, task, began)
         self._print(f"\nWritten to {self.folder}/. Open\n  {self.folder / f'{task.name}.html'}")

@@ -76,6 +76,7 @@ def test_missing_values_are_counted_and_bands_that_were_rescaled_are_said(series
     assert "; 3 of them (3.1 %) missing." in words[0]
     assert words[3].endswith("1 could not be fitted.")
     assert "of 126 values after they were widened by 1.10 (first step) to 1.30 (last)" in words[4]
+    assert words_of(series, result_of(origins=[60]), LEVELS)[4].startswith("In that backtest, of 1 origin, 90 % bands")
 
 
 def test_of_many_models_those_of_the_largest_weights_are_named(series):
