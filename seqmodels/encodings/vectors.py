@@ -161,12 +161,10 @@ class Features(Vectors):
 
     def fit(self, sequences: Sequences) -> Self:
         values = np.array(_kind_of_each(self.kinds, sequences.n_features))
-        for i, x in enumerate(sequences):  # before zeros that cannot be are warned of as values that repeat
-            for start, part in parts_of(np.asarray(x) if not isinstance(x, MappedArray) else x):
-                _refuse_values(i, part, tuple(values.tolist()), start)
         has_density = ~np.isin(values, ("bits", "counts"))
         mean, scale, frames = moments(sequences, has_density)
-        if has_density.any():
+        # A value that cannot be is refused by ``check``, by the caller's number of its sequence, and is worth no warning.
+        if has_density.any() and not _impossible(frames, tuple(values.tolist())).any():
             names: Sequence[object] = sequences.features or range(len(values))
             kept = [name for name, is_kept in zip(names, has_density, strict=True) if is_kept]
             warn_of_repeats(frames[:, has_density], kept)
@@ -227,11 +225,17 @@ def is_value(frames: np.ndarray, kind: Values) -> np.ndarray:
     return np.asarray(whole & (frames <= 1) if kind == "bits" else whole)
 
 
-def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...], start: int) -> None:
+def _impossible(frames: np.ndarray, values: tuple[Values, ...]) -> np.ndarray:
+    """Return ``(N, D)`` whether a value is none that its feature can have; a missing one is possible."""
     bad = ~np.isnan(frames)
     for kind in set(values):
         columns = np.array([value == kind for value in values])
         bad[:, columns] &= ~is_value(frames[:, columns], kind)
+    return bad
+
+
+def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...], start: int) -> None:
+    bad = _impossible(frames, values)
     if not bad.any():
         return
     frame, feature = np.argwhere(bad)[0]
