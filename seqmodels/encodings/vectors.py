@@ -163,7 +163,7 @@ class Features(Vectors):
         values = np.array(_kind_of_each(self.kinds, sequences.n_features))
         has_density = ~np.isin(values, ("bits", "counts"))
         mean, scale, frames = moments(sequences, has_density)
-        # A value that cannot be is refused by ``check``, by the caller's number of its sequence, and is worth no warning.
+        # ``check`` refuses a value that cannot be, by the caller's number of its sequence: it is worth no warning here.
         if has_density.any() and not _impossible(frames, tuple(values.tolist())).any():
             names: Sequence[object] = sequences.features or range(len(values))
             kept = [name for name, is_kept in zip(names, has_density, strict=True) if is_kept]

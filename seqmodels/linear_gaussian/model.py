@@ -677,9 +677,9 @@ class LinearGaussian(SequenceModel):
         >>> u = np.arange(40.0) % 5
         >>> x = Sequences([(3 + 2 * u + np.sin(np.arange(40.0) ** 2))[:, None]], inputs=[u], input_names=["price"])
         >>> model = LinearGaussian.local_level(observation_inputs=True).fit(x)
-        >>> model.input_effects(x)[["input", "estimate", "standard_error"]].round(2)
+        >>> model.input_effects(x)[["input", "estimate", "standard_error"]].round(1)
            input  estimate  standard_error
-        0  price      2.02            0.08
+        0  price       2.0             0.1
         """
         if not 0 < level < 1:
             raise ValueError(f"level is {level}; pass a probability between 0 and 1, as 0.95")

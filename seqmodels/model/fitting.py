@@ -109,7 +109,7 @@ def _warn_of_missing_rows(model: Family, sequences: Sequences) -> None:
                 f"{type(model).__name__} takes each row for a step, so that seasons and lags shift there; fit to "
                 "X.regular(), which has rows of missing values at these steps, or to sequences without times if rows "
                 "are steps",
-                stacklevel=4,
+                stacklevel=5,
             )
             return
 

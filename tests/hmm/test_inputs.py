@@ -310,7 +310,7 @@ def test_refused_in_words() -> None:
     for call, match in refused:
         with pytest.raises(ValueError, match=match):
             call()
-    with pytest.raises(AttributeError, match="transition_slopes_"):
+    with pytest.raises(AttributeError, match="has transitions that depend on no inputs"):
         _ = fitted(X, transition_inputs=None).transition_slopes_
 
 
@@ -591,5 +591,5 @@ def test_a_first_state_with_a_past_an_order_a_prior_or_frozen() -> None:
     for call, match in refused:
         with pytest.raises(ValueError, match=match):
             call()
-    with pytest.raises(AttributeError, match="initial_slopes_"):
+    with pytest.raises(AttributeError, match="has a first state that depends on no inputs"):
         _ = fitted(X).initial_slopes_

@@ -183,7 +183,7 @@ def test_a_fit_goes_on_from_where_it_stands_and_only_with_the_same_durations() -
         ({"max_duration": 0}, "max_duration is 0"),
         ({"durations": "weibull"}, "durations is 'weibull'"),
         ({"duration_pseudocount": -1.0}, "duration_pseudocount is -1.0"),
-        ({"max_duration": 10**12}, "pass a smaller max_duration"),
+        ({"max_duration": 10**12}, "is too long for 8 states; pass at most"),
         ({"n_states": 0}, "n_states is 0"),
         ({"max_seconds": 0.0}, "max_seconds is 0.0"),
     ],
