@@ -231,7 +231,7 @@ def _impossible(frames: np.ndarray, values: tuple[Values, ...]) -> np.ndarray:
     for kind in set(values):
         columns = np.array([value == kind for value in values])
         bad[:, columns] &= ~is_value(frames[:, columns], kind)
-    return bad
+    return np.asarray(bad)
 
 
 def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...], start: int) -> None:
