@@ -62,7 +62,7 @@ class CsvLayout:
         return _numbered_rows(self.path, lines, self.separator, self.first)
 
     def place(self, row: int) -> str:
-        """Where a row of the frame is: ``a.csv:7``."""
+        """Return where a row of the frame is in the file: ``a.csv:7``."""
         numbered = self.rows() if self.width > 1 else self._lines()
         line = next((number for number, _ in islice(numbered, row, None)), None)
         return f"row {row} of {self.path}" if line is None else f"{self.path}:{line}"

@@ -54,7 +54,7 @@ class AngleFeatures(FeatureDistributions):
         return np.where(np.abs(first) > NO_DIRECTION, np.angle(first), np.nan)
 
     def cdf(self, x: np.ndarray) -> np.ndarray:
-        """From -π on."""
+        """Return the probability of an angle from -π to ``x``."""
         at = np.clip(np.asarray(x, dtype=np.float64), -np.pi, np.pi)
         start = self._integral(np.full_like(at, -np.pi))
         return np.asarray(np.clip(self._integral(at) - start, 0.0, 1.0))

@@ -39,7 +39,7 @@ class SlopesOfInputs:
 
     @classmethod
     def of(cls, parameters: SystemParameters, form: Form, corpus: SystemData) -> SlopesOfInputs:
-        """Those of parameters that were fitted to this corpus."""
+        """Return the effects under parameters that were fitted to this corpus."""
         slopes = parameters.observation_slopes
         n_slopes, n = slopes.size, slopes.size + len(slopes) * form.intercept
 

@@ -220,7 +220,7 @@ def _unseen(series: DescribedSeries, result: SeriesForecast) -> str:
 
 
 def _inputs(series: DescribedSeries, result: SeriesForecast) -> list[str]:
-    """What each input is worth."""
+    """Return sentences on what each input is worth."""
     if result.inputs is None:
         return []
     to = "" if result.inputs.scale == "values" else f" to the {result.inputs.scale}"

@@ -170,7 +170,7 @@ def holds_numbers(column: pd.Series) -> bool:
 
 
 def place_in_frame(row: int) -> str:
-    """Where a row of a frame is, in words."""
+    """Return in words where a row of a frame is."""
     return f"row {row} of the frame"
 
 

@@ -26,7 +26,7 @@ PARTS_OF_DATES = (
 
 @dataclass(frozen=True)
 class SeriesOfRows:
-    """Which series each row of a table is of.
+    """The series that each row of a table belongs to.
 
     Attributes:
         by: the column that says it; None: all rows are of one.
