@@ -41,7 +41,7 @@ from seqmodels.hmm.emissions.pseudo_frames import pseudo_frame_log_density, pseu
 from seqmodels.hmm.inference.densities import LOG2E, Densities
 from seqmodels.hmm.inference.products import is_worth_onednn
 from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.inference.segments import loops_are_worth_compiling
+from seqmodels.hmm.inference.segments import loops_are_compiled
 from seqmodels.observations import GaussianMixture, gaussian
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 
@@ -166,7 +166,7 @@ class GaussianMixtureEmission(Emission):
         """All densities by compiled loops; None where matrix products are faster or more precise."""
         x, m, height = frames.x, self.observation.n_densities, self._height(has_missing=True)
         is_small = m * len(table) <= MOST_COMPONENTS_COMPILED and height <= MOST_FEATURES_COMPILED
-        if not (is_small and self.diagonal and x.dtype == dtype and loops_are_worth_compiling(len(x), x.device)):
+        if not (is_small and self.diagonal and x.dtype == dtype and loops_are_compiled(x.device)):
             return None
         theta, signal = self._coefficients(table)
         if quadratic.cancels(signal) or quadratic.precise_enough(signal, x, dtype, frames.largest) != dtype:

@@ -64,8 +64,17 @@ def viterbi(
 def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
     """``viterbi`` of a trellis: (N,) states, one sequence after the other, and (n,) log-probabilities."""
     log_b = trellis.densities.log()
-    path, _ = traced(trellis, log_b)
+    path = _path_by_loops(trellis, log_b) if trellis.is_sequential else traced(trellis, log_b)[0]
     return path, log_prob_of_paths(trellis, path, log_b)
+
+
+def _path_by_loops(trellis: Trellis, log_b: Tensor) -> Tensor:
+    """The path that ``traced`` finds, by a compiled loop over one sequence after the other."""
+    from seqmodels.hmm.inference import sequential
+
+    log_starts, log_ends = (on_grid(p(torch.float64).log()) for p in (trellis.starts, trellis.ends))
+    frames = on_grid(relative_to_largest(log_b.double())[0])
+    return sequential.best_path(trellis, on_grid(trellis.transition.log()).T, log_starts, log_ends, frames)
 
 
 def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -53,13 +53,24 @@ class Pseudocounts(Configurable):
 
     def counts(self, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor | None]:
         """Counts of starts, transitions and ends, zero where the parameters are."""
+        if self._are_zero:
+            final = None if parameters.final is None else torch.zeros_like(parameters.final)
+            return torch.zeros_like(parameters.initial), torch.zeros_like(parameters.transition), final
         sticky = torch.diag(_spread(self.sticky, parameters.initial))
         final = None if parameters.final is None else _allowed(self.final, parameters.final)
         transition = _spread(self.transition, parameters.transition) + sticky
         return _allowed(self.initial, parameters.initial), transition * (parameters.transition > 0), final
 
+    @property
+    def _are_zero(self) -> bool:
+        """Whether no count is added anywhere, as by default."""
+        counts = (self.initial, self.transition, self.sticky, self.final)
+        return all(isinstance(count, int | float) and count == 0 for count in counts)
+
     def log_prior(self, parameters: Parameters) -> Tensor:
         """Nats, up to a constant."""
+        if self._are_zero:
+            return parameters.initial.new_zeros(())
         tables = (parameters.initial, parameters.transition, parameters.final)
         terms = [
             torch.xlogy(counts, torch.where(counts > 0, table, 1.0)).sum()
