@@ -238,6 +238,7 @@ class CompiledMixtures:
         log_b = torch.empty(R, n, K, dtype=torch.float64)
         theta, features = self.theta.contiguous().numpy(), self.features.contiguous().numpy()
         _log_densities(theta, features, R, self._number(self.smallest), self._wide, log_b.numpy())
+        log_b = log_b.to(self.dtype)
         return log_b[0] if self.n_chains is None else log_b
 
     def take(self, rows: Tensor) -> LogDensities:

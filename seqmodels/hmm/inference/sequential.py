@@ -361,8 +361,9 @@ class _Arrays:
         is_suspect = np.zeros(len(self.lengths), bool)
         _forward(self.initial, self.transition, self.log_b, self.offsets, self.lengths, alpha, steps, ratio, is_suspect)
         last = alpha[self.offsets[self.lengths - 1] + np.arange(len(self.lengths))]
+        end_mass = (last * self.final).sum(1)
         with np.errstate(divide="ignore"):
-            return alpha, steps, np.log((last * self.final).sum(1)), is_suspect
+            return alpha, steps, np.log(end_mass), is_suspect | ~(end_mass > RECEIVED)
 
     def by_sequence(self, by_rank: np.ndarray) -> Tensor:
         """``(n,)`` values by rank, in the caller's order."""

@@ -45,6 +45,10 @@ def trellis(case: str) -> Trellis:
     if case == "zeros":
         log_b[torch.rand(log_b.shape, generator=generator) < 0.2] = -torch.inf
         log_b[::7] = torch.tensor([0.0, -torch.inf, -torch.inf], dtype=F64)
+    if case == "an end in a state that was lost":
+        final = torch.tensor([0.0, 0.0, 1.0], dtype=F64)
+        transition = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [0.0, 0.0, 0.0]], dtype=F64)
+        log_b[:, 2] = -1000.0
     if case == "ends":
         final = torch.tensor([0.1, 0.0, 0.4], dtype=F64)
         transition = transition * (1 - final)[:, None]
@@ -55,7 +59,7 @@ def trellis(case: str) -> Trellis:
 
 CASES = (
     *("dense", "far", "levels of -1e9", "left-right", "what is lost comes back", "tiny transitions", "zeros", "ends"),
-    "an underflow that fits what follows",
+    *("an underflow that fits what follows", "an end in a state that was lost"),
 )
 
 
