@@ -2,13 +2,15 @@
 
 A step of a chain of few states is some tens of multiplications: calling a tensor operation takes a hundred times as
 long, so that loops over time must be machine code at every size. numba compiles these when they are first called, and
-keeps what it compiled. All is computed in float64, scaled at each step to a sum of one::
+keeps what it compiled. All is computed in float64, scaled at each step to a sum of one (Rabiner 1989, section V.A)::
 
     alpha_t(j) = Σ_i alpha_t-1(i) a_ij b_j(x_t) / c_t      ahead_t(j) = b_j(x_t) beta_t(j) / c_t
     gamma_t(i) = alpha_t(i) beta_t(i)                      beta_t(i)  = Σ_j a_ij ahead_t+1(j)
 
-What underflows on the way is a path lost. As in ``scaled``, the loops say for which sequences that may have mattered,
-and those are computed again in logarithms.
+A positive number that would underflow is raised to ``TINY``, so that zero means impossible and nothing else, and a
+result is an upper bound. How far above the truth it may be is known: the forward pass carries the share of what was
+added, and in the backward pass ``Σ_i alpha_t(i) beta_t(i)`` falls short of one by what was added after t. Sequences for
+which that is more than rounding are computed again, in logarithms.
 """
 
 from __future__ import annotations
@@ -23,126 +25,116 @@ from seqmodels.common.compiled import compiled
 from seqmodels.hmm.inference.packing import Packing
 from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
 
-TINY = 1e-290  # smaller values become zero, well above the subnormal numbers, which are slow and inexact
-RECEIVED = 1e-270  # mass of a prediction, beside which what one step can lose is far below rounding
-LARGEST_POWER = 640.0  # of e, in density over that of the likeliest state that can be reached
-LARGEST_BETA = 1e270  # of a state that lost its mass; times ``TINY`` it is far below rounding
-GAP = 1e-11  # nats by which the bounds of log p(x_1 .. x_t) may differ
-DRIFT = 1e-12  # how far the sum of a row of gamma may be from one: what was lost after it is missing in the row before
+TINY = 1e-290  # the least positive number, well above the subnormal ones, which are slow and inexact
+MOST_ADDED = 1e-12  # of a sum of one, by raising numbers to ``TINY``
 
 
 @compiled(any_order=True)
-def _forward(
+def forward(
     initial: np.ndarray,
     transition: np.ndarray,
+    final: np.ndarray,
     log_b: np.ndarray,
     offsets: np.ndarray,
     lengths: np.ndarray,
     alpha: np.ndarray,
-    steps: np.ndarray,
     ratio: np.ndarray,
-    is_suspect: np.ndarray,
+    steps: np.ndarray,
+    ends: np.ndarray,
+    log_prob: np.ndarray,
+    has_failed: np.ndarray,
 ) -> None:
-    """Fill ``alpha (N, K)``, ``steps (N,)`` and, unless it is empty, ``ratio (N, K)``, the densities ``b_t(j) / c_t``.
+    """Fill ``alpha (N, K)``, ``steps (N,)``, and by rank, ``(n,)``, the logarithm ``ends`` of the mass of ``final``
+    under the last alpha, ``log_prob``, and for which sequences the bound is too far from the truth, ``has_failed``.
 
-    Rows are packed; ``initial (n, K)`` and ``lengths (n,)`` are by rank. ``is_suspect (n,)`` is set where mass was lost
-    that others need not outweigh.
+    Rows are packed; ``initial`` and ``final`` are (1, K) or (n, K), ``lengths`` (n,), all by rank. If ``ratio (N, K)``
+    has rows, the densities ``b_t(j) / c_t`` are written there, and whether the bound holds is left to ``backward``.
     """
     K, keeps_ratio = len(transition), len(ratio) > 0
-    predicted, joint, b = np.empty(K), np.empty(K), np.empty(K)
+    predicted, joint = np.empty(K), np.empty(K)
+    added, added_before = np.zeros(K), np.zeros(K)  # of joint, by numbers that were raised
     for rank in range(len(lengths)):
+        failed, has_added, is_possible = False, False, True
+        row, log_total = 0, 0.0
+        start = initial[rank if len(initial) > 1 else 0]
         for j in range(K):
-            predicted[j] = initial[rank, j]
+            predicted[j] = start[j]
+            added_before[j] = 0.0
         for t in range(lengths[rank]):
             row = offsets[t] + rank
-            peak = -np.inf
+            peak, is_possible = -np.inf, False
             for j in range(K):
                 if predicted[j] > 0.0:
-                    peak = max(peak, log_b[row, j])
-            total, is_lost = 0.0, False
+                    is_possible |= not log_b[row, j] == -np.inf
+                    if log_b[row, j] > peak:
+                        peak = log_b[row, j]
+            if not is_possible:
+                for later in range(t, lengths[rank]):
+                    row = offsets[later] + rank
+                    steps[row] = -np.inf
+                    for j in range(K):
+                        alpha[row, j] = 0.0
+                break
+            total = 0.0
             for j in range(K):
-                # Of a state that cannot be reached the density may be far larger: beta shows whether a lost path could.
-                b[j] = np.exp(min(log_b[row, j] - peak, LARGEST_POWER)) if log_b[row, j] > -np.inf else 0.0
-                value = predicted[j] * b[j]
-                if value < TINY:
-                    is_lost |= log_b[row, j] > -np.inf
-                    if predicted[j] < TINY and log_b[row, j] > peak and t > 0:
-                        for i in range(K):
-                            is_suspect[rank] |= alpha[offsets[t - 1] + rank, i] > 0.0 and transition[i, j] > 0.0
-                    value = 0.0
-                joint[j] = value
+                b, value, more = 0.0, 0.0, 0.0
+                if predicted[j] > 0.0 and not log_b[row, j] == -np.inf:
+                    b = np.exp(log_b[row, j] - peak)
+                    value, more = predicted[j] * b, added_before[j] * b
+                    if value < TINY:
+                        value, more, has_added = TINY, TINY, True
+                joint[j], added[j] = value, more
+                if keeps_ratio:
+                    ratio[row, j] = b
                 total += value
-            if not total > TINY:  # impossible, all but, or NaN
-                is_suspect[rank] = True
-                total = 1.0
+            if not total > 0.0:  # NaN
+                failed, total = True, 1.0
             steps[row] = np.log(total) + peak
-            inverse = 1.0 / total
+            log_total += steps[row]
+            inverse, share = 1.0 / total, 0.0
             for j in range(K):
                 joint[j] *= inverse
                 alpha[row, j] = joint[j]
                 predicted[j] = 0.0
                 if keeps_ratio:
-                    ratio[row, j] = b[j] * inverse
+                    ratio[row, j] *= inverse
             for i in range(K):
                 weight = joint[i]
                 for j in range(K):
                     predicted[j] += weight * transition[i, j]
-            if is_lost:
+            if has_added:
                 for j in range(K):
-                    is_suspect[rank] |= predicted[j] < RECEIVED
+                    added[j] *= inverse
+                    share += added[j]
+                    added_before[j] = 0.0
+                for i in range(K):
+                    for j in range(K):
+                        added_before[j] += added[i] * transition[i, j]
+                failed |= not share <= MOST_ADDED
+            for j in range(K):
+                if predicted[j] < TINY:
+                    for i in range(K):
+                        if joint[i] > 0.0 and transition[i, j] > 0.0:
+                            predicted[j], added_before[j], has_added = TINY, TINY, True
+        end, share, stop = 0.0, 0.0, final[rank if len(final) > 1 else 0]
+        if is_possible:
+            is_possible = False
+            for j in range(K):
+                end += joint[j] * stop[j]
+                is_possible |= joint[j] > 0.0 and stop[j] > 0.0
+                if has_added:
+                    share += added[j] * stop[j]
+            failed |= is_possible and (not end > TINY or not share <= MOST_ADDED * end)
+        ends[rank] = np.log(end) if is_possible else -np.inf
+        log_prob[rank] = log_total + ends[rank]
+        has_failed[rank] = failed and (not keeps_ratio or not end > TINY)
 
 
 @compiled(any_order=True)
-def _bounds_differ(
+def backward(
     initial: np.ndarray,
     transition: np.ndarray,
     final: np.ndarray,
-    log_b: np.ndarray,
-    offsets: np.ndarray,
-    length: int,
-    rank: int,
-    alpha: np.ndarray,
-    steps: np.ndarray,
-) -> bool:
-    """Whether an upper bound of ``log p(x_1 .. x_t)`` leaves that of ``steps`` at any step of the sequence of a rank.
-
-    The upper bound adds at each step, to each state of positive density, more than the step can have lost.
-    """
-    K = len(transition)
-    predicted, joint = initial[rank].copy(), np.empty(K)
-    gap, mass, row = 0.0, 0.0, 0
-    for t in range(length):
-        row = offsets[t] + rank
-        peak = -np.inf
-        for j in range(K):
-            peak = max(peak, log_b[row, j])
-        total = 0.0
-        for j in range(K):
-            joint[j] = 0.0
-            if log_b[row, j] > -np.inf:
-                joint[j] = predicted[j] * np.exp(log_b[row, j] - peak) + 2 * TINY
-            total += joint[j]
-        gap += np.log(total) + peak - steps[row]
-        if not abs(gap) <= GAP:
-            return True
-        for j in range(K):
-            joint[j] /= total
-            predicted[j] = 0.0
-        for i in range(K):
-            for j in range(K):
-                predicted[j] += joint[i] * transition[i, j]
-    upper = 0.0
-    for j in range(K):
-        mass += alpha[row, j] * final[rank, j]
-        upper += joint[j] * final[rank, j]
-    return not abs(gap + np.log(upper + TINY) - np.log(mass)) <= GAP
-
-
-@compiled(any_order=True)
-def _backward(
-    transition: np.ndarray,
-    final: np.ndarray,
-    log_b: np.ndarray,
     offsets: np.ndarray,
     lengths: np.ndarray,
     weights: np.ndarray,
@@ -154,29 +146,34 @@ def _backward(
     last: np.ndarray,
     has_failed: np.ndarray,
 ) -> None:
-    """Fill ``gamma (N, K)``, which holds the densities ``b_t(j) / c_t`` before, and the sums over sequences.
+    """Fill ``gamma (N, K)``, which holds the ``ratio`` of ``forward`` before, and the sums over sequences.
 
-    The sums are ``xi (K, K)``, ``first (K,)`` and ``last (K,)``; a sequence that ``has_failed`` adds nothing to them.
-    ``ends (n,)`` is the mass of ``final`` under the last alpha, by rank.
+    The sums are ``xi (K, K)``, ``first (K,)`` and ``last (K,)``, each sequence by its weight; one that ``has_failed``
+    adds nothing to them, and one whose ``ends`` are -inf has a gamma of zeros.
     """
     K = len(transition)
     beta, ahead = np.empty(K), np.empty(K)
-    sums, own = np.zeros((K, K)), np.empty((K, K))
+    sums, of_sequence = np.zeros((K, K)), np.empty((K, K))
     for rank in range(len(lengths)):
-        if has_failed[rank]:
+        n_steps, weight, failed = lengths[rank], weights[rank], has_failed[rank]
+        if ends[rank] == -np.inf:
+            for t in range(n_steps):
+                for j in range(K):
+                    gamma[offsets[t] + rank, j] = 0.0
+        if failed or ends[rank] == -np.inf:
             continue
-        n_steps, weight = lengths[rank], weights[rank]
-        own[:] = 0.0
-        for j in range(K):
-            beta[j] = final[rank, j] / ends[rank]
-        failed = False
+        start, stop = initial[rank if len(initial) > 1 else 0], final[rank if len(final) > 1 else 0]
+        scale = np.exp(-ends[rank])
+        for i in range(K):
+            beta[i] = stop[i] * scale
+            for j in range(K):
+                of_sequence[i, j] = 0.0
         for back in range(n_steps):
             t = n_steps - 1 - back
-            row = offsets[t] + rank
-            norm = 0.0
+            row, norm = offsets[t] + rank, 0.0
             for j in range(K):
                 norm += alpha[row, j] * beta[j]
-            if not abs(norm - 1.0) <= DRIFT:
+            if not abs(norm - 1.0) <= MOST_ADDED:
                 failed = True
                 break
             inverse = 1.0 / norm
@@ -184,17 +181,19 @@ def _backward(
                 beta[j] *= inverse
                 ahead[j] = gamma[row, j] * beta[j]
                 gamma[row, j] = alpha[row, j] * beta[j]
-                # What was lost of a state, less than TINY, went on as beta says.
-                failed |= alpha[row, j] == 0.0 and log_b[row, j] > -np.inf and not beta[j] < LARGEST_BETA
-            if failed or t == 0:
+            if t == 0:
                 break
             before = offsets[t - 1] + rank
             for i in range(K):
-                total, a = 0.0, alpha[before, i]
+                total, belief = 0.0, alpha[before, i]
                 for j in range(K):
                     total += transition[i, j] * ahead[j]
-                    own[i, j] += a * ahead[j]
+                    of_sequence[i, j] += belief * ahead[j]
                 beta[i] = total
+        norm = 0.0
+        for j in range(K):
+            norm += start[j] * ahead[j]
+        failed |= not abs(norm - 1.0) <= MOST_ADDED
         has_failed[rank] = failed
         if failed:
             continue
@@ -203,7 +202,7 @@ def _backward(
             first[i] += weight * gamma[begin, i]
             last[i] += weight * gamma[end, i]
             for j in range(K):
-                sums[i, j] += weight * own[i, j]
+                sums[i, j] += weight * of_sequence[i, j]
     for i in range(K):
         for j in range(K):
             xi[i, j] = sums[i, j] * transition[i, j]
@@ -265,16 +264,15 @@ def _best_paths(
 
 def forward_pass(trellis: Trellis) -> tuple[Filtered, Tensor]:
     """Return the forward pass of one chain, and ``(n,)`` whether it may be wrong for a sequence."""
-    chain = _Arrays.of(trellis)
-    alpha, steps, ends, has_failed = chain.forward(np.empty((0, 0)))
-    for rank in np.flatnonzero(has_failed).tolist():
-        has_failed[rank] = not np.isfinite(ends[rank]) or _bounds_differ(
-            chain.initial, chain.transition, chain.final, chain.log_b, chain.offsets, int(chain.lengths[rank]), rank,
-            alpha, steps,
-        )  # fmt: skip
+    packed, chain = PackedArrays.of(trellis.packing), _Chain.of(trellis)
+    alpha, steps = np.empty(chain.log_b.shape), np.empty(len(chain.log_b))
+    ends, log_prob, has_failed = packed.by_rank()
+    forward(
+        chain.initial, chain.transition, chain.final, chain.log_b, packed.offsets, packed.lengths, alpha,
+        np.empty((0, 0)), steps, ends, log_prob, has_failed,
+    )  # fmt: skip
     beliefs = torch.from_numpy(alpha).to(trellis.densities.dtype)
-    filtered = Filtered(beliefs, torch.from_numpy(steps), chain.by_sequence(ends))
-    return filtered, chain.by_sequence(has_failed)
+    return Filtered(beliefs, torch.from_numpy(steps), packed.by_sequence(ends)), packed.by_sequence(has_failed)
 
 
 def forward_backward_pass(trellis: Trellis) -> tuple[Posterior, Tensor]:
@@ -288,20 +286,40 @@ def forward_backward_pass(trellis: Trellis) -> tuple[Posterior, Tensor]:
 
 
 def _of_one_chain(trellis: Trellis) -> tuple[Posterior, Tensor]:
-    chain, K = _Arrays.of(trellis), len(trellis.transition)
-    gamma = np.empty(chain.log_b.shape)
-    alpha, steps, ends, _ = chain.forward(gamma)
-    has_failed = ~np.isfinite(ends)  # what was lost on the way is for the backward pass to see
-    xi, first, last = np.empty((K, K)), np.zeros(K), np.zeros(K)
-    log_prob = np.zeros(len(chain.lengths))
-    _backward(
-        chain.transition, chain.final, chain.log_b, chain.offsets, chain.lengths, chain.weights, alpha, np.exp(ends),
-        gamma, xi, first, last, has_failed,
-    )  # fmt: skip
-    _add_steps(steps, chain.offsets, chain.lengths, log_prob)
+    packed, chain, K = PackedArrays.of(trellis.packing), _Chain.of(trellis), len(trellis.transition)
+    weights = np.ones(len(packed.lengths)) if trellis.weights is None else _numpy(trellis.weights)[packed.order]
+    gamma, xi, first, last = np.empty(chain.log_b.shape), np.empty((K, K)), np.zeros(K), np.zeros(K)
+    log_prob, has_failed = expectations(
+        packed, chain.initial, chain.transition, chain.final, chain.log_b, weights, gamma, xi, first, last
+    )
     of_states = torch.from_numpy(gamma).to(trellis.densities.dtype)
     sums = (torch.from_numpy(each) for each in (xi, first, last))
-    return Posterior(chain.by_sequence(log_prob + ends), of_states, *sums), chain.by_sequence(has_failed)
+    return Posterior(packed.by_sequence(log_prob), of_states, *sums), packed.by_sequence(has_failed)
+
+
+def expectations(
+    packed: PackedArrays,
+    initial: np.ndarray,
+    transition: np.ndarray,
+    final: np.ndarray,
+    log_b: np.ndarray,
+    weights: np.ndarray,
+    gamma: np.ndarray,
+    xi: np.ndarray,
+    first: np.ndarray,
+    last: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fill ``gamma``, ``xi``, ``first`` and ``last`` (zeros before), as ``backward`` does.
+
+    Returns:
+        By rank, ``(n,)``: log p(x), and which sequences failed.
+    """
+    alpha, steps = np.empty(log_b.shape), np.empty(len(log_b))
+    ends, log_prob, has_failed = packed.by_rank()
+    offsets, lengths = packed.offsets, packed.lengths
+    forward(initial, transition, final, log_b, offsets, lengths, alpha, gamma, steps, ends, log_prob, has_failed)
+    backward(initial, transition, final, offsets, lengths, weights, alpha, ends, gamma, xi, first, last, has_failed)
+    return log_prob, has_failed
 
 
 def best_path(trellis: Trellis, log_into: Tensor, log_starts: Tensor, log_ends: Tensor, log_b: Tensor) -> Tensor:
@@ -313,65 +331,57 @@ def best_path(trellis: Trellis, log_into: Tensor, log_starts: Tensor, log_ends: 
         log_starts, log_ends: (n, K) by rank.
         log_b: (N, K) packed, the largest of each frame 0.
     """
-    packing = trellis.packing
+    packed = PackedArrays.of(trellis.packing)
     psi = np.empty(log_b.shape, np.uint8 if log_b.shape[1] <= 256 else np.int16)
     path = np.empty(len(log_b), np.int64)
     starts, into, ends, frames = (_numpy(each) for each in (log_starts, log_into, log_ends, log_b))
-    _best_paths(starts, into, ends, frames, packing.offsets.numpy(), _by_rank(packing), psi, path)
-    return packing.unpack(torch.from_numpy(path))
-
-
-@compiled
-def _add_steps(steps: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, log_prob: np.ndarray) -> None:
-    """Add to ``log_prob (n,)``, by rank, the steps of each sequence, in the order of time."""
-    for rank in range(len(lengths)):
-        for t in range(lengths[rank]):
-            log_prob[rank] += steps[offsets[t] + rank]
+    _best_paths(starts, into, ends, frames, packed.offsets, packed.lengths, psi, path)
+    return trellis.packing.unpack(torch.from_numpy(path))
 
 
 @dataclass(frozen=True)
-class _Arrays:
-    """A trellis of one chain as the loops take it: float64, and by rank where sequences differ."""
+class PackedArrays:
+    """Where each frame of n sequences stands, as the loops take it: ``offsets (T + 1,)``, and by rank ``lengths (n,)``
+    and ``order (n,)``, the sequence at each.
+    """
 
-    packing: Packing
+    offsets: np.ndarray
+    lengths: np.ndarray
+    order: np.ndarray
+
+    @classmethod
+    def of(cls, packing: Packing) -> PackedArrays:
+        """Return the same as arrays."""
+        order = packing.order.numpy()
+        return cls(packing.offsets.numpy(), packing.lengths.numpy()[order], order)
+
+    def by_rank(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return arrays that ``forward`` fills: ``(n,)`` ends, log-probabilities, and which sequences failed."""
+        n = len(self.lengths)
+        return np.empty(n), np.empty(n), np.empty(n, np.bool_)
+
+    def by_sequence(self, by_rank: np.ndarray) -> Tensor:
+        """``(n,)`` values by rank, in the caller's order."""
+        values = np.empty_like(by_rank)
+        values[self.order] = by_rank
+        return torch.from_numpy(values)
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """One chain and its densities as the loops take them: float64, and by rank where sequences differ."""
+
     initial: np.ndarray
     transition: np.ndarray
     final: np.ndarray
     log_b: np.ndarray
-    weights: np.ndarray
-    offsets: np.ndarray
-    lengths: np.ndarray
 
     @classmethod
-    def of(cls, trellis: Trellis) -> _Arrays:
-        packing = trellis.packing
-        order, n = packing.order.numpy(), packing.n_sequences
-        initial, final = (
-            _numpy(p) if len(p) == n else p.expand(n, -1).numpy() for p in (trellis.initial, trellis.final)
-        )
-        weights = np.ones(n) if trellis.weights is None else _numpy(trellis.weights)[order]
-        return cls(
-            packing, initial[order], _numpy(trellis.transition), final[order], _numpy(trellis.densities.log()), weights,
-            packing.offsets.numpy(), _by_rank(packing),
-        )  # fmt: skip
-
-    def forward(self, ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Alpha, steps, ``(n,)`` the logarithm of the mass of ``final`` and the suspects, both by rank."""
-        alpha, steps = np.empty(self.log_b.shape), np.empty(len(self.log_b))
-        is_suspect = np.zeros(len(self.lengths), bool)
-        _forward(self.initial, self.transition, self.log_b, self.offsets, self.lengths, alpha, steps, ratio, is_suspect)
-        last = alpha[self.offsets[self.lengths - 1] + np.arange(len(self.lengths))]
-        end_mass = (last * self.final).sum(1)
-        with np.errstate(divide="ignore"):
-            return alpha, steps, np.log(end_mass), is_suspect | ~(end_mass > RECEIVED)
-
-    def by_sequence(self, by_rank: np.ndarray) -> Tensor:
-        """``(n,)`` values by rank, in the caller's order."""
-        return torch.from_numpy(by_rank)[self.packing.rank]
-
-
-def _by_rank(packing: Packing) -> np.ndarray:
-    return np.asarray(packing.lengths.numpy()[packing.order.numpy()])
+    def of(cls, trellis: Trellis) -> _Chain:
+        order = trellis.packing.order.numpy()
+        rows = (_numpy(each) for each in (trellis.initial, trellis.final))
+        initial, final = (each if len(each) == 1 else each[order] for each in rows)
+        return cls(initial, _numpy(trellis.transition), final, _numpy(trellis.densities.log()))
 
 
 def _numpy(values: Tensor) -> np.ndarray:
