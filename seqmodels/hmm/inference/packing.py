@@ -67,6 +67,12 @@ class Packing:
         return list(pairwise(edges))
 
     @cached_property
+    def arrays(self) -> PackedArrays:
+        """The same as compiled loops read it, on a CPU."""
+        order = self.order.numpy()
+        return PackedArrays(self.offsets.numpy(), self.lengths.numpy()[order], order)
+
+    @cached_property
     def time(self) -> Tensor:
         """(N,) the time of each row."""
         return torch.repeat_interleave(self.offsets.diff())
@@ -157,3 +163,25 @@ def any_of(flags: Tensor, owner: Tensor, n_owners: int) -> Tensor:
     *lead, items = flags.nonzero(as_tuple=True)
     per_owner[(*lead, owner[items])] = True
     return per_owner
+
+
+@dataclass(frozen=True)
+class PackedArrays:
+    """Where each frame of n sequences stands, as the loops take it: ``offsets (T + 1,)``, and by rank ``lengths (n,)``
+    and ``order (n,)``, the sequence at each.
+    """
+
+    offsets: np.ndarray
+    lengths: np.ndarray
+    order: np.ndarray
+
+    def by_rank(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return arrays that ``forward`` fills: ``(n,)`` ends, log-probabilities, and which sequences failed."""
+        n = len(self.lengths)
+        return np.empty(n), np.empty(n), np.empty(n, np.bool_)
+
+    def by_sequence(self, by_rank: np.ndarray) -> Tensor:
+        """``(n,)`` values by rank, in the caller's order."""
+        values = np.empty_like(by_rank)
+        values[self.order] = by_rank
+        return torch.from_numpy(values)

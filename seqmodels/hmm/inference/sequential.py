@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import compiled
-from seqmodels.hmm.inference.packing import Packing
+from seqmodels.hmm.inference.packing import PackedArrays
 from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
 
 TINY = 1e-290  # the least positive number, well above the subnormal ones, which are slow and inexact
@@ -65,7 +65,7 @@ def forward(
             peak, is_possible = -np.inf, False
             for j in range(K):
                 if predicted[j] > 0.0:
-                    is_possible |= not log_b[row, j] == -np.inf
+                    is_possible |= log_b[row, j] != -np.inf
                     if log_b[row, j] > peak:
                         peak = log_b[row, j]
             if not is_possible:
@@ -78,7 +78,7 @@ def forward(
             total = 0.0
             for j in range(K):
                 b, value, more = 0.0, 0.0, 0.0
-                if predicted[j] > 0.0 and not log_b[row, j] == -np.inf:
+                if predicted[j] > 0.0 and log_b[row, j] != -np.inf:
                     b = np.exp(log_b[row, j] - peak)
                     value, more = predicted[j] * b, added_before[j] * b
                     if value < TINY:
@@ -146,7 +146,7 @@ def backward(
     last: np.ndarray,
     has_failed: np.ndarray,
 ) -> None:
-    """Fill ``gamma (N, K)``, which holds the ``ratio`` of ``forward`` before, and the sums over sequences.
+    """Fill ``gamma (N, K)``, which holds the ``ratio`` of ``forward`` before, and add to the sums over sequences.
 
     The sums are ``xi (K, K)``, ``first (K,)`` and ``last (K,)``, each sequence by its weight; one that ``has_failed``
     adds nothing to them, and one whose ``ends`` are -inf has a gamma of zeros.
@@ -205,7 +205,7 @@ def backward(
                 sums[i, j] += weight * of_sequence[i, j]
     for i in range(K):
         for j in range(K):
-            xi[i, j] = sums[i, j] * transition[i, j]
+            xi[i, j] += sums[i, j] * transition[i, j]
 
 
 @compiled(any_order=True)
@@ -264,7 +264,7 @@ def _best_paths(
 
 def forward_pass(trellis: Trellis) -> tuple[Filtered, Tensor]:
     """Return the forward pass of one chain, and ``(n,)`` whether it may be wrong for a sequence."""
-    packed, chain = PackedArrays.of(trellis.packing), _Chain.of(trellis)
+    packed, chain = trellis.packing.arrays, _Chain.of(trellis)
     alpha, steps = np.empty(chain.log_b.shape), np.empty(len(chain.log_b))
     ends, log_prob, has_failed = packed.by_rank()
     forward(
@@ -286,9 +286,9 @@ def forward_backward_pass(trellis: Trellis) -> tuple[Posterior, Tensor]:
 
 
 def _of_one_chain(trellis: Trellis) -> tuple[Posterior, Tensor]:
-    packed, chain, K = PackedArrays.of(trellis.packing), _Chain.of(trellis), len(trellis.transition)
+    packed, chain, K = trellis.packing.arrays, _Chain.of(trellis), len(trellis.transition)
     weights = np.ones(len(packed.lengths)) if trellis.weights is None else _numpy(trellis.weights)[packed.order]
-    gamma, xi, first, last = np.empty(chain.log_b.shape), np.empty((K, K)), np.zeros(K), np.zeros(K)
+    gamma, xi, first, last = np.empty(chain.log_b.shape), np.zeros((K, K)), np.zeros(K), np.zeros(K)
     log_prob, has_failed = expectations(
         packed, chain.initial, chain.transition, chain.final, chain.log_b, weights, gamma, xi, first, last
     )
@@ -309,7 +309,7 @@ def expectations(
     first: np.ndarray,
     last: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fill ``gamma``, ``xi``, ``first`` and ``last`` (zeros before), as ``backward`` does.
+    """Fill ``gamma (N, K)`` and add to ``xi``, ``first`` and ``last``, as ``backward`` does.
 
     Returns:
         By rank, ``(n,)``: log p(x), and which sequences failed.
@@ -331,40 +331,12 @@ def best_path(trellis: Trellis, log_into: Tensor, log_starts: Tensor, log_ends: 
         log_starts, log_ends: (n, K) by rank.
         log_b: (N, K) packed, the largest of each frame 0.
     """
-    packed = PackedArrays.of(trellis.packing)
+    packed = trellis.packing.arrays
     psi = np.empty(log_b.shape, np.uint8 if log_b.shape[1] <= 256 else np.int16)
     path = np.empty(len(log_b), np.int64)
     starts, into, ends, frames = (_numpy(each) for each in (log_starts, log_into, log_ends, log_b))
     _best_paths(starts, into, ends, frames, packed.offsets, packed.lengths, psi, path)
     return trellis.packing.unpack(torch.from_numpy(path))
-
-
-@dataclass(frozen=True)
-class PackedArrays:
-    """Where each frame of n sequences stands, as the loops take it: ``offsets (T + 1,)``, and by rank ``lengths (n,)``
-    and ``order (n,)``, the sequence at each.
-    """
-
-    offsets: np.ndarray
-    lengths: np.ndarray
-    order: np.ndarray
-
-    @classmethod
-    def of(cls, packing: Packing) -> PackedArrays:
-        """Return the same as arrays."""
-        order = packing.order.numpy()
-        return cls(packing.offsets.numpy(), packing.lengths.numpy()[order], order)
-
-    def by_rank(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return arrays that ``forward`` fills: ``(n,)`` ends, log-probabilities, and which sequences failed."""
-        n = len(self.lengths)
-        return np.empty(n), np.empty(n), np.empty(n, np.bool_)
-
-    def by_sequence(self, by_rank: np.ndarray) -> Tensor:
-        """``(n,)`` values by rank, in the caller's order."""
-        values = np.empty_like(by_rank)
-        values[self.order] = by_rank
-        return torch.from_numpy(values)
 
 
 @dataclass(frozen=True)

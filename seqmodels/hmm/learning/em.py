@@ -75,13 +75,17 @@ class MAPObjective:
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
         """A row of the history, in nats per raw unit, from ``log_prob`` in nats of encoded data and the ``table``."""
+        return self.figures(step, seconds, log_prob, log_prior, int(self.emission.floor_hits(table).sum()))
+
+    def figures(self, step: float, seconds: float, log_prob: float, log_prior: float, floor_hits: int) -> Row:
+        """A row of the history, given the number of states that a floor bounds."""
         per_unit = (log_prob + self.log_det) / self.n_units
         return {
             "step": step,
             "seconds": seconds,
             "log_prob": per_unit,
             "objective": per_unit + log_prior / self.n_units,
-            "floor_hits": int(self.emission.floor_hits(table).sum()),
+            "floor_hits": floor_hits,
         }
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
@@ -355,12 +359,12 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
     if of_inputs is not None and parameters.table_slopes is not None:
         table, table_slopes = maximised_emissions(parameters, of_inputs, objective.emission, objective.inputs)
     else:
-        table = _maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
+        table = maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
     updated = Parameters(initial, transition, final, table, transition_slopes, table_slopes, initial_slopes)
     return constraints.frozen.keep(parameters, updated)
 
 
-def _maximised_table(table: Tensor, emission: Emission, statistics: Statistics, tying: Tying) -> Tensor:
+def maximised_table(table: Tensor, emission: Emission, statistics: Statistics, tying: Tying) -> Tensor:
     """States that share an emission put their statistics together."""
     if tying.is_free:
         return emission.maximise(statistics, table)
@@ -452,7 +456,7 @@ class EMRun:
         self.history.add(row)
         self.converged = stop.converged(self.history)
         if self.converged or stop.out_of_time(row["seconds"]) or row["step"] == stop.max_iter:
-            self._end(expectations)
+            self.end(self.parameters, expectations)
         else:
             self.parameters = objective.maximised(self.parameters, expectations)
 
@@ -460,10 +464,11 @@ class EMRun:
         """End with the parameters whose figures are known."""
         self.interrupted = True
         if self.last_e_step is not None:
-            self.parameters, expectations = self.last_e_step
-            self._end(expectations)
+            self.end(*self.last_e_step)
 
-    def _end(self, expectations: Expectations) -> None:
+    def end(self, parameters: Parameters, expectations: Expectations) -> None:
+        """End with these parameters, which the ``expectations`` are of."""
+        self.parameters = parameters
         n_frames = float(expectations.xi.sum() + expectations.initial.sum())
         summed = replace(expectations, given_inputs=None)  # which grow with the data
         self.statistics = RunningStatistics(summed.scaled(1 / n_frames), len(self.history.rows), n_frames)

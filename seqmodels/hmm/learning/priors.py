@@ -61,6 +61,15 @@ class Pseudocounts(Configurable):
         transition = _spread(self.transition, parameters.transition) + sticky
         return _allowed(self.initial, parameters.initial), transition * (parameters.transition > 0), final
 
+    def arrays(self, n_states: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Counts of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``, whatever the parameters are."""
+        of_start, of_end, sticky = (
+            np.array(np.broadcast_to(np.asarray(each, float), n_states))
+            for each in (self.initial, self.final, self.sticky)
+        )
+        between = np.broadcast_to(np.asarray(self.transition, float), (n_states, n_states))
+        return of_start, between + np.diag(sticky), of_end
+
     @property
     def _are_zero(self) -> bool:
         """Whether no count is added anywhere, as by default."""
