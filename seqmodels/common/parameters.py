@@ -497,17 +497,17 @@ def admits(hint: Any, value: Any) -> bool:
 
     NaN is no number. What is iterated once, such as a generator, is not looked into.
     """
-    origin = get_origin(hint)
     if hint is Any:
         return True
+    origin, arguments = _parts(hint)
     if origin in (Union, UnionType):
-        return any(admits(option, value) for option in get_args(hint))
+        return any(admits(option, value) for option in arguments)
     if origin is Annotated:
-        kind, *limits = get_args(hint)
+        kind, *limits = arguments
         return admits(kind, value) and all(limit.admits(value) for limit in limits)
     value = _item(value)
     if origin is Literal:
-        return any(type(value) is type(choice) and value == choice for choice in get_args(hint))
+        return any(type(value) is type(choice) and value == choice for choice in arguments)
     if hint is None or hint is type(None):
         return value is None
     if hint in (int, float):
@@ -530,6 +530,12 @@ def admits(hint: Any, value: Any) -> bool:
     if kind in LISTS or (kind is not object and issubclass(list, kind)):
         return _is_list(value) and _admits_elements(get_args(hint), value)
     return isinstance(value, kind) or (kind is str and isinstance(value, os.PathLike))
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What an annotation is made of: ``get_origin`` and ``get_args``."""
+    return get_origin(hint), get_args(hint)
 
 
 @cache

@@ -57,7 +57,14 @@ class Segments:
     @classmethod
     def whole(cls, lengths: Sequence[int] | np.ndarray | Tensor, device: torch.device | str = "cpu") -> Segments:
         """One segment a sequence."""
-        return cls.of_size(torch.as_tensor(lengths), int(torch.as_tensor(lengths).max()), 0, device)
+        frames = torch.as_tensor(lengths, dtype=torch.int64, device="cpu")
+        return cls(
+            frames.to(device),
+            Packing.of(frames, device),
+            torch.arange(len(frames), device=device),
+            int(frames.max()),
+            0,
+        )
 
     @classmethod
     def fastest(

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -381,7 +382,7 @@ def _normalised(counts: Tensor, previous: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class FitResult:
-    """Where a fit ended: row i of ``history`` has the figures of the parameters before M-step i, the last row those of
+    """Where a fit ended: row i of its history has the figures of the parameters before M-step i, the last row those of
     ``parameters``.
 
     Attributes:
@@ -392,31 +393,44 @@ class FitResult:
     """
 
     parameters: Parameters
-    history: pd.DataFrame
+    rows: Sequence[Row]
     converged: bool
     statistics: RunningStatistics | None
     interrupted: bool = False
     starts: tuple[Row, ...] = ()
     start: int = 0
 
+    @cached_property
+    def history(self) -> pd.DataFrame:
+        """A row of figures for each step."""
+        return History(list(self.rows)).frame()
+
+    def history_with(self, **of_last: float) -> pd.DataFrame:
+        """Return the history with a column for each of these figures, which are known of the last row alone."""
+        import pandas as pd
+
+        before = [math.nan] * (len(self.rows) - 1)
+        columns: dict[str, list[float]] = {name: [row[name] for row in self.rows] for name in self.rows[-1]}
+        return pd.DataFrame({**columns, **{name: [*before, value] for name, value in of_last.items()}})
+
     @property
     def last_row(self) -> Row:
         """Objective, log-probability and floor hits that it ended with."""
-        last = self.history.iloc[-1]
+        last = self.rows[-1]
         return {name: float(last[name]) for name in ("objective", "log_prob", "floor_hits")}
 
     @property
     def rank(self) -> tuple[bool, float]:
         """By which starts are compared: off the floor first, then the objective."""
-        last = self.history.iloc[-1]
-        return bool(last["floor_hits"] == 0), float(last["objective"])
+        last = self.rows[-1]
+        return last["floor_hits"] == 0, float(last["objective"])
 
     def arrays(self) -> dict[str, Any]:
         """By name, to be stored."""
         return {
             "parameters": self.parameters.to(torch.device("cpu")).arrays(),
-            "history": [dict(zip(self.history, row, strict=True)) for row in self.history.to_numpy(float).tolist()],
-            "types": {name: str(dtype) for name, dtype in self.history.dtypes.items()},
+            "history": [{name: float(value) for name, value in row.items()} for row in self.rows],
+            "types": {name: "int64" if isinstance(value, int) else "float64" for name, value in self.rows[-1].items()},
             "converged": self.converged,
             "memory": None if self.statistics is None else self.statistics.arrays(),  # the key of earlier checkpoints
             "starts": list(self.starts),
@@ -426,14 +440,13 @@ class FitResult:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], device: torch.device) -> FitResult:
         """The inverse of ``arrays``."""
-        import pandas as pd
-
-        history = pd.DataFrame(arrays["history"], columns=list(arrays["types"])).astype(arrays["types"])
+        types = {name: int if kind.startswith("int") else float for name, kind in arrays["types"].items()}
+        rows = [{name: kind(row[name]) for name, kind in types.items()} for row in arrays["history"]]
         parameters = Parameters.from_arrays(arrays["parameters"]).to(device)
         statistics = RunningStatistics.from_arrays(arrays["memory"], device)
         starts = tuple(arrays.get("starts", ()))  # earlier checkpoints have none
         start = arrays.get("start", 0)
-        return cls(parameters, history, arrays["converged"], statistics, starts=starts, start=start)
+        return cls(parameters, rows, arrays["converged"], statistics, starts=starts, start=start)
 
 
 @dataclass
@@ -476,7 +489,7 @@ class EMRun:
     @property
     def result(self) -> FitResult:
         """The fitted parameters and history that the run ended with."""
-        return FitResult(self.parameters, self.history.frame(), self.converged, self.statistics, self.interrupted)
+        return FitResult(self.parameters, self.history.rows, self.converged, self.statistics, self.interrupted)
 
     def state(self) -> dict[str, Any]:
         """Arrays and JSON values for a checkpoint."""

@@ -112,12 +112,8 @@ class Fitting:
     ) -> list[FitResult]:
         batches = corpus.own_batches()
         of_all = (self.objective, batches, corpus.dtype, self.stop)
-        if (
-            checkpoints.path is None
-            and checkpoints.state is None
-            and group
-            and small_data.runs_in_loops(group[0], batches)
-        ):
+        is_kept = checkpoints.path is not None or checkpoints.state is not None
+        if not is_kept and small_data.runs_in_loops(group[0], batches):
             return small_data.baum_welch(group, *of_all, callback=callback)
         return baum_welch(group, *of_all, callback=callback, checkpoints=checkpoints)
 

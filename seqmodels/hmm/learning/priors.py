@@ -63,12 +63,14 @@ class Pseudocounts(Configurable):
 
     def arrays(self, n_states: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Counts of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``, whatever the parameters are."""
-        of_start, of_end, sticky = (
-            np.array(np.broadcast_to(np.asarray(each, float), n_states))
-            for each in (self.initial, self.final, self.sticky)
-        )
-        between = np.broadcast_to(np.asarray(self.transition, float), (n_states, n_states))
-        return of_start, between + np.diag(sticky), of_end
+
+        def spread(count: Any, *shape: int) -> np.ndarray:
+            counts = np.empty(shape)
+            counts[...] = count
+            return counts
+
+        between = spread(self.transition, n_states, n_states) + np.diag(spread(self.sticky, n_states))
+        return spread(self.initial, n_states), between, spread(self.final, n_states)
 
     @property
     def _are_zero(self) -> bool:

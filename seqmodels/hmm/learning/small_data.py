@@ -30,7 +30,6 @@ from seqmodels.hmm.learning.em import (
     Expectations,
     FitResult,
     MAPObjective,
-    RunningStatistics,
     StopRule,
     maximised_table,
 )
