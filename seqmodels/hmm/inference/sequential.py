@@ -208,32 +208,44 @@ def backward(
             xi[i, j] += sums[i, j] * transition[i, j]
 
 
-@compiled(any_order=True)
+@compiled
 def _best_paths(
-    log_initial: np.ndarray,
-    log_into: np.ndarray,
-    log_final: np.ndarray,
+    initial: np.ndarray,
+    transition: np.ndarray,
+    final: np.ndarray,
     log_b: np.ndarray,
-    offsets: np.ndarray,
-    lengths: np.ndarray,
+    packed: tuple[np.ndarray, np.ndarray, np.ndarray],
+    shift: float,
     psi: np.ndarray,
     path: np.ndarray,
+    log_prob: np.ndarray,
 ) -> None:
-    """Fill the states ``path (N,)``, packed; ``psi (N, K)`` is memory for the states before.
+    """Fill the states ``path (N,)``, one sequence after the other, and by rank ``log_prob (n,)``, log p(path, x).
 
-    All logarithms are on a grid, so that sums are exact; ``log_into[j, i] = log a_ij``. Ties go to the lowest state.
+    Adding ``shift`` and taking it away rounds a term to the grid, so that sums decide exactly; ties go to the lowest
+    state. ``packed`` are offsets, lengths and first frames, ``psi (N, K)`` is memory for the states before.
     """
-    K = len(log_into)
-    delta, arriving = np.empty(K), np.empty(K)
+    offsets, lengths, firsts = packed
+    K = len(transition)
+    log_a, into = np.log(transition), np.empty((K, K))
+    delta, arriving, stop = np.empty(K), np.empty(K), np.empty(K)
+    for i in range(K):
+        for j in range(K):
+            into[j, i] = (log_a[i, j] + shift) - shift
     for rank in range(len(lengths)):
         n_steps, row = lengths[rank], rank
+        log_start = np.log(initial[rank if len(initial) > 1 else 0])
+        log_stop = np.log(final[rank if len(final) > 1 else 0])
         for j in range(K):
-            arriving[j] = log_initial[rank, j]
+            arriving[j], stop[j] = (log_start[j] + shift) - shift, (log_stop[j] + shift) - shift
         for t in range(n_steps):
             row = offsets[t] + rank
-            largest = -np.inf
+            peak, largest = -np.inf, -np.inf
             for j in range(K):
-                delta[j] = arriving[j] + log_b[row, j]
+                peak = max(peak, log_b[row, j])
+            for j in range(K):
+                relative = log_b[row, j] - peak if peak > -np.inf else log_b[row, j]
+                delta[j] = arriving[j] + ((relative + shift) - shift)
                 largest = max(largest, delta[j])
             if largest > -np.inf:
                 for j in range(K):
@@ -241,22 +253,26 @@ def _best_paths(
             if t + 1 < n_steps:
                 after = offsets[t + 1] + rank
                 for j in range(K):
-                    best, state = delta[0] + log_into[j, 0], 0
+                    best, state = delta[0] + into[j, 0], 0
                     for i in range(1, K):
-                        value = delta[i] + log_into[j, i]
+                        value = delta[i] + into[j, i]
                         if value > best:
                             best, state = value, i
                     arriving[j], psi[after, j] = best, state
-        best, state = delta[0] + log_final[rank, 0], 0
+        best, state = delta[0] + stop[0], 0
         for j in range(1, K):
-            value = delta[j] + log_final[rank, j]
+            value = delta[j] + stop[j]
             if value > best:
                 best, state = value, j
-        path[row] = state
+        log_p = log_stop[state] + log_b[row, state]
+        path[firsts[rank] + n_steps - 1] = state
         for back in range(1, n_steps):
             t = n_steps - 1 - back
-            state = psi[offsets[t + 1] + rank, state]
-            path[offsets[t] + rank] = state
+            before = psi[offsets[t + 1] + rank, state]
+            log_p += log_a[before, state] + log_b[offsets[t] + rank, before]
+            state = before
+            path[firsts[rank] + t] = state
+        log_prob[rank] = log_p + log_start[state]
 
 
 # -- of a Trellis ------------------------------------------------------------------------------------------------------
@@ -322,21 +338,19 @@ def expectations(
     return log_prob, has_failed
 
 
-def best_path(trellis: Trellis, log_into: Tensor, log_starts: Tensor, log_ends: Tensor, log_b: Tensor) -> Tensor:
-    """``(N,)`` int64: the best path of states of each sequence, one after the other, given logarithms on a grid.
+def best_paths(trellis: Trellis, shift: float) -> tuple[Tensor, Tensor]:
+    """Return the best path of each sequence, ``(N,)`` int64, one sequence after the other, and ``(n,)`` nats of them.
 
     Args:
         trellis: the problem, of one chain and whole sequences.
-        log_into: (K, K), ``log_into[j, i] = log a_ij``.
-        log_starts, log_ends: (n, K) by rank.
-        log_b: (N, K) packed, the largest of each frame 0.
+        shift: what rounds to the grid of ``viterbi`` by being added.
     """
-    packed = trellis.packing.arrays
-    psi = np.empty(log_b.shape, np.uint8 if log_b.shape[1] <= 256 else np.int16)
-    path = np.empty(len(log_b), np.int64)
-    starts, into, ends, frames = (_numpy(each) for each in (log_starts, log_into, log_ends, log_b))
-    _best_paths(starts, into, ends, frames, packed.offsets, packed.lengths, psi, path)
-    return trellis.packing.unpack(torch.from_numpy(path))
+    packed, chain = trellis.packing.arrays, _Chain.of(trellis)
+    psi = np.empty(chain.log_b.shape, np.uint8 if chain.log_b.shape[1] <= 256 else np.int16)
+    path, log_prob = np.empty(len(chain.log_b), np.int64), np.empty(len(packed.lengths))
+    places = (packed.offsets, packed.lengths, packed.firsts)
+    _best_paths(chain.initial, chain.transition, chain.final, chain.log_b, places, shift, psi, path, log_prob)
+    return torch.from_numpy(path), packed.by_sequence(log_prob)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from seqmodels.hmm.inference.segments import FRAME_MULTIPLE, Segments
 from seqmodels.hmm.inference.trellis import Lengths, Trellis
 
 GRID = 2.0**36  # steps in a nat
+TO_GRID = 1.5 * 2**52 / GRID  # numbers about this are 1 / GRID apart; beyond 3e4 nats the grid is coarser
 RESCALE_EVERY = FRAME_MULTIPLE  # frames; segments have a multiple of them, so scores are those of the whole
 TERMS_AT_ONCE = 1 << 22  # elements of the (n, K, K) intermediate held at once
 STEP_COST = 60_000.0  # nanoseconds of a time step, whatever it is done on
@@ -63,18 +64,13 @@ def viterbi(
 @torch.no_grad()
 def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
     """``viterbi`` of a trellis: (N,) states, one sequence after the other, and (n,) log-probabilities."""
+    if trellis.is_sequential:
+        from seqmodels.hmm.inference import sequential
+
+        return sequential.best_paths(trellis, TO_GRID)
     log_b = trellis.densities.log()
-    path = _path_by_loops(trellis, log_b) if trellis.is_sequential else traced(trellis, log_b)[0]
+    path = traced(trellis, log_b)[0]
     return path, log_prob_of_paths(trellis, path, log_b)
-
-
-def _path_by_loops(trellis: Trellis, log_b: Tensor) -> Tensor:
-    """The path that ``traced`` finds, by a compiled loop over one sequence after the other."""
-    from seqmodels.hmm.inference import sequential
-
-    log_starts, log_ends = (on_grid(p(torch.float64).log()) for p in (trellis.starts, trellis.ends))
-    frames = on_grid(relative_to_largest(log_b.double())[0])
-    return sequential.best_path(trellis, on_grid(trellis.transition.log()).T, log_starts, log_ends, frames)
 
 
 def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -195,8 +191,7 @@ def best_step(delta: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
 
 def on_grid(nats: Tensor) -> Tensor:
     """Rounded to the grid, in float64, states along memory."""
-    shift = 1.5 * 2**52 / GRID  # to numbers that are 1 / GRID apart; beyond 3e4 nats the grid is coarser
-    return torch.empty(nats.shape, dtype=torch.float64, device=nats.device).copy_(nats).add_(shift).sub_(shift)
+    return torch.empty(nats.shape, dtype=torch.float64, device=nats.device).copy_(nats).add_(TO_GRID).sub_(TO_GRID)
 
 
 def rescaled(delta: Tensor) -> Tensor:
