@@ -120,11 +120,11 @@ class _Steps:
         self.emission.forget()
         total = 0.0
         for i, batch in enumerate(self.batches):
-            found = batch.expect(self, self.emission.log_densities(i))
-            for count, more in zip(self.counts, found.counts, strict=True):
+            expected = batch.expect(self, self.emission.log_densities(i))
+            for count, more in zip(self.counts, expected.counts, strict=True):
                 count += more
-            self.emission.add(i, found.gamma, batch.packed.weight)
-            total += found.log_prob
+            self.emission.add(i, expected.gamma, batch.packed.weight)
+            total += expected.log_prob
         return total
 
     def maximise(self) -> None:
@@ -179,7 +179,7 @@ class _Steps:
         return Expectations(log_prob, first, xi, last, self.emission.statistics())
 
 
-class _Found(NamedTuple):
+class _Expected(NamedTuple):
     """What an E-step finds of a batch: log p(x) and the counts, by weight, and posteriors ``(N, K)``."""
 
     log_prob: float
@@ -202,7 +202,7 @@ class _Batch:
         weights = np.full(batch.segments.n_sequences, batch.weight)
         return cls(batch, weights, np.empty((len(batch.x), n_states)), is_impossible)
 
-    def expect(self, em: _Steps, log_b: np.ndarray) -> _Found:
+    def expect(self, em: _Steps, log_b: np.ndarray) -> _Expected:
         """Return what the parameters of ``em`` say of the batch, whose densities are ``log_b (N, K)``.
 
         Raises:
@@ -219,15 +219,15 @@ class _Batch:
         total = self.packed.weight * float(log_prob.sum())
         if has_failed.any() or not total > -np.inf:
             return self._in_logarithms(em, log_b)
-        return _Found(total, (first, xi, last), self.gamma)
+        return _Expected(total, (first, xi, last), self.gamma)
 
-    def _in_logarithms(self, em: _Steps, log_b: np.ndarray) -> _Found:
+    def _in_logarithms(self, em: _Steps, log_b: np.ndarray) -> _Expected:
         """The same where the loops lost what matters in some sequence: ``forward_backward_pass`` computes it again."""
         batch = self.packed
         posterior = forward_backward_pass(batch.trellis(em.parameters, LogDensities(torch.from_numpy(log_b))))
         batch.refuse_impossible(posterior.log_prob)
         first, xi, last = (batch.weight * each.numpy() for each in (posterior.initial, posterior.xi, posterior.final))
-        return _Found(batch.weight * float(posterior.log_prob.sum()), (first, xi, last), posterior.gamma.numpy())
+        return _Expected(batch.weight * float(posterior.log_prob.sum()), (first, xi, last), posterior.gamma.numpy())
 
 
 def _emission_of(
