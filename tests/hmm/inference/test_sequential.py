@@ -53,7 +53,7 @@ def trellis(case: str) -> Trellis:
     if case in ("as much was added as there is", "as much was added as there is of a prefix"):
         transition = torch.eye(3, dtype=F64)
         log_b[:] = 0.0
-        log_b[10], log_b[20] = torch.tensor([0.0, -700.0, 0.0]), torch.tensor([np.log(1e-290), 0.0, 0.0])
+        log_b[10], log_b[20] = torch.tensor([0.0, -700.0, 0.0]), torch.tensor([np.log(1e-200), 0.0, 0.0])
         if case.endswith("prefix"):
             log_b[30] = torch.tensor([0.0, -100.0, 0.0])
     if case == "ends":
