@@ -25,9 +25,7 @@ from seqmodels.common.compiled import compiled
 from seqmodels.hmm.inference.compiled_powers import power
 from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
 
-TINY = (
-    1e-200  # the least positive number: products with all but the rarest others are no subnormal ones, which are slow
-)
+TINY = 1e-200  # the least positive number: its products with all but the rarest others are normal ones, thus fast
 RARE = 1e-100  # below this, one factor of a product is looked at before they are multiplied
 ENOUGH = 1e-60  # a sum of joint probabilities beside which what one step can add is far below rounding
 LEAST = 1e-240  # of posteriors and of what they are made of: smaller ones are zero
@@ -68,12 +66,12 @@ def forward(
     is_posterior: bool,
     has_failed: np.ndarray,
 ) -> None:
-    """Fill ``alpha (N, K)``, ``ratio (N, K)``, the densities ``b_t(j) / c_t``, ``steps (N,)``, and by rank, ``(n,)``, the
-    logarithm ``ends`` of the mass of ``final`` under the last alpha, ``log_prob``, and ``has_failed``, for which
-    sequences the bound is too far from the truth.
+    """Fill ``alpha (N, K)``, ``ratio (N, K)``, the densities ``b_t(j) / c_t``, and ``steps (N,)``.
 
-    Rows are packed; ``initial`` and ``final`` are (1, K) or (n, K), ``lengths`` (n,), all by rank. Where ``backward`` is
-    to follow, ``is_posterior``, it is left to that whether the bound holds.
+    By rank, ``(n,)``, it fills ``ends``, the logarithm of the mass of ``final`` under the last alpha, ``log_prob``, and
+    ``has_failed``, for which sequences the bound is too far from the truth. Rows are packed; ``initial`` and ``final``
+    are (1, K) or (n, K), ``lengths`` (n,), all by rank. Where ``backward`` is to follow, ``is_posterior``, it is left to
+    that whether the bound holds.
     """
     K = len(transition)
     predicted, joint = np.empty(K), np.empty(K)
@@ -264,7 +262,7 @@ def expectations(
     counts: tuple[np.ndarray, np.ndarray, np.ndarray],
     by_rank: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> tuple[float, int]:
-    """Run ``forward`` and ``backward``: fill ``gamma (N, K)`` and add to the ``counts``, ``first``, ``xi`` and ``last``.
+    """Run ``forward`` and ``backward``: fill ``gamma (N, K)``, and add to the ``counts``: ``first``, ``xi``, ``last``.
 
     ``memory`` is for alpha ``(N, K)`` and steps ``(N,)``; ``by_rank`` are ends, log-probabilities and which sequences
     failed, each ``(n,)``.
@@ -383,8 +381,8 @@ def _of_one_chain(trellis: Trellis) -> tuple[Posterior, Tensor]:
     gamma, xi, first, last = np.empty(chain.log_b.shape), np.zeros((K, K)), np.zeros(K), np.zeros(K)
     memory, (ends, log_prob, has_failed) = (np.empty(gamma.shape), np.empty(len(gamma))), packed.by_rank()
     expectations(
-        chain.initial, chain.transition, chain.final, chain.log_b, packed.offsets, packed.lengths, weights, memory, gamma,
-        (first, xi, last), (ends, log_prob, has_failed),
+        chain.initial, chain.transition, chain.final, chain.log_b, packed.offsets, packed.lengths, weights, memory,
+        gamma, (first, xi, last), (ends, log_prob, has_failed),
     )  # fmt: skip
     of_states = torch.from_numpy(gamma).to(trellis.densities.dtype)
     sums = (torch.from_numpy(each) for each in (xi, first, last))
