@@ -70,8 +70,8 @@ def forward(
 
     By rank, ``(n,)``, it fills ``ends``, the logarithm of the mass of ``final`` under the last alpha, ``log_prob``, and
     ``has_failed``, for which sequences the bound is too far from the truth. Rows are packed; ``initial`` and ``final``
-    are (1, K) or (n, K), ``lengths`` (n,), all by rank. Where ``backward`` is to follow, ``is_posterior``, it is left to
-    that whether the bound holds.
+    are (1, K) or (n, K), ``lengths`` (n,), all by rank. Where ``backward`` follows, ``is_posterior``, that finds out
+    whether the bound holds.
     """
     K = len(transition)
     predicted, joint = np.empty(K), np.empty(K)
