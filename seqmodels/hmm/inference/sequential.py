@@ -23,6 +23,7 @@ from torch import Tensor
 
 from seqmodels.common.compiled import compiled
 from seqmodels.hmm.inference.compiled_powers import power
+from seqmodels.hmm.inference.packing import PackedArrays
 from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
 
 TINY = 1e-200  # the least positive number: its products with all but the rarest others are normal ones, thus fast
@@ -248,40 +249,6 @@ def backward(
             xi[i, j] += sums[i, j] * transition[i, j]
 
 
-@compiled(any_order=True)
-def expectations(
-    initial: np.ndarray,
-    transition: np.ndarray,
-    final: np.ndarray,
-    log_b: np.ndarray,
-    offsets: np.ndarray,
-    lengths: np.ndarray,
-    weights: np.ndarray,
-    memory: tuple[np.ndarray, np.ndarray],
-    gamma: np.ndarray,
-    counts: tuple[np.ndarray, np.ndarray, np.ndarray],
-    by_rank: tuple[np.ndarray, np.ndarray, np.ndarray],
-) -> tuple[float, int]:
-    """Run ``forward`` and ``backward``: fill ``gamma (N, K)``, and add to the ``counts``: ``first``, ``xi``, ``last``.
-
-    ``memory`` is for alpha ``(N, K)`` and steps ``(N,)``; ``by_rank`` are ends, log-probabilities and which sequences
-    failed, each ``(n,)``.
-
-    Returns:
-        The sum of the log-probabilities, and the number of sequences that failed.
-    """
-    alpha, steps = memory
-    ends, log_prob, has_failed = by_rank
-    forward(initial, transition, final, log_b, offsets, lengths, alpha, gamma, steps, ends, log_prob, True, has_failed)
-    first, xi, last = counts
-    backward(initial, transition, final, offsets, lengths, weights, alpha, ends, gamma, xi, first, last, has_failed)
-    total, n_failed = 0.0, 0
-    for rank in range(len(lengths)):
-        total += log_prob[rank]
-        n_failed += has_failed[rank]
-    return total, n_failed
-
-
 @compiled
 def _best_paths(
     initial: np.ndarray,
@@ -349,6 +316,27 @@ def _best_paths(
         log_prob[rank] = log_p + log_start[state]
 
 
+def expectations(
+    chain: tuple[np.ndarray, np.ndarray, np.ndarray],
+    log_b: np.ndarray,
+    packed: PackedArrays,
+    weights: np.ndarray,
+    memory: tuple[np.ndarray, np.ndarray],
+    gamma: np.ndarray,
+    counts: tuple[np.ndarray, np.ndarray, np.ndarray],
+    by_rank: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    """Run ``forward`` and ``backward``: fill ``gamma (N, K)``, and add to the ``counts``: ``first``, ``xi``, ``last``.
+
+    ``chain`` is ``initial``, ``transition``, ``final``; ``memory`` is for alpha ``(N, K)`` and steps ``(N,)``;
+    ``by_rank`` are ends, log-probabilities and which sequences failed, each ``(n,)``.
+    """
+    (initial, transition, final), (alpha, steps), (ends, log_prob, has_failed) = chain, memory, by_rank
+    offsets, lengths, (first, xi, last) = packed.offsets, packed.lengths, counts
+    forward(initial, transition, final, log_b, offsets, lengths, alpha, gamma, steps, ends, log_prob, True, has_failed)
+    backward(initial, transition, final, offsets, lengths, weights, alpha, ends, gamma, xi, first, last, has_failed)
+
+
 # -- of a Trellis ------------------------------------------------------------------------------------------------------
 
 
@@ -380,10 +368,12 @@ def _of_one_chain(trellis: Trellis) -> tuple[Posterior, Tensor]:
     weights = np.ones(len(packed.lengths)) if trellis.weights is None else _numpy(trellis.weights)[packed.order]
     gamma, xi, first, last = np.empty(chain.log_b.shape), np.zeros((K, K)), np.zeros(K), np.zeros(K)
     memory, (ends, log_prob, has_failed) = (np.empty(gamma.shape), np.empty(len(gamma))), packed.by_rank()
-    expectations(
-        chain.initial, chain.transition, chain.final, chain.log_b, packed.offsets, packed.lengths, weights, memory,
-        gamma, (first, xi, last), (ends, log_prob, has_failed),
-    )  # fmt: skip
+    arrays, counts, by_rank = (
+        (chain.initial, chain.transition, chain.final),
+        (first, xi, last),
+        (ends, log_prob, has_failed),
+    )
+    expectations(arrays, chain.log_b, packed, weights, memory, gamma, counts, by_rank)
     of_states = torch.from_numpy(gamma).to(trellis.densities.dtype)
     sums = (torch.from_numpy(each) for each in (xi, first, last))
     return Posterior(packed.by_sequence(log_prob), of_states, *sums), packed.by_sequence(has_failed)

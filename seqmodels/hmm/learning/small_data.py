@@ -223,11 +223,10 @@ class _Batch:
         for count in self.counts:
             count.fill(0.0)
         packed, chain = self.packed.segments.packing.arrays, (em.initial[None], em.transition, em.final[None])
-        total, n_failed = sequential.expectations(
-            *chain, log_b, packed.offsets, packed.lengths, self.weights, self.memory, self.gamma, self.counts,
-            self.by_rank,
-        )  # fmt: skip
-        if n_failed or not total > -np.inf:
+        sequential.expectations(chain, log_b, packed, self.weights, self.memory, self.gamma, self.counts, self.by_rank)
+        _, log_prob, has_failed = self.by_rank
+        total = float(log_prob.sum())
+        if has_failed.any() or not total > -np.inf:
             return self._in_logarithms(em, log_b)
         return _Expected(self.packed.weight * total, self.counts, self.gamma)
 
