@@ -19,7 +19,7 @@ PER_CLUSTER = 128  # or as many for each cluster;
 PER_SEED = 64  # frames for each cluster to choose its seed from
 ROUNDS = 10
 REACH = 2  # frames on either side of one
-ROUNDING = 8  # units in the last place of a squared distance that two which are equal may differ by
+ROUNDING = 4  # units in the last place of a squared distance that two which are equal may differ by
 
 
 def in_comparable_units(x: Tensor, values: tuple[Values, ...]) -> Tensor:
