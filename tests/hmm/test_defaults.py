@@ -119,7 +119,6 @@ def test_the_default_comes_back_from_a_file(tmp_path) -> None:
     assert repr(loaded.observation_) == repr(model.observation_)
 
 
-@pytest.mark.products_repeat  # the background is one density in K columns of one product, which are rounded alike
 @pytest.mark.parametrize("value", [1e4, 1e8, 1e12, 1e18])
 def test_a_far_frame_is_as_one_that_is_missing(value: float) -> None:
     """There the background, the same in every state, is all there is: what was known before is kept, on every path."""
