@@ -211,7 +211,9 @@ def _table(
         unread = [c for c in (named or frame) if c not in (time, by)]
         refuse_unread(frame, unread, place, "name what is forecast with --columns, or the column of series with --by")
         if inputs:
-            frame = with_steps_ahead(frame, inputs, _future(inputs_file, (time, by, *inputs)))
+            future, names = _future(inputs_file, (time, by, *inputs)), (path, str(inputs_file))
+            dates = {"time": time, "by": by, "date_format": date_format}
+            frame = with_steps_ahead(frame, inputs, future, names=names, **dates)
         features = [*named, *inputs] if named else None
         try:
             return regular_sequences(frame, time=time, by=by, columns=features, date_format=date_format, inputs=inputs)
