@@ -136,7 +136,7 @@ def forecast(
             names = [] if inputs is None else names_of(inputs)
             if inputs_file is not None and not names:
                 raise ValueError(f"--inputs-file is {inputs_file}, but no inputs are named; pass --inputs a,b")
-            table = _table(model, columns, time, by, date_format, names, inputs_file)
+            table = series_of_file(model, columns, time, by, date_format, names, inputs_file)
             options: dict[str, Any] = {"season": season, "quantiles": levels, "inputs": names}
             options |= {} if max_seconds is None else {"max_seconds": max_seconds}
             result: Any = automatic_forecast(table, k or STEPS_OF_TABLE, **options)
@@ -185,7 +185,7 @@ def _forecast_of_model(
     return saved.model.forecast(X, k, y=y, inputs=ahead, **options)
 
 
-def _table(
+def series_of_file(
     path: str,
     columns: str | None,
     time: str | None,
