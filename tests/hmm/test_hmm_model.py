@@ -174,7 +174,7 @@ ONE_D: dict[str, Any] = {"means": [[0.0], [3.0]], "covariances": [[1.0], [2.0]]}
         ({"covariances": [[[1.0]], [[-1.0]]], "covariance_type": "full"}, "positive definite"),
         ({"observation": GaussianMixture(2)}, "observation is GaussianMixture"),
         ({"observation": GaussianMixture(1, min_covariance=0.9)}, "min_covariance=0.9"),
-        ({"emission": [[0.5, 0.5]]}, r"emission has shape \(1, 2\)"),
+        ({"emission": [[0.5, 0.5]]}, r"emission has shape \(1, 2\); pass \(2, V\): a row for each state"),
         ({"emission": [[0.5, 0.5]] * 2, "encoding": Bytes().restore({})}, "reads 256"),
         ({"emission": [[0.5, 0.5]] * 2, "observation": GaussianMixture(1)}, "Categorical"),
     ],
