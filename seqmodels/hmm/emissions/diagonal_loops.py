@@ -322,9 +322,11 @@ class DiagonalInLoops:
 
     def log_densities(self, i: int) -> np.ndarray:
         """Return ``(N, K)`` nats of the frames of batch ``i``."""
+        log_weights, means, log_variances = self.all
         log_densities(
-            self.frames[i], self.has_missing[i], *self.all, self.log_floor, self.log_b[i], self.responsibilities[i]
-        )
+            self.frames[i], self.has_missing[i], log_weights, means, log_variances, self.log_floor, self.log_b[i],
+            self.responsibilities[i],
+        )  # fmt: skip
         return self.log_b[i]
 
     def forget(self) -> None:

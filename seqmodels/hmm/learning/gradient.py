@@ -20,7 +20,7 @@ from seqmodels.hmm.emissions.given_inputs import log_density_given_inputs
 from seqmodels.hmm.inference.autograd import log_prob_of_segments
 from seqmodels.hmm.inference.forward_backward import forward_pass
 from seqmodels.hmm.inference.time_varying import log_transitions
-from seqmodels.hmm.learning.em import Callback, FitResult, MAPObjective, StopRule
+from seqmodels.hmm.learning.em import Callback, FitResult, MAPObjective, Row, StopRule
 from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
@@ -86,7 +86,8 @@ def gradient_ascent(
     last = {name: float(value) for name, value in row.items()}
     callback(last)
     history.loc[len(history)] = last
-    return FitResult(parameters, history.to_dict("records"), False, None, is_interrupted)
+    rows: list[Row] = [dict(zip(history, each, strict=True)) for each in history.to_numpy(float).tolist()]
+    return FitResult(parameters, rows, False, None, is_interrupted)
 
 
 class Unconstrained(nn.Module):

@@ -123,7 +123,7 @@ class _Steps:
         for i, batch in enumerate(self.batches):
             expected = batch.expect(self, self.emission.log_densities(i))
             for count, more in zip(self.counts, expected.counts, strict=True):
-                count += more
+                np.add(count, more, out=count)
             self.emission.add(i, expected.gamma, batch.packed.weight)
             total += expected.log_prob
         return total
