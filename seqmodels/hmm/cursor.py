@@ -8,14 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import MergedStates, Prediction, Source, select_rows, stacked_sources
+from seqmodels.generation import MergedStates, Prediction, SingleSteps, Source, select_rows, stacked_sources
 from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.hmm.inference.densities import LogDensities
-from seqmodels.hmm.inference.log_space import LogProduct, finite, log_alpha_and_steps, relative_to_largest
+from seqmodels.hmm.inference.log_space import (
+    LogProduct,
+    finite,
+    log_alpha_and_steps,
+    relative_to_largest,
+    steps_are_compiled,
+)
 from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
 from seqmodels.hmm.inference.trellis import Trellis
@@ -23,6 +31,9 @@ from seqmodels.hmm.missing_past import PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, Observation
 from seqmodels.observations.gaussian import covariance_cholesky, shape_of_covariance, variances_of_shape
+
+if TYPE_CHECKING:
+    from seqmodels.hmm.chain_in_loops import ChainInLoops
 
 TERMS_AT_ONCE = 1 << 22  # numbers held at once when many steps are read
 SMALLEST_VARIANCE = 1e-300  # a floor that no variance of a prediction comes near
@@ -62,6 +73,61 @@ def merged_states(log_weights: list[float], states: list[HMMState]) -> MergedSta
     log_alpha = torch.logsumexp(weights[:, None] + beliefs, 0, keepdim=True)
     log_predicted = torch.logsumexp(weights[:, None] + predicted, 0, keepdim=True)
     return [(list(range(len(states))), HMMState(log_alpha, log_predicted, first.past, first.n_scored))]
+
+
+class Belief(NamedTuple):
+    """What is known of one sequence after some steps, in arrays: the first three are those of ``HMMState``."""
+
+    log_alpha: np.ndarray | None
+    log_predicted: np.ndarray
+    n_scored: int
+    past: Tensor  # of no steps
+
+
+@dataclass(frozen=True)
+class BeliefSteps:
+    """Single steps of a chain in compiled loops (``SingleSteps``)."""
+
+    loops: ChainInLoops
+
+    def enter(self, state: HMMState) -> Belief:
+        """The arrays of ``state``."""
+        log_alpha = None if state.log_alpha is None else state.log_alpha.numpy()
+        return Belief(log_alpha, state.log_predicted.contiguous().numpy(), state.n_scored, state.past)
+
+    def leave(self, at: Belief) -> HMMState:
+        """The state of these arrays."""
+        log_alpha = None if at.log_alpha is None else torch.from_numpy(at.log_alpha)
+        return HMMState(log_alpha, torch.from_numpy(at.log_predicted), at.past, at.n_scored)
+
+    def advance(self, at: Belief, x: np.ndarray) -> tuple[Belief, float]:
+        """After a next step, and its log p(x_t | x_<t)."""
+        log_alpha, after, log_prob = self.loops.step(at.log_predicted, self.loops.log_densities(x[None]))
+        nats: float = log_prob.item()
+        if self.loops.has_end and not at.n_scored:  # a sequence cannot end before its first scored step
+            total = float(np.logaddexp.reduce(at.log_predicted, axis=None))
+            nats -= total if total > -np.inf else 0.0
+        return Belief(log_alpha, after, at.n_scored + 1, at.past), nats
+
+
+@dataclass(frozen=True)
+class ScoredSteps:
+    """Single steps by ``HMMCursor.advance_and_score`` (``SingleSteps``)."""
+
+    cursor: HMMCursor
+
+    def enter(self, state: HMMState) -> HMMState:
+        """The state itself."""
+        return state
+
+    def leave(self, at: HMMState) -> HMMState:
+        """The state itself."""
+        return at
+
+    def advance(self, at: HMMState, x: np.ndarray) -> tuple[HMMState, float]:
+        """After a next step, and its log p(x_t | x_<t)."""
+        after, log_prob = self.cursor.advance_and_score(at, torch.as_tensor(x).unsqueeze(0))
+        return after, float(log_prob)
 
 
 @dataclass(frozen=True)
@@ -111,17 +177,48 @@ class HMMCursor:
 
     def advance(self, state: HMMState, x: Tensor) -> HMMState:
         """The prediction times the density of what came, ``x (n, D)`` or ``(n,)``, normalised."""
-        x = x.to(self.parameters.initial.device)
-        if self.observation.emits == "vectors":
-            x = x.to(self.dtype)
-        past = state.past.unsqueeze(1) if self.observation.n_past else None
-        log_b = self.observation.log_prob(self._table(state), x.unsqueeze(1), past).double()  # (n, K)
-        if self.observation.emits == "vectors":  # which may lie far from every state
-            log_b = relative_to_largest(log_b)[0]
-        joint = state.log_predicted + log_b
+        return self.advance_and_score(state, x)[0]
+
+    def advance_and_score(self, state: HMMState, x: Tensor) -> tuple[HMMState, Tensor]:
+        """As ``advance``; also ``(n,)`` float64 log p(x_t | x_<t), what ``distribution`` says of the step."""
+        x = self._on_device(x)
+        log_alpha, predicted, log_prob = self._step(state.log_predicted, self._log_b_of_step(state, x))
+        if self.parameters.final is not None and not state.n_scored:
+            log_prob = log_prob - self._log_first(state)
+        after = HMMState(log_alpha, predicted, self._past_after(state.past, x), state.n_scored + 1)
+        return after, log_prob
+
+    def single_steps(self) -> SingleSteps | None:
+        """One sequence in compiled loops, or by ``advance_and_score``."""
+        return ScoredSteps(self) if self._loops is None else BeliefSteps(self._loops)
+
+    def _step(self, log_predicted: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Beliefs after a step (n, K), predictions of the next (n, K), and log p of this one (n,)."""
+        if self._loops is not None and self._runs_compiled(len(log_b)):
+            arrays = self._loops.step(log_predicted.contiguous().numpy(), log_b.contiguous().numpy())
+            log_alpha, predicted, log_prob = map(torch.from_numpy, arrays)
+            return log_alpha, predicted, log_prob
+        log_b, peak = relative_to_largest(log_b)
+        joint = log_predicted + log_b
+        scale = torch.logsumexp(joint, -1, keepdim=True)
         # After an impossible step all that follows is impossible too, as in the evaluation in batches.
-        log_alpha = joint - finite(torch.logsumexp(joint, -1, keepdim=True))
-        return HMMState(log_alpha, self._predict(log_alpha), self._past_after(state.past, x), state.n_scored + 1)
+        log_alpha = joint - finite(scale)
+        return log_alpha, self._predict(log_alpha), (scale + peak).squeeze(-1)
+
+    def _runs_compiled(self, n: int) -> bool:
+        """Whether a step of ``n`` sequences is faster as a compiled loop than by tensor operations."""
+        return steps_are_compiled(n * self.parameters.transition.numel(), self.parameters.initial.device)
+
+    def _log_first(self, state: HMMState) -> Tensor:
+        """``(n,)`` log-probability that there is a first scored step: a sequence cannot end before it."""
+        return finite(torch.logsumexp(state.log_predicted, -1))
+
+    def _log_b_of_step(self, state: HMMState, x: Tensor) -> Tensor:
+        """``(n, K)`` float64 log p(x_t | state)."""
+        if self._loops is not None:
+            return torch.from_numpy(self._loops.log_densities(x.numpy()))
+        past = state.past.unsqueeze(1) if self.observation.n_past else None
+        return self.observation.log_prob(self._table(state), x.unsqueeze(1), past).double()
 
     def _past_after(self, past: Tensor, x: Tensor) -> Tensor:
         if not self.observation.n_past:
@@ -153,11 +250,14 @@ class HMMCursor:
     def _read(self, state: HMMState, x: Tensor) -> HMMState:
         past, past_after = self.past_of_each(state, x)
         log_b, length = self._log_b(x, past), x.shape[1]
-        whole = Segments.whole([length] * len(x), x.device)
-        packed = LogDensities(whole.packing.pack(log_b.flatten(0, 1)))
-        parameters = self.parameters
-        trellis = Trellis.of(parameters.initial, parameters.transition, packed, whole, parameters.final)
-        log_alpha = log_alpha_and_steps(trellis, state.log_predicted[whole.packing.order])[0][whole.packing.last]
+        if self._runs_compiled(len(x)):
+            log_alpha, _ = self._filter(state.log_predicted, log_b)
+        else:
+            whole = Segments.whole([length] * len(x), x.device)
+            packed = LogDensities(whole.packing.pack(log_b.flatten(0, 1)))
+            parameters = self.parameters
+            trellis = Trellis.of(parameters.initial, parameters.transition, packed, whole, parameters.final)
+            log_alpha = log_alpha_and_steps(trellis, state.log_predicted[whole.packing.order])[0][whole.packing.last]
         return HMMState(log_alpha, self._predict(log_alpha), past_after, state.n_scored + length)
 
     def read_and_score(self, state: HMMState, x: Tensor) -> tuple[HMMState, Tensor]:
@@ -168,19 +268,27 @@ class HMMCursor:
         """
         x = self._on_device(x)
         past, past_after = self.past_of_each(state, x)
-        log_b, peak = relative_to_largest(self._log_b(x, past))  # (n, T, K), (n, T, 1)
-        log_alpha, log_predicted, steps = state.log_alpha, state.log_predicted, []
-        first = None if self.parameters.final is None or state.n_scored else log_predicted
+        log_alpha, log_prob = self._filter(state.log_predicted, self._log_b(x, past))
+        if self.parameters.final is not None and not state.n_scored:
+            log_prob[:, 0] -= self._log_first(state)
+        return HMMState(log_alpha, self._predict(log_alpha), past_after, state.n_scored + x.shape[1]), log_prob
+
+    def _filter(self, log_predicted: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor]:
+        """The beliefs ``(n, K)`` after T steps, and log p of each ``(n, T)``; of ``log_b (n, T, K)``."""
+        n, n_steps, _ = log_b.shape
+        if self._runs_compiled(n):
+            from seqmodels.hmm.inference import compiled_log_space
+
+            rows, peak = relative_to_largest(log_b.transpose(0, 1).flatten(0, 1))  # time by time
+            offsets, least_exact = torch.arange(n_steps + 1) * n, self._predict.least_exact
+            matrix = self.parameters.transition
+            beliefs, scale = compiled_log_space.forward(matrix, rows, offsets, log_predicted, least_exact)
+            return beliefs[-n:], (scale + peak.squeeze(-1)).view(n_steps, n).T.contiguous()
+        each = []
         for log_b_t in log_b.unbind(1):
-            joint = log_predicted + log_b_t
-            scale = torch.logsumexp(joint, -1, keepdim=True)
-            steps.append(scale)
-            log_alpha = joint - finite(scale)
-            log_predicted = self._predict(log_alpha)
-        log_prob = torch.cat(steps, 1) + peak.squeeze(-1)
-        if first is not None:  # a sequence cannot end before its first scored step
-            log_prob[:, 0] -= finite(torch.logsumexp(first, -1))
-        return HMMState(log_alpha, log_predicted, past_after, state.n_scored + x.shape[1]), log_prob
+            log_alpha, log_predicted, log_prob = self._step(log_predicted, log_b_t)
+            each.append(log_prob)
+        return log_alpha, torch.stack(each, 1)
 
     def past_of_each(self, state: HMMState, x: Tensor) -> tuple[Tensor | None, Tensor]:
         """``(n, T, p, D)``, the steps before each of ``x (n, T, D)``, and ``(n, p, D)``, those before what comes next.
@@ -251,6 +359,8 @@ class HMMCursor:
 
     def _log_b(self, x: Tensor, past: Tensor | None) -> Tensor:
         """``(n, T, K)`` float64 log p(x_t | state)."""
+        if self._loops is not None:
+            return torch.from_numpy(self._loops.log_densities(x.flatten(0, 1).numpy())).unflatten(0, x.shape[:2])
         past = None if past is None else past.unsqueeze(2)  # (n, T, 1, p, D)
         return self.observation.log_prob(self.parameters.table.to(self.dtype), x.unsqueeze(2), past).double()
 
@@ -306,6 +416,18 @@ class HMMCursor:
     @cached_property
     def _predict(self) -> LogProduct:
         return LogProduct(self.parameters.transition)
+
+    @cached_property
+    def _loops(self) -> ChainInLoops | None:
+        """The chain in compiled loops; None where they are no faster, or where densities hang on more than the step."""
+        parameters = self.parameters
+        if not self._runs_compiled(1) or self.observation.n_past or parameters.table_slopes is not None:
+            return None
+        from seqmodels.hmm.chain_in_loops import ChainInLoops
+
+        table, has_end = parameters.table.to(self.dtype), parameters.final is not None
+        chain = parameters.transition, self._predict.least_exact
+        return ChainInLoops(*chain, self.observation, table, self.size, has_end=has_end)
 
     @cached_property
     def _log_initial(self) -> Tensor:

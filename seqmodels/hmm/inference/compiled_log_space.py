@@ -59,6 +59,36 @@ def _forward(
 
 
 @compiled
+def advance(
+    transition: np.ndarray,
+    log_transition: np.ndarray,
+    least_exact: float,
+    log_b: np.ndarray,
+    log_predicted: np.ndarray,
+    log_alpha: np.ndarray,
+    after: np.ndarray,
+    log_prob: np.ndarray,
+) -> None:
+    """Fill, for a step of n sequences, beliefs ``log_alpha (n, K)``, predictions ``after`` it, and ``log_prob (n,)``.
+
+    ``log_b (n, K)`` are log-densities of the step, ``log_predicted`` log-probabilities of its states before it is seen.
+    """
+    n, K = log_b.shape
+    relative, peaks, offsets = np.empty((n, K)), np.empty(n), np.array([0, n])
+    for row in range(n):
+        peak = -np.inf
+        for j in range(K):
+            peak = log_b[row, j] if not log_b[row, j] <= peak else peak  # NaN, where one is
+        peaks[row] = peak if peak != -np.inf else 0.0
+        for j in range(K):
+            relative[row, j] = log_b[row, j] - peaks[row]
+            after[row, j] = log_predicted[row, j]
+    _forward(transition, log_transition, relative, offsets, after, least_exact, log_alpha, log_prob)
+    for row in range(n):
+        log_prob[row] += peaks[row]
+
+
+@compiled
 def _log_sum(rows: np.ndarray, matrix: np.ndarray, j: int) -> float:
     """``log Σ_i exp(rows[i] + matrix[i, j])``."""
     peak = -np.inf
