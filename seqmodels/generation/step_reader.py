@@ -31,16 +31,16 @@ class StepReader:
     def __init__(self, model: GenerativeModel) -> None:
         self._model, self._encoding = model, model.encoding_
         self._reads_missing = model._reads_missing()
-        self._known: dict[int | str, EncodedSteps] = {}
+        self._known: dict[int | str | np.integer, EncodedSteps] = {}
         self._of_complete: list[float] | None = None  # log-determinant of a frame that misses nothing
 
     def __call__(self, x: Any) -> EncodedSteps:
         """Encode the next step, which is not the first of a text."""
-        if type(x) is int or type(x) is str:
+        if isinstance(x, int | str | np.integer):
             known = self._known.get(x)
             if known is None:
                 known = self._encode(x)
-                if len(self._known) < MOST_KNOWN and (type(x) is int or len(x) <= LONGEST_KNOWN):
+                if len(self._known) < MOST_KNOWN and not (isinstance(x, str) and len(x) > LONGEST_KNOWN):
                     self._known[x] = known
             return known
         if self._encoding.reads != "vectors":
@@ -68,7 +68,7 @@ class StepReader:
             item = raw_step(self._model, x)
             encode_prefix(self._model, item)  # which checks it
             frame = as_frames(Sequences([item]).items[0])
-        return frame
+        return frame.copy()  # what follows may be encoded by it, when its owner has changed it
 
     def _encode(self, x: Any) -> EncodedSteps:
         item = raw_step(self._model, x)

@@ -16,42 +16,28 @@ LogDensities = Callable[[np.ndarray], np.ndarray]
 
 
 class ChainInLoops:
-    """A chain whose observation does not look at the past: densities of steps, and beliefs after them.
+    """A chain as loops over steps.
 
     Args:
         transition: (K, K) float64.
         least_exact: what a sum over states in scaled numbers must exceed to be exact.
-        observation: how a state emits a step.
-        table: (K, P) its output parameters, in the dtype of the model.
-        size: D features, or V symbols.
-        has_end: whether ends are events.
     """
 
-    def __init__(
-        self,
-        transition: Tensor,
-        least_exact: float,
-        observation: Observation,
-        table: Tensor,
-        size: int,
-        *,
-        has_end: bool,
-    ) -> None:
+    def __init__(self, transition: Tensor, least_exact: float) -> None:
         matrix = transition.contiguous()
         self._chain = matrix.numpy(), matrix.log().numpy(), least_exact
-        self.has_end = has_end
-        self.log_densities = log_densities_of(observation, table, size)
 
-    def step(self, log_predicted: np.ndarray, log_b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Beliefs after a step of n sequences (n, K), predictions of the next (n, K), and log p of this one (n,).
+    def filter(self, log_predicted: np.ndarray, log_b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Beliefs after T steps of n sequences (n, K), predictions of what is next (n, K), and log p of each (T n,).
 
         Args:
-            log_predicted: (n, K) log-probabilities of the step's states before it is seen.
-            log_b: (n, K) log-densities of the step.
+            log_predicted: (n, K) log-probabilities of the states of the first step before it is seen.
+            log_b: (T n, K) log-densities, time by time.
         """
-        log_alpha, after, log_prob = np.empty(log_b.shape), np.empty(log_b.shape), np.empty(len(log_b))
+        shape, n = log_b.shape, len(log_predicted)
+        log_alpha, after, log_prob = np.empty(shape), np.empty(log_predicted.shape), np.empty(shape[0])
         advance(*self._chain, log_b, log_predicted, log_alpha, after, log_prob)
-        return log_alpha, after, log_prob
+        return log_alpha[-n:], after, log_prob
 
 
 def log_densities_of(observation: Observation, table: Tensor, size: int) -> LogDensities:

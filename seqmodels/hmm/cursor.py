@@ -33,7 +33,7 @@ from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, Obse
 from seqmodels.observations.gaussian import covariance_cholesky, shape_of_covariance, variances_of_shape
 
 if TYPE_CHECKING:
-    from seqmodels.hmm.chain_in_loops import ChainInLoops
+    from seqmodels.hmm.chain_in_loops import ChainInLoops, LogDensities
 
 TERMS_AT_ONCE = 1 << 22  # numbers held at once when many steps are read
 SMALLEST_VARIANCE = 1e-300  # a floor that no variance of a prediction comes near
@@ -88,7 +88,9 @@ class Belief(NamedTuple):
 class BeliefSteps:
     """Single steps of a chain in compiled loops (``SingleSteps``)."""
 
-    loops: ChainInLoops
+    chain: ChainInLoops
+    log_densities: LogDensities
+    has_end: bool
 
     def enter(self, state: HMMState) -> Belief:
         """The arrays of ``state``."""
@@ -102,9 +104,9 @@ class BeliefSteps:
 
     def advance(self, at: Belief, x: np.ndarray) -> tuple[Belief, float]:
         """After a next step, and its log p(x_t | x_<t)."""
-        log_alpha, after, log_prob = self.loops.step(at.log_predicted, self.loops.log_densities(x[None]))
+        log_alpha, after, log_prob = self.chain.filter(at.log_predicted, self.log_densities(x[None]))
         nats: float = log_prob.item()
-        if self.loops.has_end and not at.n_scored:  # a sequence cannot end before its first scored step
+        if self.has_end and not at.n_scored:  # a sequence cannot end before its first scored step
             total = float(np.logaddexp.reduce(at.log_predicted, axis=None))
             nats -= total if total > -np.inf else 0.0
         return Belief(log_alpha, after, at.n_scored + 1, at.past), nats
@@ -182,7 +184,8 @@ class HMMCursor:
     def advance_and_score(self, state: HMMState, x: Tensor) -> tuple[HMMState, Tensor]:
         """As ``advance``; also ``(n,)`` float64 log p(x_t | x_<t), what ``distribution`` says of the step."""
         x = self._on_device(x)
-        log_alpha, predicted, log_prob = self._step(state.log_predicted, self._log_b_of_step(state, x))
+        log_alpha, predicted, steps = self._filter(state.log_predicted, self._log_b_of_step(state, x).unsqueeze(1))
+        log_prob = steps[:, 0]
         if self.parameters.final is not None and not state.n_scored:
             log_prob = log_prob - self._log_first(state)
         after = HMMState(log_alpha, predicted, self._past_after(state.past, x), state.n_scored + 1)
@@ -190,20 +193,9 @@ class HMMCursor:
 
     def single_steps(self) -> SingleSteps | None:
         """One sequence in compiled loops, or by ``advance_and_score``."""
-        return ScoredSteps(self) if self._loops is None else BeliefSteps(self._loops)
-
-    def _step(self, log_predicted: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Beliefs after a step (n, K), predictions of the next (n, K), and log p of this one (n,)."""
-        if self._loops is not None and self._runs_compiled(len(log_b)):
-            arrays = self._loops.step(log_predicted.contiguous().numpy(), log_b.contiguous().numpy())
-            log_alpha, predicted, log_prob = map(torch.from_numpy, arrays)
-            return log_alpha, predicted, log_prob
-        log_b, peak = relative_to_largest(log_b)
-        joint = log_predicted + log_b
-        scale = torch.logsumexp(joint, -1, keepdim=True)
-        # After an impossible step all that follows is impossible too, as in the evaluation in batches.
-        log_alpha = joint - finite(scale)
-        return log_alpha, self._predict(log_alpha), (scale + peak).squeeze(-1)
+        if self._densities is None:
+            return ScoredSteps(self)
+        return BeliefSteps(self._chain, self._densities, self.parameters.final is not None)
 
     def _runs_compiled(self, n: int) -> bool:
         """Whether a step of ``n`` sequences is faster as a compiled loop than by tensor operations."""
@@ -215,8 +207,8 @@ class HMMCursor:
 
     def _log_b_of_step(self, state: HMMState, x: Tensor) -> Tensor:
         """``(n, K)`` float64 log p(x_t | state)."""
-        if self._loops is not None:
-            return torch.from_numpy(self._loops.log_densities(x.numpy()))
+        if self._densities is not None:
+            return torch.from_numpy(self._densities(x.numpy()))
         past = state.past.unsqueeze(1) if self.observation.n_past else None
         return self.observation.log_prob(self._table(state), x.unsqueeze(1), past).double()
 
@@ -251,14 +243,15 @@ class HMMCursor:
         past, past_after = self.past_of_each(state, x)
         log_b, length = self._log_b(x, past), x.shape[1]
         if self._runs_compiled(len(x)):
-            log_alpha, _ = self._filter(state.log_predicted, log_b)
+            log_alpha, predicted, _ = self._filter(state.log_predicted, log_b)
         else:
             whole = Segments.whole([length] * len(x), x.device)
             packed = LogDensities(whole.packing.pack(log_b.flatten(0, 1)))
             parameters = self.parameters
             trellis = Trellis.of(parameters.initial, parameters.transition, packed, whole, parameters.final)
             log_alpha = log_alpha_and_steps(trellis, state.log_predicted[whole.packing.order])[0][whole.packing.last]
-        return HMMState(log_alpha, self._predict(log_alpha), past_after, state.n_scored + length)
+            predicted = self._predict(log_alpha)
+        return HMMState(log_alpha, predicted, past_after, state.n_scored + length)
 
     def read_and_score(self, state: HMMState, x: Tensor) -> tuple[HMMState, Tensor]:
         """As ``read``; also ``(n, T)`` float64 log p(x_t | x_<t), of each step what ``distribution`` says of it.
@@ -268,27 +261,32 @@ class HMMCursor:
         """
         x = self._on_device(x)
         past, past_after = self.past_of_each(state, x)
-        log_alpha, log_prob = self._filter(state.log_predicted, self._log_b(x, past))
+        log_alpha, predicted, log_prob = self._filter(state.log_predicted, self._log_b(x, past))
         if self.parameters.final is not None and not state.n_scored:
             log_prob[:, 0] -= self._log_first(state)
-        return HMMState(log_alpha, self._predict(log_alpha), past_after, state.n_scored + x.shape[1]), log_prob
+        return HMMState(log_alpha, predicted, past_after, state.n_scored + x.shape[1]), log_prob
 
-    def _filter(self, log_predicted: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor]:
-        """The beliefs ``(n, K)`` after T steps, and log p of each ``(n, T)``; of ``log_b (n, T, K)``."""
+    def _filter(self, log_predicted: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Beliefs after T steps (n, K), predictions of what is next (n, K), and log p of each (n, T).
+
+        ``log_b (n, T, K)`` are log-densities, ``log_predicted (n, K)`` log-probabilities of the first step's states.
+        """
         n, n_steps, _ = log_b.shape
         if self._runs_compiled(n):
-            from seqmodels.hmm.inference import compiled_log_space
-
-            rows, peak = relative_to_largest(log_b.transpose(0, 1).flatten(0, 1))  # time by time
-            offsets, least_exact = torch.arange(n_steps + 1) * n, self._predict.least_exact
-            matrix = self.parameters.transition
-            beliefs, scale = compiled_log_space.forward(matrix, rows, offsets, log_predicted, least_exact)
-            return beliefs[-n:], (scale + peak.squeeze(-1)).view(n_steps, n).T.contiguous()
+            rows = log_b.transpose(0, 1).flatten(0, 1).contiguous().numpy()  # time by time
+            filtered = self._chain.filter(log_predicted.contiguous().numpy(), rows)
+            log_alpha, log_predicted, steps = map(torch.from_numpy, filtered)
+            return log_alpha, log_predicted, steps.view(n_steps, n).T.contiguous()
+        log_b, peak = relative_to_largest(log_b)
         each = []
         for log_b_t in log_b.unbind(1):
-            log_alpha, log_predicted, log_prob = self._step(log_predicted, log_b_t)
-            each.append(log_prob)
-        return log_alpha, torch.stack(each, 1)
+            joint = log_predicted + log_b_t
+            scale = torch.logsumexp(joint, -1, keepdim=True)
+            # After an impossible step all that follows is impossible too, as in the evaluation in batches.
+            log_alpha = joint - finite(scale)
+            log_predicted = self._predict(log_alpha)
+            each.append(scale)
+        return log_alpha, log_predicted, torch.cat(each, 1) + peak.squeeze(-1)
 
     def past_of_each(self, state: HMMState, x: Tensor) -> tuple[Tensor | None, Tensor]:
         """``(n, T, p, D)``, the steps before each of ``x (n, T, D)``, and ``(n, p, D)``, those before what comes next.
@@ -359,8 +357,8 @@ class HMMCursor:
 
     def _log_b(self, x: Tensor, past: Tensor | None) -> Tensor:
         """``(n, T, K)`` float64 log p(x_t | state)."""
-        if self._loops is not None:
-            return torch.from_numpy(self._loops.log_densities(x.flatten(0, 1).numpy())).unflatten(0, x.shape[:2])
+        if self._densities is not None:
+            return torch.from_numpy(self._densities(x.flatten(0, 1).numpy())).unflatten(0, x.shape[:2])
         past = None if past is None else past.unsqueeze(2)  # (n, T, 1, p, D)
         return self.observation.log_prob(self.parameters.table.to(self.dtype), x.unsqueeze(2), past).double()
 
@@ -418,16 +416,19 @@ class HMMCursor:
         return LogProduct(self.parameters.transition)
 
     @cached_property
-    def _loops(self) -> ChainInLoops | None:
-        """The chain in compiled loops; None where they are no faster, or where densities hang on more than the step."""
-        parameters = self.parameters
-        if not self._runs_compiled(1) or self.observation.n_past or parameters.table_slopes is not None:
-            return None
+    def _chain(self) -> ChainInLoops:
         from seqmodels.hmm.chain_in_loops import ChainInLoops
 
-        table, has_end = parameters.table.to(self.dtype), parameters.final is not None
-        chain = parameters.transition, self._predict.least_exact
-        return ChainInLoops(*chain, self.observation, table, self.size, has_end=has_end)
+        return ChainInLoops(self.parameters.transition, self._predict.least_exact)
+
+    @cached_property
+    def _densities(self) -> LogDensities | None:
+        """Densities of steps in arrays; None where loops are no faster, or where they hang on more than the step."""
+        if not self._runs_compiled(1) or self.observation.n_past or self.parameters.table_slopes is not None:
+            return None
+        from seqmodels.hmm.chain_in_loops import log_densities_of
+
+        return log_densities_of(self.observation, self.parameters.table.to(self.dtype), self.size)
 
     @cached_property
     def _log_initial(self) -> Tensor:
