@@ -28,16 +28,15 @@ class ChainInLoops:
         self._chain = matrix.numpy(), matrix.log().numpy(), least_exact
 
     def filter(self, log_predicted: np.ndarray, log_b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Beliefs after T steps of n sequences (n, K), predictions of what is next (n, K), and log p of each (T n,).
+        """Beliefs after each of T steps of n sequences (T n, K), predictions of what is next (n, K), and log p (T n,).
 
         Args:
             log_predicted: (n, K) log-probabilities of the states of the first step before it is seen.
             log_b: (T n, K) log-densities, time by time.
         """
-        shape, n = log_b.shape, len(log_predicted)
-        log_alpha, after, log_prob = np.empty(shape), np.empty(log_predicted.shape), np.empty(shape[0])
+        log_alpha, after, log_prob = np.empty(log_b.shape), np.empty(log_predicted.shape), np.empty(len(log_b))
         advance(*self._chain, log_b, log_predicted, log_alpha, after, log_prob)
-        return log_alpha[-n:], after, log_prob
+        return log_alpha, after, log_prob
 
 
 def log_densities_of(observation: Observation, table: Tensor, size: int) -> LogDensities:

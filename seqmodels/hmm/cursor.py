@@ -276,7 +276,7 @@ class HMMCursor:
             rows = log_b.transpose(0, 1).flatten(0, 1).contiguous().numpy()  # time by time
             filtered = self._chain.filter(log_predicted.contiguous().numpy(), rows)
             log_alpha, log_predicted, steps = map(torch.from_numpy, filtered)
-            return log_alpha, log_predicted, steps.view(n_steps, n).T.contiguous()
+            return log_alpha[-n:], log_predicted, steps.view(n_steps, n).T.contiguous()
         log_b, peak = relative_to_largest(log_b)
         each = []
         for log_b_t in log_b.unbind(1):
@@ -360,7 +360,7 @@ class HMMCursor:
         if self._densities is not None:
             return torch.from_numpy(self._densities(x.flatten(0, 1).numpy())).unflatten(0, x.shape[:2])
         past = None if past is None else past.unsqueeze(2)  # (n, T, 1, p, D)
-        return self.observation.log_prob(self.parameters.table.to(self.dtype), x.unsqueeze(2), past).double()
+        return self.observation.log_prob(self._table_of_all, x.unsqueeze(2), past).double()
 
     def distribution(self, state: HMMState) -> Prediction:
         """The mixture of all states' observations, and the end; a sequence cannot end before its first scored step."""
@@ -386,13 +386,28 @@ class HMMCursor:
         """
         if self.observation.n_past:
             return self._autoregression_ahead(state, k)
-        predictions = []
-        for _ in range(k):
-            predictions.append(self.distribution(state))
+        predictions = [self.distribution(state)]
+        if k > 1 and self._runs_compiled(len(state.past)):
+            return [*predictions, *self._compiled_ahead(state, k - 1)]
+        for _ in range(k - 1):
             total = torch.logsumexp(state.log_predicted, -1, keepdim=True)
-            log_alpha = state.log_predicted - torch.where(total == -torch.inf, 0.0, total)
+            log_alpha = state.log_predicted - finite(total)
             state = HMMState(log_alpha, self._predict(log_alpha), state.past, state.n_scored + 1)
+            predictions.append(self.distribution(state))
         return predictions
+
+    def _compiled_ahead(self, state: HMMState, k: int) -> list[Prediction]:
+        """``predictions_ahead`` of the k steps after the next: the beliefs after steps that are not seen."""
+        n, n_states = state.log_predicted.shape
+        unseen, before = np.zeros(((k + 1) * n, n_states)), state.log_predicted.contiguous().numpy()
+        log_alpha, _, log_prob = map(torch.from_numpy, self._chain.filter(before, unseen))
+        beliefs, totals = log_alpha.view(-1, n, n_states), log_prob.view(-1, n)
+        table = self._table(state)
+        if self.parameters.final is None:
+            return [Prediction(self.observation, table, belief, None, None) for belief in beliefs[1:]]
+        log_ends = torch.logsumexp(beliefs + self._log_final, -1)  # (k + 1, n)
+        each = zip(beliefs[1:], log_ends[:-1], totals[1:], strict=True)
+        return [Prediction(self.observation, table, belief, None, *end) for belief, *end in each]
 
     def _autoregression_ahead(self, state: HMMState, k: int) -> list[Prediction] | None:
         has_one_state = len(self.parameters.initial) == 1
@@ -428,7 +443,11 @@ class HMMCursor:
             return None
         from seqmodels.hmm.chain_in_loops import log_densities_of
 
-        return log_densities_of(self.observation, self.parameters.table.to(self.dtype), self.size)
+        return log_densities_of(self.observation, self._table_of_all, self.size)
+
+    @cached_property
+    def _table_of_all(self) -> Tensor:
+        return self.parameters.table.to(self.dtype)
 
     @cached_property
     def _log_initial(self) -> Tensor:
@@ -444,7 +463,7 @@ class HMMCursor:
         if self._reads_inputs:
             refuse_without_inputs(state.inputs)
         if self.parameters.table_slopes is None or state.inputs is None:
-            return self.parameters.table.to(self.dtype).expand(len(state.past), -1, -1)
+            return self._table_of_all.expand(len(state.past), -1, -1)
         return (self.parameters.table + torch.einsum("nu,kpu->nkp", state.inputs, self.parameters.table_slopes)).to(
             self.dtype
         )
