@@ -146,7 +146,7 @@ def quantiles_of_steps(steps: Sequence[FeatureDistributions], levels: np.ndarray
 
 
 def _gaussian_quantiles(weights: np.ndarray, loc: np.ndarray, scale: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """``(k, Q, D)`` of k mixtures of C Gaussians, each by itself: ``weights (k, C)``, ``loc`` and ``scale (k, C, D)``."""
+    """``(k, Q, D)`` of k mixtures of C Gaussians by themselves: ``weights (k, C)``, ``loc, scale (k, C, D)``."""
     from scipy import special
 
     each = loc[:, None] + scale[:, None] * special.ndtri(levels)[:, None, None]  # (k, Q, C, D) of each component

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from seqmodels.hmm.inference.compiled_log_space import advance
 from seqmodels.observations import GaussianMixture, Observation
+from seqmodels.observations.gaussian import precision_cholesky
 
 LogDensities = Callable[[np.ndarray], np.ndarray]
 
@@ -44,25 +46,51 @@ def log_densities_of(observation: Observation, table: Tensor, size: int) -> LogD
     if observation.emits == "symbols":
         log_probs = observation.log_probs(table).double().T.contiguous().numpy()  # (V, K)
         return lambda x: log_probs[x]
+    by_tensors = partial(_by_tensors, observation, table)
     # Of a class derived from it nobody knows that its density is the same.
-    if type(observation) is GaussianMixture and observation.shape_type == "diag":
-        return _of_diagonal_mixtures(observation, table, size)
-    return lambda x: observation.log_prob(table, torch.as_tensor(x, dtype=table.dtype).unsqueeze(1)).double().numpy()
+    if type(observation) is not GaussianMixture:
+        return by_tensors
+    parts = observation.unpack_all(table, size)
+    if observation.shape_type == "diag":
+        return _of_diagonal_mixtures(*parts, observation.min_covariance)
+    return _of_full_mixtures(*parts, observation.min_covariance, by_tensors)
 
 
-def _of_diagonal_mixtures(observation: GaussianMixture, table: Tensor, size: int) -> LogDensities:
+def _by_tensors(observation: Observation, table: Tensor, x: np.ndarray) -> np.ndarray:
+    return observation.log_prob(table, torch.as_tensor(x, dtype=table.dtype).unsqueeze(1)).double().numpy()
+
+
+def _of_diagonal_mixtures(log_weights: Tensor, means: Tensor, shapes: Tensor, floor: float) -> LogDensities:
     from seqmodels.hmm.emissions.diagonal_loops import log_densities
 
-    arrays = (np.ascontiguousarray(each.double().numpy()) for each in observation.unpack_all(table, size))
-    log_weights, means, log_variances = arrays
-    log_floor, is_single = math.log(observation.min_covariance), table.dtype == torch.float32
+    arrays = tuple(np.ascontiguousarray(each.double().numpy()) for each in (log_weights, means, shapes))
     K, M = log_weights.shape
-    n_shares = M if M > 1 else 0
+    log_floor, n_shares, dtype = math.log(floor), M if M > 1 else 0, means.numpy().dtype
 
     def of_frames(x: np.ndarray) -> np.ndarray:
-        frames = np.ascontiguousarray((x.astype(np.float32) if is_single else x).T, np.float64)
+        frames = np.ascontiguousarray(x.astype(dtype, copy=False).T, np.float64)
         log_b, shares = np.empty((len(x), K)), np.empty((n_shares, K, len(x)))
-        log_densities(frames, True, log_weights, means, log_variances, log_floor, log_b, shares)
+        log_densities(frames, True, *arrays, log_floor, log_b, shares)
         return log_b
+
+    return of_frames
+
+
+def _of_full_mixtures(
+    log_weights: Tensor, means: Tensor, shapes: Tensor, floor: float, with_missing: LogDensities
+) -> LogDensities:
+    size, dtype = means.shape[-1], means.numpy().dtype
+    factor = precision_cholesky(shapes.double(), size, floor)
+    log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    constant = (log_weights.double() + log_det - 0.5 * size * math.log(2 * math.pi)).numpy()  # (K, M)
+    matrices, centres = factor.numpy(), means.double().numpy()  # (K, M, D, D), (K, M, D)
+
+    def of_frames(x: np.ndarray) -> np.ndarray:
+        if np.isnan(x).any():
+            return with_missing(x)
+        deviation = x.astype(dtype, copy=False).astype(np.float64)[:, None, None] - centres
+        whitened = np.matmul(deviation[..., None, :], matrices)[..., 0, :]  # Lᵀ (x - mean)
+        log_b = constant - 0.5 * np.square(whitened).sum(-1)  # (n, K, M)
+        return log_b[..., 0] if log_b.shape[-1] == 1 else np.logaddexp.reduce(log_b, axis=-1)
 
     return of_frames

@@ -5,7 +5,7 @@ It never leaves the logarithms: a state that lies 10^5 nats behind may explain a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import MergedStates, Prediction, SingleSteps, Source, select_rows, stacked_sources
+from seqmodels.generation import Draw, MergedStates, Prediction, SingleSteps, Source, select_rows, stacked_sources
 from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.hmm.inference.densities import LogDensities
 from seqmodels.hmm.inference.log_space import (
@@ -420,6 +420,24 @@ class HMMCursor:
         tables = [torch.cat([zeros, means[:, h], shapes[h].expand(len(means), -1)], 1) for h in range(k)]
         following = [replace(first, observation=mixture, output_parameters=t.unsqueeze(1), past=None) for t in tables]
         return [first, *following[1:]]
+
+    def draw_path(
+        self, state: HMMState, n_steps: int, generator: torch.Generator, *, may_end: bool
+    ) -> Iterator[Draw] | None:
+        """The next steps: states first, then what they emit. None where one needs the step before it, or its inputs.
+
+        Given that sequences go on which could end, states are no chain: what was emitted says how likely an end was.
+        """
+        final, is_on_cpu = self.parameters.final, self.parameters.initial.device.type == "cpu"
+        if self.observation.n_past or self._reads_inputs or not is_on_cpu or (final is not None and not may_end):
+            return None
+        from seqmodels.hmm.drawn_steps import drawn_steps
+
+        log_end = torch.full_like(state.log_predicted[:, :1], -torch.inf)
+        if final is not None and state.log_alpha is not None and state.n_scored:
+            log_end = torch.logsumexp(state.log_alpha + self._log_final, -1, keepdim=True)
+        log_first, transition = torch.cat([state.log_predicted, log_end], 1), self.parameters.transition
+        return drawn_steps(log_first, transition, final, self.observation, self._table_of_all, n_steps, generator)
 
     def select(self, state: HMMState, index: Tensor) -> HMMState:
         """The state of the sequences ``index (m,)``, in this order."""
