@@ -91,7 +91,7 @@ class StepReader:
                 return None, False
             frame = frame.astype(np.float64)
         values = frame[0]
-        is_complete = math.isfinite(values.dot(values)) or bool(np.isfinite(values).all())
+        is_complete = all(map(math.isfinite, values.tolist()))
         if not is_complete and (not self._reads_missing or np.isinf(values).any()):
             return None, False
         self._encoding.check(0, frame)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,7 +69,7 @@ def _of_diagonal_mixtures(log_weights: Tensor, means: Tensor, shapes: Tensor, fl
     log_floor, n_shares, dtype = math.log(floor), M if M > 1 else 0, means.numpy().dtype
 
     def of_frames(x: np.ndarray) -> np.ndarray:
-        frames = np.ascontiguousarray(x.astype(dtype, copy=False).T, np.float64)
+        frames = np.ascontiguousarray(_rounded(x, dtype).T, np.float64)
         log_b, shares = np.empty((len(x), K)), np.empty((n_shares, K, len(x)))
         log_densities(frames, True, *arrays, log_floor, log_b, shares)
         return log_b
@@ -88,9 +89,18 @@ def _of_full_mixtures(
     def of_frames(x: np.ndarray) -> np.ndarray:
         if np.isnan(x).any():
             return with_missing(x)
-        deviation = x.astype(dtype, copy=False).astype(np.float64)[:, None, None] - centres
-        whitened = np.matmul(deviation[..., None, :], matrices)[..., 0, :]  # Lᵀ (x - mean)
-        log_b = constant - 0.5 * np.square(whitened).sum(-1)  # (n, K, M)
+        with np.errstate(over="ignore", invalid="ignore"):
+            deviation = _rounded(x, dtype).astype(np.float64)[:, None, None] - centres
+            whitened = np.matmul(deviation[..., None, :], matrices)[..., 0, :]  # Lᵀ (x - mean)
+            log_b = constant - 0.5 * np.square(whitened).sum(-1)  # (n, K, M)
         return log_b[..., 0] if log_b.shape[-1] == 1 else np.logaddexp.reduce(log_b, axis=-1)
 
     return of_frames
+
+
+def _rounded(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """``x`` as a model of this precision reads it."""
+    if x.dtype == dtype:
+        return x
+    with np.errstate(over="ignore"):
+        return x.astype(dtype)

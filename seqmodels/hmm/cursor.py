@@ -193,7 +193,7 @@ class HMMCursor:
 
     def single_steps(self) -> SingleSteps | None:
         """One sequence in compiled loops, or by ``advance_and_score``."""
-        if self._densities is None:
+        if self._densities is None or self._reads_inputs:
             return ScoredSteps(self)
         return BeliefSteps(self._chain, self._densities, self.parameters.final is not None)
 
@@ -207,6 +207,8 @@ class HMMCursor:
 
     def _log_b_of_step(self, state: HMMState, x: Tensor) -> Tensor:
         """``(n, K)`` float64 log p(x_t | state)."""
+        if self._reads_inputs:
+            refuse_without_inputs(state.inputs)
         if self._densities is not None:
             return torch.from_numpy(self._densities(x.numpy()))
         past = state.past.unsqueeze(1) if self.observation.n_past else None
@@ -230,6 +232,10 @@ class HMMCursor:
 
     def read(self, state: HMMState, x: Tensor) -> HMMState:
         """The state after ``x (n, T, D)`` or ``(n, T)``: the forward pass over many steps at once."""
+        if self._reads_inputs:
+            for step in x.unbind(1):
+                state = self.advance(state, step)  # which refuses a step whose inputs are not given
+            return state
         x = self._on_device(x)
         terms = self.parameters.table.numel()
         if self.observation.n_past and self._is_uncertain(state.past, x):

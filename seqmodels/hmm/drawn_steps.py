@@ -38,7 +38,7 @@ def drawn_steps(
     is_impossible = torch.isneginf(peak[:, 0])
     first = torch.nan_to_num((log_first - peak).exp()).numpy()
     chain = transition.contiguous().numpy(), (transition.new_zeros(len(transition)) if final is None else final).numpy()
-    states, size, most = np.full(n, -1), FIRST_STEPS, max(1, NUMBERS_AT_ONCE // (n * table.shape[1]))
+    states, size, most = np.full(n, -1), FIRST_STEPS, max(1, NUMBERS_AT_ONCE // max(1, n * table.shape[1]))
     while n_steps > 0:
         shape = min(size, most, n_steps), n
         uniform = torch.rand(shape, generator=generator, dtype=torch.float64).numpy()
