@@ -131,18 +131,18 @@ class GaussianFeatures(FeatureDistributions):
 
 def quantiles_of_steps(steps: Sequence[FeatureDistributions], levels: np.ndarray) -> list[np.ndarray]:
     """``quantiles`` of each step; those of mixtures of as many Gaussians are searched side by side."""
-    found: dict[int, np.ndarray] = {}
+    quantiles: dict[int, np.ndarray] = {}
     alike: dict[tuple[int, ...], list[int]] = {}
     for h, step in enumerate(steps):
         if isinstance(step, GaussianFeatures):
             alike.setdefault(step.loc.shape, []).append(h)
         else:
-            found[h] = step.quantiles(levels)
+            quantiles[h] = step.quantiles(levels)
     for numbers in alike.values():
         each = [step for step in (steps[h] for h in numbers) if isinstance(step, GaussianFeatures)]
         arrays = (np.stack([getattr(step, name) for step in each]) for name in ("weights", "loc", "scale"))
-        found.update(zip(numbers, _gaussian_quantiles(*arrays, levels), strict=True))
-    return [found[h] for h in range(len(steps))]
+        quantiles.update(zip(numbers, _gaussian_quantiles(*arrays, levels), strict=True))
+    return [quantiles[h] for h in range(len(steps))]
 
 
 def _gaussian_quantiles(weights: np.ndarray, loc: np.ndarray, scale: np.ndarray, levels: np.ndarray) -> np.ndarray:
@@ -156,7 +156,7 @@ def _gaussian_quantiles(weights: np.ndarray, loc: np.ndarray, scale: np.ndarray,
     mean = np.matmul(weights[:, None], loc)  # (k, 1, D)
     variance = np.matmul(weights[:, None], scale**2 + (loc - mean) ** 2)
     x = np.clip(mean + np.sqrt(variance) * special.ndtri(levels)[:, None], low, high)
-    found, rows = x.copy(), np.arange(len(x))
+    quantiles, rows = x.copy(), np.arange(len(x))
     loc, scale = (each.transpose(0, 2, 1)[:, None] for each in (loc, scale))  # (k, 1, D, C)
     step, weights = high - low, weights[:, None, :, None]
     for _ in range(MAX_ITERATIONS):  # Newton's, or where it does not converge fast enough a halving of the bracket
@@ -169,15 +169,15 @@ def _gaussian_quantiles(weights: np.ndarray, loc: np.ndarray, scale: np.ndarray,
         converges = (newton >= low) & (newton <= high) & (2 * np.abs(excess) <= step * density)
         following = np.where(converges, newton, 0.5 * (low + high))
         step, x = np.abs(following - x), following
-        found[rows] = x
-        goes_on = ~(step <= TOLERANCE * scale.min(-1)).all((1, 2))
-        if not goes_on.any():
+        quantiles[rows] = x
+        is_unfinished = ~(step <= TOLERANCE * scale.min(-1)).all((1, 2))
+        if not is_unfinished.any():
             break
-        if not goes_on.all():
+        if not is_unfinished.all():
             rows, x, low, high, step, loc, scale, weights = (
-                each[goes_on] for each in (rows, x, low, high, step, loc, scale, weights)
+                each[is_unfinished] for each in (rows, x, low, high, step, loc, scale, weights)
             )
-    return found
+    return quantiles
 
 
 def _standard_density(z: np.ndarray) -> np.ndarray:

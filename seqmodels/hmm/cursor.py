@@ -75,7 +75,7 @@ def merged_states(log_weights: list[float], states: list[HMMState]) -> MergedSta
     return [(list(range(len(states))), HMMState(log_alpha, log_predicted, first.past, first.n_scored))]
 
 
-class Belief(NamedTuple):
+class BeliefArrays(NamedTuple):
     """What is known of one sequence after some steps, in arrays: the first three are those of ``HMMState``."""
 
     log_alpha: np.ndarray | None
@@ -92,24 +92,24 @@ class BeliefSteps:
     log_densities: LogDensities
     has_end: bool
 
-    def enter(self, state: HMMState) -> Belief:
+    def enter(self, state: HMMState) -> BeliefArrays:
         """The arrays of ``state``."""
         log_alpha = None if state.log_alpha is None else state.log_alpha.numpy()
-        return Belief(log_alpha, state.log_predicted.contiguous().numpy(), state.n_scored, state.past)
+        return BeliefArrays(log_alpha, state.log_predicted.contiguous().numpy(), state.n_scored, state.past)
 
-    def leave(self, at: Belief) -> HMMState:
+    def leave(self, at: BeliefArrays) -> HMMState:
         """The state of these arrays."""
         log_alpha = None if at.log_alpha is None else torch.from_numpy(at.log_alpha)
         return HMMState(log_alpha, torch.from_numpy(at.log_predicted), at.past, at.n_scored)
 
-    def advance(self, at: Belief, x: np.ndarray) -> tuple[Belief, float]:
+    def advance(self, at: BeliefArrays, x: np.ndarray) -> tuple[BeliefArrays, float]:
         """After a next step, and its log p(x_t | x_<t)."""
         log_alpha, after, log_prob = self.chain.filter(at.log_predicted, self.log_densities(x[None]))
         nats: float = log_prob.item()
         if self.has_end and not at.n_scored:  # a sequence cannot end before its first scored step
             total = float(np.logaddexp.reduce(at.log_predicted, axis=None))
             nats -= total if total > -np.inf else 0.0
-        return Belief(log_alpha, after, at.n_scored + 1, at.past), nats
+        return BeliefArrays(log_alpha, after, at.n_scored + 1, at.past), nats
 
 
 @dataclass(frozen=True)
