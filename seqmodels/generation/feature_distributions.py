@@ -112,7 +112,7 @@ class GaussianFeatures(FeatureDistributions):
         return np.asarray((np.asarray(x)[..., None] - self.loc.T) / self.scale.T)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        return _gaussian_quantiles(self.weights[None], self.loc[None], self.scale[None], levels)[0]
+        return np.asarray(_gaussian_quantiles(self.weights[None], self.loc[None], self.scale[None], levels)[0])
 
     def crps(self, y: np.ndarray) -> np.ndarray:
         """In closed form, from all pairs of components (Grimit et al. 2006, eq. 5)."""
@@ -140,8 +140,8 @@ def quantiles_of_steps(steps: Sequence[FeatureDistributions], levels: np.ndarray
             quantiles[h] = step.quantiles(levels)
     for numbers in alike.values():
         each = [step for step in (steps[h] for h in numbers) if isinstance(step, GaussianFeatures)]
-        arrays = (np.stack([getattr(step, name) for step in each]) for name in ("weights", "loc", "scale"))
-        quantiles.update(zip(numbers, _gaussian_quantiles(*arrays, levels), strict=True))
+        weights, loc, scale = (np.stack([getattr(x, name) for x in each]) for name in ("weights", "loc", "scale"))
+        quantiles.update(zip(numbers, _gaussian_quantiles(weights, loc, scale, levels), strict=True))
     return [quantiles[h] for h in range(len(steps))]
 
 
@@ -156,7 +156,8 @@ def _gaussian_quantiles(weights: np.ndarray, loc: np.ndarray, scale: np.ndarray,
     mean = np.matmul(weights[:, None], loc)  # (k, 1, D)
     variance = np.matmul(weights[:, None], scale**2 + (loc - mean) ** 2)
     x = np.clip(mean + np.sqrt(variance) * special.ndtri(levels)[:, None], low, high)
-    quantiles, rows = x.copy(), np.arange(len(x))
+    quantiles: np.ndarray = x.copy()
+    rows = np.arange(len(x))
     loc, scale = (each.transpose(0, 2, 1)[:, None] for each in (loc, scale))  # (k, 1, D, C)
     step, weights = high - low, weights[:, None, :, None]
     for _ in range(MAX_ITERATIONS):  # Newton's, or where it does not converge fast enough a halving of the bracket

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -99,7 +99,7 @@ def _over_cells(step: StepMap, prediction: Prediction) -> Any:
     return result
 
 
-EncodeStep = Callable[[Any], tuple[np.ndarray, np.ndarray]]
+EncodeStep = Callable[[Any], tuple[np.ndarray, Sequence[float] | np.ndarray]]
 
 
 class Stream:
@@ -202,7 +202,7 @@ class Stream:
         self._given(inputs)  # which refuses what is missing
         return float(-0.5 * np.nansum(z * z + math.log(2 * math.pi)) + log_det[0])  # NaN is missing
 
-    def _update(self, steps: np.ndarray, log_dets: np.ndarray, inputs: Any) -> float:
+    def _update(self, steps: np.ndarray, log_dets: Sequence[float] | np.ndarray, inputs: Any) -> float:
         """``update`` by encoded steps, with their log-determinants."""
         log_prob, at = 0.0, self._given(inputs)
         for step, log_det in zip(steps, log_dets, strict=True):

@@ -15,7 +15,7 @@ from seqmodels.hmm.inference.compiled_log_space import advance
 from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.gaussian import precision_cholesky
 
-LogDensities = Callable[[np.ndarray], np.ndarray]
+FrameDensities = Callable[[np.ndarray], np.ndarray]
 
 
 class ChainInLoops:
@@ -42,7 +42,7 @@ class ChainInLoops:
         return log_alpha, after, log_prob
 
 
-def log_densities_of(observation: Observation, table: Tensor, size: int) -> LogDensities:
+def log_densities_of(observation: Observation, table: Tensor, size: int) -> FrameDensities:
     """Return the function of frames ``x (n, ...)`` that returns ``(n, K)`` float64 log p(x | state), nats."""
     if observation.emits == "symbols":
         log_probs = observation.log_probs(table).double().T.contiguous().numpy()  # (V, K)
@@ -61,25 +61,26 @@ def _by_tensors(observation: Observation, table: Tensor, x: np.ndarray) -> np.nd
     return observation.log_prob(table, torch.as_tensor(x, dtype=table.dtype).unsqueeze(1)).double().numpy()
 
 
-def _of_diagonal_mixtures(log_weights: Tensor, means: Tensor, shapes: Tensor, floor: float) -> LogDensities:
+def _of_diagonal_mixtures(log_weights: Tensor, means: Tensor, shapes: Tensor, floor: float) -> FrameDensities:
     from seqmodels.hmm.emissions.diagonal_loops import log_densities
 
-    arrays = tuple(np.ascontiguousarray(each.double().numpy()) for each in (log_weights, means, shapes))
+    parts = (np.ascontiguousarray(each.double().numpy()) for each in (log_weights, means, shapes))
+    weights, centres, log_variances = parts
     K, M = log_weights.shape
     log_floor, n_shares, dtype = math.log(floor), M if M > 1 else 0, means.numpy().dtype
 
     def of_frames(x: np.ndarray) -> np.ndarray:
         frames = np.ascontiguousarray(_rounded(x, dtype).T, np.float64)
         log_b, shares = np.empty((len(x), K)), np.empty((n_shares, K, len(x)))
-        log_densities(frames, True, *arrays, log_floor, log_b, shares)
+        log_densities(frames, True, weights, centres, log_variances, log_floor, log_b, shares)
         return log_b
 
     return of_frames
 
 
 def _of_full_mixtures(
-    log_weights: Tensor, means: Tensor, shapes: Tensor, floor: float, with_missing: LogDensities
-) -> LogDensities:
+    log_weights: Tensor, means: Tensor, shapes: Tensor, floor: float, with_missing: FrameDensities
+) -> FrameDensities:
     size, dtype = means.shape[-1], means.numpy().dtype
     factor = precision_cholesky(shapes.double(), size, floor)
     log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -93,7 +94,7 @@ def _of_full_mixtures(
             deviation = _rounded(x, dtype).astype(np.float64)[:, None, None] - centres
             whitened = np.matmul(deviation[..., None, :], matrices)[..., 0, :]  # Lᵀ (x - mean)
             log_b = constant - 0.5 * np.square(whitened).sum(-1)  # (n, K, M)
-        return log_b[..., 0] if log_b.shape[-1] == 1 else np.logaddexp.reduce(log_b, axis=-1)
+            return np.asarray(np.logaddexp.reduce(log_b, axis=-1))
 
     return of_frames
 

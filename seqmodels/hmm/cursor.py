@@ -33,7 +33,7 @@ from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, Obse
 from seqmodels.observations.gaussian import covariance_cholesky, shape_of_covariance, variances_of_shape
 
 if TYPE_CHECKING:
-    from seqmodels.hmm.chain_in_loops import ChainInLoops, LogDensities
+    from seqmodels.hmm.chain_in_loops import ChainInLoops, FrameDensities
 
 TERMS_AT_ONCE = 1 << 22  # numbers held at once when many steps are read
 SMALLEST_VARIANCE = 1e-300  # a floor that no variance of a prediction comes near
@@ -89,7 +89,7 @@ class BeliefSteps:
     """Single steps of a chain in compiled loops (``SingleSteps``)."""
 
     chain: ChainInLoops
-    log_densities: LogDensities
+    log_densities: FrameDensities
     has_end: bool
 
     def enter(self, state: HMMState) -> BeliefArrays:
@@ -461,7 +461,7 @@ class HMMCursor:
         return ChainInLoops(self.parameters.transition, self._predict.least_exact)
 
     @cached_property
-    def _densities(self) -> LogDensities | None:
+    def _densities(self) -> FrameDensities | None:
         """Densities of steps in arrays; None where loops are no faster, or where they hang on more than the step."""
         if not self._runs_compiled(1) or self.observation.n_past or self.parameters.table_slopes is not None:
             return None

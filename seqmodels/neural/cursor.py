@@ -435,6 +435,7 @@ class SymbolSteps:
         """The state itself."""
         return at
 
+    @torch.inference_mode()  # small networks spend less between operations than under no_grad
     def advance(self, at: SymbolState[Any], x: np.ndarray) -> tuple[SymbolState[Any], float]:
         """After symbol ``x ()``, and its log-probability, nats."""
         size, symbol = len(self.symbols), int(x)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,7 +84,9 @@ class WalkedSteps:
         levels = tuple((level.contexts, level.grams, level.backoff, level.share) for level in tables.levels)
         base, uniform = tables.size + 1, tables.uniform
         self._has_end, self._end = tables.has_end, tables.size
-        self._probability = lambda recent, event: probability(levels, recent, event, base, uniform)
+        self._probability: Callable[[np.ndarray, int], float] = lambda recent, event: probability(
+            levels, recent, event, base, uniform
+        )
 
     def enter(self, state: NGramState) -> tuple[np.ndarray, bool]:
         """The last symbols ``(k,)``, and whether nothing was scored yet."""
