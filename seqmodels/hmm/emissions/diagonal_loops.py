@@ -140,6 +140,20 @@ def add_expected_sums(
 
 
 @compiled
+def count_on_floor(log_weights: np.ndarray, log_variances: np.ndarray, log_floor: float) -> int:
+    """Return in how many states a component that has weight has a variance on the floor, within 1e-6 of it."""
+    K, M, D = log_variances.shape
+    hits = 0
+    for k in range(K):
+        is_hit = False
+        for m in range(M):
+            for d in range(D):
+                is_hit |= log_weights[k, m] > -np.inf and log_variances[k, m, d] <= log_floor + 1e-6
+        hits += is_hit
+    return hits
+
+
+@compiled
 def maximise(
     sums: np.ndarray,
     is_spherical: bool,
@@ -147,11 +161,11 @@ def maximise(
     log_weights: np.ndarray,
     means: np.ndarray,
     log_variances: np.ndarray,
-) -> None:
+) -> int:
     """Put the maximum of the expected log-likelihood, within the ``floor`` of variances, in place of the parameters.
 
     ``sums (K, M, 3 D + 1)`` are those of ``add_expected_sums``. A component that no frame belongs to stays where it is,
-    and so does what was never observed of a feature.
+    and so does what was never observed of a feature. Returns the ``count_on_floor``.
     """
     K, M, D = means.shape
     for k in range(K):
@@ -178,20 +192,7 @@ def maximise(
                     if observed > LEAST_COUNT:
                         means[k, m, d] = of_component[d] / observed
                     log_variances[k, m, d] = np.log(max(squares / values, floor))
-
-
-@compiled
-def count_on_floor(log_weights: np.ndarray, log_variances: np.ndarray, log_floor: float) -> int:
-    """Return in how many states a component that has weight has a variance on the floor, within 1e-6 of it."""
-    K, M, D = log_variances.shape
-    hits = 0
-    for k in range(K):
-        is_hit = False
-        for m in range(M):
-            for d in range(D):
-                is_hit |= log_weights[k, m] > -np.inf and log_variances[k, m, d] <= log_floor + 1e-6
-        hits += is_hit
-    return hits
+    return count_on_floor(log_weights, log_variances, math.log(floor))
 
 
 # -- of tensors --------------------------------------------------------------------------------------------------------
@@ -251,6 +252,7 @@ class DiagonalInLoops:
         self.log_weights, self.means = log_weights.numpy().copy(), means.numpy().copy()
         self.log_variances = shapes.numpy().copy()
         self.log_floor = math.log(observation.min_covariance)
+        self.n_on_floor = int(count_on_floor(self.log_weights, self.log_variances, self.log_floor))
         self.sums = np.empty((*log_weights.shape, 3 * size + 1))
         self.frames = [np.ascontiguousarray(x.numpy().T) for x in frames]
         self.has_missing = [bool(np.isnan(x).any()) for x in self.frames]
@@ -277,7 +279,8 @@ class DiagonalInLoops:
     def maximise(self) -> None:
         """Take an M-step."""
         is_spherical, floor = self.observation.covariance_type == "spherical", self.observation.min_covariance
-        maximise(self.sums, is_spherical, floor, self.log_weights, self.means, self.log_variances)
+        hits = maximise(self.sums, is_spherical, floor, self.log_weights, self.means, self.log_variances)
+        self.n_on_floor = int(hits)
 
     def log_prior(self) -> float:
         """Return nats that a prior adds: there is none."""
@@ -285,7 +288,7 @@ class DiagonalInLoops:
 
     def floor_hits(self) -> int:
         """Return the number of states whose density a floor bounds."""
-        return int(count_on_floor(self.log_weights, self.log_variances, self.log_floor))
+        return self.n_on_floor
 
     def table(self) -> Tensor:
         """Return ``(K, P)`` the parameters as they are now."""

@@ -22,11 +22,33 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import compiled
+from seqmodels.hmm.inference.compiled_powers import power
 from seqmodels.hmm.inference.packing import PackedArrays
 from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
 
-TINY = 1e-290  # the least positive number, well above the subnormal ones, which are slow and inexact
+TINY = 1e-200  # the least positive number: its products with all but the rarest others are normal ones, thus fast
+RARE = 1e-100  # below this, one factor of a product is looked at before they are multiplied
+ENOUGH = 1e-60  # a sum of joint probabilities beside which what one step can add is far below rounding
+LEAST = 1e-240  # of posteriors and of what they are made of: smaller ones are zero
 MOST_ADDED = 1e-12  # of a sum of one, by raising numbers to ``TINY``
+LOG2E = 1.4426950408889634
+
+
+@compiled(any_order=True)
+def _relative_densities(log_b: np.ndarray, b: np.ndarray, peak: np.ndarray) -> None:
+    """Fill ``b (N, K)``, densities over the largest of each row, of which ``peak (N,)`` is the logarithm in nats."""
+    N, K = log_b.shape
+    for row in range(N):
+        largest = log_b[row, 0]
+        for j in range(1, K):
+            largest = max(largest, log_b[row, j])
+        largest = largest if largest > -np.inf else 0.0
+        peak[row] = largest
+        for j in range(K):
+            b[row, j] = (log_b[row, j] - largest) * LOG2E
+    flat = b.ravel()
+    for i in range(N * K):
+        flat[i] = power(flat[i], True) if flat[i] > -1000.0 or flat[i] != flat[i] else 0.0
 
 
 @compiled(any_order=True)
@@ -42,32 +64,58 @@ def forward(
     steps: np.ndarray,
     ends: np.ndarray,
     log_prob: np.ndarray,
+    is_posterior: bool,
     has_failed: np.ndarray,
 ) -> None:
-    """Fill ``alpha (N, K)``, ``steps (N,)``, and by rank, ``(n,)``, the logarithm ``ends`` of the mass of ``final``
-    under the last alpha, ``log_prob``, and for which sequences the bound is too far from the truth, ``has_failed``.
+    """Fill ``alpha (N, K)``, ``ratio (N, K)``, the densities ``b_t(j) / c_t``, and ``steps (N,)``.
 
-    Rows are packed; ``initial`` and ``final`` are (1, K) or (n, K), ``lengths`` (n,), all by rank. If ``ratio (N, K)``
-    has rows, the densities ``b_t(j) / c_t`` are written there, and whether the bound holds is left to ``backward``.
+    By rank, ``(n,)``, it fills ``ends``, the logarithm of the mass of ``final`` under the last alpha, ``log_prob``, and
+    ``has_failed``, for which sequences the bound is too far from the truth. Rows are packed; ``initial`` and ``final``
+    are (1, K) or (n, K), ``lengths`` (n,), all by rank. Where ``backward`` follows, ``is_posterior``, that finds out
+    whether the bound holds.
     """
-    K, keeps_ratio = len(transition), len(ratio) > 0
+    K = len(transition)
     predicted, joint = np.empty(K), np.empty(K)
     added, added_before = np.zeros(K), np.zeros(K)  # of joint, by numbers that were raised
+    _relative_densities(log_b, ratio, steps)
     for rank in range(len(lengths)):
         failed, has_added, is_possible = False, False, True
         row, log_total = 0, 0.0
         start = initial[rank if len(initial) > 1 else 0]
         for j in range(K):
-            predicted[j] = start[j]
-            added_before[j] = 0.0
+            predicted[j], added_before[j] = start[j], 0.0
         for t in range(lengths[rank]):
             row = offsets[t] + rank
-            peak, is_possible = -np.inf, False
+            b, total, is_raised = ratio[row], 0.0, False
             for j in range(K):
-                if predicted[j] > 0.0:
-                    is_possible |= log_b[row, j] != -np.inf
-                    if log_b[row, j] > peak:
-                        peak = log_b[row, j]
+                value = 0.0
+                if predicted[j] > 0.0 and b[j] > 0.0:
+                    if b[j] < RARE and (predicted[j] < RARE or b[j] < TINY):
+                        value, is_raised = TINY, True
+                    else:
+                        value = predicted[j] * b[j]
+                        if value < TINY:
+                            value, is_raised = TINY, True
+                elif predicted[j] > 0.0 and log_b[row, j] != -np.inf:
+                    value, is_raised = TINY, True
+                joint[j] = value
+                total += value
+            if not total > ENOUGH:  # of no state that can be reached is the density near the largest
+                peak, total, is_possible = -np.inf, 0.0, False
+                for j in range(K):
+                    if predicted[j] > 0.0:
+                        is_possible |= log_b[row, j] != -np.inf
+                        if log_b[row, j] > peak:
+                            peak = log_b[row, j]
+                for j in range(K):
+                    b[j], joint[j] = 0.0, 0.0
+                    if predicted[j] > 0.0 and log_b[row, j] != -np.inf:
+                        b[j] = np.exp(log_b[row, j] - peak)
+                        joint[j] = predicted[j] * b[j]
+                        if joint[j] < TINY:
+                            joint[j], is_raised = TINY, True
+                    total += joint[j]
+                steps[row] = peak
             if not is_possible:
                 for later in range(t, lengths[rank]):
                     row = offsets[later] + rank
@@ -75,42 +123,32 @@ def forward(
                     for j in range(K):
                         alpha[row, j] = 0.0
                 break
-            total = 0.0
-            for j in range(K):
-                b, value, more = 0.0, 0.0, 0.0
-                if predicted[j] > 0.0 and log_b[row, j] != -np.inf:
-                    b = np.exp(log_b[row, j] - peak)
-                    value, more = predicted[j] * b, added_before[j] * b
-                    if value < TINY:
-                        value, more, has_added = TINY, TINY, True
-                joint[j], added[j] = value, more
-                if keeps_ratio:
-                    ratio[row, j] = b
-                total += value
             if not total > 0.0:  # NaN
                 failed, total = True, 1.0
-            steps[row] = np.log(total) + peak
-            log_total += steps[row]
-            inverse, share = 1.0 / total, 0.0
-            for j in range(K):
-                joint[j] *= inverse
-                alpha[row, j] = joint[j]
-                predicted[j] = 0.0
-                if keeps_ratio:
-                    ratio[row, j] *= inverse
-            for i in range(K):
-                weight = joint[i]
+            if (has_added or is_raised) and not is_posterior:
+                share = 0.0
                 for j in range(K):
-                    predicted[j] += weight * transition[i, j]
-            if has_added:
-                for j in range(K):
-                    added[j] *= inverse
+                    added[j] = TINY if is_raised and joint[j] == TINY else added_before[j] * b[j]
+                    added[j] /= total
                     share += added[j]
                     added_before[j] = 0.0
                 for i in range(K):
                     for j in range(K):
                         added_before[j] += added[i] * transition[i, j]
                 failed |= not share <= MOST_ADDED
+                has_added = True
+            steps[row] += np.log(total)
+            log_total += steps[row]
+            inverse = 1.0 / total
+            for j in range(K):
+                joint[j] *= inverse
+                alpha[row, j] = joint[j]
+                predicted[j] = 0.0
+                b[j] *= inverse
+            for i in range(K):
+                weight = joint[i]
+                for j in range(K):
+                    predicted[j] += weight * transition[i, j]
             for j in range(K):
                 if predicted[j] < TINY:
                     for i in range(K):
@@ -127,7 +165,7 @@ def forward(
             failed |= is_possible and (not end > TINY or not share <= MOST_ADDED * end)
         ends[rank] = np.log(end) if is_possible else -np.inf
         log_prob[rank] = log_total + ends[rank]
-        has_failed[rank] = failed and (not keeps_ratio or not end > TINY)
+        has_failed[rank] = failed and (not is_posterior or not end > TINY)
 
 
 @compiled(any_order=True)
@@ -180,6 +218,7 @@ def backward(
             for j in range(K):
                 beta[j] *= inverse
                 ahead[j] = gamma[row, j] * beta[j]
+                ahead[j] = ahead[j] if ahead[j] > LEAST else 0.0
                 gamma[row, j] = alpha[row, j] * beta[j]
             if t == 0:
                 break
@@ -188,8 +227,10 @@ def backward(
                 total, belief = 0.0, alpha[before, i]
                 for j in range(K):
                     total += transition[i, j] * ahead[j]
-                    of_sequence[i, j] += belief * ahead[j]
                 beta[i] = total
+                if belief * total > LEAST:
+                    for j in range(K):
+                        of_sequence[i, j] += belief * ahead[j]
         norm = 0.0
         for j in range(K):
             norm += start[j] * ahead[j]
@@ -275,6 +316,27 @@ def _best_paths(
         log_prob[rank] = log_p + log_start[state]
 
 
+def expectations(
+    chain: tuple[np.ndarray, np.ndarray, np.ndarray],
+    log_b: np.ndarray,
+    packed: PackedArrays,
+    weights: np.ndarray,
+    memory: tuple[np.ndarray, np.ndarray],
+    gamma: np.ndarray,
+    counts: tuple[np.ndarray, np.ndarray, np.ndarray],
+    by_rank: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    """Run ``forward`` and ``backward``: fill ``gamma (N, K)``, and add to the ``counts``: ``first``, ``xi``, ``last``.
+
+    ``chain`` is ``initial``, ``transition``, ``final``; ``memory`` is for alpha ``(N, K)`` and steps ``(N,)``;
+    ``by_rank`` are ends, log-probabilities and which sequences failed, each ``(n,)``.
+    """
+    (initial, transition, final), (alpha, steps), (ends, log_prob, has_failed) = chain, memory, by_rank
+    offsets, lengths, (first, xi, last) = packed.offsets, packed.lengths, counts
+    forward(initial, transition, final, log_b, offsets, lengths, alpha, gamma, steps, ends, log_prob, True, has_failed)
+    backward(initial, transition, final, offsets, lengths, weights, alpha, ends, gamma, xi, first, last, has_failed)
+
+
 # -- of a Trellis ------------------------------------------------------------------------------------------------------
 
 
@@ -285,7 +347,7 @@ def forward_pass(trellis: Trellis) -> tuple[Filtered, Tensor]:
     ends, log_prob, has_failed = packed.by_rank()
     forward(
         chain.initial, chain.transition, chain.final, chain.log_b, packed.offsets, packed.lengths, alpha,
-        np.empty((0, 0)), steps, ends, log_prob, has_failed,
+        np.empty(chain.log_b.shape), steps, ends, log_prob, False, has_failed,
     )  # fmt: skip
     beliefs = torch.from_numpy(alpha).to(trellis.densities.dtype)
     return Filtered(beliefs, torch.from_numpy(steps), packed.by_sequence(ends)), packed.by_sequence(has_failed)
@@ -305,37 +367,16 @@ def _of_one_chain(trellis: Trellis) -> tuple[Posterior, Tensor]:
     packed, chain, K = trellis.packing.arrays, _Chain.of(trellis), len(trellis.transition)
     weights = np.ones(len(packed.lengths)) if trellis.weights is None else _numpy(trellis.weights)[packed.order]
     gamma, xi, first, last = np.empty(chain.log_b.shape), np.zeros((K, K)), np.zeros(K), np.zeros(K)
-    log_prob, has_failed = expectations(
-        packed, chain.initial, chain.transition, chain.final, chain.log_b, weights, gamma, xi, first, last
+    memory, (ends, log_prob, has_failed) = (np.empty(gamma.shape), np.empty(len(gamma))), packed.by_rank()
+    arrays, counts, by_rank = (
+        (chain.initial, chain.transition, chain.final),
+        (first, xi, last),
+        (ends, log_prob, has_failed),
     )
+    expectations(arrays, chain.log_b, packed, weights, memory, gamma, counts, by_rank)
     of_states = torch.from_numpy(gamma).to(trellis.densities.dtype)
     sums = (torch.from_numpy(each) for each in (xi, first, last))
     return Posterior(packed.by_sequence(log_prob), of_states, *sums), packed.by_sequence(has_failed)
-
-
-def expectations(
-    packed: PackedArrays,
-    initial: np.ndarray,
-    transition: np.ndarray,
-    final: np.ndarray,
-    log_b: np.ndarray,
-    weights: np.ndarray,
-    gamma: np.ndarray,
-    xi: np.ndarray,
-    first: np.ndarray,
-    last: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Fill ``gamma (N, K)`` and add to ``xi``, ``first`` and ``last``, as ``backward`` does.
-
-    Returns:
-        By rank, ``(n,)``: log p(x), and which sequences failed.
-    """
-    alpha, steps = np.empty(log_b.shape), np.empty(len(log_b))
-    ends, log_prob, has_failed = packed.by_rank()
-    offsets, lengths = packed.offsets, packed.lengths
-    forward(initial, transition, final, log_b, offsets, lengths, alpha, gamma, steps, ends, log_prob, has_failed)
-    backward(initial, transition, final, offsets, lengths, weights, alpha, ends, gamma, xi, first, last, has_failed)
-    return log_prob, has_failed
 
 
 def best_paths(trellis: Trellis, shift: float) -> tuple[Tensor, Tensor]:

@@ -104,6 +104,7 @@ class _Steps:
         self.final = np.ones(k) if start.final is None else start.final.numpy().copy()
         self.counts = np.empty(k), np.empty((k, k)), np.empty(k)
         self.pseudocounts = objective.pseudocount.arrays(k)
+        self.has_prior = any(bool(counts.any()) for counts in self.pseudocounts)
         self.is_frozen = frozen.rows(frozen.transition, k).numpy()
         self.keeps_initial = frozen.initial or objective.start != "free"
         self.batches = [_Batch.of(batch, k) for batch in batches]
@@ -120,11 +121,11 @@ class _Steps:
         self.emission.forget()
         total = 0.0
         for i, batch in enumerate(self.batches):
-            found = batch.expect(self, self.emission.log_densities(i))
-            for count, more in zip(self.counts, found.counts, strict=True):
+            expected = batch.expect(self, self.emission.log_densities(i))
+            for count, more in zip(self.counts, expected.counts, strict=True):
                 count += more
-            self.emission.add(i, found.gamma, batch.packed.weight)
-            total += found.log_prob
+            self.emission.add(i, expected.gamma, batch.packed.weight)
+            total += expected.log_prob
         return total
 
     def maximise(self) -> None:
@@ -158,6 +159,8 @@ class _Steps:
         """Return what the objective adds to the log-probability, in nats."""
         from seqmodels.hmm.learning.chain_loops import log_prior
 
+        if not self.has_prior:
+            return self.emission.log_prior()
         return float(log_prior(self.pseudocounts, self.has_final, *self.chain)) + self.emission.log_prior()
 
     @property
@@ -179,7 +182,7 @@ class _Steps:
         return Expectations(log_prob, first, xi, last, self.emission.statistics())
 
 
-class _Found(NamedTuple):
+class _Expected(NamedTuple):
     """What an E-step finds of a batch: log p(x) and the counts, by weight, and posteriors ``(N, K)``."""
 
     log_prob: float
@@ -192,17 +195,22 @@ class _Batch:
     """A batch as loops read it, with the array that they fill with posteriors."""
 
     packed: PackedBatch
+    is_impossible: np.ndarray | None
     weights: np.ndarray
     gamma: np.ndarray
-    is_impossible: np.ndarray | None
+    memory: tuple[np.ndarray, np.ndarray]
+    by_rank: tuple[np.ndarray, np.ndarray, np.ndarray]
+    counts: tuple[np.ndarray, np.ndarray, np.ndarray]
 
     @classmethod
-    def of(cls, batch: PackedBatch, n_states: int) -> _Batch:
-        is_impossible = None if batch.states is None else ~possible_states(batch.states, n_states).numpy()
-        weights = np.full(batch.segments.n_sequences, batch.weight)
-        return cls(batch, weights, np.empty((len(batch.x), n_states)), is_impossible)
+    def of(cls, batch: PackedBatch, k: int) -> _Batch:
+        is_impossible = None if batch.states is None else ~possible_states(batch.states, k).numpy()
+        weights, n = np.full(batch.segments.n_sequences, batch.weight), len(batch.x)
+        memory, counts = (np.empty((n, k)), np.empty(n)), (np.empty(k), np.empty((k, k)), np.empty(k))
+        by_rank = batch.segments.packing.arrays.by_rank()
+        return cls(batch, is_impossible, weights, np.empty((n, k)), memory, by_rank, counts)
 
-    def expect(self, em: _Steps, log_b: np.ndarray) -> _Found:
+    def expect(self, em: _Steps, log_b: np.ndarray) -> _Expected:
         """Return what the parameters of ``em`` say of the batch, whose densities are ``log_b (N, K)``.
 
         Raises:
@@ -210,24 +218,25 @@ class _Batch:
         """
         from seqmodels.hmm.inference import sequential
 
-        k = len(em.initial)
         if self.is_impossible is not None:
             log_b = np.where(self.is_impossible, -np.inf, log_b)
-        first, xi, last = np.zeros(k), np.zeros((k, k)), np.zeros(k)
+        for count in self.counts:
+            count.fill(0.0)
         packed, chain = self.packed.segments.packing.arrays, (em.initial[None], em.transition, em.final[None])
-        log_prob, has_failed = sequential.expectations(packed, *chain, log_b, self.weights, self.gamma, xi, first, last)
-        total = self.packed.weight * float(log_prob.sum())
+        sequential.expectations(chain, log_b, packed, self.weights, self.memory, self.gamma, self.counts, self.by_rank)
+        _, log_prob, has_failed = self.by_rank
+        total = float(log_prob.sum())
         if has_failed.any() or not total > -np.inf:
             return self._in_logarithms(em, log_b)
-        return _Found(total, (first, xi, last), self.gamma)
+        return _Expected(self.packed.weight * total, self.counts, self.gamma)
 
-    def _in_logarithms(self, em: _Steps, log_b: np.ndarray) -> _Found:
+    def _in_logarithms(self, em: _Steps, log_b: np.ndarray) -> _Expected:
         """The same where the loops lost what matters in some sequence: ``forward_backward_pass`` computes it again."""
         batch = self.packed
         posterior = forward_backward_pass(batch.trellis(em.parameters, LogDensities(torch.from_numpy(log_b))))
         batch.refuse_impossible(posterior.log_prob)
         first, xi, last = (batch.weight * each.numpy() for each in (posterior.initial, posterior.xi, posterior.final))
-        return _Found(batch.weight * float(posterior.log_prob.sum()), (first, xi, last), posterior.gamma.numpy())
+        return _Expected(batch.weight * float(posterior.log_prob.sum()), (first, xi, last), posterior.gamma.numpy())
 
 
 def _emission_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
@@ -49,6 +50,12 @@ def trellis(case: str) -> Trellis:
         final = torch.tensor([0.0, 0.0, 1.0], dtype=F64)
         transition = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [0.0, 0.0, 0.0]], dtype=F64)
         log_b[:, 2] = -1000.0
+    if case in ("as much was added as there is", "as much was added as there is of a prefix"):
+        transition = torch.eye(3, dtype=F64)
+        log_b[:] = 0.0
+        log_b[10], log_b[20] = torch.tensor([0.0, -700.0, 0.0]), torch.tensor([np.log(1e-200), 0.0, 0.0])
+        if case.endswith("prefix"):
+            log_b[30] = torch.tensor([0.0, -100.0, 0.0])
     if case == "ends":
         final = torch.tensor([0.1, 0.0, 0.4], dtype=F64)
         transition = transition * (1 - final)[:, None]
@@ -60,6 +67,7 @@ def trellis(case: str) -> Trellis:
 CASES = (
     *("dense", "far", "levels of -1e9", "left-right", "what is lost comes back", "tiny transitions", "zeros", "ends"),
     *("an underflow that fits what follows", "an end in a state that was lost"),
+    *("as much was added as there is", "as much was added as there is of a prefix"),
 )
 
 
