@@ -364,7 +364,7 @@ class HMMCursor:
     def _log_b(self, x: Tensor, past: Tensor | None) -> Tensor:
         """``(n, T, K)`` float64 log p(x_t | state)."""
         if self._densities is not None:
-            return torch.from_numpy(self._densities(x.flatten(0, 1).numpy())).unflatten(0, x.shape[:2])
+            return torch.from_numpy(self._densities(x.flatten(0, 1).numpy())).view(*x.shape[:2], -1)
         past = None if past is None else past.unsqueeze(2)  # (n, T, 1, p, D)
         return self.observation.log_prob(self._table_of_all, x.unsqueeze(2), past).double()
 
