@@ -68,7 +68,7 @@ class StepReader:
             item = raw_step(self._model, x)
             encode_prefix(self._model, item)  # which checks it
             frame = as_frames(Sequences([item]).items[0])
-        return frame.copy()  # what follows may be encoded by it, when its owner has changed it
+        return frame
 
     def _encode(self, x: Any) -> EncodedSteps:
         item = raw_step(self._model, x)

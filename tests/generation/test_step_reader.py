@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.encodings import Chain, Differences
 from seqmodels.generation import step_reader
 from seqmodels.generation.step_reader import StepReader
 
@@ -95,13 +94,3 @@ def test_a_step_that_is_plain_takes_none_of_a_sequences_checks(monkeypatch: pyte
     assert np.isfinite(symbols.update(1))
     with pytest.raises(TypeError):
         symbols.update(2)
-
-
-def test_a_frame_may_be_changed_by_its_owner_once_it_is_read() -> None:
-    """A difference is taken from the frame as it was."""
-    model = sm.HMM(1, encoding=Chain([Differences(1), sm.Standardize()]), **FEW).fit(WHOLE)
-    stream, buffer, steps = model.stream(), np.empty(2), []
-    for frame in WHOLE[0]:
-        buffer[:] = frame
-        steps.append(stream.update(buffer))
-    np.testing.assert_allclose(steps, model.log_prob_steps(WHOLE[:1])[0], rtol=1e-10)
