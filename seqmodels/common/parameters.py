@@ -274,7 +274,7 @@ def _check_admitted(cls: type, name: str, values: list[Any]) -> Any:
     for value in values:
         if admits(hint, value):
             return value
-    raise ValueError(f"{name} of {cls.__name__} is {_shortened(values[0])}; pass {in_words(hint)}")
+    raise ValueError(f"{name} of {cls.__name__} is {_shortened(values[0])}; pass {_instead_of(values[0], hint)}")
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ class WrongArgument:
 
     def __str__(self) -> str:
         of = f" of {self.of}" if self.of else ""
-        return f"{self.name}{of} is {_shortened(self.value)}; pass {in_words(self.hint)}"
+        return f"{self.name}{of} is {_shortened(self.value)}; pass {_instead_of(self.value, self.hint)}"
 
 
 def wrong_argument(thing: Configurable) -> WrongArgument | None:
@@ -427,7 +427,7 @@ def _all_admitted(hints: Mapping[str, Any], values: Iterable[tuple[str, Any]]) -
     for name, given in values:
         value = as_python(hints.get(name, Any), given)
         if name in hints and not admits(hints[name], value):
-            raise ValueError(f"{name} is {_shortened(given)}; pass {in_words(hints[name])}")
+            raise ValueError(f"{name} is {_shortened(given)}; pass {_instead_of(given, hints[name])}")
         yield name, value
 
 
@@ -577,6 +577,12 @@ def in_words(hint: Any) -> str:
         options = [word for word in options if word != "a word"]
     options = list(dict.fromkeys(options))
     return options[0] if len(options) == 1 else f"{', '.join(options[:-1])} or {options[-1]}"
+
+
+def _instead_of(value: Any, hint: Any) -> str:
+    """What to pass in place of a value: what the annotation admits, and of one word a list that holds it."""
+    is_word = isinstance(value, str) and admits(hint, [value])
+    return in_words(hint) + (f", such as [{_shortened(value)}]" if is_word else "")
 
 
 WORDS: dict[Any, str] = {int: "an integer", float: "a number", str: "a word", bool: "true or false"}

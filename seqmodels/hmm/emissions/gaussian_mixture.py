@@ -176,7 +176,18 @@ class GaussianMixtureEmission(Emission):
             else:
                 log2_densities = torch.mm(theta, features, out=result)
             to = None if result is None else result.view(shape)
-            yield ComponentBlock(rows, log2_densities.view(shape), features if self.diagonal else None, result=to)
+            by_component = self._with_one_background(log2_densities.view(shape))
+            yield ComponentBlock(rows, by_component, features if self.diagonal else None, result=to)
+
+    def _with_one_background(self, by_component: Tensor) -> Tensor:
+        """Give every state the first one's background in ``by_component (M, K, n)``, in place.
+
+        It is the same density, but a product may round each state's row otherwise: of a frame so far from all others
+        that the background is all there is, rounding would say which state it is in.
+        """
+        if self.observation.background:
+            by_component[-1, 1:] = by_component[-1, 0]
+        return by_component
 
     def _are_few(self, table: Tensor, frames: _Frames, dtype: torch.dtype) -> bool:
         """Whether loops over the frames take less time than the tensor operations that they replace."""
@@ -210,6 +221,7 @@ class GaussianMixtureEmission(Emission):
                 features = quadratic.features(quadratic.squarable(frames[part], compute_dtype))
                 log2_densities = (theta * LOG2E).to(compute_dtype) @ features.T
                 by_component = log2_densities.view(self.observation.n_densities, len(table), -1)
+                by_component = self._with_one_background(by_component)
                 yield ComponentBlock(rows[part], by_component, observed=None if bool(observed.all()) else observed)
 
     def _blocks_by_deviation(self, table: Tensor, x: Tensor, has_missing: bool) -> Iterator[ComponentBlock]:

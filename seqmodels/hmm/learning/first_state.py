@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.inference.segments import is_ergodic
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
 
@@ -40,10 +41,8 @@ def is_irreducible(topology: Topology, n_states: int) -> bool:
 
 
 def _leads_everywhere(mask: Tensor) -> bool:
-    from scipy.sparse.csgraph import connected_components
-
-    n, _ = connected_components(mask.cpu().numpy(), directed=True, connection="strong")
-    return int(n) == 1
+    mask = mask.cpu().bool()
+    return is_ergodic(mask | torch.eye(len(mask), dtype=torch.bool))  # with steps that stay, no period matters
 
 
 def with_start(parameters: Parameters, start: Start, topology: Topology) -> Parameters:
