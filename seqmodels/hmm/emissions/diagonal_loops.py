@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import compiled
+from seqmodels.hmm.emissions.pseudo_frames import Believed
 from seqmodels.observations import GaussianMixture
 
 LOG_2PI = math.log(2 * math.pi)
@@ -158,41 +159,87 @@ def maximise(
     sums: np.ndarray,
     is_spherical: bool,
     floor: float,
+    prior: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     log_weights: np.ndarray,
     means: np.ndarray,
     log_variances: np.ndarray,
 ) -> int:
-    """Put the maximum of the expected log-likelihood, within the ``floor`` of variances, in place of the parameters.
+    """Put the maximum of the expected log-likelihood and the prior, within the ``floor``, in place of the parameters.
 
-    ``sums (K, M, 3 D + 1)`` are those of ``add_expected_sums``. A component that no frame belongs to stays where it is,
-    and so does what was never observed of a feature. Returns the ``count_on_floor``.
+    A component that no frame belongs to stays where it is, and so does what was never observed of a feature.
+
+    Args:
+        sums: (K, M, 3 D + 1) as of ``add_expected_sums``.
+        is_spherical: whether each component has one variance for all features.
+        floor: of the variances.
+        prior: frames that it adds to each component, and to its mean, both (K, M), and their mean and variance, both
+            (K, M, D).
+        log_weights, means, log_variances: the parameters before, and after.
+
+    Returns:
+        The ``count_on_floor``.
     """
     K, M, D = means.shape
+    first, second, observed = np.empty(D), np.empty(D), np.empty(D)
+    weights = np.empty(M)
     for k in range(K):
         total = 0.0
         for m in range(M):
-            if log_weights[k, m] > -np.inf:
-                total += sums[k, m, 3 * D]
+            weights[m] = sums[k, m, 3 * D] + prior[0][k, m] if log_weights[k, m] > -np.inf else 0.0
+            total += weights[m]
         for m in range(M):
-            of_component = sums[k, m]
-            if total > 0.0:
-                log_weights[k, m] = np.log(of_component[3 * D] / total) if log_weights[k, m] > -np.inf else -np.inf
-            squares, values = 0.0, 0.0
+            of_component, squares, values = sums[k, m], 0.0, 0.0
+            is_there = log_weights[k, m] > -np.inf
+            count, of_mean = (prior[0][k, m], prior[1][k, m]) if is_there else (0.0, 0.0)
             for d in range(D):
-                observed = of_component[2 * D + d]
-                values += observed
-                mean = of_component[d] / observed if observed > LEAST_COUNT else means[k, m, d]
-                squares += of_component[D + d] - observed * mean * mean
-                if observed > LEAST_COUNT and not is_spherical:
-                    variance = of_component[D + d] / observed - mean * mean
-                    means[k, m, d], log_variances[k, m, d] = mean, np.log(max(variance, floor))
-            if is_spherical and values > LEAST_COUNT:
-                for d in range(D):
-                    observed = of_component[2 * D + d]
-                    if observed > LEAST_COUNT:
-                        means[k, m, d] = of_component[d] / observed
+                first[d], second[d], observed[d] = of_component[d], of_component[D + d], of_component[2 * D + d]
+                if count > 0.0 or of_mean > 0.0:
+                    mean, seen = prior[2][k, m, d], observed[d] + of_mean
+                    new_mean = (first[d] + of_mean * mean) / seen if seen > LEAST_COUNT else means[k, m, d]
+                    first[d] += of_mean * mean + (count - of_mean) * new_mean
+                    second[d] += of_mean * mean * mean + (count - of_mean) * new_mean * new_mean
+                    second[d] += count * prior[3][k, m, d]
+                    observed[d] += count
+                values += observed[d]
+                mean = first[d] / observed[d] if observed[d] > LEAST_COUNT else means[k, m, d]
+                squares += second[d] - observed[d] * mean * mean
+            for d in range(D):
+                if observed[d] > LEAST_COUNT and (not is_spherical or values > LEAST_COUNT):
+                    means[k, m, d] = first[d] / observed[d]
+                    if not is_spherical:
+                        variance = second[d] / observed[d] - means[k, m, d] * means[k, m, d]
+                        log_variances[k, m, d] = np.log(max(variance, floor))
+                if is_spherical and values > LEAST_COUNT:
                     log_variances[k, m, d] = np.log(max(squares / values, floor))
+            if total > 0.0:
+                log_weights[k, m] = np.log(weights[m] / total) if weights[m] > 0.0 else -np.inf
     return count_on_floor(log_weights, log_variances, math.log(floor))
+
+
+@compiled
+def log_prior(
+    prior: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    log_weights: np.ndarray,
+    means: np.ndarray,
+    log_variances: np.ndarray,
+    log_floor: float,
+) -> float:
+    """Return the log-density of the ``prior`` that ``maximise`` takes, in nats, up to a constant."""
+    K, M, D = means.shape
+    total = 0.0
+    for k in range(K):
+        for m in range(M):
+            if log_weights[k, m] > -np.inf:
+                log_det, spread, distance = 0.0, 0.0, 0.0
+                for d in range(D):
+                    log_variance = max(log_variances[k, m, d], log_floor)
+                    precision, deviation = np.exp(-log_variance), means[k, m, d] - prior[2][k, m, d]
+                    log_det += log_variance
+                    spread += prior[3][k, m, d] * precision
+                    distance += deviation * deviation * precision
+                total += prior[0][k, m] * (log_weights[k, m] - 0.5 * (log_det + spread))
+                total -= 0.5 * prior[1][k, m] * distance
+    return total
 
 
 # -- of tensors --------------------------------------------------------------------------------------------------------
@@ -241,31 +288,43 @@ class DiagonalInLoops:
     """Parameters of diagonal Gaussian mixtures that EM changes in place (``EmissionInLoops``).
 
     Args:
-        observation: the mixture, without a prior and a background.
+        observation: the mixture.
         table: (K, P) its output parameters.
         frames: of each batch ``(N, D)`` float64, NaN where missing.
     """
 
     def __init__(self, observation: GaussianMixture, table: Tensor, frames: Sequence[Tensor]) -> None:
         self.observation, size = observation, frames[0].shape[1]
-        log_weights, means, shapes = observation.unpack(table, size)
-        self.log_weights, self.means = log_weights.numpy().copy(), means.numpy().copy()
-        self.log_variances = shapes.numpy().copy()
-        self.log_floor = math.log(observation.min_covariance)
+        self.log_weights, self.means, self.log_variances = (
+            each.numpy().copy() for each in observation.unpack(table, size)
+        )
+        self.all = [each.numpy().copy() for each in observation.unpack_all(table, size)]
+        self.log_floor, self.prior = math.log(observation.min_covariance), self._prior()
         self.n_on_floor = int(count_on_floor(self.log_weights, self.log_variances, self.log_floor))
-        self.sums = np.empty((*log_weights.shape, 3 * size + 1))
+        self.sums = np.empty((*self.log_weights.shape, 3 * size + 1))
         self.frames = [np.ascontiguousarray(x.numpy().T) for x in frames]
         self.has_missing = [bool(np.isnan(x).any()) for x in self.frames]
-        K, M = log_weights.shape
+        K, M = self.all[0].shape
         self.log_b = [np.empty((len(x), K)) for x in frames]
         self.responsibilities = [np.empty((M if M > 1 else 0, K, len(x))) for x in frames]
+
+    def _prior(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Frames that the prior adds to each component, and to its mean, and their mean and variance."""
+        if self.observation.prior is None:
+            none = np.zeros(self.log_weights.shape)
+            return none, none, np.zeros(self.means.shape), np.ones(self.means.shape)
+        log_weights = torch.from_numpy(self.log_weights)
+        believed = Believed.of(self.observation.prior, log_weights, self.means.shape[-1])
+        count, mean_count = believed.count[..., 0], believed.mean_count[..., 0]
+        of_all = (count, mean_count, believed.mean, believed.variance)
+        first, second, third, fourth = (each.contiguous().numpy() for each in of_all)
+        return first, second, third, fourth
 
     def log_densities(self, i: int) -> np.ndarray:
         """Return ``(N, K)`` nats of the frames of batch ``i``."""
         log_densities(
-            self.frames[i], self.has_missing[i], self.log_weights, self.means, self.log_variances, self.log_floor,
-            self.log_b[i], self.responsibilities[i],
-        )  # fmt: skip
+            self.frames[i], self.has_missing[i], *self.all, self.log_floor, self.log_b[i], self.responsibilities[i]
+        )
         return self.log_b[i]
 
     def forget(self) -> None:
@@ -279,12 +338,18 @@ class DiagonalInLoops:
     def maximise(self) -> None:
         """Take an M-step."""
         is_spherical, floor = self.observation.covariance_type == "spherical", self.observation.min_covariance
-        hits = maximise(self.sums, is_spherical, floor, self.log_weights, self.means, self.log_variances)
-        self.n_on_floor = int(hits)
+        parameters, M = (self.log_weights, self.means, self.log_variances), self.log_weights.shape[1]
+        self.n_on_floor = int(maximise(self.sums, is_spherical, floor, self.prior, *parameters))
+        for every, learned in zip(self.all, parameters, strict=True):
+            every[:, :M] = learned
+        if self.observation.background:
+            self.all[0][:, :M] += math.log1p(-self.observation.background)
 
     def log_prior(self) -> float:
-        """Return nats that a prior adds: there is none."""
-        return 0.0
+        """Return nats that the prior adds to the objective."""
+        if self.observation.prior is None:
+            return 0.0
+        return float(log_prior(self.prior, self.log_weights, self.means, self.log_variances, self.log_floor))
 
     def floor_hits(self) -> int:
         """Return the number of states whose density a floor bounds."""

@@ -110,8 +110,7 @@ class GaussianMixtureEmission(Emission):
         return mixture_densities(blocks, shape, dtype, x.device, scratch, has_missing=frames.has_missing)
 
     def in_loops(self, table: Tensor, frames: Sequence[Tensor], dtype: torch.dtype) -> EmissionInLoops | None:
-        is_plain = self.diagonal and self.observation.prior is None and not self.observation.background
-        if not (is_plain and dtype == torch.float64 and all(x.dtype == dtype for x in frames)):
+        if not (self.diagonal and dtype == torch.float64 and all(x.dtype == dtype for x in frames)):
             return None
         from seqmodels.hmm.emissions.diagonal_loops import DiagonalInLoops
 

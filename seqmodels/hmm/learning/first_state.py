@@ -130,6 +130,11 @@ def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Te
     n, rows, g = (t.cpu().numpy().astype(np.float64) for t in (counts, previous, first))
     free, k = is_free.numpy()[:, None], len(g)
     has_final = rows.shape[1] > k
+    if not has_final:
+        from seqmodels.hmm.learning.stationary_loops import ascend
+
+        rows = ascend(n, rows, g, is_free.numpy(), ROUNDS, HALVINGS, NEGLIGIBLE_GAIN)
+        return torch.as_tensor(rows, device=previous.device)
     total = n.sum(1, keepdims=True)
     value, perron = _objective(rows, n, g, has_final=has_final)
     if perron is None or value == -np.inf:

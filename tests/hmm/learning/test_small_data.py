@@ -14,6 +14,7 @@ from seqmodels.common.compiled import is_compiling
 from seqmodels.hmm import Frozen, LeftToRight, Pseudocounts
 from seqmodels.hmm.inference import log_space
 from seqmodels.hmm.learning import small_data
+from seqmodels.observations import PseudoFrames
 
 pytestmark = pytest.mark.skipif(not is_compiling(), reason="numba is not installed")
 
@@ -45,6 +46,16 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "spherical": (vectors(has_missing=True), {"observation": GaussianMixture(2, "spherical")}, {}),
     "full": (vectors(), {"observation": GaussianMixture(1, "full")}, {}),
     "background": (vectors(), {"observation": GaussianMixture(2, background=0.01)}, {}),
+    "prior": (
+        vectors(has_missing=True),
+        {"observation": GaussianMixture(2, prior=PseudoFrames(3.0, 0.2, "auto", 0.5), background=0.01)},
+        {},
+    ),
+    "spherical, with a prior": (
+        vectors(has_missing=True),
+        {"observation": GaussianMixture(2, "spherical", prior=PseudoFrames(3.0))},
+        {},
+    ),
     "weights": (vectors(), {"observation": GaussianMixture(1)}, {"sample_weight": [1.0, 2.0, 0.5, 0.0]}),
     "ends": (vectors(), {"observation": GaussianMixture(1), "length": "stop", "pseudocount": COUNTED}, {}),
     "left to right": (
