@@ -15,12 +15,13 @@ from seqmodels.generation.cursor import (
     CursorState,
     MergedStates,
     Prediction,
+    SingleSteps,
     Source,
     select_rows,
     source_of_each,
     stacked_sources,
 )
-from seqmodels.generation.decoding import Decoding
+from seqmodels.generation.decoding import Decoding, Draw
 from seqmodels.generation.event_tables import event_log_probs
 from seqmodels.generation.forecast import Forecast, forecast
 from seqmodels.generation.inputs import GenerativeModel, encode_source
@@ -34,6 +35,7 @@ __all__ = [
     "Cursor",
     "CursorState",
     "Decoding",
+    "Draw",
     "Forecast",
     "GenerativeModel",
     "Hypothesis",
@@ -42,6 +44,7 @@ __all__ = [
     "Prediction",
     "PruningName",
     "SamplingOptions",
+    "SingleSteps",
     "Source",
     "StepCoder",
     "Stream",

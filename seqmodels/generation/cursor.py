@@ -225,6 +225,57 @@ class DrawingCursor(Cursor, Protocol):
         """
 
 
+class SingleSteps(Protocol):
+    """One sequence that is read step by step on the CPU, in the form in which a single step costs least.
+
+    ``At`` is that form, a value: ``advance`` leaves it as it was.
+    """
+
+    def enter(self, state: CursorState) -> Any:
+        """``state`` of the cursor, of one sequence, in this form."""
+
+    def leave(self, at: Any) -> CursorState:
+        """The state of the cursor."""
+
+    def advance(self, at: Any, x: np.ndarray) -> tuple[Any, float]:
+        """After the next step, ``x (D,)`` or ``()``, and its log-probability, nats: that it comes, and no end."""
+
+
+@runtime_checkable
+class SteppingCursor(Cursor, Protocol):
+    """A cursor that reads one sequence step by step, faster than by ``distribution`` and ``advance``."""
+
+    def single_steps(self) -> SingleSteps | None:
+        """How it does; None: it is no faster."""
+
+
+@dataclass(frozen=True)
+class StepsOfCursor:
+    """Single steps of any cursor, by its predictions."""
+
+    cursor: Cursor
+
+    def enter(self, state: CursorState) -> CursorState:
+        """The state itself."""
+        return state
+
+    def leave(self, at: CursorState) -> CursorState:
+        """The state itself."""
+        return at
+
+    def advance(self, at: CursorState, x: np.ndarray) -> tuple[CursorState, float]:
+        """As the prediction says."""
+        value, prediction = torch.as_tensor(x).unsqueeze(0), self.cursor.distribution(at)
+        nats = float(prediction.log_prob(value.to(prediction.output_parameters.device)))
+        return self.cursor.advance(at, value), nats
+
+
+def single_steps(cursor: Cursor) -> SingleSteps:
+    """The fastest single steps of a cursor."""
+    steps = cursor.single_steps() if isinstance(cursor, SteppingCursor) else None
+    return StepsOfCursor(cursor) if steps is None else steps
+
+
 def read_steps(cursor: Cursor, state: CursorState, x: Tensor) -> CursorState:
     """The state after known steps ``x (n, T, ...)``; T may be 0."""
     if isinstance(cursor, ReadingCursor):
@@ -251,10 +302,13 @@ def select_rows(state: StateT, index: Tensor) -> StateT:
 
 def start_after(cursor: Cursor, source: Source, prefix: Sequence[Any] | np.ndarray, n: int) -> CursorState:
     """The state of ``n`` sequences that all begin with ``prefix``."""
-    state = cursor.start(source, n)
-    for step in prefix:
-        state = cursor.advance(state, torch.as_tensor(step).expand(n, *step.shape))
-    return state
+    if isinstance(source, list):
+        steps = torch.as_tensor(np.asarray(prefix)) if len(prefix) else torch.empty(0)
+        return read_steps(cursor, cursor.start(source, n), steps.expand(n, *steps.shape))
+    state = cursor.start(source, 1)
+    if len(prefix):
+        state = read_steps(cursor, state, torch.as_tensor(np.asarray(prefix)).unsqueeze(0))
+    return state if n == 1 else cursor.select(state, torch.zeros(n, dtype=torch.int64))
 
 
 def source_of_each(source: Source, n: int) -> list[np.ndarray | None]:

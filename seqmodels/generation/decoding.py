@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from seqmodels.common.parameters import check_fields
-from seqmodels.generation.cursor import Prediction
+from seqmodels.generation.cursor import Cursor, CursorState, Prediction
 
 BELOW_ONE = 1 - 2.0**-52  # a uniform number times this, times a total, is below the total
 
@@ -101,6 +103,19 @@ class Draw:
     x: Tensor
     ended: Tensor | None
     impossible: Tensor | None
+
+
+@runtime_checkable
+class PathCursor(Cursor, Protocol):
+    """A cursor that draws many steps at once, without reading what was drawn."""
+
+    def draw_path(
+        self, state: CursorState, n_steps: int, generator: torch.Generator, *, may_end: bool
+    ) -> Iterator[Draw] | None:
+        """The next ``n_steps`` steps of each sequence, from the model's own distribution; None: step by step only.
+
+        Without ``may_end`` given that the sequences go on.
+        """
 
 
 def draw(prediction: Prediction, decoding: Decoding, generator: torch.Generator, *, may_end: bool = True) -> Draw:

@@ -112,27 +112,7 @@ class GaussianFeatures(FeatureDistributions):
         return np.asarray((np.asarray(x)[..., None] - self.loc.T) / self.scale.T)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        from scipy import special
-
-        each = self.loc + self.scale * special.ndtri(levels)[:, None, None]  # (Q, C, D) of each component
-        if len(self.weights) == 1:
-            return np.asarray(each[:, 0])
-        low, high = each.min(1), each.max(1)  # the mixture's lies between those of its components
-        variance = self.weights @ (self.scale**2 + (self.loc - self.mean) ** 2)
-        x = np.clip(self.mean + np.sqrt(variance) * special.ndtri(levels)[:, None], low, high)
-        step, peaks = high - low, self.weights / self.scale.T  # (D, C)
-        for _ in range(MAX_ITERATIONS):  # Newton's, or where it does not converge fast enough a halving of the bracket
-            z = self._z(x)
-            excess, density = special.ndtr(z) @ self.weights - levels[:, None], (_standard_density(z) * peaks).sum(-1)
-            low, high = np.where(excess <= 0, x, low), np.where(excess >= 0, x, high)
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                newton = x - excess / density
-            converges = (newton >= low) & (newton <= high) & (2 * np.abs(excess) <= step * density)
-            following = np.where(converges, newton, 0.5 * (low + high))
-            step, x = np.abs(following - x), following
-            if (step <= TOLERANCE * self.scale.min(0)).all():
-                break
-        return np.asarray(x)
+        return np.asarray(_gaussian_quantiles(self.weights[None], self.loc[None], self.scale[None], levels)[0])
 
     def crps(self, y: np.ndarray) -> np.ndarray:
         """In closed form, from all pairs of components (Grimit et al. 2006, eq. 5)."""
@@ -147,6 +127,58 @@ class GaussianFeatures(FeatureDistributions):
         loc, scale = self.loc[:, d], self.scale[:, d]
         distances = _mean_distance(loc[:, None] - loc, np.hypot(scale[:, None], scale))
         return float(self.weights @ distances @ self.weights)
+
+
+def quantiles_of_steps(steps: Sequence[FeatureDistributions], levels: np.ndarray) -> list[np.ndarray]:
+    """``quantiles`` of each step; those of mixtures of as many Gaussians are searched side by side."""
+    quantiles: dict[int, np.ndarray] = {}
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for h, step in enumerate(steps):
+        if isinstance(step, GaussianFeatures):
+            alike.setdefault(step.loc.shape, []).append(h)
+        else:
+            quantiles[h] = step.quantiles(levels)
+    for numbers in alike.values():
+        each = [step for step in (steps[h] for h in numbers) if isinstance(step, GaussianFeatures)]
+        weights, loc, scale = (np.stack([getattr(x, name) for x in each]) for name in ("weights", "loc", "scale"))
+        quantiles.update(zip(numbers, _gaussian_quantiles(weights, loc, scale, levels), strict=True))
+    return [quantiles[h] for h in range(len(steps))]
+
+
+def _gaussian_quantiles(weights: np.ndarray, loc: np.ndarray, scale: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """``(k, Q, D)`` of k mixtures of C Gaussians by themselves: ``weights (k, C)``, ``loc, scale (k, C, D)``."""
+    from scipy import special
+
+    each = loc[:, None] + scale[:, None] * special.ndtri(levels)[:, None, None]  # (k, Q, C, D) of each component
+    if weights.shape[1] == 1:
+        return np.asarray(each[:, :, 0])
+    low, high = each.min(2), each.max(2)  # the mixture's lies between those of its components
+    mean = np.matmul(weights[:, None], loc)  # (k, 1, D)
+    variance = np.matmul(weights[:, None], scale**2 + (loc - mean) ** 2)
+    x = np.clip(mean + np.sqrt(variance) * special.ndtri(levels)[:, None], low, high)
+    quantiles: np.ndarray = x.copy()
+    rows = np.arange(len(x))
+    loc, scale = (each.transpose(0, 2, 1)[:, None] for each in (loc, scale))  # (k, 1, D, C)
+    step, weights = high - low, weights[:, None, :, None]
+    for _ in range(MAX_ITERATIONS):  # Newton's, or where it does not converge fast enough a halving of the bracket
+        z = (x[..., None] - loc) / scale
+        excess = np.matmul(special.ndtr(z), weights)[..., 0] - levels[:, None]
+        density = np.matmul(_standard_density(z) / scale, weights)[..., 0]
+        low, high = np.where(excess <= 0, x, low), np.where(excess >= 0, x, high)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            newton = x - excess / density
+        converges = (newton >= low) & (newton <= high) & (2 * np.abs(excess) <= step * density)
+        following = np.where(converges, newton, 0.5 * (low + high))
+        step, x = np.abs(following - x), following
+        quantiles[rows] = x
+        is_unfinished = ~(step <= TOLERANCE * scale.min(-1)).all((1, 2))
+        if not is_unfinished.any():
+            break
+        if not is_unfinished.all():
+            rows, x, low, high, step, loc, scale, weights = (
+                each[is_unfinished] for each in (rows, x, low, high, step, loc, scale, weights)
+            )
+    return quantiles
 
 
 def _standard_density(z: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from seqmodels.encodings.inputs import TIME
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.text import Text
-from seqmodels.generation.feature_distributions import FeatureDistributions
+from seqmodels.generation.feature_distributions import FeatureDistributions, quantiles_of_steps
 from seqmodels.generation.inputs import GenerativeModel, encode_inputs
 from seqmodels.generation.steps_ahead import Ahead, Paths, ahead_of
 from seqmodels.sequences import Sequences
@@ -117,18 +117,17 @@ def forecast(
     each.sort(key=lambda ahead: ahead.sequence)
     history, encoding = data.scored, model.encoding_
     if history.kind == "vectors":
-        parts = [_rows_of_vectors(a, history, levels, feature_names(history, encoding)) for a in each]
+        names = feature_names(history, encoding)
+        parts = [_rows_of_vectors(a, history, levels, names, has_end=model.length_ == "stop") for a in each]
     else:
-        parts = [_rows_of_symbols(a, history, encoding, top_k) for a in each]
+        parts = [_rows_of_symbols(a, history, encoding, top_k, has_end=model.length_ == "stop") for a in each]
     times = _given_times(inputs, history) if reads_times else _times_ahead(history, k)
     if times is not None:
         for ahead, part in zip(each, parts, strict=True):
             of_steps = times[ahead.sequence][part["step"].to_numpy() - 1]
             part.insert(2, "time", with_zone(of_steps, history.time_unit))
-    frame = pd.concat(parts, ignore_index=True)
+    frame = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
     _warn_of_missing_means(frame)
-    if model.length_ != "stop":
-        frame = frame.drop(columns="survival")
     return Forecast(frame, history, tuple(levels.tolist()), [a.draw_paths for a in each], encoding)
 
 
@@ -231,14 +230,17 @@ def _given_times(inputs: Sequence[Any] | None, history: Sequences) -> list[np.nd
     return None if any(each is None for each in given) else [np.asarray(each).reshape(-1) for each in given]
 
 
-def _rows_of_vectors(ahead: Ahead, history: Sequences, levels: np.ndarray, features: Sequence[Any]) -> pd.DataFrame:
+def _rows_of_vectors(
+    ahead: Ahead, history: Sequences, levels: np.ndarray, features: Sequence[Any], *, has_end: bool
+) -> pd.DataFrame:
     import pandas as pd
 
     k, size = len(ahead.steps), len(features)
     means, quantiles = np.full((k, size), np.nan), np.full((k, len(levels), size), np.nan)
-    for h, step in enumerate(ahead.steps):
-        if isinstance(step, FeatureDistributions):
-            means[h], quantiles[h] = step.mean, step.quantiles(levels)
+    known = {h: step for h, step in enumerate(ahead.steps) if isinstance(step, FeatureDistributions)}
+    if known:
+        means[[*known]] = [step.mean for step in known.values()]
+        quantiles[[*known]] = quantiles_of_steps([*known.values()], levels)
     columns = {quantile_name(level): quantiles[:, i].ravel() for i, level in enumerate(levels)}
     return pd.DataFrame(
         {
@@ -247,7 +249,7 @@ def _rows_of_vectors(ahead: Ahead, history: Sequences, levels: np.ndarray, featu
             "feature": [*features] * k,
             "mean": means.ravel(),
             **columns,
-            "survival": np.repeat(ahead.survival, size),
+            **({"survival": np.repeat(ahead.survival, size)} if has_end else {}),
             "method": np.repeat(np.where(ahead.exact, "exact", "sampled"), size),
         }
     )
@@ -255,7 +257,7 @@ def _rows_of_vectors(ahead: Ahead, history: Sequences, levels: np.ndarray, featu
 
 def _warn_of_missing_means(frame: pd.DataFrame) -> None:
     """Warn of features that have quantiles and no mean."""
-    if "mean" not in frame or len(frame.columns) == 0:
+    if "mean" not in frame or not np.isnan(frame["mean"].to_numpy()).any():
         return
     levels = [name for name in frame.columns if isinstance(name, str) and name.endswith("%")]
     lacks = frame["mean"].isna() & frame[levels].notna().any(axis=1)
@@ -269,7 +271,9 @@ def _warn_of_missing_means(frame: pd.DataFrame) -> None:
         )
 
 
-def _rows_of_symbols(ahead: Ahead, history: Sequences, encoding: Encoding, top_k: int | None) -> pd.DataFrame:
+def _rows_of_symbols(
+    ahead: Ahead, history: Sequences, encoding: Encoding, top_k: int | None, *, has_end: bool
+) -> pd.DataFrame:
     import pandas as pd
 
     symbols = _symbols(encoding)
@@ -284,7 +288,7 @@ def _rows_of_symbols(ahead: Ahead, history: Sequences, encoding: Encoding, top_k
                     "step": h + 1,
                     "symbol": [symbols[i] for i in best],
                     "probability": p[best],
-                    "survival": ahead.survival[h],
+                    **({"survival": ahead.survival[h]} if has_end else {}),
                     "method": "exact" if ahead.exact[h] else "sampled",
                 }
             )

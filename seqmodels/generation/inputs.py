@@ -169,15 +169,6 @@ def with_times(inputs: Any, times: Any) -> Any:
     raise ValueError("times go beside inputs by name; pass inputs= as a mapping from names to values")
 
 
-def encode_step(model: GenerativeModel, x: Any, *, is_first: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    """The encoded steps ``(S, ...)`` of one raw step (of text perhaps several), and their log-determinants ``(S,)``."""
-    item = raw_step(model, x)
-    steps = encode_prefix(model, item)
-    if not is_first and isinstance(item, str):
-        steps = model.encoding_.encode_after(item)
-    return steps, np.broadcast_to(model.encoding_.log_det(item), len(steps))
-
-
 def raw_step(model: GenerativeModel, x: Any) -> Any:
     """One raw step as an item of one step; of symbols and vectors an array."""
     if isinstance(x, str) and model.encoding_.reads == "symbols":
@@ -186,13 +177,6 @@ def raw_step(model: GenerativeModel, x: Any) -> Any:
     if not isinstance(item, str) and np.ma.is_masked(item):
         item = np.ma.filled(item.astype(np.float64), np.nan)
     return item
-
-
-def checked_frame(model: GenerativeModel, x: Any) -> np.ndarray:
-    """``(1, D)`` float64: one raw step of a series; raises ``ValueError`` for what the model cannot read."""
-    item = raw_step(model, x)
-    encode_prefix(model, item)  # which checks it
-    return as_frames(Sequences([item]).items[0])
 
 
 def numpy_generator(generator: torch.Generator) -> np.random.Generator:

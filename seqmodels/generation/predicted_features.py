@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -24,7 +25,7 @@ from seqmodels.generation.feature_distributions import (
     JoinedFeatures,
     PowerFeatures,
 )
-from seqmodels.observations import Columns, Observation
+from seqmodels.observations import Columns, GaussianMixture, Observation
 
 
 def feature_distributions(
@@ -60,7 +61,16 @@ def feature_distributions(
     if step is None or encoded is None:
         return encoded
     row_of_each = np.repeat(np.arange(len(table)), table.shape[1])[kept.cpu().numpy()]
-    raw = _raw(encoded, *(np.asarray(each)[rows][row_of_each] for each in (step.shift, step.scale)))
+    return _of_raw_frames(encoded, step, *(np.asarray(each)[rows][row_of_each] for each in (step.shift, step.scale)))
+
+
+def _of_raw_frames(
+    encoded: FeatureDistributions, step: StepMap, shift: np.ndarray, scale: np.ndarray
+) -> FeatureDistributions | None:
+    """The distributions of raw frames of a series, from those of encoded ones, by the maps ``shift, scale (r, D)`` of r
+    equal parts of the components; None where they are not known.
+    """
+    raw = _raw(encoded, shift, scale)
     if step.powers is None or raw is None:
         return raw
     # Of Student t densities a power may have no mean, which the integral of ``PowerFeatures`` would not see.
@@ -123,6 +133,9 @@ def _of_observation(
                 for g in observation.parts()
             ]
         )
+    components = _components(observation, output_parameters, shift, scale)
+    if components is not None:
+        return components.mixture(log_weights)
     gaussian = _of_gaussians(
         observation.distribution(output_parameters, log_weights=log_weights, past=past, shift=shift, scale=scale)
     )
@@ -138,6 +151,63 @@ def _of_observation(
         return DensityFeatures(observation, table, weights, *units)
     widths = np.array(observation.grid(len(shift)) or [1.0] * len(shift))
     return GridFeatures(observation, table, weights, *units, widths)
+
+
+@dataclass(frozen=True)
+class _Gaussians:
+    """The components of C mixtures of Gaussians, in raw units, without an object of Pyro's.
+
+    ``log_weights (C, M)`` within the mixtures, ``loc`` and ``scale (C M, D)``; float64.
+    """
+
+    log_weights: Tensor
+    loc: np.ndarray
+    scale: np.ndarray
+
+    def mixture(self, log_weights: Tensor) -> GaussianFeatures:
+        """That of the mixtures, by their ``log_weights (C,)``."""
+        weights = (log_weights.to(self.log_weights)[:, None] + self.log_weights).flatten().softmax(0)
+        return GaussianFeatures(weights.numpy(), self.loc, self.scale)
+
+    def without_impossible(self, log_weights: Tensor) -> GaussianFeatures:
+        """The same without mixtures of weight zero."""
+        kept = log_weights > -torch.inf
+        if bool(kept.all()):
+            return self.mixture(log_weights)
+        rows = np.repeat(kept.numpy(), self.log_weights.shape[1])
+        return _Gaussians(self.log_weights[kept], self.loc[rows], self.scale[rows]).mixture(log_weights[kept])
+
+
+def _components(observation: Observation, output_parameters: Tensor, shift: Tensor, scale: Tensor) -> _Gaussians | None:
+    """Of C mixtures ``(C, P)``; None of other observations, and of parameters that no distribution has."""
+    if type(observation) is not GaussianMixture:  # of a class derived from it nobody knows that its density is the same
+        return None
+    log_weights, loc, variances = observation.diagonals(output_parameters, len(shift))
+    loc, deviation = shift.to(loc) + scale.to(loc) * loc, scale.to(loc) * variances.sqrt()
+    if not bool(torch.isfinite(loc).all() & torch.isfinite(deviation).all()):
+        return None
+    return _Gaussians(log_weights, loc.flatten(0, 1).numpy(), deviation.flatten(0, 1).numpy())
+
+
+def mixtures_of_one_table(
+    predictions: Sequence[Prediction], shift: Tensor, scale: Tensor, step: StepMap | None = None
+) -> list[list[FeatureDistributions | None]] | None:
+    """For each of k predictions the ``feature_distributions`` of its rows, where all mix the same Gaussians.
+
+    None where they are not, as for an HMM they are: its states' components are the same at all steps.
+    """
+    table = predictions[0].output_parameters
+    for p in predictions:
+        is_shared = p.output_parameters.data_ptr() == table.data_ptr() and (len(table) == 1 or table.stride(0) == 0)
+        if not is_shared or p.past is not None or p.log_weights is None or table.device.type != "cpu":
+            return None
+    components = _components(predictions[0].observation, table[0].double(), shift, scale)
+    if components is None:
+        return None
+    encoded = [[components.without_impossible(row) for row in p.weights().double().log()] for p in predictions]
+    if step is None:
+        return [[*rows] for rows in encoded]
+    return [[_of_raw_frames(row, step, step.shift, step.scale) for row in rows] for rows in encoded]
 
 
 def _of_gaussians(mixture: Any) -> GaussianFeatures | None:

@@ -19,7 +19,7 @@ from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import StepEncoder, decoded_after, repeated
 from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, DrawingCursor, start_after
-from seqmodels.generation.decoding import ANCESTRAL, Decoding, Draw, draw
+from seqmodels.generation.decoding import ANCESTRAL, Decoding, Draw, PathCursor, draw
 from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.generation.inputs import (
     GenerativeModel,
@@ -307,6 +307,11 @@ def _draws(
     cursor: Cursor, state: CursorState, decoding: Decoding, generator: torch.Generator, n_steps: int, *, may_end: bool
 ) -> Iterator[Draw]:
     """Step after step, ``n_steps`` of them; sequences that have ended are carried along with the others."""
+    if decoding == ANCESTRAL and isinstance(cursor, PathCursor):
+        path = cursor.draw_path(state, n_steps, generator, may_end=may_end)
+        if path is not None:
+            yield from path
+            return
     drawing = cursor if decoding == ANCESTRAL and isinstance(cursor, DrawingCursor) else None
     x: Tensor | None = None  # of the step before
     while n_steps > 0:

@@ -26,8 +26,8 @@ from seqmodels.generation.decoding import ANCESTRAL, draw
 from seqmodels.generation.feature_distributions import FeatureDistributions
 from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.generation.inputs import GenerativeModel, numpy_generator, with_enough_precision
-from seqmodels.generation.predicted_features import feature_distributions, features_of_draws
-from seqmodels.observations import Observation
+from seqmodels.generation.predicted_features import feature_distributions, features_of_draws, mixtures_of_one_table
+from seqmodels.observations import GaussianMixture, Observation
 
 ROWS_AT_ONCE = 4096  # paths that are drawn together
 SEQUENCES_AT_ONCE = 64  # that are read together
@@ -272,11 +272,25 @@ class Sampler:
         ones = np.ones((len(numbers), 1))
         survival = np.cumprod([self._p_continue(p) for p in closed], axis=0)  # (k, m)
         step = None if self.series is None else self.series.encoder.map
-        steps = [self._mixtures(p, ones * lasts[:, None], step) for p, lasts in zip(closed, survival, strict=True)]
+        steps = self._of_one_table(closed, survival, step)
+        if steps is None:
+            steps = [self._mixtures(p, ones * lasts[:, None], step) for p, lasts in zip(closed, survival, strict=True)]
         draw_all = cache(partial(self._draw, state, len(numbers)))
         for i, number in enumerate(numbers):
             of_sequence, exact = [each[i] for each in steps], np.ones(self.k, dtype=bool)
             yield Ahead(number, origin, survival[:, i], of_sequence, exact, partial(_one, draw_all, i))
+
+    def _of_one_table(
+        self, closed: list[Prediction], survival: np.ndarray, step: StepMap | None
+    ) -> list[list[StepDistribution | None]] | None:
+        """``_mixtures`` of each step, of one row a sequence; None where the steps' components are not the same."""
+        mixtures = mixtures_of_one_table(closed, *self.affine, step)
+        if mixtures is None:
+            return None
+        return [
+            [each if lasts > 0 else None for each, lasts in zip(*of_step, strict=True)]
+            for of_step in zip(mixtures, survival, strict=True)
+        ]
 
     def _in_closed_form(self, state: CursorState, first: Prediction) -> list[Prediction] | None:
         if not isinstance(self.cursor, ClosedFormCursor) or not self._has_cdf(first):
@@ -287,7 +301,7 @@ class Sampler:
 
     def _has_cdf(self, prediction: Prediction) -> bool:
         """Whether the distribution of a step has a closed form."""
-        if prediction.observation.emits == "symbols":
+        if prediction.observation.emits == "symbols" or type(prediction.observation) is GaussianMixture:
             return True
         usable = np.flatnonzero(~prediction.has_no_next_step.cpu().numpy())
         rows = slice(usable[0], usable[0] + 1) if len(usable) else slice(0, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,22 +14,21 @@ from torch import Tensor
 from seqmodels.encodings import Encoding, OpenSymbols
 from seqmodels.encodings.precision import refuse_beyond_float64, squares_exceed_float32
 from seqmodels.encodings.step_maps import StepEncoder, StepMap
-from seqmodels.generation.cursor import Cursor, CursorState, Prediction, start_after
+from seqmodels.generation.cursor import Cursor, CursorState, Prediction, single_steps, start_after
 from seqmodels.generation.given_inputs import InputCursor, with_inputs
 from seqmodels.generation.inputs import (
     GenerativeModel,
-    checked_frame,
     decoding_affine,
     encode_inputs,
     encode_inputs_from_start,
     encode_prefix,
     encode_source,
-    encode_step,
     n_steps_of_prefix,
     step_encoder_after,
     with_enough_precision,
     with_times,
 )
+from seqmodels.generation.step_reader import StepReader
 
 # Nats below which a step is checked for lost precision: encoded values that float32 holds well have more.
 LOWEST_UNCHECKED = -1e29
@@ -100,7 +99,7 @@ def _over_cells(step: StepMap, prediction: Prediction) -> Any:
     return result
 
 
-EncodeStep = Callable[[Any], tuple[np.ndarray, np.ndarray]]
+EncodeStep = Callable[[Any], tuple[np.ndarray, Sequence[float] | np.ndarray]]
 
 
 class Stream:
@@ -129,14 +128,16 @@ class Stream:
         series: tuple[StepEncoder, Callable[[Any], np.ndarray]] | None = None,
     ) -> None:
         self._filtered, self._encode_inputs, self._series = filtered, encode_inputs, series
+        self._steps = single_steps(cursor)
         self._cursor, self._encode, self._affine, self._encoding = cursor, encode, affine, encoding
         self._encode_after = encode if encode_after is None else encode_after
         self._is_first = past is None or len(past) == 0
         if past is None:
-            self._state = cursor.start(source, 1)
+            state = cursor.start(source, 1)
         else:
-            self._state = start_after(with_inputs(cursor, past_inputs), source, past, 1)
-            self._state = self._state if past_inputs is None else self._state.state
+            state = start_after(with_inputs(cursor, past_inputs), source, past, 1)
+            state = state if past_inputs is None else state.state
+        self._at = self._steps.enter(state)
 
     @classmethod
     def of(cls, model: GenerativeModel, source: Any, past: Any = None, past_inputs: Any = None) -> Stream:
@@ -146,27 +147,32 @@ class Stream:
         if n_past or past_inputs is not None:
             known = encode_inputs_from_start(model, past_inputs, n_past)
         precise, encoder = with_enough_precision(model, encoded_source, encoded_past), step_encoder_after(model, past)
+        reader = StepReader(model)
         return cls(
             precise.cursor(),
-            partial(encode_step, model),
+            reader.first,
             decoding_affine(precise),
             encoded_source,
             model.encoding_,
-            partial(encode_step, model, is_first=False),
+            reader,
             encoded_past if len(encoded_past) else None,
             precise._filtered,
             partial(_inputs_of_step, model),
             known,
-            None if encoder is None else (encoder, partial(checked_frame, model)),
+            None if encoder is None else (encoder, reader.frame),
         )
 
-    def _given(self, inputs: Any) -> CursorState:
-        """The state, given the inputs of the next step where the model reads some."""
+    @property
+    def _state(self) -> CursorState:
+        return self._steps.leave(self._at)
+
+    def _given(self, inputs: Any) -> Any:
+        """The place after all steps so far, given the inputs of the next one where the model reads some."""
         encoded = None if self._encode_inputs is None else self._encode_inputs(inputs)
         if encoded is None:
-            return self._state
+            return self._at
         assert isinstance(self._cursor, InputCursor)
-        return self._cursor.given(self._state, torch.as_tensor(encoded))
+        return self._steps.enter(self._cursor.given(self._state, torch.as_tensor(encoded)))
 
     def update(self, x: Any, inputs: Any = None, *, time: Any = None) -> float:
         """Take the next step (a frame ``(D,)``, a symbol, or a piece of text); returns its log p given the past, nats.
@@ -196,18 +202,16 @@ class Stream:
         self._given(inputs)  # which refuses what is missing
         return float(-0.5 * np.nansum(z * z + math.log(2 * math.pi)) + log_det[0])  # NaN is missing
 
-    def _update(self, steps: np.ndarray, log_dets: np.ndarray, inputs: Any) -> float:
+    def _update(self, steps: np.ndarray, log_dets: Sequence[float] | np.ndarray, inputs: Any) -> float:
         """``update`` by encoded steps, with their log-determinants."""
-        log_prob, state = 0.0, self._given(inputs)
+        log_prob, at = 0.0, self._given(inputs)
         for step, log_det in zip(steps, log_dets, strict=True):
-            value = torch.as_tensor(step).unsqueeze(0)
-            prediction = self._cursor.distribution(state)
-            nats = float(prediction.log_prob(value.to(prediction.output_parameters.device)))
+            after, nats = self._steps.advance(at, step)
             if not LOWEST_UNCHECKED < nats < math.inf:
-                _refuse_unless_zero(prediction, value, nats)
-            log_prob += nats + float(log_det)
-            state = self._cursor.advance(state, value)
-        self._state, self._is_first = state, self._is_first and len(steps) == 0
+                prediction = self._cursor.distribution(self._steps.leave(at))
+                _refuse_unless_zero(prediction, torch.as_tensor(step).unsqueeze(0), nats)
+            log_prob, at = log_prob + nats + float(log_det), after
+        self._at, self._is_first = at, self._is_first and len(steps) == 0
         return log_prob
 
     def predict_next(self, inputs: Any = None, *, time: Any = None) -> Any:
@@ -217,7 +221,7 @@ class Stream:
         """
         if self._series is not None and not self._series[0].map.is_modelled:
             return over_raw_frames(self._series[0].map)
-        prediction = self._cursor.distribution(self._given(with_times(inputs, time)))
+        prediction = self._cursor.distribution(self._steps.leave(self._given(with_times(inputs, time))))
         if self._series is not None:
             return over_raw_frames(self._series[0].map, prediction)
         return _over_raw_steps(self._encoding, prediction.as_distribution(*self._affine))

@@ -5,17 +5,25 @@ It never leaves the logarithms: a state that lies 10^5 nats behind may explain a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import MergedStates, Prediction, Source, select_rows, stacked_sources
+from seqmodels.generation import Draw, MergedStates, Prediction, SingleSteps, Source, select_rows, stacked_sources
 from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.hmm.inference.densities import LogDensities
-from seqmodels.hmm.inference.log_space import LogProduct, finite, log_alpha_and_steps, relative_to_largest
+from seqmodels.hmm.inference.log_space import (
+    LogProduct,
+    finite,
+    log_alpha_and_steps,
+    relative_to_largest,
+    steps_are_compiled,
+)
 from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
 from seqmodels.hmm.inference.trellis import Trellis
@@ -23,6 +31,9 @@ from seqmodels.hmm.missing_past import PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, Observation
 from seqmodels.observations.gaussian import covariance_cholesky, shape_of_covariance, variances_of_shape
+
+if TYPE_CHECKING:
+    from seqmodels.hmm.chain_in_loops import ChainInLoops, FrameDensities
 
 TERMS_AT_ONCE = 1 << 22  # numbers held at once when many steps are read
 SMALLEST_VARIANCE = 1e-300  # a floor that no variance of a prediction comes near
@@ -62,6 +73,63 @@ def merged_states(log_weights: list[float], states: list[HMMState]) -> MergedSta
     log_alpha = torch.logsumexp(weights[:, None] + beliefs, 0, keepdim=True)
     log_predicted = torch.logsumexp(weights[:, None] + predicted, 0, keepdim=True)
     return [(list(range(len(states))), HMMState(log_alpha, log_predicted, first.past, first.n_scored))]
+
+
+class BeliefArrays(NamedTuple):
+    """What is known of one sequence after some steps, in arrays: the first three are those of ``HMMState``."""
+
+    log_alpha: np.ndarray | None
+    log_predicted: np.ndarray
+    n_scored: int
+    past: Tensor  # of no steps
+
+
+@dataclass(frozen=True)
+class BeliefSteps:
+    """Single steps of a chain in compiled loops (``SingleSteps``)."""
+
+    chain: ChainInLoops
+    log_densities: FrameDensities
+    has_end: bool
+
+    def enter(self, state: HMMState) -> BeliefArrays:
+        """The arrays of ``state``."""
+        log_alpha = None if state.log_alpha is None else state.log_alpha.numpy()
+        return BeliefArrays(log_alpha, state.log_predicted.contiguous().numpy(), state.n_scored, state.past)
+
+    def leave(self, at: BeliefArrays) -> HMMState:
+        """The state of these arrays."""
+        log_alpha = None if at.log_alpha is None else torch.from_numpy(at.log_alpha)
+        return HMMState(log_alpha, torch.from_numpy(at.log_predicted), at.past, at.n_scored)
+
+    def advance(self, at: BeliefArrays, x: np.ndarray) -> tuple[BeliefArrays, float]:
+        """After a next step, and its log p(x_t | x_<t)."""
+        log_alpha, after, log_prob = self.chain.filter(at.log_predicted, self.log_densities(x[None]))
+        nats: float = log_prob.item()
+        if self.has_end and not at.n_scored:  # a sequence cannot end before its first scored step
+            total = float(np.logaddexp.reduce(at.log_predicted, axis=None))
+            nats -= total if total > -np.inf else 0.0
+        return BeliefArrays(log_alpha, after, at.n_scored + 1, at.past), nats
+
+
+@dataclass(frozen=True)
+class ScoredSteps:
+    """Single steps by ``HMMCursor.advance_and_score`` (``SingleSteps``)."""
+
+    cursor: HMMCursor
+
+    def enter(self, state: HMMState) -> HMMState:
+        """The state itself."""
+        return state
+
+    def leave(self, at: HMMState) -> HMMState:
+        """The state itself."""
+        return at
+
+    def advance(self, at: HMMState, x: np.ndarray) -> tuple[HMMState, float]:
+        """After a next step, and its log p(x_t | x_<t)."""
+        after, log_prob = self.cursor.advance_and_score(at, torch.as_tensor(x).unsqueeze(0))
+        return after, float(log_prob)
 
 
 @dataclass(frozen=True)
@@ -111,17 +179,40 @@ class HMMCursor:
 
     def advance(self, state: HMMState, x: Tensor) -> HMMState:
         """The prediction times the density of what came, ``x (n, D)`` or ``(n,)``, normalised."""
-        x = x.to(self.parameters.initial.device)
-        if self.observation.emits == "vectors":
-            x = x.to(self.dtype)
+        return self.advance_and_score(state, x)[0]
+
+    def advance_and_score(self, state: HMMState, x: Tensor) -> tuple[HMMState, Tensor]:
+        """As ``advance``; also ``(n,)`` float64 log p(x_t | x_<t), what ``distribution`` says of the step."""
+        x = self._on_device(x)
+        log_alpha, predicted, steps = self._filter(state.log_predicted, self._log_b_of_step(state, x).unsqueeze(1))
+        log_prob = steps[:, 0]
+        if self.parameters.final is not None and not state.n_scored:
+            log_prob = log_prob - self._log_first(state)
+        after = HMMState(log_alpha, predicted, self._past_after(state.past, x), state.n_scored + 1)
+        return after, log_prob
+
+    def single_steps(self) -> SingleSteps | None:
+        """One sequence in compiled loops, or by ``advance_and_score``."""
+        if self._densities is None or self._reads_inputs:
+            return ScoredSteps(self)
+        return BeliefSteps(self._chain, self._densities, self.parameters.final is not None)
+
+    def _runs_compiled(self, n: int) -> bool:
+        """Whether a step of ``n`` sequences is faster as a compiled loop than by tensor operations."""
+        return steps_are_compiled(n * self.parameters.transition.numel(), self.parameters.initial.device)
+
+    def _log_first(self, state: HMMState) -> Tensor:
+        """``(n,)`` log-probability that there is a first scored step: a sequence cannot end before it."""
+        return finite(torch.logsumexp(state.log_predicted, -1))
+
+    def _log_b_of_step(self, state: HMMState, x: Tensor) -> Tensor:
+        """``(n, K)`` float64 log p(x_t | state)."""
+        if self._reads_inputs:
+            refuse_without_inputs(state.inputs)
+        if self._densities is not None:
+            return torch.from_numpy(self._densities(x.numpy()))
         past = state.past.unsqueeze(1) if self.observation.n_past else None
-        log_b = self.observation.log_prob(self._table(state), x.unsqueeze(1), past).double()  # (n, K)
-        if self.observation.emits == "vectors":  # which may lie far from every state
-            log_b = relative_to_largest(log_b)[0]
-        joint = state.log_predicted + log_b
-        # After an impossible step all that follows is impossible too, as in the evaluation in batches.
-        log_alpha = joint - finite(torch.logsumexp(joint, -1, keepdim=True))
-        return HMMState(log_alpha, self._predict(log_alpha), self._past_after(state.past, x), state.n_scored + 1)
+        return self.observation.log_prob(self._table(state), x.unsqueeze(1), past).double()
 
     def _past_after(self, past: Tensor, x: Tensor) -> Tensor:
         if not self.observation.n_past:
@@ -141,6 +232,10 @@ class HMMCursor:
 
     def read(self, state: HMMState, x: Tensor) -> HMMState:
         """The state after ``x (n, T, D)`` or ``(n, T)``: the forward pass over many steps at once."""
+        if self._reads_inputs:
+            for step in x.unbind(1):
+                state = self.advance(state, step)  # which refuses a step whose inputs are not given
+            return state
         x = self._on_device(x)
         terms = self.parameters.table.numel()
         if self.observation.n_past and self._is_uncertain(state.past, x):
@@ -153,12 +248,16 @@ class HMMCursor:
     def _read(self, state: HMMState, x: Tensor) -> HMMState:
         past, past_after = self.past_of_each(state, x)
         log_b, length = self._log_b(x, past), x.shape[1]
-        whole = Segments.whole([length] * len(x), x.device)
-        packed = LogDensities(whole.packing.pack(log_b.flatten(0, 1)))
-        parameters = self.parameters
-        trellis = Trellis.of(parameters.initial, parameters.transition, packed, whole, parameters.final)
-        log_alpha = log_alpha_and_steps(trellis, state.log_predicted[whole.packing.order])[0][whole.packing.last]
-        return HMMState(log_alpha, self._predict(log_alpha), past_after, state.n_scored + length)
+        if self._runs_compiled(len(x)):
+            log_alpha, predicted, _ = self._filter(state.log_predicted, log_b)
+        else:
+            whole = Segments.whole([length] * len(x), x.device)
+            packed = LogDensities(whole.packing.pack(log_b.flatten(0, 1)))
+            parameters = self.parameters
+            trellis = Trellis.of(parameters.initial, parameters.transition, packed, whole, parameters.final)
+            log_alpha = log_alpha_and_steps(trellis, state.log_predicted[whole.packing.order])[0][whole.packing.last]
+            predicted = self._predict(log_alpha)
+        return HMMState(log_alpha, predicted, past_after, state.n_scored + length)
 
     def read_and_score(self, state: HMMState, x: Tensor) -> tuple[HMMState, Tensor]:
         """As ``read``; also ``(n, T)`` float64 log p(x_t | x_<t), of each step what ``distribution`` says of it.
@@ -168,19 +267,32 @@ class HMMCursor:
         """
         x = self._on_device(x)
         past, past_after = self.past_of_each(state, x)
-        log_b, peak = relative_to_largest(self._log_b(x, past))  # (n, T, K), (n, T, 1)
-        log_alpha, log_predicted, steps = state.log_alpha, state.log_predicted, []
-        first = None if self.parameters.final is None or state.n_scored else log_predicted
+        log_alpha, predicted, log_prob = self._filter(state.log_predicted, self._log_b(x, past))
+        if self.parameters.final is not None and not state.n_scored:
+            log_prob[:, 0] -= self._log_first(state)
+        return HMMState(log_alpha, predicted, past_after, state.n_scored + x.shape[1]), log_prob
+
+    def _filter(self, log_predicted: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Beliefs after T steps (n, K), predictions of what is next (n, K), and log p of each (n, T).
+
+        ``log_b (n, T, K)`` are log-densities, ``log_predicted (n, K)`` log-probabilities of the first step's states.
+        """
+        n, n_steps, _ = log_b.shape
+        if self._runs_compiled(n):
+            rows = log_b.transpose(0, 1).flatten(0, 1).contiguous().numpy()  # time by time
+            filtered = self._chain.filter(log_predicted.contiguous().numpy(), rows)
+            log_alpha, log_predicted, steps = map(torch.from_numpy, filtered)
+            return log_alpha[-n:], log_predicted, steps.view(n_steps, n).T.contiguous()
+        log_b, peak = relative_to_largest(log_b)
+        each = []
         for log_b_t in log_b.unbind(1):
             joint = log_predicted + log_b_t
             scale = torch.logsumexp(joint, -1, keepdim=True)
-            steps.append(scale)
+            # After an impossible step all that follows is impossible too, as in the evaluation in batches.
             log_alpha = joint - finite(scale)
             log_predicted = self._predict(log_alpha)
-        log_prob = torch.cat(steps, 1) + peak.squeeze(-1)
-        if first is not None:  # a sequence cannot end before its first scored step
-            log_prob[:, 0] -= finite(torch.logsumexp(first, -1))
-        return HMMState(log_alpha, log_predicted, past_after, state.n_scored + x.shape[1]), log_prob
+            each.append(scale)
+        return log_alpha, log_predicted, torch.cat(each, 1) + peak.squeeze(-1)
 
     def past_of_each(self, state: HMMState, x: Tensor) -> tuple[Tensor | None, Tensor]:
         """``(n, T, p, D)``, the steps before each of ``x (n, T, D)``, and ``(n, p, D)``, those before what comes next.
@@ -251,8 +363,10 @@ class HMMCursor:
 
     def _log_b(self, x: Tensor, past: Tensor | None) -> Tensor:
         """``(n, T, K)`` float64 log p(x_t | state)."""
+        if self._densities is not None:
+            return torch.from_numpy(self._densities(x.flatten(0, 1).numpy())).view(*x.shape[:2], -1)
         past = None if past is None else past.unsqueeze(2)  # (n, T, 1, p, D)
-        return self.observation.log_prob(self.parameters.table.to(self.dtype), x.unsqueeze(2), past).double()
+        return self.observation.log_prob(self._table_of_all, x.unsqueeze(2), past).double()
 
     def distribution(self, state: HMMState) -> Prediction:
         """The mixture of all states' observations, and the end; a sequence cannot end before its first scored step."""
@@ -278,13 +392,28 @@ class HMMCursor:
         """
         if self.observation.n_past:
             return self._autoregression_ahead(state, k)
-        predictions = []
-        for _ in range(k):
-            predictions.append(self.distribution(state))
+        predictions = [self.distribution(state)]
+        if k > 1 and self._runs_compiled(len(state.past)):
+            return [*predictions, *self._compiled_ahead(state, k - 1)]
+        for _ in range(k - 1):
             total = torch.logsumexp(state.log_predicted, -1, keepdim=True)
-            log_alpha = state.log_predicted - torch.where(total == -torch.inf, 0.0, total)
+            log_alpha = state.log_predicted - finite(total)
             state = HMMState(log_alpha, self._predict(log_alpha), state.past, state.n_scored + 1)
+            predictions.append(self.distribution(state))
         return predictions
+
+    def _compiled_ahead(self, state: HMMState, k: int) -> list[Prediction]:
+        """``predictions_ahead`` of the k steps after the next: the beliefs after steps that are not seen."""
+        n, n_states = state.log_predicted.shape
+        unseen, before = np.zeros(((k + 1) * n, n_states)), state.log_predicted.contiguous().numpy()
+        log_alpha, _, log_prob = map(torch.from_numpy, self._chain.filter(before, unseen))
+        beliefs, totals = log_alpha.view(-1, n, n_states), log_prob.view(-1, n)
+        table = self._table(state)
+        if self.parameters.final is None:
+            return [Prediction(self.observation, table, belief, None, None) for belief in beliefs[1:]]
+        log_ends = torch.logsumexp(beliefs + self._log_final, -1)  # (k + 1, n)
+        each = zip(beliefs[1:], log_ends[:-1], totals[1:], strict=True)
+        return [Prediction(self.observation, table, belief, None, *end) for belief, *end in each]
 
     def _autoregression_ahead(self, state: HMMState, k: int) -> list[Prediction] | None:
         has_one_state = len(self.parameters.initial) == 1
@@ -298,6 +427,24 @@ class HMMCursor:
         following = [replace(first, observation=mixture, output_parameters=t.unsqueeze(1), past=None) for t in tables]
         return [first, *following[1:]]
 
+    def draw_path(
+        self, state: HMMState, n_steps: int, generator: torch.Generator, *, may_end: bool
+    ) -> Iterator[Draw] | None:
+        """The next steps: states first, then what they emit. None where one needs the step before it, or its inputs.
+
+        Given that sequences go on which could end, states are no chain: what was emitted says how likely an end was.
+        """
+        final, is_on_cpu = self.parameters.final, self.parameters.initial.device.type == "cpu"
+        if self.observation.n_past or self._reads_inputs or not is_on_cpu or (final is not None and not may_end):
+            return None
+        from seqmodels.hmm.drawn_steps import drawn_steps
+
+        log_end = torch.full_like(state.log_predicted[:, :1], -torch.inf)
+        if final is not None and state.log_alpha is not None and state.n_scored:
+            log_end = torch.logsumexp(state.log_alpha + self._log_final, -1, keepdim=True)
+        log_first, transition = torch.cat([state.log_predicted, log_end], 1), self.parameters.transition
+        return drawn_steps(log_first, transition, final, self.observation, self._table_of_all, n_steps, generator)
+
     def select(self, state: HMMState, index: Tensor) -> HMMState:
         """The state of the sequences ``index (m,)``, in this order."""
         selected: HMMState = select_rows(state, index)
@@ -306,6 +453,25 @@ class HMMCursor:
     @cached_property
     def _predict(self) -> LogProduct:
         return LogProduct(self.parameters.transition)
+
+    @cached_property
+    def _chain(self) -> ChainInLoops:
+        from seqmodels.hmm.chain_in_loops import ChainInLoops
+
+        return ChainInLoops(self.parameters.transition, self._predict.least_exact)
+
+    @cached_property
+    def _densities(self) -> FrameDensities | None:
+        """Densities of steps in arrays; None where loops are no faster, or where they hang on more than the step."""
+        if not self._runs_compiled(1) or self.observation.n_past or self.parameters.table_slopes is not None:
+            return None
+        from seqmodels.hmm.chain_in_loops import log_densities_of
+
+        return log_densities_of(self.observation, self._table_of_all, self.size)
+
+    @cached_property
+    def _table_of_all(self) -> Tensor:
+        return self.parameters.table.to(self.dtype)
 
     @cached_property
     def _log_initial(self) -> Tensor:
@@ -321,7 +487,7 @@ class HMMCursor:
         if self._reads_inputs:
             refuse_without_inputs(state.inputs)
         if self.parameters.table_slopes is None or state.inputs is None:
-            return self.parameters.table.to(self.dtype).expand(len(state.past), -1, -1)
+            return self._table_of_all.expand(len(state.past), -1, -1)
         return (self.parameters.table + torch.einsum("nu,kpu->nkp", state.inputs, self.parameters.table_slopes)).to(
             self.dtype
         )

@@ -6,10 +6,12 @@ that read symbols in fewer operations: all inputs are computed beforehand, and a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -21,7 +23,7 @@ from seqmodels.neural.batches import Windowing, pad_sources
 from seqmodels.neural.embedding_and_head import SequenceModule, split_end
 from seqmodels.neural.evaluation_copy import MadeOfModules
 from seqmodels.neural.network import State, Stepper, StepperState, SymbolHead, select
-from seqmodels.observations import Observation
+from seqmodels.observations import Categorical, Observation
 
 KEPT_UP_TO = 10_000_000  # parameters of a module, up to which what is computed of it for single steps is kept with it
 
@@ -129,13 +131,17 @@ class NetworkCursor(Generic[State]):
     @torch.no_grad()
     def read(self, state: NetworkState[State], x: Tensor) -> NetworkState[State]:
         """Take each sequence's next T elements, ``x (n, T, ...)``, in one call of the network."""
+        _refuse_unread(state)
         (recent, filled), length = self._with_steps(state, x), x.shape[1]
         position, window = state.position + length, state.window
         for step in range(state.position + 1, position + 1):
             window = self.windowing.window_of(step, window)
         keep = max(self.windowing.context or 0, self.observation.n_past, 1)
-        if window == state.window:
-            after = self._read(replace(state, recent=recent, position=position), length)
+        advanced = replace(state, recent=recent, filled=filled, position=position)
+        if advanced.is_over:
+            after = advanced
+        elif window == state.window:
+            after = self._read(advanced, length)
         else:
             after = self.begin_window(recent, filled, position, window, state.first)
         return replace(after, recent=recent[:, -keep:], filled=filled[:, -keep:])
@@ -391,6 +397,13 @@ class SymbolCursor(Generic[State, StepperState]):
             log_end = F.logsigmoid(end) if state.position > state.first else torch.full_like(end, -torch.inf)
         return Prediction(self.base.observation, output_parameters.unsqueeze(1), None, None, log_end)
 
+    def single_steps(self) -> SymbolSteps | None:
+        """One sequence on the CPU."""
+        # Of a class derived from it nobody knows that its probabilities are the same.
+        if type(self.base.observation) is not Categorical or self.bias.device.type != "cpu":
+            return None
+        return SymbolSteps(self, torch.arange(self.base.module.spec.size))
+
     def select(self, state: SymbolState[StepperState], index: Tensor) -> SymbolState[StepperState]:
         """The state of the sequences ``index (m,)``, in this order."""
         selected, outputs = self.stepper.select(state.stepper_state, index), state.outputs.index_select(0, index)
@@ -405,6 +418,33 @@ class SymbolCursor(Generic[State, StepperState]):
         if self.base.windowing.context is not None:
             recent = state.recent.unbind(1)
         return SymbolState(converted, state.outputs, state.position, state.window, state.first, recent)
+
+
+@dataclass(frozen=True)
+class SymbolSteps:
+    """Single steps of a ``SymbolCursor`` (``SingleSteps``): of a prediction only that of what comes is computed."""
+
+    cursor: SymbolCursor[Any, Any]
+    symbols: Tensor  # (V,), each of them
+
+    def enter(self, state: SymbolState[Any]) -> SymbolState[Any]:
+        """The state itself."""
+        return state
+
+    def leave(self, at: SymbolState[Any]) -> SymbolState[Any]:
+        """The state itself."""
+        return at
+
+    @torch.inference_mode()  # small networks spend less between operations than under no_grad
+    def advance(self, at: SymbolState[Any], x: np.ndarray) -> tuple[SymbolState[Any], float]:
+        """After symbol ``x ()``, and its log-probability, nats."""
+        size, symbol = len(self.symbols), int(x)
+        log_p = torch.log_softmax(at.outputs.narrow(1, 0, size), -1)
+        nats: float = log_p[0, symbol].item()
+        if self.cursor.base.module.spec.has_end and at.position > at.first:
+            end = at.outputs[0, size].item()
+            nats -= max(end, 0.0) + math.log1p(math.exp(-abs(end)))  # log(1 - σ(end))
+        return self.cursor.advance(at, self.symbols.narrow(0, symbol, 1)), nats
 
 
 MadeOfWeights = tuple[Stepper[Any, Any], Tensor, Tensor, SymbolState[Any] | None]  # of a ``SymbolCursor``

@@ -212,23 +212,23 @@ class GaussianMixture(Observation):
         return True
 
     def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        log_weights, means, variances = self._diagonals(output_parameters, x.shape[-1])
+        log_weights, means, variances = self.diagonals(output_parameters, x.shape[-1])
         each = gaussian_cdf((x.double().cpu().unsqueeze(-2) - means) / variances.sqrt())
         return (log_weights.exp().unsqueeze(-1) * each).sum(-2)
 
     def marginal_log_probs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        log_weights, means, variances = self._diagonals(output_parameters, x.shape[-1])
+        log_weights, means, variances = self.diagonals(output_parameters, x.shape[-1])
         squares = (x.double().cpu().unsqueeze(-2) - means).square() / variances
         each = -0.5 * (squares + variances.log() + math.log(2 * math.pi))
         return torch.logsumexp(log_weights.unsqueeze(-1) + each, -2)
 
     def marginal_means(self, output_parameters: Tensor) -> Tensor:
         size = self._size(output_parameters.shape[-1])
-        log_weights, means, _ = self._diagonals(output_parameters, size)
+        log_weights, means, _ = self.diagonals(output_parameters, size)
         return (log_weights.exp().unsqueeze(-1) * means).sum(-2)
 
-    def _diagonals(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-weights ``(..., M)``, means and variances ``(..., M, D)`` of each feature, float64 on the CPU."""
+    def diagonals(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log-weights ``(..., M)``, means and variances ``(..., M, D)`` of each feature, float64 on the CPU."""
         log_weights, means, shapes = self.unpack_all(output_parameters.double().cpu(), size)
         if self.shape_type == "diag":
             return log_weights, means, gaussian.variances_of_shape(shapes, self.min_covariance)

@@ -19,6 +19,7 @@ from seqmodels.generation.feature_distributions import (
     JoinedFeatures,
     PowerFeatures,
     crps_of_draws,
+    quantiles_of_steps,
 )
 from seqmodels.generation.predicted_features import feature_distributions
 
@@ -260,3 +261,15 @@ def test_crps_of_cells_is_its_definition(n_parts: int, tolerance: float) -> None
             squares = (features.cdf(x) - (b > y)) ** 2
             parts.append((0.5 * (squares[1:] + squares[:-1]) * np.diff(x, axis=0)).sum(0))
         assert_allclose(features.crps(y), np.sum(parts, axis=0), rtol=tolerance)
+
+
+def test_quantiles_of_steps_are_those_of_each_step() -> None:
+    """Side by side, also where some searches end long before others."""
+    rng = np.random.default_rng(5)
+    steps: list[FeatureDistributions] = [
+        GaussianFeatures(rng.dirichlet(np.ones(c)), spread * rng.standard_normal((c, 2)), rng.uniform(0.1, 2.0, (c, 2)))
+        for c, spread in [(3, 1.0), (3, 1e4), (1, 1.0), (3, 1e-3), (2, 5.0), (3, 50.0)]
+    ]
+    steps.insert(2, EmpiricalFeatures(rng.standard_normal((50, 2))))
+    for step, together in zip(steps, quantiles_of_steps(steps, LEVELS), strict=True):
+        assert_array_equal(together, step.quantiles(LEVELS))

@@ -12,9 +12,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import integrate, stats
 
 import seqmodels as sm
+from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.generation.cursor import Prediction
-from seqmodels.generation.feature_distributions import FeatureDistributions
-from seqmodels.generation.predicted_features import feature_distributions
+from seqmodels.generation.feature_distributions import FeatureDistributions, GaussianFeatures
+from seqmodels.generation.predicted_features import _of_gaussians, feature_distributions, mixtures_of_one_table
 from seqmodels.observations import (
     Beta,
     Gamma,
@@ -175,3 +176,38 @@ def test_forecasts_of_heavy_tails_are_exact_and_say_where_there_is_no_mean() -> 
     expected = stats.t.ppf([0.05, 0.5, 0.95], nu, location, scale)
     assert_allclose(frame[["5%", "50%", "95%"]].to_numpy()[0], expected, rtol=1e-6)
     assert model.predict_next(x).mean.isnan().all()
+
+
+@pytest.mark.parametrize("kind", ["diag", "full"])
+@pytest.mark.parametrize("encoding", [sm.Standardize(), sm.encodings.Chain([sm.Standardize()])])
+def test_components_that_all_steps_share_are_mixed_as_by_each_prediction(kind: str, encoding: sm.Encoding) -> None:
+    """Also those that a step cannot come from: the chain has one way through its states."""
+    rng = np.random.default_rng(0)
+    x = np.repeat([0.0, 4.0, 8.0], 5)[:, None] + rng.standard_normal((15, 2))
+    model = sm.HMM(3, topology="left-to-right", observation=sm.GaussianMixture(1, kind), encoding=encoding, n_init=1)
+    model.fit([x])
+    cursor = model.cursor()
+    closed = cursor.predictions_ahead(cursor.start(), 4)
+    assert closed is not None
+    affine = tuple(torch.as_tensor(each) for each in model.encoding_.affine())
+    step = None
+    if isinstance(model.encoding_, SeriesEncoding):
+        step, affine = model.encoding_.step_encoder(x).map, (torch.zeros(2), torch.ones(2))
+    shared = mixtures_of_one_table(closed, *affine, step)
+    assert shared is not None
+    n_kept = []
+    for prediction, (ours,) in zip(closed, shared, strict=True):
+        alone = feature_distributions(prediction, slice(0, 1), np.ones(1), *affine, step)
+        shift, scale = affine if step is None else (torch.tensor(step.shift[0]), torch.tensor(step.scale[0]))
+        kept, weights = prediction.weights()[0] > 0, prediction.weights()[0].log()
+        mixture = prediction.observation.distribution(
+            prediction.output_parameters[0][kept], log_weights=weights[kept], past=None, shift=shift, scale=scale
+        )
+        n_kept.append(int(kept.sum()))
+        for other in (alone, _of_gaussians(mixture)):
+            assert isinstance(ours, GaussianFeatures)
+            assert isinstance(other, GaussianFeatures)
+            for name in ("weights", "loc", "scale"):
+                assert_allclose(getattr(ours, name), getattr(other, name), rtol=1e-12)
+    assert n_kept[0] == 1
+    assert n_kept[-1] == 3

@@ -8,8 +8,9 @@ import torch
 
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
+from seqmodels.generation.cursor import single_steps
 from seqmodels.neural.batches import Row, Windowing
-from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
+from seqmodels.neural.cursor import NetworkCursor, SymbolCursor, SymbolSteps
 from seqmodels.neural.embedding_and_head import IOSpec, SequenceModule
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.elman import ElmanNetwork
@@ -165,6 +166,21 @@ def test_predictions_are_the_network_both_cursors(network: str, conditional: boo
     whole, fast = both_cursors(network, conditional, has_end)
     source = np.array([4, 0, 1]) if conditional else None
     torch.testing.assert_close(walked(fast, source), walked(whole, source), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("has_end", [False, True])
+def test_a_single_step_is_worth_what_the_prediction_says(has_end: bool) -> None:
+    _, cursor = both_cursors("lstm", False, has_end)
+    steps, state = single_steps(cursor), cursor.start()
+    assert isinstance(steps, SymbolSteps)
+    at = steps.enter(state)
+    for x in (0, 4, 4, 2, 1):
+        symbol = torch.tensor([x])
+        expected = float(cursor.distribution(state).log_prob(symbol))
+        at, nats = steps.advance(at, np.int64(x))
+        assert nats == pytest.approx(expected, rel=1e-12)
+        state = cursor.advance(state, symbol)
+        torch.testing.assert_close(steps.leave(at).outputs, state.outputs, rtol=1e-12, atol=1e-12)
 
 
 def test_a_symbol_cursors_state_is_not_changed_by_what_follows() -> None:

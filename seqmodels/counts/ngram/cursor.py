@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +61,10 @@ class NGramCursor:
         p = torch.as_tensor(self.tables.probability(context_ids, events), device=self.device)  # (n, V or V + 1)
         return prediction_of_symbols(self.observation, p.log(), state.is_first, size, self.dtype)
 
+    def single_steps(self) -> WalkedSteps:
+        """One sequence, of which only the probability of each event that comes is looked up."""
+        return WalkedSteps(self)
+
     def select(self, state: NGramState, index: Tensor) -> NGramState:
         """Of sequences ``index (m,)``."""
         return NGramState(state.recent[index.cpu().numpy()], state.is_first)
@@ -67,6 +72,42 @@ class NGramCursor:
     def _last(self, symbols: np.ndarray) -> np.ndarray:
         """The last that any context can hold."""
         return symbols[:, max(0, symbols.shape[1] - (len(self.tables.levels) - 1)) :]
+
+
+class WalkedSteps:
+    """Single steps of an n-gram (``SingleSteps``)."""
+
+    def __init__(self, cursor: NGramCursor) -> None:
+        from seqmodels.counts.ngram.compiled_walk import probability
+
+        tables, self._n_recent = cursor.tables, len(cursor.tables.levels) - 1
+        levels = tuple((level.contexts, level.grams, level.backoff, level.share) for level in tables.levels)
+        base, uniform = tables.size + 1, tables.uniform
+        self._has_end, self._end = tables.has_end, tables.size
+        self._probability: Callable[[np.ndarray, int], float] = lambda recent, event: probability(
+            levels, recent, event, base, uniform
+        )
+
+    def enter(self, state: NGramState) -> tuple[np.ndarray, bool]:
+        """The last symbols ``(k,)``, and whether nothing was scored yet."""
+        return np.ascontiguousarray(state.recent[0]), state.is_first
+
+    def leave(self, at: tuple[np.ndarray, bool]) -> NGramState:
+        """The state of the cursor."""
+        return NGramState(at[0][None], at[1])
+
+    def advance(self, at: tuple[np.ndarray, bool], x: np.ndarray) -> tuple[tuple[np.ndarray, bool], float]:
+        """After symbol ``x ()``, and its log-probability, nats."""
+        recent, is_first = at
+        p = self._probability(recent, int(x))
+        nats = math.log(p) if p > 0 else -math.inf
+        if is_first and self._has_end:  # which is no end
+            nats -= math.log1p(-self._probability(recent, self._end))
+        n_kept = min(len(recent), self._n_recent - 1)
+        after = np.empty(min(len(recent) + 1, self._n_recent), np.int64)
+        if len(after):
+            after[:n_kept], after[n_kept] = recent[len(recent) - n_kept :], x
+        return (after, False), nats
 
 
 def adaptive_log_probs(

@@ -59,6 +59,40 @@ def _forward(
 
 
 @compiled
+def advance(
+    transition: np.ndarray,
+    log_transition: np.ndarray,
+    least_exact: float,
+    log_b: np.ndarray,
+    log_predicted: np.ndarray,
+    log_alpha: np.ndarray,
+    after: np.ndarray,
+    log_prob: np.ndarray,
+) -> None:
+    """Fill, for T steps of n sequences, beliefs ``log_alpha (T n, K)``, what each is worth, ``log_prob (T n,)``, and
+    predictions ``after (n, K)`` them all.
+
+    Rows are time by time. ``log_b (T n, K)`` are log-densities, whatever their size, and ``log_predicted (n, K)``
+    log-probabilities of the states of the first step before it is seen.
+    """
+    n, (N, K) = len(log_predicted), log_b.shape
+    relative, peaks, offsets = np.empty((N, K)), np.empty(N), np.arange(0, N + 1, n)
+    for row in range(n):
+        for j in range(K):
+            after[row, j] = log_predicted[row, j]
+    for row in range(N):
+        peak = -np.inf
+        for j in range(K):
+            peak = log_b[row, j] if not log_b[row, j] <= peak else peak  # NaN, where one is
+        peaks[row] = peak if peak != -np.inf else 0.0
+        for j in range(K):
+            relative[row, j] = log_b[row, j] - peaks[row]
+    _forward(transition, log_transition, relative, offsets, after, least_exact, log_alpha, log_prob)
+    for row in range(N):
+        log_prob[row] += peaks[row]
+
+
+@compiled
 def _log_sum(rows: np.ndarray, matrix: np.ndarray, j: int) -> float:
     """``log Σ_i exp(rows[i] + matrix[i, j])``."""
     peak = -np.inf

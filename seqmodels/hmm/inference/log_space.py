@@ -16,16 +16,15 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from seqmodels.common.compiled import is_compiling
 from seqmodels.hmm.inference import time_varying
 from seqmodels.hmm.inference.packing import Packing
+from seqmodels.hmm.inference.segments import loops_are_compiled
 from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
 
 LEAST_EXACT = 1e-285  # of a sum over states of scaled products: below, what underflows in float64 could matter
 TERMS_AT_ONCE = 1 << 22  # terms of sums of exponentials held at once
 SCALED_FRAMES = 64  # times that are tried in scaled numbers at once
 FAR_FROM_UNDERFLOW = 1e-250  # from the smallest float64: beside more, what underflows is below rounding
-FEWEST_STEPS_COMPILED = 10_000  # times, from which on a compiled loop is worth loading numba for
 MOST_PRODUCTS_COMPILED = 1 << 17  # multiplications of a time: of more, tensor operations take no longer
 
 
@@ -55,7 +54,7 @@ class LogProduct:
         product = sums.log().add_(shift)
         if self._is_never_tiny:
             return product
-        tiny = sums <= self._least_exact
+        tiny = sums <= self.least_exact
         if tiny.any():
             tiny &= self._is_positive(rows)
             entries = tiny.nonzero()
@@ -64,13 +63,14 @@ class LogProduct:
         return product
 
     @property
-    def _least_exact(self) -> float:
+    def least_exact(self) -> float:
+        """What a sum over states in scaled numbers must exceed to be exact."""
         return LEAST_EXACT * self.matrix.shape[-1]
 
     @cached_property
     def _is_never_tiny(self) -> bool:
         """Whether the largest entry of a row adds enough to every state."""
-        return self.matrix.dim() == 2 and bool(self.matrix.amin() > self._least_exact)
+        return self.matrix.dim() == 2 and bool(self.matrix.amin() > self.least_exact)
 
     @cached_property
     def _positive(self) -> Tensor:
@@ -190,8 +190,9 @@ def _log_alpha_and_scale(trellis: Trellis, log_b: Tensor, log_starts: Tensor | N
     if _runs_compiled(trellis.packing, log_b):
         from seqmodels.hmm.inference import compiled_log_space
 
-        offsets, least_exact = trellis.packing.offsets, LEAST_EXACT * log_b.shape[1]
-        return compiled_log_space.forward(trellis.transition, log_b, offsets, predicted, least_exact)
+        return compiled_log_space.forward(
+            trellis.transition, log_b, trellis.packing.offsets, predicted, advance.least_exact
+        )
     blocks = trellis.packing.blocks
     for first in range(0, len(blocks), SCALED_FRAMES):
         window = blocks[first : first + SCALED_FRAMES]
@@ -210,14 +211,13 @@ def _log_alpha_and_scale(trellis: Trellis, log_b: Tensor, log_starts: Tensor | N
 
 
 def _runs_compiled(packing: Packing, log_b: Tensor) -> bool:
-    """Whether there are many times, of little arithmetic each."""
-    n_times, n_products = len(packing.batch_sizes), log_b.shape[0] * log_b.shape[1] ** 2
-    return (
-        n_times >= FEWEST_STEPS_COMPILED
-        and n_products <= n_times * MOST_PRODUCTS_COMPILED
-        and not log_b.is_cuda
-        and is_compiling()
-    )
+    n_products = log_b.shape[0] * log_b.shape[1] ** 2
+    return steps_are_compiled(n_products / len(packing.batch_sizes), log_b.device)
+
+
+def steps_are_compiled(n_products: float, device: torch.device) -> bool:
+    """Whether a step of so many multiplications is faster as a compiled loop than by tensor operations."""
+    return n_products <= MOST_PRODUCTS_COMPILED and loops_are_compiled(device)
 
 
 def _forward_scaled(

@@ -1,0 +1,98 @@
+"""One raw step after another as encoded steps: ``encode_prefix`` of one step, with what all steps share kept."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from seqmodels.encodings.step_maps import as_frames
+from seqmodels.encodings.vectors import Vectors
+from seqmodels.generation.inputs import GenerativeModel, encode_prefix, raw_step
+from seqmodels.sequences import Sequences
+
+EncodedSteps = tuple[np.ndarray, list[float]]
+
+MOST_KNOWN = 1 << 12  # symbols and pieces of text whose steps are kept
+LONGEST_KNOWN = 32  # characters of such a piece
+
+
+class StepReader:
+    """Raw steps of one sequence -> encoded steps ``(S, ...)``, of text perhaps several, and S log-determinants.
+
+    A symbol or a short piece of text that came before is looked up, and a frame of plain numbers is checked by itself.
+    Whatever else comes is read by ``encode_prefix``, which says what is wrong with it.
+
+    Raises:
+        ValueError: a step that the model cannot read.
+    """
+
+    def __init__(self, model: GenerativeModel) -> None:
+        self._model, self._encoding = model, model.encoding_
+        self._reads_missing = model._reads_missing()
+        self._known: dict[int | str | np.integer, EncodedSteps] = {}
+        self._of_complete: list[float] | None = None  # log-determinant of a frame that misses nothing
+
+    def __call__(self, x: Any) -> EncodedSteps:
+        """Encode the next step, which is not the first of a text."""
+        if isinstance(x, int | str | np.integer):
+            known = self._known.get(x)
+            if known is None:
+                known = self._encode(x)
+                if len(self._known) < MOST_KNOWN and not (isinstance(x, str) and len(x) > LONGEST_KNOWN):
+                    self._known[x] = known
+            return known
+        if self._encoding.reads != "vectors":
+            return self._encode(x)
+        frame, is_complete = self._plain_frame(x)
+        if frame is None:
+            return self._encode(x)
+        if not is_complete or not isinstance(self._encoding, Vectors):
+            return self._encoding.encode(frame), self._log_dets(frame, 1)
+        if self._of_complete is None:  # one affine map for all frames
+            self._of_complete = self._log_dets(frame, 1)
+        return self._encoding.encode(frame), self._of_complete
+
+    def first(self, x: Any) -> EncodedSteps:
+        """Encode the first step: a tokenizer may spell the beginning of a text in another way."""
+        if not isinstance(x, str) or self._encoding.reads != "text":
+            return self(x)
+        steps = encode_prefix(self._model, x)
+        return steps, self._log_dets(x, len(steps))
+
+    def frame(self, x: Any) -> np.ndarray:
+        """Return a raw step of vectors as ``(1, D)`` float64, after all checks."""
+        frame, _ = self._plain_frame(x)
+        if frame is None:
+            item = raw_step(self._model, x)
+            encode_prefix(self._model, item)  # which checks it
+            frame = as_frames(Sequences([item]).items[0])
+        return frame
+
+    def _encode(self, x: Any) -> EncodedSteps:
+        item = raw_step(self._model, x)
+        steps = encode_prefix(self._model, item)
+        if isinstance(item, str):
+            steps = self._encoding.encode_after(item)
+        return steps, self._log_dets(item, len(steps))
+
+    def _log_dets(self, item: Any, n_steps: int) -> list[float]:
+        log_det = self._encoding.log_det(item)
+        return [log_det] * n_steps if isinstance(log_det, float) else log_det.tolist()
+
+    def _plain_frame(self, x: Any) -> tuple[np.ndarray | None, bool]:
+        """``(1, D)`` float64 of a frame that the model can read as it is, None of anything else; is nothing missing?"""
+        frame = x[None] if type(x) is np.ndarray else raw_step(self._model, x)
+        if type(frame) is not np.ndarray or frame.shape != (1, self._encoding.n_features):
+            return None, False
+        if frame.dtype != np.float64:
+            if frame.dtype.kind not in "fiub" or frame.dtype.itemsize > 8:
+                return None, False
+            frame = frame.astype(np.float64)
+        values = frame[0]
+        is_complete = all(map(math.isfinite, values.tolist()))
+        if not is_complete and (not self._reads_missing or np.isinf(values).any()):
+            return None, False
+        self._encoding.check(0, frame)
+        return frame, is_complete
