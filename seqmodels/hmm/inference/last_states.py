@@ -176,8 +176,8 @@ def _forward(trellis: LastStatesTrellis, log_b: Tensor) -> tuple[Tensor, Tensor,
         from seqmodels.hmm.inference import compiled_last_states
 
         return compiled_last_states.forward(packing, trellis.into(slice(None)), log_b, trellis.log_initial)
-    log_alpha, log_scale = torch.empty_like(log_b), log_b.new_empty(len(log_b))
-    merged = torch.empty_like(log_b[:, 0])
+    log_alpha, log_scale = log_b.new_empty(log_b.shape), log_b.new_empty(len(log_b))
+    merged = log_b[:, 0].new_empty(log_b[:, 0].shape)
     predicted = first_tuples(trellis.log_initial, log_b.shape[2])
     before = slice(0)
     for t, (low, high) in enumerate(packing.blocks):
@@ -203,7 +203,7 @@ def _backward(
             packing, trellis.into(slice(None)), log_b, trellis.log_ends, log_alpha, log_scale, merged
         )
     n_rows, k, m = log_b.shape
-    gamma, transitions = torch.zeros_like(log_b), log_b.new_zeros(n_rows, k, k)
+    gamma, transitions = log_b.new_zeros(log_b.shape), log_b.new_zeros(n_rows, k, k)
     ahead, after = log_b[:0], 0  # log of b_t+1 beta_t+1 / c_t+1 of sequences that go on, and their first row
     for low, high in reversed(packing.blocks):
         n = len(ahead)
@@ -233,7 +233,7 @@ def best_paths(trellis: LastStatesTrellis) -> tuple[list[Tensor], Tensor]:
     log_b, packing = trellis.log_b, trellis.packing
     n_rows, k, m = log_b.shape
     oldest = torch.zeros(n_rows, m, dtype=torch.int64, device=log_b.device)  # of a row, that of the tuple before
-    delta = torch.empty_like(log_b)
+    delta = log_b.new_empty(log_b.shape)
     best = first_tuples(trellis.log_initial, m)
     for t, (low, high) in enumerate(packing.blocks):
         if t:

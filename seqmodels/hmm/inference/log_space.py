@@ -123,7 +123,7 @@ def forward_backward_pass(trellis: Trellis) -> Posterior:
     steps = log_scale + peak[:, 0]
     ends = torch.logsumexp(log_alpha[packing.last] + trellis.final.log(), 1)
     log_end, back = trellis.ends(torch.float64).log(), LogProduct(trellis.transition.T.contiguous())
-    gamma = torch.zeros_like(log_alpha)
+    gamma = log_alpha.new_zeros(log_alpha.shape)
     xi = torch.zeros_like(trellis.transition)
     ahead = log_a.new_empty(0, len(log_a))  # log of b_t+1 beta_t+1 / c_t+1, for the sequences that go on
     for t in reversed(range(len(packing.blocks))):
@@ -185,7 +185,7 @@ def _log_alpha_and_scale(trellis: Trellis, log_b: Tensor, log_starts: Tensor | N
         predicted = trellis.starts(torch.float64).log() if log_starts is None else log_starts
         return time_varying.forward(trellis.packing, trellis.log_transitions, log_b, predicted)
     advance = LogProduct(trellis.transition)
-    log_alpha, log_scale = torch.empty_like(log_b), log_b.new_empty(len(log_b))
+    log_alpha, log_scale = log_b.new_empty(log_b.shape), log_b.new_empty(len(log_b))
     predicted = trellis.starts(torch.float64).log() if log_starts is None else log_starts
     if _runs_compiled(trellis.packing, log_b):
         from seqmodels.hmm.inference import compiled_log_space
@@ -236,7 +236,7 @@ def _forward_scaled(
     message = (predicted - top).exp_()
     if not bool((message > FAR_FROM_UNDERFLOW).all()):  # False for NaN too
         return None
-    b, alpha = log_b.exp(), torch.empty_like(log_b)
+    b, alpha = log_b.exp(), log_b.new_empty(log_b.shape)
     scale, buffer = log_b.new_empty(len(log_b), 1), torch.empty_like(message)
     for low, high in blocks:
         n, rows = high - low, slice(low - offset, high - offset)
@@ -254,7 +254,7 @@ def _forward_scaled(
 def _transitions(log_alpha: Tensor, log_a: Tensor, ahead: Tensor, weights: Tensor | None) -> Tensor:
     """(K, K) expected transitions between one frame and the next, summed over sequences by ``weights (n,)``."""
     size = max(1, TERMS_AT_ONCE // log_a.numel())
-    total, weights = torch.zeros_like(log_a), log_a.new_ones(len(ahead)) if weights is None else weights
+    total, weights = log_a.new_zeros(log_a.shape), log_a.new_ones(len(ahead)) if weights is None else weights
     for log_alpha_t, ahead_t, weight in zip(log_alpha.split(size), ahead.split(size), weights.split(size), strict=True):
         terms = (log_alpha_t[:, :, None] + log_a + ahead_t[:, None, :]).exp()
         total += torch.einsum("n,nij->ij", weight, terms)

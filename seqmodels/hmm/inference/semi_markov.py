@@ -240,7 +240,7 @@ def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     flipped = tuple(table[:, :longest].flip(1) for table in (d.log_pmf, d.log_longer))  # the newest begin is last
     open_segments = _Open(n, k, longest, log_b)
     first = trellis.initial.log().expand(n, k).clone()  # of the first segment, whose durations are its own
-    log_start, log_ended, log_continues = (torch.empty_like(log_b) for _ in range(3))
+    log_start, log_ended, log_continues = (log_b.new_empty(log_b.shape) for _ in range(3))
     log_scale, row_before = log_b.new_empty(len(log_b)), 0
     for t, (low, high) in enumerate(packing.blocks):
         m = high - low
@@ -286,7 +286,7 @@ def _forward_compiled(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
 
     longest, d, packing = trellis.shape[2], trellis.durations, trellis.packing
     log_b, into = trellis.relative[0].contiguous(), trellis.transition.T
-    results = [torch.empty_like(log_b) for _ in range(3)] + [log_b.new_empty(len(log_b))]
+    results = [log_b.new_empty(log_b.shape) for _ in range(3)] + [log_b.new_empty(len(log_b))]
     tables = torch.stack([d.log_pmf, d.log_longer])[..., :longest].flip(2)
     first = torch.stack([d.log_first, d.log_first_longer])[..., :longest]
     given = [torch.stack([into, into.log()]), trellis.initial.log(), tables.exp(), tables, first, log_b]
@@ -315,7 +315,7 @@ def _backward(
     ahead_of, log_a = LogProduct(trellis.transition.T.contiguous()), trellis.transition.log()
     lengths = packing.lengths[packing.order]
     at_end = _log_at_end(trellis, filtered)
-    gamma = torch.zeros_like(log_b)
+    gamma = log_b.new_zeros(log_b.shape)
     xi = torch.zeros_like(trellis.transition)
     n_durations = d.log_pmf.shape[1]
     counts, first_counts = (log_b.new_zeros(k, n_durations) for _ in range(2))
@@ -368,7 +368,7 @@ def _backward_compiled(
 
     longest, d, packing, a = trellis.shape[2], trellis.durations, trellis.packing, trellis.transition
     factors = trellis.relative[0] - finite(filtered.log_scale[:, None])
-    gamma, xi = torch.zeros_like(factors), torch.zeros_like(a)
+    gamma, xi = factors.new_zeros(factors.shape), a.new_zeros(a.shape)  # contiguous, whatever those are
     counts, cut_off = (factors.new_zeros(2, len(a), longest) for _ in range(2))
     tables = torch.stack([d.log_pmf, d.log_first])[..., :longest].flip(2)
     longer = torch.stack([d.log_longer, d.log_first_longer])[..., :longest]

@@ -28,7 +28,7 @@ from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
 
 TINY = 1e-200  # the least positive number: its products with all but the rarest others are normal ones, thus fast
 RARE = 1e-100  # below this, one factor of a product is looked at before they are multiplied
-ENOUGH = 1e-60  # a sum of joint probabilities beside which what one step can add is far below rounding
+LEAST_TOTAL = 1e-60  # a sum of joint probabilities beside which what one step can add is far below rounding
 LEAST = 1e-240  # of posteriors and of what they are made of: smaller ones are zero
 MOST_ADDED = 1e-12  # of a sum of one, by raising numbers to ``TINY``
 LOG2E = 1.4426950408889634
@@ -100,7 +100,7 @@ def forward(
                     value, is_raised = TINY, True
                 joint[j] = value
                 total += value
-            if not total > ENOUGH:  # of no state that can be reached is the density near the largest
+            if not total > LEAST_TOTAL:  # of no state that can be reached is the density near the largest
                 peak, total, is_possible = -np.inf, 0.0, False
                 for j in range(K):
                     if predicted[j] > 0.0:

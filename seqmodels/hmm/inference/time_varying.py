@@ -68,7 +68,7 @@ def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -
         from seqmodels.hmm.inference import compiled_time_varying
 
         return compiled_time_varying.forward(packing, log_a, log_b, log_start)
-    log_alpha, log_scale = torch.empty_like(log_b), log_b.new_empty(len(log_b))
+    log_alpha, log_scale = log_b.new_empty(log_b.shape), log_b.new_empty(len(log_b))
     previous = log_start
     for t, (low, high) in enumerate(packing.blocks):
         n = high - low
@@ -96,7 +96,7 @@ def backward(
         from seqmodels.hmm.inference import compiled_time_varying
 
         return compiled_time_varying.backward(packing, log_a, log_b, log_alpha, log_scale, log_end)
-    gamma, xi = torch.zeros_like(log_alpha), torch.zeros_like(log_a)
+    gamma, xi = log_alpha.new_zeros(log_alpha.shape), log_a.new_zeros(log_a.shape)
     ahead = log_b[:0]  # log of b_t+1 beta_t+1 / c_t+1, for the sequences that go on
     after = 0  # the first row of the step after
     for low, high in reversed(packing.blocks):

@@ -151,7 +151,7 @@ def test_plain_python_gives_the_same_figures(options: dict[str, Any], monkeypatc
 def test_without_numba_a_long_fit_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     plain(monkeypatch)
     monkeypatch.setattr(compiled, "STEPS_IN_PLAIN_PYTHON", 100)
-    with pytest.warns(UserWarning, match=r"reads 124 steps in plain Python.*seqmodels\[adaptive\]"):
+    with pytest.warns(UserWarning, match=r"reads 124 steps in plain Python.*pip install numba"):
         sm.ContextTree(1).fit(X)
 
 

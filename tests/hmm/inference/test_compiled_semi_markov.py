@@ -64,3 +64,16 @@ def test_what_is_impossible_stays_so() -> None:
     assert bool(torch.isfinite(steps[:12]).all())
     assert bool(torch.isneginf(steps[12:]).all())
     assert bool(torch.isneginf(forward_backward_pass(trellis).log_prob).all())
+
+
+def test_densities_may_lie_in_memory_state_by_state() -> None:
+    log_b = torch.randn(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    half, initial = torch.full((2, 2), 0.5, dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
+    durations = Durations.of(torch.full((2, 3), 1 / 3).log())
+    by_frame, by_state = (
+        forward_backward_pass(SemiMarkovTrellis(initial, half, None, durations, each, Packing.of([20])))
+        for each in (log_b, log_b.T.contiguous().T)
+    )
+    assert_close(by_state.gamma.sum(1), torch.ones(20, dtype=torch.float64))
+    for name in vars(by_frame):
+        assert_close(getattr(by_state, name), getattr(by_frame, name))
