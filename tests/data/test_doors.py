@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from seqmodels import Sequences
-from seqmodels.cli.forecast import _table as of_command_line
+from seqmodels.cli.forecast import series_of_file as of_command_line
 from seqmodels.data import read, table
 from seqmodels.evaluation.forecasting.tables import regular_sequences
 

@@ -86,7 +86,7 @@ def gradient_ascent(
     last = {name: float(value) for name, value in row.items()}
     callback(last)
     history.loc[len(history)] = last
-    rows: list[Row] = [dict(zip(history, each, strict=True)) for each in history.to_numpy(float).tolist()]
+    rows: list[Row] = [dict(zip(row, each, strict=True)) for each in history.to_numpy(float).tolist()]
     return FitResult(parameters, rows, False, None, is_interrupted)
 
 
