@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.data.file_contents import decoded, read_bytes
 from seqmodels.sequences.columns.index import is_called_time
 from seqmodels.sequences.columns.numbers import MISSING, is_number, may_be_numbers, with_numbers
@@ -157,11 +158,9 @@ def layout_of(path: Path) -> CsvLayout:
         names += [""] * extra  # a separator at the end of each line of data
     if len(rows) > 2 and _are_units(rows[1][1], [row for _, row in rows[2:]]):
         line, units = rows[1]
-        warnings.warn(
+        warn_caller(
             f"{path}:{line} is taken for the units of the columns, {', '.join(filter(None, units))!r:.60}, and left "
             "out; name the columns with them in the header to keep them",
-            UserWarning,
-            stacklevel=6,
         )
         return CsvLayout(path, text, separator, names, line)
     return CsvLayout(path, text, separator, names, header_line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time as clock
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,10 @@ import numpy as np
 
 from seqmodels import plot
 from seqmodels.common.attributes import AbsentAttributeError
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import quantile_name
 from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
+from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.encodings.auto_series import seasonal_share, seasonal_shares
 from seqmodels.evaluation.forecasting.candidates import StepQuantiles
 from seqmodels.evaluation.forecasting.inputs import split, with_steps_ahead
@@ -112,6 +113,7 @@ def forecast(
     inputs: Sequence[str] = (),
     future: Any = None,
     date_format: str | None = None,
+    verbose: Verbose = "auto",
 ) -> AutomaticForecast:
     """Forecast series of numbers: models that fit the data are tried on its own last part, and the best are averaged.
 
@@ -144,6 +146,8 @@ def forecast(
             the last rows of the frame, where what is forecast is missing.
         date_format: how dates are written, as ``datetime.strptime`` takes it (``"%d/%m/%Y"``); None: the way in which
             all of them can be read, and under which they are regular if that could be done in several.
+        verbose: True: show a bar of the series that are done; False: none; ``"auto"``: one in a terminal or a notebook
+            after three seconds.
 
     Raises:
         ValueError: what holds no series of numbers; a series too short for the horizon or the season, or that does not
@@ -171,31 +175,31 @@ def forecast(
     steps_ahead: dict[Any, np.ndarray | None] = {}
     tables, described, left_out = [], [], []
     spoken = iter(names_of_series(history.names, features))
-    for i, (name, item) in enumerate(zip(history.names, history.items, strict=True)):
-        times = None if history.times is None else history.times[i]
-        steps_ahead[name] = ahead_times = None if times is None else times_ahead(times, horizon)
-        if times is not None and ahead_times is None:
-            warnings.warn(
-                f"the times of sequence {name!r} have no one step, so that its rows are taken for steps and those "
-                "ahead have no times; bring them to one frequency, as frame.resample of pandas does",
-                UserWarning,
-                stacklevel=3,
-            )
-        for feature, column in zip(features, np.asarray(item).T, strict=True):
-            first, said = int(np.argmax(~np.isnan(column))), next(spoken)
-            y = column[first:]
-            of_column = None if known_inputs is None else known_inputs[i][first:]
-            try:
-                _check_series(y, horizon, season, name, feature)
-                each = _forecast_column(y, horizon, levels, season, times, max_seconds, of_column)
-            except ValueError as error:
-                left_out.append((said, error))
-                continue
-            series[name, feature] = each
-            tables.append(_trials(name, feature, each))
-            its_times = None if times is None else on_its_clock(times[first:], history.time_unit)
-            its_ahead = None if ahead_times is None else on_its_clock(ahead_times, history.time_unit)
-            described.append(DescribedSeries(said, y, its_times, its_ahead, tuple(inputs)))
+    with ProgressBar(len(history) * history.n_features, verbose, "forecast") as bar:
+        for i, (name, item) in enumerate(zip(history.names, history.items, strict=True)):
+            times = None if history.times is None else history.times[i]
+            steps_ahead[name] = ahead_times = None if times is None else times_ahead(times, horizon)
+            if times is not None and ahead_times is None:
+                warn_caller(
+                    f"the times of sequence {name!r} have no one step, so that its rows are taken for steps and those "
+                    "ahead have no times; bring them to one frequency, as frame.resample of pandas does",
+                )
+            for feature, column in zip(features, np.asarray(item).T, strict=True):
+                first, said = int(np.argmax(~np.isnan(column))), next(spoken)
+                bar.move(len(series) + len(left_out), said)
+                y = column[first:]
+                of_column = None if known_inputs is None else known_inputs[i][first:]
+                try:
+                    _check_series(y, horizon, season, name, feature)
+                    each = _forecast_column(y, horizon, levels, season, times, max_seconds, of_column)
+                except ValueError as error:
+                    left_out.append((said, error))
+                    continue
+                series[name, feature] = each
+                tables.append(_trials(name, feature, each))
+                its_times = None if times is None else on_its_clock(times[first:], history.time_unit)
+                its_ahead = None if ahead_times is None else on_its_clock(ahead_times, history.time_unit)
+                described.append(DescribedSeries(said, y, its_times, its_ahead, tuple(inputs)))
     if not series:
         raise left_out[0][1]
     history = _those_forecast(history, series) if left_out else history
@@ -217,7 +221,7 @@ def forecast(
     ]
     for said, why in left_out:
         words.append(f"{said}: It is not forecast: {why}.")
-        warnings.warn(f"{said} is not forecast: {why}", UserWarning, stacklevel=3)
+        warn_caller(f"{said} is not forecast: {why}")
     return AutomaticForecast(
         pd.concat(frames, ignore_index=True),
         pd.concat(tables, ignore_index=True),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from seqmodels.common.progress import ProgressBar
 from seqmodels.encodings.differences import rounding
 from seqmodels.evaluation.forecasting.candidates import (
     HALF_BAND,
@@ -296,21 +297,24 @@ class Trials:
         for period in {1, season or 1}:
             trials.add(Naive(period))
         crps = {}
-        for each in seasons:
-            for one in scales:
-                families = autoregressive_families(each, one, n)
+        with ProgressBar(2 * len(seasons) * len(scales), "auto", "models") as bar:
+            for each in seasons:
+                for one in scales:
+                    families = autoregressive_families(each, one, n)
+                    if each is None or each <= LONGEST_BAND:
+                        families = structural_families(each, one) + families
+                    crps[each, one] = min(trials.add(family) for family in families)
+                    bar.move(len(crps))
+            for one in scales if season is None and possible_season is not None else []:
+                for family in autoregressive_families(possible_season, one, n):
+                    trials.add(family)
+            least = min(crps.values())
+            by_score = sorted((score, i) for i, score in enumerate(crps.values()) if score <= WORTH_A_SEARCH * least)
+            for n_searches, (_, i) in enumerate(by_score[:MOST_SEARCHES], 1):
+                each, one = list(crps)[i]
                 if each is None or each <= LONGEST_BAND:
-                    families = structural_families(each, one) + families
-                crps[each, one] = min(trials.add(family) for family in families)
-        for one in scales if season is None and possible_season is not None else []:
-            for family in autoregressive_families(possible_season, one, n):
-                trials.add(family)
-        least = min(crps.values())
-        by_score = sorted((score, i) for i, score in enumerate(crps.values()) if score <= WORTH_A_SEARCH * least)
-        for _, i in by_score[:MOST_SEARCHES]:
-            each, one = list(crps)[i]
-            if each is None or each <= LONGEST_BAND:
-                trials.add(arima_family(each, one))
+                    trials.add(arima_family(each, one))
+                bar.move(len(crps) + n_searches)
         return trials._checked()
 
     def _checked(self) -> Trials:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.sequences.columns.dates import read_dates
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def times_of_frames(items: Sequence[Any]) -> tuple[list[pd.Index], str, str | No
             "frame.reset_index(drop=True)"
         )
     for said in dict.fromkeys(one.said for one in known if one.said):
-        warnings.warn(said, UserWarning, stacklevel=4)
+        warn_caller(said)
     names, units = {one.times.name for one in known}, {one.unit for one in known}
     name = next(iter(names)) if len(names) == 1 else None
     return [one.times for one in known], "time" if name is None else str(name), min(units, key=str)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import calendar
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -18,6 +17,8 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+
+from seqmodels.common.caller_warnings import warn_caller
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,11 +118,9 @@ def with_numbers(
         replaced[name] = _as_series(values, column, frame)
         said += [f"{name!r} {what}" for what in column.said(of_others)]
     if said:
-        warnings.warn(
+        warn_caller(
             f"{where}: read {'; '.join(said)}. Where that is wrong, change the cells to plain numbers, or pass "
             "kind='symbols' for words",
-            UserWarning,
-            stacklevel=5,
         )
     if replaced:
         frame = frame.copy(deep=False)
