@@ -206,6 +206,7 @@ class ARIMA(Component):
 
     name: ClassVar[str] = "arima"
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"p": "longest", "d": "longest", "q": "longest"}
+    _costly: ClassVar[frozenset[str]] = frozenset({"p", "d", "q"})
 
     p: Annotated[int, Range(0, MOST_STATES)] = 1
     d: Annotated[int, Range(0, MOST_STATES)] = 0

@@ -575,7 +575,11 @@ def _joined_scaling(scalings: Sequence[InputScaling | None]) -> InputScaling | N
         raise ValueError(
             f"the models count times in {' and '.join(map(repr, sorted(time_units, key=str)))}; fit all to one"
         )
-    return InputScaling(tuple(known), mean, scale, next(iter(date_units), None), next(iter(time_units), None))
+    zones = {scaling.date_zone for scaling in scalings if scaling is not None and scaling.date_unit is not None}
+    return InputScaling(
+        *(tuple(known), mean, scale, next(iter(date_units), None), next(iter(time_units), None)),
+        date_zone=zones.pop() if len(zones) == 1 else None,
+    )
 
 
 def _of_symbols(member: SequenceModel) -> Observation:
