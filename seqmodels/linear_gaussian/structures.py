@@ -412,8 +412,8 @@ class Cycle(Diffusion):
 
 
 def discretised(drift: np.ndarray, spread: np.ndarray, time: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """``(..., K, K)`` A and Q over a time: ``exp(F t)`` and ``∫ exp(F s) S exp(F s)ᵀ ds``, s from 0 to t, by one exponential (Van Loan
-    1978, *Computing integrals involving the matrix exponential*).
+    """``(..., K, K)`` A and Q over a time: ``exp(F t)`` and ``∫ exp(F s) S exp(F s)ᵀ ds``, s from 0 to t, by one
+    exponential (Van Loan 1978, *Computing integrals involving the matrix exponential*).
 
     >>> discretised(np.array([[0.0, 1.0], [0.0, 0.0]]), np.diag([0.0, 3.0]), 2.0)[1].round(12)
     array([[8., 6.],
