@@ -71,20 +71,7 @@ def assert_is(x: Sequences, times: Any, values: Any) -> None:
 MONTHS = pd.date_range("2018-01-01", periods=24, freq="MS")
 MONTHS_OF_2001 = pd.date_range("2001-01-01", periods=24, freq="MS")
 GERMAN = ["Jan", "Feb", "Mär", "Apr", "Mai", "Juni", "JULI", "Aug", "Sep", "Okt", "Nov", "Dez"]
-FRENCH = [
-    "janvier",
-    "février",
-    "mars",
-    "avril",
-    "Mai",
-    "juin",
-    "juil.",
-    "août",
-    "septembre",
-    "octobre",
-    "NOVEMBRE",
-    "déc.",
-]
+FRENCH = ["janvier", "février", "mars", "avril", "Mai", "juin", "juil.", "août", "sept.", "octobre", "NOV", "déc."]
 QUARTERS = pd.date_range("2018-01-01", periods=12, freq="QS")
 WEEKS = pd.date_range("2018-01-01", periods=60, freq="W-MON")
 YEARS = pd.date_range("1990-01-01", periods=20, freq="YS")

@@ -80,7 +80,6 @@ OTHER_WRITINGS = (
         re.compile(r"[-+]?\d+:[0-5]\d(?::[0-5]\d(?:[.,]\d+)?)?"),
         "which is a duration; write it as one number, as 90 for 1:30",
     ),
-    (re.compile(r"[-+]?(?:\d+ )?\d+/\d+"), "which is a fraction; write it with decimals, as 1.5 for 1 1/2"),
     (re.compile(r"0[xX][0-9a-fA-F]+"), "which is a number to the base 16; write it to the base 10"),
 )
 OF_DAY = re.compile(r"time|hour|clock|uhr|heure|zeit", re.IGNORECASE)  # names of columns of times of day
