@@ -261,7 +261,8 @@ def _warn_of_missing_means(frame: pd.DataFrame) -> None:
         names = [str(name) for name in frame.loc[lacks, "feature"].unique()]
         warn_caller(
             f"the forecast of feature {listed(names)} has no mean, as that of a t density of 1 degree of freedom or "
-            "fewer, or of angles without a direction, and shows NaN; read the median: quantiles=(0.05, 0.5, 0.95)",
+            "fewer, of a power of one of few, or of angles without a direction, and shows NaN; read the median: "
+            "quantiles=(0.05, 0.5, 0.95)",
         )
 
 

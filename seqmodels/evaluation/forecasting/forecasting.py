@@ -126,8 +126,8 @@ def forecast(
     medians, late ones above all.
 
     A phase of the season that was never observed, such as the Sundays of a shop that is closed then, is forecast at the
-    level of all others, with a band as wide as theirs together. A series that is constant or too short is left out of
-    several, with a warning; alone it is refused.
+    level of all others, with a band as wide as theirs together; so are the hours of a day of the week that has none. A
+    series that is constant or too short is left out of several, with a warning; alone it is refused.
 
     Args:
         frame: a frame or column of pandas, dates in its index or in a column; an array ``(T,)`` or ``(T, D)``; or
@@ -189,16 +189,18 @@ def forecast(
                 bar.move(len(series) + len(left_out), said)
                 y = column[first:]
                 of_column = None if known_inputs is None else known_inputs[i][first:]
+                its_times = None if times is None else on_its_clock(times[first:], history.time_unit)
+                its_ahead = None if ahead_times is None else on_its_clock(ahead_times, history.time_unit)
+                dates = None if its_times is None or its_ahead is None else np.concatenate([its_times, its_ahead])
                 try:
                     _check_series(y, horizon, season, name, feature)
-                    each = _forecast_column(y, horizon, levels, season, times, max_seconds, of_column)
+                    of_times = season_of_times(times) if season is None else None
+                    each = _forecast_column(y, horizon, levels, season, of_times, dates, max_seconds, of_column)
                 except ValueError as error:
                     left_out.append((said, error))
                     continue
                 series[name, feature] = each
                 tables.append(_trials(name, feature, each))
-                its_times = None if times is None else on_its_clock(times[first:], history.time_unit)
-                its_ahead = None if ahead_times is None else on_its_clock(ahead_times, history.time_unit)
                 described.append(DescribedSeries(said, y, its_times, its_ahead, tuple(inputs)))
     if not series:
         raise left_out[0][1]
@@ -285,17 +287,18 @@ def _forecast_column(
     horizon: int,
     levels: np.ndarray,
     season: int | None,
-    times: np.ndarray | None,
+    of_times: int | None,
+    dates: np.ndarray | None,
     max_seconds: float | None,
     inputs: np.ndarray | None,
 ) -> SeriesForecast:
-    of_times = season_of_times(times) if season is None else None
+    """Forecast ``y (T,)``: ``of_times`` is the season that its times suggest, ``dates (T + k,)`` are theirs."""
     weak_season = _tried(of_times, y)
     its_season = _season(y, season, of_times)
-    steps = seen_steps(y, its_season or weak_season)
+    steps = seen_steps(y, horizon, its_season or weak_season, dates)
     if steps is None:
         return forecast_series(y, horizon, levels, its_season, max_seconds, possible_season=weak_season, inputs=inputs)
-    seen, left = steps.of(y), steps.season if steps.season > 1 else None
+    seen, left = steps.of(y), steps.season
     if its_season is None and left is not None and has_season(_complete(seen), left):
         its_season = left
     return forecast_seen_steps(

@@ -54,30 +54,42 @@ def sample_nuts(
                     full_mass=True,
                     max_tree_depth=max_tree_depth,
                 )
+                followed = Followed(bar, chain * (warmup + n_samples), f"chain {chain + 1} of {chains}")
                 run = MCMC(
                     kernel,
                     n_samples,
                     warmup_steps=warmup,
                     initial_params={"u": start},
                     disable_progbar=True,
-                    hook_fn=moving(bar, chain * (warmup + n_samples), f"chain {chain + 1} of {chains}"),
+                    hook_fn=followed,
                 )
                 run.run()
             draws.append(run.get_samples()["u"].double())
-            n_divergent += sum(len(steps) for steps in run.diagnostics()["divergences"].values())
+            n_divergent += followed.n_divergent
     return Sampled(torch.stack(draws), n_divergent)
 
 
-def moving(bar: ProgressBar, before: int, text: str) -> Callable[..., None]:
-    """Return a function for Pyro to call at each step of a chain; it moves the bar on from ``before`` steps."""
-    n_steps = 0
+@dataclass
+class Followed:
+    """A chain that Pyro draws, followed at each of its steps: moves a bar on, and counts draws that diverged.
 
-    def move(*_: Any) -> None:
-        nonlocal n_steps
-        n_steps += 1
-        bar.move(before + n_steps, text)
+    Args:
+        bar: of all chains.
+        before: steps of the chains before it.
+        text: which chain it is.
+    """
 
-    return move
+    bar: ProgressBar
+    before: int
+    text: str
+    n_steps: int = 0
+    n_divergent: int = 0
+
+    def __call__(self, kernel: Any, parameters: Any, stage: str, i: int) -> None:
+        self.n_steps += 1
+        self.bar.move(self.before + self.n_steps, self.text)
+        if not stage.startswith("Warmup"):
+            self.n_divergent = len(kernel.diagnostics()["divergences"])
 
 
 def r_hat(values: np.ndarray) -> np.ndarray:
