@@ -45,6 +45,11 @@ class FeatureDistributions(ABC):
         """D, how many features there are."""
 
     @property
+    def are_angles(self) -> tuple[bool, ...]:
+        """Whether each feature is an angle."""
+        return (False,) * self.n_features
+
+    @property
     @abstractmethod
     def mean(self) -> np.ndarray:
         """``(D,)``: the mean of each feature, in raw units, NaN where none exists; of an angle its direction."""
@@ -376,6 +381,10 @@ class JoinedFeatures(FeatureDistributions):
     @property
     def n_features(self) -> int:
         return sum(group.n_features for group in self.groups)
+
+    @property
+    def are_angles(self) -> tuple[bool, ...]:
+        return tuple(is_angle for group in self.groups for is_angle in group.are_angles)
 
     @property
     def mean(self) -> np.ndarray:

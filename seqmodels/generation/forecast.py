@@ -53,11 +53,13 @@ class Forecast:
             column where no sequence's have.
         history: the sequences that the steps follow.
         quantiles: the levels.
+        are_angles: of vectors, whether each feature is an angle, by the model's observation; else empty.
     """
 
     frame: pd.DataFrame
     history: Sequences
     quantiles: tuple[float, ...]
+    are_angles: tuple[bool, ...]
     _draw_paths: list[Callable[[], Paths]]
     _encoding: Encoding = field(repr=False)
 
@@ -129,7 +131,10 @@ def forecast(
     _warn_of_missing_means(frame)
     if model.length_ != "stop":
         frame = frame.drop(columns="survival")
-    return Forecast(frame, history, tuple(levels.tolist()), [a.draw_paths for a in each], encoding)
+    known = (step for ahead in each for step in ahead.steps if isinstance(step, FeatureDistributions))
+    size = history.n_features if history.kind == "vectors" else 0
+    are_angles = next((step.are_angles for step in known), (False,) * size)
+    return Forecast(frame, history, tuple(levels.tolist()), are_angles, [a.draw_paths for a in each], encoding)
 
 
 def _in_zone_of(history: Sequences, inputs: Any) -> Any:

@@ -75,6 +75,11 @@ class AutomaticForecast:
         return tuple(range(self.history.n_features) if self.history.features is None else self.history.features)
 
     @property
+    def are_angles(self) -> tuple[bool, ...]:
+        """Whether each feature is an angle: none is, since only a model's observation says so."""
+        return (False,) * self.history.n_features
+
+    @property
     def model(self) -> Mapping[tuple[Any, Any], Sequence[Any]]:
         """For each ``(sequence, feature)`` the fitted models whose quantiles are averaged."""
         return {name: each.chosen for name, each in self.series.items()}
