@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=Path)
     arguments = parser.parse_args()
     if find_spec("numba") is None:
-        raise SystemExit("without numba this takes hours: pip install 'seqmodels[adaptive]'")
+        raise SystemExit("without numba this takes hours: pip install numba")
     OUT.parent.mkdir(parents=True, exist_ok=True)
     rows = []
     for path in arguments.files:

@@ -60,39 +60,96 @@ if TYPE_CHECKING:
 
 forked.compute_on_one_thread_in_forks()
 
-# Where public names are looked for, in this order, when they are first used: torch, which takes seconds of a
-# processor's time to load, is loaded then, and not for `seqmodels --help`.
-_PACKAGES = (
-    "sequences",
-    "encodings",
-    "observations",
-    "training",
-    "model",
-    "generation",
-    "counts",
-    "hmm",
-    "linear_gaussian",
-    "neural",
-    "wrappers",
-    "loading",
-    "evaluation",
-)
+# Where public names are defined. A module is loaded when one of its names is first used: torch takes seconds of a
+# processor's time to load, which `seqmodels --help` need not wait for.
+_NAMES_OF = {
+    "counts.context_mixing": ("ContextMixing",),
+    "counts.context_tree": ("ContextTree",),
+    "counts.ngram": ("NGram",),
+    "encodings": (
+        "BPE",
+        "Bytes",
+        "Characters",
+        "Features",
+        "Standardize",
+        "Symbols",
+    ),
+    "evaluation": (
+        "Budget",
+        "Search",
+        "choose",
+        "evaluate",
+    ),
+    "evaluation.auditing": ("audit",),
+    "evaluation.backtest": ("backtest",),
+    "evaluation.coding": (
+        "compress",
+        "decompress",
+    ),
+    "evaluation.comparison.compare": ("compare",),
+    "evaluation.forecasting": ("forecast",),
+    "evaluation.prequential": ("prequential",),
+    "hmm": (
+        "HMM",
+        "AlignmentHMM",
+        "HMMTagger",
+        "LeftToRight",
+    ),
+    "linear_gaussian": ("LinearGaussian",),
+    "loading": ("load",),
+    "model": (
+        "NotFittedError",
+        "SequenceModel",
+    ),
+    "neural": (
+        "GRU",
+        "LSTM",
+        "ElmanRNN",
+        "EncoderDecoder",
+        "LSTMSeq2Seq",
+        "LSTMTagger",
+        "MaskedTransformer",
+        "Transformer",
+        "TransformerSeq2Seq",
+        "TransformerTagger",
+    ),
+    "observations": (
+        "AutoregressiveGaussian",
+        "Bernoulli",
+        "Categorical",
+        "Chords",
+        "Columns",
+        "GaussianMixture",
+        "Poisson",
+    ),
+    "sequences": (
+        "Sequences",
+        "as_sequences",
+    ),
+    "sequences.measure": (
+        "IncomparableError",
+        "Measure",
+    ),
+    "wrappers.anomalies.detector": ("Anomalies",),
+    "wrappers.classification": ("GenerativeClassifier",),
+    "wrappers.dynamic": ("Dynamic",),
+    "wrappers.mixture": ("Mixture",),
+    "wrappers.offsets": ("LatentOffset",),
+    "wrappers.online_em": ("OnlineEM",),
+}
+_HOME_OF = {name: home for home, names in _NAMES_OF.items() for name in names}
 _MODULES = {"adapt": "wrappers.adapt", "distributed": "common.distributed"}  # public ones that stand in a package
-_PACKAGE_OF = {"forecast": "evaluation"}  # of names that a package before it has too, for something else
 
 
 def __getattr__(name: str) -> Any:
     """A module of the package, or a public name from the module that defines it."""
     if name in _MODULES:
         return import_module(f"{__name__}.{_MODULES[name]}")
+    if name in _HOME_OF:
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+        return value
     if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
         return import_module(f"{__name__}.{name}")
-    packages = (_PACKAGE_OF[name],) if name in _PACKAGE_OF else _PACKAGES
-    for package in packages if name in __all__ else ():
-        module = import_module(f"{__name__}.{package}")
-        if name in vars(module):
-            value = globals()[name] = vars(module)[name]
-            return value
     if name in FORMER_NAMES:
         raise _lookup_error(f"{__name__}.{name} {FORMER_NAMES[name]}")
     if name in MOVED_NAMES:

@@ -136,7 +136,7 @@ def forecast(
             names = [] if inputs is None else names_of(inputs)
             if inputs_file is not None and not names:
                 raise ValueError(f"--inputs-file is {inputs_file}, but no inputs are named; pass --inputs a,b")
-            table = _table(model, columns, time, by, date_format, names, inputs_file)
+            table = series_of_file(model, columns, time, by, date_format, names, inputs_file)
             options: dict[str, Any] = {"season": season, "quantiles": levels, "inputs": names}
             options |= {} if max_seconds is None else {"max_seconds": max_seconds}
             result: Any = automatic_forecast(table, k or STEPS_OF_TABLE, **options)
@@ -185,7 +185,7 @@ def _forecast_of_model(
     return saved.model.forecast(X, k, y=y, inputs=ahead, **options)
 
 
-def _table(
+def series_of_file(
     path: str,
     columns: str | None,
     time: str | None,
@@ -211,7 +211,9 @@ def _table(
         unread = [c for c in (named or frame) if c not in (time, by)]
         refuse_unread(frame, unread, place, "name what is forecast with --columns, or the column of series with --by")
         if inputs:
-            frame = with_steps_ahead(frame, inputs, _future(inputs_file, (time, by, *inputs)))
+            future, names = _future(inputs_file, (time, by, *inputs)), (path, str(inputs_file))
+            dates = {"time": time, "by": by, "date_format": date_format}
+            frame = with_steps_ahead(frame, inputs, future, names=names, **dates)
         features = [*named, *inputs] if named else None
         try:
             return regular_sequences(frame, time=time, by=by, columns=features, date_format=date_format, inputs=inputs)

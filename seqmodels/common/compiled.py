@@ -59,5 +59,5 @@ def warn_if_slow(name: str, n_steps: int) -> None:
     if not is_compiling() and n_steps > STEPS_IN_PLAIN_PYTHON:
         warn_caller(
             f"{name} reads {n_steps:,} steps in plain Python, which is slow; install numba (pip install "
-            "'seqmodels[adaptive]') for the same figures, faster",
+            "numba) for the same figures, faster",
         )

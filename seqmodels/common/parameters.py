@@ -276,7 +276,7 @@ def _check_admitted(cls: type, name: str, values: list[Any]) -> Any:
     for value in values:
         if admits(hint, value):
             return value
-    raise ValueError(f"{name} of {cls.__name__} is {_shortened(values[0])}; pass {in_words(hint)}")
+    raise ValueError(f"{name} of {cls.__name__} is {_shortened(values[0])}; pass {_instead_of(values[0], hint)}")
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ class WrongArgument:
 
     def __str__(self) -> str:
         of = f" of {self.of}" if self.of else ""
-        return f"{self.name}{of} is {_shortened(self.value)}; pass {in_words(self.hint)}"
+        return f"{self.name}{of} is {_shortened(self.value)}; pass {_instead_of(self.value, self.hint)}"
 
 
 def wrong_argument(thing: Configurable) -> WrongArgument | None:
@@ -430,7 +430,7 @@ def _all_admitted(hints: Mapping[str, Any], values: Iterable[tuple[str, Any]]) -
     for name, given in values:
         value = as_python(hints.get(name, Any), given)
         if name in hints and not admits(hints[name], value):
-            raise ValueError(f"{name} is {_shortened(given)}; pass {in_words(hints[name])}")
+            raise ValueError(f"{name} is {_shortened(given)}; pass {_instead_of(given, hints[name])}")
         yield name, value
 
 
@@ -500,17 +500,17 @@ def admits(hint: Any, value: Any) -> bool:
 
     NaN is no number. What is iterated once, such as a generator, is not looked into.
     """
-    origin = get_origin(hint)
     if hint is Any:
         return True
+    origin, arguments = _parts(hint)
     if origin in (Union, UnionType):
-        return any(admits(option, value) for option in get_args(hint))
+        return any(admits(option, value) for option in arguments)
     if origin is Annotated:
-        kind, *limits = get_args(hint)
+        kind, *limits = arguments
         return admits(kind, value) and all(limit.admits(value) for limit in limits)
     value = _item(value)
     if origin is Literal:
-        return any(type(value) is type(choice) and value == choice for choice in get_args(hint))
+        return any(type(value) is type(choice) and value == choice for choice in arguments)
     if hint is None or hint is type(None):
         return value is None
     if hint in (int, float):
@@ -533,6 +533,12 @@ def admits(hint: Any, value: Any) -> bool:
     if kind in LISTS or (kind is not object and issubclass(list, kind)):
         return _is_list(value) and _admits_elements(get_args(hint), value)
     return isinstance(value, kind) or (kind is str and isinstance(value, os.PathLike))
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What an annotation is made of: ``get_origin`` and ``get_args``."""
+    return get_origin(hint), get_args(hint)
 
 
 @cache
@@ -574,6 +580,12 @@ def in_words(hint: Any) -> str:
         options = [word for word in options if word != "a word"]
     options = list(dict.fromkeys(options))
     return options[0] if len(options) == 1 else f"{', '.join(options[:-1])} or {options[-1]}"
+
+
+def _instead_of(value: Any, hint: Any) -> str:
+    """What to pass in place of a value: what the annotation admits, and of one word a list that holds it."""
+    is_word = isinstance(value, str) and admits(hint, [value])
+    return in_words(hint) + (f", such as [{_shortened(value)}]" if is_word else "")
 
 
 WORDS: dict[Any, str] = {int: "an integer", float: "a number", str: "a word", bool: "true or false"}

@@ -104,7 +104,9 @@ def _range(values: np.ndarray) -> str:
 def table_of_symbols(k: int, emission: Any, encoding: Encoding | None, observation: Observation | None) -> Table:
     """From ``emission (K, V)``."""
     b = numbers_of("emission", emission)
-    _check_rows("emission", b, (k, b.shape[-1] if b.ndim else 0))
+    if b.ndim != 2 or len(b) != k:
+        raise ValueError(f"emission has shape {b.shape}; pass ({k}, V): a row for each state, a column for each symbol")
+    _check_rows("emission", b, b.shape)
     encoding = Symbols(b.shape[1]).restore({"size": b.shape[1]}) if encoding is None else encoding
     if encoding.size != b.shape[1]:
         raise ValueError(f"emission has {b.shape[1]} symbols but {encoding!r} reads {encoding.size}; they must agree")

@@ -510,18 +510,15 @@ class HMM(HiddenStateModel):
         self.statistics_ = best.statistics
         self._posterior = None
         if fitting.variational is not None:
-            bound = float(best.history["objective"].iloc[-1]) * fitting.objective.n_units
+            bound = best.last_row["objective"] * fitting.objective.n_units
             self._posterior, self.statistics_ = VariationalPosterior(self.parameters_, bound), None
-            best.history.loc[best.history.index[-1], "log_prob"] = fitting.variational.score(best.parameters, corpus)
+            best.rows[-1]["log_prob"] = fitting.variational.score(best.parameters, corpus)
             self.parameters_ = mean_parameters(self.parameters_, fitting.variational.family, self.start_)
         self.converged_ = best.converged
         self.starts_ = starts_table(best.starts, best.start)
-        last = {
-            "validation": validation_score(self._sums_of_steps, validation),
-            "starts_range": starts_range(self.starts_),
-        }
-        before = [np.nan] * (len(best.history) - 1)
-        self.history_ = best.history.assign(**{name: [*before, value] for name, value in last.items()})
+        self.history_ = best.history_with(
+            validation=validation_score(self._sums_of_steps, validation), starts_range=starts_range(best.starts)
+        )
         warn_of_floor(best, self.observation_)
         warn_of_disagreement(self.starts_, best, fitting.objective.n_units)
 

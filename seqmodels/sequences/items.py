@@ -224,8 +224,8 @@ def _check_symbols(i: int, item: Any) -> np.ndarray:
         if not (np.isfinite(array).all() and (array == np.rint(array)).all()):
             bad = int(np.argmax(~(np.isfinite(array) & (array == np.rint(array)))))
             raise ValueError(
-                f"sequence {i} has the fractional symbol {array[bad]!r} at position {bad}; symbols are integers, for "
-                "vectors of one feature pass x[:, None]"
+                f"sequence {i} has the fractional symbol {float(array[bad])} at position {bad}; symbols are integers, "
+                "for vectors of one feature pass x[:, None]"
             )
     if (array < 0).any():
         bad = int(np.argmax(array < 0))

@@ -150,6 +150,7 @@ class Sequences(Sequence[Item]):
         before = {} if past is None else checked_past(past, self.kind, self.items)
         if times is None and (of_frames := times_of_frames(raw)) is not None:
             times, time_name, of_frames_unit = of_frames
+            _refuse_several_in_one_frame(raw, times, time_name)
             time_unit = of_frames_unit if time_unit is None else time_unit
         self.symbols: tuple[str, ...] | None = None
         if self.kind == "symbols":
@@ -255,7 +256,8 @@ class Sequences(Sequence[Item]):
         of_frame = list(frame.columns)  # not of its index
         of_rows = [by, time, label, cluster, *metadata, *inputs]
         indexed = with_index_as_columns(frame, of_rows, date_format=date_format, keys=by is None)
-        frame, said = indexed.frame, [indexed.said] if indexed.said and time is None else []
+        frame = indexed.frame
+        said = [each for each in (indexed.said, indexed.left_out) if each and time is None]
         is_of_index = time is None and indexed.time is not None
         if is_of_index:
             time, time_unit = indexed.time, indexed.unit if time_unit is None else time_unit
@@ -304,6 +306,8 @@ class Sequences(Sequence[Item]):
                 f"pass it alone: columns={words[0]!r}"
             )
         codes, names = (np.zeros(len(frame), np.int64), None) if by is None else pd.factorize(frame[by])
+        if names is not None:
+            _warn_of_names_alike(str(by), list(names))
         ranks = None if time is None else pd.factorize(frame[time], sort=True)[0]
         if time is not None and ranks is not None:
             others = [c for c in frame if c not in of_rows and c != time]
@@ -1317,11 +1321,35 @@ def _refuse_going_back(
         )
 
 
+def _warn_of_names_alike(by: str, names: list[Any]) -> None:
+    """Warn of two names of sequences that differ by spaces or capitals, as those of one that was written twice."""
+    seen: dict[str, str] = {}
+    for name in names:
+        alike = seen.setdefault(" ".join(name.split()).casefold(), name) if isinstance(name, str) else name
+        if alike != name:
+            warn_caller(
+                f"the column {by!r} has {alike!r} and {name!r}, which differ by spaces or capitals alone and are taken "
+                f"for two sequences; if they are one, write them alike: frame[{by!r}].str.strip().str.lower()"
+            )
+            return
+
+
 def _refuse_several_series(frame: pd.DataFrame, time: str, by: str | None, others: Sequence[str]) -> None:
     """Raise ``ValueError`` where rows of several series would be put between each other."""
     series = series_of_rows(frame, time, by, others)
     if series.by != by:
         raise ValueError(f"{series.said}; to from_frame it is said: by={series.by!r}")
+
+
+def _refuse_several_in_one_frame(frames: Sequence[Any], times: Sequence[pd.Index], time_name: str) -> None:
+    """Raise ``ValueError`` where the index of a frame repeats, as of rows of several series."""
+    for i, (frame, of_rows) in enumerate(zip(frames, times, strict=True)):
+        if of_rows.has_duplicates and frame.ndim == 2:
+            rows = frame.reset_index(drop=True).assign(**{time_name: of_rows.array})
+            try:
+                _refuse_several_series(rows, time_name, None, [c for c in rows if c != time_name])
+            except ValueError as error:
+                raise ValueError(f"sequence {i}: {error}") from None
 
 
 def _steps_of(group: pd.DataFrame, columns: Sequence[str] | str) -> np.ndarray:

@@ -105,7 +105,7 @@ def test_a_true_zero_stays_one() -> None:
 def test_a_source_beyond_float32_is_read_in_float64() -> None:
     X, y = FRAMES, [RNG.integers(0, 3, len(x)) for x in FRAMES]
     model = sm.LSTMSeq2Seq(d_model=8, max_steps=2).fit(X, y, validation=None)
-    exact = sm.LSTMSeq2Seq(d_model=8, max_steps=2).fit(X, y, validation=None).set_params(dtype="float64")
+    exact = copy.deepcopy(model).set_params(dtype="float64")
     assert_allclose(model.log_prob(with_value(1e25), y)[1], exact.log_prob(with_value(1e25), y)[1], rtol=1e-12)
     predicted, wanted = (m.predict_next(None, source=with_value(1e25)[1]).probs for m in (model, exact))
     assert_allclose(predicted, wanted, rtol=1e-12)

@@ -334,7 +334,7 @@ def test_features_are_called_by_their_names() -> None:
     assert number.get_ylabel() == name.get_ylabel() == "heat"
     assert number.get_title(loc="right") == "sequence 1 (2 of 3)"
     medians = [next(line.get_ydata() for line in ax.lines if line.get_label() == "median") for ax in (number, name)]
-    assert_array_equal(medians[0], medians[1])
+    np.testing.assert_allclose(medians[0], medians[1], rtol=1e-12)
     rows = by_name.frame[(by_name.frame["sequence"] == 1) & (by_name.frame["feature"] == "heat")]
     assert_array_equal(medians[0], [named[1][-1, 1], *rows["50%"]])
     unnamed = sm.HMM(1, observation=sm.AutoregressiveGaussian()).fit(named.items).forecast(named.items, 1)

@@ -68,7 +68,7 @@ def test_fits_repeat_and_an_instance_is_not_trained() -> None:
     before = {name: value.clone() for name, value in module.state_dict().items()}
     first = sm.neural.from_module(module, D, max_steps=3).fit(X)
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
-    assert first.score(X) == first.clone().fit(X).score(X)
+    assert first.clone().fit(X).score(X) == pytest.approx(first.score(X), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,8 @@ def test_what_is_not_causal_is_refused(module: nn.Module, message: str) -> None:
 
 def test_causal_modules_pass() -> None:
     with torch.random.fork_rng(devices=[]):
-        for module in (Convolution(), nn.Linear(D, D), nn.Identity()):
+        rounded = Changed(lambda x: x * (1 + 1e-15 * torch.rand(())))  # products may be so
+        for module in (Convolution(), nn.Linear(D, D), nn.Identity(), rounded):
             check_causal(module, D)
 
 
@@ -106,6 +107,6 @@ def test_a_class_is_saved_by_name_and_an_instance_is_refused(tmp_path: Path) -> 
     model = make().fit(X, validation=None)
     with pytest.warns(UserWarning, match=r"classes=\[Convolution\]"):
         model.save(path)
-    assert sm.load(path, classes=[Convolution]).score(X) == model.score(X)
+    assert sm.load(path, classes=[Convolution]).score(X) == pytest.approx(model.score(X), rel=1e-5)
     with pytest.raises(ValueError, match="pass a class in its place"):
         make(module=Convolution()).fit(X, validation=None).save(path)

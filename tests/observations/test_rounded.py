@@ -150,7 +150,7 @@ def test_networks_and_files(case: Case, tmp_path: Path) -> None:
         model.fit(X)
         model.save(tmp_path / name)
         loaded = sm.load(tmp_path / name)
-        np.testing.assert_allclose(loaded.log_prob(X), model.log_prob(X), rtol=1e-12)
+        np.testing.assert_allclose(loaded.log_prob(X), model.log_prob(X), rtol=1e-12 if name == "hmm" else 1e-6)
         stream = loaded.stream()
         assert sum(stream.update(x) for x in X[0]) == pytest.approx(float(model.log_prob(X[:1])[0]), rel=1e-5)
         assert np.isfinite(model.score(model.sample(length=20, random_state=0)))

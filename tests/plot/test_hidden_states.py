@@ -266,7 +266,8 @@ def test_only_an_hmm_has_hidden_states(plot):
 
 def test_the_heat_map_is_the_posterior():
     ax = sm.plot.posterior(VECTORS, X, state_names=["rest", "walk", "run"], steps=slice(10, 50))
-    np.testing.assert_array_equal(ax.collections[0].get_array(), VECTORS.posterior([X])[0][10:50].T)
+    expected = VECTORS.posterior([X])[0][10:50].T
+    np.testing.assert_allclose(ax.collections[0].get_array(), expected, rtol=1e-9, atol=1e-12)
     assert ax.collections[0].get_clim() == (0, 1)
     assert ax.get_ylim() == (2.5, -0.5)  # the first state on top
     assert ax.get_xlim() == (9.5, 49.5)

@@ -154,7 +154,7 @@ def test_an_alignment_model_is_fitted_as_far_as_it_came(
     at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sources, targets = ["ab", "ba", "a", "bb"] * 4, ["AB", "BA", "A", "BB"] * 4
-    straight = sm.AlignmentHMM(tol=0).fit(sources, targets)
+    straight = sm.AlignmentHMM(tol=0, dtype="float64").fit(sources, targets)
     calls, expectations = [], AlignmentTrellis.expectations
 
     def sending(self: AlignmentTrellis) -> Any:
@@ -164,13 +164,13 @@ def test_an_alignment_model_is_fitted_as_far_as_it_came(
         return expectations(self)
 
     monkeypatch.setattr(AlignmentTrellis, "expectations", sending)
-    model = sm.AlignmentHMM(tol=0, checkpoint=str(tmp_path / "run"))
+    model = sm.AlignmentHMM(tol=0, dtype="float64", checkpoint=str(tmp_path / "run"))
     with pytest.warns(UserWarning, match="SIGINT"):
         model.fit(sources, targets)
     monkeypatch.undo()
     assert model.interrupted_
     assert model.history_["log_prob"].iloc[-1] == pytest.approx(model.score(sources, targets), abs=1e-6)
-    resumed = sm.AlignmentHMM(tol=0, resume_from=str(tmp_path / "run")).fit(sources, targets)
+    resumed = sm.AlignmentHMM(tol=0, dtype="float64", resume_from=str(tmp_path / "run")).fit(sources, targets)
     np.testing.assert_allclose(resumed.log_prob(sources, targets), straight.log_prob(sources, targets), rtol=1e-9)
     pd.testing.assert_frame_equal(
         resumed.history_.drop(columns="seconds"), straight.history_.drop(columns="seconds"), rtol=1e-9, atol=1e-9

@@ -170,7 +170,7 @@ def forecast(
     if future is not None and not inputs:
         raise ValueError("future has the inputs of the steps ahead, but inputs names no column; name them")
     if inputs and not isinstance(frame, Sequences):
-        frame = with_steps_ahead(frame, inputs, future)
+        frame = with_steps_ahead(frame, inputs, future, time=time, by=by, date_format=date_format)
     history = regular_sequences(frame, time=time, by=by, date_format=date_format, inputs=inputs)
     known_inputs = None
     if inputs:

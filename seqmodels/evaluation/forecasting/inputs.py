@@ -8,21 +8,37 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.sequences import Sequences
+from seqmodels.sequences.columns.timed_rows import timed_rows
 from seqmodels.sequences.times import time_in_words
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def with_steps_ahead(frame: Any, inputs: Sequence[str], future: Any) -> pd.DataFrame:
+def with_steps_ahead(
+    frame: Any,
+    inputs: Sequence[str],
+    future: Any,
+    *,
+    time: str | None = None,
+    by: str | None = None,
+    date_format: str | None = None,
+    names: tuple[str, str] = ("the frame", "future"),
+) -> pd.DataFrame:
     """The frame with the rows of ``future``, if there are, after its own, and inputs as float64.
 
+    Args:
+        frame, future: tables of pandas, which errors call by ``names``.
+        inputs: columns that both have.
+        time, by, date_format: see ``forecast``.
+
     Raises:
-        ValueError: what is no frame; a column that is not there, or holds no numbers.
+        ValueError: what is no frame; a column that is not there, or holds no numbers; steps ahead without times, or
+            that the frame has, too.
     """
     import pandas as pd
 
-    for name, each in (("the frame", frame), ("future", future)):
+    for name, each in zip(names, (frame, future), strict=True):
         if each is not None and not isinstance(each, pd.DataFrame):
             raise ValueError(f"{name} should be a pandas DataFrame with the columns of inputs, {', '.join(inputs)}")
         if each is None:
@@ -34,10 +50,13 @@ def with_steps_ahead(frame: Any, inputs: Sequence[str], future: Any) -> pd.DataF
     if future is not None:
         has_dates = [isinstance(each.index, pd.DatetimeIndex | pd.PeriodIndex) for each in (frame, future)]
         if has_dates[0] != has_dates[1]:
+            dated, other = names if has_dates[0] else names[::-1]
             raise ValueError(
-                f"the index of {'the frame' if has_dates[0] else 'future'} holds dates, and that of "
-                f"{'future' if has_dates[0] else 'the frame'} does not; give both dates, or both a column of dates"
+                f"the index of {dated} holds dates, and that of {other} does not; give both dates, or both a column of "
+                "dates"
             )
+        if not has_dates[0]:
+            _refuse_other_steps(frame, inputs, future, _time_of(frame, inputs, time, by, date_format), by, names)
         frame = pd.concat([frame, future], ignore_index=not has_dates[0])
     words = [name for name in inputs if not pd.api.types.is_numeric_dtype(frame[name])]
     if words:
@@ -45,6 +64,43 @@ def with_steps_ahead(frame: Any, inputs: Sequence[str], future: Any) -> pd.DataF
             f"the input {words[0]!r} holds no numbers; make columns of 0 and 1 of it, with pandas.get_dummies"
         )
     return pd.DataFrame(frame.astype(dict.fromkeys(inputs, np.float64)))
+
+
+def _time_of(
+    frame: pd.DataFrame, inputs: Sequence[str], time: str | None, by: str | None, date_format: str | None
+) -> str | None:
+    """The column of times; None: there is none, or it is read only with the steps ahead."""
+    frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
+    try:
+        return timed_rows(frame, time=time, by=by, taken=inputs, date_format=date_format).time
+    except ValueError:
+        return None
+
+
+def _refuse_other_steps(
+    frame: pd.DataFrame,
+    inputs: Sequence[str],
+    future: pd.DataFrame,
+    time: str | None,
+    by: str | None,
+    names: tuple[str, str],
+) -> None:
+    """Raise ``ValueError`` for steps ahead without times or series, or that are steps of the frame."""
+    for column, says in ((time, "when a row is"), (by, "which series a row is of")):
+        if column is not None and column in frame and column not in future:
+            has = ", ".join(map(str, future.columns))
+            raise ValueError(
+                f"{names[1]} has no column {column!r}, which says {says}; add it for the steps ahead: it has {has}"
+            )
+    if time not in frame:
+        return
+    keys = [column for column in future if column in frame and column not in inputs]
+    again = future[keys].astype(object).merge(frame[keys].astype(object))
+    if len(again):
+        raise ValueError(
+            f"{names[1]} has rows for steps that {names[0]} has, such as {time!r} {again[time].iloc[0]}; give only "
+            "those that follow"
+        )
 
 
 def split(sequences: Sequences, inputs: Sequence[str], horizon: int) -> tuple[Sequences, list[np.ndarray]]:
@@ -72,8 +128,8 @@ def split(sequences: Sequences, inputs: Sequence[str], horizon: int) -> tuple[Se
         if ahead < horizon:
             raise ValueError(
                 f"inputs are known for {ahead} steps after the last value of sequence {name!r}, but horizon is "
-                f"{horizon}; give a row for each step ahead, in future or at the end of the frame, where what is "
-                "forecast is missing" + (f"; or pass horizon={ahead}" if ahead else "")
+                f"{horizon}; give a row for each step ahead, in future (in a shell --inputs-file) or at the end of the "
+                "frame, where what is forecast is missing" + (f"; or pass horizon={ahead}" if ahead else "")
             )
         own_times = None if sequences.times is None else sequences.times[i]
         unknown = np.argwhere(np.isnan(values[: n + horizon, of_inputs]))

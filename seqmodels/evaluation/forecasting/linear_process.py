@@ -35,7 +35,7 @@ DIFFERENCE = 1e-5  # of a number, in gradients
 LOG_2_PI = math.log(2 * math.pi)
 SLOPE_UNIT = 0.01  # of b, which keeps regressors of one size
 ROUNDS = 5  # of an autoregression and the coefficients of inputs, each given the other
-ROUNDING = 1e-14  # of the largest value: the least deviation of a forecast
+ROUNDING = 1e-14  # of the largest value: the least deviation of a forecast, and the least change of an input
 UNKNOWN = 1e-10  # of the largest singular value of normal equations, below which they say nothing of a direction
 
 
@@ -532,10 +532,15 @@ def lag_polynomial(numbers: Sequence[float]) -> np.ndarray:
 
 
 def _filtered(inputs: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """``(T - p, U)`` ``a(B)`` times each column of ``inputs (T, U)``."""
+    """``(T - p, U)`` ``a(B)`` times each column of ``inputs (T, U)``.
+
+    What is only rounding is zero: changes of an input that has not changed yet say nothing of what it is worth.
+    """
     if not inputs.shape[1]:
         return np.zeros((len(inputs) - len(a) + 1, 0))
-    return np.stack([np.convolve(column, a, "valid") for column in inputs.T], axis=1)
+    filtered = np.stack([np.convolve(column, a, "valid") for column in inputs.T], axis=1)
+    rounding = ROUNDING * np.abs(a).sum() * np.abs(inputs).max(axis=0, initial=0.0)
+    return np.where(np.abs(filtered) > rounding, filtered, 0.0)
 
 
 def _difference(lag: int) -> np.ndarray:

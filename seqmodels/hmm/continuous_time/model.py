@@ -266,12 +266,9 @@ class ContinuousTimeHMM(HiddenStateModel):
         self.parameters_: Parameters = best.parameters.to(torch.device("cpu"))
         self.converged_ = best.converged
         self.starts_ = starts_table(best.starts, best.start)
-        last = {
-            "validation": validation_score(self._sums_of_steps, validation),
-            "starts_range": starts_range(self.starts_),
-        }
-        before = [np.nan] * (len(best.history) - 1)
-        self.history_ = best.history.assign(**{name: [*before, value] for name, value in last.items()})
+        self.history_ = best.history_with(
+            validation=validation_score(self._sums_of_steps, validation), starts_range=starts_range(best.starts)
+        )
         warn_of_floor(best, self.observation_)
         warn_of_disagreement(self.starts_, best, n_units)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import singledispatch
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -60,6 +60,12 @@ class Emission(ABC):
     ) -> tuple[Densities, Any]:
         """All densities in ``dtype``, and what ``statistics`` can use again (and use up), or None; scratch is used."""
         return LogDensities(self.log_prob(table, x, past, dtype)), None
+
+    def in_loops(self, table: Tensor, frames: Sequence[Tensor], dtype: torch.dtype) -> EmissionInLoops | None:
+        """The same as compiled loops over the ``frames`` of some batches; None: there are none that compute in
+        ``dtype``.
+        """
+        return None
 
     def tie(self, table: Tensor) -> Tensor:
         """The table with the numbers that all states share taken from the first state: for training by gradient."""
@@ -123,6 +129,34 @@ class Emission(ABC):
             for parameter, values in raw.items()
             for d, column in enumerate(columns_of(parameter.removesuffix("_"), names))
         }
+
+
+class EmissionInLoops(Protocol):
+    """An emission as EM on little data needs it: parameters that M-steps change in place, and sums over batches."""
+
+    def log_densities(self, i: int) -> np.ndarray:
+        """Return ``(N, K)`` float64 nats of the frames of batch ``i``."""
+
+    def forget(self) -> None:
+        """Set the sums of all batches to zero."""
+
+    def add(self, i: int, gamma: np.ndarray, weight: float) -> None:
+        """Add the sums of batch ``i`` under posteriors ``gamma (N, K)``, times its weight."""
+
+    def maximise(self) -> None:
+        """Take an M-step."""
+
+    def log_prior(self) -> float:
+        """Return nats that a prior adds to the objective."""
+
+    def floor_hits(self) -> int:
+        """Return the number of states whose density a floor bounds."""
+
+    def table(self) -> Tensor:
+        """Return ``(K, P)`` the parameters as they are now."""
+
+    def statistics(self) -> Statistics:
+        """Return the sums of all batches."""
 
 
 def columns_of(parameter: str, names: Sequence[str]) -> list[str]:

@@ -119,6 +119,26 @@ def _scaled(
 
 
 @compiled(any_order=True)
+def _log_densities(
+    theta: np.ndarray, features: np.ndarray, n_chains: int, smallest: Any, wide: bool | None, log_b: np.ndarray
+) -> None:
+    """Fill ``log_b (R, N, K)``, nats in float64."""
+    K, N, M = theta.shape[1] // n_chains, features.shape[1], len(theta)
+    values = np.empty((M, FRAMES), theta.dtype)
+    peak, total = np.empty(FRAMES, theta.dtype), np.empty(FRAMES, theta.dtype)
+    for start in range(0, N, FRAMES):
+        stop = min(start + FRAMES, N)
+        for state in range(theta.shape[1]):
+            _components(theta, state, features, (start, stop), smallest, values, peak, total, wide)
+            r, k = state // K, state % K
+            for i in range(stop - start):
+                log_b[r, start + i, k] = np.float64(peak[i]) / LOG2E
+            if M > 1:
+                for i in range(stop - start):
+                    log_b[r, start + i, k] += np.log(np.float64(total[i]))
+
+
+@compiled(any_order=True)
 def _add_up(
     theta: np.ndarray,
     features: np.ndarray,
@@ -214,10 +234,12 @@ class CompiledMixtures:
         return (b[0].mT, log_peak[0]) if self.n_chains is None else (b.mT, log_peak)
 
     def log(self) -> Tensor:
-        M, states, _ = self.theta.shape
-        components = (self.theta.flatten(0, 1) @ self.features).view(M, states, -1)
-        nats = torch.logsumexp(components.mul_(1 / LOG2E), 0)
-        return (nats if self.n_chains is None else nats.unflatten(0, (self.n_chains, -1))).mT
+        n, K, R = self.features.shape[1], self.shape[-1], self.n_chains or 1
+        log_b = torch.empty(R, n, K, dtype=torch.float64)
+        theta, features = self.theta.contiguous().numpy(), self.features.contiguous().numpy()
+        _log_densities(theta, features, R, self._number(self.smallest), self._wide, log_b.numpy())
+        log_b = log_b.to(self.dtype)
+        return log_b[0] if self.n_chains is None else log_b
 
     def take(self, rows: Tensor) -> LogDensities:
         return LogDensities(replace(self, features=self.features[:, rows]).log())

@@ -22,6 +22,7 @@ from seqmodels.hmm.emissions.base import (
     MOST_ROWS,
     SUMMED,
     Emission,
+    EmissionInLoops,
     Statistics,
     add_sums,
     columns_of,
@@ -38,10 +39,10 @@ from seqmodels.hmm.emissions.mixture_components import (
     new_log_weights,
 )
 from seqmodels.hmm.emissions.pseudo_frames import pseudo_frame_log_density, pseudo_frame_sums
-from seqmodels.hmm.inference.densities import LOG2E, Densities
+from seqmodels.hmm.inference.densities import LOG2E, Densities, LogDensities
 from seqmodels.hmm.inference.products import is_worth_onednn
 from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.inference.segments import loops_are_worth_compiling
+from seqmodels.hmm.inference.segments import loops_are_compiled
 from seqmodels.observations import GaussianMixture, gaussian
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 LOG_2PI = math.log(2 * math.pi)
 MOST_COMPONENTS_COMPILED = 64  # of all states, and features of a frame: with more, matrix products are faster
 MOST_FEATURES_COMPILED = 16
+MOST_VALUES_IN_LOOPS = 1 << 23  # frames times components times features: with more, matrix products are faster
 
 
 @emission_of.register(GaussianMixture)
@@ -94,6 +96,12 @@ class GaussianMixtureEmission(Emission):
         self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
     ) -> tuple[Densities, Any]:
         frames = scratch.once(x, self._frames)
+        if self._are_few(table, frames, dtype):
+            from seqmodels.hmm.emissions.diagonal_loops import densities_of_few
+
+            mixtures, floor = self.observation.unpack_all(table, self.size), self.observation.min_covariance
+            log_b, memo = densities_of_few(frames.columns, frames.has_missing, mixtures, floor)
+            return LogDensities(log_b), memo
         compiled = self._compiled_densities(table, frames, dtype)
         if compiled is not None:
             return compiled, compiled
@@ -101,12 +109,19 @@ class GaussianMixtureEmission(Emission):
         blocks = self._blocks(table, frames, dtype, scratch)
         return mixture_densities(blocks, shape, dtype, x.device, scratch, has_missing=frames.has_missing)
 
+    def in_loops(self, table: Tensor, frames: Sequence[Tensor], dtype: torch.dtype) -> EmissionInLoops | None:
+        if not (self.diagonal and dtype == torch.float64 and all(x.dtype == dtype for x in frames)):
+            return None
+        from seqmodels.hmm.emissions.diagonal_loops import DiagonalInLoops
+
+        return DiagonalInLoops(self.observation, table, frames)
+
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         if memo is None:
             _, memo = self.evaluate(table, x, past, gamma.dtype, Scratch())
         if not isinstance(memo, Memo):
             sums = memo.expected_sums(gamma)
-            return (self._with_all_counts(sums, has_missing=sums.shape[2] == self._height(has_missing=True)),)
+            return (self._with_all_counts(sums, has_missing=sums.shape[2] >= self._width),)
         has_missing = memo.has_missing
         normal = self._normal(table) if has_missing and not self.diagonal else None
         m, height = self.observation.n_densities, self._height(has_missing)
@@ -160,13 +175,30 @@ class GaussianMixtureEmission(Emission):
             else:
                 log2_densities = torch.mm(theta, features, out=result)
             to = None if result is None else result.view(shape)
-            yield ComponentBlock(rows, log2_densities.view(shape), features if self.diagonal else None, result=to)
+            by_component = self._with_one_background(log2_densities.view(shape))
+            yield ComponentBlock(rows, by_component, features if self.diagonal else None, result=to)
+
+    def _with_one_background(self, by_component: Tensor) -> Tensor:
+        """Give every state the first one's background in ``by_component (M, K, n)``, in place.
+
+        It is the same density, but a product may round each state's row otherwise: of a frame so far from all others
+        that the background is all there is, rounding would say which state it is in.
+        """
+        if self.observation.background:
+            by_component[-1, 1:] = by_component[-1, 0]
+        return by_component
+
+    def _are_few(self, table: Tensor, frames: _Frames, dtype: torch.dtype) -> bool:
+        """Whether loops over the frames take less time than the tensor operations that they replace."""
+        is_double = dtype == torch.float64 and frames.x.dtype == dtype
+        n_values = len(frames.x) * self.observation.n_densities * len(table) * self.size
+        return self.diagonal and is_double and n_values <= MOST_VALUES_IN_LOOPS and loops_are_compiled(frames.x.device)
 
     def _compiled_densities(self, table: Tensor, frames: _Frames, dtype: torch.dtype) -> CompiledMixtures | None:
         """All densities by compiled loops; None where matrix products are faster or more precise."""
         x, m, height = frames.x, self.observation.n_densities, self._height(has_missing=True)
         is_small = m * len(table) <= MOST_COMPONENTS_COMPILED and height <= MOST_FEATURES_COMPILED
-        if not (is_small and self.diagonal and x.dtype == dtype and loops_are_worth_compiling(len(x), x.device)):
+        if not (is_small and self.diagonal and x.dtype == dtype and loops_are_compiled(x.device)):
             return None
         theta, signal = self._coefficients(table)
         if quadratic.cancels(signal) or quadratic.precise_enough(signal, x, dtype, frames.largest) != dtype:
@@ -188,6 +220,7 @@ class GaussianMixtureEmission(Emission):
                 features = quadratic.features(quadratic.squarable(frames[part], compute_dtype))
                 log2_densities = (theta * LOG2E).to(compute_dtype) @ features.T
                 by_component = log2_densities.view(self.observation.n_densities, len(table), -1)
+                by_component = self._with_one_background(by_component)
                 yield ComponentBlock(rows[part], by_component, observed=None if bool(observed.all()) else observed)
 
     def _blocks_by_deviation(self, table: Tensor, x: Tensor, has_missing: bool) -> Iterator[ComponentBlock]:
@@ -415,6 +448,11 @@ class _Frames:
     def largest(self) -> float:
         """The largest absolute value."""
         return quadratic.largest_value(self.x)
+
+    @cached_property
+    def columns(self) -> np.ndarray:
+        """The frames as ``(D, N)``, contiguous."""
+        return np.ascontiguousarray(self.x.T.numpy())
 
     @cached_property
     def features(self) -> Tensor:

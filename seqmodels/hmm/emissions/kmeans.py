@@ -19,6 +19,7 @@ PER_CLUSTER = 128  # or as many for each cluster;
 PER_SEED = 64  # frames for each cluster to choose its seed from
 ROUNDS = 10
 REACH = 2  # frames on either side of one
+ROUNDING = 4  # units in the last place of a squared distance that two which are equal may differ by
 
 
 def in_comparable_units(x: Tensor, values: tuple[Values, ...]) -> Tensor:
@@ -121,15 +122,24 @@ def _lloyd(x: Tensor, mask: Tensor, seeds: Tensor) -> Tensor:
         which = (labels + offsets).flatten()
         counts = x.new_zeros(g * m).index_add_(0, which, weight.flatten()).view(g, m, 1)
         sums = x.new_zeros(g * m, d).index_add_(0, which, (x * weight.unsqueeze(-1)).flatten(0, 1)).view(g, m, d)
-        # An empty cluster starts again at a frame far from its centre; there may be more of them than frames.
-        far = distance.topk(min(m, x.shape[1]), dim=1).indices[:, torch.arange(m) % min(m, x.shape[1])]
+        # An empty cluster starts again at a frame far from its centre; there may be more of them than frames. Distances
+        # are told apart to a thousandth, so that rounding does not decide between frames that are equally far.
+        far = (distance / distance.amax(1, keepdim=True)).nan_to_num().mul(1_000).round()
+        far = far.topk(min(m, x.shape[1]), dim=1).indices[:, torch.arange(m) % min(m, x.shape[1])]
         restarted = x.gather(1, far.unsqueeze(-1).expand(-1, -1, d))
         centres = torch.where(counts > 0, sums / counts.clamp(min=1), restarted)
     return centres
 
 
 def _nearest(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """Of ``x (G, S, D)`` the nearest of ``centres (G, M, D)`` and its squared distance, ``(G, S)`` each."""
-    scores = torch.baddbmm(centres.square().sum(-1, keepdim=True), centres, x.mT, alpha=-2)  # (G, M, S)
-    nearest = scores.min(1)
-    return nearest.indices, (nearest.values + x.square().sum(-1)).clamp(min=0)
+    """Of ``x (G, S, D)`` the nearest of ``centres (G, M, D)`` and its squared distance, ``(G, S)`` each.
+
+    Of centres that are equally near it is the first: where symbols or small numbers make such ties, the rounding of a
+    product, which depends on the processor, does not decide where EM starts.
+    """
+    squares = centres.square().sum(-1, keepdim=True)
+    scores = torch.baddbmm(squares, centres, x.mT, alpha=-2)  # (G, M, S)
+    least, of_x = scores.amin(1), x.square().sum(-1)
+    rounding = ROUNDING * torch.finfo(x.dtype).eps * (of_x + squares.amax(1))
+    nearest = (scores <= (least + rounding).unsqueeze(1)).to(torch.uint8).argmax(1)
+    return nearest, (least + of_x).clamp(min=0)

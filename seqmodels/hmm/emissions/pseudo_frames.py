@@ -27,7 +27,7 @@ def pseudo_frame_sums(
         first, observed: ``(K, M, D)`` sums of x, and ``(K, M, D)`` or ``(K, M, 1)`` of how often it was observed.
         diagonal: features are x, x², whether each was observed, 1; else the products ``x_i x_j`` (i <= j), x, 1.
     """
-    believed = _Believed.of(prior, log_weights, means.shape[-1])
+    believed = Believed.of(prior, log_weights, means.shape[-1])
     count, mean_count, mean = believed.count, believed.mean_count, believed.mean
     total = observed + mean_count
     new_mean = torch.where(total > 1e-10, (first + mean_count * mean) / total.clamp(min=1e-300), means)
@@ -50,7 +50,7 @@ def pseudo_frame_log_density(
 
     Of a covariance that is shared one is enough: ``(1, 1, D, D)``.
     """
-    believed = _Believed.of(prior, log_weights, means.shape[-1])
+    believed = Believed.of(prior, log_weights, means.shape[-1])
     deviation = means - believed.mean
     if diagonal:
         log_det = covariances.log().sum(-1, keepdim=True)
@@ -82,7 +82,7 @@ def check_pseudo_frames(prior: PseudoFrames) -> None:
 
 
 @dataclass(frozen=True)
-class _Believed:
+class Believed:
     """A prior as float64 tensors: ``count`` and ``mean_count (K, M, 1)``, 0 for components of weight zero; ``mean`` and
     ``variance (K, M, D)``.
     """
@@ -93,7 +93,7 @@ class _Believed:
     variance: Tensor
 
     @classmethod
-    def of(cls, prior: PseudoFrames, log_weights: Tensor, size: int) -> _Believed:
+    def of(cls, prior: PseudoFrames, log_weights: Tensor, size: int) -> Believed:
         """For components ``log_weights (K, M)`` of D features."""
         check_pseudo_frames(prior)
         shape = (*log_weights.shape, size)

@@ -133,10 +133,15 @@ def forward_pass(trellis: Trellis) -> Filtered:
     """The forward pass; ``ends`` is log 1 where the end is no event."""
     if trellis.log_transitions is not None:
         return log_space.forward_pass(trellis)
-    ran = scaled.forward(trellis)
-    filtered = ran.filtered
-    if ran.failed.any():
-        _recompute(trellis, filtered, ran.failed, forward_pass, log_space.forward_pass, exact_is_fast=True)
+    if trellis.is_sequential:
+        from seqmodels.hmm.inference import sequential
+
+        filtered, failed = sequential.forward_pass(trellis)
+    else:
+        ran = scaled.forward(trellis)
+        filtered, failed = ran.filtered, ran.failed
+    if failed.any():
+        _recompute(trellis, filtered, failed, forward_pass, log_space.forward_pass, exact_is_fast=True)
     return filtered
 
 
@@ -144,7 +149,12 @@ def forward_backward_pass(trellis: Trellis) -> Posterior:
     """Forward-backward; sequences of probability zero have log_prob -inf and no part in the sums."""
     if trellis.log_transitions is not None:
         return log_space.forward_backward_pass(trellis)
-    posterior, failed = scaled.backward(trellis, scaled.forward(trellis, bounded=False))
+    if trellis.is_sequential:
+        from seqmodels.hmm.inference import sequential
+
+        posterior, failed = sequential.forward_backward_pass(trellis)
+    else:
+        posterior, failed = scaled.backward(trellis, scaled.forward(trellis, bounded=False))
     if failed.any():
         _recompute(trellis, posterior, failed, forward_backward_pass, log_space.forward_backward_pass)
     return posterior
@@ -170,7 +180,7 @@ def _recompute(
             continue
         sequences = chain_failed.nonzero()[:, 0]
         whole, rows = chain.take(sequences)
-        attempt = _next_attempt(chain, whole, exact_is_fast)
+        attempt = None if trellis.is_sequential else _next_attempt(chain, whole, exact_is_fast)
         if attempt is None:
             chain_result.replace_sequences(rows, sequences, exact(whole))
         else:

@@ -26,7 +26,6 @@ from seqmodels.hmm.inference.log_space import finite, relative_to_largest
 from seqmodels.hmm.inference.packing import Packing
 from seqmodels.hmm.inference.sampling import draw
 
-FEWEST_STEPS_COMPILED = 100  # times, from which on a compiled loop is worth loading numba for: fits take many passes
 MOST_TERMS_COMPILED = 1 << 12  # sums of a time: of more, tensor operations take no longer
 
 
@@ -223,10 +222,10 @@ def _backward(
 
 
 def _runs_compiled(trellis: LastStatesTrellis) -> bool:
-    """Whether there are many times, of little arithmetic each."""
+    """Whether there is little arithmetic at each time."""
     n_times, log_b = len(trellis.packing.batch_sizes), trellis.log_b
     few_terms = log_b.numel() <= n_times * MOST_TERMS_COMPILED
-    return n_times >= FEWEST_STEPS_COMPILED and few_terms and not log_b.is_cuda and is_compiling()
+    return few_terms and not log_b.is_cuda and is_compiling()
 
 
 def best_paths(trellis: LastStatesTrellis) -> tuple[list[Tensor], Tensor]:

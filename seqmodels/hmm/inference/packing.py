@@ -44,6 +44,10 @@ class Packing:
             raise ValueError("there are no sequences to pack; pass at least one length")
         if int(frames.min()) < 1:
             raise ValueError(f"sequence {int(frames.argmin())} is empty; leave it out")
+        if len(frames) == 1:
+            n = int(frames[0])
+            frames = frames.to(device)
+            return cls(frames, torch.zeros_like(frames), (1,) * n, torch.arange(n + 1, device=device))
         order = torch.argsort(frames, descending=True, stable=True)
         ended = torch.bincount(frames).cumsum(0)[:-1]  # ended[t]: sequences of at most t frames
         running = len(frames) - ended
@@ -65,6 +69,12 @@ class Packing:
         """The rows ``[low, high)`` of each time."""
         edges = self.offsets.tolist()
         return list(pairwise(edges))
+
+    @cached_property
+    def arrays(self) -> PackedArrays:
+        """The same as compiled loops read it, on a CPU."""
+        order, lengths = self.order.numpy(), self.lengths.numpy()
+        return PackedArrays(self.offsets.numpy(), lengths[order], order, (np.cumsum(lengths) - lengths)[order])
 
     @cached_property
     def time(self) -> Tensor:
@@ -121,11 +131,15 @@ class Packing:
     def pack(self, concatenated: Tensor) -> Tensor:
         """(N, ...) in the caller's order -> (N, ...) packed."""
         self._check(concatenated)
+        if self.n_sequences == 1:
+            return concatenated
         return concatenated.index_select(0, self.index.to(concatenated.device))
 
     def unpack(self, packed: Tensor) -> Tensor:
         """(N, ...) packed -> (N, ...) in the caller's order."""
         self._check(packed)
+        if self.n_sequences == 1:
+            return packed.clone()
         return torch.empty_like(packed).index_copy_(0, self.index.to(packed.device), packed)
 
     def split(self, packed: Tensor) -> list[Tensor]:
@@ -157,3 +171,31 @@ def any_of(flags: Tensor, owner: Tensor, n_owners: int) -> Tensor:
     *lead, items = flags.nonzero(as_tuple=True)
     per_owner[(*lead, owner[items])] = True
     return per_owner
+
+
+@dataclass(frozen=True)
+class PackedArrays:
+    """Where each frame of n sequences stands, as compiled loops take it.
+
+    Attributes:
+        offsets: (T + 1,) as of ``Packing``.
+        lengths: (n,) by rank.
+        order: (n,) the sequence at each rank.
+        firsts: (n,) by rank, where the first frame stands among sequences one after the other.
+    """
+
+    offsets: np.ndarray
+    lengths: np.ndarray
+    order: np.ndarray
+    firsts: np.ndarray
+
+    def by_rank(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return arrays that ``forward`` fills: ``(n,)`` ends, log-probabilities, and which sequences failed."""
+        n = len(self.lengths)
+        return np.empty(n), np.empty(n), np.empty(n, np.bool_)
+
+    def by_sequence(self, by_rank: np.ndarray) -> Tensor:
+        """``(n,)`` values by rank, in the caller's order."""
+        values = np.empty_like(by_rank)
+        values[self.order] = by_rank
+        return torch.from_numpy(values)

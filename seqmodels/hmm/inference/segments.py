@@ -28,6 +28,7 @@ FRAME_MULTIPLE = 16  # of sizes and margins, so that periodic rescaling falls wh
 STEP_COST = 10_000.0  # nanoseconds of a time step, whatever it is done on
 STATE_COST = 0.5  # nanoseconds for each frame and state in it
 TRANSITION_COST = 0.025  # nanoseconds for each frame and pair of states in it
+STATE_COST_SEQUENTIAL, TRANSITION_COST_SEQUENTIAL = 6.0, 0.25  # the same of loops over one sequence after the other
 MOST_STATES_COMPILED = 64  # of recursions as compiled loops: with more, matrix products are faster
 FEW_STATES = 16  # up to which a frame takes so little that their number alone says whether loops are worth compiling
 FEWEST_FRAMES_COMPILED = 100_000  # of a batch: with fewer, loading numba takes longer than a fit of 100 steps gains
@@ -56,7 +57,14 @@ class Segments:
     @classmethod
     def whole(cls, lengths: Sequence[int] | np.ndarray | Tensor, device: torch.device | str = "cpu") -> Segments:
         """One segment a sequence."""
-        return cls.of_size(torch.as_tensor(lengths), int(torch.as_tensor(lengths).max()), 0, device)
+        frames = torch.as_tensor(lengths, dtype=torch.int64, device="cpu")
+        return cls(
+            frames.to(device),
+            Packing.of(frames, device),
+            torch.arange(len(frames), device=device),
+            int(frames.max()),
+            0,
+        )
 
     @classmethod
     def fastest(
@@ -74,6 +82,8 @@ class Segments:
         # A time step costs as much as this many frames.
         overhead = STEP_COST / (STATE_COST * n_states + TRANSITION_COST * n_states**2)
         n_frames = int(frames.sum())
+        if runs_sequentially(n_states, n_frames, int(frames.max()), torch.device(device)):
+            return cls.whole(frames, device)
         if runs_compiled(n_states, n_frames, torch.device(device)):
             overhead = STEP_COST_COMPILED
         size = _best_size(n_frames, int(frames.max()), overhead, margin)
@@ -167,6 +177,19 @@ def is_ergodic(transition: Tensor) -> bool:
     return bool((reach > 0).all())
 
 
+def runs_sequentially(n_states: int, n_frames: int, longest: int, device: torch.device) -> bool:
+    """Whether recursions run as compiled loops over one sequence after the other (``sequential``).
+
+    They do where these take less time than tensor operations at each of the ``longest`` steps, and where the batch is
+    too small for ``compiled_recursions``.
+    """
+    if not loops_are_compiled(device) or runs_compiled(n_states, n_frames, device):
+        return False
+    loops = n_frames * (STATE_COST_SEQUENTIAL * n_states + TRANSITION_COST_SEQUENTIAL * n_states**2)
+    operations = longest * STEP_COST + n_frames * (STATE_COST * n_states + TRANSITION_COST * n_states**2)
+    return loops < operations
+
+
 def runs_compiled(n_states: int, n_frames: int, device: torch.device) -> bool:
     """Whether recursions run as compiled loops (``compiled_recursions``): of few states, where loops are worth it.
 
@@ -176,9 +199,14 @@ def runs_compiled(n_states: int, n_frames: int, device: torch.device) -> bool:
     return 1 < n_states <= MOST_STATES_COMPILED and loops_are_worth_compiling(worth, device)
 
 
+def loops_are_compiled(device: torch.device) -> bool:
+    """Whether loops over frames on this device run as machine code: on a CPU, where numba is installed."""
+    return device.type == "cpu" and _has_numba()
+
+
 def loops_are_worth_compiling(n_frames: float, device: torch.device) -> bool:
     """Whether a batch has enough frames to load numba for, is on a CPU, and numba is installed."""
-    return n_frames >= FEWEST_FRAMES_COMPILED and device.type == "cpu" and _has_numba()
+    return n_frames >= FEWEST_FRAMES_COMPILED and loops_are_compiled(device)
 
 
 _has_numba = cache(is_compiling)

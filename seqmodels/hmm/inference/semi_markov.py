@@ -30,7 +30,6 @@ from seqmodels.hmm.inference.log_space import LogProduct, finite, relative_to_la
 from seqmodels.hmm.inference.packing import Packing
 
 LEAST_EXACT = 1e-285  # of a sum of exponentials of at most one: below, what underflows in float64 could matter
-FEWEST_STEPS_COMPILED = 1000  # times, from which on compiled loops are worth loading numba for
 MOST_SEQUENCES_COMPILED = 64  # of a time on average: of more, tensor operations take hardly longer
 COLUMNS_AHEAD = 64  # steps at least from one move of the window of open segments to the next
 
@@ -110,14 +109,9 @@ class SemiMarkovTrellis:
 
     @property
     def runs_compiled(self) -> bool:
-        """Whether there are many times, of few sequences each."""
+        """Whether there are few sequences at each time."""
         n_times = len(self.packing.blocks)
-        return (
-            n_times >= FEWEST_STEPS_COMPILED
-            and self.packing.n_frames <= n_times * MOST_SEQUENCES_COMPILED
-            and not self.log_b.is_cuda
-            and is_compiling()
-        )
+        return self.packing.n_frames <= n_times * MOST_SEQUENCES_COMPILED and not self.log_b.is_cuda and is_compiling()
 
     @cached_property
     def has_zeros(self) -> bool:

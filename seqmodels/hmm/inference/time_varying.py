@@ -13,7 +13,6 @@ from torch import Tensor
 from seqmodels.common.compiled import is_compiling
 from seqmodels.hmm.inference.packing import Packing
 
-FEWEST_STEPS_COMPILED = 5_000  # times, from which on a compiled loop is worth loading numba for
 MOST_TERMS_COMPILED = 1 << 14  # sums of a time: of more, tensor operations take no longer
 
 
@@ -113,10 +112,10 @@ def backward(
 
 
 def _runs_compiled(packing: Packing, log_a: Tensor) -> bool:
-    """Whether there are many times, of little arithmetic each."""
+    """Whether there is little arithmetic at each time."""
     n_times = len(packing.batch_sizes)
     few_terms = log_a.numel() <= n_times * MOST_TERMS_COMPILED
-    return n_times >= FEWEST_STEPS_COMPILED and few_terms and not log_a.is_cuda and is_compiling()
+    return few_terms and not log_a.is_cuda and is_compiling()
 
 
 def _log(probabilities: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from seqmodels.hmm.inference.densities import Densities, LogDensities
 from seqmodels.hmm.inference.packing import Packing
 from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.inference.segments import Segments
+from seqmodels.hmm.inference.segments import Segments, runs_sequentially
 
 Lengths = Sequence[int] | np.ndarray | Tensor  # frames of each sequence
 
@@ -90,6 +90,13 @@ class Trellis:
     def packing(self) -> Packing:
         """How the rows of the segments are packed."""
         return self.segments.packing
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether the passes are compiled loops over one sequence after the other (``sequential``)."""
+        n_steps, device = len(self.packing.batch_sizes), self.densities.device
+        fits = self.segments.is_whole and self.log_transitions is None
+        return fits and runs_sequentially(self.transition.shape[-1], self.packing.n_frames, n_steps, device)
 
     def starts(self, dtype: torch.dtype) -> Tensor:
         """(..., w, K) by rank: ``initial`` where a segment is the first of its sequence, flat elsewhere."""

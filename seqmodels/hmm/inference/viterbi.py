@@ -20,6 +20,7 @@ from seqmodels.hmm.inference.segments import FRAME_MULTIPLE, Segments
 from seqmodels.hmm.inference.trellis import Lengths, Trellis
 
 GRID = 2.0**36  # steps in a nat
+TO_GRID = 1.5 * 2**52 / GRID  # numbers about this are 1 / GRID apart; beyond 3e4 nats the grid is coarser
 RESCALE_EVERY = FRAME_MULTIPLE  # frames; segments have a multiple of them, so scores are those of the whole
 TERMS_AT_ONCE = 1 << 22  # elements of the (n, K, K) intermediate held at once
 STEP_COST = 60_000.0  # nanoseconds of a time step, whatever it is done on
@@ -63,8 +64,12 @@ def viterbi(
 @torch.no_grad()
 def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
     """``viterbi`` of a trellis: (N,) states, one sequence after the other, and (n,) log-probabilities."""
+    if trellis.is_sequential:
+        from seqmodels.hmm.inference import sequential
+
+        return sequential.best_paths(trellis, TO_GRID)
     log_b = trellis.densities.log()
-    path, _ = traced(trellis, log_b)
+    path = traced(trellis, log_b)[0]
     return path, log_prob_of_paths(trellis, path, log_b)
 
 
@@ -186,8 +191,7 @@ def best_step(delta: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
 
 def on_grid(nats: Tensor) -> Tensor:
     """Rounded to the grid, in float64, states along memory."""
-    shift = 1.5 * 2**52 / GRID  # to numbers that are 1 / GRID apart; beyond 3e4 nats the grid is coarser
-    return torch.empty(nats.shape, dtype=torch.float64, device=nats.device).copy_(nats).add_(shift).sub_(shift)
+    return torch.empty(nats.shape, dtype=torch.float64, device=nats.device).copy_(nats).add_(TO_GRID).sub_(TO_GRID)
 
 
 def rescaled(delta: Tensor) -> Tensor:

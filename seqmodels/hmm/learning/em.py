@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -75,13 +76,17 @@ class MAPObjective:
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
         """A row of the history, in nats per raw unit, from ``log_prob`` in nats of encoded data and the ``table``."""
+        return self.figures(step, seconds, log_prob, log_prior, int(self.emission.floor_hits(table).sum()))
+
+    def figures(self, step: float, seconds: float, log_prob: float, log_prior: float, floor_hits: int) -> Row:
+        """A row of the history, given the number of states that a floor bounds."""
         per_unit = (log_prob + self.log_det) / self.n_units
         return {
             "step": step,
             "seconds": seconds,
             "log_prob": per_unit,
             "objective": per_unit + log_prior / self.n_units,
-            "floor_hits": int(self.emission.floor_hits(table).sum()),
+            "floor_hits": floor_hits,
         }
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
@@ -355,12 +360,12 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
     if of_inputs is not None and parameters.table_slopes is not None:
         table, table_slopes = maximised_emissions(parameters, of_inputs, objective.emission, objective.inputs)
     else:
-        table = _maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
+        table = maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
     updated = Parameters(initial, transition, final, table, transition_slopes, table_slopes, initial_slopes)
     return constraints.frozen.keep(parameters, updated)
 
 
-def _maximised_table(table: Tensor, emission: Emission, statistics: Statistics, tying: Tying) -> Tensor:
+def maximised_table(table: Tensor, emission: Emission, statistics: Statistics, tying: Tying) -> Tensor:
     """States that share an emission put their statistics together."""
     if tying.is_free:
         return emission.maximise(statistics, table)
@@ -377,7 +382,7 @@ def _normalised(counts: Tensor, previous: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class FitResult:
-    """Where a fit ended: row i of ``history`` has the figures of the parameters before M-step i, the last row those of
+    """Where a fit ended: row i of its history has the figures of the parameters before M-step i, the last row those of
     ``parameters``.
 
     Attributes:
@@ -388,31 +393,44 @@ class FitResult:
     """
 
     parameters: Parameters
-    history: pd.DataFrame
+    rows: Sequence[Row]
     converged: bool
     statistics: RunningStatistics | None
     interrupted: bool = False
     starts: tuple[Row, ...] = ()
     start: int = 0
 
+    @cached_property
+    def history(self) -> pd.DataFrame:
+        """A row of figures for each step."""
+        return History(list(self.rows)).frame()
+
+    def history_with(self, **of_last: float) -> pd.DataFrame:
+        """Return the history with a column for each of these figures, which are known of the last row alone."""
+        import pandas as pd
+
+        before = [math.nan] * (len(self.rows) - 1)
+        columns: dict[str, list[float]] = {name: [row[name] for row in self.rows] for name in self.rows[-1]}
+        return pd.DataFrame({**columns, **{name: [*before, value] for name, value in of_last.items()}})
+
     @property
     def last_row(self) -> Row:
         """Objective, log-probability and floor hits that it ended with."""
-        last = self.history.iloc[-1]
+        last = self.rows[-1]
         return {name: float(last[name]) for name in ("objective", "log_prob", "floor_hits")}
 
     @property
     def rank(self) -> tuple[bool, float]:
         """By which starts are compared: off the floor first, then the objective."""
-        last = self.history.iloc[-1]
-        return bool(last["floor_hits"] == 0), float(last["objective"])
+        last = self.rows[-1]
+        return last["floor_hits"] == 0, float(last["objective"])
 
     def arrays(self) -> dict[str, Any]:
         """By name, to be stored."""
         return {
             "parameters": self.parameters.to(torch.device("cpu")).arrays(),
-            "history": [dict(zip(self.history, row, strict=True)) for row in self.history.to_numpy(float).tolist()],
-            "types": {name: str(dtype) for name, dtype in self.history.dtypes.items()},
+            "history": [{name: float(value) for name, value in row.items()} for row in self.rows],
+            "types": {name: "int64" if isinstance(value, int) else "float64" for name, value in self.rows[-1].items()},
             "converged": self.converged,
             "memory": None if self.statistics is None else self.statistics.arrays(),  # the key of earlier checkpoints
             "starts": list(self.starts),
@@ -422,14 +440,13 @@ class FitResult:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], device: torch.device) -> FitResult:
         """The inverse of ``arrays``."""
-        import pandas as pd
-
-        history = pd.DataFrame(arrays["history"], columns=list(arrays["types"])).astype(arrays["types"])
+        types = {name: int if kind.startswith("int") else float for name, kind in arrays["types"].items()}
+        rows = [{name: kind(row[name]) for name, kind in types.items()} for row in arrays["history"]]
         parameters = Parameters.from_arrays(arrays["parameters"]).to(device)
         statistics = RunningStatistics.from_arrays(arrays["memory"], device)
         starts = tuple(arrays.get("starts", ()))  # earlier checkpoints have none
         start = arrays.get("start", 0)
-        return cls(parameters, history, arrays["converged"], statistics, starts=starts, start=start)
+        return cls(parameters, rows, arrays["converged"], statistics, starts=starts, start=start)
 
 
 @dataclass
@@ -452,7 +469,7 @@ class EMRun:
         self.history.add(row)
         self.converged = stop.converged(self.history)
         if self.converged or stop.out_of_time(row["seconds"]) or row["step"] == stop.max_iter:
-            self._end(expectations)
+            self.end(self.parameters, expectations)
         else:
             self.parameters = objective.maximised(self.parameters, expectations)
 
@@ -460,10 +477,11 @@ class EMRun:
         """End with the parameters whose figures are known."""
         self.interrupted = True
         if self.last_e_step is not None:
-            self.parameters, expectations = self.last_e_step
-            self._end(expectations)
+            self.end(*self.last_e_step)
 
-    def _end(self, expectations: Expectations) -> None:
+    def end(self, parameters: Parameters, expectations: Expectations) -> None:
+        """End with these parameters, which the ``expectations`` are of."""
+        self.parameters = parameters
         n_frames = float(expectations.xi.sum() + expectations.initial.sum())
         summed = replace(expectations, given_inputs=None)  # which grow with the data
         self.statistics = RunningStatistics(summed.scaled(1 / n_frames), len(self.history.rows), n_frames)
@@ -471,7 +489,7 @@ class EMRun:
     @property
     def result(self) -> FitResult:
         """The fitted parameters and history that the run ended with."""
-        return FitResult(self.parameters, self.history.frame(), self.converged, self.statistics, self.interrupted)
+        return FitResult(self.parameters, self.history.rows, self.converged, self.statistics, self.interrupted)
 
     def state(self) -> dict[str, Any]:
         """Arrays and JSON values for a checkpoint."""

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.inference.segments import is_ergodic
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
 
@@ -40,10 +41,8 @@ def is_irreducible(topology: Topology, n_states: int) -> bool:
 
 
 def _leads_everywhere(mask: Tensor) -> bool:
-    from scipy.sparse.csgraph import connected_components
-
-    n, _ = connected_components(mask.cpu().numpy(), directed=True, connection="strong")
-    return int(n) == 1
+    mask = mask.cpu().bool()
+    return is_ergodic(mask | torch.eye(len(mask), dtype=torch.bool))  # with steps that stay, no period matters
 
 
 def with_start(parameters: Parameters, start: Start, topology: Topology) -> Parameters:
@@ -131,6 +130,11 @@ def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Te
     n, rows, g = (t.cpu().numpy().astype(np.float64) for t in (counts, previous, first))
     free, k = is_free.numpy()[:, None], len(g)
     has_final = rows.shape[1] > k
+    if not has_final:
+        from seqmodels.hmm.learning.stationary_loops import ascend
+
+        rows = ascend(n, rows, g, is_free.numpy(), ROUNDS, HALVINGS, NEGLIGIBLE_GAIN)
+        return torch.as_tensor(rows, device=previous.device)
     total = n.sum(1, keepdims=True)
     value, perron = _objective(rows, n, g, has_final=has_final)
     if perron is None or value == -np.inf:

@@ -13,6 +13,7 @@ import torch
 from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, PackedBatch
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
+from seqmodels.hmm.learning import small_data
 from seqmodels.hmm.learning.em import (
     Callback,
     Expectations,
@@ -69,14 +70,15 @@ class Fitting:
         ``generator`` deals the data out to the batches of stepwise EM.
         """
         if self.algorithm == "em":
-            is_smoothed = self._is_smoothed(corpus)
+            if not self._is_smoothed(corpus):
+                return partial(self._baum_welch, corpus=corpus)
             return partial(
                 baum_welch,
                 objective=self.objective,
-                batches=[] if is_smoothed else corpus.own_batches(),
+                batches=[],
                 dtype=corpus.dtype,
                 stop=self.stop,
-                e_step_of_one=self._smoothed_e_step(corpus) if is_smoothed else None,
+                e_step_of_one=self._smoothed_e_step(corpus),
             )
         if self.variational is not None:
             e_step_of_one = partial(self.variational.expectations, batches=corpus.own_batches(), dtype=corpus.dtype)
@@ -104,6 +106,16 @@ class Fitting:
             return [result for result in results if result is not None]
 
         return run
+
+    def _baum_welch(
+        self, group: Sequence[Parameters], corpus: Corpus, callback: Callback, checkpoints: Checkpoints
+    ) -> list[FitResult]:
+        batches = corpus.own_batches()
+        of_all = (self.objective, batches, corpus.dtype, self.stop)
+        is_kept = checkpoints.path is not None or checkpoints.state is not None
+        if not is_kept and small_data.runs_in_loops(group[0], batches):
+            return small_data.baum_welch(group, *of_all, callback=callback)
+        return baum_welch(group, *of_all, callback=callback, checkpoints=checkpoints)
 
     def _is_smoothed(self, corpus: Corpus) -> bool:
         """Whether EM is of an autoregression of one state that filters and smooths missing values itself."""

@@ -86,7 +86,7 @@ def gradient_ascent(
     last = {name: float(value) for name, value in row.items()}
     callback(last)
     history.loc[len(history)] = last
-    return FitResult(parameters, history, False, None, is_interrupted)
+    return FitResult(parameters, history.to_dict("records"), False, None, is_interrupted)
 
 
 class Unconstrained(nn.Module):

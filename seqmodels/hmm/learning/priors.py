@@ -53,13 +53,35 @@ class Pseudocounts(Configurable):
 
     def counts(self, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor | None]:
         """Counts of starts, transitions and ends, zero where the parameters are."""
+        if self._are_zero:
+            final = None if parameters.final is None else torch.zeros_like(parameters.final)
+            return torch.zeros_like(parameters.initial), torch.zeros_like(parameters.transition), final
         sticky = torch.diag(_spread(self.sticky, parameters.initial))
         final = None if parameters.final is None else _allowed(self.final, parameters.final)
         transition = _spread(self.transition, parameters.transition) + sticky
         return _allowed(self.initial, parameters.initial), transition * (parameters.transition > 0), final
 
+    def arrays(self, n_states: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Counts of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``, whatever the parameters are."""
+
+        def spread(count: Any, *shape: int) -> np.ndarray:
+            counts = np.empty(shape)
+            counts[...] = count
+            return counts
+
+        between = spread(self.transition, n_states, n_states) + np.diag(spread(self.sticky, n_states))
+        return spread(self.initial, n_states), between, spread(self.final, n_states)
+
+    @property
+    def _are_zero(self) -> bool:
+        """Whether no count is added anywhere, as by default."""
+        counts = (self.initial, self.transition, self.sticky, self.final)
+        return all(isinstance(count, int | float) and count == 0 for count in counts)
+
     def log_prior(self, parameters: Parameters) -> Tensor:
         """Nats, up to a constant."""
+        if self._are_zero:
+            return parameters.initial.new_zeros(())
         tables = (parameters.initial, parameters.transition, parameters.final)
         terms = [
             torch.xlogy(counts, torch.where(counts > 0, table, 1.0)).sum()

@@ -102,7 +102,7 @@ def best_of(
             best = _best_so_far(best, results)
             if len(results) < len(group) or any(result.interrupted for result in results):
                 break
-            if interruption.requested or i == len(groups) - 1:
+            if checkpoints.path is not None and (interruption.requested or i == len(groups) - 1):
                 checkpoints.write(_restarts_state(groups[i + 1 :], n_done, best))
             if interruption.requested:
                 break
@@ -149,9 +149,10 @@ def starts_table(results: Sequence[Mapping[str, float]], best: int | None) -> pd
     return pd.DataFrame({"start": numbers, **columns, "chosen": numbers == (-1 if best is None else best)})
 
 
-def starts_range(table: pd.DataFrame) -> float:
-    """The largest objective less the smallest, nats per unit; 0 of one start, NaN of none."""
-    return float(table["objective"].max() - table["objective"].min())
+def starts_range(starts: Sequence[Row]) -> float:
+    """The largest objective of the last rows of some starts less the smallest, nats per unit."""
+    objectives = [row["objective"] for row in starts]
+    return max(objectives) - min(objectives)
 
 
 def starts_arrays(table: pd.DataFrame) -> dict[str, np.ndarray]:
@@ -184,7 +185,7 @@ def starts_from_arrays(arrays: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
 
 def warn_of_floor(result: FitResult, observation: Observation) -> None:
     """Warn, at the line that called ``fit``, if a floor bounds what was found."""
-    hits = int(result.history["floor_hits"].iloc[-1])
+    hits = int(result.last_row["floor_hits"])
     if hits:
         floors: dict[str, list[float]] = {"min_covariance": [], "min_scale": []}
         for path, value in observation.get_params().items():

@@ -142,7 +142,7 @@ def stepwise_em(
             epoch = _Epoch(epoch.parameters, epoch.parameters, epoch.number + 1)
     if not history.rows:
         return None
-    return FitResult(epoch.parameters, history.frame(), converged, statistics, interruption.requested)
+    return FitResult(epoch.parameters, history.rows, converged, statistics, interruption.requested)
 
 
 @dataclass

@@ -125,8 +125,7 @@ class Transformer(TransformerConfig, NeuralModel):
     def _compiles_steps(self) -> bool:
         if self.compile_steps and not is_compiling():
             raise ValueError(
-                "compile_steps=True needs numba; install it (pip install 'seqmodels[adaptive]'), or pass "
-                "compile_steps=False"
+                "compile_steps=True needs numba; install it (pip install numba), or pass compile_steps=False"
             )
         return self.compile_steps
 

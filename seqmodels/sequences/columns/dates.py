@@ -115,14 +115,19 @@ FORMS = (
         re.compile(r"(?P<y>\d{4})(?P<m>\d\d)(?P<d>\d\d)(?:T?(?P<H>\d\d)(?P<M>\d\d)(?P<S>\d\d)?)?(?P<z>Z)?"),
         only_named=True,
     ),
+    DateForm(  # 2019013112, which seconds since 1970 are not before 2030
+        "year, month, day, hour",
+        re.compile(r"(?P<y>(?:19|20)\d\d)(?P<m>\d\d)(?P<d>\d\d)T?(?P<H>\d\d)"),
+        only_named=True,
+    ),
     DateForm("year, month, day", re.compile(r"(?P<y>\d\d)(?P<m>\d\d)(?P<d>\d\d)"), only_named=True),
     DateForm("year and month", re.compile(r"(?P<y>\d{4})(?P<m>\d\d)"), only_named=True),
     DateForm("years", re.compile(r"(?P<y>[12]\d{3})"), only_named=True),
 )
 FISCAL_YEARS = DateForm("fiscal years", re.compile(r"(?i:FY)[-\s]?(?P<y>[12]\d{3})"))
 ISO = FORMS[0]
-OF_DIGITS = FORMS[-4:]
-_, YYMMDD, YYYYMM, YEARS = OF_DIGITS
+OF_DIGITS = FORMS[-5:]
+_, _, YYMMDD, YYYYMM, YEARS = OF_DIGITS
 # A year from one calendar year into the next, 2019/20, which is no month.
 SEASON_OF_YEARS = DateForm("years that begin in", re.compile(r"(?P<y>\d{4})[-/](?P<next>\d\d)"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,16 @@ def times_of_index(index: pd.Index, date_format: str | None = None) -> TimesOfIn
     return TimesOfIndex(index) if is_named and is_number else None
 
 
+def index_left_out(index: pd.Index) -> str:
+    """Return the sentence that an index of words with digits, which hold no times, is left out; "" of other indices."""
+    if index.nlevels > 1 or not any(isinstance(cell, str) and re.search(r"\d", cell) for cell in index[:1]):
+        return ""
+    return (
+        f"the index holds words that are no dates, such as {index[0]!r}, so that it is left out and rows are taken for "
+        "steps; write dates as 2019-01-31 or pass them as times, or drop the index: frame.reset_index(drop=True)"
+    )
+
+
 def is_called_time(name: Any) -> bool:
     """Whether a column or an index is called as times are."""
     return isinstance(name, str) and name.lower() in (*TIME_NAMES, *YEAR_NAMES)
@@ -74,6 +85,9 @@ def times_of_frames(items: Sequence[Any]) -> tuple[list[pd.Index], str, str | No
     each = [times_of_index(item.index) if _is_of_pandas(item) else None for item in items]
     known = [times for times in each if times is not None]
     if not known:
+        left_out = next((said for item in items if _is_of_pandas(item) and (said := index_left_out(item.index))), "")
+        if left_out:
+            warn_caller(left_out)
         return None
     if len(known) < len(items):
         has, lacks = next(i for i, times in enumerate(each) if times is not None), each.index(None)
@@ -98,6 +112,7 @@ class FrameWithIndex:
         unit: what the times count, where they are numbers of a known unit.
         said: how the times were read, where that could be done in several ways; else empty.
         keys: the other levels of the index, which are columns of ``frame`` too: they may say of which series a row is.
+        left_out: that the index holds words, and is in no column; else empty.
     """
 
     frame: pd.DataFrame
@@ -105,6 +120,7 @@ class FrameWithIndex:
     unit: str | None = None
     said: str = ""
     keys: tuple[str, ...] = ()
+    left_out: str = ""
 
 
 def with_index_as_columns(
@@ -141,7 +157,7 @@ def with_index_as_columns(
             key_names.append(free(level.name, "index"))
             columns[key_names[-1]] = level
     if not columns:
-        return FrameWithIndex(frame)
+        return FrameWithIndex(frame, left_out=index_left_out(frame.index))
     whole = frame.reset_index(drop=True).assign(**{n: values.array for n, values in columns.items()})
     return FrameWithIndex(whole, name, of_times.unit if name else None, of_times.said if name else "", tuple(key_names))
 

@@ -27,13 +27,14 @@ Sign = Literal[".", ","]
 Place = Callable[[int], str]  # where a row of a table is, in words
 MISSING = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "none", "nil", "missing", "?", "-", "."))
 DOUBTFUL = re.compile(r"[-.]{1,3}")  # cells that are missing, but in some tables 0
-# Signs that are written in several ways: minus, spaces within numbers, apostrophes, the full width.
+# Signs that are written in several ways: minus, spaces within numbers, apostrophes, digits, the full width.
 AS_ASCII = str.maketrans(
     {
         **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d", "-"),
         **dict.fromkeys("\u00a0\u2002\u2003\u2004\u2005\u2007\u2008\u2009\u200a\u202f\u3000\t", " "),
         **dict.fromkeys("\u2018\u2019\u02bc\u02b9\u2032\u00b4`", "'"),
-        **{"\uff0b": "+", "\uff0e": ".", "\u066b": ".", "\uff0c": ",", "\u066c": ",", "\uff05": "%", "\u066a": "%"},
+        **{"\uff0b": "+", "\uff0e": ".", "\u066b": ".", "\uff0c": ",", "\u066c": "'", "\uff05": "%", "\u066a": "%"},
+        **{chr(zero + digit): str(digit) for zero in (0x660, 0x6F0, 0x966, 0xFF10) for digit in range(10)},
         **dict.fromkeys("\u200b\u200e\u200f\ufeff", None),
     }
 )

@@ -92,6 +92,7 @@ def timed_rows(
         rows.said += [indexed.said] if indexed.said else []
     else:
         _recognise(rows, {by, *taken, *indexed.keys}, time_unit, date_format)
+        rows.said += [indexed.left_out] if rows.time is None and indexed.left_out else []
     _refuse_dates_as_columns(rows, {by, *taken})
     return rows
 

@@ -227,6 +227,9 @@ def test_inputs_may_be_in_a_frame_of_their_own() -> None:
         ),
         (np.arange(40.0), {}, "the frame should be a pandas DataFrame with the columns of inputs, holiday"),
         (with_holidays()[:60].set_index("day"), {"future": with_holidays()[60:]}, "the index of the frame holds dates"),
+        (with_holidays()[:60], {"future": with_holidays()[["holiday"]][60:]}, "future has no column 'day', which says"),
+        (with_holidays()[:60], {"future": with_holidays()[["day", "holiday"]]}, "steps that the frame has, such as"),
+        (with_holidays()[:60], {"inputs": "holiday"}, r"pass a list of words, such as \['holiday'\]"),
     ],
 )
 def test_inputs_that_are_not_known_are_refused(frame: object, options: dict[str, object], message: str) -> None:

@@ -184,6 +184,18 @@ def test_an_autoregression_is_estimated_beside_inputs(process: Process) -> None:
     assert abs(effects.mean[0] - 20) < 3 * effects.deviation[0] < 0.5
 
 
+def test_an_input_that_has_not_changed_yet_is_worth_nothing_that_is_known() -> None:
+    """Its changes are rounding, of which a coefficient would be without bound."""
+    rng, z = np.random.default_rng(0), np.where(np.arange(54) == 50, 1.0, -0.07)[:, None]
+    y = 100 + rng.normal(size=50).cumsum()
+    for process in (StructuralProcess("damped"), SeasonalARIMA((1, 1, 1))):
+        fitted = fit_process(process, y, z[:50])
+        assert fitted.effects(y, z[:50]).mean == [0.0]
+        ahead, without = fitted.ahead(y, 4, z), fit_process(process, y).ahead(y, 4)
+        np.testing.assert_allclose(ahead.mean, without.mean, atol=1e-6)
+        assert np.std(y) < ahead.deviation[0] < 10 * np.std(y)  # of what the input may be worth
+
+
 def test_a_phase_that_was_never_seen_is_at_the_level_and_as_wide_as_the_series() -> None:
     y = 90 + np.tile([0.0, 10.0, -5.0, -5.0], 15) + 0.5 * np.random.default_rng(0).normal(size=60)
     y[3::4] = np.nan

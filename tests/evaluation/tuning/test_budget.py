@@ -85,7 +85,7 @@ def test_a_budget_without_a_limit_or_below_zero_is_refused():
 
 def test_time_that_is_over_ends_em_after_its_step():
     x = [np.random.default_rng(0).normal(size=(1200, 3))]
-    model = sm.HMM(6, tol=0.0)
+    model = sm.HMM(6, tol=0.0, n_init=1)
     model.set_params(**sm.Budget(seconds=0.05).settings(model)).fit(x)
     assert not model.converged_
     seconds = model.history_["seconds"].to_numpy()

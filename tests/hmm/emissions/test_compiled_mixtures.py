@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from torch import Tensor
 
 from seqmodels import HMM, GaussianMixture
-from seqmodels.hmm.emissions import emission_of
+from seqmodels.hmm.emissions import emission_of, gaussian_mixture
 from seqmodels.hmm.inference import segments
 from seqmodels.hmm.inference.scratch import Scratch
 
@@ -23,6 +23,7 @@ F64 = torch.float64
 @pytest.fixture(autouse=True)
 def few_frames_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "FEWEST_FRAMES_COMPILED", 0)
+    monkeypatch.setattr(gaussian_mixture, "MOST_VALUES_IN_LOOPS", 0)
 
 
 N, K = 1300, 4  # more frames than a block has

@@ -19,6 +19,8 @@ from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.trellis import Posterior, Trellis
 from tests.hmm.inference.enumeration import Array, Enumerated, enumerate_paths, random_model
 
+pytestmark = pytest.mark.usefixtures("recursions")
+
 
 def tensor(array: Array) -> Tensor:
     return torch.as_tensor(array, dtype=torch.float64)
@@ -337,7 +339,8 @@ def assert_close(parts: Posterior, whole: Posterior, rows: Tensor) -> None:
         assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-9, atol=1e-12)
 
 
-def test_segments_equal_the_sequence_from_end_to_end() -> None:
+def test_segments_equal_the_sequence_from_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqmodels.hmm.inference.segments._has_numba", lambda: False)  # compiled loops need no segments
     trellis, arguments = long_case(stay=0.0)
     cut, rows = trellis.cut()
     assert cut.packing.n_sequences > 5
@@ -364,7 +367,8 @@ def test_segments_of_every_length(lengths: list[int]) -> None:
         assert_close(parts, whole, rows)
 
 
-def test_a_chain_that_remembers_is_not_cut() -> None:
+def test_a_chain_that_remembers_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqmodels.hmm.inference.segments._has_numba", lambda: False)  # compiled loops need no segments
     trellis, arguments = long_case(stay=0.9999)
     cut, _ = trellis.cut()
     assert not cut.segments.is_whole

@@ -16,6 +16,8 @@ from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.trellis import Trellis
 from tests.hmm.inference.enumeration import Array, random_model
 
+pytestmark = pytest.mark.usefixtures("recursions")
+
 GRID = 2.0**36
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]
 

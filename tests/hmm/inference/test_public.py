@@ -15,6 +15,8 @@ from seqmodels.hmm import inference
 from seqmodels.hmm.inference import filter, forward_backward, log_prob, sample_states, smooth, viterbi
 from tests.hmm.inference.enumeration import path_probabilities, random_model
 
+pytestmark = pytest.mark.usefixtures("recursions")
+
 F64 = torch.float64
 
 

@@ -13,6 +13,8 @@ from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.inference.trellis import Posterior, Trellis
 
+pytestmark = pytest.mark.usefixtures("recursions")
+
 R, K, LENGTHS = 3, 2, (5, 9, 1)
 F64 = torch.float64
 N = sum(LENGTHS)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from numpy.testing import assert_allclose
 
 from seqmodels.hmm.inference import textbook, viterbi
 from tests.hmm.inference.enumeration import enumerate_paths, random_model
+
+pytestmark = pytest.mark.usefixtures("recursions")
 
 
 def test_finds_the_best_of_every_path() -> None:

@@ -140,9 +140,9 @@ def test_a_wrong_step_would_be_seen() -> None:
     fitted = run(begin(emission, dealt), emission, dealt, 20)
     worse = replace(fitted.parameters, transition=torch.full((4, 4), 0.25, dtype=F64))
     again = run(worse, emission, dealt, 0)
-    history = fitted.history.assign(objective=[*fitted.history["objective"][:-1], again.history["objective"].iloc[0]])
+    rows = [*fitted.rows[:-1], {**fitted.rows[-1], "objective": again.rows[0]["objective"]}]
     with pytest.raises(AssertionError):
-        assert_never_down(replace(fitted, history=history))
+        assert_never_down(replace(fitted, rows=rows))
 
 
 # -- constraints -------------------------------------------------------------------------------------------

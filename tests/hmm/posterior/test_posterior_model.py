@@ -88,7 +88,7 @@ def test_draws_repeat_and_leave_torch_as_it_was() -> None:
         for seed in (1, 1)
     )
     assert torch.equal(torch.get_rng_state(), before)
-    assert_allclose(one.draws_["rates"], other.draws_["rates"], rtol=0, atol=0)
+    assert_allclose(one.draws_["rates"], other.draws_["rates"], rtol=1e-9)
     assert len(np.unique(one.draws_["rates"])) > 1
 
 

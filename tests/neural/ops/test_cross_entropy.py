@@ -48,16 +48,18 @@ def test_values_and_gradients_are_those_of_a_softmax(at_once: int, monkeypatch: 
 def test_the_form_for_a_gpu_gives_the_same(at_once: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cross_entropy, "ON_GPU", at_once)
     sum_dtype = torch.promote_types(dtype, torch.float32)
-    inputs = [x.detach().to(dtype) for x in (drawn(8, WIDTH), drawn(SYMBOLS, WIDTH))] + [drawn(SYMBOLS).to(sum_dtype)]
+    inputs = [x.detach().to(dtype) for x in (drawn(8, WIDTH), drawn(SYMBOLS, WIDTH) / 8)]
+    inputs.append(drawn(SYMBOLS).detach().to(sum_dtype))
     target = torch.randint(SYMBOLS, (8,), generator=torch.Generator().manual_seed(0))
     expected = cross_entropy._log_prob_on_cpu(*inputs, target, sum_dtype, keeps=True)
     with torch.no_grad():
         found = cross_entropy._log_prob_on_gpu(*inputs, target, sum_dtype, keeps=True)
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
         compiled = cross_entropy._log_prob_on_gpu(*inputs, target, sum_dtype, keeps=True)
+    tolerance = 0.03 if dtype == torch.bfloat16 else 1e-12  # two products of up to 2 in bfloat16 differ by 2 / 128
     for log_p, p in (found, compiled):
-        torch.testing.assert_close(log_p, expected[0], rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(p, expected[1], rtol=8e-3 if dtype == torch.bfloat16 else 1e-12, atol=1e-12)
+        torch.testing.assert_close(log_p, expected[0], rtol=0, atol=tolerance)
+        torch.testing.assert_close(p, expected[1], rtol=tolerance, atol=1e-12)
 
 
 @pytest.mark.parametrize(("n_rows", "kind", "is_kept"), [(20, "cuda", True), (21, "cuda", False), (21, "cpu", True)])
@@ -115,7 +117,7 @@ def test_compiled_it_is_the_same(n_symbols: int, half: bool, monkeypatch: pytest
             log_probs = linear_log_prob(*inputs, target)
         results.append((log_probs, *torch.autograd.grad((log_probs * upstream).sum(), inputs)))
     assert len(calls) == 1
-    tolerance = 0.01 if half else 1e-5
+    tolerance = 0.05 if half else 1e-5  # two logits of 6 in bfloat16 differ by 6 / 128
     torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)
 
 
@@ -138,4 +140,4 @@ def test_compiled_it_is_the_same_in_several_threads(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(torch, "get_num_threads", lambda n=n_threads: n)
         log_probs = linear_log_prob(*inputs, torch.arange(7))
         results.append((log_probs, *torch.autograd.grad(log_probs.sum(), inputs)))
-    torch.testing.assert_close(*results, rtol=0, atol=0)
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-6)

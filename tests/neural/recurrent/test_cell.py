@@ -129,7 +129,8 @@ def test_a_cell_of_ones_own_scores_streams_generates_and_is_trained_with_options
 def test_a_known_cell_is_its_faster_network() -> None:
     fast = sm.neural.Recurrent(cell=LSTMCell, **SMALL, lr=8e-3).fit(X, validation=None)
     assert isinstance(fast.module_.network, LSTMNetwork)
-    assert fast.score(X) == sm.LSTM(**SMALL).fit(X, validation=None).score(X)
+    plain = sm.LSTM(**SMALL).fit(X, validation=None)
+    assert fast.score(X) == pytest.approx(plain.score(X), rel=1e-8)  # Adam divides by gradients of the size of rounding
 
 
 @pytest.mark.parametrize("drop", ["recurrent_dropout", "weight_drop"])

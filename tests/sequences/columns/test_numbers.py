@@ -135,3 +135,15 @@ def test_whole_numbers_stay_whole_and_named_columns_as_they_are() -> None:
 def test_a_cell_by_itself() -> None:
     assert all(map(is_number, ["1", "007", "1.234,5", "€5", ".5", "5.", "-1e3"]))
     assert not any(map(is_number, ["", "a", "1.2.3", "1,23,4", "2020-01-01", "--5", "1 2"]))
+
+
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (["\u0661\u066c\u0662\u0663\u0664", "\u0665\u0666\u0667"], [1234.0, 567.0]),  # Arabic, sign of thousands
+        (["\u06f1\u06f2", "\u06f3\u066b\u06f5"], [12.0, 3.5]),  # Persian, sign of decimals
+        (["\u0967\u0968", "\u0969"], [12.0, 3.0]),  # Devanagari
+    ],
+)
+def test_digits_of_other_scripts(cells: list[str], values: list[float]) -> None:
+    assert with_numbers(pd.DataFrame({"y": cells}), "the frame")["y"].tolist() == values

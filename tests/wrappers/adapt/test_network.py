@@ -177,6 +177,19 @@ class Random(Tokens):
         return super().forward(tokens) + torch.rand(())
 
 
+class Rounded(Tokens):
+    """Every call rounds otherwise, as products do that depend on where in memory an array lies."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return super().forward(tokens) * (1 + 1e-6 * torch.rand(()))
+
+
+def test_a_network_whose_products_are_rounded_otherwise_is_not_random() -> None:
+    model = sm.adapt.from_torch(Rounded(), n_symbols=V, start=V, end=V + 1)
+    expected = sm.adapt.from_torch(Tokens(), n_symbols=V, start=V, end=V + 1)
+    np.testing.assert_allclose(model.log_prob([[0, 1, 2]]), expected.log_prob([[0, 1, 2]]), rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [

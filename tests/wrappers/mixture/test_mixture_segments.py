@@ -154,7 +154,7 @@ def test_it_is_kept_and_scores_in_any_batch(tmp_path: Any) -> None:
     assert_allclose(mixture.log_prob(TEXTS[::-1])[::-1], before, rtol=1e-6)
     mixture.save(tmp_path / "model")
     loaded = sm.load(tmp_path / "model")
-    assert_allclose(loaded.log_prob(TEXTS), before, rtol=1e-12)
+    assert_allclose(loaded.log_prob(TEXTS), before, rtol=1e-6)
     assert loaded.measure_ == mixture.measure_
     with pytest.raises(ValueError, match="models of different encodings, so it has no predictions of steps"):
         loaded.sample(1)

@@ -1,0 +1,31 @@
+"""Packages that import what is in them when it is first used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+
+def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package that need not load all of its modules at once.
+
+    Args:
+        package: its ``__name__``.
+        homes: for each of its modules, such as ``"model"``, the public names that it defines.
+    """
+    home_of = {name: home for home, names in homes.items() for name in names}
+
+    def get(name: str) -> Any:
+        """A module of the package, or a public name from the module that defines it."""
+        if name in home_of:
+            value = getattr(import_module(f"{package}.{home_of[name]}"), name)
+            vars(sys.modules[package])[name] = value
+            return value
+        if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
+            return import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *home_of})

@@ -1,0 +1,300 @@
+"""Baum-Welch on little data, where calling tensor operations would take most of the time.
+
+A step is a few compiled calls on arrays: the emissions' densities, the recursions of the chain with their sums, the
+emissions' sums, and the M-step. Emissions that have no loops of their own are tensor operations between these.
+Equations and figures are those of ``em``, up to rounding.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.common.distributed import is_distributed
+from seqmodels.hmm.corpus import PackedBatch
+from seqmodels.hmm.emissions import Emission, Statistics
+from seqmodels.hmm.emissions.base import EmissionInLoops
+from seqmodels.hmm.inference.densities import LogDensities, possible_states
+from seqmodels.hmm.inference.forward_backward import forward_backward_pass
+from seqmodels.hmm.inference.segments import runs_sequentially
+from seqmodels.hmm.learning.constraints import Constraints
+from seqmodels.hmm.learning.em import (
+    Callback,
+    EMRun,
+    Expectations,
+    FitResult,
+    MAPObjective,
+    StopRule,
+    maximised_table,
+)
+from seqmodels.hmm.learning.first_state import stationary_initial, stationary_rows
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.training import interruptible
+
+
+def runs_in_loops(start: Parameters, batches: Sequence[PackedBatch]) -> bool:
+    """Whether EM from this start is compiled loops on arrays: of one process, on a CPU, of no inputs, and where tensor
+    operations would take longer.
+    """
+    if is_distributed() or any(each is not None for each in (*start.slopes, start.generator)):
+        return False
+    k, device = len(start.initial), start.initial.device
+    return all(
+        batch.inputs is None
+        and batch.segments.is_whole
+        and runs_sequentially(k, len(batch.x), len(batch.segments.packing.batch_sizes), device)
+        for batch in batches
+    )
+
+
+def baum_welch(
+    starts: Sequence[Parameters],
+    objective: MAPObjective,
+    batches: Sequence[PackedBatch],
+    dtype: torch.dtype,
+    stop: StopRule,
+    *,
+    callback: Callback,
+) -> list[FitResult]:
+    """EM from one start after the other, each until it converges; arguments as of ``em.baum_welch``.
+
+    A signal ends it between two steps, where starts that have no row of history yet are left out.
+    """
+    runs: list[EMRun] = []
+    with interruptible() as interruption:
+        for start in starts:
+            began = time.perf_counter()
+            em, run = _Steps(start, objective, batches, dtype), EMRun(start)
+            while True:
+                log_prob = em.expect()
+                seconds, step = time.perf_counter() - began, len(run.history.rows)
+                run.history.add(objective.figures(step, seconds, log_prob, em.log_prior(), em.emission.floor_hits()))
+                callback(run.history.rows[-1])
+                run.converged = stop.converged(run.history)
+                interruption.hold()
+                run.interrupted = interruption.requested
+                if run.converged or run.interrupted or stop.out_of_time(seconds) or step == stop.max_iter:
+                    break
+                em.maximise()
+            run.end(em.parameters, em.expectations(log_prob))
+            runs.append(run)
+            if run.interrupted:
+                break
+    return [run.result for run in runs]
+
+
+class _Steps:
+    """The parameters of EM from one start, and the sums of its last E-step, as arrays that loops fill.
+
+    Counts are of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``, by the weights of the batches.
+    """
+
+    def __init__(
+        self, start: Parameters, objective: MAPObjective, batches: Sequence[PackedBatch], dtype: torch.dtype
+    ) -> None:
+        k, frozen = len(start.initial), objective.constraints.frozen
+        self.has_final, self.start = start.final is not None, objective.start
+        self.initial, self.transition = start.initial.numpy().copy(), start.transition.numpy().copy()
+        self.final = np.ones(k) if start.final is None else start.final.numpy().copy()
+        self.counts = np.empty(k), np.empty((k, k)), np.empty(k)
+        self.pseudocounts = objective.pseudocount.arrays(k)
+        self.has_prior = any(bool(counts.any()) for counts in self.pseudocounts)
+        self.is_frozen = frozen.rows(frozen.transition, k).numpy()
+        self.keeps_initial = frozen.initial or objective.start != "free"
+        self.batches = [_Batch.of(batch, k) for batch in batches]
+        self.emission = _emission_of(start, objective, batches, dtype)
+
+    def expect(self) -> float:
+        """Fill the counts, and the emission's; return log p(x), by weight.
+
+        Raises:
+            ValueError: a sequence of probability zero, named.
+        """
+        for count in self.counts:
+            count.fill(0.0)
+        self.emission.forget()
+        total = 0.0
+        for i, batch in enumerate(self.batches):
+            expected = batch.expect(self, self.emission.log_densities(i))
+            for count, more in zip(self.counts, expected.counts, strict=True):
+                count += more
+            self.emission.add(i, expected.gamma, batch.packed.weight)
+            total += expected.log_prob
+        return total
+
+    def maximise(self) -> None:
+        """Take an M-step."""
+        from seqmodels.hmm.learning.chain_loops import maximise_chain
+
+        if self.start == "stationary":
+            self._maximise_stationary()
+        else:
+            maximise_chain(
+                self.counts, self.pseudocounts, self.is_frozen, self.keeps_initial, self.has_final, self.initial,
+                self.transition, self.final,
+            )  # fmt: skip
+        self.emission.maximise()
+
+    def _maximise_stationary(self) -> None:
+        k, previous = len(self.initial), self.transition
+        first, counts, last = (
+            count + np.where(table > 0, pseudocount, 0.0)
+            for count, table, pseudocount in zip(self.counts, self.chain, self.pseudocounts, strict=True)
+        )
+        if self.has_final:
+            counts, previous = np.column_stack([counts, last]), np.column_stack([previous, self.final])
+        tensors = (torch.from_numpy(each) for each in (counts, previous, first, ~self.is_frozen))
+        rows = stationary_rows(*tensors)
+        self.transition, final = rows[:, :k].contiguous().numpy(), rows[:, k:].reshape(-1).contiguous()
+        self.final = final.numpy() if self.has_final else self.final
+        self.initial = stationary_initial(rows[:, :k], final if self.has_final else None).numpy()
+
+    def log_prior(self) -> float:
+        """Return what the objective adds to the log-probability, in nats."""
+        from seqmodels.hmm.learning.chain_loops import log_prior
+
+        if not self.has_prior:
+            return self.emission.log_prior()
+        return float(log_prior(self.pseudocounts, self.has_final, *self.chain)) + self.emission.log_prior()
+
+    @property
+    def chain(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Initial, transition and final."""
+        return self.initial, self.transition, self.final
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameters as they are now."""
+        final = torch.from_numpy(self.final) if self.has_final else None
+        return Parameters(
+            torch.from_numpy(self.initial), torch.from_numpy(self.transition), final, self.emission.table()
+        )
+
+    def expectations(self, log_prob: float) -> Expectations:
+        """Return the sums of the last E-step, of which ``log_prob`` is the log-probability."""
+        first, xi, last = (torch.from_numpy(count) for count in self.counts)
+        return Expectations(log_prob, first, xi, last, self.emission.statistics())
+
+
+class _Expected(NamedTuple):
+    """What an E-step finds of a batch: log p(x) and the counts, by weight, and posteriors ``(N, K)``."""
+
+    log_prob: float
+    counts: tuple[np.ndarray, np.ndarray, np.ndarray]
+    gamma: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """A batch as loops read it, with the array that they fill with posteriors."""
+
+    packed: PackedBatch
+    is_impossible: np.ndarray | None
+    weights: np.ndarray
+    gamma: np.ndarray
+    memory: tuple[np.ndarray, np.ndarray]
+    by_rank: tuple[np.ndarray, np.ndarray, np.ndarray]
+    counts: tuple[np.ndarray, np.ndarray, np.ndarray]
+
+    @classmethod
+    def of(cls, batch: PackedBatch, k: int) -> _Batch:
+        is_impossible = None if batch.states is None else ~possible_states(batch.states, k).numpy()
+        weights, n = np.full(batch.segments.n_sequences, batch.weight), len(batch.x)
+        memory, counts = (np.empty((n, k)), np.empty(n)), (np.empty(k), np.empty((k, k)), np.empty(k))
+        by_rank = batch.segments.packing.arrays.by_rank()
+        return cls(batch, is_impossible, weights, np.empty((n, k)), memory, by_rank, counts)
+
+    def expect(self, em: _Steps, log_b: np.ndarray) -> _Expected:
+        """Return what the parameters of ``em`` say of the batch, whose densities are ``log_b (N, K)``.
+
+        Raises:
+            ValueError: a sequence of probability zero, named.
+        """
+        from seqmodels.hmm.inference import sequential
+
+        if self.is_impossible is not None:
+            log_b = np.where(self.is_impossible, -np.inf, log_b)
+        for count in self.counts:
+            count.fill(0.0)
+        packed, chain = self.packed.segments.packing.arrays, (em.initial[None], em.transition, em.final[None])
+        sequential.expectations(chain, log_b, packed, self.weights, self.memory, self.gamma, self.counts, self.by_rank)
+        _, log_prob, has_failed = self.by_rank
+        total = float(log_prob.sum())
+        if has_failed.any() or not total > -np.inf:
+            return self._in_logarithms(em, log_b)
+        return _Expected(self.packed.weight * total, self.counts, self.gamma)
+
+    def _in_logarithms(self, em: _Steps, log_b: np.ndarray) -> _Expected:
+        """The same where the loops lost what matters in some sequence: ``forward_backward_pass`` computes it again."""
+        batch = self.packed
+        posterior = forward_backward_pass(batch.trellis(em.parameters, LogDensities(torch.from_numpy(log_b))))
+        batch.refuse_impossible(posterior.log_prob)
+        first, xi, last = (batch.weight * each.numpy() for each in (posterior.initial, posterior.xi, posterior.final))
+        return _Expected(batch.weight * float(posterior.log_prob.sum()), (first, xi, last), posterior.gamma.numpy())
+
+
+def _emission_of(
+    start: Parameters, objective: MAPObjective, batches: Sequence[PackedBatch], dtype: torch.dtype
+) -> EmissionInLoops:
+    constraints, k = objective.constraints, len(start.initial)
+    is_free = constraints.tying.is_free and not constraints.frozen.rows(constraints.frozen.emission, k).any()
+    in_loops = objective.emission.in_loops(start.table, [batch.x for batch in batches], dtype) if is_free else None
+    return in_loops or _TensorEmission(start.table, objective.emission, constraints, batches, dtype)
+
+
+class _TensorEmission:
+    """An emission without loops of its own, by tensor operations."""
+
+    def __init__(
+        self,
+        table: Tensor,
+        emission: Emission,
+        constraints: Constraints,
+        batches: Sequence[PackedBatch],
+        dtype: torch.dtype,
+    ) -> None:
+        self._table, self.of_tensors, self.tying = table, emission, constraints.tying
+        self.is_frozen = constraints.frozen.rows(constraints.frozen.emission, len(table))
+        self.batches, self.dtype = batches, dtype
+        self.memos: list[Any] = [None] * len(batches)
+        self.sums: Statistics = ()
+
+    def log_densities(self, i: int) -> np.ndarray:
+        batch = self.batches[i]
+        densities, self.memos[i] = self.of_tensors.evaluate(self._table, batch.x, batch.past, self.dtype, batch.scratch)
+        return np.ascontiguousarray(densities.log().double().numpy())
+
+    def forget(self) -> None:
+        self.sums = ()
+
+    def add(self, i: int, gamma: np.ndarray, weight: float) -> None:
+        batch, posteriors = self.batches[i], torch.from_numpy(gamma).to(self.dtype)
+        sums = self.of_tensors.statistics(self._table, batch.x, batch.past, posteriors, self.memos[i])
+        weighted = tuple(weight * each for each in sums)
+        self.sums = tuple(a + b for a, b in zip(self.sums, weighted, strict=True)) if self.sums else weighted
+
+    def maximise(self) -> None:
+        updated = maximised_table(self._table, self.of_tensors, self.sums, self.tying)
+        self._table = torch.where(self.is_frozen[:, None], self._table, updated)
+
+    def log_prior(self) -> float:
+        return float(self.of_tensors.log_prior(self._of_groups))
+
+    def floor_hits(self) -> int:
+        return int(self.of_tensors.floor_hits(self._table).sum())
+
+    def table(self) -> Tensor:
+        return self._table
+
+    def statistics(self) -> Statistics:
+        return self.sums
+
+    @property
+    def _of_groups(self) -> Tensor:
+        return self._table if self.tying.is_free else self.tying.one_each(self._table)
