@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +13,7 @@ import typer
 from seqmodels.cli.checks import SAVED, check_outputs, check_value
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel, Seed, check_inputs_file, names_of, read_inputs
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import listed
 from seqmodels.common.files import replaced
 from seqmodels.data import is_table
@@ -206,7 +206,7 @@ def series_of_file(
             raise ValueError(f"{path} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
         left_out = [c for c in frame if c not in (time, by, *named, *inputs) and _has_no_name(frame[c])]
         if left_out and not named:
-            warnings.warn(f"{path}: left out {listed(left_out)}, which has no name", UserWarning, stacklevel=2)
+            warn_caller(f"{path}: left out {listed(left_out)}, which has no name")
         frame = frame.drop(columns=left_out)
         unread = [c for c in (named or frame) if c not in (time, by)]
         refuse_unread(frame, unread, place, "name what is forecast with --columns, or the column of series with --by")

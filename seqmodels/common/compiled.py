@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, TypeVar, cast, overload
+
+from seqmodels.common.caller_warnings import warn_caller
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -56,8 +57,7 @@ def _compiled(function: FunctionT, *, any_order: bool, allocates: bool) -> Funct
 def warn_if_slow(name: str, n_steps: int) -> None:
     """Warn that ``name`` will read so many steps in plain Python, if that will take long."""
     if not is_compiling() and n_steps > STEPS_IN_PLAIN_PYTHON:
-        warnings.warn(
+        warn_caller(
             f"{name} reads {n_steps:,} steps in plain Python, which is slow; install numba (pip install "
             "numba) for the same figures, faster",
-            stacklevel=2,
         )

@@ -18,7 +18,6 @@ import _thread
 import os
 import tempfile
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -33,6 +32,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from seqmodels.common import storage
+from seqmodels.common.caller_warnings import warn_caller
 
 Item = TypeVar("Item")
 HEARTBEAT = 1.0  # seconds between two headers of a process that works while the others wait
@@ -203,11 +203,9 @@ def run_on_rank_zero(name: str | None, work: Callable[[], None]) -> None:
         work()
     elif dist.get_rank() == 0:
         if name is not None:
-            warnings.warn(
+            warn_caller(
                 f"{name} is fitted by process 0 alone; the other {dist.get_world_size() - 1} wait and take its model "
                 "(HMMs and networks are what several processes fit together); start one process, or one for each model",
-                UserWarning,
-                stacklevel=5,
             )
         with _heartbeats():
             token = _works_alone.set(True)

@@ -85,6 +85,8 @@ class Configurable:
 
     # Arguments that may not be larger than the data to fit to: than all steps, or than those of the longest sequence.
     _bounded_by_data: ClassVar[Mapping[str, str]] = {}
+    # Those among them whose cost grows so fast that they are refused beyond the data also where they are ``SMALL``.
+    _costly: ClassVar[frozenset[str]] = frozenset()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make an object to be initialised; raises ``TypeError``, with a suggestion, for an argument that it lacks."""
@@ -319,12 +321,13 @@ def refuse_beyond_data(thing: Configurable, n_steps: int, longest: int) -> None:
         longest: steps of the longest.
     """
     for name, of in thing._bounded_by_data.items():
-        value, most = getattr(thing, name), {"steps": n_steps, "longest": longest}[of]
-        if isinstance(value, int) and value > max(SMALL, most):
+        value, size = getattr(thing, name), {"steps": n_steps, "longest": longest}[of]
+        most = size if name in thing._costly else max(SMALL, size)
+        if isinstance(value, int) and value > most:
             data = "the data have" if of == "steps" else "the longest sequence has"
             raise ValueError(
-                f"{name} of {type(thing).__name__} is {value:,}, but {data} {most:,} steps; pass at most "
-                f"{max(SMALL, most):,}, or more data"
+                f"{name} of {type(thing).__name__} is {value:,}, but {data} {size:,} steps; pass at most {most:,}, or "
+                "more data"
             )
     for name, value in thing.get_params(deep=False).items():
         for _, nested in _nested(name, value):

@@ -14,7 +14,6 @@ import math
 import os
 import re
 import stat
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.files import replaced
 from seqmodels.common.former_names import FORMER_NAMES
 from seqmodels.common.parameters import Configurable, checked_argument, in_one_line
@@ -326,11 +326,10 @@ def warn_of_classes_to_give(*things: Any) -> None:
             )
     if to_give:
         names = ", ".join(to_give)
-        warnings.warn(
+        warn_caller(
             f"what is saved holds {', '.join(map(name_of, to_give.values()))}, which seqmodels does not know: load it "
             f"with seqmodels.load(path, classes=[{names}]), and a comparison with "
             f"seqmodels.evaluation.Comparison.load(folder, classes=[{names}])",
-            stacklevel=4,
         )
 
 

@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import re
+import shlex
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.data.file_contents import decoded, read_bytes
 from seqmodels.sequences.columns.index import is_called_time
 from seqmodels.sequences.columns.numbers import MISSING, is_number, may_be_numbers, with_numbers
@@ -152,16 +154,16 @@ def layout_of(path: Path) -> CsvLayout:
     if _are_data(header, rows[1][1] if len(rows) > 1 else None):
         return CsvLayout(path, text, separator, _names_in_comment(text, first, separator, len(header)), first)
     names = [name.strip() for name in header]
+    if _has_row_names(separator, [cells for _, cells in rows]):
+        names = ["", *names]
     extra = max((len(row) for _, row in rows[1:2]), default=0) - len(names)
     if extra > 0 and not any(cell.strip() for cell in rows[1][1][len(names) :]):
         names += [""] * extra  # a separator at the end of each line of data
     if len(rows) > 2 and _are_units(rows[1][1], [row for _, row in rows[2:]]):
         line, units = rows[1]
-        warnings.warn(
+        warn_caller(
             f"{path}:{line} is taken for the units of the columns, {', '.join(filter(None, units))!r:.60}, and left "
             "out; name the columns with them in the header to keep them",
-            UserWarning,
-            stacklevel=6,
         )
         return CsvLayout(path, text, separator, names, line)
     return CsvLayout(path, text, separator, names, header_line)
@@ -283,7 +285,9 @@ def _names_in_comment(text: str, first: int, separator: str, width: int) -> list
 
 def _numbered_rows(path: Path, lines: Any, separator: str, first: int) -> Iterator[tuple[int, list[str]]]:
     if separator == SPACES:
-        yield from ((first + i, line.split()) for i, line in enumerate(lines, start=1) if line.strip())
+        for i, line in enumerate(lines, start=1):
+            if line.strip():
+                yield first + i, shlex.split(line) if '"' in line else line.split()
         return
     reader = csv.reader(lines, delimiter=separator, skipinitialspace=True)
     try:
@@ -311,6 +315,9 @@ def _separator_of(path: Path, lines: list[str]) -> str:
         cells = [cell for row in data for cell in row]
         share = sum(_is_datum(cell) for cell in cells) / max(1, len(cells))
         fits_header = len(header) - (len(header) > 1 and not header[-1].strip()) == width
+        if _has_row_names(separator, rows):
+            fits_header, cells = True, [cell for row in data for cell in row[1:]]
+            share = sum(_is_datum(cell.strip('"')) for cell in cells) / max(1, len(cells))
         if separator == SPACES and not (fits_header and n == len(data) and share == 1.0):
             continue
         if width < 2:  # a single column, if all cells are numbers whose decimals begin with a comma, or text
@@ -322,6 +329,18 @@ def _separator_of(path: Path, lines: list[str]) -> str:
     if best_key[0] < 1 and all(is_number(line) for line in alone[1:]) and len(alone) > 1:
         return "\t" if best != "\t" else ";"  # numbers with commas for decimals, in a single column
     return best
+
+
+def _has_row_names(separator: str, rows: list[list[str]]) -> bool:
+    """Whether each line begins with a name of its row, over which the header has nothing, as R writes tables.
+
+    Where commas and semicolons separate, the cell beyond the header may as well be the decimals of a number.
+    """
+    header, data = rows[0], rows[1:]
+    if separator not in (SPACES, "\t") or not data or any(len(row) != len(header) + 1 for row in data):
+        return False
+    names = [row[0].strip('"') for row in data]
+    return len(set(names)) == len(names) and bool(data[0][-1].strip())
 
 
 def _is_datum(cell: str) -> bool:

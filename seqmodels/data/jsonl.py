@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.parameters import checked
 from seqmodels.data.file_format import FileFormat
 from seqmodels.data.kinds import as_kind, suffix_of
@@ -85,11 +85,9 @@ def _check_metadata(path: Path, places: list[str], metadata: list[dict[str, Any]
             if each.get(name) is None and (name in OF_SEQUENCES or name not in each)
         ]
         if without:
-            warnings.warn(
+            warn_caller(
                 f"{path}: {len(without)} of {len(places)} have no {name!r}, the first is {places[without[0]]}; it is "
                 f"missing there: add it, or leave {name!r} out of all",
-                UserWarning,
-                stacklevel=4,
             )
 
 

@@ -6,7 +6,6 @@ import io
 import math
 import struct
 import tokenize
-import warnings
 import zipfile
 import zlib
 from collections import Counter
@@ -17,6 +16,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import listed
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import checked
@@ -95,9 +95,7 @@ NPY = FileFormat("NumPy", (".npy", ".npz"), npy, options=("kind",), binary=(".np
 def _laid_end_to_end(path: Path, arrays: dict[str, np.ndarray], kind: Kind | None) -> Sequences:
     left_out = [name for name in arrays if name not in OF_CONCATENATED]
     if left_out:
-        warnings.warn(
-            f"{path}: left out {listed(left_out)}; beside X and lengths there are labels", UserWarning, stacklevel=4
-        )
+        warn_caller(f"{path}: left out {listed(left_out)}; beside X and lengths there are labels")
     whole = as_kind(arrays["X"], _kind_of(arrays["X"], kind), f"{path}, X")
     labels = arrays.get("labels")
     if labels is not None and labels.ndim != 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import listed
 from seqmodels.common.parameters import checked_but
 from seqmodels.data.csv_files import check_width, read_csv
@@ -158,7 +158,7 @@ def table_of_rows(
     by = SEQUENCE if by is None and SEQUENCE in frame and SEQUENCE not in (time, label, cluster, *named, *known) else by
     rows = _rows_of(where, frame, kind, named, (label, cluster, *known), by, time, time_unit, date_format)
     for said in rows.said:
-        warnings.warn(f"{where}: {said}", UserWarning, stacklevel=3)
+        warn_caller(f"{where}: {said}")
     roles = _Roles(where, rows.frame, {*named, *known}, rows.by, rows.time, label, cluster, disordered=rows.disordered)
     if kind not in ("symbols", "text"):
         single = named[0] if len(named) == 1 and not known and kind is None else None
@@ -267,11 +267,9 @@ def warn_of_missing_labels(where: str, sequences: Sequences) -> None:
         return
     without = np.flatnonzero(pd.isna(pd.Series(sequences.labels, dtype=object)))
     if len(without):
-        warnings.warn(
+        warn_caller(
             f"{where}: {len(without)} of {len(sequences)} sequences have no label, the first is "
             f"{sequences.names[without[0]]!r}; a classifier is fitted to those that have one: x.take(mask)",
-            UserWarning,
-            stacklevel=4,
         )
 
 
@@ -362,10 +360,8 @@ class _Roles:
             why = {**dict.fromkeys(rows, counts), **dict.fromkeys(words, "words")}
             why |= dict.fromkeys(self.disordered, "a time that goes back")
             said = [f"{c} ({why.get(c, 'no words, no numbers')})" for c in left_out]
-            warnings.warn(
+            warn_caller(
                 f"{self.where}: left out {listed(said)}; name what is to be modelled with columns=",
-                UserWarning,
-                stacklevel=4,
             )
         return chosen
 

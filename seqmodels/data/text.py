@@ -6,13 +6,13 @@ import hashlib
 import json
 import re
 import unicodedata
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.parameters import checked
 from seqmodels.data.file_contents import decoded, files_in, is_file, read_bytes
 from seqmodels.sequences import Item, Sequences
@@ -154,10 +154,8 @@ def _checked_text(file: Path) -> str:
         looks_like, ending = "numbers, and their digits", ".csv"
     else:
         return document
-    warnings.warn(
+    warn_caller(
         f"{file} looks like {looks_like} are modelled as text; for its sequences alone name it {ending}",
-        UserWarning,
-        stacklevel=5,
     )
     return document
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import struct
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from seqmodels.common.caller_warnings import warn_caller
 
 PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE  # codes of formats whose frames all have as many bytes
 OF_WHOLE_FRAMES = (PCM, FLOAT, A_LAW, MU_LAW)
@@ -90,11 +91,9 @@ class _Chunks:
         if self.data is not None:
             raise ValueError(f"{self.path} has samples in two places, of which one would be lost; {REPAIRED}")
         if size == UNKNOWN and left:
-            warnings.warn(
+            warn_caller(
                 f"{self.path} does not say how long it is, as what was written to a stream, so that nothing says "
                 f"whether it is whole; to be sure {REPAIRED}",
-                UserWarning,
-                stacklevel=7,
             )
         elif size > left:
             raise ValueError(

@@ -14,8 +14,9 @@ import numpy as np
 from seqmodels.common.display import listed
 from seqmodels.encodings.base import State, names_of_state
 from seqmodels.sequences import Sequences
-from seqmodels.sequences.items import checked_times
+from seqmodels.sequences.items import checked_times, times_as_read
 from seqmodels.sequences.times import DateUnit, as_numbers, seconds_of
+from seqmodels.sequences.zones import in_unit
 
 TIME = "time"  # what the times of steps are called as an input
 
@@ -38,6 +39,8 @@ class InputScaling:
         time_unit: what the times of the training sequences counted, in which those of others are counted too: the
             ``date_unit`` of dates, the ``time_unit`` of numbers, ``""`` of numbers without; None: not known, and then
             numbers are taken as they are.
+        date_zone: the ``time_unit`` of training sequences with dates of a time zone, by which dates with a zone of
+            single steps are put on the same clock; None: those had no zone, and dates with one are taken in UTC.
     """
 
     names: tuple[str, ...]
@@ -45,6 +48,7 @@ class InputScaling:
     scale: np.ndarray
     date_unit: DateUnit | None = None
     time_unit: str | None = None
+    date_zone: str | None = None
 
     @property
     def time_column(self) -> int | None:
@@ -57,16 +61,18 @@ class InputScaling:
 
         ``fitted_to`` are the training sequences, if there are any, which say what numbers count.
         """
-        unit = None
+        unit, zone = None, None
         if fitted_to is not None and fitted_to.times is not None:
-            unit = date_unit if fitted_to.times[0].dtype.kind in "Mm" else fitted_to.time_unit or ""
-        return cls((TIME,), np.zeros(1), np.full(1, step), date_unit, unit)
+            kind = fitted_to.times[0].dtype.kind
+            unit = date_unit if kind in "Mm" else fitted_to.time_unit or ""
+            zone = fitted_to.time_unit if kind == "M" else None
+        return cls((TIME,), np.zeros(1), np.full(1, step), date_unit, unit, zone)
 
     def beside(self, others: InputScaling, names: Sequence[str]) -> InputScaling:
         """The times, which these are, and other inputs, by ``names`` in this order."""
         parts = [self.of([name]) if name == TIME else others.of([name]) for name in names]
         mean, scale = (np.concatenate(each) for each in zip(*((part.mean, part.scale) for part in parts), strict=True))
-        return InputScaling(tuple(names), mean, scale, self.date_unit, self.time_unit)
+        return InputScaling(tuple(names), mean, scale, self.date_unit, self.time_unit, self.date_zone)
 
     @classmethod
     def learn(cls, sequences: Sequences, names: Sequence[str]) -> Self:
@@ -85,7 +91,7 @@ class InputScaling:
     def of(self, names: Sequence[str]) -> InputScaling:
         """That of these inputs alone, in this order."""
         columns = [self.names.index(name) for name in names]
-        of_times = (self.date_unit, self.time_unit) if TIME in names else (None, None)
+        of_times = (self.date_unit, self.time_unit, self.date_zone) if TIME in names else (None, None, None)
         return InputScaling(tuple(names), self.mean[columns], self.scale[columns], *of_times)
 
     def check(self, sequences: Sequences) -> None:
@@ -200,8 +206,9 @@ class InputScaling:
         else:
             whole = np.asarray(times)
             flat = whole[:, 0] if whole.ndim == 2 and whole.shape[1] == 1 else times
-            given = checked_times([flat], [len(whole) if n is None else n])[0]
             before = None if after is None or after.times is None else after.times[0]
+            on_clock = in_unit(times_as_read(flat), self.date_zone if before is None else after.time_unit)
+            given = checked_times([on_clock], [len(whole) if n is None else n])[0]
             if before is not None and (before.dtype.kind == "M") != (given.dtype.kind == "M"):
                 kinds = ["dates" if each.dtype.kind == "M" else "numbers" for each in (before, given)]
                 raise ValueError(
@@ -217,6 +224,8 @@ class InputScaling:
         of_times: dict[str, str] = {} if self.date_unit is None else {"date_unit": self.date_unit}
         if self.time_unit is not None:
             of_times["time_unit"] = self.time_unit
+        if self.date_zone is not None:
+            of_times["date_zone"] = self.date_zone
         return {"names": list(self.names), "mean": self.mean, "scale": self.scale, **of_times}
 
     @classmethod
@@ -236,7 +245,10 @@ class InputScaling:
         time_unit = state.get("time_unit")  # nor in files of earlier versions
         if not (time_unit is None or (isinstance(time_unit, str) and date_unit is not None)):
             raise ValueError(f"time_unit is {time_unit!r:.50}; it should be a word, of a model that reads times")
-        return cls(names, mean, scale, date_unit, time_unit)
+        date_zone = state.get("date_zone")
+        if not (date_zone is None or (isinstance(date_zone, str) and date_unit is not None)):
+            raise ValueError(f"date_zone is {date_zone!r:.50}; it should be a word, of a model that reads dates")
+        return cls(names, mean, scale, date_unit, time_unit, date_zone)
 
 
 def _times_after_past(sequences: Sequences) -> list[np.ndarray]:

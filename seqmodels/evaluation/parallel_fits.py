@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from seqmodels.common import distributed
+from seqmodels.common.caller_warnings import warn_caller
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
@@ -66,10 +67,9 @@ def checked_jobs(n_jobs: Jobs, *, has_seconds: bool) -> Jobs:
         raise ValueError(f"n_jobs={n_jobs} within torchrun, whose processes fit each model together; pass n_jobs=1")
     n = int(effective_n_jobs(n_jobs))
     if has_seconds and _is_of_this_machine() and n > cpu_count():
-        warnings.warn(
+        warn_caller(
             f"n_jobs={n} fits share {cpu_count()} cores, so that a second of the budget is less than a second of one "
             f"core; pass n_jobs={cpu_count()} or fewer, or a budget in steps",
-            stacklevel=3,
         )
     return n
 
@@ -141,12 +141,12 @@ class _Outcome(Generic[Result]):
 
     result: Result | None
     error: BaseException | None
-    warnings: list[tuple[Warning | str, type[Warning], str, int]]
+    warnings: list[tuple[Warning | str, type[Warning]]]
 
     def here(self) -> Result:
         """Warn, return and raise what the task did."""
-        for message, category, file, line in self.warnings:
-            warnings.warn_explicit(message, category, file, line)
+        for message, category in self.warnings:
+            warn_caller(message, category)
         if self.error is not None:
             raise self.error
         return cast(Result, self.result)
@@ -189,7 +189,7 @@ def _caught(caller: str, key: Key, function: Callable[..., Result], *arguments: 
         result, error = _attempted(function, *arguments)
     if error is not None and not _is_sendable(error):
         error = RuntimeError(_in_one_line(error))
-    return key, _Outcome(result, error, [(*_sendable(w.message, w.category), w.filename, w.lineno) for w in given])
+    return key, _Outcome(result, error, [_sendable(w.message, w.category) for w in given])
 
 
 def _sendable(message: Warning | str, category: type[Warning]) -> tuple[Warning | str, type[Warning]]:

@@ -49,6 +49,10 @@ class AngleFeatures(FeatureDistributions):
         return int(self.moments.shape[1])
 
     @property
+    def are_angles(self) -> tuple[bool, ...]:
+        return (True,) * self.n_features
+
+    @property
     def mean(self) -> np.ndarray:
         first = self.moments[0]
         return np.where(np.abs(first) > NO_DIRECTION, np.angle(first), np.nan)

@@ -30,6 +30,8 @@ MOST_EDGES = 100  # of cells, between which an integral has parts of its own
 TAIL = 1e-14  # probability of the values that are left out of a sum or an integral
 EDGE_LEVELS = 1 / (1 + np.exp(-np.linspace(-32.0, 32.0, 33)))  # of quantiles that an integral has its parts between
 MAX_HALVINGS, INTEGRAL_TOLERANCE = 40, 1e-9  # of parts of an integral, and how much of all of it each may change
+TAIL_STEP = 4.0  # log-odds from the fifth last of them to the third last
+STEEPEST_TAIL = 0.99  # the logarithm of a quantile by that of its level, in a tail that has a mean
 MOST_POINTS = 20_000  # of a grid, between two such, times components, over which a sum is taken value by value
 ON_GRID = 1e-6  # of a cell, by which a value that rounding moved off the grid is taken for that of the grid
 
@@ -41,6 +43,11 @@ class FeatureDistributions(ABC):
     @abstractmethod
     def n_features(self) -> int:
         """D, how many features there are."""
+
+    @property
+    def are_angles(self) -> tuple[bool, ...]:
+        """Whether each feature is an angle."""
+        return (False,) * self.n_features
 
     @property
     @abstractmethod
@@ -242,10 +249,24 @@ class ObservedFeatures(FeatureDistributions, ABC):
 
 @dataclass(frozen=True)
 class DensityFeatures(ObservedFeatures):
-    """Mixtures of densities of reals: Student t, gamma, log-normal or beta ones."""
+    """Mixtures of densities of reals: Student t, gamma, log-normal or beta ones.
+
+    Args:
+        powers: ``(D,)`` of power transformations h of raw values: the mixture is that of ``h(x)``. None: of x itself.
+    """
+
+    powers: np.ndarray | None = None
+
+    @property
+    def mean(self) -> np.ndarray:
+        if self.powers is None:
+            return super().mean
+        edges = self.quantiles(EDGE_LEVELS)
+        return np.array([self._mean_of_feature(d, edges[:, d]) for d in range(self.n_features)])
 
     def moved(self, shift: np.ndarray, scale: np.ndarray) -> DensityFeatures:
         """The distribution of ``shift + scale x``, for r equal parts of the components ``(r, D)`` of both."""
+        assert self.powers is None, "an encoding scales what it has transformed"
         n = len(self.weights) // len(shift)
         shift, scale = np.repeat(shift, n, axis=0), np.repeat(scale, n, axis=0)
         return replace(self, shift=shift + scale * self.shift, scale=scale * self.scale)
@@ -253,11 +274,42 @@ class DensityFeatures(ObservedFeatures):
     def density(self, x: np.ndarray) -> np.ndarray:
         """``(..., D)`` the density of each feature at ``x (..., D)``."""
         log_probs = self.observation.marginal_log_probs(self.output_parameters, self._encoded(x))
-        return self._mixed(np.exp(log_probs.cpu().numpy()) / self.scale)
+        of_base = self._mixed(np.exp(log_probs.cpu().numpy()) / self.scale)
+        return of_base if self.powers is None else of_base * np.exp(log_slope(np.asarray(x), self.powers))
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
+        if self.powers is not None:  # h increases
+            return inverse_power(replace(self, powers=None).quantiles(levels), self.powers)
         shape = (self.shift.shape[1],)
         return quantiles_by_search(lambda x: (self.cdf(x), self.density(x)), levels, shape)
+
+    def _encoded(self, x: np.ndarray) -> Tensor:
+        if self.powers is not None:
+            x = np.nan_to_num(power(np.asarray(x, dtype=np.float64), self.powers), nan=-np.inf)
+        return super()._encoded(x)
+
+    def _mean_of_feature(self, d: int, edges: np.ndarray) -> float:
+        """The mean of feature d, whose quantiles at ``EDGE_LEVELS`` are ``edges``; NaN where it has none.
+
+        ``P(|x| > q) ~ q^(-1 / s)`` in a tail, whose slope s is seen in quantiles: from 1 on there is no mean.
+        """
+        if not np.isfinite(edges).all():
+            return np.nan
+        middle = edges[len(edges) // 2]
+        result = middle
+        for side, sign in ((edges[: len(edges) // 2 + 1], -1.0), (edges[len(edges) // 2 :], 1.0)):
+            away = np.sort(np.abs(side - middle))
+            slope = np.log(away[-3] / away[-5]) / TAIL_STEP if away[-5] > 0 else 0.0
+            if slope > STEEPEST_TAIL:
+                return np.nan
+            within = _adaptive_integral(lambda x, sign=sign: self._beyond(x, d, sign), side)  # type: ignore[misc]
+            result += sign * (within + EDGE_LEVELS[0] * away[-1] * slope / (1 - slope))
+        return float(result)
+
+    def _beyond(self, x: np.ndarray, d: int, sign: float) -> np.ndarray:
+        """``P(X_d > x)``, or ``P(X_d <= x)`` where ``sign`` is -1."""
+        below = self._cdf_of_feature(x, d)
+        return 1 - below if sign > 0 else below
 
     def crps(self, y: np.ndarray) -> np.ndarray:
         """By Gauss and Legendre's rule, between quantiles and, where a component is narrow, between parts of them."""
@@ -270,6 +322,8 @@ class DensityFeatures(ObservedFeatures):
         """``∫ (F(x) - 1{x >= y})² dx`` of feature d over the range of ``edges``, among which y is."""
         if np.isnan(y):
             return np.nan
+        if not np.isfinite(edges).all():
+            return np.inf  # a tail so heavy that its integral is infinite
         below, above = np.append(edges[edges < y], y), np.append(y, edges[edges > y])
         return _adaptive_integral(lambda x: self._cdf_of_feature(x, d) ** 2, below) + _adaptive_integral(
             lambda x: (1 - self._cdf_of_feature(x, d)) ** 2, above
@@ -359,6 +413,10 @@ class JoinedFeatures(FeatureDistributions):
     @property
     def n_features(self) -> int:
         return sum(group.n_features for group in self.groups)
+
+    @property
+    def are_angles(self) -> tuple[bool, ...]:
+        return tuple(is_angle for group in self.groups for is_angle in group.are_angles)
 
     @property
     def mean(self) -> np.ndarray:

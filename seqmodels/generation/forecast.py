@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels import plot
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import listed, quantile_name
 from seqmodels.common.parameters import check_options, checked
 from seqmodels.encodings import Encoding
@@ -53,11 +53,13 @@ class Forecast:
             column where no sequence's have.
         history: the sequences that the steps follow.
         quantiles: the levels.
+        are_angles: of vectors, whether each feature is an angle, by the model's observation; else empty.
     """
 
     frame: pd.DataFrame
     history: Sequences
     quantiles: tuple[float, ...]
+    are_angles: tuple[bool, ...]
     _draw_paths: list[Callable[[], Paths]]
     _encoding: Encoding = field(repr=False)
 
@@ -128,7 +130,10 @@ def forecast(
             part.insert(2, "time", with_zone(of_steps, history.time_unit))
     frame = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
     _warn_of_missing_means(frame)
-    return Forecast(frame, history, tuple(levels.tolist()), [a.draw_paths for a in each], encoding)
+    known = (step for ahead in each for step in ahead.steps if isinstance(step, FeatureDistributions))
+    size = history.n_features if history.kind == "vectors" else 0
+    are_angles = next((step.are_angles for step in known), (False,) * size)
+    return Forecast(frame, history, tuple(levels.tolist()), are_angles, [a.draw_paths for a in each], encoding)
 
 
 def _in_zone_of(history: Sequences, inputs: Any) -> Any:
@@ -189,11 +194,9 @@ def _times_ahead(history: Sequences, k: int) -> list[np.ndarray] | None:
     ahead = [times_ahead(times, k) for times in history.times]
     irregular = [str(name) for name, times in zip(history.names, ahead, strict=True) if times is None]
     if irregular:
-        warnings.warn(
+        warn_caller(
             f"the times of {len(irregular)} of {len(ahead)} sequences ({listed(irregular)}) have no one step, so the "
             "steps ahead have no times; bring them to one frequency, as frame.asfreq of pandas does",
-            UserWarning,
-            stacklevel=5,
         )
     if len(irregular) == len(ahead):
         return None
@@ -263,11 +266,10 @@ def _warn_of_missing_means(frame: pd.DataFrame) -> None:
     lacks = frame["mean"].isna() & frame[levels].notna().any(axis=1)
     if lacks.any():
         names = [str(name) for name in frame.loc[lacks, "feature"].unique()]
-        warnings.warn(
+        warn_caller(
             f"the forecast of feature {listed(names)} has no mean, as that of a t density of 1 degree of freedom or "
-            "fewer, or of angles without a direction, and shows NaN; read the median: quantiles=(0.05, 0.5, 0.95)",
-            UserWarning,
-            stacklevel=5,
+            "fewer, of a power of one of few, or of angles without a direction, and shows NaN; read the median: "
+            "quantiles=(0.05, 0.5, 0.95)",
         )
 
 

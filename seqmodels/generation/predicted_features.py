@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -71,10 +71,7 @@ def _of_raw_frames(
     equal parts of the components; None where they are not known.
     """
     raw = _raw(encoded, shift, scale)
-    if step.powers is None or raw is None:
-        return raw
-    # Of Student t densities a power may have no mean, which the integral of ``PowerFeatures`` would not see.
-    return PowerFeatures(raw, step.powers) if isinstance(raw, GaussianFeatures) else None
+    return raw if step.powers is None or raw is None else _powered(raw, step.powers)
 
 
 def _of_cells(
@@ -104,6 +101,16 @@ def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) ->
         parts = zip(encoded.groups, np.split(shift, at, axis=1), np.split(scale, at, axis=1), strict=True)
         return _joined([_raw(*each) for each in parts])
     return encoded.moved(shift, scale) if isinstance(encoded, GaussianFeatures | DensityFeatures) else None
+
+
+def _powered(features: FeatureDistributions, powers: np.ndarray) -> FeatureDistributions:
+    """The distributions of values whose power transformations have those given."""
+    if isinstance(features, JoinedFeatures):
+        parts = np.split(powers, np.cumsum([group.n_features for group in features.groups])[:-1])
+        return JoinedFeatures([_powered(*each) for each in zip(features.groups, parts, strict=True)])
+    return (
+        replace(features, powers=powers) if isinstance(features, DensityFeatures) else PowerFeatures(features, powers)
+    )
 
 
 def _joined(groups: list[FeatureDistributions | None]) -> JoinedFeatures | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.parameters import Seed, checked, checked_but
 from seqmodels.encodings.text import symbol_names
 from seqmodels.model import SequenceModel
@@ -71,12 +71,10 @@ class HiddenStateModel(SequenceModel):
         impossible = {i: int(np.argmin(rows.any(1))) for i, rows in enumerate(filtered) if not rows.any(1).all()}
         if impossible:
             i, t = next(iter(impossible.items()))
-            warnings.warn(
+            warn_caller(
                 f"{len(impossible)} of {len(filtered)} sequences have probability zero under this model, so their "
                 f"filtered states are rows of zeros from some step on (sequence {i} from step {t}); leave them out, or "
                 "keep emissions and transitions from being exactly zero (pseudocount, topology, states)",
-                UserWarning,
-                stacklevel=2,
             )
         return filtered
 

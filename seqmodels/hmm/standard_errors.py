@@ -12,7 +12,6 @@ of the width of a density, are the Hessian to about 1e-7 of its largest entries:
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -22,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.estimates import Coordinates, Estimate, Link
 from seqmodels.hmm.learning.em import MAPObjective
@@ -213,10 +213,8 @@ def _warn_far(estimates: Sequence[Estimate], distances: Tensor) -> None:
         return
     of = estimates[int(distances.argmax())]
     where = "" if of.state is None else f" of state {of.state}"
-    warnings.warn(
+    warn_caller(
         f"the parameters are not at the maximum of their likelihood on these data: {of.name}{where} is about "
         f"{float(distances.max()):.1f} standard errors away, so intervals are around another value; pass the training "
         "data, and fit with a smaller tol and a larger max_iter",
-        UserWarning,
-        stacklevel=4,
     )

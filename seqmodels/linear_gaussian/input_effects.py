@@ -8,7 +8,6 @@ variances of a Gaussian and what its mean depends on are orthogonal, so that I a
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step
 from seqmodels.linear_gaussian.learning.structural import diffuse_log_prob
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
@@ -64,11 +64,9 @@ class SlopesOfInputs:
         import pandas as pd
 
         if self.distance > FAR:
-            warnings.warn(
+            warn_caller(
                 f"the slopes are not at the maximum of their likelihood on these data, but about {self.distance:.1f} "
                 "standard errors away; pass the training data, and fit with a smaller tol and a larger max_iter",
-                UserWarning,
-                stacklevel=3,
             )
         estimates, errors = (self.estimates * to_raw).T.ravel(), (self.errors * np.abs(to_raw)).T.ravel()
         width = NormalDist().inv_cdf(0.5 + level / 2) * errors

@@ -176,6 +176,7 @@ class LinearGaussian(SequenceModel):
     resume_from: str | None = None
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
+    _costly: ClassVar[frozenset[str]] = frozenset({"n_states"})
     _uses_validation: ClassVar[bool] = False
     _size: ClassVar[str | None] = "n_states"
     _sums_out_missing: ClassVar[bool] = True
@@ -403,6 +404,7 @@ class LinearGaussian(SequenceModel):
         form, corpus = self._form(), self._corpus(train)
         if self.structure is not None and self.encoding_.size != 1:
             raise ValueError(f"a structure is of one feature, but the sequences have {self.encoding_.size}; pass one")
+        self._check_enough_values(form, corpus)
         objective = SystemObjective(form, *_raw_size(train, self.encoding_))
         shard = share_of(len(corpus.values))
         share = SystemData(
@@ -419,6 +421,18 @@ class LinearGaussian(SequenceModel):
         last = _score(self, validation)
         frame = best.frame()
         self.history_ = frame.assign(validation=[*[np.nan] * (len(frame) - 1), last])
+
+    def _check_enough_values(self, form: Form, corpus: SystemData) -> None:
+        """Raise ``ValueError`` for a structure with more numbers to fit than there are values."""
+        structure = self._structure()
+        if structure is not None:
+            n = len(StructuralNumbers(structure, form).start(0, 0))
+            n_values = sum(int(np.isfinite(x).sum()) for x in corpus.values)
+            if n > n_values:
+                raise ValueError(
+                    f"the structure has {n} numbers to fit (coefficients, variances, the intercept), but the sequences "
+                    f"have {n_values} values; pass smaller orders, fewer components or more data"
+                )
 
     def _best_run(
         self, objective: SystemObjective, corpus: SystemData, share: SystemData, checkpoints: Checkpoints

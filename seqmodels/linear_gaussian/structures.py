@@ -28,8 +28,8 @@ START_RATE_OF_CYCLE = 0.5  # by period, after which the correlation is then 0.6
 class Component(Configurable, ABC):
     """To add one, define its matrices; K is the number of its states.
 
-    ``name`` is what it is called in tables. ``numbers``: as many as ``start`` has, within ``bounds``; deviations are in
-    units of the series.
+    ``name`` is what it is called in tables. ``numbers (..., n)``: as many as ``start`` has, within ``bounds``;
+    deviations are in units of the series. There are matrices for each row of numbers, or one where all have the same.
     """
 
     name: ClassVar[str]
@@ -48,11 +48,11 @@ class Component(Configurable, ABC):
 
     @abstractmethod
     def transition(self, numbers: np.ndarray) -> np.ndarray:
-        """``(K, K)`` A, which takes the states of a step to those of the next."""
+        """``(..., K, K)`` A, which takes the states of a step to those of the next."""
 
     @abstractmethod
     def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
-        """``(K, K)`` covariance Q of the disturbances of a step."""
+        """``(..., K, K)`` covariance Q of the disturbances of a step."""
 
     @abstractmethod
     def diffuse(self) -> np.ndarray:
@@ -95,9 +95,9 @@ class _RandomWalks(Component, ABC):
         """Names of the variances of the disturbances, in the order of the numbers."""
 
     def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
-        variances = np.zeros(len(self._disturbed()))
-        variances[self._disturbed()] = np.square(numbers)
-        return np.diag(variances)
+        variances = np.zeros((*numbers.shape[:-1], len(self._disturbed())))
+        variances[..., self._disturbed()] = np.square(numbers)
+        return diagonal(variances)
 
     def diffuse(self) -> np.ndarray:
         return np.ones(len(self._disturbed()), dtype=bool)
@@ -206,6 +206,7 @@ class ARIMA(Component):
 
     name: ClassVar[str] = "arima"
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"p": "longest", "d": "longest", "q": "longest"}
+    _costly: ClassVar[frozenset[str]] = frozenset({"p", "d", "q"})
 
     p: Annotated[int, Range(0, MOST_STATES)] = 1
     d: Annotated[int, Range(0, MOST_STATES)] = 0
@@ -228,17 +229,18 @@ class ARIMA(Component):
 
     def transition(self, numbers: np.ndarray) -> np.ndarray:
         d, r = self.d, self.n_lags
-        matrix = np.zeros((d + r, d + r))
-        matrix[:d, : d + 1] = np.triu(np.ones((d, d + 1)))
-        matrix[d:, d:] = np.eye(r, k=1)
-        matrix[d : d + self.p, d] = stationary_coefficients(numbers[: self.p])
+        matrix = np.zeros((*numbers.shape[:-1], d + r, d + r))
+        matrix[..., :d, : d + 1] = np.triu(np.ones((d, d + 1)))
+        matrix[..., d:, d:] = np.eye(r, k=1)
+        matrix[..., d : d + self.p, d] = stationary_coefficients(numbers[..., : self.p])
         return matrix
 
     def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
-        weights = np.zeros(self.d + self.n_lags)
-        weights[self.d] = 1.0
-        weights[self.d + 1 : self.d + 1 + self.q] = self._moving_average(numbers)
-        return np.asarray(numbers[-1] ** 2 * np.outer(weights, weights))
+        weights = np.zeros((*numbers.shape[:-1], self.d + self.n_lags))
+        weights[..., self.d] = 1.0
+        weights[..., self.d + 1 : self.d + 1 + self.q] = self._moving_average(numbers)
+        outer = weights[..., :, None] * weights[..., None, :]
+        return np.asarray(numbers[..., -1, None, None] ** 2 * outer)
 
     def diffuse(self) -> np.ndarray:
         return np.arange(self.d + self.n_lags) < self.d
@@ -252,7 +254,7 @@ class ARIMA(Component):
         return coefficients | {"variance": float((scale * numbers[-1]) ** 2)}
 
     def _moving_average(self, numbers: np.ndarray) -> np.ndarray:
-        return -stationary_coefficients(numbers[self.p : self.p + self.q])
+        return -stationary_coefficients(numbers[..., self.p : self.p + self.q])
 
 
 @dataclass(eq=False, repr=False)
@@ -265,11 +267,11 @@ class Diffusion(Component, InContinuousTime, ABC):
 
     @abstractmethod
     def drift(self, numbers: np.ndarray) -> np.ndarray:
-        """``(K, K)`` F of ``dz = F z dt + dB``, for a step's time."""
+        """``(..., K, K)`` F of ``dz = F z dt + dB``, for a step's time."""
 
     @abstractmethod
     def spread(self, numbers: np.ndarray) -> np.ndarray:
-        """``(K, K)`` covariance that B gains in a step's time."""
+        """``(..., K, K)`` covariance that B gains in a step's time."""
 
     def transition(self, numbers: np.ndarray) -> np.ndarray:
         return discretised(self.drift(numbers), self.spread(numbers))[0]
@@ -300,7 +302,7 @@ class SmoothTrend(Diffusion):
         return np.array([[0.0, 1.0], [0.0, 0.0]])
 
     def spread(self, numbers: np.ndarray) -> np.ndarray:
-        return np.diag([0.0, numbers[0] ** 2])
+        return diagonal(numbers[..., :1] ** 2 * np.array([0.0, 1.0]))
 
     def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         one = np.ones_like(gaps)
@@ -337,10 +339,10 @@ class OrnsteinUhlenbeck(Diffusion):
         return np.ones(1)
 
     def drift(self, numbers: np.ndarray) -> np.ndarray:
-        return np.full((1, 1), -np.exp(numbers[0]))
+        return np.asarray(-np.exp(numbers[..., :1, None]))
 
     def spread(self, numbers: np.ndarray) -> np.ndarray:
-        return np.full((1, 1), 2 * np.exp(numbers[0]) * numbers[1] ** 2)
+        return np.asarray(2 * np.exp(numbers[..., :1, None]) * numbers[..., 1:, None] ** 2)
 
     def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         decay = np.exp(numbers[0]) * gaps[:, None, None]
@@ -383,11 +385,12 @@ class Cycle(Diffusion):
         return np.array([1.0, 0.0])
 
     def drift(self, numbers: np.ndarray) -> np.ndarray:
-        rate, frequency = self._rate(numbers), 2 * np.pi / self.period
-        return np.array([[-rate, frequency], [-frequency, -rate]])
+        frequency = 2 * np.pi / self.period
+        turn = np.array([[0.0, frequency], [-frequency, 0.0]])
+        return np.asarray(turn - self._rate(numbers)[..., None, None] * np.eye(2))
 
     def spread(self, numbers: np.ndarray) -> np.ndarray:
-        return np.diag(np.full(2, 2 * self._rate(numbers) * numbers[1] ** 2))
+        return np.asarray((2 * self._rate(numbers) * numbers[..., 1] ** 2)[..., None, None] * np.eye(2))
 
     def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         decay, angle = self._rate(numbers) * gaps[:, None, None], 2 * np.pi * (gaps / self.period)
@@ -398,19 +401,19 @@ class Cycle(Diffusion):
         return np.zeros(2, dtype=bool)
 
     def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
-        return {"rate": self._rate(numbers), "variance": float((scale * numbers[1]) ** 2)}
+        return {"rate": float(self._rate(numbers)), "variance": float((scale * numbers[1]) ** 2)}
 
     def bounds(self) -> list[tuple[float, float]]:
         return [LOG_RATES, (0.0, np.inf)]
 
-    def _rate(self, numbers: np.ndarray) -> float:
-        """ρ, of the decay ``exp(-ρ t)`` over t steps."""
-        return float(np.exp(numbers[0]) / self.period)
+    def _rate(self, numbers: np.ndarray) -> np.ndarray:
+        """``(...)`` ρ, of the decay ``exp(-ρ t)`` over t steps."""
+        return np.asarray(np.exp(numbers[..., 0]) / self.period)
 
 
 def discretised(drift: np.ndarray, spread: np.ndarray, time: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """A and Q over a time: ``exp(F t)`` and ``∫ exp(F s) S exp(F s)ᵀ ds``, s from 0 to t, by one exponential (Van Loan
-    1978, *Computing integrals involving the matrix exponential*).
+    """``(..., K, K)`` A and Q over a time: ``exp(F t)`` and ``∫ exp(F s) S exp(F s)ᵀ ds``, s from 0 to t, by one
+    exponential (Van Loan 1978, *Computing integrals involving the matrix exponential*).
 
     >>> discretised(np.array([[0.0, 1.0], [0.0, 0.0]]), np.diag([0.0, 3.0]), 2.0)[1].round(12)
     array([[8., 6.],
@@ -418,23 +421,30 @@ def discretised(drift: np.ndarray, spread: np.ndarray, time: float = 1.0) -> tup
     """
     from scipy.linalg import expm  # lazily: scipy is slow to import
 
-    K = len(drift)
-    block = np.zeros((2 * K, 2 * K))
-    block[:K, :K], block[:K, K:], block[K:, K:] = -drift, spread, drift.T
+    K = drift.shape[-1]
+    block = np.zeros((*np.broadcast_shapes(drift.shape, spread.shape)[:-2], 2 * K, 2 * K))
+    block[..., :K, :K], block[..., :K, K:], block[..., K:, K:] = -drift, spread, drift.mT
     power = expm(time * block)
-    transition = np.ascontiguousarray(power[K:, K:].T)
-    covariance = transition @ power[:K, K:]
-    return transition, np.asarray(0.5 * (covariance + covariance.T))
+    transition = np.ascontiguousarray(power[..., K:, K:].mT)
+    covariance = transition @ power[..., :K, K:]
+    return transition, np.asarray(0.5 * (covariance + covariance.mT))
+
+
+def diagonal(values: np.ndarray) -> np.ndarray:
+    """``(..., K, K)`` matrices with ``values (..., K)`` on their diagonals, and 0 elsewhere."""
+    return np.asarray(values[..., None] * np.eye(values.shape[-1]))
 
 
 def stationary_coefficients(numbers: np.ndarray) -> np.ndarray:
-    """``(p,)`` φ of a stationary autoregression, of unconstrained numbers: the inverse hyperbolic tangents of its
+    """``(..., p)`` φ of a stationary autoregression, of unconstrained numbers: the inverse hyperbolic tangents of its
     partial autocorrelations (Monahan 1984).
     """
-    coefficients = np.zeros(0)
-    for partial in np.tanh(numbers):
-        coefficients = np.append(coefficients - partial * coefficients[::-1], partial)
-    return coefficients
+    partials = np.tanh(numbers)
+    coefficients = np.empty_like(partials)
+    for i in range(partials.shape[-1]):
+        coefficients[..., :i] -= partials[..., i : i + 1] * coefficients[..., :i][..., ::-1]
+        coefficients[..., i] = partials[..., i]
+    return np.asarray(coefficients)
 
 
 @dataclass(frozen=True)
@@ -511,14 +521,10 @@ class Structure:
         n, K = self.numbers[-1].stop, self.n_states
         of_transition, of_covariance = np.zeros((2, n, K, K))
         for component, here, which in zip(self.components, self.states, self.numbers, strict=True):
-            for i in range(which.start, which.stop):
-                step = DIFFERENCE * (np.arange(which.start, which.stop) == i)
-                above, below = numbers[which] + step, numbers[which] - step
-                for slopes, of in (
-                    (of_transition, component.transition),
-                    (of_covariance, component.state_covariance),
-                ):
-                    slopes[i, here, here] = (of(above) - of(below)) / (2 * DIFFERENCE)
+            steps = DIFFERENCE * np.eye(which.stop - which.start)
+            above, below = numbers[which] + steps, numbers[which] - steps
+            for slopes, of in ((of_transition, component.transition), (of_covariance, component.state_covariance)):
+                slopes[which, here, here] = (of(above) - of(below)) / (2 * DIFFERENCE)
         return of_transition, of_covariance
 
     def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:

@@ -6,7 +6,6 @@ Under several processes it also makes all end with one model.
 from __future__ import annotations
 
 import time
-import warnings
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.common import distributed
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.parameters import in_one_line, refuse_beyond_data, undone_on_failure, wrong_argument
 from seqmodels.common.progress import silent_if
 from seqmodels.encodings import AutoSeries, Encoding, Standardize
@@ -44,10 +44,9 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     check_arguments(model)
     model._check_hyperparameters()
     if data.has_past:
-        warnings.warn(
+        warn_caller(
             "the sequences to fit to have a past, which fit does not read: each is learned as a sequence that begins "
             "where it does; pass X.without_past() to say so, or sequences that begin earlier",
-            stacklevel=4,
         )
     uses_validation = model._uses_validation
     known = _encoding_of_one_series(model, data, encoding) if uses_validation else None
@@ -85,7 +84,7 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
         _load_from_rank_zero(model)
     if interrupted.requested and interrupted.signal is not None:
         checkpoint = model.get_params(deep=False).get("checkpoint")
-        interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint, stacklevel=4)
+        interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint)
 
 
 def _check_sizes(model: Family, data: Data) -> None:
@@ -104,12 +103,11 @@ def _warn_of_missing_rows(model: Family, sequences: Sequences) -> None:
             every, places = steps
             n = len(every) - len(times)
             first = time_in_words(np.delete(every, places)[0])
-            warnings.warn(
+            warn_caller(
                 f"the times of sequence {name!r} leave out {n} steps, the first at {first}, and a "
                 f"{type(model).__name__} takes each row for a step, so that seasons and lags shift there; fit to "
                 "X.regular(), which has rows of missing values at these steps, or to sequences without times if rows "
                 "are steps",
-                stacklevel=5,
             )
             return
 

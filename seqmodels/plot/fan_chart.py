@@ -36,6 +36,8 @@ class DrawnForecast(Protocol):
     @property
     def features(self) -> Sequence[Any]: ...
     @property
+    def are_angles(self) -> Sequence[bool]: ...
+    @property
     def quantiles(self) -> tuple[float, ...]: ...
     @property
     def paths(self) -> list[Any]: ...
@@ -176,19 +178,50 @@ def _draw_vectors(
     n_past = min(len(past), max(LEAST_HISTORY, HISTORY_PER_STEP * k) if history is None else history)
     t = _positions(ax, forecast, rows, i, n_past)  # (n_past + k,)
     ahead = t[n_past - 1 :] if n_past else np.array([2 * t[0] - t[1] if k > 1 else t[0] - 1, *t])
-    ax.plot(t[:n_past], past[len(past) - n_past :], color=INK, linewidth=1.1, label="observed")
-    last = past[-1] if n_past else np.nan
+    last, is_angle = past[-1] if n_past else np.nan, forecast.are_angles[d]
+    observed = t[:n_past], past[len(past) - n_past :]
+    if is_angle:
+        observed, rows = _broken_at_turns(*observed), _on_turns_after(rows, last)
+    middle = rows["mean"].to_numpy()
+    ax.plot(*observed, color=INK, linewidth=1.1, label="observed")
     _draw_fan(ax, ahead, rows, forecast.quantiles, last)
     for path in forecast.paths[i][:paths] if paths else []:
-        ax.plot(ahead[1:], path[:, d], color=COLOURS[0], linewidth=0.5, alpha=0.5)
+        drawn = _on_turn_of(path[:, d], middle) if is_angle else path[:, d]
+        ax.plot(ahead[1:], drawn, color=COLOURS[0], linewidth=0.5, alpha=0.5)
     if truth is not None:
-        came = truth[:k, d]
+        came = _on_turn_of(truth[:k, d], middle[: len(truth)]) if is_angle else truth[:k, d]
         dashed: Any = {"color": INK, "linewidth": 1.1, "linestyle": (0, (2, 1.2)), "label": "actual"}
         ax.plot(ahead[: len(came) + 1], [last, *came], **dashed)
     name = forecast.features[d]
     number = f"feature {d}" if len(forecast.features) > 1 else "value"
     ax.set_ylabel(unit or (name if isinstance(name, str) else number))
     ax.margins(x=0.01)
+
+
+def _broken_at_turns(t: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``t`` and ``angles (T,)`` with a missing value wherever the angle goes on from -π at π, or back.
+
+    A line through them has a gap there in place of a stroke across the whole axis.
+    """
+    at = np.flatnonzero(np.abs(np.diff(angles)) > np.pi) + 1
+    return np.insert(t, at, t[at]), np.insert(angles, at, np.nan)
+
+
+def _on_turns_after(rows: Any, last: float) -> Any:
+    """Return the rows of a forecast of an angle on turns on which each direction is nearest to the one before it."""
+    columns = [name for name in rows.columns if name == "mean" or str(name).endswith("%")]
+    direction = rows["mean"].to_numpy()
+    known = np.flatnonzero(~np.isnan(direction))
+    before = direction[known[:1]] if np.isnan(last) else np.array([last])
+    turns = np.zeros(len(direction))
+    turns[known] = np.unwrap(np.concatenate([before, direction[known]]))[-len(known) :] - direction[known]
+    return rows.assign(**{name: rows[name] + turns for name in columns})
+
+
+def _on_turn_of(angles: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """Return angles moved by whole turns to where they are nearest to ``near``, where that is known."""
+    turns = np.round((np.nan_to_num(near, nan=0.0) - angles) / (2 * np.pi))
+    return np.asarray(angles + 2 * np.pi * np.where(np.isnan(near), 0.0, turns))
 
 
 def _positions(ax: Axes, forecast: DrawnForecast, rows: Any, i: int, n_past: int) -> np.ndarray:

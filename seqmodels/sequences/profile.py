@@ -5,12 +5,13 @@ A density grows without bound on values that repeat, so features that are no pla
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+
+from seqmodels.common.caller_warnings import warn_caller
 
 Shape = Literal["missing", "constant", "bits", "counts", "spike", "grid", "reals"]
 
@@ -116,13 +117,11 @@ def warn_of_repeats(frames: np.ndarray, features: Sequence[object] | None = None
     """
     repeats = _spikes_and_grids(frames, range(frames.shape[1]) if features is None else features) + _copies(frames)
     if repeats:
-        warnings.warn(
+        warn_caller(
             f"{'; '.join(repeats)}: densities grow without bound on values that repeat, and min_covariance may set "
             "the score and the ranking. Leave out a feature with a spike, or give it an observation of whole numbers "
             "(Columns with Bernoulli or Poisson); X.dithered(), before split, spreads values over their grid; "
             "X.profile() shows all features",
-            UserWarning,
-            stacklevel=4,
         )
 
 

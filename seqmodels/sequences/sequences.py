@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import operator
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import MAX_LISTED, html_table, listed, sizes_in_words
 from seqmodels.common.parameters import Seed, check_options, checked, in_one_line
 from seqmodels.sequences.columns.frames import pandas_frame
@@ -264,7 +264,7 @@ class Sequences(Sequence[Item]):
         elif time is not None and time in frame:
             frame = frame.assign(**{time: named_times(frame[time], time_unit, date_format, said)})
         for each in said:
-            warnings.warn(each, UserWarning, stacklevel=3)
+            warn_caller(each)
         left = [c for c in of_frame if c not in {*of_rows, time}]
         numbers = left if columns is None else [] if isinstance(columns, str) else list(columns)
         if len(left) > 1 or columns is not None or not _are_codes(frame[left]):
@@ -1280,11 +1280,9 @@ def _columns_left(frame: pd.DataFrame, left: list[Any]) -> list[Any] | str:
     if numbers:
         if others:
             said = listed([f"{c} ({_taken_for(frame[c])})" for c in others])
-            warnings.warn(
+            warn_caller(
                 f"the frame: left out {said}; name what is to be modelled with columns=, and what says something of a "
                 "whole sequence with metadata=",
-                UserWarning,
-                stacklevel=5,
             )
         return numbers
     if len(left) != 1:
@@ -1329,11 +1327,9 @@ def _warn_of_names_alike(by: str, names: list[Any]) -> None:
     for name in names:
         alike = seen.setdefault(" ".join(name.split()).casefold(), name) if isinstance(name, str) else name
         if alike != name:
-            warnings.warn(
+            warn_caller(
                 f"the column {by!r} has {alike!r} and {name!r}, which differ by spaces or capitals alone and are taken "
-                f"for two sequences; if they are one, write them alike: frame[{by!r}].str.strip().str.lower()",
-                UserWarning,
-                stacklevel=3,
+                f"for two sequences; if they are one, write them alike: frame[{by!r}].str.strip().str.lower()"
             )
             return
 

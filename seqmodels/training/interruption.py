@@ -10,13 +10,13 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from seqmodels.common import distributed
+from seqmodels.common.caller_warnings import warn_caller
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,7 +95,7 @@ def was_interrupted(history: pd.DataFrame) -> bool:
     return COLUMN in history and bool(history[COLUMN].iloc[-1])
 
 
-def warn_interrupted(by: signal.Signals, seconds: float, checkpoint: Any, *, stacklevel: int) -> None:
+def warn_interrupted(by: signal.Signals, seconds: float, checkpoint: Any) -> None:
     """Warn that a signal ended ``fit``.
 
     Raises:
@@ -107,11 +107,9 @@ def warn_interrupted(by: signal.Signals, seconds: float, checkpoint: Any, *, sta
         resuming = f"resume_from={str(checkpoint)!r} goes on from where it stood"
     else:
         resuming = "with checkpoint='run.ckpt' it could be gone on with"
-    warnings.warn(
+    warn_caller(
         f"{by.name} ended fit after {seconds:.1f} s: the model keeps the best that training had found, interrupted_ is "
         f"True, and {resuming}",
-        UserWarning,
-        stacklevel=stacklevel + 1,
     )
 
 

@@ -106,3 +106,25 @@ def test_models_and_evaluations_show_one_by_default(monkeypatch: pytest.MonkeyPa
     before = len(shown(terminal))
     sm.choose(sm.LSTM(max_seconds=0.1), X, d_model=[4, 8], folds=2, verbose=False)
     assert shown(terminal)[before:] == ""
+
+
+@pytest.mark.filterwarnings("ignore:.* of 6 draws came from trajectories that diverged")
+def test_forecasts_and_draws_of_a_posterior_show_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = a_terminal(monkeypatch)
+    series = np.random.default_rng(0).normal(size=(30, 2))
+    sm.forecast(series, 2)
+    lines = [line for line in shown(terminal).split("\r") if line.strip()]
+    assert lines
+    assert [line for line in lines if not line.startswith("forecast: ")] == []
+    assert any("models" in line for line in lines)
+    before = len(shown(terminal))
+    sm.forecast(series, 2, verbose=False)
+    assert shown(terminal)[before:] == ""
+    counts = [(np.arange(9.0) % 4)[:, None]]
+    model = sm.HMM(1, observation=sm.Poisson(), max_iter=2, verbose=False).fit(counts)
+    options = {"n_samples": 3, "warmup": 4, "chains": 2}
+    sm.hmm.sample_posterior(model, counts, verbose=True, **options)
+    assert "NUTS: 100%" in shown(terminal)[before:]
+    before = len(shown(terminal))
+    sm.hmm.sample_posterior(model, counts, verbose=False, **options)
+    assert shown(terminal)[before:] == ""

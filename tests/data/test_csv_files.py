@@ -41,6 +41,22 @@ def test_what_programs_write_is_read(tmp_path: Path, content: str, features: tup
     np.testing.assert_array_equal(np.asarray(x[0]), values)
 
 
+def test_names_of_rows_as_r_writes_them_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text('"date" "a"\n"1" "2019-01-01" 1.5\n"2" "2019-01-02" 2.5\n"3" "2019-01-03" 4\n')
+    (tmp_path / "b.csv").write_text("date a\n1 2019-01-01 1.5\n2 2019-01-02 2.5\n3 2019-01-03 4\n")
+    (tmp_path / "c.csv").write_text("date\ta\n1\t2019-01-01\t1.5\n2\t2019-01-02\t2.5\n3\t2019-01-03\t4\n")
+    for name in ("a.txt", "b.csv", "c.csv"):
+        with pytest.warns(UserWarning, match="numbers the rows"):
+            x = table(tmp_path / name)
+        np.testing.assert_array_equal(x[0], [[1.5], [2.5], [4.0]])
+        assert x.features == ("a",)
+        assert x.times is not None
+        assert str(x.times[0][2]).startswith("2019-01-03")
+    (tmp_path / "commas.csv").write_text("date,a\n1,5,2\n2,5,3\n")  # decimal commas, or names of rows
+    with pytest.raises(ValueError, match="has 3 cells, but the header has 2"):
+        table(tmp_path / "commas.csv")
+
+
 def test_utf_16_with_its_mark_is_read(tmp_path: Path) -> None:
     for encoding in ("utf-16", "utf-8-sig"):
         (tmp_path / "a.csv").write_bytes("größe,b\n1.5,2\n2.5,3\n".encode(encoding))

@@ -69,6 +69,9 @@ def assert_is(x: Sequences, times: Any, values: Any) -> None:
 # -- dates ---------------------------------------------------------------------------------------------------
 
 MONTHS = pd.date_range("2018-01-01", periods=24, freq="MS")
+MONTHS_OF_2001 = pd.date_range("2001-01-01", periods=24, freq="MS")
+GERMAN = ["Jan", "Feb", "Mär", "Apr", "Mai", "Juni", "JULI", "Aug", "Sep", "Okt", "Nov", "Dez"]
+FRENCH = ["janvier", "février", "mars", "avril", "Mai", "juin", "juil.", "août", "sept.", "octobre", "NOV", "déc."]
 QUARTERS = pd.date_range("2018-01-01", periods=12, freq="QS")
 WEEKS = pd.date_range("2018-01-01", periods=60, freq="W-MON")
 YEARS = pd.date_range("1990-01-01", periods=20, freq="YS")
@@ -120,6 +123,18 @@ READINGS: dict[str, tuple[list[Any] | pd.Series, Any, str]] = {
     "weeks": ([f"{d.isocalendar().year}-W{d.isocalendar().week:02d}" for d in WEEKS], WEEKS, ""),
     "seconds since 1970": ([int(each.timestamp()) for each in HOURS], HOURS, "read as s since 1970"),
     "thousandths since 1970": ([1000 * int(each.timestamp()) for each in HOURS], HOURS, "read as ms since 1970"),
+    "German": (
+        [f"{GERMAN[d.month - 1]} {d.year}" for d in MONTHS],
+        MONTHS,
+        "",
+    ),
+    "French": ([f"{FRENCH[d.month - 1]} {d.year}" for d in MONTHS], MONTHS, ""),
+    "months of 2001 and after": (
+        [int(each) for each in written(MONTHS_OF_2001, "%Y%m")],
+        MONTHS_OF_2001,
+        r"year and month: 200101 is 2001-01-01; if it is 2020-01-01 \(year, month, day\) pass date_format='%y%m%d'",
+    ),
+    "fiscal years": ([f"FY{d.year}" for d in YEARS], YEARS, ""),
     "seasons of two years": ([f"{d.year}/{(d.year + 1) % 100:02d}" for d in YEARS], YEARS, ""),
     "long ago": ([str(each) for each in OLD.astype("datetime64[D]")], OLD, ""),
 }
@@ -179,9 +194,9 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
         ["2019-01-01T00:00", "2019-01-02T00:00Z"],
         r"with a time zone \('2019-01-02T00:00Z'\) and without",
     ),
-    "German": (
-        ["Mai 2019", "Okt 2019", "Dez 2019"],
-        r"holds words that are no dates, such as 'Mai 2019'.*date_format=",
+    "Spanish": (
+        ["enero 2019", "febrero 2019", "marzo 2019"],
+        r"holds words that are no dates, such as 'enero 2019'.*date_format=",
     ),
     "an empty cell": (["2019-01-01", None, "2019-01-03"], r"row 1 of the frame has no time"),
     "twice": ([*MONTHS[:4], *MONTHS[3:8]], r"'date' is 2018-04-01 in row 3 and in row 4.*by="),

@@ -61,6 +61,8 @@ READ: dict[str, tuple[Any, list[float]]] = {
     "percent": (["10.5%", "3%", "4 %"], [10.5, 3, 4]),
     "currency": (["€101", "€1,200.5", "-€7"], [101, 1200.5, -7]),
     "thousands": (["10,130.0", "9,900.5", "12"], [10130, 9900.5, 12]),
+    "k and M": (["5k", "900", "1.2M"], [5000, 900, 1.2e6]),
+    "k in all": (["5k", "9k", "1.5k"], [5, 9, 1.5]),
     "a unit": (["12 kg", "13.5 kg", "14 kg"], [12, 13.5, 14]),
     "decimal commas": (["1.234,5", "2,5", "\u22123"], [1234.5, 2.5, -3]),
     "narrow spaces": (["1\u202f234,5", "2,5", "3"], [1234.5, 2.5, 3]),
@@ -76,6 +78,7 @@ REFUSED = {
     "an open comma": (["1,234", "2,345", "3,456"], "'1,234'"),
     "a second unit": (["1 kg", "500 g", "2 kg"], "'500 g'"),
     "a currency before and after": (["€5", "6 €", "7.5"], "'6 €'"),
+    "k and m": (["5k", "12m", "900"], "'12m'"),
     "an error of Excel's": (["#DIV/0!", "2", "3.5"], "'#DIV/0!'"),
     "percent and none": (["1%", "2%", "0.3"], "'0.3'"),
 }
@@ -110,6 +113,16 @@ def test_a_sign_behind_digits_that_is_a_number_is_no_unit() -> None:
     for cells in (["5²", "6²", "7²"], ["1½", "2½", "3½"], ["40 BC", "30 BC", "20 BC"]):
         with pytest.warns(UserWarning, match=r"left out y \(words\)"):
             assert data.table(pd.DataFrame({"y": cells, "z": Z})).features == ("z",)
+
+
+@pytest.mark.parametrize("cells", ["1:{:02d}", "0:{:02d}:30", "0x1{}"])
+def test_numbers_in_a_writing_that_is_not_read_are_no_symbols(cells: str) -> None:
+    frame = pd.DataFrame({"run": [cells.format(i) for i in range(10)]})
+    first = re.escape(repr(cells.format(0)))
+    with pytest.raises(ValueError, match=f"row 0 of the frame has {first} under 'run', which is a"):
+        data.table(frame)
+    scores = pd.DataFrame({"score": ["2:1", "0:0", "1:1"] * 4})
+    assert data.table(scores).kind == "symbols"
 
 
 def test_what_is_left_out_is_named_at_every_door(tmp_path: Path) -> None:

@@ -295,6 +295,18 @@ def test_a_fan_chart_has_the_bands_of_the_frame() -> None:
         assert buffer.getvalue().startswith(start)
 
 
+def test_a_fan_chart_of_angles_has_no_line_from_pi_to_minus_pi() -> None:
+    x = np.random.default_rng(0).vonmises(3.1, 8.0, size=(80, 1))
+    forecast = sm.HMM(1, observation=sm.observations.VonMises(), random_state=0).fit([x]).forecast([x], 4, n=20)
+    assert forecast.are_angles == (True,)
+    ax = sm.plot.forecast(forecast, truth=x[:4], paths=3)
+    for line in ax.lines:
+        assert np.nanmax(np.abs(np.diff(line.get_ydata()))) < np.pi
+    observed = next(line for line in ax.lines if line.get_label() == "observed")
+    assert_array_equal(observed.get_ydata()[~np.isnan(observed.get_ydata())], x[-30:, 0])  # as they are, with gaps
+    assert np.isnan(observed.get_ydata()).sum() == (np.abs(np.diff(x[-30:, 0])) > np.pi).sum() > 0
+
+
 def test_a_fan_chart_is_drawn_as_other_plots_are() -> None:
     """On a figure of pyplot, or on what is given; matplotlib's settings stay as they are."""
     before = dict(mpl.rcParams)

@@ -13,6 +13,7 @@ from scipy import integrate, stats
 
 import seqmodels as sm
 from seqmodels.encodings.series import SeriesEncoding
+from seqmodels.encodings.step_maps import StepMap, inverse_power
 from seqmodels.generation.cursor import Prediction
 from seqmodels.generation.feature_distributions import FeatureDistributions, GaussianFeatures
 from seqmodels.generation.predicted_features import _of_gaussians, feature_distributions, mixtures_of_one_table
@@ -32,13 +33,19 @@ SHIFT, SCALE = 3.0, 100.0
 
 
 def predicted(
-    observation: Observation, table: list[list[float]], weights: list[float], shift: float = 0.0, scale: float = 1.0
+    observation: Observation,
+    table: list[list[float]],
+    weights: list[float],
+    shift: float = 0.0,
+    scale: float = 1.0,
+    powers: list[float] | None = None,
 ) -> FeatureDistributions:
-    """The distribution of one feature under a mixture of these rows of output parameters."""
+    """The distribution of one feature under a mixture of these rows of output parameters, perhaps of its power."""
     log_weights = torch.tensor([weights], dtype=torch.float64).log()
     prediction = Prediction(observation, torch.tensor([table], dtype=torch.float64), log_weights, None, None)
     units = torch.tensor([shift], dtype=torch.float64), torch.tensor([scale], dtype=torch.float64)
-    features = feature_distributions(prediction, slice(0, 1), np.ones(1), *units)
+    step = None if powers is None else StepMap(np.zeros((1, 1)), np.ones((1, 1)), np.array(powers))
+    features = feature_distributions(prediction, slice(0, 1), np.ones(1), *units, step)
     assert features is not None
     return features
 
@@ -211,3 +218,35 @@ def test_components_that_all_steps_share_are_mixed_as_by_each_prediction(kind: s
                 assert_allclose(getattr(ours, name), getattr(other, name), rtol=1e-12)
     assert n_kept[0] == 1
     assert n_kept[-1] == 3
+
+
+@pytest.mark.parametrize(("power", "nu"), [(0.5, 5.0), (0.5, 2.2), (1.0, 1.5)])
+def test_a_power_of_t_densities_has_their_quantiles_mean_and_score(power: float, nu: float) -> None:
+    twin = stats.t(nu, 2.0, 0.5)
+    features = predicted(StudentT(), [[2.0, log(0.5), log(nu)]], [1.0], powers=[power])
+    raw = inverse_power(twin.ppf(LEVELS), np.array(power))
+    assert_allclose(features.quantiles(LEVELS)[:, 0], raw, rtol=1e-8)
+    assert_allclose(features.cdf(raw[:, None])[:, 0], LEVELS, rtol=1e-8)
+
+    def part(low: float, high: float) -> float:  # of the mean, between two values of h
+        of_value = lambda h: inverse_power(np.array(h), np.array(power)) * twin.pdf(h)  # noqa: E731
+        return float(integrate.quad(of_value, low, high, epsabs=1e-12, epsrel=1e-10, limit=500)[0])
+
+    mean = part(-np.inf, -10.0) + part(-10.0, 0.0) + part(0.0, 10.0) + part(10.0, np.inf)
+    assert_allclose(features.mean, [mean], rtol=1e-4 if nu * power < 1.2 else 1e-6)
+    grid = np.concatenate([-np.geomspace(1e7, 1e-3, 40_000), np.geomspace(1e-3, 1e7, 40_000)])
+    squared = (features.cdf(grid[:, None])[:, 0] - (grid >= 1.7)) ** 2
+    assert_allclose(features.crps(np.array([1.7])), [np.trapezoid(squared, grid)], rtol=2e-3)
+
+
+@pytest.mark.parametrize(("power", "nu"), [(0.5, 1.9), (0.0, 30.0), (1.0, 1.0)])
+def test_a_power_of_t_densities_may_have_no_mean(power: float, nu: float) -> None:
+    features = predicted(StudentT(), [[0.0, 0.0 if power else log(20.0), log(nu)]], [1.0], powers=[power])
+    assert np.isnan(features.mean).all()
+
+
+def test_log_values_of_gammas_have_a_mean_if_their_tail_is_thin() -> None:
+    thin = predicted(Gamma(), [[log(3.0), log(3.0 / 4.0)]], [1.0], powers=[0.0])
+    assert_allclose(thin.mean, [(1 - 1 / 4.0) ** -3.0], rtol=1e-8)
+    heavy = predicted(Gamma(), [[log(3.0), log(3.0 / 0.9)]], [1.0], powers=[0.0])
+    assert np.isnan(heavy.mean).all()

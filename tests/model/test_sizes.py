@@ -18,10 +18,16 @@ ABSURD: dict[str, tuple[Any, Any]] = {
     "p of ARIMA is 1000000; pass an integer from 0 to 100000": (sm.LinearGaussian.arima(10**6, 0, 0), VALUES),
     "d of ARIMA is 1,000, but the longest sequence has 40 steps": (sm.LinearGaussian.arima(1, 10**3, 0), VALUES),
     "period of Seasonal is 100,000": (sm.LinearGaussian.seasonal(10**5), VALUES),
-    "n_states of LinearGaussian is 1,000, but the data have 40 steps; pass at most 256": (
+    "n_states of LinearGaussian is 1,000, but the data have 40 steps; pass at most 40": (
         sm.LinearGaussian(1000),
         VALUES,
     ),
+    "n_states of LinearGaussian is 60, but the data have 40 steps; pass at most 40": (sm.LinearGaussian(60), VALUES),
+    "the structure has 41 numbers to fit .*, but the sequences have 40 values; pass smaller orders": (
+        sm.LinearGaussian.arima(39, 0, 0),
+        VALUES,
+    ),
+    "n_states of HSMM is 100, but the data have 40 steps; pass at most 40": (HSMM(100), VALUES),
     "n_regimes of SwitchingLinearGaussian is 1,000,000": (SwitchingLinearGaussian(10**6), VALUES),
     "n_states of HMM is 10,000": (sm.HMM(10**4), VALUES),
     "the transitions of 1000000 states would take": (sm.HMM(10**6), SYMBOLS),

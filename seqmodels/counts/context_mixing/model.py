@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 import numpy as np
 
+from seqmodels.common.array_checks import array_of
 from seqmodels.common.compiled import warn_if_slow
 from seqmodels.counts.base import CountModel, Learners, n_weighted_units
 from seqmodels.counts.context_mixing import tables
-from seqmodels.counts.context_mixing.tables import BUCKET, NEW_COUNTER, MixingTables
+from seqmodels.counts.context_mixing.tables import BUCKET, MixingTables
 from seqmodels.encodings.binary_code import BinaryCode, limited
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.text import Bytes, Text
@@ -21,6 +23,7 @@ from seqmodels.generation import SymbolCoder
 if TYPE_CHECKING:
     from seqmodels.counts.context_mixing.reader import Readers
 
+MAKING = threading.Lock()  # of tables that several threads use first
 MIN_BUCKETS, MAX_BUCKETS = 2**6, 2**19  # of a context, where the size of the data says how many
 
 
@@ -102,7 +105,7 @@ class ContextMixing(CountModel):
         self.has_numbers_ = self.counts_rows_ = self.follows_layout_ = True
         self._set_tables(self._empty(np.zeros(0, dtype=np.int64)))
 
-    def _empty(self, symbols: np.ndarray) -> MixingTables:
+    def _empty(self, symbols: np.ndarray, *, has_counters: bool = True) -> MixingTables:
         """Tables of the sizes of the fitted model, before anything was read."""
         automatic = min(max(4 * self.n_steps_, MIN_BUCKETS), MAX_BUCKETS)
         n_buckets = tables.power_of_two(automatic if self.n_buckets == "auto" else self.n_buckets)
@@ -120,13 +123,34 @@ class ContextMixing(CountModel):
             has_numbers=has_numbers,
             counts_rows=self.counts_rows_,
             follows_layout=self.follows_layout_,
+            has_counters=has_counters,
         )
 
     def _set_tables(self, learned: MixingTables) -> None:
+        for name in ("_of_file", "_readers"):
+            self.__dict__.pop(name, None)
+        self.tables_ = learned
+
+    @cached_property
+    def tables_(self) -> MixingTables:
+        """The counters, maps and weights that were learned; those of a file are made when they are first used.
+
+        A file has the buckets that are used, and says how many others there are.
+        """
+        self._setting()  # which refuses a model that is not fitted
+        with MAKING:
+            if "tables_" not in self.__dict__:
+                made, used, buckets = self._of_file
+                learned = tables.with_counters(made)
+                learned.counters.reshape(-1, BUCKET)[used] = buckets
+                self._set_tables(learned)
+        return self.__dict__["tables_"]
+
+    @cached_property
+    def _readers(self) -> Readers:
         from seqmodels.counts.context_mixing.reader import Readers
 
-        self.tables_ = learned
-        self._readers: Readers = Readers(learned, self.n_learned_, self.measure_.memory == "adaptive")
+        return Readers(self.tables_, self.n_learned_, self.measure_.memory == "adaptive")
 
     # -- many sequences at once ----------------------------------------------------------------------------
 
@@ -184,12 +208,15 @@ class ContextMixing(CountModel):
         self.counts_rows_ = bool(state.get("counts_rows", False))
         self.follows_layout_ = bool(state.get("follows_layout", False))
         tables.check_room(self.encoding_.size, self.n_steps_, np.size(state["floats"]), np.size(state["integers"]))
-        learned = self._empty(np.asarray(state["symbols"], dtype=np.int64))
+        learned = self._empty(np.asarray(state["symbols"], dtype=np.int64), has_counters=False)
         for name in ("floats", "integers"):
             if np.shape(state[name]) != getattr(learned, name).shape:
                 raise ValueError(f"{name} of shape {np.shape(state[name])} do not belong to the model's sizes")
             getattr(learned, name)[:] = state[name]
-        buckets = learned.counters.reshape(-1, BUCKET)
-        buckets[:, 1:] = NEW_COUNTER
-        buckets[np.asarray(state["used"])] = state["buckets"]
-        self._set_tables(learned)
+        used, buckets = array_of(state, "used", np.int64, (None,)), array_of(state, "buckets", np.int32, (None, BUCKET))
+        n_buckets = tables.buckets_of(learned)
+        if len(used) != len(buckets) or ((used < 0) | (used >= n_buckets)).any():
+            raise ValueError(f"the buckets that are used are not {len(buckets):,} of {n_buckets:,}")
+        for name in ("tables_", "_readers"):
+            self.__dict__.pop(name, None)
+        self._of_file = learned, used, buckets

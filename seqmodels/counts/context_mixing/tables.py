@@ -220,6 +220,7 @@ def empty(
     has_numbers: bool = False,
     counts_rows: bool = True,
     follows_layout: bool = True,
+    has_counters: bool = True,
 ) -> MixingTables:
     """Tables before anything was read.
 
@@ -236,6 +237,7 @@ def empty(
             with the steps that were read, as in earlier files.
         follows_layout: whether contexts of text follow what the bytes are, and a second final mixer follows the match;
             not in earlier files.
+        has_counters: whether there are counters, by far the most of it; else ``with_counters`` makes them.
     """
     is_text = spelling is not None
     letters, classes = letters_and_classes(n_symbols, spelling)
@@ -253,8 +255,6 @@ def empty(
     n_inputs = n_contexts * INPUTS_PER_CONTEXT + n_matches * INPUTS_PER_MATCH + n_experts * INPUTS_PER_EXPERT + 1
     n_inputs = 4 * math.ceil(n_inputs / 4)
 
-    counters = np.full(sum(sizes) * BUCKET, NEW_COUNTER, dtype=np.int32)
-    counters[::BUCKET] = 0
     after, probability = transitions()
     maps = np.full((n_contexts, N_HISTORIES), 0.5)
     maps[:, : len(probability)] = probability
@@ -288,8 +288,8 @@ def empty(
         EXACT_LEVELS * GROWTH ** (np.arange(N_LEVELS + 1) - EXACT_LEVELS),
     )
     p = (np.arange(N_STRETCH) + 0.5) / N_STRETCH
-    return MixingTables(
-        counters=counters,
+    made = MixingTables(
+        counters=np.zeros(0, dtype=np.int32),
         floats=np.concatenate([part.ravel() for part in floats]),
         integers=np.zeros(n_matches * n_match_slots + 2 * n_indirect, dtype=np.int64),
         symbols=symbols,
@@ -327,6 +327,19 @@ def empty(
         indirect_mask=n_indirect - 1,
         match_mask=n_match_slots - 1,
     )
+    return with_counters(made) if has_counters else made
+
+
+def with_counters(made: MixingTables) -> MixingTables:
+    """Return the tables with counters before anything was read, of all their buckets."""
+    counters = np.full(buckets_of(made) * BUCKET, NEW_COUNTER, dtype=np.int32)
+    counters[::BUCKET] = 0
+    return made._replace(counters=counters)
+
+
+def buckets_of(made: MixingTables) -> int:
+    """Return how many buckets all contexts have together."""
+    return int((made.bucket_mask + 1).sum())
 
 
 def separators_of(n_symbols: int, spelling: Sequence[bytes] | None) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.counts.base import CountModel, Learners, merged, n_weighted_units
 from seqmodels.counts.ngram.counts import count
 from seqmodels.counts.ngram.counts_in_parts import count_streams, fitting_min_count
@@ -107,11 +107,10 @@ class NGram(CountModel):
         self._check_weights(counted)
         self.tables_, self.min_count_ = self._tables(counted)
         if self.min_count_ > self.min_count:
-            warnings.warn(
+            warn_caller(
                 f"there are more than {self._most_strings(counted):,} different strings of 2 to {self.order} symbols; "
                 f"those that came less than {self.min_count_} times are left out (min_count_). Pass a larger "
                 "max_strings if memory holds them",
-                stacklevel=6,
             )
         self.interpolation_ = self._interpolation(counted) if self.adaptive else None
         return self._nats_per_unit_of_training(train)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.distinct_warnings import distinct_warnings
 from seqmodels.common.parameters import Seed, check_options
 from seqmodels.common.progress import ProgressBar, Verbose
@@ -205,7 +205,7 @@ def _results(
     results = {}
     for result in fit_and_score(models, parts, plan, say, jobs):
         if result.error:
-            warnings.warn(f"{result.name} failed: {result.error.partition(': ')[2]}", stacklevel=3)
+            warn_caller(f"{result.name} failed: {result.error.partition(': ')[2]}")
         results[result.name] = result
         bar.move(len(results), result.name)
         say(result.progress_line(parts.test.scored.unit))
@@ -220,7 +220,7 @@ def _base(scored: Mapping[str, ModelResult], baseline: str) -> ModelResult:
     if baseline in scored:
         return scored[baseline]
     first = next(iter(scored.values()))
-    warnings.warn(f"the baseline {baseline!r} failed, so differences are taken to {first.name!r}", stacklevel=3)
+    warn_caller(f"the baseline {baseline!r} failed, so differences are taken to {first.name!r}")
     return first
 
 
@@ -237,12 +237,12 @@ def _code_lengths(
     try:
         for name, code in codes_of_each(models, parts.train, n_blocks, rule, None, jobs):
             if isinstance(code, ValueError):
-                warnings.warn(f"{name} has no code length: {code}", stacklevel=3)
+                warn_caller(f"{name} has no code length: {code}")
                 continue
             codes[name] = code
             say(f"{name}, coded from nothing: {code!r}")
     except ValueError as error:
-        warnings.warn(f"there are no code lengths: {error}", stacklevel=3)
+        warn_caller(f"there are no code lengths: {error}")
     return joined_codes({name: codes[name] for name in models if name in codes}) if codes else None
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from typing import Any
 
 import numpy as np
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.encodings.raw_data import Data
 from seqmodels.sequences import Item
 from seqmodels.sequences.mapped import parts_of
@@ -24,10 +24,9 @@ def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:
         pairs.append((n_in_train, validation, "validation", "training", "training may stop too late"))
     for n, part, name, other, harm in pairs:
         if n:
-            warnings.warn(
+            warn_caller(
                 f"{n} of the {len(part.X)} {name} sequences also occur in the {other} part, so {harm}; leave "
                 "duplicates out of one",
-                stacklevel=4,
             )
     return n_duplicates
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.tuning.budget import Budget
 from seqmodels.evaluation.tuning.search import Search
@@ -30,9 +30,7 @@ class DataParts:
             return cls(None, Data.of(X, y), validation)
         train = Data.of(X, y)
         if train.has_past:
-            warnings.warn(
-                "the training sequences have a past, which no fit reads; pass X.without_past() to say so", stacklevel=3
-            )
+            warn_caller("the training sequences have a past, which no fit reads; pass X.without_past() to say so")
         return cls(train.without_past(), Data.of(*(test if y is not None else (test, None))), validation)
 
     @property

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.comparison.results import ModelResult
 from seqmodels.evaluation.comparison.variance_floor import is_set_by_floor
@@ -72,7 +72,7 @@ def comparison_frame(
     frame["p_holm"] = holm(frame["p_value"].to_numpy())
     too_few = frame.loc[frame["method"].str.startswith("none: fewer"), "method"]
     if len(too_few):
-        warnings.warn(f"no interval ({too_few.iloc[0]}): test on more independent sequences or clusters", stacklevel=3)
+        warn_caller(f"no interval ({too_few.iloc[0]}): test on more independent sequences or clusters")
     # 0: ranked, 1: by the floor, 2: not trained, 3: failed
     frame["group"] = [_group(r, d) for r, d in zip(results, frame["difference"], strict=True)]
     tested = [
@@ -87,18 +87,16 @@ def comparison_frame(
     by_floor = frame[frame["group"] == 1]
     if len(by_floor):
         moved = ", ".join(f"{n} by {e:.2g}" for n, e in zip(by_floor["model"], by_floor["floor_effect"], strict=True))
-        warnings.warn(
+        warn_caller(
             f"scores that the floor of the variances made, which get no rank and no p-value: {moved} nats a unit when "
             "min_covariance is doubled or halved; some values repeat (X.profile() shows which): dither X before split, "
             "or leave out features with a spike",
-            stacklevel=3,
         )
     no_step = list(frame.loc[frame["group"] == 2, "model"])
     if no_step:
-        warnings.warn(
+        warn_caller(
             f"{', '.join(no_step)}: the budget ended before the first step of training, so the score is that of the "
             "start and has no rank; give it a larger budget, or take a smaller model",
-            stacklevel=3,
         )
     frame.attrs["no_step"] = no_step
     return frame.drop(columns="group")
@@ -196,7 +194,6 @@ def _warn_of_impossible(results: Sequence[ModelResult], test: Data) -> None:
             continue
         names = [str(n) for n, p in zip(test.scored.names, result.log_prob, strict=True) if not np.isfinite(p)]
         first = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        warnings.warn(
+        warn_caller(
             f"{result.name}: log p is -inf for sequence {first}; differences to or from it have no interval",
-            stacklevel=4,
         )

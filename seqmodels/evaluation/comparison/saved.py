@@ -13,7 +13,6 @@ import json
 import math
 import os
 import re
-import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.common import storage
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.files import locked_folder, new_folder, remove_folders, write_text
 from seqmodels.common.parameters import Configurable, check_argument
 from seqmodels.common.storage import MALFORMED, describe
@@ -403,7 +403,7 @@ def write_models(folder: Path, models: Mapping[str, Any]) -> dict[str, str]:
         except storage.NotSavableError as error:
             left_out[name] = str(error)
     for name, reason in left_out.items():
-        warnings.warn(f"the comparison is saved without the model {name!r}: {reason}", stacklevel=4)
+        warn_caller(f"the comparison is saved without the model {name!r}: {reason}")
     return {name: file for name, file in files.items() if name not in left_out}
 
 

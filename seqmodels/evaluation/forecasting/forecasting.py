@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time as clock
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,10 @@ import numpy as np
 
 from seqmodels import plot
 from seqmodels.common.attributes import AbsentAttributeError
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import quantile_name
 from seqmodels.common.parameters import PositiveFloat, PositiveInt, checked
+from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.encodings.auto_series import seasonal_share, seasonal_shares
 from seqmodels.evaluation.forecasting.candidates import StepQuantiles
 from seqmodels.evaluation.forecasting.inputs import split, with_steps_ahead
@@ -74,6 +75,11 @@ class AutomaticForecast:
         return tuple(range(self.history.n_features) if self.history.features is None else self.history.features)
 
     @property
+    def are_angles(self) -> tuple[bool, ...]:
+        """Whether each feature is an angle: none is, since only a model's observation says so."""
+        return (False,) * self.history.n_features
+
+    @property
     def model(self) -> Mapping[tuple[Any, Any], Sequence[Any]]:
         """For each ``(sequence, feature)`` the fitted models whose quantiles are averaged."""
         return {name: each.chosen for name, each in self.series.items()}
@@ -112,6 +118,7 @@ def forecast(
     inputs: Sequence[str] = (),
     future: Any = None,
     date_format: str | None = None,
+    verbose: Verbose = "auto",
 ) -> AutomaticForecast:
     """Forecast series of numbers: models that fit the data are tried on its own last part, and the best are averaged.
 
@@ -124,8 +131,8 @@ def forecast(
     medians, late ones above all.
 
     A phase of the season that was never observed, such as the Sundays of a shop that is closed then, is forecast at the
-    level of all others, with a band as wide as theirs together. A series that is constant or too short is left out of
-    several, with a warning; alone it is refused.
+    level of all others, with a band as wide as theirs together; so are the hours of a day of the week that has none. A
+    series that is constant or too short is left out of several, with a warning; alone it is refused.
 
     Args:
         frame: a frame or column of pandas, dates in its index or in a column; an array ``(T,)`` or ``(T, D)``; or
@@ -144,6 +151,8 @@ def forecast(
             the last rows of the frame, where what is forecast is missing.
         date_format: how dates are written, as ``datetime.strptime`` takes it (``"%d/%m/%Y"``); None: the way in which
             all of them can be read, and under which they are regular if that could be done in several.
+        verbose: True: show a bar of the series that are done; False: none; ``"auto"``: one in a terminal or a notebook
+            after three seconds.
 
     Raises:
         ValueError: what holds no series of numbers; a series too short for the horizon or the season, or that does not
@@ -171,31 +180,33 @@ def forecast(
     steps_ahead: dict[Any, np.ndarray | None] = {}
     tables, described, left_out = [], [], []
     spoken = iter(names_of_series(history.names, features))
-    for i, (name, item) in enumerate(zip(history.names, history.items, strict=True)):
-        times = None if history.times is None else history.times[i]
-        steps_ahead[name] = ahead_times = None if times is None else times_ahead(times, horizon)
-        if times is not None and ahead_times is None:
-            warnings.warn(
-                f"the times of sequence {name!r} have no one step, so that its rows are taken for steps and those "
-                "ahead have no times; bring them to one frequency, as frame.resample of pandas does",
-                UserWarning,
-                stacklevel=3,
-            )
-        for feature, column in zip(features, np.asarray(item).T, strict=True):
-            first, said = int(np.argmax(~np.isnan(column))), next(spoken)
-            y = column[first:]
-            of_column = None if known_inputs is None else known_inputs[i][first:]
-            try:
-                _check_series(y, horizon, season, name, feature)
-                each = _forecast_column(y, horizon, levels, season, times, max_seconds, of_column)
-            except ValueError as error:
-                left_out.append((said, error))
-                continue
-            series[name, feature] = each
-            tables.append(_trials(name, feature, each))
-            its_times = None if times is None else on_its_clock(times[first:], history.time_unit)
-            its_ahead = None if ahead_times is None else on_its_clock(ahead_times, history.time_unit)
-            described.append(DescribedSeries(said, y, its_times, its_ahead, tuple(inputs)))
+    with ProgressBar(len(history) * history.n_features, verbose, "forecast") as bar:
+        for i, (name, item) in enumerate(zip(history.names, history.items, strict=True)):
+            times = None if history.times is None else history.times[i]
+            steps_ahead[name] = ahead_times = None if times is None else times_ahead(times, horizon)
+            if times is not None and ahead_times is None:
+                warn_caller(
+                    f"the times of sequence {name!r} have no one step, so that its rows are taken for steps and those "
+                    "ahead have no times; bring them to one frequency, as frame.resample of pandas does",
+                )
+            for feature, column in zip(features, np.asarray(item).T, strict=True):
+                first, said = int(np.argmax(~np.isnan(column))), next(spoken)
+                bar.move(len(series) + len(left_out), said)
+                y = column[first:]
+                of_column = None if known_inputs is None else known_inputs[i][first:]
+                its_times = None if times is None else on_its_clock(times[first:], history.time_unit)
+                its_ahead = None if ahead_times is None else on_its_clock(ahead_times, history.time_unit)
+                dates = None if its_times is None or its_ahead is None else np.concatenate([its_times, its_ahead])
+                try:
+                    _check_series(y, horizon, season, name, feature)
+                    of_times = season_of_times(times) if season is None else None
+                    each = _forecast_column(y, horizon, levels, season, of_times, dates, max_seconds, of_column)
+                except ValueError as error:
+                    left_out.append((said, error))
+                    continue
+                series[name, feature] = each
+                tables.append(_trials(name, feature, each))
+                described.append(DescribedSeries(said, y, its_times, its_ahead, tuple(inputs)))
     if not series:
         raise left_out[0][1]
     history = _those_forecast(history, series) if left_out else history
@@ -217,7 +228,7 @@ def forecast(
     ]
     for said, why in left_out:
         words.append(f"{said}: It is not forecast: {why}.")
-        warnings.warn(f"{said} is not forecast: {why}", UserWarning, stacklevel=3)
+        warn_caller(f"{said} is not forecast: {why}")
     return AutomaticForecast(
         pd.concat(frames, ignore_index=True),
         pd.concat(tables, ignore_index=True),
@@ -281,17 +292,18 @@ def _forecast_column(
     horizon: int,
     levels: np.ndarray,
     season: int | None,
-    times: np.ndarray | None,
+    of_times: int | None,
+    dates: np.ndarray | None,
     max_seconds: float | None,
     inputs: np.ndarray | None,
 ) -> SeriesForecast:
-    of_times = season_of_times(times) if season is None else None
+    """Forecast ``y (T,)``: ``of_times`` is the season that its times suggest, ``dates (T + k,)`` are theirs."""
     weak_season = _tried(of_times, y)
     its_season = _season(y, season, of_times)
-    steps = seen_steps(y, its_season or weak_season)
+    steps = seen_steps(y, horizon, its_season or weak_season, dates)
     if steps is None:
         return forecast_series(y, horizon, levels, its_season, max_seconds, possible_season=weak_season, inputs=inputs)
-    seen, left = steps.of(y), steps.season if steps.season > 1 else None
+    seen, left = steps.of(y), steps.season
     if its_season is None and left is not None and has_season(_complete(seen), left):
         its_season = left
     return forecast_seen_steps(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from seqmodels.common.progress import ProgressBar
 from seqmodels.encodings.differences import rounding
 from seqmodels.evaluation.forecasting.candidates import (
     HALF_BAND,
@@ -88,6 +89,7 @@ class SeriesForecast:
         gap: last steps of the series that are missing, so that what is forecast is so many steps farther ahead.
         n_changes: how often a known value differs from the one before.
         unseen: the phases of the season, counted from the first step, of which no value was ever seen.
+        unseen_days: the days of the week, from 0 for Monday, of which no value of a series of hours was ever seen.
         inputs: what inputs are worth; None: there are none.
     """
 
@@ -106,6 +108,7 @@ class SeriesForecast:
     gap: int = 0
     n_changes: int = 0
     unseen: tuple[int, ...] = ()
+    unseen_days: tuple[int, ...] = ()
     inputs: InputsInWords | None = None
 
 
@@ -129,6 +132,7 @@ def forecast_series(
         ValueError: too few values, after those that are left out; a series that no model can be fitted to.
     """
     start, gap = _first_step(y), int(np.argmax(~np.isnan(y[::-1])))
+    is_binary = holds_bits(y)
     y = y[start : len(y) - gap]
     n_known = int((~np.isnan(y)).sum())
     if n_known < SHORTEST or gap > min(n_known, LONGEST_GAP):
@@ -157,6 +161,8 @@ def forecast_series(
     mean = np.tensordot(weights, [one.mean for one in each], 1)[gap:]
     if np.nanmin(y) >= 0:
         quantiles = np.maximum(quantiles, 0.0)
+    if is_binary:
+        mean, quantiles = np.clip(mean, 0.0, 1.0), np.minimum(quantiles, 1.0)
     ahead = StepQuantiles(mean, quantiles)
     weak_season = possible_season if season is None else None
     return SeriesForecast(
@@ -174,6 +180,11 @@ def _first_step(y: np.ndarray) -> int:
     is_missing = np.isnan(y)
     after = np.cumsum(is_missing[::-1])[::-1] - int(np.argmax(~is_missing[::-1]))
     return int(np.flatnonzero((after <= MOST_MISSING) & ~is_missing)[0])
+
+
+def holds_bits(y: np.ndarray) -> bool:
+    """Whether every known value of ``y (T,)`` is 0 or 1."""
+    return bool(np.isin(y[~np.isnan(y)], (0.0, 1.0)).all())
 
 
 def changes_of(y: np.ndarray) -> int:
@@ -296,21 +307,24 @@ class Trials:
         for period in {1, season or 1}:
             trials.add(Naive(period))
         crps = {}
-        for each in seasons:
-            for one in scales:
-                families = autoregressive_families(each, one, n)
+        with ProgressBar(2 * len(seasons) * len(scales), "auto", "models") as bar:
+            for each in seasons:
+                for one in scales:
+                    families = autoregressive_families(each, one, n)
+                    if each is None or each <= LONGEST_BAND:
+                        families = structural_families(each, one) + families
+                    crps[each, one] = min(trials.add(family) for family in families)
+                    bar.move(len(crps))
+            for one in scales if season is None and possible_season is not None else []:
+                for family in autoregressive_families(possible_season, one, n):
+                    trials.add(family)
+            least = min(crps.values())
+            by_score = sorted((score, i) for i, score in enumerate(crps.values()) if score <= WORTH_A_SEARCH * least)
+            for n_searches, (_, i) in enumerate(by_score[:MOST_SEARCHES], 1):
+                each, one = list(crps)[i]
                 if each is None or each <= LONGEST_BAND:
-                    families = structural_families(each, one) + families
-                crps[each, one] = min(trials.add(family) for family in families)
-        for one in scales if season is None and possible_season is not None else []:
-            for family in autoregressive_families(possible_season, one, n):
-                trials.add(family)
-        least = min(crps.values())
-        by_score = sorted((score, i) for i, score in enumerate(crps.values()) if score <= WORTH_A_SEARCH * least)
-        for _, i in by_score[:MOST_SEARCHES]:
-            each, one = list(crps)[i]
-            if each is None or each <= LONGEST_BAND:
-                trials.add(arima_family(each, one))
+                    trials.add(arima_family(each, one))
+                bar.move(len(crps) + n_searches)
         return trials._checked()
 
     def _checked(self) -> Trials:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import listed
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.columns.frames import pandas_frame
@@ -125,7 +125,7 @@ def _of_frame(
     named = tuple(columns or ())
     rows = separated(timed_rows(frame, time=time, by=by, taken=named, date_format=date_format), named)
     for said in rows.said:
-        warnings.warn(f"the frame: {said}", UserWarning, stacklevel=4)
+        warn_caller(f"the frame: {said}")
     frame = _with_series(rows.frame, [c for c in (rows.time, rows.by) if c is not None], named, inputs)
     return Sequences.from_frame(frame, columns=columns, time=rows.time, time_unit=rows.unit, by=rows.by)
 
@@ -155,7 +155,7 @@ def _with_series(frame: pd.DataFrame, others: list[str], named: Sequence[str], i
         rows = []
     if rows or words:
         said = [f"{c} ({'numbers the rows' if c in rows else 'no numbers'})" for c in (*rows, *words)]
-        warnings.warn(f"the frame: left out {listed(said)}, which is no series", UserWarning, stacklevel=6)
+        warn_caller(f"the frame: left out {listed(said)}, which is no series")
     return frame.drop(columns=[*rows, *words])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from seqmodels.common.display import listed
 from seqmodels.encodings.differences import rounding
-from seqmodels.evaluation.forecasting.series import FEWEST_CHANGES, SeriesForecast
+from seqmodels.evaluation.forecasting.series import FEWEST_CHANGES, SeriesForecast, holds_bits
 from seqmodels.sequences.times import time_in_words
 
 NAIVE = ("naive", "seasonal naive")  # what the forecast is compared with
@@ -22,6 +22,7 @@ MOST_NAMED = 3  # models, where more are averaged
 RESCALED = 0.02  # least change of a band that is worth saying
 FEW_VALUES = 100  # of a backtest: its coverage is uncertain by several per cent
 DAY = 86400.0
+DAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays", "Sundays")
 # Seconds of a step, from and to, and what it is called.
 STEPS = (
     *((0.9, 1.1, "second"), (55.0, 65.0, "minute"), (3500.0, 3700.0, "hour"), (0.9 * DAY, 1.1 * DAY, "day")),
@@ -193,7 +194,7 @@ def _left_out(series: DescribedSeries, result: SeriesForecast) -> str:
         sentences.append(
             f"The last {series.steps(result.gap)} are missing, so that what follows is forecast from farther away."
         )
-    if set(np.unique(series.y[~np.isnan(series.y)]).tolist()) <= {0.0, 1.0}:
+    if holds_bits(series.y):
         sentences.append(
             "All values are 0 or 1: the mean says about how probable a 1 is, and bands say little; fit a model with "
             "observation=Bernoulli() for probabilities."
@@ -207,14 +208,16 @@ def _left_out(series: DescribedSeries, result: SeriesForecast) -> str:
 
 
 def _unseen(series: DescribedSeries, result: SeriesForecast) -> str:
-    if not result.unseen:
+    if not result.unseen and not result.unseen_days:
         return ""
     season = result.season or result.possible_season or 0
     phases = [series.phase(phase, season) for phase in result.unseen[:MOST_NAMED]]
-    where = listed(phases) if len(result.unseen) <= MOST_NAMED else f"{', '.join(phases)} and so on"
-    n = len(result.unseen)
+    if len(result.unseen) > MOST_NAMED:
+        phases = [f"{', '.join(phases)} and so on"]
+    days = [f"on {DAYS[day]}" for day in result.unseen_days]
+    left = f", {season - len(result.unseen)} a season" if result.unseen else ""
     return (
-        f"No value was ever seen {where}: models are of the other steps, {season - n} a season, and what is forecast "
+        f"No value was ever seen {listed([*phases, *days])}: models are of the other steps{left}, and what is forecast "
         f"there is their level, with a band as wide as all of them together."
     )
 

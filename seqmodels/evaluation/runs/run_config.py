@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.files import write_text
 from seqmodels.common.storage import ARGUMENTS_OF_FIT
 from seqmodels.data.text import read_text
@@ -167,11 +167,9 @@ def _model(name: str, table: Any) -> SequenceModel:
     entry = _checked_table(table, f"models.{name}")
     left_out = [key for key in ARGUMENTS_OF_FIT if key in entry]
     if left_out:
-        warnings.warn(
+        warn_caller(
             f"models.{name} has {left_out[0]}, which is left out: a file does not say what fit reads, writes and "
             "calls; pass it in Python, or with seqmodels fit --set",
-            UserWarning,
-            stacklevel=2,
         )
     model = from_table({key: value for key, value in entry.items() if key not in ARGUMENTS_OF_FIT})
     if not isinstance(model, SequenceModel):

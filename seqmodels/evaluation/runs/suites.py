@@ -5,7 +5,6 @@ Sizes follow how much there is to learn from: ``DataSize``.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import listed
 from seqmodels.counts.ngram import NGram
 from seqmodels.data import builtin_text, speech
@@ -392,7 +392,7 @@ def _with_models(task: Task, suite: Suite, choice: Choice) -> Task:
     names = dict.fromkeys(choice.names if choice.names else quick if choice.quick else suite)
     left_out = [f"{name}, {_why_left_out(name)}" for name in names if name not in suite]
     if left_out:
-        warnings.warn(f"left out of '{task.title}': {'; '.join(left_out)}", UserWarning, stacklevel=3)
+        warn_caller(f"left out of '{task.title}': {'; '.join(left_out)}")
     chosen = {name: suite[name] for name in names if name in suite}
     size = DataSize.of(task.train[0] if task.train[1] is None else task.train[1])
     models = {name: build(size, choice.random_state) for name, (build, _) in chosen.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.distributed import LostProcessError
 from seqmodels.common.parameters import Seed, check_fields, checked
 from seqmodels.encodings.raw_data import Data, cluster_numbers
@@ -91,10 +91,9 @@ class Search:
         counts = {name: len(self.settings(name)) for name in models}
         fewer = [f"{name}: {n}" for name, n in counts.items() if n < max(counts.values())]
         if fewer:
-            warnings.warn(
+            warn_caller(
                 f"not every model has {max(counts.values())} trials ({', '.join(fewer)}), so some are tuned better "
                 "than others; give each a grid of as many",
-                stacklevel=4,
             )
 
 

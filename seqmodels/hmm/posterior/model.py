@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -12,7 +11,9 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.array_checks import array_of
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.parameters import Seed, checked
+from seqmodels.common.progress import Verbose
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES
@@ -154,7 +155,7 @@ class PosteriorHMM(SequenceModel):
             chains=self.chains,
             max_tree_depth=self.max_tree_depth,
             seed=seed,
-            verbose=self.verbose is True,
+            verbose=self.verbose,
         )
         reference = posteriors(self.model_.parameters_, family.emission, corpus.batches)
         self._draws = Parameters.stack(
@@ -163,11 +164,9 @@ class PosteriorHMM(SequenceModel):
         self._n_chains, self.n_divergent_ = self.chains, sampled.n_divergent
         self.measure_ = replace(self.measure_, kind="estimate")
         if sampled.n_divergent:
-            warnings.warn(
+            warn_caller(
                 f"{sampled.n_divergent} of {len(self._draws.initial)} draws came from trajectories that diverged, so "
                 "that parts of the posterior may be missing; use fewer states, more data, or a stronger prior",
-                UserWarning,
-                stacklevel=6,
             )
 
     def _density(self, family: ConjugateFamily, corpus: Corpus) -> PosteriorDensity:
@@ -385,7 +384,7 @@ def sample_posterior(
     max_tree_depth: int = 8,
     prior: ConjugatePrior | None = None,
     random_state: Seed | None = None,
-    verbose: bool = False,
+    verbose: Verbose = "auto",
 ) -> PosteriorHMM:
     """Draws from the posterior of a fitted HMM's parameters, given the training data ``X``.
 

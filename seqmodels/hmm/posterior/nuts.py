@@ -6,10 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from seqmodels.common.progress import ProgressBar, Verbose
 
 JITTER = 0.1  # deviation of where chains start, in units of the unconstrained numbers
 
@@ -31,7 +34,7 @@ def sample_nuts(
     chains: int,
     max_tree_depth: int,
     seed: int,
-    verbose: bool = False,
+    verbose: Verbose = False,
 ) -> Sampled:
     """Draws from a log-density of ``(P,)`` float64, in nats, known up to a constant; zero is near its mode.
 
@@ -41,20 +44,52 @@ def sample_nuts(
     from pyro.infer import MCMC, NUTS  # lazily: Pyro is slow to import
 
     draws, n_divergent = [], 0
-    for chain in range(chains):
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed + chain)
-            start = JITTER * torch.randn(n_numbers, dtype=torch.float64)
-            kernel = NUTS(
-                potential_fn=lambda parameters: -log_density(parameters["u"]),
-                full_mass=True,
-                max_tree_depth=max_tree_depth,
-            )
-            run = MCMC(kernel, n_samples, warmup_steps=warmup, initial_params={"u": start}, disable_progbar=not verbose)
-            run.run()
-        draws.append(run.get_samples()["u"].double())
-        n_divergent += sum(len(steps) for steps in run.diagnostics()["divergences"].values())
+    with ProgressBar(chains * (warmup + n_samples), verbose, "NUTS") as bar:
+        for chain in range(chains):
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(seed + chain)
+                start = JITTER * torch.randn(n_numbers, dtype=torch.float64)
+                kernel = NUTS(
+                    potential_fn=lambda parameters: -log_density(parameters["u"]),
+                    full_mass=True,
+                    max_tree_depth=max_tree_depth,
+                )
+                followed = Followed(bar, chain * (warmup + n_samples), f"chain {chain + 1} of {chains}")
+                run = MCMC(
+                    kernel,
+                    n_samples,
+                    warmup_steps=warmup,
+                    initial_params={"u": start},
+                    disable_progbar=True,
+                    hook_fn=followed,
+                )
+                run.run()
+            draws.append(run.get_samples()["u"].double())
+            n_divergent += followed.n_divergent
     return Sampled(torch.stack(draws), n_divergent)
+
+
+@dataclass
+class Followed:
+    """A chain that Pyro draws, followed at each of its steps: moves a bar on, and counts draws that diverged.
+
+    Args:
+        bar: of all chains.
+        before: steps of the chains before it.
+        text: which chain it is.
+    """
+
+    bar: ProgressBar
+    before: int
+    text: str
+    n_steps: int = 0
+    n_divergent: int = 0
+
+    def __call__(self, kernel: Any, parameters: Any, stage: str, i: int) -> None:
+        self.n_steps += 1
+        self.bar.move(self.before + self.n_steps, self.text)
+        if not stage.startswith("Warmup"):
+            self.n_divergent = len(kernel.diagnostics()["divergences"])
 
 
 def r_hat(values: np.ndarray) -> np.ndarray:

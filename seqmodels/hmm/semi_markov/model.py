@@ -211,6 +211,7 @@ class HSMM(HiddenStateModel):
     resume_from: str | None = None
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "max_duration": "longest"}
+    _costly: ClassVar[frozenset[str]] = frozenset({"n_states"})
     _uses_validation: ClassVar[bool] = False
     _size: ClassVar[str | None] = "n_states"
     _sums_out_missing: ClassVar[bool] = True

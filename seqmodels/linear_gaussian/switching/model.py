@@ -103,6 +103,7 @@ class SwitchingLinearGaussian(SequenceModel):
     """
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_regimes": "steps", "n_states": "steps"}
+    _costly: ClassVar[frozenset[str]] = frozenset({"n_regimes", "n_states"})
 
     n_regimes: int = 2
     n_states: int = 2

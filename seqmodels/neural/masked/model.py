@@ -158,7 +158,7 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
             if content is not None:
                 self._load(content, self.encoding_, Categorical())
         if interrupted.requested and interrupted.signal is not None:
-            interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, self.checkpoint, stacklevel=4)
+            interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, self.checkpoint)
         return self
 
     @property

@@ -9,7 +9,6 @@ keys that are not written yet are masked.
 from __future__ import annotations
 
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Protocol
@@ -17,6 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.neural.transformer.incremental import (
     FasterStepper,
     StepBuffers,
@@ -168,9 +168,8 @@ class GraphedStepper(FasterStepper):
                     raise RuntimeError("a replay did not compute what the step does")
             except RuntimeError as error:
                 self.captures = False
-                warnings.warn(
+                warn_caller(
                     f"steps are taken one operation at a time, since they could not be captured as a graph: {error}",
-                    stacklevel=2,
                 )
                 return None
         return static, graph

@@ -3,8 +3,8 @@
 A form is a pattern of a whole cell, and a reading says what its numbers are: day and month of ``01/02/2019``, or month
 and day. A reading that some cell contradicts is none. If there are several, the one is taken under which the steps are
 regular, since rows are at regular times far more often than by chance; if that decides nothing, the column is refused.
-Words that name no year are no dates, and names of months are English, as abbreviations of languages contradict each
-other.
+Words that name no year are no dates. Names of months are English, German or French, whose abbreviations do not
+contradict each other.
 """
 
 from __future__ import annotations
@@ -24,13 +24,30 @@ if TYPE_CHECKING:
 
 MOST_GAPS = 2.0  # times as many steps as rows, of which the rest have no row, and still they are called regular
 N_LOOKED_AT = 200  # cells that say which forms a column may have
+FEWEST_OF_DIGITS = 6  # numbers such as 201901 in a column of any name, for them to be dates
+OF_OUR_TIME = np.datetime64("1950-01-01"), np.datetime64("2100-01-01")
 MOSTLY = 0.8  # of the cells: where so many are dates, one that is none is refused
 PIVOT = 69  # two digits from here on are of the twentieth century, as in POSIX
 MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
 )
+OF_OTHER_LANGUAGES = (  # German, of Austria too, and French, with the abbreviations in use
+    "januar jänner jän janvier janv",
+    "februar feber février fevrier févr fevr fév",
+    "märz maerz mär mrz mars",
+    "avril avr",
+    "mai",
+    "juni juin",
+    "juli juillet juil",
+    "août aout",
+    "septembre",
+    "oktober okt octobre",
+    "novembre",
+    "dezember dez décembre decembre déc",
+)
 MONTH_OF = {name[:n]: i + 1 for i, name in enumerate(MONTHS) for n in range(3, len(name) + 1)} | {"sept": 9}
+MONTH_OF |= {name: i + 1 for i, names in enumerate(OF_OTHER_LANGUAGES) for name in names.split()}
 WEEKDAYS = "(?:mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?"
 YEARLESS = re.compile(  # names of months, weekdays and quarters, times of day, and days of a month without a year
     rf"{WEEKDAYS}|(?:{'|'.join(MONTH_OF)})\.?(?:[-/ ]\d{{1,2}})?|\d{{1,2}}[-/ ](?:{'|'.join(MONTH_OF)})\.?|q[1-4]"
@@ -38,7 +55,7 @@ YEARLESS = re.compile(  # names of months, weekdays and quarters, times of day, 
     re.IGNORECASE,
 )
 SCALARS = (str, int, float, date, np.generic)  # a datetime, and a time of pandas, is a date
-NAME = r"(?P<name>[A-Za-z]{3,9})\.?"
+NAME = r"(?P<name>[^\W\d_]{3,9})\.?"
 CLOCK = (
     r"(?:(?:T|\s*,?\s+|_)(?P<H>\d{1,2})(?::(?P<M>\d\d)(?::(?P<S>\d\d)(?:[.,](?P<f>\d{1,9}))?)?)?"
     r"(?:\s*(?P<p>[AaPp])\.?[Mm]\.?)?\s*(?P<z>Z|z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?)?"
@@ -107,6 +124,7 @@ FORMS = (
     DateForm("year and month", re.compile(r"(?P<y>\d{4})(?P<m>\d\d)"), only_named=True),
     DateForm("years", re.compile(r"(?P<y>[12]\d{3})"), only_named=True),
 )
+FISCAL_YEARS = DateForm("fiscal years", re.compile(r"(?i:FY)[-\s]?(?P<y>[12]\d{3})"))
 ISO = FORMS[0]
 OF_DIGITS = FORMS[-5:]
 _, _, YYMMDD, YYYYMM, YEARS = OF_DIGITS
@@ -234,7 +252,7 @@ def _words(column: pd.Series, cells: pd.Index | np.ndarray, is_time: bool) -> tu
     looked_at = _as_words(cells[:: max(1, len(cells) // N_LOOKED_AT)])
     forms = [
         form
-        for form in (*FORMS, SEASON_OF_YEARS)
+        for form in (*FORMS, SEASON_OF_YEARS, FISCAL_YEARS)
         if (is_time or not form.only_named) and any(form.pattern.fullmatch(word) for word in looked_at)
     ]
     if not forms:
@@ -530,14 +548,62 @@ def _numbers(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | N
     if (numbers == np.rint(numbers)).all():
         words = [str(int(each)) for each in numbers]
         read = [(form, *_read(form, words)) for form in OF_DIGITS if form is not YEARS or names_years(name)]
-        read = _without_unlikely([each for each in read if not np.isnat(each[1]).any()])
+        every = [each for each in read if not np.isnat(each[1]).any()]
+        read = _without_unlikely(every)
         if read:
-            times = _best(name, words, read)[1]
+            form, times, _ = _best(name, words, read)
             if is_counted(name) and _regularity_of_numbers(numbers) >= _regularity(times):
                 return None
-            return pd.DatetimeIndex(times), ""
+            others = [each for each in every if (each[1] != times).any()]
+            other = next((each for each in others if OF_OUR_TIME[0] <= each[1].min() <= OF_OUR_TIME[1]), None)
+            said = ""
+            if other is not None:
+                said = (
+                    f"{name!r} is read as {form.says}: {words[0]} is {_day(times[0])}; if it is {_day(other[1][0])} "
+                    f"({other[0].says}) pass date_format={_format(other[0], words[0])!r}"
+                )
+            return pd.DatetimeIndex(times), said
         return _since_1970(name, numbers) or _days_of_excel(name, numbers)
     return _decimals(name, numbers) or _since_1970(name, numbers) or _days_of_excel(name, numbers)
+
+
+def dates_in_digits(column: pd.Series) -> Dates | None:
+    """Return the dates of whole numbers such as ``201901`` and ``20190131`` in a column of any name.
+
+    None unless they are of the years 1950 to 2099 and regular, as the numbers themselves are not.
+    """
+    import pandas as pd
+
+    if not pd.api.types.is_integer_dtype(column) or len(column) < FEWEST_OF_DIGITS or column.isna().any():
+        return None
+    numbers = column.to_numpy(dtype=np.int64)
+    for form, least, most in ((YYYYMM, 195001, 209912), (OF_DIGITS[0], 19500101, 20991231)):
+        if not ((numbers >= least) & (numbers <= most)).all():
+            continue
+        words = [str(each) for each in numbers]
+        times = _read(form, words)[0]
+        if not np.isnat(times).any() and _regularity(times) == 2 > _regularity_of_numbers(numbers.astype(float)):
+            said = f"{str(column.name)!r} is read as {form.says}: {words[0]} is {_day(times[0])}"
+            return Dates(pd.Series(pd.DatetimeIndex(times), column.index, name=column.name), said)
+    return None
+
+
+def said_of_counted(column: pd.Series) -> str:
+    """Return one sentence that says that numbers are taken as they are, if they may be dates as well; else nothing."""
+    if column.dtype.kind == "m":
+        return ""
+    numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    if not len(numbers) or not np.isfinite(numbers).all() or not (numbers == np.rint(numbers)).all():
+        return ""
+    words = [str(int(each)) for each in numbers]
+    for form, date_format in ((YYYYMM, "%Y%m"), (YYMMDD, "%y%m%d"), (OF_DIGITS[0], "%Y%m%d")):
+        times = _read(form, words)[0]
+        if not np.isnat(times).any():
+            return (
+                f"{str(column.name)!r} is taken for numbers that count ({words[0]}, {words[-1]}), as their steps are "
+                f"regular; if {words[0]} is {_day(times[0])} pass date_format={date_format!r}"
+            )
+    return ""
 
 
 def names_years(name: str) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.sequences.columns.dates import read_dates
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def times_of_frames(items: Sequence[Any]) -> tuple[list[pd.Index], str, str | No
     if not known:
         left_out = next((said for item in items if _is_of_pandas(item) and (said := index_left_out(item.index))), "")
         if left_out:
-            warnings.warn(left_out, UserWarning, stacklevel=4)
+            warn_caller(left_out)
         return None
     if len(known) < len(items):
         has, lacks = next(i for i, times in enumerate(each) if times is not None), each.index(None)
@@ -96,7 +96,7 @@ def times_of_frames(items: Sequence[Any]) -> tuple[list[pd.Index], str, str | No
             "frame.reset_index(drop=True)"
         )
     for said in dict.fromkeys(one.said for one in known if one.said):
-        warnings.warn(said, UserWarning, stacklevel=4)
+        warn_caller(said)
     names, units = {one.times.name for one in known}, {one.unit for one in known}
     name = next(iter(names)) if len(names) == 1 else None
     return [one.times for one in known], "time" if name is None else str(name), min(units, key=str)

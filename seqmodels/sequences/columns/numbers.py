@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import calendar
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -18,6 +17,8 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+
+from seqmodels.common.caller_warnings import warn_caller
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,6 +73,18 @@ LONGEST_UNIT = 16
 NO_UNITS = frozenset(
     ["am", "pm", "bc", "bce", "ad", "ce", *(m.lower() for m in (*calendar.month_name, *calendar.month_abbr) if m)]
 )
+SCALES = {"k": "e3", "K": "e3", "M": "e6"}  # of numbers beside others without: 5k and 900
+LETTERS_OF_SCALE = (*SCALES, "m")
+# Numbers in a writing that is not read, since what they count is not said.
+OTHER_WRITINGS = (
+    (
+        re.compile(r"[-+]?\d+:[0-5]\d(?::[0-5]\d(?:[.,]\d+)?)?"),
+        "which is a duration; write it as one number, as 90 for 1:30",
+    ),
+    (re.compile(r"0[xX][0-9a-fA-F]+"), "which is a number to the base 16; write it to the base 10"),
+)
+OF_DAY = re.compile(r"time|hour|clock|uhr|heure|zeit", re.IGNORECASE)  # names of columns of times of day
+FEWEST_DIFFERENT = 6  # of them, beside half of the rows, so that scores such as 2:1 are symbols
 MOSTLY = 0.5  # of the cells that are not empty: with as many numbers, a column is one of numbers
 MOSTLY_WITH_WORDS = 0.9  # where numbers are followed by a word, as names of things are, too
 
@@ -118,11 +131,9 @@ def with_numbers(
         replaced[name] = _as_series(values, column, frame)
         said += [f"{name!r} {what}" for what in column.said(of_others)]
     if said:
-        warnings.warn(
+        warn_caller(
             f"{where}: read {'; '.join(said)}. Where that is wrong, change the cells to plain numbers, or pass "
             "kind='symbols' for words",
-            UserWarning,
-            stacklevel=5,
         )
     if replaced:
         frame = frame.copy(deep=False)
@@ -218,6 +229,7 @@ class _Column:
         row_of_open: the first row whose value depends on it.
         has_points: whether the sign in the numbers of an open column is a point.
         before, after: what stands before and after each number.
+        scaled: a cell with k for thousands or M for millions, where some have it; empty: none has.
         doubtful: cells such as ``-`` that are taken for missing, and how many.
         is_whole: whether each cell is digits alone.
         bad: the first row that is no number among numbers, and why.
@@ -230,6 +242,7 @@ class _Column:
     has_points: bool = False
     before: str = ""
     after: str = ""
+    scaled: str = ""
     doubtful: tuple[tuple[str, int], ...] = ()
     is_whole: bool = False
     bad: tuple[int, str] | None = None
@@ -241,6 +254,8 @@ class _Column:
             words.append("in % (10.5% is 10.5)")
         elif self.before or self.after:
             words.append(f"without {' and '.join(repr(unit) for unit in (self.before, self.after) if unit)}")
+        if self.scaled:
+            words.append(f"with k for thousands and M for millions ({self.scaled!r})")
         if self.doubtful:
             words.append(
                 "with " + ", ".join(f"{n} cell{'s' * (n > 1)} {cell!r}" for cell, n in self.doubtful) + " as missing"
@@ -285,7 +300,14 @@ def _read(column: pd.Series) -> _Column | None:
     if cells is None:
         return None
     parts = [_parts(cell) for cell in cells]
+    scaled = next((cell for cell, part in zip(cells, parts, strict=True) if part is not None and part.scale), "")
+    if scaled and _have_scales(parts):
+        parts = [None if part is None else part.without_scale() for part in parts]
+    else:
+        scaled = ""
     known = [i for i, cell in enumerate(cells) if not _is_missing(cell)]
+    if known and (other := _of_other_writing(column, cells, known)) is not None:
+        return other
     if not known or all(parts[i] is None for i in known):
         return None
     units = Counter(part.unit for part in parts if part is not None)
@@ -314,6 +336,7 @@ def _read(column: pd.Series) -> _Column | None:
         by_sign,
         before=unit[0],
         after=unit[1],
+        scaled=scaled,
         doubtful=tuple(Counter(cell for cell in cells if DOUBTFUL.fullmatch(cell)).items()),
         is_whole=all(part is not None and part.is_whole for part in parts),
     )
@@ -340,6 +363,17 @@ def _read_plain(column: pd.Series) -> _Column | None:
         if plain.fullmatch(text) and telling.search(text):
             values = [float(cell.replace(sign, ".")) if cell else np.nan for cell in cells]
             return _Column({sign: np.array(values)}, sign)
+    return None
+
+
+def _of_other_writing(column: pd.Series, cells: list[str], known: list[int]) -> _Column | None:
+    """The column with its first cell, if all are numbers in one of ``OTHER_WRITINGS`` and most are different."""
+    different = {cells[i] for i in known}
+    if len(different) < max(FEWEST_DIFFERENT, len(known) // 2) or OF_DAY.search(str(column.name)):
+        return None
+    for pattern, why in OTHER_WRITINGS:
+        if all(pattern.fullmatch(cell) for cell in different):
+            return _Column({}, bad=(known[0], why))
     return None
 
 
@@ -379,6 +413,15 @@ class _Parts:
     is_in_brackets: bool
 
     @property
+    def scale(self) -> str:
+        """The exponent that a letter behind the digits stands for; empty: none."""
+        return "" if self.exponent else SCALES.get(self.unit[1], "")
+
+    def without_scale(self) -> _Parts:
+        """The same number with its scale as an exponent."""
+        return replace(self, exponent=self.scale, unit=(self.unit[0], ""), has_word=False) if self.scale else self
+
+    @property
     def is_whole(self) -> bool:
         return self.number.isdecimal() and not self.exponent and self.unit == ("", "") and not self.is_in_brackets
 
@@ -393,6 +436,12 @@ class _Parts:
             return None
         digits = "".join("." if c == sign else c for c in self.number if c.isdecimal() or c == sign)
         return float(("-" if self.is_negative else "") + digits + self.exponent)
+
+
+def _have_scales(parts: list[_Parts | None]) -> bool:
+    """Whether numbers differ in k, M and nothing behind them, so that these are no unit that all have."""
+    behind = {part.unit[1] for part in parts if part is not None}
+    return len(behind) > 1 and behind <= {"", *SCALES}
 
 
 def _parts(cell: str) -> _Parts | None:
@@ -410,7 +459,7 @@ def _parts(cell: str) -> _Parts | None:
         return None
     exponent = (match["exponent"] or "").lower().replace("d", "e")
     number = match["number"].strip()
-    has_word = after[:1].isalpha() and not match["number"].endswith(" ")
+    has_word = after[:1].isalpha() and after not in LETTERS_OF_SCALE and not match["number"].endswith(" ")
     is_negative = bool(brackets) or "-" in signs
     return _Parts(number, is_negative, exponent, (match["before"] or "", after), has_word, bool(brackets))
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.common.display import listed
-from seqmodels.sequences.columns.dates import Dates, are_dates_in_order, names_no_year, read_dates
+from seqmodels.sequences.columns.dates import (
+    Dates,
+    are_dates_in_order,
+    dates_in_digits,
+    names_no_year,
+    read_dates,
+    said_of_counted,
+)
 from seqmodels.sequences.columns.index import TIME_NAMES, YEAR_NAMES, is_called_time, with_index_as_columns
 from seqmodels.sequences.columns.numbers import holds_numbers
 from seqmodels.sequences.columns.panels import PARTS_OF_DATES, SeriesOfRows, candidates, series_of_rows
@@ -342,6 +349,13 @@ def _recognise_numbers(rows: TimedRows, numbers: list[str], time_unit: str | Non
     years = [c for c in complete if c.lower() in YEAR_NAMES]
     counted = [c for c in complete if c.lower() in PARTS_AT_MOST and _is_counted(rows.frame[c])]
     chosen = next((columns for columns in (named, years, counted) if columns), [])
+    if not chosen and time_unit is None:
+        in_digits = {c: read for c in numbers if (read := dates_in_digits(rows.frame[c])) is not None}
+        if len(in_digits) == 1:
+            rows.time, read = next(iter(in_digits.items()))
+            rows.frame[rows.time] = read.times
+            rows.said.append(read.said)
+            return
     if len(chosen) != 1:
         rows.disordered = chosen
         return
@@ -358,6 +372,8 @@ def _recognise_numbers(rows: TimedRows, numbers: list[str], time_unit: str | Non
     elif times.dtype.kind != "M" and not _may_be_time(rows, times):
         rows.disordered = [name]
         return
+    if times.dtype.kind != "M" and time_unit is None and (counted := said_of_counted(times)):
+        said.append(counted)
     rows.time, rows.unit, rows.frame[name] = name, time_unit, times
     rows.said += said
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -14,6 +13,7 @@ import torch
 
 from seqmodels.common import storage
 from seqmodels.common.array_checks import array_of, check_between
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.parameters import Configurable, checked, refuse_wrong_arguments, undone_on_failure
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
@@ -155,11 +155,10 @@ class Anomalies(Configurable):
         self.scores_ = np.sort(scores[~np.isnan(scores)])
         self.threshold_ = float(self.scores_[-_rank(len(self.scores_), self.quantile)])
         if self.threshold_ == math.inf:
-            warnings.warn(
+            warn_caller(
                 f"more than {1 - self.quantile:.3g} of what was held out has probability zero, so nothing can be an "
                 "anomaly; give the observation a pseudocount, such as Categorical(pseudocount=0.1), and n_symbols that "
                 "count every symbol",
-                stacklevel=4,
             )
         self._usual_of_features = self._usual(data) if self._has_features() else None
 

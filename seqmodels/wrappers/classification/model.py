@@ -113,7 +113,7 @@ class GenerativeClassifier(Configurable):
             with propagate_errors():
                 return self._fit_to(as_sequences(X), y, validation, fits)
         finally:
-            fits.warn(stacklevel=4)
+            fits.warn()
 
     def _fit_to(self, sequences: Sequences, y: Any, validation: Any, fits: FitWarnings) -> Self:
         self._check(validation)
@@ -314,7 +314,7 @@ class GenerativeClassifier(Configurable):
                     others._fit_to(sequences.take(~part), labels[~part], validation, fits)
                 predicted[part] = others.predict(sequences.take(part))
         finally:
-            fits.warn(stacklevel=4)
+            fits.warn()
         return predicted
 
     def _fitted_log_joint(self, X: Any) -> np.ndarray:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import listed
 
 NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?")  # warnings that differ in their numbers alone are alike
@@ -37,10 +38,10 @@ class FitWarnings:
             finally:
                 self.given += [(label, each.category, str(each.message)) for each in given]
 
-    def warn(self, stacklevel: int = 2) -> None:
-        """Give the ``joined`` warnings; ``stacklevel`` counts from here."""
+    def warn(self) -> None:
+        """Give the ``joined`` warnings."""
         for text, category in self.joined():
-            warnings.warn(text, category, stacklevel=stacklevel)
+            warn_caller(text, category)
 
     def joined(self) -> list[tuple[str, type[Warning]]]:
         """One warning for all that are alike, in the words of the first, with how many fits and which labels gave it.

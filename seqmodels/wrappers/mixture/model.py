@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -12,6 +11,7 @@ import numpy as np
 
 from seqmodels.common import distributed
 from seqmodels.common.array_checks import array_of, check_between, check_sums
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.parameters import PositiveInt, checked, made_with
 from seqmodels.encodings import Bytes, Encoding
 from seqmodels.encodings.binary_code import BinaryCode
@@ -324,10 +324,9 @@ class Mixture(SequenceModel):
         self.cuts_ = None
         rest, held_out = hold_out_steps(train, self.held_out, self.encoding_, self.random_state)
         if not held_out:
-            warnings.warn(
+            warn_caller(
                 "there is one short sequence, of which nothing can be held out, so that all members have one weight; "
                 "pass more sequences",
-                stacklevel=5,
             )
         members = range(len(self.models))
         self.members_ = [self._fitted_member(k, rest, validation) for k in members]
@@ -576,7 +575,11 @@ def _joined_scaling(scalings: Sequence[InputScaling | None]) -> InputScaling | N
         raise ValueError(
             f"the models count times in {' and '.join(map(repr, sorted(time_units, key=str)))}; fit all to one"
         )
-    return InputScaling(tuple(known), mean, scale, next(iter(date_units), None), next(iter(time_units), None))
+    zones = {scaling.date_zone for scaling in scalings if scaling is not None and scaling.date_unit is not None}
+    return InputScaling(
+        *(tuple(known), mean, scale, next(iter(date_units), None), next(iter(time_units), None)),
+        date_zone=zones.pop() if len(zones) == 1 else None,
+    )
 
 
 def _of_symbols(member: SequenceModel) -> Observation:

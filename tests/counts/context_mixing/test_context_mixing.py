@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import importlib.util
 import sys
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -275,3 +277,18 @@ def test_options_that_cannot_be_are_refused(wrong: dict[str, Any], message: str)
 def test_vectors_are_refused() -> None:
     with pytest.raises(ValueError, match="the sequences are vectors"):
         sm.ContextMixing().fit([np.zeros((3, 1))])
+
+
+def test_room_that_a_file_claims_is_taken_when_it_is_used(tmp_path: Path) -> None:
+    X = [symbols(3)]
+    model = fit(X, n_buckets=2**17)  # 30 MB, nearly all of it new
+    model.save(path := tmp_path / "model.safetensors")
+    tracemalloc.start()
+    try:
+        loaded = sm.load(path)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 2 * path.stat().st_size + 2**24
+    assert loaded.score(X) == model.score(X)
+    assert_array_equal(loaded.tables_.counters, model.tables_.counters)

@@ -121,6 +121,18 @@ def test_a_day_that_was_never_seen_is_at_the_level() -> None:
     assert any(sentence.startswith("No value was ever seen on Sundays: models are of ") for sentence in found.words)
 
 
+def test_hours_of_a_day_that_was_never_seen_are_at_the_level() -> None:
+    hours = pd.date_range("2024-01-01", periods=24 * 27, freq="h")  # to a Saturday
+    wave = 100 + 30 * np.sin(2 * np.pi * np.arange(len(hours)) / 24) + np.random.default_rng(0).normal(size=len(hours))
+    found = sm.forecast(pd.Series(wave, hours)[hours.day_of_week < 6], 36, max_seconds=1e-9)
+    days = found.frame.groupby(found.frame["time"].dt.day_of_week)
+    sunday, monday = days.get_group(6), days.get_group(0)
+    assert (sunday["5%"] < 80).all()
+    assert (sunday["95%"] > 120).all()
+    assert (monday["95%"] - monday["5%"] < 20).all()
+    assert any(sentence.startswith("No value was ever seen on Sundays: models are of ") for sentence in found.words)
+
+
 def test_one_constant_or_short_series_does_not_end_the_others() -> None:
     frame = pd.DataFrame({"shop": ["a"] * 30 + ["b"] * 30 + ["c"] * 5, "sales": [*range(30), *[0] * 30, *range(5)]})
     with pytest.warns(UserWarning, match="is not forecast") as caught:
@@ -141,8 +153,10 @@ def test_one_constant_or_short_series_does_not_end_the_others() -> None:
 
 
 def test_zeros_and_ones_are_said_to_be_no_reals() -> None:
-    words = sm.forecast((np.random.default_rng(0).random(40) > 0.5).astype(float), 2, max_seconds=1e-9).words
-    assert any(sentence.startswith("All values are 0 or 1: the mean says about how probable") for sentence in words)
+    found = sm.forecast((np.random.default_rng(0).random(40) > 0.5).astype(float), 2, max_seconds=1e-9)
+    assert any(each.startswith("All values are 0 or 1: the mean says about how probable") for each in found.words)
+    numbers = found.frame.loc[:, "mean":"95%"].to_numpy()
+    assert (numbers.min() >= 0, numbers.max() <= 1) == (True, True)
 
 
 def with_holidays(n: int = 60, k: int = 4) -> pd.DataFrame:

@@ -40,18 +40,32 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_phases_without_a_value_are_found() -> None:
-    steps = seen_steps(without([2, 6]), 7)
+    steps = seen_steps(without([2, 6]), 1, 7)
     assert steps is not None
     assert (steps.unseen, steps.season) == ((2, 6), 5)
     assert not np.isnan(steps.of(without([2, 6]))).any()
-    assert seen_steps(without([]), 7) is None
-    assert seen_steps(without([6])[:13], 7) is None  # one step of the phase is missing, as any may be
-    assert seen_steps(without([6]), None) is None
+    assert seen_steps(without([]), 1, 7) is None
+    assert seen_steps(without([6])[:13], 1, 7) is None  # one step of the phase is missing, as any may be
+    assert seen_steps(without([6]), 1, None) is None
+
+
+def test_hours_of_days_of_the_week_without_a_value_are_found() -> None:
+    hours = np.arange("2024-01-03T05", "2024-01-31T05", dtype="datetime64[h]")  # 4 weeks from a Wednesday on
+    clock, is_sunday = np.arange(5, 5 + len(hours)) % 24, (hours.astype("datetime64[D]").astype(int) + 3) % 7 == 6
+    y = np.where(is_sunday | (clock < 8), np.nan, 10.0 + clock)
+    steps = seen_steps(y[:-48], 48, 24, hours)
+    assert steps is not None
+    assert (steps.days, steps.season, steps.n_around) == ((6,), 16, 6 * 16)
+    np.testing.assert_array_equal(steps.is_seen, ~is_sunday & (clock >= 8))
+    first = seen_steps(y[: 24 * 7], 0, 24, hours[: 24 * 7])
+    assert first is not None
+    assert first.days == ()  # one Sunday may be missing, as any day may
+    assert seen_steps(10.0 + clock[:-48], 48, 24, hours) is None
 
 
 def test_what_was_never_seen_is_the_mixture_of_all_that_was(calls: list[dict[str, Any]]) -> None:
     y = without([6])
-    steps = seen_steps(y, 7)
+    steps = seen_steps(y, 9, 7)
     assert steps is not None
     ahead = forecast_seen_steps(y, 9, LEVELS, steps, 6, None).ahead
     kept = [0, 1, 2, 3, 4, 5, 7, 8]
@@ -65,7 +79,7 @@ def test_what_was_never_seen_is_the_mixture_of_all_that_was(calls: list[dict[str
 def test_a_horizon_of_nothing_but_what_was_never_seen(calls: list[dict[str, Any]]) -> None:
     y = without([0, 6])[1:6]
     y = np.tile(np.append(y, [np.nan, np.nan]), 12)[:-2]  # to its last value
-    steps = seen_steps(y, 7)
+    steps = seen_steps(y, 2, 7)
     assert steps is not None
     found = forecast_seen_steps(y, 2, LEVELS, steps, 5, None)
     assert found.unseen == (5, 6)
@@ -76,7 +90,7 @@ def test_a_horizon_of_nothing_but_what_was_never_seen(calls: list[dict[str, Any]
 
 def test_inputs_are_those_of_the_steps_that_were_seen(calls: list[dict[str, Any]]) -> None:
     y, z = without([6]), np.arange(91.0)[:, None]
-    steps = seen_steps(y, 7)
+    steps = seen_steps(y, 7, 7)
     assert steps is not None
     forecast_seen_steps(y, 7, LEVELS, steps, 6, None, inputs=z)
     inputs = calls[0]["inputs"]

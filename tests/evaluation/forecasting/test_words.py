@@ -38,7 +38,7 @@ def result_of(season: int | None = 12, **changes: Any) -> Any:
         **{"season": season, "ahead": ahead, "trials": [naive, *best]},
         **{"chosen": ["level", "ARIMA(1,1,1)"], "errors": {}, "origins": np.arange(50, 61), "crps": 0.48},
         **{"coverage": 0.874, "factors": np.ones(12), "possible_season": None, "n_scored": 132},
-        **{"n_left_out": 0, "gap": 0, "n_changes": 95, "unseen": (), "inputs": None},
+        **{"n_left_out": 0, "gap": 0, "n_changes": 95, "unseen": (), "unseen_days": (), "inputs": None},
     }
     return SimpleNamespace(**facts | changes)
 

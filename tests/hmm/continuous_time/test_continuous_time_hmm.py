@@ -421,3 +421,21 @@ def test_times_are_refused_where_nothing_reads_them() -> None:
         symbol_model().predict_next([0], inputs=[[0.0], [1.0]], times=[0.0, 1.0])
     with pytest.raises(ValueError, match="times are not a list of 1; pass for each sequence the 2 times ahead"):
         symbol_model().forecast([[0, 1]], 2, times=[[0.0, 1.0], [2.0, 3.0]])
+
+
+def test_times_with_a_zone_of_single_steps_are_on_the_clock_of_those_fitted_to(tmp_path: Path) -> None:
+    days = pd.date_range("2024-01-01", periods=33, freq="D", tz="Europe/Berlin")
+    values = np.random.default_rng(0).normal(size=(33, 1)).cumsum(0)
+    frame = pd.DataFrame(values, index=days, columns=["v"])
+    model = sm.hmm.ContinuousTimeHMM(2, max_iter=3).fit([frame.iloc[:30]])
+    over_a_change = pd.date_range("2024-03-30", periods=3, freq="D", tz="Europe/Berlin")  # 24 hours, then 23
+    expected = model.log_prob([frame.iloc[30:].set_axis(over_a_change)])
+    model.save(tmp_path / "model")
+    loaded = sm.load(tmp_path / "model")
+    for times in (list(over_a_change), [t.to_pydatetime() for t in over_a_change.tz_convert("UTC")]):
+        stream = loaded.stream()
+        total = sum(stream.update(x, time=t) for x, t in zip(values[30:], times, strict=True))
+        assert total == pytest.approx(expected[0], rel=1e-12)
+    local = over_a_change.tz_localize(None)
+    for times in (over_a_change, over_a_change.tz_convert("UTC")):
+        np.testing.assert_array_equal(*(model.sample(times=t, random_state=0)[0] for t in (times, local)))
