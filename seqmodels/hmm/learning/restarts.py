@@ -5,7 +5,6 @@ The start with the best objective wins, but one that ends on a floor loses to on
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 
 from seqmodels.common.array_checks import array_of
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.distributed import is_rank_zero
 from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.hmm.corpus import Corpus
@@ -191,13 +191,11 @@ def warn_of_floor(result: FitResult, observation: Observation) -> None:
         for path, value in observation.get_params().items():
             floors.get(path.rpartition("__")[2], []).append(value)
         stated = {name: min(values) for name, values in floors.items() if values}
-        warnings.warn(
+        warn_caller(
             f"{hits} state(s) ended on the floor of the {'variances' if 'min_covariance' in stated else 'scales'}, "
             f"{', '.join(f'{name}={least}' for name, least in stated.items())}, which then sets the "
             "score; use fewer states or components, or, where states are meant to be so narrow, lower "
             f"{' or '.join(stated)}",
-            UserWarning,
-            stacklevel=6,
         )
 
 
@@ -210,9 +208,7 @@ def warn_of_disagreement(table: pd.DataFrame, best: FitResult, n_units: float) -
     objective = float(table.loc[table["chosen"], "objective"].iloc[0])
     gap = objective - float(table.loc[~table["chosen"], "objective"].max())
     if gap > CLEAR_GAP and gap * n_units > CLEAR_TOTAL:
-        warnings.warn(
+        warn_caller(
             f"of {len(table)} starts the best was found once, {gap:.2f} nats per unit ahead of the next (starts_), so "
             f"a better one may not have been found; pass n_init={4 * len(table)}, or fewer states",
-            UserWarning,
-            stacklevel=6,
         )

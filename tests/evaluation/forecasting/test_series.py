@@ -238,8 +238,12 @@ def test_a_horizon_longer_than_half_of_the_series() -> None:
     assert found.ahead.mean.shape == found.factors.shape == (12,)
 
 
-@pytest.mark.parametrize("y", [np.append(np.full(59, 5.0), 6.0), np.append(np.zeros(50), np.ones(10))], ids=str)
-def test_a_series_that_changed_once_is_not_extrapolated(y: np.ndarray) -> None:
+@pytest.mark.parametrize(
+    ("y", "highest"),
+    [(np.append(np.full(59, 5.0), 6.0), 7.0), (np.append(np.zeros(50), np.ones(10)), 1.0)],
+    ids=["of two values", "of 0 and 1"],
+)
+def test_a_series_that_changed_once_is_not_extrapolated(y: np.ndarray, highest: float) -> None:
     ahead = forecast_series(y, 3, LEVELS, None, None).ahead
     np.testing.assert_allclose(ahead.mean, y[-1])
-    np.testing.assert_allclose(ahead.quantiles[0], [y.min(), y[-1], y.max() + 1], atol=1e-3)
+    np.testing.assert_allclose(ahead.quantiles[0], [y.min(), y[-1], highest], atol=1e-3)
