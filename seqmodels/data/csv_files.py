@@ -334,10 +334,12 @@ def _separator_of(path: Path, lines: list[str]) -> str:
 def _has_row_names(separator: str, rows: list[list[str]]) -> bool:
     """Whether each line begins with a name of its row, over which the header has nothing, as R writes tables.
 
-    Where commas and semicolons separate, the cell beyond the header may as well be the decimals of a number.
+    Where commas and semicolons separate, the cell beyond the header may as well be the decimals of a number; where they
+    are in the header, they separate, and what spaces part are words.
     """
     header, data = rows[0], rows[1:]
-    if separator not in (SPACES, "\t") or not data or any(len(row) != len(header) + 1 for row in data):
+    is_of_others = any(mark in name for name in header for mark in ",;|")
+    if separator not in (SPACES, "\t") or is_of_others or not data or any(len(r) != len(header) + 1 for r in data):
         return False
     names = [row[0].strip('"') for row in data]
     return len(set(names)) == len(names) and bool(data[0][-1].strip())

@@ -57,6 +57,13 @@ def test_names_of_rows_as_r_writes_them_are_no_text(tmp_path: Path) -> None:
         table(tmp_path / "commas.csv")
 
 
+def test_words_with_spaces_after_commas_are_no_names_of_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,said\n1.5,word 0\n2.5,word 1\n4.5,word 2\n")
+    with pytest.warns(UserWarning, match="said"):
+        x = table(tmp_path / "a.csv")
+    np.testing.assert_array_equal(x[0], [[1.5], [2.5], [4.5]])
+
+
 def test_utf_16_with_its_mark_is_read(tmp_path: Path) -> None:
     for encoding in ("utf-16", "utf-8-sig"):
         (tmp_path / "a.csv").write_bytes("größe,b\n1.5,2\n2.5,3\n".encode(encoding))
