@@ -102,7 +102,7 @@ class _Steps:
         self.has_final, self.start = start.final is not None, objective.start
         self.initial, self.transition = start.initial.numpy().copy(), start.transition.numpy().copy()
         self.final = np.ones(k) if start.final is None else start.final.numpy().copy()
-        self.counts = np.empty(k), np.empty((k, k)), np.empty(k)
+        self.counts: tuple[np.ndarray, np.ndarray, np.ndarray] = np.empty(k), np.empty((k, k)), np.empty(k)
         self.pseudocounts = objective.pseudocount.arrays(k)
         self.has_prior = any(bool(counts.any()) for counts in self.pseudocounts)
         self.is_frozen = frozen.rows(frozen.transition, k).numpy()
