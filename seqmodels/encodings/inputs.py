@@ -207,7 +207,8 @@ class InputScaling:
             whole = np.asarray(times)
             flat = whole[:, 0] if whole.ndim == 2 and whole.shape[1] == 1 else times
             before = None if after is None or after.times is None else after.times[0]
-            on_clock = in_unit(times_as_read(flat), self.date_zone if before is None else after.time_unit)
+            unit = self.date_zone if after is None or before is None else after.time_unit
+            on_clock = in_unit(times_as_read(flat), unit)
             given = checked_times([on_clock], [len(whole) if n is None else n])[0]
             if before is not None and (before.dtype.kind == "M") != (given.dtype.kind == "M"):
                 kinds = ["dates" if each.dtype.kind == "M" else "numbers" for each in (before, given)]

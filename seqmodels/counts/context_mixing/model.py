@@ -144,7 +144,8 @@ class ContextMixing(CountModel):
                 learned = tables.with_counters(made)
                 learned.counters.reshape(-1, BUCKET)[used] = buckets
                 self._set_tables(learned)
-        return self.__dict__["tables_"]
+            made_tables: MixingTables = self.__dict__["tables_"]
+        return made_tables
 
     @cached_property
     def _readers(self) -> Readers:

@@ -178,7 +178,8 @@ def forecast(
     features = range(history.n_features) if history.features is None else history.features
     series: dict[tuple[Any, Any], SeriesForecast] = {}
     steps_ahead: dict[Any, np.ndarray | None] = {}
-    tables, described, left_out = [], [], []
+    tables, described = [], []
+    left_out: list[tuple[str, ValueError]] = []
     spoken = iter(names_of_series(history.names, features))
     with ProgressBar(len(history) * history.n_features, verbose, "forecast") as bar:
         for i, (name, item) in enumerate(zip(history.names, history.items, strict=True)):

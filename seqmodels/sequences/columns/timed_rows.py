@@ -372,8 +372,8 @@ def _recognise_numbers(rows: TimedRows, numbers: list[str], time_unit: str | Non
     elif times.dtype.kind != "M" and not _may_be_time(rows, times):
         rows.disordered = [name]
         return
-    if times.dtype.kind != "M" and time_unit is None and (counted := said_of_counted(times)):
-        said.append(counted)
+    if times.dtype.kind != "M" and time_unit is None and (of_counts := said_of_counted(times)):
+        said.append(of_counts)
     rows.time, rows.unit, rows.frame[name] = name, time_unit, times
     rows.said += said
 
