@@ -34,6 +34,8 @@ def drawn_steps(
         observation: one that does not look at the past.
         table: (K, P) its output parameters.
     """
+    if bool(torch.isnan(log_first).any()):
+        raise ValueError("a probability of the next state is not a number, so that no state can be drawn; fit again")
     n, peak = len(log_first), log_first.amax(-1, keepdim=True)
     is_impossible = torch.isneginf(peak[:, 0])
     first = torch.nan_to_num((log_first - peak).exp()).numpy()

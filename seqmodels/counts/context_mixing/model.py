@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
@@ -127,11 +127,11 @@ class ContextMixing(CountModel):
         )
 
     def _set_tables(self, learned: MixingTables) -> None:
-        for name in ("_of_file", "_readers"):
+        for name in ("_of_file", "_made_readers"):
             self.__dict__.pop(name, None)
-        self.tables_ = learned
+        self._tables = learned
 
-    @cached_property
+    @property
     def tables_(self) -> MixingTables:
         """The counters, maps and weights that were learned; those of a file are made when they are first used.
 
@@ -139,19 +139,20 @@ class ContextMixing(CountModel):
         """
         self._setting()  # which refuses a model that is not fitted
         with MAKING:
-            if "tables_" not in self.__dict__:
+            if "_tables" not in vars(self):
                 made, used, buckets = self._of_file
                 learned = tables.with_counters(made)
                 learned.counters.reshape(-1, BUCKET)[used] = buckets
                 self._set_tables(learned)
-            made_tables: MixingTables = self.__dict__["tables_"]
-        return made_tables
+            return self._tables
 
-    @cached_property
+    @property
     def _readers(self) -> Readers:
         from seqmodels.counts.context_mixing.reader import Readers
 
-        return Readers(self.tables_, self.n_learned_, self.measure_.memory == "adaptive")
+        if "_made_readers" not in vars(self):
+            self._made_readers = Readers(self.tables_, self.n_learned_, self.measure_.memory == "adaptive")
+        return self._made_readers
 
     # -- many sequences at once ----------------------------------------------------------------------------
 
@@ -218,6 +219,6 @@ class ContextMixing(CountModel):
         n_buckets = tables.buckets_of(learned)
         if len(used) != len(buckets) or ((used < 0) | (used >= n_buckets)).any():
             raise ValueError(f"the buckets that are used are not {len(buckets):,} of {n_buckets:,}")
-        for name in ("tables_", "_readers"):
+        for name in ("_tables", "_made_readers"):
             self.__dict__.pop(name, None)
         self._of_file = learned, used, buckets
