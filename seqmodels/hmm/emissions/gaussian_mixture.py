@@ -42,7 +42,7 @@ from seqmodels.hmm.emissions.pseudo_frames import pseudo_frame_log_density, pseu
 from seqmodels.hmm.inference.densities import LOG2E, Densities, LogDensities
 from seqmodels.hmm.inference.products import is_worth_onednn
 from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.inference.segments import loops_are_compiled
+from seqmodels.hmm.inference.segments import loops_are_compiled, runs_compiled
 from seqmodels.observations import GaussianMixture, gaussian
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 
@@ -192,7 +192,8 @@ class GaussianMixtureEmission(Emission):
         """Whether loops over the frames take less time than the tensor operations that they replace."""
         is_double = dtype == torch.float64 and frames.x.dtype == dtype
         n_values = len(frames.x) * self.observation.n_densities * len(table) * self.size
-        return self.diagonal and is_double and n_values <= MOST_VALUES_IN_LOOPS and loops_are_compiled(frames.x.device)
+        is_small = n_values <= MOST_VALUES_IN_LOOPS and not runs_compiled(len(table), len(frames.x), frames.x.device)
+        return self.diagonal and is_double and is_small and loops_are_compiled(frames.x.device)
 
     def _compiled_densities(self, table: Tensor, frames: _Frames, dtype: torch.dtype) -> CompiledMixtures | None:
         """All densities by compiled loops; None where matrix products are faster or more precise."""
