@@ -2,11 +2,11 @@
 
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from seqmodels.common import forked
 from seqmodels.common.former_names import FORMER_NAMES, MOVED_NAMES
+from seqmodels.common.lazy import lazily
 from seqmodels.common.version import __version__
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ _NAMES_OF = {
     "wrappers.offsets": ("LatentOffset",),
     "wrappers.online_em": ("OnlineEM",),
 }
-_HOME_OF = {name: home for home, names in _NAMES_OF.items() for name in names}
+_get, _ = lazily(__name__, _NAMES_OF)
 _MODULES = {"adapt": "wrappers.adapt", "distributed": "common.distributed"}  # public ones that stand in a package
 
 
@@ -145,16 +145,11 @@ def __getattr__(name: str) -> Any:
     """A module of the package, or a public name from the module that defines it."""
     if name in _MODULES:
         return import_module(f"{__name__}.{_MODULES[name]}")
-    if name in _HOME_OF:
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-        return value
-    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
-        return import_module(f"{__name__}.{name}")
     if name in FORMER_NAMES:
         raise _lookup_error(f"{__name__}.{name} {FORMER_NAMES[name]}")
     if name in MOVED_NAMES:
         raise _lookup_error(f"{__name__}.{name} is {__name__}.{MOVED_NAMES[name]} now")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _get(name)
 
 
 def _lookup_error(message: str) -> AttributeError | ImportError:

@@ -249,19 +249,23 @@ class SteppingCursor(Cursor, Protocol):
         """How it does; None: it is no faster."""
 
 
+class StepsOnStates:
+    """Single steps in the form of the cursor's own states, for a class that says how to ``advance`` one."""
+
+    def enter(self, state: Any) -> Any:
+        """Return ``state``, which is the form that steps are taken in."""
+        return state
+
+    def leave(self, at: Any) -> Any:
+        """Return ``at``, which is a state of the cursor."""
+        return at
+
+
 @dataclass(frozen=True)
-class StepsOfCursor:
+class StepsOfCursor(StepsOnStates):
     """Single steps of any cursor, by its predictions."""
 
     cursor: Cursor
-
-    def enter(self, state: CursorState) -> CursorState:
-        """The state itself."""
-        return state
-
-    def leave(self, at: CursorState) -> CursorState:
-        """The state itself."""
-        return at
 
     def advance(self, at: CursorState, x: np.ndarray) -> tuple[CursorState, float]:
         """As the prediction says."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import Draw, MergedStates, Prediction, SingleSteps, Source, select_rows, stacked_sources
+from seqmodels.generation.cursor import StepsOnStates
 from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.hmm.inference.densities import LogDensities
 from seqmodels.hmm.inference.log_space import (
@@ -113,18 +114,10 @@ class BeliefSteps:
 
 
 @dataclass(frozen=True)
-class ScoredSteps:
+class ScoredSteps(StepsOnStates):
     """Single steps by ``HMMCursor.advance_and_score`` (``SingleSteps``)."""
 
     cursor: HMMCursor
-
-    def enter(self, state: HMMState) -> HMMState:
-        """The state itself."""
-        return state
-
-    def leave(self, at: HMMState) -> HMMState:
-        """The state itself."""
-        return at
 
     def advance(self, at: HMMState, x: np.ndarray) -> tuple[HMMState, float]:
         """After a next step, and its log p(x_t | x_<t)."""

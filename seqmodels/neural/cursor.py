@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from seqmodels.encodings.aligned_targets import past_the_source
 from seqmodels.generation import Prediction, Source, source_of_each, stacked_sources
+from seqmodels.generation.cursor import StepsOnStates
 from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.neural.batches import Windowing, pad_sources
 from seqmodels.neural.embedding_and_head import SequenceModule, split_end
@@ -421,19 +422,11 @@ class SymbolCursor(Generic[State, StepperState]):
 
 
 @dataclass(frozen=True)
-class SymbolSteps:
+class SymbolSteps(StepsOnStates):
     """Single steps of a ``SymbolCursor`` (``SingleSteps``): of a prediction only that of what comes is computed."""
 
     cursor: SymbolCursor[Any, Any]
     symbols: Tensor  # (V,), each of them
-
-    def enter(self, state: SymbolState[Any]) -> SymbolState[Any]:
-        """The state itself."""
-        return state
-
-    def leave(self, at: SymbolState[Any]) -> SymbolState[Any]:
-        """The state itself."""
-        return at
 
     @torch.inference_mode()  # small networks spend less between operations than under no_grad
     def advance(self, at: SymbolState[Any], x: np.ndarray) -> tuple[SymbolState[Any], float]:

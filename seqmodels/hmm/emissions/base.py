@@ -144,7 +144,7 @@ class EmissionInLoops(Protocol):
         """Add the sums of batch ``i`` under posteriors ``gamma (N, K)``, times its weight."""
 
     def maximise(self) -> None:
-        """Take an M-step."""
+        """Put the parameters that maximise the expected log-likelihood and the prior in place of these."""
 
     def log_prior(self) -> float:
         """Return nats that a prior adds to the objective."""

@@ -338,7 +338,7 @@ class DiagonalInLoops:
         add_expected_sums(self.frames[i], self.has_missing[i], gamma, self.responsibilities[i], weight, self.sums)
 
     def maximise(self) -> None:
-        """Take an M-step."""
+        """Put the parameters that maximise the expected log-likelihood and the prior in place of these."""
         is_spherical, floor = self.observation.covariance_type == "spherical", self.observation.min_covariance
         parameters, M = (self.log_weights, self.means, self.log_variances), self.log_weights.shape[1]
         self.n_on_floor = int(maximise(self.sums, is_spherical, floor, self.prior, *parameters))

@@ -31,7 +31,7 @@ TRANSITION_COST = 0.025  # nanoseconds for each frame and pair of states in it
 STATE_COST_SEQUENTIAL, TRANSITION_COST_SEQUENTIAL = 6.0, 0.25  # the same of loops over one sequence after the other
 MOST_STATES_COMPILED = 64  # of recursions as compiled loops: with more, matrix products are faster
 FEW_STATES = 16  # up to which a frame takes so little that their number alone says whether loops are worth compiling
-FEWEST_FRAMES_COMPILED = 100_000  # of a batch: with fewer, loading numba takes longer than a fit of 100 steps gains
+FEWEST_FRAMES_COMPILED = 100_000  # of a batch: with fewer, loops over one sequence after the other, or tensors, do
 STEP_COST_COMPILED = 64.0  # frames that a time step of compiled loops takes as long as: the width of a block
 NEGLIGIBLE = 1e-12  # probability of a transition that no margin of frames makes up for
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from seqmodels.common.compiled import compiled
 from seqmodels.hmm.inference.compiled_powers import power
+from seqmodels.hmm.inference.densities import LOG2E
 from seqmodels.hmm.inference.packing import PackedArrays
 from seqmodels.hmm.inference.trellis import Filtered, Posterior, Trellis
 
@@ -31,7 +32,6 @@ RARE = 1e-100  # below this, one factor of a product is looked at before they ar
 LEAST_TOTAL = 1e-60  # a sum of joint probabilities beside which what one step can add is far below rounding
 LEAST = 1e-240  # of posteriors and of what they are made of: smaller ones are zero
 MOST_ADDED = 1e-12  # of a sum of one, by raising numbers to ``TINY``
-LOG2E = 1.4426950408889634
 
 
 @compiled(any_order=True)

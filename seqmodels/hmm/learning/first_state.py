@@ -129,19 +129,18 @@ def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Te
     """
     n, rows, g = (t.cpu().numpy().astype(np.float64) for t in (counts, previous, first))
     free, k = is_free.numpy()[:, None], len(g)
-    has_final = rows.shape[1] > k
-    if not has_final:
+    if rows.shape[1] == k:
         from seqmodels.hmm.learning.stationary_loops import ascend
 
         rows = ascend(n, rows, g, is_free.numpy(), ROUNDS, HALVINGS, NEGLIGIBLE_GAIN)
         return torch.as_tensor(rows, device=previous.device)
     total = n.sum(1, keepdims=True)
-    value, perron = _objective(rows, n, g, has_final=has_final)
+    value, perron = _objective(rows, n, g)
     if perron is None or value == -np.inf:
         return previous  # a chain that has come apart, of which there is no one stationary distribution
     for _ in range(ROUNDS):
         pi = perron[0][:, None]
-        y = np.append(_influence(rows[:, :k], g, *perron), 0.0)[: rows.shape[1]]  # an end leads to no state
+        y = np.append(_influence(rows[:, :k], g, *perron), 0.0)  # an end leads to no state
         along = (rows @ y)[:, None]
         # Room for the largest correction downwards, so that no probability becomes negative.
         room = pi * np.maximum(along - np.where(rows > 0, y, np.inf).min(1, keepdims=True), 0.0)
@@ -152,7 +151,7 @@ def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Te
             candidate = np.maximum(rows + step * 0.5**halving, 0.0)
             candidate /= candidate.sum(1, keepdims=True)
             candidate = np.where(free, candidate, rows)
-            new_value, new_perron = _objective(candidate, n, g, has_final=has_final)
+            new_value, new_perron = _objective(candidate, n, g)
             if new_perron is not None and new_value > value:
                 rows, value, perron = candidate, new_value, new_perron
                 break
@@ -164,12 +163,10 @@ def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Te
 Perron = tuple[np.ndarray, float, np.ndarray]
 
 
-def _objective(
-    rows: np.ndarray, counts: np.ndarray, first: np.ndarray, *, has_final: bool
-) -> tuple[float, Perron | None]:
-    """Q, and what of the chain it comes from; None where the chain has no stationary distribution."""
+def _objective(rows: np.ndarray, counts: np.ndarray, first: np.ndarray) -> tuple[float, Perron | None]:
+    """Q of a chain with ends, and what it comes from; None where the chain has no stationary distribution."""
     try:
-        perron = _perron(rows[:, : len(first)], has_final=has_final)
+        perron = _perron(rows[:, : len(first)], has_final=True)
     except np.linalg.LinAlgError:
         return -np.inf, None
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -129,7 +129,7 @@ class _Steps:
         return total
 
     def maximise(self) -> None:
-        """Take an M-step."""
+        """Put the maximum a posteriori, given the counts and the emission's sums, in place of the parameters."""
         from seqmodels.hmm.learning.chain_loops import maximise_chain
 
         if self.start == "stationary":

@@ -98,6 +98,7 @@ def test_a_network_is_the_same_with_it_and_without(length: str, tied: bool, monk
 
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("n_symbols", [60, 200])
+@pytest.mark.products_repeat
 def test_compiled_it_is_the_same(n_symbols: int, half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba", reason="without numba nothing is compiled")
     from seqmodels.neural.ops.compiled_softmax import softmax_rows
@@ -117,7 +118,7 @@ def test_compiled_it_is_the_same(n_symbols: int, half: bool, monkeypatch: pytest
             log_probs = linear_log_prob(*inputs, target)
         results.append((log_probs, *torch.autograd.grad((log_probs * upstream).sum(), inputs)))
     assert len(calls) == 1
-    tolerance = 0.05 if half else 1e-5  # two logits of 6 in bfloat16 differ by 6 / 128
+    tolerance = 0.01 if half else 1e-5
     torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)
 
 

@@ -51,6 +51,7 @@ def test_what_is_barred_has_neither_weight_nor_gradient() -> None:
 
 
 @pytest.mark.parametrize("length", [12, 30, 32])
+@pytest.mark.products_repeat
 def test_in_bfloat16_it_is_as_near_to_double_precision_as_autograd_is(length: int) -> None:
     exact = [draw(8, 4, length, 64, seed=i).bfloat16() for i in range(4)]
     errors = {}
@@ -59,7 +60,7 @@ def test_in_bfloat16_it_is_as_near_to_double_precision_as_autograd_is(length: in
         found = gradients(attention, exact)
         errors[name] = [float((f.double() - w).norm() / w.norm()) for f, w in zip(found, wanted, strict=True)]
     assert max(errors["plain"]) > 1e-3  # it is in bfloat16
-    assert all(w < 1.05 * p for w, p in zip(errors["explicit"], errors["plain"], strict=True))
+    assert all(w < 1.01 * p for w, p in zip(errors["explicit"], errors["plain"], strict=True))
 
 
 def plain_of_width_64(query: Tensor, key: Tensor, value: Tensor, _: None) -> Tensor:

@@ -86,6 +86,7 @@ def test_feedforward(options: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("options", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.products_repeat
 def test_in_bfloat16_they_are_as_near_to_double_precision(options: dict[str, object], monkeypatch) -> None:
     wide = {**options, "dropout": 0.0, "zero_init": False, "positions": "rotary"}
     with torch.random.fork_rng(devices=[]):
@@ -106,8 +107,7 @@ def test_in_bfloat16_they_are_as_near_to_double_precision(options: dict[str, obj
     plain = found(torch.bfloat16)
     errors = [((a - e).norm(), (p - e).norm(), e.norm()) for e, a, p in zip(exact, at_once, plain, strict=True)]
     assert any(of_plain > 1e-3 * norm for _, of_plain, norm in errors)  # it is in bfloat16
-    # The ratio of two norms of 64 roundings each, such as of a bias, is 1 ± 0.13.
-    assert all(error < 1.6 * of_plain + 1e-6 * norm for error, of_plain, norm in errors)
+    assert all(error < 1.3 * of_plain + 1e-6 * norm for error, of_plain, norm in errors)
 
 
 @pytest.mark.parametrize("options", [{"norm": "post"}, {"norm_type": "rms"}, {"qk_norm": True}, {"n_kv_heads": 1}])

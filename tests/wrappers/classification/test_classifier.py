@@ -104,6 +104,7 @@ def test_units_do_not_matter() -> None:
 @pytest.mark.parametrize(
     "model", [sm.NGram(2), sm.HMM(2, encoding=sm.Characters()), sm.LSTM(d_model=8, max_steps=30)], ids=str
 )
+@pytest.mark.products_repeat
 def test_languages_of_text(model: sm.SequenceModel, tmp_path: Path) -> None:
     X = ["banana", "bandana", "panama", "cabana", "xylitol", "oxytocin", "xylem", "oxytonic"] * 2
     y = np.tile(np.repeat([3, 7], 4), 2)
@@ -114,7 +115,7 @@ def test_languages_of_text(model: sm.SequenceModel, tmp_path: Path) -> None:
         classifier.decision_function(X) / classifier.temperature_, log_proba[:, 1] - log_proba[:, 0], rtol=1e-6
     )
     classifier.save(tmp_path / "classifier")
-    np.testing.assert_allclose(sm.load(tmp_path / "classifier").predict_log_proba(X), log_proba, rtol=1e-5)
+    np.testing.assert_allclose(sm.load(tmp_path / "classifier").predict_log_proba(X), log_proba, rtol=1e-9, atol=1e-9)
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
