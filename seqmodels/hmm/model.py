@@ -44,7 +44,6 @@ from seqmodels.hmm.from_parameters import (
 )
 from seqmodels.hmm.hidden_states import HiddenStateModel
 from seqmodels.hmm.hmmlearn import ARGUMENTS, hint_of_attribute
-from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule
 from seqmodels.hmm.learning.first_state import STARTS, Start, check_initial
@@ -119,6 +118,7 @@ from seqmodels.hmm.state_queries import (
     stationary,
 )
 from seqmodels.hmm.topology import Topology
+from seqmodels.inference.chains.time_varying import log_initial, log_transitions
 from seqmodels.model import NotFittedError
 from seqmodels.model.fitting import (
     apply_setting,
