@@ -189,13 +189,52 @@ class PackedArrays:
     order: np.ndarray
     firsts: np.ndarray
 
+    @classmethod
+    def of(cls, lengths: Sequence[int]) -> PackedArrays:
+        """Return the places of sequences of these lengths, the longest first; of equal lengths as they come.
+
+        >>> PackedArrays.of([1, 3, 2]).index.tolist()
+        [1, 4, 0, 2, 5, 3]
+        """
+        each = np.array(lengths, np.int64)
+        if len(each) == 1:
+            zero = np.zeros(1, np.int64)
+            return cls(np.arange(each[0] + 1), each, zero, zero)
+        order = np.argsort(-each, kind="stable")
+        n_at = len(each) - np.searchsorted(each[order[::-1]], np.arange(each.max()), "right")
+        return cls(np.append(0, np.cumsum(n_at)), each[order], order, (np.cumsum(each) - each)[order])
+
+    @cached_property
+    def index(self) -> np.ndarray:
+        """(N,) the concatenated row of each packed row."""
+        n_at, n_frames = np.diff(self.offsets), int(self.offsets[-1])
+        rank = np.arange(n_frames) - np.repeat(self.offsets[:-1], n_at)
+        return self.firsts[rank] + np.repeat(np.arange(len(n_at)), n_at)
+
+    def pack(self, concatenated: np.ndarray) -> np.ndarray:
+        """(N, ...) in the caller's order -> (N, ...) packed."""
+        return concatenated if len(self.lengths) == 1 else concatenated[self.index]
+
+    def split(self, packed: np.ndarray) -> list[np.ndarray]:
+        """(N, ...) packed -> one (T, ...) array a sequence, in the caller's order."""
+        if len(self.lengths) == 1:
+            return [packed]
+        concatenated = np.empty_like(packed)
+        concatenated[self.index] = packed
+        return self.parts(concatenated)
+
+    def parts(self, concatenated: np.ndarray) -> list[np.ndarray]:
+        """(N, ...) in the caller's order -> one (T, ...) array a sequence."""
+        stops = np.cumsum(self.by_sequence(self.lengths)).tolist()
+        return [concatenated[start:stop] for start, stop in pairwise([0, *stops])]
+
     def by_rank(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return arrays that ``forward`` fills: ``(n,)`` ends, log-probabilities, and which sequences failed."""
         n = len(self.lengths)
         return np.empty(n), np.empty(n), np.empty(n, np.bool_)
 
-    def by_sequence(self, by_rank: np.ndarray) -> Tensor:
+    def by_sequence(self, by_rank: np.ndarray) -> np.ndarray:
         """``(n,)`` values by rank, in the caller's order."""
         values = np.empty_like(by_rank)
         values[self.order] = by_rank
-        return torch.from_numpy(values)
+        return values

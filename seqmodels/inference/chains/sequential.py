@@ -337,6 +337,23 @@ def expectations(
     backward(initial, transition, final, offsets, lengths, weights, alpha, ends, gamma, xi, first, last, has_failed)
 
 
+def paths(
+    chain: tuple[np.ndarray, np.ndarray, np.ndarray], log_b: np.ndarray, packed: PackedArrays, shift: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best path of each sequence, ``(N,)``, one sequence after the other, and ``(n,)`` nats of them.
+
+    Args:
+        chain: initial (1 or n, K), transition (K, K) and final (1 or n, K), by rank.
+        log_b: (N, K) nats, packed as ``packed`` says.
+        packed: where frames stand.
+        shift: what rounds to the grid of ``viterbi`` by being added.
+    """
+    psi = np.empty(log_b.shape, np.uint8 if log_b.shape[1] <= 256 else np.int16)
+    path, log_prob = np.empty(len(log_b), np.int64), np.empty(len(packed.lengths))
+    _best_paths(*chain, log_b, (packed.offsets, packed.lengths, packed.firsts), shift, psi, path, log_prob)
+    return path, packed.by_sequence(log_prob)
+
+
 # -- of a Trellis ------------------------------------------------------------------------------------------------------
 
 
@@ -350,7 +367,8 @@ def forward_pass(trellis: Trellis) -> tuple[Filtered, Tensor]:
         np.empty(chain.log_b.shape), steps, ends, log_prob, False, has_failed,
     )  # fmt: skip
     beliefs = torch.from_numpy(alpha).to(trellis.densities.dtype)
-    return Filtered(beliefs, torch.from_numpy(steps), packed.by_sequence(ends)), packed.by_sequence(has_failed)
+    log_ends, failed = (torch.from_numpy(packed.by_sequence(each)) for each in (ends, has_failed))
+    return Filtered(beliefs, torch.from_numpy(steps), log_ends), failed
 
 
 def forward_backward_pass(trellis: Trellis) -> tuple[Posterior, Tensor]:
@@ -376,7 +394,8 @@ def _of_one_chain(trellis: Trellis) -> tuple[Posterior, Tensor]:
     expectations(arrays, chain.log_b, packed, weights, memory, gamma, counts, by_rank)
     of_states = torch.from_numpy(gamma).to(trellis.densities.dtype)
     sums = (torch.from_numpy(each) for each in (xi, first, last))
-    return Posterior(packed.by_sequence(log_prob), of_states, *sums), packed.by_sequence(has_failed)
+    log_probs, failed = (torch.from_numpy(packed.by_sequence(each)) for each in (log_prob, has_failed))
+    return Posterior(log_probs, of_states, *sums), failed
 
 
 def best_paths(trellis: Trellis, shift: float) -> tuple[Tensor, Tensor]:
@@ -387,11 +406,8 @@ def best_paths(trellis: Trellis, shift: float) -> tuple[Tensor, Tensor]:
         shift: what rounds to the grid of ``viterbi`` by being added.
     """
     packed, chain = trellis.packing.arrays, _Chain.of(trellis)
-    psi = np.empty(chain.log_b.shape, np.uint8 if chain.log_b.shape[1] <= 256 else np.int16)
-    path, log_prob = np.empty(len(chain.log_b), np.int64), np.empty(len(packed.lengths))
-    places = (packed.offsets, packed.lengths, packed.firsts)
-    _best_paths(chain.initial, chain.transition, chain.final, chain.log_b, places, shift, psi, path, log_prob)
-    return torch.from_numpy(path), packed.by_sequence(log_prob)
+    path, log_prob = paths((chain.initial, chain.transition, chain.final), chain.log_b, packed, shift)
+    return torch.from_numpy(path), torch.from_numpy(log_prob)
 
 
 @dataclass(frozen=True)
