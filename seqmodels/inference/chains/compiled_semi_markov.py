@@ -55,11 +55,8 @@ def _referred(log_weights: np.ndarray, weights: np.ndarray) -> float:
 def _step(rows: np.ndarray, matrix: np.ndarray, log_matrix: np.ndarray, least: float, result: np.ndarray) -> None:
     """``result[j] = log Σ_i exp(rows[i]) matrix[j, i]``."""
     K = len(rows)
-    peak = rows.max()
-    if peak == -np.inf:
-        result[:] = -np.inf
-        return
-    scaled = np.exp(rows - peak)
+    scaled = np.empty(K)
+    peak = _referred(rows, scaled)
     for j in range(K):
         total = 0.0
         for i in range(K):
@@ -107,8 +104,8 @@ def _multiply(
 ) -> None:
     for k in range(len(level)):
         if factor[k] == -np.inf:
-            log_weights[k, low:stop] = -np.inf
-            weights[k, low:stop] = 0.0
+            for c in range(low, stop):
+                log_weights[k, c], weights[k, c] = -np.inf, 0.0
         else:
             level[k] += factor[k]
 
@@ -133,14 +130,16 @@ def forward(given: Arrays, results: Arrays, least: float) -> None:
     level, reference, first = np.empty(K), np.empty(K), np.empty(K)
     for rank in range(len(lengths)):
         stop, before = 0, 0
-        level[:], reference[:], first[:] = 0.0, -np.inf, log_initial
+        for k in range(K):
+            level[k], reference[k], first[k] = 0.0, -np.inf, log_initial[k]
         for t in range(lengths[rank]):
             row = offsets[t] + rank
             if t > 0:
                 _step(log_ended[before], matrices[0], matrices[1], least, log_start[row])
                 stop = _begin(log_start[row], stop, D, log_weights, weights, level, reference)
             else:
-                log_start[row] = first
+                for k in range(K):
+                    log_start[row, k] = first[k]
             low = max(0, stop - D)
             _multiply(log_b[row], low, stop, log_weights, weights, level)
             total = -np.inf
@@ -231,12 +230,14 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
     in_scale = np.zeros((2, K, D))  # counts over their probabilities
     for rank in range(len(lengths)):
         stop = 0
-        level[:], reference[:], to_end[:] = 0.0, -np.inf, (0.0 if is_cut_off else -np.inf)
+        for k in range(K):
+            level[k], reference[k], to_end[k] = 0.0, -np.inf, (0.0 if is_cut_off else -np.inf)
         for t in range(lengths[rank] - 1, -1, -1):
             row, left = offsets[t] + rank, lengths[rank] - t
             which = 1 if t == 0 else 0
             if left == 1:
-                log_beta[:] = at_end[rank]
+                for k in range(K):
+                    log_beta[k] = at_end[rank, k]
             else:
                 _step(later, matrices[0], matrices[1], least, log_beta)
                 for i in range(K):
@@ -277,4 +278,7 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
                         counts[which, k, first_column + c - low] += np.exp(
                             factor + log_weights[k, c] + log_table[first_column + c - low]
                         )
-    counts += in_scale * pmf
+    for which in range(2):
+        for k in range(K):
+            for c in range(D):
+                counts[which, k, c] += in_scale[which, k, c] * pmf[which, k, c]

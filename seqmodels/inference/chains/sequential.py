@@ -76,14 +76,14 @@ def forward(
     """
     K = len(transition)
     predicted, joint = np.empty(K), np.empty(K)
-    added, added_before = np.zeros(K), np.zeros(K)  # of joint, by numbers that were raised
+    added, added_before = np.empty(K), np.empty(K)  # of joint, by numbers that were raised
     _relative_densities(log_b, ratio, steps)
     for rank in range(len(lengths)):
         failed, has_added, is_possible = False, False, True
         row, log_total = 0, 0.0
         start = initial[rank if len(initial) > 1 else 0]
         for j in range(K):
-            predicted[j], added_before[j] = start[j], 0.0
+            predicted[j], added[j], added_before[j] = start[j], 0.0, 0.0
         for t in range(lengths[rank]):
             row = offsets[t] + rank
             b, total, is_raised = ratio[row], 0.0, False
@@ -191,7 +191,10 @@ def backward(
     """
     K = len(transition)
     beta, ahead = np.empty(K), np.empty(K)
-    sums, of_sequence = np.zeros((K, K)), np.empty((K, K))
+    sums, of_sequence = np.empty((K, K)), np.empty((K, K))
+    for i in range(K):
+        for j in range(K):
+            sums[i, j] = 0.0
     for rank in range(len(lengths)):
         n_steps, weight, failed = lengths[rank], weights[rank], has_failed[rank]
         if ends[rank] == -np.inf:
@@ -268,17 +271,18 @@ def _best_paths(
     """
     offsets, lengths, firsts = packed
     K = len(transition)
-    log_a, into = np.log(transition), np.empty((K, K))
+    log_a, into = np.empty((K, K)), np.empty((K, K))
     delta, arriving, stop = np.empty(K), np.empty(K), np.empty(K)
     for i in range(K):
         for j in range(K):
+            log_a[i, j] = np.log(transition[i, j])
             into[j, i] = (log_a[i, j] + shift) - shift
     for rank in range(len(lengths)):
         n_steps, row = lengths[rank], rank
-        log_start = np.log(initial[rank if len(initial) > 1 else 0])
-        log_stop = np.log(final[rank if len(final) > 1 else 0])
+        start, end = rank if len(initial) > 1 else 0, rank if len(final) > 1 else 0
         for j in range(K):
-            arriving[j], stop[j] = (log_start[j] + shift) - shift, (log_stop[j] + shift) - shift
+            arriving[j] = (np.log(initial[start, j]) + shift) - shift
+            stop[j] = (np.log(final[end, j]) + shift) - shift
         for t in range(n_steps):
             row = offsets[t] + rank
             peak, largest = -np.inf, -np.inf
@@ -305,7 +309,7 @@ def _best_paths(
             value = delta[j] + stop[j]
             if value > best:
                 best, state = value, j
-        log_p = log_stop[state] + log_b[row, state]
+        log_p = np.log(final[end, state]) + log_b[row, state]
         path[firsts[rank] + n_steps - 1] = state
         for back in range(1, n_steps):
             t = n_steps - 1 - back
@@ -313,7 +317,7 @@ def _best_paths(
             log_p += log_a[before, state] + log_b[offsets[t] + rank, before]
             state = before
             path[firsts[rank] + t] = state
-        log_prob[rank] = log_p + log_start[state]
+        log_prob[rank] = log_p + np.log(initial[start, state])
 
 
 def expectations(
