@@ -351,8 +351,10 @@ def check_range(thing: Configurable, name: str, low: float, high: float) -> None
 
 
 def _wrong_arguments(thing: Configurable, of: str) -> Iterator[WrongArgument]:
-    hints = _known_types(type(thing))  # type: ignore[arg-type]
+    hints, defaults = _known_types(type(thing)), _checked_defaults(type(thing))  # type: ignore[arg-type]
     for name, given in thing.get_params(deep=False).items():
+        if name in defaults and given is defaults[name]:
+            continue
         value = as_python(hints.get(name, Any), given)
         if value is not given:
             setattr(thing, name, value)
@@ -370,6 +372,19 @@ def _known_types(cls: type) -> dict[str, Any]:
         return argument_types(cls)
     except NameError:
         return {}
+
+
+@cache
+def _checked_defaults(cls: type[Configurable]) -> dict[str, Any]:
+    """Defaults that their annotations admit as they are, and that have no arguments themselves."""
+    hints, signature = _known_types(cls), inspect.signature(cls)  # type: ignore[arg-type]
+    defaults = {name: argument.default for name, argument in signature.parameters.items()}
+    return {
+        name: value
+        for name, value in defaults.items()
+        if isinstance(value, str | int | float | None) and as_python(hints.get(name, Any), value) is value
+        if admits(hints.get(name, Any), value)
+    }
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
