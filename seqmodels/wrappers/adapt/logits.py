@@ -204,7 +204,9 @@ class LogitsModel(AdaptedModel, ABC):
         for batch in _batches(windows, limit):
             logits = network(_padded([rows[i][begin:end] for i, begin, end, _ in batch], self._device()))
             steps = [np.arange(first + scored_from, first + end) for _, _, end, scored_from in batch]
-            scored = torch.cat([of[scored_from - a : end - a] for (_, a, end, scored_from), of in zip(batch, logits)])
+            scored = torch.cat(
+                [of[scored_from - a : end - a] for (_, a, end, scored_from), of in zip(batch, logits, strict=True)]
+            )
             log_prob = log_prob_of_columns(
                 self.observation_,
                 scored.to(DTYPES[self.dtype]),
