@@ -25,13 +25,6 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "values", "x", "pmf", "observation"), CASES, ids=["bits", "counts"])
 @pytest.mark.parametrize("final", [None, [0.05, 0.1]])
-def test_names_of_other_libraries_are_said_beside_what_is_lacking() -> None:
-    with pytest.raises(TypeError, match=r"HMM.from_parameters lacks initial, transition; startprob is called initial"):
-        sm.HMM.from_parameters(startprob=[1.0], transmat=[[1.0]])  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=r"HMM.from_parameters lacks transition; pass them too"):
-        sm.HMM.from_parameters([1.0])  # type: ignore[call-arg]
-
-
 def test_the_likelihood_is_scipys_summed_over_paths(
     name: str, values: np.ndarray, x: np.ndarray, pmf: Any, observation: type, final: list[float] | None
 ) -> None:
@@ -197,3 +190,10 @@ SLOPES = np.zeros((2, 2, 1))
 def test_slopes_that_cannot_be_are_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         HMM.from_parameters(**(CHAIN | {"rates": RATES} | given))
+
+
+def test_names_of_other_libraries_are_said_beside_what_is_lacking() -> None:
+    with pytest.raises(TypeError, match=r"HMM.from_parameters lacks initial, transition; startprob is called initial"):
+        HMM.from_parameters(startprob=[1.0], transmat=[[1.0]])  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"HMM.from_parameters lacks transition; pass them too"):
+        HMM.from_parameters([1.0])  # type: ignore[call-arg]
