@@ -150,19 +150,19 @@ class _Groups(Emitted):
         return torch.cat([of(part, table[..., g.outputs]) for g, part in each], -1)
 
     def is_free(self, table: Tensor) -> Tensor:
-        return self._of_each(lambda part, own: part.is_free(own), table)
+        return self._of_each(lambda part, outputs: part.is_free(outputs), table)
 
     def has_slope(self, table: Tensor) -> Tensor:
-        return self._of_each(lambda part, own: part.has_slope(own), table)
+        return self._of_each(lambda part, outputs: part.has_slope(outputs), table)
 
     def expected(self, tables: Tensor) -> Tensor:
-        return self._of_each(lambda part, own: part.expected(own), tables)
+        return self._of_each(lambda part, outputs: part.expected(outputs), tables)
 
     def table_of_expected(self, mean: Tensor) -> Tensor:
-        return self._of_each(lambda part, own: part.table_of_expected(own), mean)
+        return self._of_each(lambda part, outputs: part.table_of_expected(outputs), mean)
 
     def lengths(self, table: Tensor) -> Tensor:
-        return self._of_each(lambda part, own: part.lengths(own), table)
+        return self._of_each(lambda part, outputs: part.lengths(outputs), table)
 
     def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
         return {name: value for group in self._raw_by_group(table, shift, scale) for name, value in group.values()}
