@@ -83,8 +83,8 @@ faults: .venv/installed
 # The kernels for GPUs: interpreted where there is none, and compiled for several.
 kernels: .venv/installed
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt "triton"
-	$(BIN)/python -m pytest tests/hmm/inference/test_triton_kernels.py tests/hmm/emissions/test_triton_mixtures.py \
-		tests/hmm/inference/test_triton_compilation.py tests/neural/ops/test_triton_softmax.py
+	$(BIN)/python -m pytest tests/inference/chains/test_triton_kernels.py tests/hmm/emissions/test_triton_mixtures.py \
+		tests/inference/chains/test_triton_compilation.py tests/neural/ops/test_triton_softmax.py
 
 # The contract on one row of each model class, on a GPU simulated by a CPU, which says where tensors of two devices meet:
 # some five minutes of a core.

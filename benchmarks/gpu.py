@@ -170,14 +170,14 @@ def tests(run: Run) -> list[Measurement]:
     ``device="auto"`` takes the GPU, so that the tests run on it as they stand.
     """
     kernels = [
-        *("tests/hmm/inference/test_triton_kernels.py", "tests/hmm/emissions/test_triton_mixtures.py"),
+        *("tests/inference/chains/test_triton_kernels.py", "tests/hmm/emissions/test_triton_mixtures.py"),
         "tests/neural/ops/test_triton_softmax.py",
     ]
     if run.tiny:
         return [Measurement("kernels", 1, partial(passed, run, "kernels", [*kernels, "-k", "log_likelihood"]))]
     chosen = {
         "kernels": (2, kernels),
-        "inference": (2, ["tests/hmm/inference", *(f"--deselect={file}" for file in kernels)]),
+        "inference": (2, ["tests/inference/chains", *(f"--deselect={file}" for file in kernels)]),
         "contract": (5, ["tests/test_contract.py", "--one-row"]),
     }
     return [Measurement(name, n, partial(passed, run, name, which)) for name, (n, which) in chosen.items()]

@@ -33,8 +33,8 @@ from explicit_durations import data
 from numpy.typing import NDArray
 
 import seqmodels as sm
-from seqmodels.hmm.inference.packing import Packing
-from seqmodels.hmm.inference.semi_markov import Durations, SemiMarkovTrellis, forward_pass
+from seqmodels.inference.chains.packing import Packing
+from seqmodels.inference.chains.semi_markov import Durations, SemiMarkovTrellis, forward_pass
 
 HERE = Path(__file__).resolve().parent
 N_STATES, LONGEST = 8, 50

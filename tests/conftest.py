@@ -32,7 +32,7 @@ from tests.families import Row
 
 gc.disable()  # while tests are collected, none of which is garbage
 # No modules of tests: two change torch for all of their process, the other is for machines with Triton.
-collect_ignore = ["simulated_gpu.py", "perturbed_products.py", "hmm/inference/compile_kernels.py"]
+collect_ignore = ["simulated_gpu.py", "perturbed_products.py", "inference/chains/compile_kernels.py"]
 NETWORKS: dict[str, Callable[[], Network]] = {
     "gru": lambda: GRUNetwork(8),
     "lstm": lambda: LSTMNetwork(8, 2, dropout=0.3),

@@ -223,7 +223,7 @@ def test_links_between_pages_lead_somewhere() -> None:
                 assert anchor in anchors(target) | documented(target), f"{name_of(page)}: {link}#{anchor}"
 
 
-PATH = re.compile(r"`((?:[\w.-]+/)+|(?:[\w.-]+/)*[\w-]+\.py)`")  # `hmm/inference/`, `model.py`
+PATH = re.compile(r"`((?:[\w.-]+/)+|(?:[\w.-]+/)*[\w-]+\.py)`")  # `inference/chains/`, `model.py`
 
 
 @pytest.mark.parametrize("page", [CONTRIBUTING, ROOT / "docs/architecture.md"], ids=name_of)

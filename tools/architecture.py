@@ -74,7 +74,7 @@ BOXES = (
     Box(
         (50, 330, 340, 290), "Hidden Markov models", "hmm/model.py  hmm/learning/", "EM, stepwise EM, gradient", FAMILY
     ),
-    Box((66, 402, 308, 96), "Inference, on tensors only", "hmm/inference/", ALGORITHMS, PART),
+    Box((66, 402, 308, 96), "Inference, on tensors only", "inference/chains/", ALGORITHMS, PART),
     Box((66, 514, 148, 90), "Emissions", "hmm/emissions/", "log b and the M-step|of each observation", PART),
     Box((226, 514, 148, 90), "Alignment HMM", "hmm/alignment/", "p(y; x), summed over|alignments", PART),
     Box((404, 330, 150, 290), "Counts", "counts/", "n-grams,|context trees,|context mixing", FAMILY),

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.inference.compiled_log_space import advance
+from seqmodels.inference.chains.compiled_log_space import advance
 from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.gaussian import precision_cholesky
 

@@ -24,15 +24,15 @@ from seqmodels.encodings.examples import Example
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.given_inputs import log_density_given_inputs
-from seqmodels.hmm.inference.continuous_time import log_transitions_over
-from seqmodels.hmm.inference.densities import Densities, LogDensities, clamped, possible_states
-from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.inference.segments import FEW_STATES, Segments, runs_compiled
-from seqmodels.hmm.inference.threads import WORTH_A_RECURSION
-from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
-from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.missing_past import Beliefs, PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.continuous_time import log_transitions_over
+from seqmodels.inference.chains.densities import Densities, LogDensities, clamped, possible_states
+from seqmodels.inference.chains.scratch import Scratch
+from seqmodels.inference.chains.segments import FEW_STATES, Segments, runs_compiled
+from seqmodels.inference.chains.threads import WORTH_A_RECURSION
+from seqmodels.inference.chains.time_varying import log_initial, log_transitions
+from seqmodels.inference.chains.trellis import Trellis
 
 ELEMENTS_AT_ONCE = {"cpu": 1 << 25}  # of a batch, frames times densities of each: bounds memory
 # Of a GPU's memory for each of them in float32. Few large batches keep it busy; in logarithms, which are float64, one

@@ -17,19 +17,19 @@ from torch import Tensor
 from seqmodels.generation import Draw, MergedStates, Prediction, SingleSteps, Source, select_rows, stacked_sources
 from seqmodels.generation.cursor import StepsOnStates
 from seqmodels.generation.given_inputs import refuse_without_inputs
-from seqmodels.hmm.inference.densities import LogDensities
-from seqmodels.hmm.inference.log_space import (
+from seqmodels.hmm.missing_past import PastFilter, with_beliefs
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.densities import LogDensities
+from seqmodels.inference.chains.log_space import (
     LogProduct,
     finite,
     log_alpha_and_steps,
     relative_to_largest,
     steps_are_compiled,
 )
-from seqmodels.hmm.inference.segments import Segments
-from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
-from seqmodels.hmm.inference.trellis import Trellis
-from seqmodels.hmm.missing_past import PastFilter, with_beliefs
-from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.time_varying import log_initial, log_transitions
+from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, Observation
 from seqmodels.observations.gaussian import covariance_cholesky, shape_of_covariance, variances_of_shape
 

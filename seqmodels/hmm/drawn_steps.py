@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import Draw
-from seqmodels.hmm.inference.compiled_draws import draw_states
+from seqmodels.inference.chains.compiled_draws import draw_states
 from seqmodels.observations import Observation
 
 FIRST_STEPS, MOST_STEPS = 32, 256  # drawn at once: twice as many each time, since sequences may end early

@@ -22,11 +22,11 @@ from torch import Tensor
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.given_inputs import regression_of
-from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
 from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions, has_initial_slope, has_transition_slope
 from seqmodels.hmm.learning.options import ChainOptions
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.time_varying import log_initial, log_transitions
 from seqmodels.observations import (
     AutoregressiveGaussian,
     Categorical,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
@@ -34,6 +34,7 @@ from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.given_inputs import regression_of
 from seqmodels.hmm.estimates import Coordinates, GivenInputs, emitted_of
+from seqmodels.hmm.few_frames import FewFrames, are_few
 from seqmodels.hmm.from_parameters import (
     chain_parameters,
     emission_table,
@@ -44,7 +45,6 @@ from seqmodels.hmm.from_parameters import (
 )
 from seqmodels.hmm.hidden_states import HiddenStateModel
 from seqmodels.hmm.hmmlearn import ARGUMENTS, hint_of_attribute
-from seqmodels.hmm.inference.time_varying import log_initial, log_transitions
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule
 from seqmodels.hmm.learning.first_state import STARTS, Start, check_initial
@@ -119,6 +119,7 @@ from seqmodels.hmm.state_queries import (
     stationary,
 )
 from seqmodels.hmm.topology import Topology
+from seqmodels.inference.chains.time_varying import log_initial, log_transitions
 from seqmodels.model import NotFittedError
 from seqmodels.model.fitting import (
     apply_setting,
@@ -525,6 +526,10 @@ class HMM(HiddenStateModel):
     # -- many sequences at once ----------------------------------------------------------------------------
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        few = _few_frames(self, examples)
+        steps = None if few is None else few.steps()
+        if steps is not None:
+            return steps
         parameters, emission = self.parameters_.to(self._device()), _emission(self)
         corpus = _corpus(self, emission, examples, len(parameters.initial))
         return score_steps(parameters, emission, corpus, [e.source for e in examples])
@@ -589,7 +594,7 @@ class HMM(HiddenStateModel):
         [1 1 1] -4.581
         """
         if k is None:
-            return _run_on_each(self, X, y, batch_paths)
+            return _run_on_each(self, X, y, batch_paths, of_few=FewFrames.paths)
         check_n_paths(k)
         data = _without_past(self, X, y, "decode with k")
         examples, best = _states_of_each(self, X, y, partial(batch_best_paths, k=k))
@@ -645,10 +650,10 @@ class HMM(HiddenStateModel):
         return forced_alignments(best, log_dets(self._setting(), data, examples), [e.n_initial for e in examples])
 
     def _smoothed_states(self, X: Any, y: Any) -> list[np.ndarray]:
-        return _run_on_each(self, X, y, batch_posterior)
+        return _run_on_each(self, X, y, batch_posterior, of_few=FewFrames.posteriors)
 
     def _filtered_states(self, X: Any, y: Any) -> list[np.ndarray]:
-        return _run_on_each(self, X, y, batch_beliefs, first=self.initial_)
+        return _run_on_each(self, X, y, batch_beliefs, first=self.initial_, of_few=FewFrames.beliefs)
 
     def _shares_and_durations(self) -> tuple[np.ndarray, np.ndarray]:
         p = self.parameters_
@@ -1313,29 +1318,53 @@ def _run_on_each(
     *,
     of_steps: bool = True,
     first: np.ndarray | None = None,
+    of_few: Callable[[FewFrames], list[np.ndarray] | None] | None = None,
 ) -> list[np.ndarray]:
     """What an algorithm over the states finds for each sequence; where that is ``of_steps``, those of a past are left
     out, and first frames of a series, which are no steps, have ``first``, or what the first step has.
+
+    ``of_few`` is the same algorithm on few frames, which returns None where it is not certain.
     """
-    examples, each = _states_of_each(model, X, y, algorithm)
-    results = [result.cpu().numpy() for result in each]
+    examples = _state_examples(model, X, y)
+    few = None if of_few is None or need_float64(examples) else _few_frames(model, examples)
+    results = None if few is None or of_few is None else of_few(few)
+    if results is None:
+        results = [result.cpu().numpy() for result in _states_of_examples(model, examples, algorithm)]
     return of_each_frame(examples, results, first) if of_steps else results
 
 
 def _states_of_each(
     model: HMM, X: Any, y: Any, algorithm: StateAlgorithm[Result]
 ) -> tuple[list[Example], list[Result]]:
-    """Encoded sequences, and what an algorithm over the states finds for each, in float64 where float32 cannot hold the
-    data.
-    """
+    """Encoded sequences, and what an algorithm over the states finds for each."""
+    examples = _state_examples(model, X, y)
+    return examples, _states_of_examples(model, examples, algorithm)
+
+
+def _state_examples(model: HMM, X: Any, y: Any) -> list[Example]:
+    """Encoded sequences whose states are asked for."""
     data = checked_data(model, X, y)
     if data.y is not None:
         data.refuse_past("the states of pairs")
-    examples = model._setting().examples(data, on_disk=True)
+    return model._setting().examples(data, on_disk=True)
+
+
+def _states_of_examples(model: HMM, examples: list[Example], algorithm: StateAlgorithm[Result]) -> list[Result]:
+    """What an algorithm over the states finds for each, in float64 where float32 cannot hold the data."""
     precise = in_float64(model) if need_float64(examples) else model
     parameters, emission = model.parameters_.to(model._device()), _emission(model)
     corpus = _corpus(precise, emission, examples, len(parameters.initial))
-    return examples, run_on_corpus(parameters, emission, corpus, algorithm)
+    return run_on_corpus(parameters, emission, corpus, algorithm)
+
+
+def _few_frames(model: HMM, examples: list[Example]) -> FewFrames | None:
+    """The examples as compiled loops read them; None where they are many, or loops cannot read them."""
+    if DTYPES[model.dtype_] != torch.float64 or model._device().type != "cpu":
+        return None
+    emission = _emission(model)
+    return (
+        FewFrames.of(model.parameters_, emission, examples) if are_few(model.parameters_, emission, examples) else None
+    )
 
 
 def _without_past(model: HMM, X: Any, y: Any, question: str) -> Data:

@@ -19,12 +19,12 @@ from torch import Tensor
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.hmm.corpus import Corpus, PackedBatch, cut
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.inference import scaled
-from seqmodels.hmm.inference.forward_backward import forward_pass
-from seqmodels.hmm.inference.log_space import LogProduct, log_alpha_and_steps
-from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
-from seqmodels.hmm.inference.trellis import Filtered, Trellis
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains import scaled
+from seqmodels.inference.chains.forward_backward import forward_pass
+from seqmodels.inference.chains.log_space import LogProduct, log_alpha_and_steps
+from seqmodels.inference.chains.segments import NEGLIGIBLE, is_ergodic
+from seqmodels.inference.chains.trellis import Filtered, Trellis
 from seqmodels.sequences.mapped import Steps, StepsSum, steps_arrays, total, write_steps
 
 LOG_SHARE = 4  # a part that is scored in logarithms, which are float64, has a batch's frames divided by this

@@ -15,9 +15,9 @@ from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.hmm.corpus import joined_values
-from seqmodels.hmm.inference.log_space import LogProduct
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.log_space import LogProduct
 from seqmodels.observations import AutoregressiveGaussian, Observation
 
 

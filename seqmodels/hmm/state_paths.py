@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.corpus import PackedBatch
-from seqmodels.hmm.inference.densities import Densities
-from seqmodels.hmm.inference.forced_alignment import best_alignments
-from seqmodels.hmm.inference.list_viterbi import k_best_paths
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.densities import Densities
+from seqmodels.inference.chains.forced_alignment import best_alignments
+from seqmodels.inference.chains.list_viterbi import k_best_paths
 from seqmodels.sequences.items import in_words
 
 

@@ -19,19 +19,19 @@ from seqmodels.encodings.setting import Setting
 from seqmodels.hmm.conjugate import ConjugatePrior
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.inference import scaled
-from seqmodels.hmm.inference.densities import Densities, LogDensities
-from seqmodels.hmm.inference.forward_backward import forward_backward_pass, forward_pass
-from seqmodels.hmm.inference.log_space import log_alpha_and_steps
-from seqmodels.hmm.inference.sampling import sample_paths
-from seqmodels.hmm.inference.segments import Segments
-from seqmodels.hmm.inference.trellis import Trellis
-from seqmodels.hmm.inference.viterbi import best_paths, log_prob_of_paths
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.first_state import invariant
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Arcs, as_topology
+from seqmodels.inference.chains import scaled
+from seqmodels.inference.chains.densities import Densities, LogDensities
+from seqmodels.inference.chains.forward_backward import forward_backward_pass, forward_pass
+from seqmodels.inference.chains.log_space import log_alpha_and_steps
+from seqmodels.inference.chains.sampling import sample_paths
+from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.trellis import Trellis
+from seqmodels.inference.chains.viterbi import best_paths, log_prob_of_paths
 from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 from seqmodels.sequences.items import in_words

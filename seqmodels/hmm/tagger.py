@@ -22,11 +22,11 @@ from seqmodels.encodings.setting import Setting
 from seqmodels.generation import Prediction, Source, select_rows
 from seqmodels.hmm.corpus import corpus_of, validation_score
 from seqmodels.hmm.emissions import emission_of
-from seqmodels.hmm.inference.messages import log_messages, log_next, log_steps, log_update
 from seqmodels.hmm.learning.options import check_numbers
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.model import HMM
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.messages import log_messages, log_next, log_steps, log_update
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import Categorical, GaussianMixture, Observation

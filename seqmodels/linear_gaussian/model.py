@@ -21,9 +21,8 @@ from seqmodels.encodings.inputs import TIME, InputScaling, chosen_inputs
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
 from seqmodels.generation.forecast import feature_names
-from seqmodels.linear_gaussian.cursor import SystemCursor, predicted_by
-from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
-from seqmodels.linear_gaussian.inference.kalman import (
+from seqmodels.inference.gaussian.diffuse import diffuse_moments, split_by_length
+from seqmodels.inference.gaussian.kalman import (
     Gains,
     covariances_by_adjoints,
     filter_group,
@@ -31,8 +30,9 @@ from seqmodels.linear_gaussian.inference.kalman import (
     smooth_group_by_adjoints,
     summed_covariances,
 )
-from seqmodels.linear_gaussian.inference.missing import log_probs_of_block
-from seqmodels.linear_gaussian.inference.packing import StepPacking
+from seqmodels.inference.gaussian.missing import log_probs_of_block
+from seqmodels.inference.gaussian.packing import StepPacking
+from seqmodels.linear_gaussian.cursor import SystemCursor, predicted_by
 from seqmodels.linear_gaussian.input_effects import SlopesOfInputs
 from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective, first_moments, run_em
 from seqmodels.linear_gaussian.learning.initialise import starts

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from seqmodels.common.array_checks import array_of
-from seqmodels.linear_gaussian.inference.kalman import Moves, System, factor_of, factors_of
+from seqmodels.inference.gaussian.kalman import Moves, System, factor_of, factors_of
 from seqmodels.linear_gaussian.structures import ContinuousProcess
 
 Start = Literal["learned", "stationary", "diffuse"]

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import Prediction, Source
+from seqmodels.inference.gaussian.kalman import factors_of
 from seqmodels.linear_gaussian.cursor import SystemCursor, SystemState, UnseenSteps
-from seqmodels.linear_gaussian.inference.kalman import factors_of
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 from seqmodels.linear_gaussian.structures import ContinuousProcess
 

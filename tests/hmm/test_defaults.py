@@ -11,8 +11,8 @@ from numpy.testing import assert_allclose
 from scipy.optimize import linear_sum_assignment
 
 from seqmodels import HMM, GaussianMixture, load
-from seqmodels.hmm.inference import log_space
-from seqmodels.hmm.inference.trellis import Trellis
+from seqmodels.inference.chains import log_space
+from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import PseudoFrames
 from tests.hmm.learning.test_restarts import series
 

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 from seqmodels import HMM, Bernoulli, Categorical, GaussianMixture, Poisson, Sequences, load
 from seqmodels.encodings import Features
-from tests.hmm.inference.enumeration import enumerate_paths
+from tests.inference.chains.enumeration import enumerate_paths
 
 CHAIN: dict[str, Any] = {"initial": [0.3, 0.7], "transition": [[0.9, 0.1], [0.2, 0.8]]}
 PROBABILITIES, RATES = np.array([[0.1, 0.5, 1.0], [0.8, 0.3, 0.25]]), np.array([[0.5, 4.0], [7.0, 0.0]])

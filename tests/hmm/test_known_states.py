@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from seqmodels import HMM, Categorical, GaussianMixture
-from tests.hmm.inference.enumeration import path_probabilities
+from tests.inference.chains.enumeration import path_probabilities
 
 K = 3
 X = [np.array([0, 2, 1, 1, 0]), np.array([1, 0, 2]), np.array([2, 2])]

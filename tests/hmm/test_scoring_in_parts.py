@@ -14,11 +14,11 @@ from numpy.testing import assert_allclose
 from seqmodels import HMM
 from seqmodels.data import on_disk
 from seqmodels.hmm import corpus, scoring
-from seqmodels.hmm.inference import log_space, scaled
-from seqmodels.hmm.inference.densities import LogDensities
-from seqmodels.hmm.inference.forward_backward import forward_pass
-from seqmodels.hmm.inference.segments import Segments
-from seqmodels.hmm.inference.trellis import Trellis
+from seqmodels.inference.chains import log_space, scaled
+from seqmodels.inference.chains.densities import LogDensities
+from seqmodels.inference.chains.forward_backward import forward_pass
+from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.trellis import Trellis
 
 K = 6
 

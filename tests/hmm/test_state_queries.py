@@ -14,9 +14,9 @@ from numpy.testing import assert_allclose
 from scipy.stats import norm
 
 from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, Standardize
-from seqmodels.hmm.inference import sampling
-from tests.hmm.inference.enumeration import enumerate_paths, path_probabilities, random_model
+from seqmodels.inference.chains import sampling
 from tests.hmm.test_hmm_model import chain, frames, gaussians, hmmlearn_gaussian
+from tests.inference.chains.enumeration import enumerate_paths, path_probabilities, random_model
 
 EMISSION = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]])
 WORDS = [np.array([0, 2, 1, 2]), np.array([1]), np.array([2, 2, 0])]

@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 
 import seqmodels as sm
-from seqmodels.hmm.inference.messages import log_messages
-from tests.hmm.inference.enumeration import Array, path_probabilities, random_model
+from seqmodels.inference.chains.messages import log_messages
+from tests.inference.chains.enumeration import Array, path_probabilities, random_model
 
 K, T = 3, 4
 WORDS = [np.array([0, 1, 2, 3, 1]), np.array([2, 2, 0]), np.array([3]), np.array([1, 0, 3, 2])]

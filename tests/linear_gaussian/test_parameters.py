@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqmodels.linear_gaussian.inference.kalman import Gains, filter_group, grouped
+from seqmodels.inference.gaussian.kalman import Gains, filter_group, grouped
 from seqmodels.linear_gaussian.parameters import (
     Form,
     StateNoiseType,

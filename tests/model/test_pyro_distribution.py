@@ -14,7 +14,7 @@ from pyro.optim import Adam
 
 from seqmodels import GRU, HMM, GaussianMixture
 from seqmodels.model.pyro_distribution import SequenceDistribution
-from tests.hmm.inference.enumeration import enumerate_paths
+from tests.inference.chains.enumeration import enumerate_paths
 
 CHAIN: dict[str, Any] = {"initial": [0.6, 0.4], "transition": [[0.7, 0.3], [0.2, 0.8]]}
 

@@ -21,7 +21,7 @@ from seqmodels.evaluation.coding.arithmetic import arithmetic_here
 from seqmodels.evaluation.coding.container import Container, first_of
 from seqmodels.evaluation.coding.fingerprint import digest_of_items, digest_of_model
 from seqmodels.generation import ImpossibleSymbolError, SymbolCoder, ToDecode
-from seqmodels.hmm.inference.threads import one_thread
+from seqmodels.inference.chains.threads import one_thread
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data
 from seqmodels.sequences import Item, as_sequences

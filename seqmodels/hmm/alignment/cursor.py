@@ -14,7 +14,7 @@ from seqmodels.generation import Prediction, Source, select_rows
 from seqmodels.hmm.alignment.inference import Alphabets
 from seqmodels.hmm.alignment.jumps import JumpPrior, Jumps
 from seqmodels.hmm.alignment.lexicon import BackoffLexicon, SummedLexicon
-from seqmodels.hmm.inference.log_space import LogProduct
+from seqmodels.inference.chains.log_space import LogProduct
 from seqmodels.observations import Observation
 
 

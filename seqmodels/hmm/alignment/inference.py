@@ -20,12 +20,12 @@ from torch import Tensor
 
 from seqmodels.encodings.examples import Example
 from seqmodels.hmm.alignment.jumps import Jumps, PositionChain
-from seqmodels.hmm.inference.densities import LogDensities
-from seqmodels.hmm.inference.forward_backward import forward_backward_pass, forward_pass
-from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.inference.segments import Segments
-from seqmodels.hmm.inference.trellis import Trellis
-from seqmodels.hmm.inference.viterbi import best_paths
+from seqmodels.inference.chains.densities import LogDensities
+from seqmodels.inference.chains.forward_backward import forward_backward_pass, forward_pass
+from seqmodels.inference.chains.scratch import Scratch
+from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.trellis import Trellis
+from seqmodels.inference.chains.viterbi import best_paths
 
 CELLS_AT_ONCE = 1 << 20  # a cell is a step of a target at a position of its source
 

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from seqmodels.hmm.conjugate.prior import ConjugatePrior
 from seqmodels.hmm.emissions import Emission, Statistics
-from seqmodels.hmm.inference.densities import Densities, LogDensities
-from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.inference.chains.densities import Densities, LogDensities
+from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.observations import Observation
 
 

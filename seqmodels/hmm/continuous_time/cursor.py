@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import Prediction, Source, select_rows
-from seqmodels.hmm.inference.continuous_time import log_transitions_over
-from seqmodels.hmm.inference.log_space import finite, relative_to_largest
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.continuous_time import log_transitions_over
+from seqmodels.inference.chains.log_space import finite, relative_to_largest
 from seqmodels.observations import Observation
 
 

@@ -8,10 +8,10 @@ import torch
 
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.inference.continuous_time import expected_path
-from seqmodels.hmm.inference.forward_backward import forward_backward_pass
 from seqmodels.hmm.learning.em import Expectations
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.continuous_time import expected_path
+from seqmodels.inference.chains.forward_backward import forward_backward_pass
 
 
 @torch.no_grad()

@@ -30,7 +30,6 @@ from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, raw_size, vali
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hidden_states import HiddenStateModel
-from seqmodels.hmm.inference.continuous_time import transition_probabilities
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch
 from seqmodels.hmm.learning.first_state import STARTS, Start, check_initial
@@ -72,6 +71,7 @@ from seqmodels.hmm.state_queries import (
     stationary,
 )
 from seqmodels.hmm.topology import Arcs, Topology, as_topology
+from seqmodels.inference.chains.continuous_time import transition_probabilities
 from seqmodels.model.fitting import apply_setting, checked_data, fit_model, learn_setting, resolved_choices
 from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Categorical, GaussianMixture, Observation, PseudoFrames

@@ -32,9 +32,9 @@ from seqmodels.hmm.emissions.base import (
     row_blocks,
 )
 from seqmodels.hmm.emissions.kmeans import in_comparable_units, kmeans_labels
-from seqmodels.hmm.inference.densities import Densities, LogDensities
-from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.inference.segments import loops_are_worth_compiling
+from seqmodels.inference.chains.densities import Densities, LogDensities
+from seqmodels.inference.chains.scratch import Scratch
+from seqmodels.inference.chains.segments import loops_are_worth_compiling
 from seqmodels.observations import AutoregressiveGaussian, gaussian
 
 FEWEST_STATES_COMPILED = 4  # of densities and sums as compiled loops, which take four at a time

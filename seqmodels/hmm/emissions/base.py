@@ -13,9 +13,9 @@ from torch import Tensor
 
 from seqmodels.common.onednn import linear
 from seqmodels.hmm.emissions.kmeans import in_comparable_units, kmeans_labels, with_neighbour_means
-from seqmodels.hmm.inference.densities import Densities, LogDensities
-from seqmodels.hmm.inference.products import is_worth_onednn
-from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.inference.chains.densities import Densities, LogDensities
+from seqmodels.inference.chains.products import is_worth_onednn
+from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.observations import Observation
 
 Statistics = tuple[Tensor, ...]  # float64 sums over frames: statistics of two batches add

@@ -20,8 +20,8 @@ from seqmodels.hmm.emissions.base import (
     jitter,
 )
 from seqmodels.hmm.emissions.kmeans import kmeans_labels
-from seqmodels.hmm.inference.densities import Densities, TableDensities
-from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.inference.chains.densities import Densities, TableDensities
+from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.observations import Categorical
 
 DOMINANCE = 0.9  # how much of a state's first emission is its own group of symbols

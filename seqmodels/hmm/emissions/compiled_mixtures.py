@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import compiled
-from seqmodels.hmm.inference.compiled_powers import power
-from seqmodels.hmm.inference.densities import LOG2E, LogDensities
-from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.inference.threads import Part, run_parts
+from seqmodels.inference.chains.compiled_powers import power
+from seqmodels.inference.chains.densities import LOG2E, LogDensities
+from seqmodels.inference.chains.scratch import Scratch
+from seqmodels.inference.chains.threads import Part, run_parts
 
 PART = 1 << 15  # frames of a part, which one thread takes and whose sums are added up by themselves
 FRAMES = 512  # of a block; what is summed over one is summed in the precision of computation

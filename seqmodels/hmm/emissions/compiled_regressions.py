@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import compiled
-from seqmodels.hmm.inference.threads import Part, run_parts
+from seqmodels.inference.chains.threads import Part, run_parts
 
 PART = 1 << 15  # frames of a part, which one thread takes and whose sums are added up by themselves
 FRAMES = 192  # of a block of densities, which the cache nearest to the processor holds

@@ -39,10 +39,10 @@ from seqmodels.hmm.emissions.mixture_components import (
     new_log_weights,
 )
 from seqmodels.hmm.emissions.pseudo_frames import pseudo_frame_log_density, pseudo_frame_sums
-from seqmodels.hmm.inference.densities import LOG2E, Densities, LogDensities
-from seqmodels.hmm.inference.products import is_worth_onednn
-from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.inference.segments import loops_are_compiled, runs_compiled
+from seqmodels.inference.chains.densities import LOG2E, Densities, LogDensities
+from seqmodels.inference.chains.products import is_worth_onednn
+from seqmodels.inference.chains.scratch import Scratch
+from seqmodels.inference.chains.segments import loops_are_compiled, runs_compiled
 from seqmodels.observations import GaussianMixture, gaussian
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 

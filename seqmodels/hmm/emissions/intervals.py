@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of, empty_by_state, row_blocks
-from seqmodels.hmm.inference.densities import Densities, LogDensities
-from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.inference.chains.densities import Densities, LogDensities
+from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.observations import FeatureMoments, GaussianMixture, OfIntervals
 from seqmodels.observations.interval_probabilities import gaussian_moments
 from seqmodels.observations.intervals import BOUNDS

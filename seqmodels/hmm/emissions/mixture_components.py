@@ -9,8 +9,8 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.inference.densities import PowerDensities
-from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.inference.chains.densities import PowerDensities
+from seqmodels.inference.chains.scratch import Scratch
 
 UNDERFLOW = {torch.float32: -120.0, torch.float64: -1000.0}  # powers of two below are subnormal, which is slow
 

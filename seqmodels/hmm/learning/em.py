@@ -20,8 +20,6 @@ from torch import Tensor
 from seqmodels.common.distributed import all_reduce_sum, is_distributed
 from seqmodels.hmm.corpus import PackedBatch, refuse
 from seqmodels.hmm.emissions import Emission, Statistics
-from seqmodels.hmm.inference.forward_backward import forward_backward_pass
-from seqmodels.hmm.inference.threads import in_threads
 from seqmodels.hmm.learning.constraints import Constraints, Tying
 from seqmodels.hmm.learning.first_state import Start, log_stationary, stationary_initial, stationary_rows
 from seqmodels.hmm.learning.given_inputs import (
@@ -34,6 +32,8 @@ from seqmodels.hmm.learning.given_inputs import (
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.learning.stationary_given_inputs import maximised_stationary_transitions
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.forward_backward import forward_backward_pass
+from seqmodels.inference.chains.threads import in_threads
 from seqmodels.training import Checkpoints, Interruption, interruptible
 
 if TYPE_CHECKING:

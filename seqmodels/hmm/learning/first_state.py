@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.inference.segments import is_ergodic
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
+from seqmodels.inference.chains.segments import is_ergodic
 
 Start = Literal["free", "stationary", "uniform"]
 STARTS: tuple[Start, ...] = ("free", "stationary", "uniform")

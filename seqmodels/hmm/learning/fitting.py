@@ -12,7 +12,6 @@ import torch
 
 from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, PackedBatch
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
-from seqmodels.hmm.inference.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.hmm.learning import small_data
 from seqmodels.hmm.learning.em import (
     Callback,
@@ -35,6 +34,7 @@ from seqmodels.hmm.learning.stepwise import BatchUpdate, StepOfBatch, e_step_of_
 from seqmodels.hmm.learning.variational import VariationalObjective
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
+from seqmodels.inference.chains.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.training import Checkpoints
 
 STARTS_AT_ONCE = 1 << 22  # densities of all starts that EM runs side by side: bounds memory; more of them gain nothing

@@ -1,7 +1,7 @@
 """Training an HMM by gradient, through the loop that trains the networks: the same parameters and objective as EM's.
 
-The gradient of ``log p`` is the E-step (``seqmodels.hmm.inference.autograd``); the chain's parameters are softmaxes of
-logits, those of the observation are unconstrained already.
+The gradient of ``log p`` is the E-step (``inference.chains.autograd``); the chain's parameters are softmaxes of logits,
+those of the observation are unconstrained already.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from seqmodels.common.distributed import all_reduce_sum, is_rank_zero
 from seqmodels.hmm.corpus import PackedBatch, Portion
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.given_inputs import log_density_given_inputs
-from seqmodels.hmm.inference.autograd import log_prob_of_segments
-from seqmodels.hmm.inference.forward_backward import forward_pass
-from seqmodels.hmm.inference.time_varying import log_transitions
 from seqmodels.hmm.learning.em import Callback, FitResult, MAPObjective, Row, StopRule
 from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.autograd import log_prob_of_segments
+from seqmodels.inference.chains.forward_backward import forward_pass
+from seqmodels.inference.chains.time_varying import log_transitions
 from seqmodels.training import BatchResult, Checkpoints, TrainConfig, interruptible, train
 
 SLOPES = ("transition_slopes", "table_slopes", "initial_slopes")

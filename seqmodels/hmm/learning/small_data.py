@@ -20,9 +20,6 @@ from seqmodels.common.distributed import is_distributed
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.emissions.base import EmissionInLoops
-from seqmodels.hmm.inference.densities import LogDensities, possible_states
-from seqmodels.hmm.inference.forward_backward import forward_backward_pass
-from seqmodels.hmm.inference.segments import runs_sequentially
 from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import (
     Callback,
@@ -35,6 +32,9 @@ from seqmodels.hmm.learning.em import (
 )
 from seqmodels.hmm.learning.first_state import stationary_initial, stationary_rows
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.densities import LogDensities, possible_states
+from seqmodels.inference.chains.forward_backward import forward_backward_pass
+from seqmodels.inference.chains.segments import runs_sequentially
 from seqmodels.training import interruptible
 
 
@@ -216,7 +216,7 @@ class _Batch:
         Raises:
             ValueError: a sequence of probability zero, named.
         """
-        from seqmodels.hmm.inference import sequential
+        from seqmodels.inference.chains import sequential
 
         if self.is_impossible is not None:
             log_b = np.where(self.is_impossible, -np.inf, log_b)

@@ -86,10 +86,15 @@ def ascend(
     number of transitions.
     """
     K = len(first)
-    rows, step, candidate = previous.copy(), np.zeros((K, K)), np.empty((K, K))
+    rows, step, candidate = np.empty((K, K)), np.empty((K, K)), np.empty((K, K))
     system, y, pi, new_pi = np.empty((K, K)), np.empty(K), np.empty(K), np.empty(K)
+    n_first, n_all = 0.0, 0.0
+    for i in range(K):
+        n_first += first[i]
+        for j in range(K):
+            rows[i, j] = previous[i, j]
+            n_all += counts[i, j]
     value, has_one = objective(rows, counts, first, system, pi)
-    n_first, n_all = first.sum(), counts.sum()
     if not has_one or value == -np.inf:
         return rows
     for _ in range(rounds):
@@ -122,7 +127,7 @@ def ascend(
                     candidate[i, j] = candidate[i, j] / total if is_free[i] else rows[i, j]
             new_value, has_one = objective(candidate, counts, first, system, new_pi)
             if has_one and new_value > value:
-                rows[:], pi[:], value = candidate, new_pi, new_value
+                rows, candidate, pi, new_pi, value = candidate, rows, new_pi, pi, new_value
                 break
             factor *= 0.5
         if value - before <= negligible * max(n_all, 1.0):

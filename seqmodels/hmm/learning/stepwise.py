@@ -23,10 +23,6 @@ from torch import Tensor
 from seqmodels.common.distributed import shard
 from seqmodels.hmm.corpus import Corpus, MiniBatch, Subsequence
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.inference.densities import Densities
-from seqmodels.hmm.inference.forward_backward import forward_backward_pass, forward_pass
-from seqmodels.hmm.inference.packing import Packing
-from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.learning.em import (
     Callback,
     Expectations,
@@ -39,6 +35,10 @@ from seqmodels.hmm.learning.em import (
     sum_over_processes,
 )
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.densities import Densities
+from seqmodels.inference.chains.forward_backward import forward_backward_pass, forward_pass
+from seqmodels.inference.chains.packing import Packing
+from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.training import Checkpoints, Interruption, interruptible
 
 # Of parameters, an emission and a corpus, on what this process has of a batch; None: a signal came before it ended.

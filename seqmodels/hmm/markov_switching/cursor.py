@@ -12,13 +12,13 @@ from torch import Tensor
 
 from seqmodels.generation import Prediction, Source, select_rows, stacked_sources
 from seqmodels.generation.given_inputs import refuse_without_inputs
-from seqmodels.hmm.inference.last_states import first_tuples, next_tuples, without_oldest
-from seqmodels.hmm.inference.log_space import finite, relative_to_largest
-from seqmodels.hmm.inference.time_varying import log_transitions
 from seqmodels.hmm.learning.first_state import Start, log_stationary
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission
 from seqmodels.hmm.markov_switching.steps_ahead import StepAhead, steps_ahead
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.last_states import first_tuples, next_tuples, without_oldest
+from seqmodels.inference.chains.log_space import finite, relative_to_largest
+from seqmodels.inference.chains.time_varying import log_transitions
 from seqmodels.observations import GaussianMixture
 
 MOST_PATHS = 1 << 12  # of states, each a Gaussian of a prediction; of more it is a mean over drawn paths

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.emissions.base import columns_of, row_blocks
-from seqmodels.hmm.inference.densities import LogDensities
-from seqmodels.hmm.inference.last_states import tuples
-from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.inference.chains.densities import LogDensities
+from seqmodels.inference.chains.last_states import tuples
+from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.observations import AutoregressiveGaussian, gaussian
 
 ROUNDS = 3  # of conditional maximisations in an M-step

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.corpus import PackedBatch, refuse
-from seqmodels.hmm.inference.last_states import LastStatesTrellis, forward_backward_pass
-from seqmodels.hmm.inference.time_varying import log_transitions
 from seqmodels.hmm.learning.em import Expectations
 from seqmodels.hmm.learning.first_state import Start, log_stationary
 from seqmodels.hmm.learning.given_inputs import InputStatistics
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.last_states import LastStatesTrellis, forward_backward_pass
+from seqmodels.inference.chains.time_varying import log_transitions
 
 
 def trellis_of_batch(

@@ -27,14 +27,6 @@ from seqmodels.generation import CursorState
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, corpus_of, raw_size, refuse, validation_score
 from seqmodels.hmm.from_parameters import chain_parameters
 from seqmodels.hmm.hidden_states import HiddenStateModel
-from seqmodels.hmm.inference.last_states import (
-    LastStatesTrellis,
-    best_paths,
-    forward_backward_pass,
-    forward_pass,
-    sample_paths,
-)
-from seqmodels.hmm.inference.time_varying import log_transitions
 from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch
 from seqmodels.hmm.learning.first_state import STARTS, check_initial, with_start
@@ -59,6 +51,14 @@ from seqmodels.hmm.markov_switching.from_parameters import RawRegressions
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.state_queries import need_float64, permutation_of_states, reordered_counts, stationary
 from seqmodels.hmm.topology import Banded
+from seqmodels.inference.chains.last_states import (
+    LastStatesTrellis,
+    best_paths,
+    forward_backward_pass,
+    forward_pass,
+    sample_paths,
+)
+from seqmodels.inference.chains.time_varying import log_transitions
 from seqmodels.model.fitting import apply_setting, checked_data, fit_model, learn_setting, resolved_choices
 from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import AutoregressiveGaussian, Observation

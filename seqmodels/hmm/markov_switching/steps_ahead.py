@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.inference.last_states import tuples
-from seqmodels.hmm.inference.log_space import finite
+from seqmodels.inference.chains.last_states import tuples
+from seqmodels.inference.chains.log_space import finite
 
 
 @dataclass(frozen=True)

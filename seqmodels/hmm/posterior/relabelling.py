@@ -14,8 +14,8 @@ from torch import Tensor
 
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.inference.forward_backward import forward_backward_pass
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.forward_backward import forward_backward_pass
 
 
 @torch.no_grad()

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import Prediction, Source, select_rows, stacked_sources
-from seqmodels.hmm.inference.log_space import LogProduct, finite, relative_to_largest
-from seqmodels.hmm.inference.semi_markov import Durations
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.log_space import LogProduct, finite, relative_to_largest
+from seqmodels.inference.chains.semi_markov import Durations
 from seqmodels.observations import Observation
 
 

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.estimates import Coordinates, Emitted, Estimate
-from seqmodels.hmm.inference.densities import LogDensities
-from seqmodels.hmm.inference.semi_markov import SemiMarkovPosterior, forward_backward_pass
 from seqmodels.hmm.learning.constraints import Tying
 from seqmodels.hmm.learning.gradient import log_densities
 from seqmodels.hmm.learning.priors import Pseudocounts
@@ -28,6 +26,8 @@ from seqmodels.hmm.semi_markov.expectations import (
     trellis_of_batch,
 )
 from seqmodels.hmm.standard_errors import gradient_of
+from seqmodels.inference.chains.densities import LogDensities
+from seqmodels.inference.chains.semi_markov import SemiMarkovPosterior, forward_backward_pass
 
 
 class SegmentEmitted(Emitted):

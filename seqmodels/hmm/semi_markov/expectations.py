@@ -21,14 +21,14 @@ from torch import Tensor
 from seqmodels.common.distributed import shard
 from seqmodels.hmm.corpus import Corpus, MiniBatch, PackedBatch
 from seqmodels.hmm.emissions import Emission, Statistics
-from seqmodels.hmm.inference.densities import Densities, clamped
-from seqmodels.hmm.inference.packing import Packing
-from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.inference.semi_markov import Durations, SemiMarkovTrellis, forward_backward_pass
 from seqmodels.hmm.learning.constraints import Tying
 from seqmodels.hmm.learning.em import Expectations
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.semi_markov.durations import DurationFamily
+from seqmodels.inference.chains.densities import Densities, clamped
+from seqmodels.inference.chains.packing import Packing
+from seqmodels.inference.chains.scratch import Scratch
+from seqmodels.inference.chains.semi_markov import Durations, SemiMarkovTrellis, forward_backward_pass
 from seqmodels.training import Interruption
 
 

@@ -29,7 +29,6 @@ from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.estimates import Coordinates, emitted_of
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hidden_states import HiddenStateModel
-from seqmodels.hmm.inference.semi_markov import SemiMarkovFiltered, SemiMarkovTrellis, forward_pass
 from seqmodels.hmm.learning import em
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
 from seqmodels.hmm.learning.em import (
@@ -103,6 +102,7 @@ from seqmodels.hmm.state_queries import (
     stationary,
 )
 from seqmodels.hmm.topology import Topology, breaks
+from seqmodels.inference.chains.semi_markov import SemiMarkovFiltered, SemiMarkovTrellis, forward_pass
 from seqmodels.model.fitting import (
     apply_setting,
     check_arguments,

@@ -9,23 +9,23 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.corpus import PackedBatch
-from seqmodels.hmm.inference.log_space import LogProduct
-from seqmodels.hmm.inference.segment_paths import (
+from seqmodels.hmm.semi_markov.expectations import refuse_impossible
+from seqmodels.hmm.state_forecast import StepsAhead
+from seqmodels.inference.chains.log_space import LogProduct
+from seqmodels.inference.chains.segment_paths import (
     best_segment_alignments,
     k_best_segments,
     log_prob_of_segment_paths,
     log_steps_left,
     of_runs,
 )
-from seqmodels.hmm.inference.semi_markov import (
+from seqmodels.inference.chains.semi_markov import (
     SemiMarkovTrellis,
     best_segments,
     forward_backward_pass,
     forward_pass,
     sample_paths,
 )
-from seqmodels.hmm.semi_markov.expectations import refuse_impossible
-from seqmodels.hmm.state_forecast import StepsAhead
 
 Result = TypeVar("Result")
 StateAlgorithm = Callable[[PackedBatch, SemiMarkovTrellis], list[Result]]  # a result for each sequence

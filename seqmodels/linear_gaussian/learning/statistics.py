@@ -13,8 +13,8 @@ import torch
 
 from seqmodels.common.compiled import is_compiling
 from seqmodels.common.distributed import all_reduce_sum, is_distributed
-from seqmodels.linear_gaussian.inference.diffuse import DiffuseMoments, diffuse_moments, split_by_length
-from seqmodels.linear_gaussian.inference.kalman import (
+from seqmodels.inference.gaussian.diffuse import DiffuseMoments, diffuse_moments, split_by_length
+from seqmodels.inference.gaussian.kalman import (
     LOG_2PI,
     CovarianceSums,
     Gains,
@@ -24,8 +24,8 @@ from seqmodels.linear_gaussian.inference.kalman import (
     smooth_group,
     summed_covariances,
 )
-from seqmodels.linear_gaussian.inference.missing import MissingBlock, missing_blocks, sums_of_block
-from seqmodels.linear_gaussian.inference.packing import StepPacking, aligned, widened
+from seqmodels.inference.gaussian.missing import MissingBlock, missing_blocks, sums_of_block
+from seqmodels.inference.gaussian.packing import StepPacking, aligned, widened
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 
 MANY_SEQUENCES = 8  # without missing values, from which on loops run over sequences
@@ -252,7 +252,7 @@ def _squares(
 
 
 def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Statistics:
-    from seqmodels.linear_gaussian.inference.compiled_sums import (
+    from seqmodels.inference.gaussian.compiled_sums import (
         filter_blocks,
         filter_blocks_alone,
         smooth_blocks,

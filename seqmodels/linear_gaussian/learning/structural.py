@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from seqmodels.common.distributed import all_reduce_sum, is_distributed, of_rank_zero
-from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments, split_by_length
-from seqmodels.linear_gaussian.inference.score import UnivariateSystem, diffuse_score
+from seqmodels.inference.gaussian.diffuse import diffuse_moments, split_by_length
+from seqmodels.inference.gaussian.score import UnivariateSystem, diffuse_score
 from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective
 from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step, rows_of
 from seqmodels.linear_gaussian.learning.steps import Row, StopAfter

@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from seqmodels.linear_gaussian.inference.kalman import LOG_2PI
-from seqmodels.linear_gaussian.inference.packing import StepPacking
+from seqmodels.inference.gaussian.kalman import LOG_2PI
+from seqmodels.inference.gaussian.packing import StepPacking
 from seqmodels.linear_gaussian.switching.parameters import SwitchingParameters
 
 FRAMES_AT_ONCE = 4_096

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqmodels.generation import Cursor, CursorState, Prediction, Source, source_of_each, stacked_sources
 from seqmodels.hmm.cursor import HMMCursor, HMMState
-from seqmodels.hmm.inference.log_space import LogProduct, finite
+from seqmodels.inference.chains.log_space import LogProduct, finite
 from seqmodels.wrappers.offsets.filtering import LinearMixture
 
 DIFFERENCE = 1e-3  # of offsets, from which slopes are taken; encoded units, in which features have variance one

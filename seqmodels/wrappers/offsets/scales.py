@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.inference.log_space import finite
+from seqmodels.inference.chains.log_space import finite
 from seqmodels.wrappers.offsets.filtering import LinearMixture
 
 

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from seqmodels.hmm.cursor import HMMCursor, HMMState
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.inference.forward_backward import forward_backward_pass
-from seqmodels.hmm.inference.scratch import Scratch
-from seqmodels.hmm.inference.segments import Segments
-from seqmodels.hmm.inference.trellis import Trellis
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.em import Expectations, MAPObjective, m_step
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.forward_backward import forward_backward_pass
+from seqmodels.inference.chains.scratch import Scratch
+from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.trellis import Trellis
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from scipy.special import betaln
 import seqmodels as sm
 from seqmodels.hmm import ConjugatePrior
 from seqmodels.hmm.conjugate import ExpectedEmission, conjugate_of
-from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.inference.chains.scratch import Scratch
 
 COUNT, MEAN_COUNT, MEAN, VARIANCE = 2.5, 0.4, 0.3, 1.7  # of a prior
 VECTORS = ConjugatePrior(count=COUNT, mean_count=MEAN_COUNT, mean=MEAN, covariance=VARIANCE, initial=1, transition=1)

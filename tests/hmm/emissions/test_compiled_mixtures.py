@@ -12,8 +12,8 @@ from torch import Tensor
 
 from seqmodels import HMM, GaussianMixture
 from seqmodels.hmm.emissions import emission_of, gaussian_mixture
-from seqmodels.hmm.inference import segments
-from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.inference.chains import segments
+from seqmodels.inference.chains.scratch import Scratch
 
 pytest.importorskip("numba", reason="without numba the loops are not compiled, and not used")
 

@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose
 
 from seqmodels import AutoregressiveGaussian
 from seqmodels.hmm.emissions import emission_of
-from seqmodels.hmm.inference import segments
-from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.inference.chains import segments
+from seqmodels.inference.chains.scratch import Scratch
 from tests.past_steps import past_steps
 
 pytest.importorskip("numba", reason="without numba the loops are not compiled, and not used")

@@ -18,7 +18,7 @@ from seqmodels import HMM, GaussianMixture
 from seqmodels.encodings import Standardize
 from seqmodels.hmm.emissions import Emission, emission_of, missing
 from seqmodels.observations.gaussian import CovarianceType
-from tests.hmm.inference.enumeration import enumerate_paths
+from tests.inference.chains.enumeration import enumerate_paths
 
 K, M, D = 3, 2, 3
 F64 = torch.float64

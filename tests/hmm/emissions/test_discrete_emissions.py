@@ -23,7 +23,7 @@ from seqmodels.observations import (
     Observation,
     Poisson,
 )
-from tests.hmm.inference.enumeration import enumerate_paths
+from tests.inference.chains.enumeration import enumerate_paths
 from tests.past_steps import past_steps
 
 K, D, N = 3, 4, 40

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from seqmodels.hmm.emissions import Emission, emission_of, quadratic
 from seqmodels.hmm.emissions.base import SUMMED, add_sums
-from seqmodels.hmm.inference import products
-from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.inference.chains import products
+from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation, gaussian
 from tests.past_steps import past_steps
 

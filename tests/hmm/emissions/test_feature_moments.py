@@ -13,7 +13,7 @@ from scipy import optimize
 
 import seqmodels as sm
 from seqmodels.hmm.emissions import emission_of
-from tests.hmm.inference.enumeration import enumerate_paths
+from tests.inference.chains.enumeration import enumerate_paths
 from tests.observations.independent_densities import DENSITIES, Density
 
 every = pytest.mark.parametrize("density", DENSITIES, ids=str)

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 import seqmodels as sm
 from seqmodels.hmm.emissions import IntervalEmission, emission_of
 from seqmodels.hmm.emissions.intervals import DistinctFrames, expected_values
-from seqmodels.hmm.inference.scratch import Scratch
+from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.observations import Gamma, IntervalCensored, Observation, OfIntervals, Rounded, StudentT
 
 INF = np.inf

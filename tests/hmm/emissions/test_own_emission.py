@@ -15,7 +15,7 @@ from torch import Tensor
 
 import seqmodels as sm
 from seqmodels.hmm.emissions import Emission, Statistics, emission_of
-from tests.hmm.inference.enumeration import enumerate_paths
+from tests.inference.chains.enumeration import enumerate_paths
 from tests.observations.test_own_observation import Gamma
 
 # -- the recipe: the emission by which EM fits an observation of one's own -------------------------------------------

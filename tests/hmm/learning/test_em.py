@@ -15,15 +15,15 @@ from numpy.testing import assert_allclose
 from seqmodels.hmm import corpus
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
-from seqmodels.hmm.inference import segments
-from seqmodels.hmm.inference.segments import Segments
 from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import Expectations, FitResult, MAPObjective, StopRule, baum_welch, e_step, m_step
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains import segments
+from seqmodels.inference.chains.segments import Segments
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
-from tests.hmm.inference.enumeration import enumerate_paths
+from tests.inference.chains.enumeration import enumerate_paths
 
 D, V = 2, 4
 LENGTHS = (30, 1, 12, 25, 2)

@@ -16,7 +16,7 @@ from seqmodels.hmm import Pseudocounts
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.emissions.pseudo_frames import pseudo_frame_log_density, pseudo_frame_sums
 from seqmodels.observations import PseudoFrames
-from tests.hmm.inference.enumeration import enumerate_paths
+from tests.inference.chains.enumeration import enumerate_paths
 
 K, D, M = 3, 2, 2
 RNG = np.random.default_rng(0)

@@ -16,7 +16,6 @@ from numpy.testing import assert_allclose
 from seqmodels import HMM, AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Poisson, load
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import emission_of
-from seqmodels.hmm.inference import segments
 from seqmodels.hmm.learning import fitting
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
 from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch, e_step
@@ -25,6 +24,7 @@ from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.learning.restarts import best_of, in_groups, starts_table, warn_of_disagreement
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import LeftToRight, Topology
+from seqmodels.inference.chains import segments
 from seqmodels.observations import Observation
 
 LENGTHS = (20, 1, 9, 20, 14)

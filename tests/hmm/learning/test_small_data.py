@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose
 from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, Poisson
 from seqmodels.common.compiled import is_compiling
 from seqmodels.hmm import Frozen, LeftToRight, Pseudocounts
-from seqmodels.hmm.inference import log_space
 from seqmodels.hmm.learning import small_data
+from seqmodels.inference.chains import log_space
 from seqmodels.observations import PseudoFrames
 
 pytestmark = pytest.mark.skipif(not is_compiling(), reason="numba is not installed")

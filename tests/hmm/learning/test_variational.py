@@ -15,11 +15,11 @@ from torch.distributions import Dirichlet, kl_divergence
 
 import seqmodels as sm
 from seqmodels.hmm import ConjugatePrior
-from seqmodels.hmm.inference import log_space
-from seqmodels.hmm.inference.densities import LogDensities
-from seqmodels.hmm.inference.forward_backward import forward_backward_pass
-from seqmodels.hmm.inference.segments import Segments
-from seqmodels.hmm.inference.trellis import Trellis
+from seqmodels.inference.chains import log_space
+from seqmodels.inference.chains.densities import LogDensities
+from seqmodels.inference.chains.forward_backward import forward_backward_pass
+from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.trellis import Trellis
 
 SYMBOLS = [np.array([0, 1, 1, 0, 2]), np.array([2, 2, 1, 0])]
 FLAT = ConjugatePrior(initial=1.5, transition=0.7, final=0.4, count=2.0)

@@ -8,9 +8,9 @@ import torch
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from seqmodels.hmm.inference.last_states import tuples
-from seqmodels.hmm.inference.scratch import Scratch
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission
+from seqmodels.inference.chains.last_states import tuples
+from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.observations import AutoregressiveGaussian
 
 K, ORDER, D, N = 3, 2, 2, 40

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from seqmodels.linear_gaussian.inference.kalman import Gains, filter_group
+from seqmodels.inference.gaussian.kalman import Gains, filter_group
 from seqmodels.linear_gaussian.learning.statistics import Statistics, SystemData, e_step
 from seqmodels.linear_gaussian.parameters import Form, NoiseType, SystemParameters
 from tests.linear_gaussian.dense import diagonal, random_parameters

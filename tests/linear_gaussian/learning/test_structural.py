@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
+from seqmodels.inference.gaussian.diffuse import diffuse_moments
 from seqmodels.linear_gaussian import ARIMA, LocalLevel, Seasonal, Trend
-from seqmodels.linear_gaussian.inference.diffuse import diffuse_moments
 from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective
 from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step
 from seqmodels.linear_gaussian.learning.steps import StopAfter

@@ -1,0 +1,1 @@
+"""Inference, arrays in and arrays out: hidden Markov chains, and linear-Gaussian systems."""

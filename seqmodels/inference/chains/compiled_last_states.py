@@ -1,0 +1,133 @@
+"""The passes of ``last_states`` as compiled loops, for few sequences on a CPU: all is in logarithms."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.common.compiled import compiled
+from seqmodels.inference.chains.compiled_log_sum import log_sum
+from seqmodels.inference.chains.packing import Packing
+
+
+@compiled
+def _forward(
+    offsets: np.ndarray,
+    log_a: np.ndarray,
+    log_b: np.ndarray,
+    log_start: np.ndarray,
+    log_alpha: np.ndarray,
+    log_scale: np.ndarray,
+    merged: np.ndarray,
+) -> None:
+    """``log_b``, ``log_alpha`` (N, K·M); ``merged`` (N, M) is where tuples without their oldest state are kept."""
+    K, M = log_a.shape[1], merged.shape[1]
+    for t in range(len(offsets) - 1):
+        for row in range(offsets[t], offsets[t + 1]):
+            rank, here = row - offsets[t], log_alpha[row]
+            if t:
+                before = merged[offsets[t - 1] + rank]
+                a = log_a[row] if len(log_a) > 1 else log_a[0]
+                for j in range(K):
+                    for m in range(M):
+                        here[j * M + m] = before[m] + a[m * K // M, j] + log_b[row, j * M + m]
+            else:
+                for j in range(K):
+                    for m in range(M):
+                        here[j * M + m] = log_start[rank, j] + log_b[row, j * M] if m == 0 else -np.inf
+            log_scale[row] = log_sum(here)
+            if log_scale[row] > -np.inf:
+                here -= log_scale[row]
+            for m in range(M):
+                merged[row, m] = log_sum(here[m * K : (m + 1) * K])
+
+
+@compiled
+def _backward(
+    offsets: np.ndarray,
+    log_a: np.ndarray,
+    log_b: np.ndarray,
+    log_alpha: np.ndarray,
+    log_scale: np.ndarray,
+    merged: np.ndarray,
+    log_end: np.ndarray,
+    log_beta: np.ndarray,
+    gamma: np.ndarray,
+    xi: np.ndarray,
+) -> None:
+    """``log_beta`` (n, K·M) by rank is memory for the messages; a step after the last has no rows."""
+    K, M, n_times = log_a.shape[1], merged.shape[1], len(offsets) - 1
+    ahead, terms, of_next = np.empty(K * M), np.empty(K), np.empty(M)
+    for t in range(n_times - 1, -1, -1):
+        n_after = 0 if t == n_times - 1 else offsets[t + 2] - offsets[t + 1]
+        for row in range(offsets[t], offsets[t + 1]):
+            rank, after = row - offsets[t], offsets[t + 1] + row - offsets[t]
+            has_next = rank < n_after
+            beta = log_beta[rank]
+            if has_next:
+                a = log_a[after] if len(log_a) > 1 else log_a[0]
+                scale = log_scale[after] if log_scale[after] > -np.inf else 0.0
+                for j in range(K):
+                    for m in range(M):
+                        ahead[j * M + m] = log_b[after, j * M + m] + beta[j * M + m] - scale + a[m * K // M, j]
+                for m in range(M):
+                    for j in range(K):
+                        terms[j] = ahead[j * M + m]
+                    of_next[m] = log_sum(terms)
+                for m in range(M):
+                    beta[m * K : (m + 1) * K] = of_next[m]
+            else:
+                for j in range(K):
+                    beta[j * M : (j + 1) * M] = log_end[j]
+            norm = log_sum(log_alpha[row] + beta)
+            norm = norm if norm > -np.inf else 0.0
+            gamma[row] = np.exp(log_alpha[row] + beta - norm)
+            if has_next:
+                for j in range(K):
+                    for m in range(M):
+                        xi[after, m * K // M, j] += np.exp(merged[row, m] + ahead[j * M + m] - norm)
+            beta -= norm
+
+
+def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_initial: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The forward pass.
+
+    Args:
+        packing: of the N rows.
+        log_a: (1 or N, K, K) of each row the transitions into it.
+        log_b: (N, K, M) log-densities, relative to the largest of each row.
+        log_initial: (n, K) by rank.
+
+    Returns:
+        (N, K, M) log p(z_t, earlier states | x_<=t), (N,) log p(x_t | x_<t), and (N, M) the former without the oldest
+        state.
+    """
+    n_rows, _, m = log_b.shape
+    log_alpha, log_scale = torch.empty_like(log_b.flatten(1)), log_b.new_empty(n_rows)
+    merged = log_b.new_empty(n_rows, m)
+    arrays = (packing.offsets, log_a, log_b.flatten(1), log_initial, log_alpha, log_scale, merged)
+    _forward(*(array.contiguous().numpy() for array in arrays))
+    return log_alpha.view_as(log_b), log_scale, merged
+
+
+def backward(
+    packing: Packing,
+    log_a: Tensor,
+    log_b: Tensor,
+    log_ends: Tensor,
+    log_alpha: Tensor,
+    log_scale: Tensor,
+    merged: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The backward pass, after ``forward``, of whose results the last three are; ``log_ends`` (K,).
+
+    Returns:
+        (N, K, M) p(z_t, earlier states | x), and (N, K, K) p(z_t-1, z_t | x), zeros of first rows.
+    """
+    n_rows, k, m = log_b.shape
+    gamma, xi = torch.zeros_like(log_b.flatten(1)), log_b.new_zeros(n_rows, k, k)
+    messages = log_b.new_zeros(packing.n_sequences, k * m)
+    given = (packing.offsets, log_a, log_b.flatten(1), log_alpha.flatten(1), log_scale, merged, log_ends)
+    _backward(*(array.contiguous().numpy() for array in (*given, messages, gamma, xi)))
+    return gamma.view_as(log_b), xi

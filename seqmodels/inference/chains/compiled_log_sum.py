@@ -1,0 +1,41 @@
+"""Logarithms of sums and of dot products, for compiled loops in log space."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqmodels.common.compiled import compiled
+
+
+@compiled
+def log_sum(terms: np.ndarray) -> float:
+    """``log Σ exp(terms)``; -inf where all terms are.
+
+    >>> round(log_sum(np.log([0.25, 0.5])), 12) == round(float(np.log(0.75)), 12)
+    True
+    """
+    peak = terms.max()
+    if peak == -np.inf:
+        return -np.inf
+    total = 0.0
+    for term in terms:
+        total += np.exp(term - peak)
+    return float(peak + np.log(total))
+
+
+@compiled
+def log_dot(log_a: np.ndarray, log_b: np.ndarray) -> float:
+    """``log Σ_c exp(log_a[c] + log_b[c])``; -inf where all terms are.
+
+    >>> round(log_dot(np.log([0.5, 0.5]), np.log([0.25, 0.75])), 12) == round(float(np.log(0.5)), 12)
+    True
+    """
+    peak = -np.inf
+    for c in range(len(log_a)):
+        peak = max(peak, log_a[c] + log_b[c])
+    if peak == -np.inf:
+        return peak
+    total = 0.0
+    for c in range(len(log_a)):
+        total += np.exp(log_a[c] + log_b[c] - peak)
+    return float(peak + np.log(total))

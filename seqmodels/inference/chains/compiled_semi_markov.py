@@ -1,0 +1,284 @@
+"""The passes of ``semi_markov`` as compiled loops, for few sequences of many steps on a CPU.
+
+Of each open segment there is the logarithm of its weight, and the weight relative to a reference of its state, so that
+a step takes a scalar product and no exponentials. Where a product is so small that what underflowed could matter, the
+reference is set anew, and at last the sum is computed from logarithms.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqmodels.common.compiled import compiled
+from seqmodels.inference.chains.compiled_log_sum import log_dot
+
+Arrays = tuple[np.ndarray, ...]
+
+LARGEST = 300.0  # of a logarithm relative to its reference
+COLUMNS = 64  # of open segments at least, beside the longest duration: steps from one move to the next
+
+
+@compiled(any_order=True)
+def _product(weights: np.ndarray, table: np.ndarray) -> float:
+    total = 0.0
+    for c in range(len(weights)):
+        total += weights[c] * table[c]
+    return total
+
+
+@compiled(any_order=True)
+def _add_scaled(sums: np.ndarray, weights: np.ndarray, factor: float) -> None:
+    for c in range(len(weights)):
+        sums[c] += factor * weights[c]
+
+
+@compiled
+def _log_add(a: float, b: float) -> float:
+    largest, smallest = max(a, b), min(a, b)
+    if smallest == -np.inf:
+        return float(largest)
+    return float(largest + np.log1p(np.exp(smallest - largest)))
+
+
+@compiled
+def _referred(log_weights: np.ndarray, weights: np.ndarray) -> float:
+    """Set weights relative to the largest, which is returned; of none a number that is never reached."""
+    peak = -np.inf
+    for c in range(len(weights)):
+        peak = max(peak, log_weights[c])
+    for c in range(len(weights)):
+        weights[c] = 0.0 if peak == -np.inf else np.exp(log_weights[c] - peak)
+    return peak
+
+
+@compiled
+def _step(rows: np.ndarray, matrix: np.ndarray, log_matrix: np.ndarray, least: float, result: np.ndarray) -> None:
+    """``result[j] = log Σ_i exp(rows[i]) matrix[j, i]``."""
+    K = len(rows)
+    scaled = np.empty(K)
+    peak = _referred(rows, scaled)
+    for j in range(K):
+        total = 0.0
+        for i in range(K):
+            total += scaled[i] * matrix[j, i]
+        result[j] = np.log(total) + peak if total > least else log_dot(rows, log_matrix[j])
+
+
+@compiled
+def _begin(
+    log_new: np.ndarray,
+    stop: int,
+    longest: int,
+    log_weights: np.ndarray,
+    weights: np.ndarray,
+    level: np.ndarray,
+    reference: np.ndarray,
+) -> int:
+    """A column more of open segments; returns the number of columns."""
+    K, width = weights.shape
+    if stop == width:
+        kept = longest - 1
+        for k in range(K):
+            for c in range(kept):
+                log_weights[k, c] = log_weights[k, width - kept + c] + level[k]
+                weights[k, c] = weights[k, width - kept + c]
+            reference[k] += level[k]
+            level[k] = 0.0
+        stop = kept
+    low = max(0, stop + 1 - longest)
+    for k in range(K):
+        log_weight = log_new[k] - level[k]
+        log_weights[k, stop] = log_weight
+        if log_weight == -np.inf:
+            weights[k, stop] = 0.0
+        elif log_weight - reference[k] > LARGEST:
+            reference[k] = _referred(log_weights[k, low : stop + 1], weights[k, low : stop + 1])
+        else:
+            weights[k, stop] = np.exp(log_weight - reference[k])
+    return stop + 1
+
+
+@compiled
+def _multiply(
+    factor: np.ndarray, low: int, stop: int, log_weights: np.ndarray, weights: np.ndarray, level: np.ndarray
+) -> None:
+    for k in range(len(level)):
+        if factor[k] == -np.inf:
+            for c in range(low, stop):
+                log_weights[k, c], weights[k, c] = -np.inf, 0.0
+        else:
+            level[k] += factor[k]
+
+
+@compiled
+def forward(given: Arrays, results: Arrays, least: float) -> None:
+    """All sequences, one after the other.
+
+    Args:
+        given: ``matrices`` (2, K, K), the transposed transition and its logarithm; ``log_initial`` (K,); ``pmf`` and
+            ``log_pmf`` (2, K, D) of the durations that end and of those that are longer, the longest first;
+            ``log_first`` (2, K, D) the same of the first segment, the shortest first; ``log_b`` (N, K) packed;
+            ``offsets`` (T + 1,) the rows of each time; ``lengths`` (n,) by rank.
+        results: ``log_start``, ``log_ended``, ``log_continues`` and ``log_scale``, as in ``SemiMarkovFiltered``, which
+            are written on.
+        least: of a product; below, it is computed from logarithms.
+    """
+    matrices, log_initial, pmf, log_pmf, log_first, log_b, offsets, lengths = given
+    log_start, log_ended, log_continues, log_scale = results
+    K, D = log_initial.shape[0], pmf.shape[2]
+    log_weights, weights = np.empty((K, D + max(D, COLUMNS))), np.empty((K, D + max(D, COLUMNS)))
+    level, reference, first = np.empty(K), np.empty(K), np.empty(K)
+    for rank in range(len(lengths)):
+        stop, before = 0, 0
+        for k in range(K):
+            level[k], reference[k], first[k] = 0.0, -np.inf, log_initial[k]
+        for t in range(lengths[rank]):
+            row = offsets[t] + rank
+            if t > 0:
+                _step(log_ended[before], matrices[0], matrices[1], least, log_start[row])
+                stop = _begin(log_start[row], stop, D, log_weights, weights, level, reference)
+            else:
+                for k in range(K):
+                    log_start[row, k] = first[k]
+            low = max(0, stop - D)
+            _multiply(log_b[row], low, stop, log_weights, weights, level)
+            total = -np.inf
+            for k in range(K):
+                first[k] += log_b[row, k]
+                for which in range(2):
+                    value = first[k] + log_first[which, k, t] if t < D else -np.inf
+                    if stop > 0:
+                        value = _log_add(
+                            value,
+                            _log_product(
+                                log_weights[k],
+                                weights[k],
+                                low,
+                                stop,
+                                pmf[which, k],
+                                log_pmf[which, k],
+                                reference,
+                                k,
+                                least,
+                            )
+                            + level[k],
+                        )
+                    if which == 0:
+                        log_ended[row, k] = value
+                    else:
+                        log_continues[row, k] = value
+                    total = _log_add(total, value)
+            log_scale[row] = total
+            if total > -np.inf:
+                for k in range(K):
+                    log_ended[row, k] -= total
+                    log_continues[row, k] -= total
+                    level[k] -= total
+                    first[k] -= total
+            before = row
+
+
+@compiled
+def _log_product(
+    log_weights: np.ndarray,
+    weights: np.ndarray,
+    low: int,
+    stop: int,
+    table: np.ndarray,
+    log_table: np.ndarray,
+    reference: np.ndarray,
+    k: int,
+    least: float,
+) -> float:
+    """``log Σ`` of the open segments of state k times a table whose last entry is of the newest."""
+    part = table[len(table) - (stop - low) :]
+    total = _product(weights[low:stop], part)
+    if total > least:
+        return float(np.log(total) + reference[k])
+    reference[k] = _referred(log_weights[low:stop], weights[low:stop])
+    if reference[k] == -np.inf:
+        return -np.inf
+    total = _product(weights[low:stop], part)
+    if total > least:
+        return float(np.log(total) + reference[k])
+    return log_dot(log_weights[low:stop], log_table[len(table) - (stop - low) :])
+
+
+@compiled
+def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> None:
+    """All sequences, one after the other.
+
+    Args:
+        given: ``matrices`` (2, K, K), the transition and its logarithm; ``at_end`` (n, K) by rank, what a segment that
+            ends with the sequence is worth; ``pmf`` and ``log_pmf`` (2, K, D) of all segments and of first ones, the
+            longest first; ``log_longer`` (2, K, D) of durations of more steps, the shortest first; ``factors`` (N, K)
+            log-densities over what their step has in all; ``offsets`` and ``lengths`` as of ``forward``, and of its
+            results ``log_start``, ``log_ended`` and ``log_continues``.
+        results: ``gamma`` and ``xi``, as in ``SemiMarkovPosterior``; ``counts`` (2, K, D) expected segments, the
+            longest first; ``cut_off`` (2, K, D) those that go on after so many steps, the shortest first. Zeros, which
+            are added to.
+        least: as of ``forward``.
+        is_cut_off: whether the last segment may go on.
+    """
+    matrices, at_end, pmf, log_pmf, log_longer, factors, offsets, lengths, log_start, log_ended, log_continues = given
+    gamma, xi, counts, cut_off = results
+    K, D = matrices.shape[1], pmf.shape[2]
+    log_weights, weights = np.empty((K, D + max(D, COLUMNS))), np.empty((K, D + max(D, COLUMNS)))
+    level, reference, to_end = np.empty(K), np.empty(K), np.empty(K)
+    later, log_beta = np.empty(K), np.empty(K)
+    begun, after = np.empty(K), np.empty(K)
+    in_scale = np.zeros((2, K, D))  # counts over their probabilities
+    for rank in range(len(lengths)):
+        stop = 0
+        for k in range(K):
+            level[k], reference[k], to_end[k] = 0.0, -np.inf, (0.0 if is_cut_off else -np.inf)
+        for t in range(lengths[rank] - 1, -1, -1):
+            row, left = offsets[t] + rank, lengths[rank] - t
+            which = 1 if t == 0 else 0
+            if left == 1:
+                for k in range(K):
+                    log_beta[k] = at_end[rank, k]
+            else:
+                _step(later, matrices[0], matrices[1], least, log_beta)
+                for i in range(K):
+                    if log_ended[row, i] > -np.inf:
+                        for j in range(K):
+                            xi[i, j] += np.exp(log_ended[row, i] + matrices[1, i, j] + later[j])
+            for k in range(K):
+                share = np.exp(log_ended[row, k] + log_beta[k])
+                if left > 1:
+                    share += after[k] - begun[k]
+                elif is_cut_off:
+                    share += np.exp(log_continues[row, k])
+                gamma[row, k] = max(share, 0.0) if factors[row, k] > -np.inf else 0.0
+                after[k] = gamma[row, k]
+            stop = _begin(log_beta, stop, D, log_weights, weights, level, reference)
+            low = max(0, stop - D)
+            _multiply(factors[row], low, stop, log_weights, weights, level)
+            for k in range(K):
+                to_end[k] += factors[row, k]
+                table, log_table = pmf[which, k], log_pmf[which, k]
+                value = level[k] + _log_product(
+                    log_weights[k], weights[k], low, stop, table, log_table, reference, k, least
+                )
+                if left <= D:
+                    beyond = to_end[k] + log_longer[which, k, left - 1]
+                    cut_off[which, k, left - 1] += np.exp(log_start[row, k] + beyond)
+                    value = _log_add(value, beyond)
+                later[k] = value
+                begun[k] = np.exp(log_start[row, k] + value)
+                factor = log_start[row, k] + level[k]
+                if factor == -np.inf or reference[k] == -np.inf:
+                    continue
+                first_column = D - (stop - low)
+                if factor + reference[k] <= LARGEST:
+                    _add_scaled(in_scale[which, k, first_column:], weights[k, low:stop], np.exp(factor + reference[k]))
+                else:  # what it stands for is beyond the reach of durations that are possible
+                    for c in range(low, stop):
+                        counts[which, k, first_column + c - low] += np.exp(
+                            factor + log_weights[k, c] + log_table[first_column + c - low]
+                        )
+    for which in range(2):
+        for k in range(K):
+            for c in range(D):
+                counts[which, k, c] += in_scale[which, k, c] * pmf[which, k, c]

@@ -1,0 +1,99 @@
+"""The passes of ``time_varying`` as compiled loops, for few sequences of many steps on a CPU: all is in logarithms."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.common.compiled import compiled
+from seqmodels.inference.chains.compiled_log_sum import log_sum
+from seqmodels.inference.chains.packing import Packing
+
+
+@compiled
+def _forward(
+    offsets: np.ndarray,
+    log_a: np.ndarray,
+    log_b: np.ndarray,
+    log_start: np.ndarray,
+    log_alpha: np.ndarray,
+    log_scale: np.ndarray,
+) -> None:
+    K = log_b.shape[1]
+    terms = np.empty(K)
+    for t in range(len(offsets) - 1):
+        for row in range(offsets[t], offsets[t + 1]):
+            rank, here = row - offsets[t], log_alpha[row]
+            for j in range(K):
+                if t:
+                    before = log_alpha[offsets[t - 1] + rank]
+                    for i in range(K):
+                        terms[i] = before[i] + log_a[row, i, j]
+                    here[j] = log_sum(terms) + log_b[row, j]
+                else:
+                    here[j] = log_start[rank, j] + log_b[row, j]
+            log_scale[row] = log_sum(here)
+            if log_scale[row] > -np.inf:
+                here -= log_scale[row]
+
+
+@compiled
+def _backward(
+    offsets: np.ndarray,
+    log_a: np.ndarray,
+    log_b: np.ndarray,
+    log_alpha: np.ndarray,
+    log_scale: np.ndarray,
+    log_end: np.ndarray,
+    log_beta: np.ndarray,
+    gamma: np.ndarray,
+    xi: np.ndarray,
+) -> None:
+    """``log_beta`` (n, K) by rank is memory for the messages; a step after the last has no rows."""
+    K, n_times = log_b.shape[1], len(offsets) - 1
+    ahead, terms = np.empty(K), np.empty(K)
+    for t in range(n_times - 1, -1, -1):
+        n_after = 0 if t == n_times - 1 else offsets[t + 2] - offsets[t + 1]
+        for row in range(offsets[t], offsets[t + 1]):
+            rank, after = row - offsets[t], offsets[t + 1] + row - offsets[t]
+            has_next = rank < n_after
+            if has_next:
+                scale = log_scale[after] if log_scale[after] > -np.inf else 0.0
+                for j in range(K):
+                    ahead[j] = log_b[after, j] + log_beta[rank, j] - scale
+                for i in range(K):
+                    for j in range(K):
+                        xi[after, i, j] = log_a[after, i, j] + ahead[j]
+                    log_beta[rank, i] = log_sum(xi[after, i])
+            else:
+                log_beta[rank] = log_end[rank]
+            for i in range(K):
+                terms[i] = log_alpha[row, i] + log_beta[rank, i]
+            norm = log_sum(terms)
+            norm = norm if norm > -np.inf else 0.0
+            gamma[row] = np.exp(terms - norm)
+            if has_next:
+                for i in range(K):
+                    for j in range(K):
+                        xi[after, i, j] = np.exp(log_alpha[row, i] + xi[after, i, j] - norm)
+            log_beta[rank] -= norm
+
+
+def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
+    """``time_varying.forward`` in a compiled loop: ``(N, K)`` log p(z_t | x_<=t) and ``(N,)`` log p(x_t | x_<t)."""
+    log_alpha, log_scale = torch.empty(log_b.shape, dtype=log_b.dtype), log_b.new_empty(len(log_b))
+    arrays = (packing.offsets, log_a, log_b, log_start, log_alpha, log_scale)
+    _forward(*(array.contiguous().numpy() for array in arrays))
+    return log_alpha, log_scale
+
+
+def backward(
+    packing: Packing, log_a: Tensor, log_b: Tensor, log_alpha: Tensor, log_scale: Tensor, log_end: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``time_varying.backward`` in a compiled loop: ``(N, K)`` p(z_t | x), ``(N, K, K)`` p(z_t-1, z_t | x)."""
+    gamma, xi = torch.zeros(log_b.shape, dtype=log_b.dtype), torch.zeros(log_a.shape, dtype=log_a.dtype)
+    messages = torch.zeros(log_end.shape, dtype=log_b.dtype)
+    arrays = (packing.offsets, log_a, log_b, log_alpha, log_scale, log_end, messages, gamma, xi)
+    _backward(*(array.contiguous().numpy() for array in arrays))
+    return gamma, xi

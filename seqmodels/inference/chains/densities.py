@@ -1,0 +1,216 @@
+"""``p(x_t | z)`` of every frame and state, in the two forms the recursions need: scaled, and in logarithms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from seqmodels.inference.chains.scratch import Scratch
+
+LOG2E = 1.4426950408889634  # powers of two are what processors are quick at
+
+
+class Densities(Protocol):
+    """(N, K) densities of N packed frames in K states; (R, N, K) in those of R chains side by side."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, K) or (R, N, K)."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """float32 or float64: the precision of the recursions."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device that the densities are on."""
+
+    def scaled(self, scratch: Scratch, flush: float) -> tuple[Tensor, Tensor]:
+        """(..., N, K) densities over each frame's largest, on scratch; (..., N) float64 log of that largest, in nats.
+
+        Those of at most ``flush`` are zero.
+        """
+
+    def log(self) -> Tensor:
+        """(..., N, K) nats."""
+
+    def take(self, rows: Tensor) -> Densities:
+        """Those of some frames, of one chain."""
+
+    def double(self) -> Densities:
+        """The same in float64, of one chain."""
+
+    def chains(self, n: int) -> Densities:
+        """(N, R·K), the states of R = n chains one chain after the other -> (R, N, K)."""
+
+    def chain(self, i: int) -> Densities:
+        """One of several chains."""
+
+
+@dataclass(frozen=True)
+class LogDensities:
+    """Given in logarithms: ``log_b`` (N, K) nats, -inf where a state cannot have emitted the frame."""
+
+    log_b: Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.log_b.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.log_b.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.log_b.device
+
+    def scaled(self, scratch: Scratch, flush: float) -> tuple[Tensor, Tensor]:
+        peak = _largest(self.log_b.mT, scratch)
+        b = torch.sub(self.log_b, peak.unsqueeze(-1), out=scratch.like("b", self.log_b))
+        return torch.threshold_(b.mul_(LOG2E).exp2_(), flush, 0.0), _double(peak, scratch)
+
+    def log(self) -> Tensor:
+        return self.log_b
+
+    def take(self, rows: Tensor) -> LogDensities:
+        return LogDensities(self.log_b[rows])
+
+    def double(self) -> LogDensities:
+        return LogDensities(self.log_b.double())
+
+    def chains(self, n: int) -> LogDensities:
+        return LogDensities(self.log_b.T.unflatten(0, (n, -1)).mT)
+
+    def chain(self, i: int) -> LogDensities:
+        return LogDensities(self.log_b[i])
+
+
+@dataclass(frozen=True)
+class PowerDensities:
+    """Given as ``factor · 2^exponent``, both (..., K, N); factors are of the order of one; None: all are one."""
+
+    exponent: Tensor
+    factor: Tensor | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.exponent.mT.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.exponent.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.exponent.device
+
+    def scaled(self, scratch: Scratch, flush: float) -> tuple[Tensor, Tensor]:
+        peak = _largest(self.exponent, scratch)
+        b = scratch.buffer("b", tuple(self.exponent.shape), self.dtype, self.device)
+        torch.sub(self.exponent, peak.unsqueeze(-2), out=b).exp2_()
+        b = torch.threshold_(b if self.factor is None else b.mul_(self.factor), flush, 0.0)
+        return b.mT, _double(peak, scratch).div_(LOG2E)
+
+    def log(self) -> Tensor:
+        nats = self.exponent / LOG2E
+        return (nats if self.factor is None else nats.add_(self.factor.log())).mT
+
+    def take(self, rows: Tensor) -> LogDensities:
+        factor = None if self.factor is None else self.factor[:, rows]
+        return LogDensities(PowerDensities(self.exponent[:, rows], factor).log())
+
+    def double(self) -> LogDensities:
+        factor = None if self.factor is None else self.factor.double()
+        return LogDensities(PowerDensities(self.exponent.double(), factor).log())
+
+    def chains(self, n: int) -> PowerDensities:
+        factor = None if self.factor is None else self.factor.unflatten(0, (n, -1))
+        return PowerDensities(self.exponent.unflatten(0, (n, -1)), factor)
+
+    def chain(self, i: int) -> PowerDensities:
+        return PowerDensities(self.exponent[i], None if self.factor is None else self.factor[i])
+
+
+@dataclass(frozen=True)
+class TableDensities:
+    """Looked up: ``log_table`` (..., V, K) nats of V symbols, ``symbols`` (N,). Only the table is exponentiated."""
+
+    log_table: Tensor
+    symbols: Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.log_table.shape[:-2], len(self.symbols), self.log_table.shape[-1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.log_table.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.log_table.device
+
+    def scaled(self, scratch: Scratch, flush: float) -> tuple[Tensor, Tensor]:
+        peak = _finite(self.log_table.amax(-1))
+        by_symbol = (self.log_table - peak.unsqueeze(-1)).exp()
+        b = self._look_up(torch.threshold_(by_symbol, flush, 0.0), scratch)
+        return b, peak.double().index_select(-1, self.symbols)
+
+    def _look_up(self, by_symbol: Tensor, scratch: Scratch) -> Tensor:
+        """In memory a row of states for each frame; of several chains a row of frames for each state, for bmm."""
+        if by_symbol.dim() == 2:
+            return torch.index_select(
+                by_symbol, 0, self.symbols, out=scratch.buffer("b", self.shape, self.dtype, self.device)
+            )
+        *lead, n, k = self.shape
+        b = scratch.buffer("b", (*lead, k, n), self.dtype, self.device)
+        return torch.index_select(by_symbol.mT.contiguous(), -1, self.symbols, out=b).mT
+
+    def log(self) -> Tensor:
+        return self.log_table.index_select(-2, self.symbols)
+
+    def take(self, rows: Tensor) -> TableDensities:
+        return TableDensities(self.log_table, self.symbols[rows])
+
+    def double(self) -> TableDensities:
+        return TableDensities(self.log_table.double(), self.symbols)
+
+    def chains(self, n: int) -> TableDensities:
+        return TableDensities(self.log_table.T.unflatten(0, (n, -1)).mT, self.symbols)
+
+    def chain(self, i: int) -> TableDensities:
+        return TableDensities(self.log_table[i], self.symbols)
+
+
+def _largest(densities: Tensor, scratch: Scratch) -> Tensor:
+    """(..., K, N) -> (..., N), of each frame."""
+    largest = scratch.buffer("largest", (*densities.shape[:-2], densities.shape[-1]), densities.dtype, densities.device)
+    return _finite(torch.amax(densities, -2, out=largest))
+
+
+def _double(peak: Tensor, scratch: Scratch) -> Tensor:
+    return scratch.buffer("peak", tuple(peak.shape), torch.float64, peak.device).copy_(peak)
+
+
+def clamped(densities: Densities, states: Tensor) -> LogDensities:
+    """Frames whose state is known, ``states (N,)`` not negative, are impossible in every other: what follows is exact.
+
+    Or ``states (N, K)`` bool: which are possible.
+    """
+    log_b = densities.log()
+    return LogDensities(log_b.masked_fill(~possible_states(states, log_b.shape[-1]), -torch.inf))
+
+
+def possible_states(states: Tensor, n_states: int) -> Tensor:
+    """``(N, K)`` bool, of states ``(N,)``, -1 where any is possible, or of what is such a table already."""
+    if states.dim() == 2:
+        return states
+    return (torch.arange(n_states, device=states.device) == states[:, None]) | (states < 0)[:, None]
+
+
+def _finite(peak: Tensor) -> Tensor:
+    return peak.clamp_(min=torch.finfo(peak.dtype).min)  # then -inf less its own peak is -inf still

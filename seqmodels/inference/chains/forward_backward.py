@@ -1,0 +1,209 @@
+"""Forward-backward: the sum over all paths of hidden states, ``p(x) = Σ_z p(z, x)``, and what the states were, given x.
+
+In the notation of Rabiner (1989, *A tutorial on hidden Markov models and selected applications in speech recognition*),
+with alpha normalised at each step::
+
+    alpha_t(j)  = Σ_i alpha_t-1(i) a_ij b_j(x_t) / c_t        p(z_t = j | x_1 .. x_t), with c_t = p(x_t | x_1 .. x_t-1)
+    beta_t(i)   = Σ_j a_ij b_j(x_t+1) beta_t+1(j) / c_t+1
+    gamma_t(i)  = alpha_t(i) beta_t(i)                        p(z_t = i | x)
+    xi(i, j)    = Σ_t alpha_t(i) a_ij b_j(x_t+1) beta_t+1(j) / c_t+1
+
+``textbook`` has the same as plain loops. Here floating point decides how a sequence is computed. Each attempt knows for
+which sequences its result may be wrong, and only those are computed again, by the next attempt (``_recompute``); no
+attempt clips a figure:
+
+1. scaled, in the precision of ``log_b``, long sequences in segments that run side by side;
+2. scaled, in segments that are warmed up on more frames, if segments were tried;
+3. scaled, in float64;
+4. scaled, in float64, uncut;
+5. in logarithms (``log_space``), which never fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from seqmodels.inference.chains import log_space, scaled
+from seqmodels.inference.chains.segments import NEGLIGIBLE, is_ergodic
+from seqmodels.inference.chains.trellis import Filtered, Lengths, Posterior, Trellis
+
+Result = TypeVar("Result", Filtered, Posterior)
+Pass = Callable[[Trellis], Result]
+
+
+@torch.no_grad()
+def forward_backward(
+    initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None, *, lengths: Lengths | None = None
+) -> Posterior:
+    """The E-step of Baum and Welch: p(z_t | x), and the expected transitions, starts and ends of all sequences.
+
+    Args:
+        initial: (K,) p(z_1), or (n, K), one row a sequence.
+        transition: (K, K) p(z_t+1 = j | z_t = i), the same at all times; with ``final``,
+            ``transition.sum(1) + final == 1``.
+        log_b: (N, K) log p(x_t | z_t) in nats, float32 or float64, which sets precision and device: the frames of all
+            sequences, one sequence after the other. Of a padded batch (B, T, K) with a mask (B, T), that is
+            ``log_b[mask]``.
+        final: (K,) p(end | z_T), where the end is an event.
+        lengths: (n,) frames of each sequence; None: all N are of one.
+
+    Returns:
+        ``log_prob`` (n,), ``gamma`` (N, K) by the rows of ``log_b``, ``xi`` (K, K), ``initial`` (K,), ``final`` (K,).
+
+    Raises:
+        ValueError: a sequence has probability zero (named), or shapes or a precision that do not fit.
+
+    >>> transition = torch.tensor([[0.5, 0.5], [0.0, 1.0]], dtype=torch.float64)
+    >>> b = torch.tensor([[0.5, 0.25], [0.5, 0.25]], dtype=torch.float64)
+    >>> posterior = forward_backward(torch.tensor([1.0, 0.0]), transition, b.log())
+    >>> posterior.log_prob.exp(), posterior.gamma
+    (tensor([0.1875], dtype=torch.float64),
+     tensor([[1.0000, 0.0000],
+             [0.6667, 0.3333]], dtype=torch.float64))
+    >>> posterior.xi
+    tensor([[0.6667, 0.3333],
+            [0.0000, 0.0000]], dtype=torch.float64)
+    """
+    trellis = Trellis.of_concatenated(initial, transition, log_b, final, lengths)
+    posterior = forward_backward_pass(trellis)
+    refuse_impossible(posterior.log_prob)
+    return replace(posterior, gamma=trellis.packing.unpack(posterior.gamma))
+
+
+def smooth(
+    initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None, *, lengths: Lengths | None = None
+) -> Tensor:
+    """(N, K) p(z_t | x_1 .. x_T), given the whole sequence; arguments and errors of ``forward_backward``.
+
+    >>> even, b = torch.full((2, 2), 0.5), torch.tensor([[0.9, 0.1], [0.2, 0.8]])
+    >>> smooth(even[0], even, b.log())
+    tensor([[0.9000, 0.1000],
+            [0.2000, 0.8000]])
+    """
+    return forward_backward(initial, transition, log_b, final, lengths=lengths).gamma
+
+
+@torch.no_grad()
+def filter(
+    initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None, *, lengths: Lengths | None = None
+) -> Filtered:
+    """The forward pass: p(z_t | x_1 .. x_t) after each frame, and the increments of log p(x).
+
+    Arguments as of ``forward_backward``. A row of ``initial`` (n, K) may be the belief that an earlier part of the
+    sequence predicts, ``alpha[-1] @ transition``: the pass then goes on from there. With ``final`` every increment
+    carries "has not ended yet".
+
+    Returns:
+        ``alpha`` (N, K), ``steps`` (N,) log p(x_t | x_<t) in nats, ``ends`` (n,) log p(end | x) or None. Impossible
+        frames have step -inf and alpha of zeros, and so do all frames after them.
+
+    Raises:
+        ValueError: shapes or a precision that do not fit.
+
+    >>> transition = torch.tensor([[0.5, 0.5], [0.0, 1.0]], dtype=torch.float64)
+    >>> b = torch.tensor([[0.5, 0.25], [0.5, 0.25]], dtype=torch.float64)
+    >>> filter(torch.tensor([1.0, 0.0]), transition, b.log()).steps.exp()
+    tensor([0.5000, 0.3750], dtype=torch.float64)
+    """
+    trellis = Trellis.of_concatenated(initial, transition, log_b, final, lengths)
+    filtered, unpack = forward_pass(trellis), trellis.packing.unpack
+    ends = None if final is None else filtered.ends
+    return Filtered(alpha=unpack(filtered.alpha), steps=unpack(filtered.steps), ends=ends)
+
+
+def refuse_impossible(log_prob: Tensor) -> None:
+    """Raise ``ValueError``, naming the first, if any of n sequences has ``log_prob`` -inf."""
+    impossible = (log_prob == -torch.inf).nonzero()[:, 0].tolist()
+    if impossible:
+        raise ValueError(
+            f"sequence {impossible[0]} has probability zero, so its states have no posterior; leave it out, or keep "
+            "emissions and transitions from being exactly zero"
+        )
+
+
+# -- the same of a Trellis, by its rows, and what is tried where scaling fails -----------------------------------------
+
+
+def forward_pass(trellis: Trellis) -> Filtered:
+    """The forward pass; ``ends`` is log 1 where the end is no event."""
+    if trellis.log_transitions is not None:
+        return log_space.forward_pass(trellis)
+    if trellis.is_sequential:
+        from seqmodels.inference.chains import sequential
+
+        filtered, failed = sequential.forward_pass(trellis)
+    else:
+        ran = scaled.forward(trellis)
+        filtered, failed = ran.filtered, ran.failed
+    if failed.any():
+        _recompute(trellis, filtered, failed, forward_pass, log_space.forward_pass, exact_is_fast=True)
+    return filtered
+
+
+def forward_backward_pass(trellis: Trellis) -> Posterior:
+    """Forward-backward; sequences of probability zero have log_prob -inf and no part in the sums."""
+    if trellis.log_transitions is not None:
+        return log_space.forward_backward_pass(trellis)
+    if trellis.is_sequential:
+        from seqmodels.inference.chains import sequential
+
+        posterior, failed = sequential.forward_backward_pass(trellis)
+    else:
+        posterior, failed = scaled.backward(trellis, scaled.forward(trellis, bounded=False))
+    if failed.any():
+        _recompute(trellis, posterior, failed, forward_backward_pass, log_space.forward_backward_pass)
+    return posterior
+
+
+def _recompute(
+    trellis: Trellis,
+    result: Result,
+    failed: Tensor,
+    run: Pass[Result],
+    exact: Pass[Result],
+    *,
+    exact_is_fast: bool = False,
+) -> None:
+    """Replace the results of the sequences that ``failed`` (..., n), of each chain its own.
+
+    Args:
+        run: the pass that failed; on the sequences as they are tried next it may fail again, and then calls this.
+        exact: the pass in logarithms.
+    """
+    for chain, chain_result, chain_failed in zip(trellis.chains, result.chains, torch.atleast_2d(failed), strict=True):
+        if not chain_failed.any():
+            continue
+        sequences = chain_failed.nonzero()[:, 0]
+        whole, rows = chain.take(sequences)
+        attempt = None if trellis.is_sequential else _next_attempt(chain, whole, exact_is_fast)
+        if attempt is None:
+            chain_result.replace_sequences(rows, sequences, exact(whole))
+        else:
+            retry, retry_rows = attempt
+            chain_result.replace_sequences(rows[retry_rows], sequences, run(retry))
+
+
+def _next_attempt(tried: Trellis, whole: Trellis, exact_is_fast: bool) -> tuple[Trellis, Tensor] | None:
+    """The failed sequences, ``whole``, as they are tried next, and the row there of each row; None: in logarithms.
+
+    Where segments fail and other segments would too, for parts of the chain hardly lead to one another, it goes on
+    uncut; or, if ``exact_is_fast``, about as fast as that, in logarithms.
+    """
+    every_row = torch.arange(whole.packing.n_frames, device=whole.densities.device)
+    transition, was_cut = tried.transition, not tried.segments.is_whole
+    if was_cut and is_ergodic(transition > 0) and not is_ergodic(transition > NEGLIGIBLE):
+        return None if exact_is_fast else (whole.double(), every_row)
+    if was_cut:
+        wider, rows = whole.cut(scaled.WIDER_MARGIN)
+        if wider.segments.margin > tried.segments.margin:
+            return wider, rows
+    if tried.densities.dtype == torch.float32:
+        return whole.double().cut()
+    if was_cut:
+        return whole, every_row
+    return None

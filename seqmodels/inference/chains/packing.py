@@ -1,0 +1,240 @@
+"""``Packing``: ragged sequences in time-major order, all first frames, then all second frames, ..., without padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby, pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """Where each frame of n ragged sequences stands among N packed rows.
+
+    Longest sequences come first, so those still running at any time are the leading rows of a contiguous block: a
+    recursion over time works on whole blocks and never touches padding. "Concatenated" is the caller's layout,
+    sequence after sequence; "sequence i" is always the caller's i.
+
+    Attributes:
+        lengths: (n,) frames of each sequence.
+        order: (n,) the sequence at each rank, longest first, equal lengths in the caller's order.
+        batch_sizes: how many sequences are running at each time.
+        offsets: the first row of each time, and N at the end.
+
+    >>> p = Packing.of([1, 3, 2])
+    >>> p.pack(torch.tensor([10, 20, 21, 22, 30, 31])).tolist()
+    [20, 30, 10, 21, 31, 22]
+    """
+
+    lengths: Tensor
+    order: Tensor
+    batch_sizes: tuple[int, ...]
+    offsets: Tensor
+
+    @classmethod
+    def of(cls, lengths: Sequence[int] | np.ndarray | Tensor, device: torch.device | str = "cpu") -> Packing:
+        """The packing of sequences of these lengths; raises ``ValueError`` if there are none, or one is empty."""
+        frames = torch.as_tensor(lengths, dtype=torch.int64, device="cpu")
+        if frames.numel() == 0:
+            raise ValueError("there are no sequences to pack; pass at least one length")
+        if int(frames.min()) < 1:
+            raise ValueError(f"sequence {int(frames.argmin())} is empty; leave it out")
+        if len(frames) == 1:
+            n = int(frames[0])
+            frames = frames.to(device)
+            return cls(frames, torch.zeros_like(frames), (1,) * n, torch.arange(n + 1, device=device))
+        order = torch.argsort(frames, descending=True, stable=True)
+        ended = torch.bincount(frames).cumsum(0)[:-1]  # ended[t]: sequences of at most t frames
+        running = len(frames) - ended
+        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), running.cumsum(0)])
+        return cls(frames.to(device), order.to(device), tuple(running.tolist()), offsets.to(device))
+
+    @property
+    def n_sequences(self) -> int:
+        """n, the number of sequences packed."""
+        return len(self.lengths)
+
+    @cached_property
+    def n_frames(self) -> int:
+        """N, all frames of all sequences."""
+        return int(self.offsets[-1])
+
+    @cached_property
+    def blocks(self) -> list[tuple[int, int]]:
+        """The rows ``[low, high)`` of each time."""
+        edges = self.offsets.tolist()
+        return list(pairwise(edges))
+
+    @cached_property
+    def arrays(self) -> PackedArrays:
+        """The same as compiled loops read it, on a CPU."""
+        order, lengths = self.order.numpy(), self.lengths.numpy()
+        return PackedArrays(self.offsets.numpy(), lengths[order], order, (np.cumsum(lengths) - lengths)[order])
+
+    @cached_property
+    def time(self) -> Tensor:
+        """(N,) the time of each row."""
+        return torch.repeat_interleave(self.offsets.diff())
+
+    @cached_property
+    def sequence(self) -> Tensor:
+        """(N,) the sequence of each row."""
+        rank = torch.arange(self.n_frames, device=self.offsets.device) - self.offsets[self.time]
+        return self.order[rank]
+
+    @cached_property
+    def rank(self) -> Tensor:
+        """(n,) the rank of each sequence: the inverse of ``order``."""
+        return torch.argsort(self.order)
+
+    @cached_property
+    def last(self) -> Tensor:
+        """(n,) the row of each sequence's last frame."""
+        return self.rows(torch.arange(self.n_sequences, device=self.order.device), self.lengths - 1)
+
+    @cached_property
+    def spans(self) -> list[tuple[int, int, int]]:
+        """``(shift, low, high)``: runs of rows, first frames apart, whose previous frames are ``shift`` rows
+        earlier."""
+        spans = []
+        for shift, group in groupby(pairwise(self.blocks), key=lambda pair: pair[0][1] - pair[0][0]):
+            later = [block for _, block in group]
+            spans.append((shift, later[0][0], later[-1][1]))
+        return spans
+
+    @cached_property
+    def previous(self) -> Tensor:
+        """(N - n,) for each row that is no first frame, the row of the frame before it.
+
+        >>> Packing.of([1, 3, 2]).previous.tolist()
+        [0, 1, 3]
+        """
+        sizes, n_later = self.offsets.diff(), self.n_frames - self.n_sequences
+        before = torch.repeat_interleave(sizes[:-1], sizes[1:], output_size=n_later)
+        return torch.arange(self.n_sequences, self.n_frames, device=before.device) - before
+
+    @cached_property
+    def index(self) -> Tensor:
+        """(N,) the concatenated row of each packed row."""
+        starts = self.lengths.cumsum(0) - self.lengths
+        return starts[self.sequence] + self.time
+
+    def rows(self, sequence: Tensor, time: Tensor) -> Tensor:
+        """The rows of these frames: ``time[k]`` of ``sequence[k]``."""
+        return self.offsets[time] + self.rank[sequence]
+
+    def pack(self, concatenated: Tensor) -> Tensor:
+        """(N, ...) in the caller's order -> (N, ...) packed."""
+        self._check(concatenated)
+        if self.n_sequences == 1:
+            return concatenated
+        return concatenated.index_select(0, self.index.to(concatenated.device))
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """(N, ...) packed -> (N, ...) in the caller's order."""
+        self._check(packed)
+        if self.n_sequences == 1:
+            return packed.clone()
+        return torch.empty_like(packed).index_copy_(0, self.index.to(packed.device), packed)
+
+    def split(self, packed: Tensor) -> list[Tensor]:
+        """(N, ...) packed -> one (T, ...) tensor a sequence, in the caller's order."""
+        return list(self.unpack(packed).split(self.lengths.tolist()))
+
+    def totals(self, packed: Tensor) -> Tensor:
+        """(..., N) values -> (..., n) their sum over each sequence, in float64 and in the order of time."""
+        zeros = packed.new_zeros(*packed.shape[:-1], self.n_sequences, dtype=torch.float64)
+        return zeros.index_add_(-1, self.sequence.to(packed.device), packed.double())
+
+    def any(self, packed: Tensor) -> Tensor:
+        """(..., N) truth values -> (..., n) whether any frame of the sequence is true."""
+        return any_of(packed, self.sequence.to(packed.device), self.n_sequences)
+
+    def take(self, sequences: Tensor) -> tuple[Packing, Tensor]:
+        """The packing of these sequences alone, and the row here of each of its rows."""
+        part = Packing.of(self.lengths[sequences], device=self.lengths.device)
+        return part, self.rows(sequences[part.sequence], part.time)
+
+    def _check(self, values: Tensor) -> None:
+        if len(values) != self.n_frames:
+            raise ValueError(f"there are {len(values)} rows but the sequences have {self.n_frames} frames in all")
+
+
+def any_of(flags: Tensor, owner: Tensor, n_owners: int) -> Tensor:
+    """(..., m) truth values of items -> (..., n) whether any of an owner's is true; ``owner`` (m,)."""
+    per_owner = flags.new_zeros(*flags.shape[:-1], n_owners)
+    *lead, items = flags.nonzero(as_tuple=True)
+    per_owner[(*lead, owner[items])] = True
+    return per_owner
+
+
+@dataclass(frozen=True)
+class PackedArrays:
+    """Where each frame of n sequences stands, as compiled loops take it.
+
+    Attributes:
+        offsets: (T + 1,) as of ``Packing``.
+        lengths: (n,) by rank.
+        order: (n,) the sequence at each rank.
+        firsts: (n,) by rank, where the first frame stands among sequences one after the other.
+    """
+
+    offsets: np.ndarray
+    lengths: np.ndarray
+    order: np.ndarray
+    firsts: np.ndarray
+
+    @classmethod
+    def of(cls, lengths: Sequence[int]) -> PackedArrays:
+        """Return the places of sequences of these lengths, the longest first; of equal lengths as they come.
+
+        >>> PackedArrays.of([1, 3, 2]).index.tolist()
+        [1, 4, 0, 2, 5, 3]
+        """
+        each = np.array(lengths, np.int64)
+        if len(each) == 1:
+            zero = np.zeros(1, np.int64)
+            return cls(np.arange(each[0] + 1), each, zero, zero)
+        order = np.argsort(-each, kind="stable")
+        n_at = len(each) - np.searchsorted(each[order[::-1]], np.arange(each.max()), "right")
+        return cls(np.append(0, np.cumsum(n_at)), each[order], order, (np.cumsum(each) - each)[order])
+
+    @cached_property
+    def index(self) -> np.ndarray:
+        """(N,) the concatenated row of each packed row."""
+        n_at, n_frames = np.diff(self.offsets), int(self.offsets[-1])
+        rank = np.arange(n_frames) - np.repeat(self.offsets[:-1], n_at)
+        return self.firsts[rank] + np.repeat(np.arange(len(n_at)), n_at)
+
+    def pack(self, concatenated: np.ndarray) -> np.ndarray:
+        """(N, ...) in the caller's order -> (N, ...) packed."""
+        return concatenated if len(self.lengths) == 1 else concatenated[self.index]
+
+    def split(self, packed: np.ndarray) -> list[np.ndarray]:
+        """(N, ...) packed -> one (T, ...) array a sequence, in the caller's order."""
+        if len(self.lengths) == 1:
+            return [packed]
+        concatenated = np.empty_like(packed)
+        concatenated[self.index] = packed
+        return self.parts(concatenated)
+
+    def parts(self, concatenated: np.ndarray) -> list[np.ndarray]:
+        """(N, ...) in the caller's order -> one (T, ...) array a sequence."""
+        stops = np.cumsum(self.by_sequence(self.lengths)).tolist()
+        return [concatenated[start:stop] for start, stop in pairwise([0, *stops])]
+
+    def by_rank(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return arrays that ``forward`` fills: ``(n,)`` ends, log-probabilities, and which sequences failed."""
+        n = len(self.lengths)
+        return np.empty(n), np.empty(n), np.empty(n, np.bool_)
+
+    def by_sequence(self, by_rank: np.ndarray) -> np.ndarray:
+        """``(n,)`` values by rank, in the caller's order."""
+        values = np.empty_like(by_rank)
+        values[self.order] = by_rank
+        return values

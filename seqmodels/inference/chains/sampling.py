@@ -1,0 +1,101 @@
+"""Paths drawn from ``p(z_1 .. z_T | x)``: filter forwards, sample backwards (Frühwirth-Schnatter 1994).
+
+Given the state after it, ``p(z_t = i | z_t+1 = j, x) ∝ alpha_t(i) a_ij``: what comes later tells nothing more.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from seqmodels.inference.chains import log_space, scaled
+from seqmodels.inference.chains.forward_backward import refuse_impossible
+from seqmodels.inference.chains.trellis import Lengths, Trellis
+
+TERMS_AT_ONCE = 1 << 22  # elements of the (w, n, K) intermediate held at once
+
+
+@torch.no_grad()
+def sample_states(
+    initial: Tensor,
+    transition: Tensor,
+    log_b: Tensor,
+    final: Tensor | None = None,
+    *,
+    n: int = 1,
+    lengths: Lengths | None = None,
+    generator: torch.Generator,
+) -> Tensor:
+    """(N, n) int64: ``n`` independent paths of each sequence, drawn from p(z | x).
+
+    Arguments as of ``forward_backward``, and a ``generator`` on the device of ``log_b``.
+
+    Raises:
+        ValueError: a sequence has probability zero (named), or shapes or a precision that do not fit.
+
+    >>> even, b = torch.full((2, 2), 0.5), torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
+    >>> paths = sample_states(even[0], even, b.log(), n=1000, generator=torch.Generator().manual_seed(0))
+    >>> paths.float().mean(1).round(decimals=1)
+    tensor([0.0000, 0.5000, 1.0000])
+    """
+    trellis = Trellis.of_concatenated(initial, transition, log_b, final, lengths)
+    whole, _ = trellis.take(torch.arange(trellis.segments.n_sequences, device=log_b.device))
+    paths, log_prob = sample_paths(whole, n, generator)
+    refuse_impossible(log_prob)
+    return whole.packing.unpack(paths)
+
+
+@torch.no_grad()
+def sample_paths(trellis: Trellis, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """``n`` independent paths of each sequence of an uncut trellis, for all sequences and draws at once.
+
+    Returns:
+        (N, n) int64 packed states, and float64 log p(x) of each sequence; one of -inf has no path, and its states mean
+        nothing.
+    """
+    assert trellis.segments.is_whole, "a path is followed from end to end"
+    if trellis.log_transitions is None:
+        ran = scaled.forward(trellis)
+        if not ran.failed.any() and scaled.loss_is_negligible(trellis, ran.scale):
+            log_prob = trellis.packing.totals(ran.steps) + ran.ends
+            return _sample_backwards(trellis, ran.alpha.double().log(), n, generator), log_prob
+    # The likeliest way back may lead through a state whose alpha is below what a float can hold.
+    log_alpha, steps = log_space.log_alpha_and_steps(trellis)
+    ends = torch.logsumexp(log_alpha[trellis.segments.last] + trellis.final.log(), 1)
+    return _sample_backwards(trellis, log_alpha, n, generator), trellis.packing.totals(steps) + ends
+
+
+def _sample_backwards(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """(N, n) packed states; where there is no way back they mean nothing."""
+    packing, log_a = trellis.packing, trellis.log_transitions
+    into = trellis.transition.log().T.contiguous()  # into[j, i] = log a_ij
+    log_ends = trellis.ends(torch.float64).log()
+    paths = torch.empty(packing.n_frames, n, dtype=torch.int64, device=into.device)
+    states, after = paths[:0], 0  # and the first row of the step after
+    for low, high in reversed(packing.blocks):
+        log_alpha_t, n_going_on = log_alpha[low:high], len(states)
+        ending = log_alpha_t[n_going_on:] + log_ends[n_going_on : high - low]
+        last = draw(ending.unsqueeze(1).expand(-1, n, -1), generator)
+        size = max(1, TERMS_AT_ONCE // (max(1, n) * len(into)))
+        parts = zip(log_alpha_t[:n_going_on].split(size), states.split(size), strict=True) if n_going_on else ()
+        if log_a is None:
+            before = [draw(a[:, None, :] + into[z], generator) for a, z in parts]
+        else:
+            to = log_a[after : after + n_going_on].mT  # (w, K, K) to[w, j, i] = log a_ij
+            index = states.unsqueeze(-1).expand(-1, -1, to.shape[-1])
+            draws = log_alpha_t[:n_going_on, None, :] + to.gather(1, index)
+            before = [draw(draws, generator)] if n_going_on else []
+        states = torch.cat([*before, last]).clamp(min=0)
+        paths[low:high], after = states, low
+    return paths
+
+
+def draw(log_weights: Tensor, generator: torch.Generator) -> Tensor:
+    """(w, n) one index for each row of ``(w, n, K)`` unnormalised log-weights, -1 where all are -inf."""
+    peak = log_weights.amax(-1, keepdim=True)
+    sums = (log_weights - torch.where(peak == -torch.inf, 0.0, peak)).exp().cumsum(-1)
+    total = sums[..., -1:]
+    uniform = torch.rand(total.shape, generator=generator, dtype=torch.float64, device=total.device)
+    # 1 - uniform is in (0, 1]: a state of weight zero, whose sum is that of the state before, is never drawn.
+    index = torch.searchsorted(sums, (1 - uniform) * total).squeeze(-1)
+    return torch.where(total.squeeze(-1) > 0, index, -1)

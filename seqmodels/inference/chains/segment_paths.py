@@ -1,0 +1,235 @@
+"""Paths of a hidden semi-Markov chain: their probability, the k best, the best through given states in their order.
+
+A path of states is cut into segments in one way, unless a state may follow itself: its runs are then taken as segments
+of their own, ``w(L) = p(L) + a Σ_d p(d) w(L - d)`` with ``a`` of staying (``of_runs``), so that all below is of paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqmodels.inference.chains.log_space import finite
+from seqmodels.inference.chains.packing import Packing
+from seqmodels.inference.chains.semi_markov import (
+    Durations,
+    SemiMarkovFiltered,
+    SemiMarkovTrellis,
+    best_segments,
+    forward_pass,
+)
+
+Array = NDArray[np.float64]
+Groups = Sequence[Sequence[int]]  # the states of each label of one sequence
+
+
+@torch.no_grad()
+def log_prob_of_segment_paths(trellis: SemiMarkovTrellis, paths: Sequence[Tensor]) -> Tensor:
+    """``(n,)`` float64 nats, log p(path, x), of a path of states ``(T,)`` of each sequence.
+
+    It is the probability of the sequence where every other state is impossible: of all segmentations of the path.
+    """
+    states = trellis.packing.pack(torch.cat([path.to(trellis.log_b.device) for path in paths]))
+    is_other = torch.arange(len(trellis.initial), device=states.device) != states[:, None]
+    filtered = forward_pass(replace(trellis, log_b=trellis.log_b.masked_fill(is_other, -torch.inf)))
+    return trellis.packing.totals(filtered.steps) + filtered.ends
+
+
+@torch.no_grad()
+def log_steps_left(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> list[Tensor]:
+    """``(K, D)`` of each sequence: log p(state of the last step, which is the r-th last of its segment | x).
+
+    -inf everywhere if the sequence is impossible.
+    """
+    d, split = trellis.durations, trellis.packing.split
+    factors = trellis.relative[0] - finite(filtered.log_scale[:, None])
+    results = []
+    for log_start, factor in zip(split(filtered.log_start), split(factors), strict=True):
+        alpha = torch.full_like(d.log_pmf, -torch.inf)
+        since = torch.zeros_like(alpha[:, 0])
+        n_steps, longest = len(factor), alpha.shape[1]
+        for lasted in range(1, min(n_steps, longest) + 1):
+            first = n_steps - lasted
+            since = since + factor[first]
+            table = d.log_pmf if first else d.log_first
+            of_begin = (log_start[first] + since)[:, None] + table[:, lasted - 1 :]
+            left = alpha[:, : longest - lasted + 1]
+            left.copy_(torch.logaddexp(left, of_begin))
+        results.append(alpha)
+    return results
+
+
+def of_runs(trellis: SemiMarkovTrellis) -> SemiMarkovTrellis:
+    """The same problem for paths, where no state of durations above one follows itself: its runs are the segments."""
+    d, stays = trellis.durations, trellis.transition.diagonal()
+    follows = (stays > 0).nonzero()[:, 0]
+    longest = d.log_pmf.shape[1]
+    if longest == 1 or not len(follows):
+        return trellis
+    width = max(longest, len(trellis.packing.blocks))
+    pmf, longer, first, first_longer = (
+        torch.nn.functional.pad(table, (0, width - longest), value=-torch.inf)
+        for table in (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer)
+    )
+    stay, ahead = stays[follows].log()[:, None], d.log_pmf[follows]
+    first_ahead = d.log_first[follows]
+    runs = [table[follows].clone() for table in (pmf, longer, first, first_longer)]
+    for n in range(1, width):  # runs of n + 1 steps: a segment of 1, 2, ... and a run of what is left
+        m = min(n, longest)
+        for k, segments in enumerate((ahead, ahead, first_ahead, first_ahead)):
+            rest = runs[k % 2][:, n - m : n].flip(1)
+            more = torch.logsumexp(segments[:, :m] + rest, 1, keepdim=True) + stay
+            runs[k][:, n : n + 1] = torch.logaddexp(runs[k][:, n : n + 1], more)
+    tables = [table.clone() for table in (pmf, longer, first, first_longer)]
+    for table, of_states in zip(tables, runs, strict=True):
+        table[follows] = of_states
+    transition = trellis.transition.clone()
+    transition.diagonal().zero_()
+    return replace(trellis, transition=transition, durations=Durations(*tables))
+
+
+# -- the k best --------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def k_best_segments(trellis: SemiMarkovTrellis, k: int) -> list[tuple[Tensor, Tensor]]:
+    """The ``k`` most probable paths of each sequence, ``(m, T)``, the best first, and ``(m,)`` nats, log p(path, x).
+
+    Viterbi over segments that keeps the ``k`` best of each step and state: ``K D k`` terms a step. m is less than ``k``
+    where fewer paths are possible, 0 where none is.
+    """
+    trellis = of_runs(trellis)
+    log_b, peaks = trellis.relative
+    d = trellis.durations
+    first_at_least = torch.logaddexp(d.log_first, d.log_first_longer)
+    tables = [t.cpu().numpy() for t in (d.log_pmf, d.log_first, d.log_at_least, first_at_least)]
+    chain = [trellis.initial.log().cpu().numpy(), trellis.transition.log().cpu().numpy()]
+    final = None if trellis.final is None else trellis.final.log().cpu().numpy()
+    each = trellis.packing.split(log_b), trellis.packing.totals(peaks).tolist()
+    results = []
+    for of_sequence, peak in zip(*each, strict=True):
+        paths, scores = _ListOfSegments(chain[0], chain[1], final, tables, k).best(of_sequence.cpu().numpy())
+        results.append((torch.as_tensor(paths), torch.as_tensor(scores + peak)))
+    return results
+
+
+@dataclass(frozen=True)
+class _ListOfSegments:
+    """Logarithms of ``initial (K,)``, ``transition (K, K)`` and ``final (K,)`` or None; the ``(K, D)`` durations of
+    segments, of first ones, and the probabilities that either lasts so long at least.
+    """
+
+    initial: Array
+    transition: Array
+    final: Array | None
+    tables: Sequence[Array]
+    k: int
+
+    def best(self, log_b: Array) -> tuple[NDArray[np.int64], Array]:
+        """``(m, T)`` paths and their scores, of one sequence ``log_b (T, K)``."""
+        n_steps, n_states = log_b.shape
+        pmf, first_pmf, at_least, first_at_least = self.tables
+        is_zero = np.isneginf(log_b)
+        none = np.zeros((1, n_states))
+        level = np.concatenate([none, np.where(is_zero, 0.0, log_b).cumsum(0)])
+        n_zeros = np.concatenate([none, is_zero.cumsum(0)])
+        start = np.full((n_steps, n_states, self.k), -np.inf)  # of the best that begin a segment at each step
+        start[0, :, 0] = self.initial
+        came_from = np.zeros((n_steps, n_states, self.k), np.int64)  # state times k plus rank, of what ended before
+        lasted = np.zeros((n_steps, n_states, self.k), np.int64)  # (duration - 1) times k plus the rank of its start
+
+        def ending(t: int, table: Array, first_table: Array) -> Array:
+            """``(m·k, K)`` of segments that have step t as their last, of 1, 2, ... m steps."""
+            m = min(table.shape[1], t + 1)
+            firsts = np.arange(t, t - m, -1)
+            of_duration = table[:, :m].T.copy()
+            if firsts[-1] == 0:
+                of_duration[-1] = first_table[:, m - 1]
+            within = level[t + 1] - level[firsts] + of_duration
+            within[n_zeros[firsts] < n_zeros[t + 1]] = -np.inf
+            scores: Array = (start[firsts] + within[:, :, None]).transpose(0, 2, 1).reshape(m * self.k, n_states)
+            return scores
+
+        ended = np.empty((n_states, self.k))
+        for t in range(n_steps):
+            if t:
+                entering = (ended[:, :, None] + self.transition[:, None, :]).reshape(-1, n_states)
+                start[t], came_from[t] = self._top(entering)
+            ended, lasted[t] = self._top(ending(t, pmf, first_pmf))
+        if self.final is None:
+            last = ending(n_steps - 1, at_least, first_at_least)
+            scores, at = self._top(last.reshape(-1, 1))
+            places = [(int(p) % n_states, int(p) // n_states) for p in at[0]]
+        else:
+            scores, at = self._top((ended + self.final[:, None]).reshape(-1, 1))
+            places = [(int(p) // self.k, int(lasted[-1].ravel()[p])) for p in at[0]]
+        n_possible = int(np.isfinite(scores[0]).sum())
+        paths = [self._traced(n_steps, *place, came_from, lasted) for place in places[:n_possible]]
+        return np.array(paths, np.int64).reshape(n_possible, n_steps), scores[0, :n_possible]
+
+    def _top(self, scores: Array) -> tuple[Array, NDArray[np.int64]]:
+        """The ``k`` largest of each column, ``(columns, k)``, in order, and their rows; -inf where there are fewer."""
+        if len(scores) < self.k:
+            scores = np.concatenate([scores, np.full((self.k - len(scores), scores.shape[1]), -np.inf)])
+        rows = np.argpartition(-scores, self.k - 1, axis=0)[: self.k]
+        values = np.take_along_axis(scores, rows, 0)
+        order = np.argsort(-values, axis=0, kind="stable")
+        return np.take_along_axis(values, order, 0).T, np.take_along_axis(rows, order, 0).T
+
+    def _traced(
+        self, n_steps: int, state: int, segment: int, came_from: NDArray[np.int64], lasted: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        path, stop = np.empty(n_steps, np.int64), n_steps
+        while True:
+            duration, rank = segment // self.k + 1, segment % self.k
+            path[stop - duration : stop] = state
+            stop -= duration
+            if stop == 0:
+                return path
+            state, before = divmod(int(came_from[stop, state, rank]), self.k)
+            segment = int(lasted[stop - 1, state, before])
+
+
+# -- through labels in their order -------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def best_segment_alignments(
+    trellis: SemiMarkovTrellis, groups: Sequence[Groups]
+) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """Of each sequence the label that each step of the best path is in, ``(T,)``, its state ``(T,)``, and ``(n,)``
+    nats, log p(path, x).
+
+    The path goes through the ``groups`` of states in their order, in each for one segment at least. -inf: there is
+    none, and what is returned of it means nothing.
+
+    It is the best path of the chain whose states are pairs of a label and one of its states.
+    """
+    runs, packing = of_runs(trellis), trellis.packing
+    positions, states, is_possible = [], [], []
+    for log_b, of_sequence in zip(packing.split(trellis.log_b), groups, strict=True):
+        label = torch.tensor([s for s, group in enumerate(of_sequence) for _ in group], device=log_b.device)
+        state = torch.tensor([j for group in of_sequence for j in group], device=log_b.device)
+        ahead = label - label[:, None]
+        transition = runs.transition[state][:, state] * ((ahead == 0) | (ahead == 1))
+        is_last = label == label[-1]
+        emitted = log_b[:, state].clone()
+        emitted[-1, ~is_last] = -torch.inf
+        d = runs.durations
+        durations = Durations(*(t[state] for t in (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer)))
+        initial, final = runs.initial[state] * (label == 0), None if runs.final is None else runs.final[state]
+        expanded = SemiMarkovTrellis(
+            initial, transition, final, durations, emitted, Packing.of([len(emitted)], emitted.device)
+        )
+        (path,), best = best_segments(expanded)
+        at = torch.from_numpy(path).to(state.device)
+        positions.append(label[at])
+        states.append(state[at])
+        is_possible.append(bool(best > -torch.inf))
+    log_prob = log_prob_of_segment_paths(trellis, states)
+    return positions, states, log_prob.masked_fill(~torch.tensor(is_possible, device=log_prob.device), -torch.inf)

@@ -1,0 +1,576 @@
+"""Inference in hidden semi-Markov chains: each state has its own distribution of how many steps it lasts.
+
+A state that is entered emits a segment of d steps, ``d ~ p_j(d)``, ``1 <= d <= D``, and then the next state is drawn:
+``p(segments, x) = π(j_1) Π_n p_{j_n}(d_n) Π_t b_{j_n}(x_t) Π_n a(j_n, j_{n+1})`` (Yu 2010, *Hidden semi-Markov models*,
+Artificial Intelligence 174). With ``u_t(j)`` the probability that a segment of j begins at step t,
+
+    ended_t(j) = Σ_d u_{t-d+1}(j) p_j(d) Π b_j(x_{t-d+1} .. x_t),        u_{t+1}(j) = Σ_i ended_t(i) a_ij,
+
+and likewise backwards: ``K D + K²`` terms a step, and messages of K numbers. Densities of the segments that are under
+way change all by one factor, so that theirs is kept apart (``_Open.level``) and a step multiplies D numbers by the
+distribution of durations. All is float64 logarithms: exponentials are taken of the D numbers of a state relative to
+their largest, and a sum that is so small that what underflowed could matter is computed again from logarithms. Few
+sequences of many steps run in compiled loops, where numba is installed (``compiled_semi_markov``).
+
+Where the end is no event the last segment of a sequence may go on: it counts by the probability of lasting at least as
+long as was seen. Where it is one, sequences end where a segment does, with ``final``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.common.compiled import is_compiling
+from seqmodels.inference.chains.log_space import LogProduct, finite, relative_to_largest
+from seqmodels.inference.chains.packing import Packing
+
+LEAST_EXACT = 1e-285  # of a sum of exponentials of at most one: below, what underflows in float64 could matter
+MOST_SEQUENCES_COMPILED = 64  # of a time on average: of more, tensor operations take hardly longer
+COLUMNS_AHEAD = 64  # steps at least from one move of the window of open segments to the next
+
+
+@dataclass(frozen=True)
+class Durations:
+    """How long segments last, nats: ``log_pmf (K, D)`` log p(d), and ``log_longer (K, D)`` log p(more than d).
+
+    ``log_first (K, D)`` and ``log_first_longer``: of what is left of the first segment, which is another distribution
+    where it may have begun before the sequence did.
+    """
+
+    log_pmf: Tensor
+    log_longer: Tensor
+    log_first: Tensor
+    log_first_longer: Tensor
+
+    @classmethod
+    def of(cls, log_pmf: Tensor, *, left_censored: bool = False) -> Durations:
+        """From ``log_pmf (K, D)``.
+
+        Args:
+            log_pmf: rows that sum to one.
+            left_censored: the sequence is cut out of a process that had gone on for long: that r steps are left of the
+                first segment then has probability ``P(d >= r) / E[d]``; else it begins with the sequence.
+        """
+        log_pmf = log_pmf.double()
+        at_least = log_pmf.flip(1).logcumsumexp(1).flip(1)  # log P(d >= n)
+        log_longer = _from_next(at_least)
+        if not left_censored:
+            return cls(log_pmf, log_longer, log_pmf, log_longer)
+        log_first = at_least - torch.logsumexp(at_least, 1, keepdim=True)  # E[d] = Σ P(d >= n)
+        return cls(log_pmf, log_longer, log_first, _from_next(log_first.flip(1).logcumsumexp(1).flip(1)))
+
+    @property
+    def log_at_least(self) -> Tensor:
+        """``(K, D)`` log P(d >= n)."""
+        return torch.logaddexp(self.log_pmf, self.log_longer)
+
+
+def _from_next(at_least: Tensor) -> Tensor:
+    """log P(d >= n) -> log P(d > n)."""
+    return torch.cat([at_least[:, 1:], torch.full_like(at_least[:, :1], -torch.inf)], 1)
+
+
+@dataclass(frozen=True)
+class SemiMarkovTrellis:
+    """One problem of inference, n sequences and K states.
+
+    Attributes:
+        initial: (K,) float64 probability that the first segment is of each state.
+        transition: (K, K) float64 of the state of the next segment; rows, plus ``final``, sum to one.
+        final: (K,) float64 of the end after a segment; None where the end is no event.
+        durations: of the segments.
+        log_b: (N, K) nats, by the rows of ``packing``.
+        packing: how the N rows make up the n sequences.
+    """
+
+    initial: Tensor
+    transition: Tensor
+    final: Tensor | None
+    durations: Durations
+    log_b: Tensor
+    packing: Packing
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """n, K and the longest duration that fits into a sequence."""
+        longest = min(self.durations.log_pmf.shape[1], len(self.packing.blocks))
+        return self.packing.n_sequences, len(self.initial), longest
+
+    @cached_property
+    def relative(self) -> tuple[Tensor, Tensor]:
+        """``log_b`` float64, relative to the largest of each frame, and that ``(N,)``."""
+        log_b, peak = relative_to_largest(self.log_b.double())
+        return log_b, peak[:, 0]
+
+    @property
+    def runs_compiled(self) -> bool:
+        """Whether there are few sequences at each time."""
+        n_times = len(self.packing.blocks)
+        return self.packing.n_frames <= n_times * MOST_SEQUENCES_COMPILED and not self.log_b.is_cuda and is_compiling()
+
+    @cached_property
+    def has_zeros(self) -> bool:
+        """Whether a state cannot have emitted some frame."""
+        return bool(torch.isneginf(self.log_b).any())
+
+
+@dataclass(frozen=True)
+class SemiMarkovFiltered:
+    """What the forward pass finds; rows as those of the trellis, all but ``steps`` and ``ends`` given x_<=t.
+
+    Attributes:
+        steps: (N,) float64: log p(x_t | x_<t), -inf from the first impossible frame on.
+        log_start: (N, K) log p(a segment of j begins at t | x_<t).
+        log_ended: (N, K) log p(a segment of j has t as its last step | x_<=t).
+        log_continues: (N, K) log p(a segment of j is under way and has more steps | x_<=t).
+        ends: (n,) log p(end | x); zeros where the end is no event.
+        log_scale: (N,) log p(x_t | x_<t), relative to the largest density of the frame.
+    """
+
+    steps: Tensor
+    log_start: Tensor
+    log_ended: Tensor
+    log_continues: Tensor
+    ends: Tensor
+    log_scale: Tensor
+
+    @property
+    def log_beliefs(self) -> Tensor:
+        """``(N, K)`` log p(z_t | x_<=t)."""
+        return torch.logaddexp(self.log_ended, self.log_continues)
+
+
+@dataclass(frozen=True)
+class SemiMarkovPosterior:
+    """What forward-backward finds, given all of each sequence.
+
+    Attributes:
+        log_prob: (n,) float64 nats, the end included where it is an event.
+        gamma: (N, K), p(z_t | x); rows sum to one. They are differences of expected numbers of segments that have begun
+            and ended, exact to about 1e-15 times the number of steps.
+        xi: (K, K) expected transitions from segment to segment.
+        initial: (K,) expected first states.
+        final: (K,) expected ends after each state.
+        durations: (K, D) expected segments of each duration; a segment that is cut off by the end of its sequence
+            counts by the probabilities of the durations that it may have had in full.
+        first_durations: (K, D) the same of what is left of first segments, where they may have begun before; they are
+            not in ``durations`` then. Zeros otherwise.
+    """
+
+    log_prob: Tensor
+    gamma: Tensor
+    xi: Tensor
+    initial: Tensor
+    final: Tensor
+    durations: Tensor
+    first_durations: Tensor
+
+
+class _Open:
+    """Log-weights of the last D segments that each state of n sequences may be in, one column for each begin.
+
+    What is read is ``window + level``; columns are in the order of their begin, the newest last. The first rows are
+    those of the sequences that run longest.
+    """
+
+    def __init__(self, n: int, k: int, longest: int, like: Tensor) -> None:
+        self.longest = longest
+        self.width = longest + max(longest, COLUMNS_AHEAD)
+        self.weights = like.new_full((n, k, self.width), -torch.inf)
+        self.level = like.new_zeros(n, k)
+        self.stop = 0  # columns that are in use
+
+    def begin(self, log_weight: Tensor) -> None:
+        """A column more, of segments that begin with ``log_weight (m, K)``."""
+        if self.stop == self.width:
+            kept = self.longest - 1
+            self.weights[:, :, :kept] = self.weights[:, :, self.width - kept :] + self.level.unsqueeze(-1)
+            self.level.zero_()
+            self.stop = kept
+        m = len(log_weight)
+        self.weights[:m, :, self.stop] = log_weight - self.level[:m]
+        self.weights[m:, :, self.stop] = -torch.inf
+        self.stop += 1
+
+    def multiply(self, log_factor: Tensor, *, has_zeros: bool) -> None:
+        """All segments of ``(m, K)`` states, times ``exp(log_factor)``; -inf ends them."""
+        m = len(log_factor)
+        if has_zeros:
+            is_zero = torch.isneginf(log_factor)
+            self.weights[:m, :, max(0, self.stop - self.longest) : self.stop].masked_fill_(
+                is_zero.unsqueeze(-1), -torch.inf
+            )
+            log_factor = log_factor.masked_fill(is_zero, 0.0)
+        self.level[:m] += log_factor
+
+    def window(self, m: int) -> Tensor:
+        """``(m, K, up to D)`` of segments that have lasted up to D steps, the shortest last."""
+        return self.weights[:m, :, max(0, self.stop - self.longest) : self.stop]
+
+
+def _log_sums(window: Tensor, tables: tuple[Tensor, ...]) -> list[Tensor]:
+    """``log Σ_c exp(window + table)`` (m, K) for each ``table (K, c)``; window ``(m, K, c)``."""
+    peak = finite(window.amax(-1, keepdim=True))
+    scaled = (window - peak).exp_()
+    results = []
+    for table in tables:
+        sums = torch.einsum("mkc,kc->mk", scaled, table.exp())
+        log_sums = sums.log().add_(peak[..., 0])
+        is_small = sums < LEAST_EXACT * window.shape[-1]
+        if is_small.any():
+            rows, states = is_small.nonzero(as_tuple=True)
+            log_sums[rows, states] = torch.logsumexp(window[rows, states] + table[states], -1)
+        results.append(log_sums)
+    return results
+
+
+@torch.no_grad()
+def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
+    """The forward pass of all sequences side by side, step by step."""
+    n, k, longest = trellis.shape
+    packing, log_b = trellis.packing, trellis.relative[0]
+    d, has_zeros, advance = trellis.durations, trellis.has_zeros, LogProduct(trellis.transition)
+    if trellis.runs_compiled:
+        return _forward_compiled(trellis)
+    flipped = tuple(table[:, :longest].flip(1) for table in (d.log_pmf, d.log_longer))  # the newest begin is last
+    open_segments = _Open(n, k, longest, log_b)
+    first = trellis.initial.log().expand(n, k).clone()  # of the first segment, whose durations are its own
+    log_start, log_ended, log_continues = (log_b.new_empty(log_b.shape) for _ in range(3))
+    log_scale, row_before = log_b.new_empty(len(log_b)), 0
+    for t, (low, high) in enumerate(packing.blocks):
+        m = high - low
+        if t:
+            log_start[low:high] = advance(log_ended[row_before : row_before + m])
+            open_segments.begin(log_start[low:high])
+        else:
+            log_start[low:high] = first
+        open_segments.multiply(log_b[low:high], has_zeros=has_zeros)
+        first = first[:m] + log_b[low:high]
+        ended, continues = (
+            (first + table[:, t] for table in (d.log_first, d.log_first_longer))
+            if t < longest
+            else (torch.full_like(first, -torch.inf),) * 2
+        )
+        if t:
+            window = open_segments.window(m)
+            level = open_segments.level[:m]
+            columns = window.shape[-1]
+            sums = _log_sums(window, tuple(table[:, longest - columns :] for table in flipped))
+            ended, continues = torch.logaddexp(ended, sums[0] + level), torch.logaddexp(continues, sums[1] + level)
+        scale = torch.logsumexp(torch.cat([ended, continues], 1), 1)
+        shift = finite(scale)[:, None]
+        log_ended[low:high], log_continues[low:high], log_scale[low:high] = ended - shift, continues - shift, scale
+        open_segments.level[:m] -= shift
+        first -= shift
+        row_before = low
+    return _filtered(trellis, log_start, log_ended, log_continues, log_scale)
+
+
+def _filtered(
+    trellis: SemiMarkovTrellis, log_start: Tensor, log_ended: Tensor, log_continues: Tensor, log_scale: Tensor
+) -> SemiMarkovFiltered:
+    ends = log_scale.new_zeros(trellis.packing.n_sequences)
+    if trellis.final is not None:
+        ends = torch.logsumexp(log_ended[trellis.packing.last] + trellis.final.log(), 1)
+    steps = log_scale + trellis.relative[1]
+    return SemiMarkovFiltered(steps, log_start, log_ended, log_continues, ends, log_scale)
+
+
+def _forward_compiled(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
+    from seqmodels.inference.chains import compiled_semi_markov
+
+    longest, d, packing = trellis.shape[2], trellis.durations, trellis.packing
+    log_b, into = trellis.relative[0].contiguous(), trellis.transition.T
+    results = [log_b.new_empty(log_b.shape) for _ in range(3)] + [log_b.new_empty(len(log_b))]
+    tables = torch.stack([d.log_pmf, d.log_longer])[..., :longest].flip(2)
+    first = torch.stack([d.log_first, d.log_first_longer])[..., :longest]
+    given = [torch.stack([into, into.log()]), trellis.initial.log(), tables.exp(), tables, first, log_b]
+    given += [packing.offsets, packing.lengths[packing.order]]
+    compiled_semi_markov.forward(_arrays(given), _arrays(results), LEAST_EXACT * longest)
+    return _filtered(trellis, *results)
+
+
+@torch.no_grad()
+def forward_backward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovPosterior:
+    """Forward-backward; of a sequence of probability zero ``log_prob`` is -inf and the rest means nothing."""
+    filtered = forward_pass(trellis)
+    backward = _backward_compiled if trellis.runs_compiled else _backward
+    return _posterior(trellis, filtered, *backward(trellis, filtered))
+
+
+def _backward(
+    trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered
+) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
+    """gamma (N, K), xi, and ``(K, D)`` expected segments of all steps but the first and of the first: those of each
+    duration, and those that are cut off after so many steps.
+    """
+    n, k, longest = trellis.shape
+    packing, log_b = trellis.packing, trellis.relative[0]
+    d, has_zeros = trellis.durations, trellis.has_zeros
+    ahead_of, log_a = LogProduct(trellis.transition.T.contiguous()), trellis.transition.log()
+    lengths = packing.lengths[packing.order]
+    at_end = _log_at_end(trellis, filtered)
+    gamma = log_b.new_zeros(log_b.shape)
+    xi = torch.zeros_like(trellis.transition)
+    n_durations = d.log_pmf.shape[1]
+    counts, first_counts = (log_b.new_zeros(k, n_durations) for _ in range(2))
+    cut_off, first_cut_off = (log_b.new_zeros(n_durations, k) for _ in range(2))
+    open_segments = _Open(n, k, longest, log_b)
+    # Of a segment that goes on after the last step: the densities up to there.
+    to_end = log_b.new_full((n, k), 0.0 if trellis.final is None else -torch.inf)
+    pmf, first_pmf = (table[:, :longest].flip(1) for table in (d.log_pmf, d.log_first))
+    later = log_b.new_empty(0, k)  # log p(x_t+1 .. | a segment of j begins at t + 1) / p(x_t+1 .. | x_<=t)
+    begun = later.exp()  # p(a segment of j begins at t + 1 | x)
+    for t in reversed(range(len(packing.blocks))):
+        low, high = packing.blocks[t]
+        m, n_later = high - low, len(later)
+        log_ended, log_start = filtered.log_ended[low:high], filtered.log_start[low:high]
+        log_beta = torch.cat([ahead_of(later), at_end[n_later:m]])
+        if n_later:
+            xi += (log_ended[:n_later, :, None] + log_a + later[:, None, :]).exp_().sum(0)
+        ended = (log_ended + log_beta).exp()
+        of_frame = ended.clone()
+        of_frame[:n_later] += gamma[high : high + n_later] - begun
+        if trellis.final is None:
+            of_frame[n_later:] += filtered.log_continues[low + n_later : high].exp()
+        factor = log_b[low:high] - finite(filtered.log_scale[low:high, None])
+        gamma[low:high] = of_frame.clamp_(min=0.0).masked_fill_(torch.isneginf(factor), 0.0)
+        open_segments.begin(log_beta)
+        open_segments.multiply(factor, has_zeros=has_zeros)
+        to_end[:m] += factor
+        window = open_segments.window(m)
+        columns = window.shape[-1]
+        terms = window + (pmf if t else first_pmf)[:, longest - columns :]
+        peak = finite(terms.amax(-1))
+        scaled = terms.sub_(peak.unsqueeze(-1)).exp_()
+        shift = peak + open_segments.level[:m]
+        # With as many steps to the end a segment that is there to the end goes on after it.
+        left = (lengths[:m] - t).clamp(max=n_durations)
+        beyond = (d.log_longer if t else d.log_first_longer).T[left - 1]
+        continues = to_end[:m] + beyond.masked_fill((lengths[:m] - t > n_durations)[:, None], -torch.inf)
+        later = torch.logaddexp(scaled.sum(-1).log_() + shift, continues)
+        weights = (log_start + shift).exp_()
+        (counts if t else first_counts)[:, :columns] += torch.einsum("mk,mkc->kc", weights, scaled).flip(1)
+        (cut_off if t else first_cut_off).index_add_(0, left - 1, (log_start + continues).exp_())
+        begun = (log_start + later).exp()
+    return gamma, xi, [counts, first_counts], [cut_off.T, first_cut_off.T]
+
+
+def _backward_compiled(
+    trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered
+) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
+    from seqmodels.inference.chains import compiled_semi_markov
+
+    longest, d, packing, a = trellis.shape[2], trellis.durations, trellis.packing, trellis.transition
+    factors = trellis.relative[0] - finite(filtered.log_scale[:, None])
+    gamma, xi = factors.new_zeros(factors.shape), a.new_zeros(a.shape)  # contiguous, whatever those are
+    counts, cut_off = (factors.new_zeros(2, len(a), longest) for _ in range(2))
+    tables = torch.stack([d.log_pmf, d.log_first])[..., :longest].flip(2)
+    longer = torch.stack([d.log_longer, d.log_first_longer])[..., :longest]
+    given = [torch.stack([a, a.log()]), _log_at_end(trellis, filtered), tables.exp(), tables, longer, factors]
+    given += [packing.offsets, packing.lengths[packing.order]]
+    given += [filtered.log_start, filtered.log_ended, filtered.log_continues]
+    results = [gamma, xi, counts, cut_off]
+    compiled_semi_markov.backward(_arrays(given), _arrays(results), LEAST_EXACT * longest, trellis.final is None)
+    missing = d.log_pmf.shape[1] - longest
+    counts, cut_off = (torch.nn.functional.pad(each, (0, missing)) for each in (counts.flip(2), cut_off))
+    return gamma, xi, list(counts), list(cut_off)
+
+
+def _arrays(tensors: list[Tensor]) -> tuple[np.ndarray, ...]:
+    return tuple(tensor.contiguous().numpy() for tensor in tensors)
+
+
+def _posterior(
+    trellis: SemiMarkovTrellis,
+    filtered: SemiMarkovFiltered,
+    gamma: Tensor,
+    xi: Tensor,
+    counts: list[Tensor],
+    cut_off: list[Tensor],
+) -> SemiMarkovPosterior:
+    packing, d = trellis.packing, trellis.durations
+    # What cannot be is exactly zero: differences are not.
+    gamma[packing.rank] = gamma[packing.rank].masked_fill(trellis.initial == 0, 0.0)
+    if trellis.final is not None:
+        gamma[packing.last] = gamma[packing.last].masked_fill(trellis.final == 0, 0.0)
+    gamma /= gamma.sum(1, keepdim=True)
+    initial = gamma[packing.rank].sum(0)
+    final = gamma[packing.last].sum(0)
+    durations = counts[0] + _in_full(cut_off[0], d.log_pmf, d.log_longer)
+    firsts = counts[1] + _in_full(cut_off[1], d.log_first, d.log_first_longer)
+    if d.log_first is d.log_pmf:
+        durations, firsts = durations + firsts, torch.zeros_like(firsts)
+    return SemiMarkovPosterior(
+        packing.totals(filtered.steps) + filtered.ends, gamma, xi, initial, final, durations, firsts
+    )
+
+
+def _log_at_end(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> Tensor:
+    """``(n, K)`` by rank: log p(what follows | a segment of j has the last step as its last) / p(what follows | x)."""
+    n, k, _ = trellis.shape
+    if trellis.final is None:
+        return trellis.initial.new_zeros(n, k)
+    return trellis.final.log() - finite(filtered.ends[trellis.packing.order, None])
+
+
+def _in_full(cut_off: Tensor, log_pmf: Tensor, log_longer: Tensor) -> Tensor:
+    """``(K, D)`` expected durations in full of segments that were cut off.
+
+    ``cut_off (K, D)``: how many have lasted e steps and go on: ``p(d) / P(d > e)`` of each has duration d > e.
+    """
+    rate = (cut_off.log() - torch.where(cut_off > 0, log_longer, 0.0)).logcumsumexp(1)  # log Σ_{e <= d} n_e / P(d > e)
+    before = torch.cat([torch.full_like(rate[:, :1], -torch.inf), rate[:, :-1]], 1)
+    return (before + log_pmf).exp()
+
+
+@torch.no_grad()
+def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]:
+    """The most probable path of states of each sequence, and ``(n,)`` float64 nats, log p(path, x) (Viterbi).
+
+    States that do not follow themselves have one segmentation a path. -inf: no path explains the sequence, and what is
+    returned of it means nothing.
+    """
+    n, k, longest = trellis.shape
+    packing, d, has_zeros = trellis.packing, trellis.durations, trellis.has_zeros
+    log_b, peaks = trellis.relative
+    log_a, pmf = trellis.transition.log(), d.log_pmf[:, :longest].flip(1)
+    at_least, first_at_least = d.log_at_least[:, :longest], torch.logaddexp(d.log_first, d.log_first_longer)
+    open_segments = _Open(n, k, longest, log_b)
+    first = trellis.initial.log().expand(n, k).clone()
+    lasted = np.empty(log_b.shape, np.int32)  # of the best segment that ends in each row and state
+    state_before = np.empty(log_b.shape, np.int32)  # of the best segment that begins in it
+    best, last_state, last_lasted = log_b.new_empty(n), np.empty(n, np.int64), np.empty(n, np.int64)
+    ended = first
+    never = torch.full_like(first, -torch.inf)
+    for t, (low, high) in enumerate(packing.blocks):
+        m = high - low
+        if t:
+            start, before = (ended[:m, :, None] + log_a).max(1)
+            state_before[low:high] = before.cpu().numpy()
+            open_segments.begin(start)
+        open_segments.multiply(log_b[low:high], has_zeros=has_zeros)
+        first = first[:m] + log_b[low:high]
+        # The longest duration is the first segment's; where it is no longer than D.
+        ended, duration = first + d.log_first[:, t] if t < longest else never[:m], torch.full((m, k), t + 1)
+        n_ending = m - (packing.batch_sizes[t + 1] if t + 1 < len(packing.blocks) else 0)
+        stopping = slice(m - n_ending, m)
+        reached = first[stopping] + first_at_least[:, t] if t < longest else never[:n_ending]
+        reached_after = torch.full((n_ending, k), t + 1)
+        if t:
+            window, level = open_segments.window(m), open_segments.level[:m]
+            columns = window.shape[-1]
+            score, column = (window + pmf[:, longest - columns :]).max(-1)
+            ended, duration = _better(ended, duration, score + level, columns - column.cpu())
+            if n_ending:
+                of_ending = window[stopping] + at_least[:, :columns].flip(1)
+                score, column = of_ending.max(-1)
+                reached, reached_after = _better(
+                    reached, reached_after, score + level[stopping], columns - column.cpu()
+                )
+        lasted[low:high] = duration.numpy()
+        if n_ending:
+            if trellis.final is not None:
+                reached, reached_after = ended[stopping] + trellis.final.log(), duration[stopping]
+            sequences = packing.order[stopping]
+            best[sequences], states = reached.max(1)
+            at = sequences.cpu().numpy()
+            last_state[at] = states.cpu().numpy()
+            last_lasted[at] = reached_after.gather(1, states.cpu()[:, None])[:, 0].numpy()
+    paths = _traced(packing, lasted, state_before, last_state, last_lasted)
+    return paths, best + packing.totals(peaks)
+
+
+def _better(score: Tensor, duration: Tensor, other: Tensor, other_duration: Tensor) -> tuple[Tensor, Tensor]:
+    is_better = other > score
+    return torch.where(is_better, other, score), torch.where(is_better.cpu(), other_duration, duration)
+
+
+def _traced(
+    packing: Packing, lasted: np.ndarray, state_before: np.ndarray, last_state: np.ndarray, last_lasted: np.ndarray
+) -> list[np.ndarray]:
+    """The path of each sequence, segment by segment from its last."""
+    offsets, ranks, paths = packing.offsets.tolist(), packing.rank.tolist(), []
+    for rank, length, state, duration in zip(
+        ranks, packing.lengths.tolist(), last_state.tolist(), last_lasted.tolist(), strict=True
+    ):
+        path, stop = np.empty(length, np.int64), length
+        while True:
+            begin = max(stop - duration, 0)
+            path[begin:stop] = state
+            if begin == 0:
+                break
+            state = int(state_before[offsets[begin] + rank, state])
+            stop, duration = begin, int(lasted[offsets[begin - 1] + rank, state])
+        paths.append(path)
+    return paths
+
+
+@torch.no_grad()
+def sample_paths(trellis: SemiMarkovTrellis, n: int, generator: torch.Generator) -> tuple[list[np.ndarray], Tensor]:
+    """``n`` paths of states of each sequence, ``(n, T)``, drawn from p(z | x), and ``(n_sequences,)`` float64 log p(x).
+
+    Filter forwards, draw segment by segment backwards: given where a segment begins and its state, what comes later
+    tells nothing more of the one before. One of -inf has no path, and what is returned of it means nothing.
+    """
+    filtered, d = forward_pass(trellis), trellis.durations
+    log_prob = trellis.packing.totals(filtered.steps) + filtered.ends
+    factor = trellis.relative[0] - finite(filtered.log_scale[:, None])
+    tables = [table.cpu().numpy() for table in (d.log_pmf, d.log_first)]
+    if trellis.final is None:
+        at_end = [d.log_at_least.cpu().numpy(), torch.logaddexp(d.log_first, d.log_first_longer).cpu().numpy()]
+    else:
+        at_end = [table + trellis.final.log().cpu().numpy()[:, None] for table in tables]
+    log_a = trellis.transition.log().cpu().numpy()
+    split = trellis.packing.split
+    paths = []
+    for starts, factors, total in zip(split(filtered.log_start), split(factor), log_prob.tolist(), strict=True):
+        one = _Drawn(starts.cpu().numpy(), factors.cpu().numpy())
+        is_drawn = total > -np.inf
+        paths.append(np.stack([one.path(tables, at_end, log_a, generator, is_drawn=is_drawn) for _ in range(n)]))
+    return paths, log_prob
+
+
+class _Drawn:
+    """Paths of one sequence; ``log_start (T, K)`` and the ``log_factor (T, K)`` of each step in each state."""
+
+    def __init__(self, log_start: np.ndarray, log_factor: np.ndarray) -> None:
+        is_zero = np.isneginf(log_factor)
+        before = np.zeros((1, log_start.shape[1]))
+        self.log_start = log_start
+        self.level = np.concatenate([before, np.where(is_zero, 0.0, log_factor).cumsum(0)])
+        self.n_zeros = np.concatenate([before, is_zero.cumsum(0)])
+
+    def path(
+        self,
+        tables: list[np.ndarray],
+        at_end: list[np.ndarray],
+        log_a: np.ndarray,
+        generator: torch.Generator,
+        *,
+        is_drawn: bool,
+    ) -> np.ndarray:
+        stop, path = len(self.log_start), np.zeros(len(self.log_start), np.int64)
+        (pmf, first), into = at_end, np.zeros(len(log_a))
+        while stop and is_drawn:
+            longest = min(stop, pmf.shape[1])
+            first_steps = np.arange(stop - 1, stop - longest - 1, -1)  # of 1, 2, ... steps
+            weights = (
+                self.log_start[first_steps] + self.level[stop] - self.level[first_steps] + pmf[:, :longest].T + into
+            )
+            if first_steps[-1] == 0:
+                weights[-1] = self.log_start[0] + self.level[stop] + first[:, longest - 1] + into
+            weights[self.n_zeros[first_steps] < self.n_zeros[stop]] = -np.inf
+            shares = np.exp(weights - weights.max()).cumsum()
+            at = float(torch.rand((), generator=generator, dtype=torch.float64)) * shares[-1]
+            place = min(int(np.searchsorted(shares, at, side="right")), len(shares) - 1)
+            duration, state = place // len(log_a) + 1, place % len(log_a)
+            path[stop - duration : stop] = state
+            stop -= duration
+            (pmf, first), into = tables, log_a[:, state]
+        return path

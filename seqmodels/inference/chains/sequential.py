@@ -1,0 +1,435 @@
+"""Forward, backward and Viterbi recursions as compiled loops over one sequence after the other, for a CPU.
+
+A step of a chain of few states is some tens of multiplications: calling a tensor operation takes a hundred times as
+long, so that loops over time must be machine code at every size. numba compiles these when they are first called, and
+keeps what it compiled. All is computed in float64, scaled at each step to a sum of one (Rabiner 1989, section V.A)::
+
+    alpha_t(j) = Σ_i alpha_t-1(i) a_ij b_j(x_t) / c_t      ahead_t(j) = b_j(x_t) beta_t(j) / c_t
+    gamma_t(i) = alpha_t(i) beta_t(i)                      beta_t(i)  = Σ_j a_ij ahead_t+1(j)
+
+A positive number that would underflow is raised to ``TINY``, so that zero means impossible and nothing else, and a
+result is an upper bound. How far above the truth it may be is known: the forward pass carries the share of what was
+added, and in the backward pass ``Σ_i alpha_t(i) beta_t(i)`` falls short of one by what was added after t. Sequences for
+which that is more than rounding are computed again, in logarithms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.common.compiled import compiled
+from seqmodels.inference.chains.compiled_powers import power
+from seqmodels.inference.chains.densities import LOG2E
+from seqmodels.inference.chains.packing import PackedArrays
+from seqmodels.inference.chains.trellis import Filtered, Posterior, Trellis
+
+TINY = 1e-200  # the least positive number: its products with all but the rarest others are normal ones, thus fast
+RARE = 1e-100  # below this, one factor of a product is looked at before they are multiplied
+LEAST_TOTAL = 1e-60  # a sum of joint probabilities beside which what one step can add is far below rounding
+LEAST = 1e-240  # of posteriors and of what they are made of: smaller ones are zero
+MOST_ADDED = 1e-12  # of a sum of one, by raising numbers to ``TINY``
+
+
+@compiled(any_order=True)
+def _relative_densities(log_b: np.ndarray, b: np.ndarray, peak: np.ndarray) -> None:
+    """Fill ``b (N, K)``, densities over the largest of each row, of which ``peak (N,)`` is the logarithm in nats."""
+    N, K = log_b.shape
+    for row in range(N):
+        largest = log_b[row, 0]
+        for j in range(1, K):
+            largest = max(largest, log_b[row, j])
+        largest = largest if largest > -np.inf else 0.0
+        peak[row] = largest
+        for j in range(K):
+            b[row, j] = (log_b[row, j] - largest) * LOG2E
+    flat = b.ravel()
+    for i in range(N * K):
+        flat[i] = power(flat[i], True) if flat[i] > -1000.0 or flat[i] != flat[i] else 0.0
+
+
+@compiled(any_order=True)
+def forward(
+    initial: np.ndarray,
+    transition: np.ndarray,
+    final: np.ndarray,
+    log_b: np.ndarray,
+    offsets: np.ndarray,
+    lengths: np.ndarray,
+    alpha: np.ndarray,
+    ratio: np.ndarray,
+    steps: np.ndarray,
+    ends: np.ndarray,
+    log_prob: np.ndarray,
+    is_posterior: bool,
+    has_failed: np.ndarray,
+) -> None:
+    """Fill ``alpha (N, K)``, ``ratio (N, K)``, the densities ``b_t(j) / c_t``, and ``steps (N,)``.
+
+    By rank, ``(n,)``, it fills ``ends``, the logarithm of the mass of ``final`` under the last alpha, ``log_prob``, and
+    ``has_failed``, for which sequences the bound is too far from the truth. Rows are packed; ``initial`` and ``final``
+    are (1, K) or (n, K), ``lengths`` (n,), all by rank. Where ``backward`` follows, ``is_posterior``, that finds out
+    whether the bound holds.
+    """
+    K = len(transition)
+    predicted, joint = np.empty(K), np.empty(K)
+    added, added_before = np.empty(K), np.empty(K)  # of joint, by numbers that were raised
+    _relative_densities(log_b, ratio, steps)
+    for rank in range(len(lengths)):
+        failed, has_added, is_possible = False, False, True
+        row, log_total = 0, 0.0
+        start = initial[rank if len(initial) > 1 else 0]
+        for j in range(K):
+            predicted[j], added[j], added_before[j] = start[j], 0.0, 0.0
+        for t in range(lengths[rank]):
+            row = offsets[t] + rank
+            b, total, is_raised = ratio[row], 0.0, False
+            for j in range(K):
+                value = 0.0
+                if predicted[j] > 0.0 and b[j] > 0.0:
+                    if b[j] < RARE and (predicted[j] < RARE or b[j] < TINY):
+                        value, is_raised = TINY, True
+                    else:
+                        value = predicted[j] * b[j]
+                        if value < TINY:
+                            value, is_raised = TINY, True
+                elif predicted[j] > 0.0 and log_b[row, j] != -np.inf:
+                    value, is_raised = TINY, True
+                joint[j] = value
+                total += value
+            if not total > LEAST_TOTAL:  # of no state that can be reached is the density near the largest
+                peak, total, is_possible = -np.inf, 0.0, False
+                for j in range(K):
+                    if predicted[j] > 0.0:
+                        is_possible |= log_b[row, j] != -np.inf
+                        if log_b[row, j] > peak:
+                            peak = log_b[row, j]
+                for j in range(K):
+                    b[j], joint[j] = 0.0, 0.0
+                    if predicted[j] > 0.0 and log_b[row, j] != -np.inf:
+                        b[j] = np.exp(log_b[row, j] - peak)
+                        joint[j] = predicted[j] * b[j]
+                        if joint[j] < TINY:
+                            joint[j], is_raised = TINY, True
+                    total += joint[j]
+                steps[row] = peak
+            if not is_possible:
+                for later in range(t, lengths[rank]):
+                    row = offsets[later] + rank
+                    steps[row] = -np.inf
+                    for j in range(K):
+                        alpha[row, j] = 0.0
+                break
+            if not total > 0.0:  # NaN
+                failed, total = True, 1.0
+            if (has_added or is_raised) and not is_posterior:
+                share = 0.0
+                for j in range(K):
+                    added[j] = TINY if is_raised and joint[j] == TINY else added_before[j] * b[j]
+                    added[j] /= total
+                    share += added[j]
+                    added_before[j] = 0.0
+                for i in range(K):
+                    for j in range(K):
+                        added_before[j] += added[i] * transition[i, j]
+                failed |= not share <= MOST_ADDED
+                has_added = True
+            steps[row] += np.log(total)
+            log_total += steps[row]
+            inverse = 1.0 / total
+            for j in range(K):
+                joint[j] *= inverse
+                alpha[row, j] = joint[j]
+                predicted[j] = 0.0
+                b[j] *= inverse
+            for i in range(K):
+                weight = joint[i]
+                for j in range(K):
+                    predicted[j] += weight * transition[i, j]
+            for j in range(K):
+                if predicted[j] < TINY:
+                    for i in range(K):
+                        if joint[i] > 0.0 and transition[i, j] > 0.0:
+                            predicted[j], added_before[j], has_added = TINY, TINY, True
+        end, share, stop = 0.0, 0.0, final[rank if len(final) > 1 else 0]
+        if is_possible:
+            is_possible = False
+            for j in range(K):
+                end += joint[j] * stop[j]
+                is_possible |= joint[j] > 0.0 and stop[j] > 0.0
+                if has_added:
+                    share += added[j] * stop[j]
+            failed |= is_possible and (not end > TINY or not share <= MOST_ADDED * end)
+        ends[rank] = np.log(end) if is_possible else -np.inf
+        log_prob[rank] = log_total + ends[rank]
+        has_failed[rank] = failed and (not is_posterior or not end > TINY)
+
+
+@compiled(any_order=True)
+def backward(
+    initial: np.ndarray,
+    transition: np.ndarray,
+    final: np.ndarray,
+    offsets: np.ndarray,
+    lengths: np.ndarray,
+    weights: np.ndarray,
+    alpha: np.ndarray,
+    ends: np.ndarray,
+    gamma: np.ndarray,
+    xi: np.ndarray,
+    first: np.ndarray,
+    last: np.ndarray,
+    has_failed: np.ndarray,
+) -> None:
+    """Fill ``gamma (N, K)``, which holds the ``ratio`` of ``forward`` before, and add to the sums over sequences.
+
+    The sums are ``xi (K, K)``, ``first (K,)`` and ``last (K,)``, each sequence by its weight; one that ``has_failed``
+    adds nothing to them, and one whose ``ends`` are -inf has a gamma of zeros.
+    """
+    K = len(transition)
+    beta, ahead = np.empty(K), np.empty(K)
+    sums, of_sequence = np.empty((K, K)), np.empty((K, K))
+    for i in range(K):
+        for j in range(K):
+            sums[i, j] = 0.0
+    for rank in range(len(lengths)):
+        n_steps, weight, failed = lengths[rank], weights[rank], has_failed[rank]
+        if ends[rank] == -np.inf:
+            for t in range(n_steps):
+                for j in range(K):
+                    gamma[offsets[t] + rank, j] = 0.0
+        if failed or ends[rank] == -np.inf:
+            continue
+        start, stop = initial[rank if len(initial) > 1 else 0], final[rank if len(final) > 1 else 0]
+        scale = np.exp(-ends[rank])
+        for i in range(K):
+            beta[i] = stop[i] * scale
+            for j in range(K):
+                of_sequence[i, j] = 0.0
+        for back in range(n_steps):
+            t = n_steps - 1 - back
+            row, norm = offsets[t] + rank, 0.0
+            for j in range(K):
+                norm += alpha[row, j] * beta[j]
+            if not abs(norm - 1.0) <= MOST_ADDED:
+                failed = True
+                break
+            inverse = 1.0 / norm
+            for j in range(K):
+                beta[j] *= inverse
+                ahead[j] = gamma[row, j] * beta[j]
+                ahead[j] = ahead[j] if ahead[j] > LEAST else 0.0
+                gamma[row, j] = alpha[row, j] * beta[j]
+            if t == 0:
+                break
+            before = offsets[t - 1] + rank
+            for i in range(K):
+                total, belief = 0.0, alpha[before, i]
+                for j in range(K):
+                    total += transition[i, j] * ahead[j]
+                beta[i] = total
+                if belief * total > LEAST:
+                    for j in range(K):
+                        of_sequence[i, j] += belief * ahead[j]
+        norm = 0.0
+        for j in range(K):
+            norm += start[j] * ahead[j]
+        failed |= not abs(norm - 1.0) <= MOST_ADDED
+        has_failed[rank] = failed
+        if failed:
+            continue
+        begin, end = offsets[0] + rank, offsets[n_steps - 1] + rank
+        for i in range(K):
+            first[i] += weight * gamma[begin, i]
+            last[i] += weight * gamma[end, i]
+            for j in range(K):
+                sums[i, j] += weight * of_sequence[i, j]
+    for i in range(K):
+        for j in range(K):
+            xi[i, j] += sums[i, j] * transition[i, j]
+
+
+@compiled
+def _best_paths(
+    initial: np.ndarray,
+    transition: np.ndarray,
+    final: np.ndarray,
+    log_b: np.ndarray,
+    packed: tuple[np.ndarray, np.ndarray, np.ndarray],
+    shift: float,
+    psi: np.ndarray,
+    path: np.ndarray,
+    log_prob: np.ndarray,
+) -> None:
+    """Fill the states ``path (N,)``, one sequence after the other, and by rank ``log_prob (n,)``, log p(path, x).
+
+    Adding ``shift`` and taking it away rounds a term to the grid, so that sums decide exactly; ties go to the lowest
+    state. ``packed`` are offsets, lengths and first frames, ``psi (N, K)`` is memory for the states before.
+    """
+    offsets, lengths, firsts = packed
+    K = len(transition)
+    log_a, into = np.empty((K, K)), np.empty((K, K))
+    delta, arriving, stop = np.empty(K), np.empty(K), np.empty(K)
+    for i in range(K):
+        for j in range(K):
+            log_a[i, j] = np.log(transition[i, j])
+            into[j, i] = (log_a[i, j] + shift) - shift
+    for rank in range(len(lengths)):
+        n_steps, row = lengths[rank], rank
+        start, end = rank if len(initial) > 1 else 0, rank if len(final) > 1 else 0
+        for j in range(K):
+            arriving[j] = (np.log(initial[start, j]) + shift) - shift
+            stop[j] = (np.log(final[end, j]) + shift) - shift
+        for t in range(n_steps):
+            row = offsets[t] + rank
+            peak, largest = -np.inf, -np.inf
+            for j in range(K):
+                peak = max(peak, log_b[row, j])
+            for j in range(K):
+                relative = log_b[row, j] - peak if peak > -np.inf else log_b[row, j]
+                delta[j] = arriving[j] + ((relative + shift) - shift)
+                largest = max(largest, delta[j])
+            if largest > -np.inf:
+                for j in range(K):
+                    delta[j] -= largest
+            if t + 1 < n_steps:
+                after = offsets[t + 1] + rank
+                for j in range(K):
+                    best, state = delta[0] + into[j, 0], 0
+                    for i in range(1, K):
+                        value = delta[i] + into[j, i]
+                        if value > best:
+                            best, state = value, i
+                    arriving[j], psi[after, j] = best, state
+        best, state = delta[0] + stop[0], 0
+        for j in range(1, K):
+            value = delta[j] + stop[j]
+            if value > best:
+                best, state = value, j
+        log_p = np.log(final[end, state]) + log_b[row, state]
+        path[firsts[rank] + n_steps - 1] = state
+        for back in range(1, n_steps):
+            t = n_steps - 1 - back
+            before = psi[offsets[t + 1] + rank, state]
+            log_p += log_a[before, state] + log_b[offsets[t] + rank, before]
+            state = before
+            path[firsts[rank] + t] = state
+        log_prob[rank] = log_p + np.log(initial[start, state])
+
+
+def expectations(
+    chain: tuple[np.ndarray, np.ndarray, np.ndarray],
+    log_b: np.ndarray,
+    packed: PackedArrays,
+    weights: np.ndarray,
+    memory: tuple[np.ndarray, np.ndarray],
+    gamma: np.ndarray,
+    counts: tuple[np.ndarray, np.ndarray, np.ndarray],
+    by_rank: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    """Run ``forward`` and ``backward``: fill ``gamma (N, K)``, and add to the ``counts``: ``first``, ``xi``, ``last``.
+
+    ``chain`` is ``initial``, ``transition``, ``final``; ``memory`` is for alpha ``(N, K)`` and steps ``(N,)``;
+    ``by_rank`` are ends, log-probabilities and which sequences failed, each ``(n,)``.
+    """
+    (initial, transition, final), (alpha, steps), (ends, log_prob, has_failed) = chain, memory, by_rank
+    offsets, lengths, (first, xi, last) = packed.offsets, packed.lengths, counts
+    forward(initial, transition, final, log_b, offsets, lengths, alpha, gamma, steps, ends, log_prob, True, has_failed)
+    backward(initial, transition, final, offsets, lengths, weights, alpha, ends, gamma, xi, first, last, has_failed)
+
+
+def paths(
+    chain: tuple[np.ndarray, np.ndarray, np.ndarray], log_b: np.ndarray, packed: PackedArrays, shift: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best path of each sequence, ``(N,)``, one sequence after the other, and ``(n,)`` nats of them.
+
+    Args:
+        chain: initial (1 or n, K), transition (K, K) and final (1 or n, K), by rank.
+        log_b: (N, K) nats, packed as ``packed`` says.
+        packed: where frames stand.
+        shift: what rounds to the grid of ``viterbi`` by being added.
+    """
+    psi = np.empty(log_b.shape, np.uint8 if log_b.shape[1] <= 256 else np.int16)
+    path, log_prob = np.empty(len(log_b), np.int64), np.empty(len(packed.lengths))
+    _best_paths(*chain, log_b, (packed.offsets, packed.lengths, packed.firsts), shift, psi, path, log_prob)
+    return path, packed.by_sequence(log_prob)
+
+
+# -- of a Trellis ------------------------------------------------------------------------------------------------------
+
+
+def forward_pass(trellis: Trellis) -> tuple[Filtered, Tensor]:
+    """Return the forward pass of one chain, and ``(n,)`` whether it may be wrong for a sequence."""
+    packed, chain = trellis.packing.arrays, _Chain.of(trellis)
+    alpha, steps = np.empty(chain.log_b.shape), np.empty(len(chain.log_b))
+    ends, log_prob, has_failed = packed.by_rank()
+    forward(
+        chain.initial, chain.transition, chain.final, chain.log_b, packed.offsets, packed.lengths, alpha,
+        np.empty(chain.log_b.shape), steps, ends, log_prob, False, has_failed,
+    )  # fmt: skip
+    beliefs = torch.from_numpy(alpha).to(trellis.densities.dtype)
+    log_ends, failed = (torch.from_numpy(packed.by_sequence(each)) for each in (ends, has_failed))
+    return Filtered(beliefs, torch.from_numpy(steps), log_ends), failed
+
+
+def forward_backward_pass(trellis: Trellis) -> tuple[Posterior, Tensor]:
+    """Return the posterior, and ``(..., n)`` whether a sequence failed; one that did is left out of the sums."""
+    passes = [_of_one_chain(chain) for chain in trellis.chains]
+    if trellis.transition.dim() == 2:
+        return passes[0]
+    fields = [(p.log_prob, p.gamma, p.xi, p.initial, p.final, failed) for p, failed in passes]
+    *sums, failed = (torch.stack(each) for each in zip(*fields, strict=True))
+    return Posterior(*sums), failed
+
+
+def _of_one_chain(trellis: Trellis) -> tuple[Posterior, Tensor]:
+    packed, chain, K = trellis.packing.arrays, _Chain.of(trellis), len(trellis.transition)
+    weights = np.ones(len(packed.lengths)) if trellis.weights is None else _numpy(trellis.weights)[packed.order]
+    gamma, xi, first, last = np.empty(chain.log_b.shape), np.zeros((K, K)), np.zeros(K), np.zeros(K)
+    memory, (ends, log_prob, has_failed) = (np.empty(gamma.shape), np.empty(len(gamma))), packed.by_rank()
+    arrays, counts, by_rank = (
+        (chain.initial, chain.transition, chain.final),
+        (first, xi, last),
+        (ends, log_prob, has_failed),
+    )
+    expectations(arrays, chain.log_b, packed, weights, memory, gamma, counts, by_rank)
+    of_states = torch.from_numpy(gamma).to(trellis.densities.dtype)
+    sums = (torch.from_numpy(each) for each in (xi, first, last))
+    log_probs, failed = (torch.from_numpy(packed.by_sequence(each)) for each in (log_prob, has_failed))
+    return Posterior(log_probs, of_states, *sums), failed
+
+
+def best_paths(trellis: Trellis, shift: float) -> tuple[Tensor, Tensor]:
+    """Return the best path of each sequence, ``(N,)`` int64, one sequence after the other, and ``(n,)`` nats of them.
+
+    Args:
+        trellis: the problem, of one chain and whole sequences.
+        shift: what rounds to the grid of ``viterbi`` by being added.
+    """
+    packed, chain = trellis.packing.arrays, _Chain.of(trellis)
+    path, log_prob = paths((chain.initial, chain.transition, chain.final), chain.log_b, packed, shift)
+    return torch.from_numpy(path), torch.from_numpy(log_prob)
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """One chain and its densities as the loops take them: float64, and by rank where sequences differ."""
+
+    initial: np.ndarray
+    transition: np.ndarray
+    final: np.ndarray
+    log_b: np.ndarray
+
+    @classmethod
+    def of(cls, trellis: Trellis) -> _Chain:
+        order = trellis.packing.order.numpy()
+        rows = (_numpy(each) for each in (trellis.initial, trellis.final))
+        initial, final = (each if len(each) == 1 else each[order] for each in rows)
+        return cls(initial, _numpy(trellis.transition), final, _numpy(trellis.densities.log()))
+
+
+def _numpy(values: Tensor) -> np.ndarray:
+    return np.ascontiguousarray(values.double().numpy())

@@ -1,0 +1,128 @@
+"""Transitions that differ from step to step: ``alpha_t(j) = Σ_i alpha_t-1(i) a_t(i, j) b_t(j)``, in logarithms.
+
+Given inputs u_t of step t the transitions into it are a multinomial logistic regression,
+``a_t(i, j) ∝ a(i, j) exp(w_ij · u_t)``. Rows are those of a ``Packing``; all is float64. Of few sequences of many steps
+the passes are compiled loops, where numba is installed (``compiled_time_varying``).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from seqmodels.common.compiled import is_compiling
+from seqmodels.inference.chains.packing import Packing
+
+MOST_TERMS_COMPILED = 1 << 14  # sums of a time: of more, tensor operations take no longer
+
+
+def log_transitions(transition: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
+    """``(N, K, K)`` logarithms of the transitions at each of N steps; their gradients are zero at structural zeros.
+
+    Args:
+        transition: (K, K) where inputs are zero; what is zero here is zero everywhere.
+        slopes: (K, K, U) by which the logarithms change with the inputs, before each row is normalised.
+        inputs: (N, U).
+
+    >>> slopes = torch.zeros(2, 2, 1, dtype=torch.float64)
+    >>> slopes[0, 1] = torch.tensor(9.0).log()
+    >>> even = torch.full((2, 2), 0.5, dtype=torch.float64)
+    >>> log_transitions(even, slopes, torch.tensor([[0.0], [1.0]])).exp()[:, 0]
+    tensor([[0.5000, 0.5000],
+            [0.1000, 0.9000]], dtype=torch.float64)
+    """
+    k = len(transition)
+    logits = (inputs.to(slopes) @ slopes.flatten(0, 1).T).view(-1, k, k)
+    return torch.log_softmax(_log(transition.to(slopes)) + logits, -1)
+
+
+def log_initial(initial: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
+    """``(n, K)`` logarithms of the first state's distribution of n sequences; gradients as of ``log_transitions``.
+
+    Args:
+        initial: (K,) where inputs are zero.
+        slopes: (K, U) by which the logarithms change with the inputs, before they are normalised.
+        inputs: (n, U) of the first step of each.
+
+    >>> slopes = torch.tensor([[1.0], [10.0]]).log()
+    >>> log_initial(torch.tensor([0.5, 0.5]), slopes, torch.tensor([[0.0], [1.0]])).exp()
+    tensor([[0.5000, 0.5000],
+            [0.0909, 0.9091]])
+    """
+    return torch.log_softmax(_log(initial.to(slopes)) + inputs.to(slopes) @ slopes.T, -1)
+
+
+def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
+    """The forward pass.
+
+    Args:
+        packing: of the N rows.
+        log_a: (N, K, K) of each row the transitions into it; those of first frames are not read.
+        log_b: (N, K) log-densities.
+        log_start: (n, K) by rank, log p(first state).
+
+    Returns:
+        (N, K) log p(z_t | x_<=t), and (N,) log p(x_t | x_<t); -inf from the first impossible frame on.
+    """
+    if _runs_compiled(packing, log_a):
+        from seqmodels.inference.chains import compiled_time_varying
+
+        return compiled_time_varying.forward(packing, log_a, log_b, log_start)
+    log_alpha, log_scale = log_b.new_empty(log_b.shape), log_b.new_empty(len(log_b))
+    previous = log_start
+    for t, (low, high) in enumerate(packing.blocks):
+        n = high - low
+        if t:
+            previous = torch.logsumexp(previous[:n, :, None] + log_a[low:high], 1)
+        joint = previous[:n] + log_b[low:high]
+        log_scale[low:high] = torch.logsumexp(joint, 1)
+        log_alpha[low:high] = previous = joint - _finite(log_scale[low:high, None])
+    return log_alpha, log_scale
+
+
+def backward(
+    packing: Packing, log_a: Tensor, log_b: Tensor, log_alpha: Tensor, log_scale: Tensor, log_end: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The backward pass, after ``forward`` of the same arguments.
+
+    Args:
+        log_end: (n, K) by rank, log p(end | last state); zeros where the end is no event.
+
+    Returns:
+        gamma (N, K), p(z_t | x), and (N, K, K), p(z_t-1 = i, z_t = j | x), zeros of first frames; zeros of sequences
+        of probability zero.
+    """
+    if _runs_compiled(packing, log_a):
+        from seqmodels.inference.chains import compiled_time_varying
+
+        return compiled_time_varying.backward(packing, log_a, log_b, log_alpha, log_scale, log_end)
+    gamma, xi = log_alpha.new_zeros(log_alpha.shape), log_a.new_zeros(log_a.shape)
+    ahead = log_b[:0]  # log of b_t+1 beta_t+1 / c_t+1, for the sequences that go on
+    after = 0  # the first row of the step after
+    for low, high in reversed(packing.blocks):
+        n, log_alpha_t = len(ahead), log_alpha[low:high]
+        step = log_a[after : after + n] + ahead[:, None, :]  # (n, K, K)
+        log_beta = torch.cat([torch.logsumexp(step, 2), log_end[n : high - low]])
+        norm = _finite(torch.logsumexp(log_alpha_t + log_beta, 1, keepdim=True))
+        gamma[low:high] = (log_alpha_t + log_beta - norm).exp()
+        xi[after : after + n] = (log_alpha_t[:n, :, None] + step - norm[:n, :, None]).exp()
+        ahead = log_b[low:high] + log_beta - norm - _finite(log_scale[low:high, None])
+        after = low
+    return gamma, xi
+
+
+def _runs_compiled(packing: Packing, log_a: Tensor) -> bool:
+    """Whether there is little arithmetic at each time."""
+    n_times = len(packing.batch_sizes)
+    few_terms = log_a.numel() <= n_times * MOST_TERMS_COMPILED
+    return few_terms and not log_a.is_cuda and is_compiling()
+
+
+def _log(probabilities: Tensor) -> Tensor:
+    """Logarithms, whose gradient is zero, and not infinite, where a probability is zero."""
+    is_possible = probabilities > 0
+    return torch.where(is_possible, torch.where(is_possible, probabilities, 1.0).log(), -torch.inf)
+
+
+def _finite(values: Tensor) -> Tensor:
+    return torch.where(values == -torch.inf, 0.0, values)

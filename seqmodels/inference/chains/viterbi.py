@@ -1,0 +1,281 @@
+"""The most probable path, ``delta_t(j) = max_i (delta_t-1(i) + log a_ij) + log b_t(j)`` (Viterbi 1967).
+
+Long sequences run in segments side by side (``segments``): the best paths to the states of one frame soon have a common
+past, from where on scores differ by a constant from those of the whole sequence. A segment whose scores at its first
+frame prove to be others is run again from the right ones, so that the path is that of the whole.
+
+Terms are rounded to a grid of ``1 / GRID`` nats, some 1e-11. Sums of such numbers are exact below ``2^53 / GRID``, 1e5
+nats, so that neither the order of terms nor where a sequence is cut decides between two paths: equal ones are exactly
+equal. The largest score is subtracted from all every ``RESCALE_EVERY`` frames, to keep them small.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from seqmodels.inference.chains.log_space import relative_to_largest
+from seqmodels.inference.chains.packing import Packing
+from seqmodels.inference.chains.segments import FRAME_MULTIPLE, Segments
+from seqmodels.inference.chains.trellis import Lengths, Trellis
+
+GRID = 2.0**36  # steps in a nat
+TO_GRID = 1.5 * 2**52 / GRID  # numbers about this are 1 / GRID apart; beyond 3e4 nats the grid is coarser
+RESCALE_EVERY = FRAME_MULTIPLE  # frames; segments have a multiple of them, so scores are those of the whole
+TERMS_AT_ONCE = 1 << 22  # elements of the (n, K, K) intermediate held at once
+STEP_COST = 60_000.0  # nanoseconds of a time step, whatever it is done on
+TRANSITION_COST = 2.5  # nanoseconds for each frame and pair of states in it
+# In this part of an uncut run's time all segments that began wrongly run again; after it, the first of each sequence.
+RETRY_BUDGET = 0.25
+
+
+@torch.no_grad()
+def viterbi(
+    initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None, *, lengths: Lengths | None = None
+) -> tuple[Tensor, Tensor]:
+    """The best path of states of each sequence, in float64 whatever the precision of ``log_b``.
+
+    Each term is rounded to 2^-36 nats, so ties do not depend on the order of sums; they go to the lowest state, decided
+    from the last frame backwards. The memory it takes beyond ``log_b`` is one or two bytes for each frame and state.
+
+    Args:
+        initial: (K,) p(z_1), or (n, K), one row a sequence.
+        transition: (K, K) p(z_t+1 = j | z_t = i).
+        log_b: (N, K) log p(x_t | z_t) in nats, float32 or float64: the frames of all sequences, one sequence after the
+            other.
+        final: (K,) p(end | z_T), where the end is an event.
+        lengths: (n,) frames of each sequence; None: all N are of one.
+
+    Returns:
+        (N,) int64 states, and (n,) float64 nats, log p(path, x). A sequence that no path explains has -inf, and its
+        states mean nothing.
+
+    Raises:
+        ValueError: shapes or a precision that do not fit.
+
+    >>> log_b = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log()
+    >>> path, _ = viterbi(torch.tensor([0.5, 0.5]), torch.full((2, 2), 0.5), log_b)
+    >>> path.tolist()
+    [0, 1]
+    """
+    return best_paths(Trellis.of_concatenated(initial, transition, log_b, final, lengths))
+
+
+@torch.no_grad()
+def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
+    """``viterbi`` of a trellis: (N,) states, one sequence after the other, and (n,) log-probabilities."""
+    if trellis.is_sequential:
+        from seqmodels.inference.chains import sequential
+
+        return sequential.best_paths(trellis, TO_GRID)
+    log_b = trellis.densities.log()
+    path = traced(trellis, log_b)[0]
+    return path, log_prob_of_paths(trellis, path, log_b)
+
+
+def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The best paths, (N,) states, one sequence after the other; (N, K) packed psi, but for sequences' first frames.
+
+    Args:
+        trellis: of one chain.
+        log_b: (N, K) packed, the logarithms of its densities.
+        deltas: (N, K) float64, where the scores of all frames are to be written, packed: delta on the grid, up to a
+            constant of each frame.
+    """
+    packing = trellis.packing
+    scores, psi = _scores_of_segments(trellis, log_b, deltas)
+    last = (scores + on_grid(trellis.ends(torch.float64).log()))[packing.rank].argmax(1)  # (w,), by segment
+    if not trellis.segments.is_whole:
+        last = _last_states(trellis.segments, _states_before(packing, psi), last)
+    states = _trace(packing, psi, last[packing.order, None])[0][:, 0]
+    return packing.unpack(states), psi
+
+
+@torch.no_grad()
+def log_prob_of_paths(trellis: Trellis, path: Tensor, log_b: Tensor | None = None) -> Tensor:
+    """(n,) float64 nats, log p(path, x): ``log π(z_1) + Σ_t log a(z_t-1, z_t) + Σ_t log b_z_t(x_t)``, and the end.
+
+    Args:
+        trellis: of one chain.
+        path: (N,) states of n sequences, one after the other.
+        log_b: the logarithms of the trellis's densities, (N, K) packed, where they are at hand.
+    """
+    log_b = trellis.densities.log() if log_b is None else log_b
+    lengths = trellis.segments.lengths
+    n, last = len(lengths), lengths.cumsum(0) - 1
+    first = last + 1 - lengths
+    sequences = torch.arange(n, device=path.device)
+    terms = trellis.packing.unpack(log_b.gather(1, trellis.packing.pack(path)[:, None])[:, 0]).double()
+    log_b_first = terms[first]
+    if trellis.log_transitions is None:
+        terms[1:] += trellis.transition.log()[path[:-1], path[1:]]
+    else:  # of the first frame of all there is no state before; those of other first frames are written over
+        rows = trellis.segments.rows(sequences.repeat_interleave(lengths), _time_of_each(lengths))
+        terms[1:] += trellis.log_transitions[rows[1:], path[:-1], path[1:]]
+    terms[first] = log_b_first + trellis.initial.log().expand(n, -1)[sequences, path[first]]
+    terms[last] += trellis.final.log().expand(n, -1)[sequences, path[last]]
+    sums = torch.zeros(n, dtype=torch.float64, device=path.device)
+    return sums.index_add_(0, sequences.repeat_interleave(lengths), terms)
+
+
+def _time_of_each(lengths: Tensor) -> Tensor:
+    """(N,) the time of each frame of sequences of these lengths, one after the other."""
+    first = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+    return torch.arange(len(first), device=lengths.device) - first
+
+
+# -- delta and psi -----------------------------------------------------------------------------------------------------
+
+
+def best_scores(
+    into: Tensor, log_b: Tensor, packing: Packing, arriving: Tensor, deltas: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The recursion over time, on all sequences that are still running at once.
+
+    Args:
+        into: (K, K) on the grid, ``into[j, i] = log a_ij``; or (N, K, K) packed, of the transitions into each row.
+        log_b: (N, K) packed.
+        packing: of the N rows.
+        arriving: (w, K) by rank, scores before the first frames.
+        deltas: (N, K) packed, where the scores of every frame are written.
+
+    Returns:
+        (w, K) by rank, delta after the last frames, the largest 0; and (N, K) psi, the states before, but for first
+        frames.
+    """
+    dtype = torch.uint8 if into.shape[-1] <= 256 else torch.int16
+    psi = torch.zeros(log_b.shape, dtype=dtype, device=log_b.device)
+    scores, delta, blocks = torch.empty_like(arriving), arriving, packing.blocks
+    for start in range(0, len(blocks), RESCALE_EVERY):
+        window = blocks[start : start + RESCALE_EVERY]
+        offset = window[0][0]
+        window_log_b = on_grid(relative_to_largest(log_b[offset : window[-1][1]].double())[0])
+        for t, (low, high) in enumerate(window, start):
+            if t:
+                scores[high - low : len(delta)] = delta[high - low :]
+                of_rows = into if into.dim() == 2 else into[low:high]
+                delta, psi[low:high] = best_step(delta[: high - low], of_rows)
+            delta = window_log_b[low - offset : high - offset].add_(delta)
+            if deltas is not None:
+                deltas[low:high] = delta
+        delta = rescaled(delta)
+    scores[: len(delta)] = delta
+    return rescaled(scores), psi
+
+
+def warm_start(into: Tensor, log_b: Tensor, segments: Segments) -> Tensor:
+    """(m, K) by rank: a guess of scores after segments of full size, from equal ones ``margin`` frames before."""
+    size, margin, packing = segments.size, segments.margin, segments.packing
+    m = packing.batch_sizes[size - 1]
+    delta = torch.zeros(m, len(into), dtype=torch.float64, device=into.device)
+    for t in range(size - margin, size):
+        low = packing.blocks[t][0]
+        if t > size - margin:
+            delta = torch.cat([_arrivals(rows, into).amax(2) for rows in _split(delta, into)])
+        delta = delta + on_grid(relative_to_largest(log_b[low : low + m].double())[0])
+        if (t + 1) % RESCALE_EVERY == 0:
+            delta = rescaled(delta)
+    return rescaled(delta)
+
+
+def best_step(delta: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, K) best scores and the lowest states they come from, a few rows at a time."""
+    if into.dim() == 3:  # which is as large as its sum with the scores
+        arrivals = _arrivals(delta, into).max(2)
+        return arrivals.values, arrivals.indices
+    best = [_arrivals(rows, into).max(2) for rows in _split(delta, into)]
+    if len(best) == 1:
+        return best[0].values, best[0].indices
+    return torch.cat([part.values for part in best]), torch.cat([part.indices for part in best])
+
+
+def on_grid(nats: Tensor) -> Tensor:
+    """Rounded to the grid, in float64, states along memory."""
+    return torch.empty(nats.shape, dtype=torch.float64, device=nats.device).copy_(nats).add_(TO_GRID).sub_(TO_GRID)
+
+
+def rescaled(delta: Tensor) -> Tensor:
+    """Less the largest of each row; impossible rows stay -inf."""
+    return delta - delta.amax(1, keepdim=True).clamp_(min=torch.finfo(delta.dtype).min)
+
+
+def _arrivals(delta: Tensor, into: Tensor) -> Tensor:
+    """(n, K, K): from every state (last axis) to every state."""
+    return delta[:, None, :] + into
+
+
+def _split(delta: Tensor, into: Tensor) -> tuple[Tensor, ...]:
+    parts: tuple[Tensor, ...] = delta.split(max(1, TERMS_AT_ONCE // into.numel()))
+    return parts
+
+
+# -- segments side by side ---------------------------------------------------------------------------------------------
+
+
+def _scores_of_segments(trellis: Trellis, log_b: Tensor, deltas: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(w, K) by rank, scores after each segment, up to a constant; (N, K) psi, but for sequences' first frames.
+
+    ``deltas`` as of ``traced``.
+    """
+    segments, packing = trellis.segments, trellis.packing
+    assert segments.is_whole or segments.size % RESCALE_EVERY == 0, "scores are rescaled where those of the whole are"
+    if trellis.log_transitions is None:
+        into = on_grid(trellis.transition.log()).T.contiguous()  # into[j, i] = log a_ij
+    else:
+        into = on_grid(trellis.log_transitions).mT.contiguous()
+    arriving, (before, after) = on_grid(trellis.starts(torch.float64).log()), segments.neighbours
+    if len(after):
+        arriving[after] = best_step(warm_start(into, log_b, segments)[before], into)[0]
+    scores, psi = best_scores(into, log_b, packing, arriving, deltas)
+    nanoseconds_left = RETRY_BUDGET * STEP_COST * int(segments.lengths.max())
+    while len(after):
+        true_arriving, came_from = best_step(scores[before], into)
+        psi[after] = came_from.to(psi.dtype)  # a segment's first frame stands at its rank
+        wrong = (true_arriving != arriving[after]).any(1).nonzero()[:, 0]
+        if not len(wrong):
+            break
+        nanoseconds_left -= segments.size * (STEP_COST + TRANSITION_COST * len(wrong) * len(into) ** 2)
+        again = wrong if nanoseconds_left > 0 else _first_of_each_sequence(segments, wrong)
+        ranks = after[again]
+        arriving[ranks] = true_arriving[again]
+        part, rows = packing.take(packing.order[ranks])
+        part_ranks = ranks[part.order]
+        part_deltas = None if deltas is None else deltas[rows]
+        scores[part_ranks], psi[rows] = best_scores(into, log_b[rows], part, arriving[part_ranks], part_deltas)
+        if deltas is not None and part_deltas is not None:
+            deltas[rows] = part_deltas
+    return scores, psi
+
+
+def _first_of_each_sequence(segments: Segments, wrong: Tensor) -> Tensor:
+    """Of pairs of neighbours that do not fit the first of each sequence, before which all is final."""
+    owner = segments.owner[segments.packing.order[segments.neighbours[1][wrong]]]
+    return wrong[torch.cat([owner.new_ones(1, dtype=torch.bool), owner[1:] != owner[:-1]])]
+
+
+def _states_before(packing: Packing, psi: Tensor) -> Tensor:
+    """(w, K) by segment: the state before the segment of the best path that ends it in each state."""
+    every = torch.arange(psi.shape[1], device=psi.device)
+    return _trace(packing, psi, every.expand(packing.n_sequences, -1), keep=False)[1][packing.rank]
+
+
+def _last_states(segments: Segments, states_before: Tensor, last: Tensor) -> Tensor:
+    """(w,) the last state of each segment, given those ``last`` (w,) of the last segments of sequences."""
+    states, owner, before = last.tolist(), segments.owner.tolist(), states_before.tolist()
+    for segment in reversed(range(1, len(states))):
+        if owner[segment - 1] == owner[segment]:
+            states[segment - 1] = before[segment][states[segment]]
+    return torch.tensor(states, device=last.device)
+
+
+def _trace(packing: Packing, psi: Tensor, last: Tensor, *, keep: bool = True) -> tuple[Tensor, Tensor]:
+    """(N, m) states, followed back from ``last`` (w, m) by rank, and (w, m) those before first ones; else only
+    these."""
+    path = torch.empty(len(psi) if keep else 0, last.shape[1], dtype=torch.int64, device=psi.device)
+    state = last[:0]
+    for low, high in reversed(packing.blocks):
+        state = torch.cat([state, last[len(state) : high - low]])
+        if keep:
+            path[low:high] = state
+        state = psi[low:high].gather(1, state).long()
+    return path, state

@@ -1,0 +1,131 @@
+"""Filter and smoother of sequences that miss values each in its own places, side by side: arrays in, sums out.
+
+The noise of observations is diagonal. Without numba there are ``kalman``'s, one pattern of missing values at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqmodels.inference.gaussian.kalman import System
+
+SIDE_BY_SIDE = 64  # sequences, whose matrices stay in the processor's caches
+MOST_STEPS = 100_000  # of all sequences of a block, whose covariances are kept
+
+
+@dataclass(frozen=True)
+class MissingBlock:
+    """Up to ``SIDE_BY_SIDE`` sequences of similar lengths, as ``compiled_missing`` reads them.
+
+    Attributes:
+        numbers: (m,) of the sequences among all of them.
+        x: (T, D, m), less ``centre``; 0 where missing.
+        seen, reaches: (T, D, m), (T, m) 1 where a value is observed, where the sequence has this step.
+        rows: (T, D + 2, m) the weight of the sequence, where ``seen``, at its steps, at its steps but the last.
+        centre: (D,) what is taken off: sums of squares then keep their digits.
+    """
+
+    numbers: np.ndarray
+    x: np.ndarray
+    seen: np.ndarray
+    reaches: np.ndarray
+    rows: np.ndarray
+    centre: np.ndarray
+
+    @classmethod
+    def of(
+        cls, values: Sequence[np.ndarray], numbers: np.ndarray, weights: np.ndarray, centre: np.ndarray
+    ) -> MissingBlock:
+        """Of ``values[i] (T_i, D)``, NaN where missing, of weight ``weights[i]``, for each i of ``numbers``."""
+        lengths = np.array([len(values[i]) for i in numbers])
+        x = np.full((lengths.max(), len(centre), len(numbers)), np.nan)
+        for m, i in enumerate(numbers):
+            x[: lengths[m], :, m] = values[i] - centre
+        steps, w = np.arange(len(x))[:, None], weights[numbers]
+        seen, reaches = (~np.isnan(x)).astype(np.float64), (steps < lengths).astype(np.float64)
+        rows = np.concatenate([w * seen, (w * reaches)[:, None], (w * (steps < lengths - 1))[:, None]], 1)
+        return cls(numbers, np.nan_to_num(x), seen, reaches, rows, centre)
+
+
+def missing_blocks(values: Sequence[np.ndarray], numbers: np.ndarray, weights: np.ndarray) -> list[MissingBlock]:
+    """Of the sequences of these numbers, the longest side by side; arguments as in ``MissingBlock.of``."""
+    order = numbers[np.argsort([-len(values[i]) for i in numbers], kind="stable")]
+    every = np.concatenate([values[i] for i in order])
+    n_seen = (~np.isnan(every)).sum(0)
+    centre, blocks, start = np.nansum(every, 0) / np.maximum(n_seen, 1), [], 0
+    while start < len(order):
+        size = min(SIDE_BY_SIDE, max(1, MOST_STEPS // len(values[order[start]])))
+        blocks.append(MissingBlock.of(values, order[start : start + size], weights, centre))
+        start += size
+    return blocks
+
+
+@dataclass(frozen=True)
+class SmoothedSums:
+    """Weighted sums over the sequences of a block of what is expected of states, given all of each.
+
+    Attributes:
+        log_prob: (T, m) nats of each step given those before; 0 beyond the last.
+        first, first_square: (K,) E[z_1], (K, K) E[z_1 z_1ᵀ].
+        state_state, state_sum: (D, K, K), (D, K) of E[z zᵀ] and E[z], of the steps where the feature is observed.
+        now_now, now_before, before_before: (K, K) of E[z_t z_tᵀ], E[z_t z_t-1ᵀ], E[z_t-1 z_t-1ᵀ], t from 2 on.
+        seen_state: (D, K), of ``(x - centre) E[z]ᵀ``.
+    """
+
+    log_prob: np.ndarray
+    first: np.ndarray
+    first_square: np.ndarray
+    state_state: np.ndarray
+    state_sum: np.ndarray
+    now_now: np.ndarray
+    now_before: np.ndarray
+    before_before: np.ndarray
+    seen_state: np.ndarray
+
+
+def log_probs_of_block(system: System, intercept: np.ndarray, block: MissingBlock) -> np.ndarray:
+    """``(T, m)`` nats of each step given those before; 0 beyond the last."""
+    return _filtered(system, intercept, block, keeps=False)[0]
+
+
+def sums_of_block(system: System, intercept: np.ndarray, block: MissingBlock) -> SmoothedSums:
+    """The E-step of a block; R of the system is diagonal, ``intercept (D,)`` is d."""
+    from seqmodels.inference.gaussian.compiled_missing import smooth_apart
+
+    D, K = system.observation.shape
+    log_prob, filtered = _filtered(system, intercept, block, keeps=True)
+    first = np.empty((K + K * K, len(block.numbers)))
+    state_state, state_sum = np.zeros((D + 2, K * K)), np.zeros((D + 2, K))
+    seen_state, noise_state = np.zeros((D, K)), np.zeros((K, K))
+    matrices = np.ascontiguousarray(system.transition), np.ascontiguousarray(system.observation)
+    sums = (first, state_state, state_sum, seen_state, noise_state)
+    smooth_apart(*matrices, block.x, *filtered, block.rows, *sums)
+    at_start = first @ block.rows[0, D]
+    first_square, every = at_start[K:].reshape(K, K), state_state.reshape(-1, K, K)
+    before, noise = every[D + 1], system.state_factor.T @ (system.state_factor @ noise_state)
+    return SmoothedSums(
+        *(log_prob, at_start[:K], first_square, every[:D], state_sum[:D]),
+        *(every[D] - first_square, system.transition @ before + noise, before, seen_state),
+    )
+
+
+def _filtered(
+    system: System, intercept: np.ndarray, block: MissingBlock, *, keeps: bool
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    from seqmodels.inference.gaussian.compiled_missing import filter_apart
+
+    (n_steps, D, n), K = block.x.shape, len(system.transition)
+    n_kept = n_steps if keeps else 0
+    log_prob, errors, gains = np.empty((n_steps, n)), np.empty((n_steps, D, 2, n)), np.empty((n_steps, D, K, n))
+    means, covariances = np.empty((n_kept, K, n)), np.empty((n_kept, K, K, n))
+    transition, observation = np.ascontiguousarray(system.transition), np.ascontiguousarray(system.observation)
+    filter_apart(
+        *(transition, np.ascontiguousarray(system.state_factor), observation),
+        *(intercept - block.centre, np.square(np.diagonal(system.noise_factor))),
+        *(system.initial_mean, np.ascontiguousarray(system.initial_factor)),
+        *(block.x, block.seen, block.reaches, log_prob, errors, gains, means, covariances),
+    )
+    return log_prob, (errors, gains, means, covariances)

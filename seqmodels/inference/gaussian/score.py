@@ -1,0 +1,127 @@
+"""The diffuse log-likelihood with its exact derivatives (Koopman and Shephard 1992, *Exact score for time domain models
+in state space form*; Durbin and Koopman 2012, section 7.3.3).
+
+With r and N of the disturbance smoother, ``E[z_t | x] = a_t + P_t r_t`` and ``Cov[z_t | x] = P_t - P_t N_t P_t``,
+the derivative in Q is ``½ Σ (r rᵀ - N)``, which divides by no variance: where one is zero, as it often is at a maximum,
+Fisher's identity would be the difference of what is almost equal over what is almost zero. What is not known of first
+states, ``δ``, adds columns to r, the roots of what its covariance adds (as in ``diffuse``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqmodels.inference.gaussian.diffuse import UNDETERMINED
+from seqmodels.inference.gaussian.kalman import LOG_2PI, SequenceGroup
+
+
+@dataclass(frozen=True)
+class UnivariateSystem:
+    """The matrices of a model whose values are taken up one by one, as its noise of observations is diagonal; float64.
+
+    Attributes:
+        transition, state_covariance: (G, K, K) A and Q of the move from each step to the next; the last stays.
+        observation: C (D, K).
+        noise: (D,) the diagonal of R.
+        initial_mean, initial_covariance: (K,), (K, K) of z_1 where δ is 0.
+    """
+
+    transition: np.ndarray
+    state_covariance: np.ndarray
+    observation: np.ndarray
+    noise: np.ndarray
+    initial_mean: np.ndarray
+    initial_covariance: np.ndarray
+
+
+@dataclass(frozen=True)
+class Score:
+    """Of a group of n sequences of one length T, summed by weight.
+
+    Attributes:
+        log_prob: nats.
+        transition, state_covariance: (G, n) derivatives in the elements that were asked for, of each move, each by
+            itself: those of Q below its diagonal count beside those above.
+        noise: (D,) in the diagonal of R.
+        initial_covariance: (K, K).
+        values: (N, D) packed, minus the derivative in each value: that in what is added to its mean.
+    """
+
+    log_prob: float
+    transition: np.ndarray
+    state_covariance: np.ndarray
+    noise: np.ndarray
+    initial_covariance: np.ndarray
+    values: np.ndarray
+
+
+def diffuse_score(
+    system: UnivariateSystem,
+    group: SequenceGroup,
+    weights: np.ndarray,
+    directions: np.ndarray,
+    moving: np.ndarray,
+    disturbed: np.ndarray,
+) -> Score:
+    """Of a group of one length.
+
+    Args:
+        system: the model.
+        group: the data, without ``drive``.
+        weights: (n,) of the sequences.
+        directions: Δᵀ (q, K), a row for each element of δ, of which there may be none.
+        moving, disturbed: (m, 2) rows and columns of the elements of A and of Q whose derivatives are needed.
+    """
+    from seqmodels.inference.gaussian.compiled_score import filter_columns, score_columns  # lazily: numba
+
+    (D, K), q, n = system.observation.shape, len(directions), len(group.numbers)
+    length, S, n_kept = group.packing.n_steps, q + n, group.packing.n_steps if len(moving) else 0
+    observed = np.ones((length, D), dtype=bool) if group.observed is None else group.observed
+    x = np.zeros((length, D, S))
+    x[:, :, q:] = group.x.reshape(length, n, D).swapaxes(1, 2)
+    mean = np.concatenate([directions, np.tile(system.initial_mean, (n, 1))]).T.copy()
+    transition, observation = np.ascontiguousarray(system.transition), np.ascontiguousarray(system.observation)
+    errors, variances, gains = np.empty((length, D, S)), np.empty((length, D)), np.empty((length, D, K))
+    covariances, means = np.empty((n_kept, K, K)), np.empty((n_kept, K, S))
+    filtered = (errors, variances, gains, covariances, means)
+    start = np.ascontiguousarray(system.initial_covariance)
+    state_covariance = np.ascontiguousarray(system.state_covariance)
+    filter_columns(transition, state_covariance, observation, system.noise, start, mean, x, observed, *filtered)
+
+    log_det = float(np.log(variances[observed]).sum())
+    known, total = weights[group.packing.order], float(weights.sum())
+    white = (errors / np.sqrt(variances)[:, :, None])[observed]  # (n_seen, S)
+    change, singular = np.zeros((S, S)), np.zeros(0)  # columns of roots and of the likeliest δ, from those of no data
+    change[q:, q:] = np.eye(n)
+    if q:
+        upper = np.linalg.qr(white)[1]
+        left, singular, right = np.linalg.svd(upper[:q, :q])
+        is_determined = singular > UNDETERMINED * singular.max(initial=0.0)
+        inverse = np.where(is_determined, 1 / np.where(is_determined, singular, 1.0), 0.0)
+        change[:q, :q] = right.T * inverse
+        change[:q, q:] = -(right.T * inverse) @ (left.T @ upper[:q, q:])
+        singular = singular[is_determined]
+    squares = np.square(white @ change[:, q:]).sum(0)
+    log_probs = -0.5 * (squares + LOG_2PI * observed.sum() + log_det) - np.log(singular).sum()
+
+    n_moves = len(transition)
+    by_transition, by_state_covariance = np.zeros((n_moves, len(moving))), np.zeros((n_moves, len(disturbed)))
+    by_noise, by_covariance, smoothing_errors = np.zeros(D), np.empty((K, K)), np.empty_like(errors)
+    # Of one type, for which the loop is compiled once.
+    moving, disturbed = np.ascontiguousarray(moving, dtype=np.int64), np.ascontiguousarray(disturbed, dtype=np.int64)
+    score_columns(
+        *(transition, observation, errors @ change, variances, gains, covariances, means @ change, observed),
+        *(np.concatenate([np.full(q, total), known]), total, moving, disturbed),
+        *(smoothing_errors, by_transition, by_state_covariance, by_noise, by_covariance),
+    )
+    values = smoothing_errors[:, :, q:].swapaxes(1, 2).reshape(length * n, D)
+    return Score(
+        float(known @ log_probs),
+        by_transition,
+        by_state_covariance,
+        by_noise,
+        by_covariance,
+        np.ascontiguousarray(values),
+    )

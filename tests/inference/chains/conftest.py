@@ -1,0 +1,15 @@
+"""The forms of the recursions over time that small problems run in."""
+
+from __future__ import annotations
+
+import pytest
+
+from seqmodels.inference.chains import segments
+
+
+@pytest.fixture(params=["loops", "tensors"])
+def recursions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the test with compiled loops, and with the tensor operations that take their place without numba."""
+    if request.param == "tensors":
+        monkeypatch.setattr(segments, "_has_numba", lambda: False)
+    return str(request.param)

@@ -1,0 +1,159 @@
+"""Chains whose densities depend on the last states, against all paths written out and against one dense chain."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+
+from seqmodels.inference.chains import forward_backward, last_states
+from seqmodels.inference.chains.last_states import (
+    LastStatesTrellis,
+    best_paths,
+    first_tuples,
+    forward_backward_pass,
+    forward_pass,
+    next_tuples,
+    sample_paths,
+    tuples,
+)
+from seqmodels.inference.chains.packing import Packing
+
+Array = NDArray[np.float64]
+LENGTHS = [5, 1, 3, 6, 2]
+
+
+def trellis(
+    k: int, order: int, lengths: list[int], *, seed: int = 0, final: bool = False, varying: bool = False
+) -> LastStatesTrellis:
+    """Random, its densities of the first p steps the same whatever came before the first."""
+    rng = np.random.default_rng(seed)
+    packing = Packing.of(lengths)
+    shape = (packing.n_frames, k, k) if varying else (k, k)
+    weights = rng.gamma(1.0, size=(*shape[:-1], k + final))
+    weights /= weights.sum(-1, keepdims=True)
+    log_b = torch.tensor(2.0 * rng.normal(size=(packing.n_frames, k, k**order)))
+    log_b[packing.time < order] = log_b[packing.time < order][:, :, :1]
+    initial = rng.gamma(1.0, size=k)
+    return LastStatesTrellis(
+        torch.tensor(initial / initial.sum()).log().expand(len(lengths), -1),
+        torch.tensor(weights[..., :k]).log(),
+        torch.tensor(weights[..., k]).log() if final else None,
+        log_b,
+        packing,
+    )
+
+
+def of_paths(trellis: LastStatesTrellis, sequence: int) -> dict[tuple[int, ...], float]:
+    """p(path, x) of one sequence, by the definition."""
+    k, m = trellis.log_b.shape[1:]
+    order = round(np.log(m) / np.log(k))
+    n, rank = int(trellis.packing.lengths[sequence]), int(trellis.packing.rank[sequence])
+    rows = [int(trellis.packing.offsets[t]) + rank for t in range(n)]
+    result = {}
+    for path in itertools.product(range(k), repeat=n):
+        total = float(trellis.log_initial[rank, path[0]])
+        for t, row in enumerate(rows):
+            earlier = [path[t - lag] if t >= lag else 0 for lag in range(1, order + 1)]
+            index = sum(state * k ** (order - 1 - i) for i, state in enumerate(earlier))
+            total += float(trellis.log_b[row, path[t], index])
+            if t:
+                log_a = trellis.into(slice(row, row + 1))[0]
+                total += float(log_a[path[t - 1], path[t]])
+        total += float(trellis.log_ends[path[-1]])
+        result[path] = np.exp(total)
+    return result
+
+
+CASES = [(2, 1, False, False), (2, 2, True, False), (3, 2, False, True), (2, 3, False, True)]
+each_case = pytest.mark.parametrize(("k", "order", "final", "varying"), CASES)
+
+
+@each_case
+def test_all_is_that_of_all_paths(k: int, order: int, final: bool, varying: bool) -> None:
+    problem = trellis(k, order, LENGTHS, final=final, varying=varying)
+    posterior, filtered = forward_backward_pass(problem), forward_pass(problem)
+    paths, best = best_paths(problem)
+    gamma = problem.packing.split(posterior.gamma.sum(2))
+    transitions = problem.packing.split(posterior.transitions)
+    steps = problem.packing.split(filtered.steps)
+    first = np.zeros(k)
+    for i, n in enumerate(LENGTHS):
+        probabilities = of_paths(problem, i)
+        total = sum(probabilities.values())
+        assert_allclose(float(posterior.log_prob[i]), np.log(total), rtol=0, atol=1e-10)
+        assert_allclose(float(steps[i].sum() + filtered.ends[i]), np.log(total), rtol=0, atol=1e-10)
+        expected, pairs = np.zeros((n, k)), np.zeros((n, k, k))
+        for path, p in probabilities.items():
+            for t, state in enumerate(path):
+                expected[t, state] += p / total
+                if t:
+                    pairs[t, path[t - 1], state] += p / total
+        first += expected[0]
+        assert_allclose(gamma[i], expected, rtol=0, atol=1e-10)
+        assert_allclose(transitions[i], pairs, rtol=0, atol=1e-10)
+        likeliest = max(probabilities, key=lambda path: probabilities[path])
+        assert tuple(paths[i].tolist()) == likeliest
+        assert_allclose(float(best[i]), np.log(probabilities[likeliest]), rtol=0, atol=1e-10)
+    assert_allclose(posterior.initial, first, rtol=0, atol=1e-10)
+
+
+def test_it_is_one_dense_chain_of_tuples() -> None:
+    k, order, lengths = 2, 5, [40, 12]
+    problem = trellis(k, order, lengths)
+    states = tuples(k, order)
+    follows = (states[:, None, :-1] == states[None, :, 1:]).all(2)
+    dense = torch.where(follows, problem.log_transition.exp()[states[:, :1], states[:, 0]], 0.0)
+    initial = first_tuples(problem.log_initial[:1], k**order).exp().flatten()
+    log_b = problem.packing.unpack(problem.log_b.flatten(1))
+    expected = forward_backward(initial, dense, log_b, lengths=lengths)
+    posterior = forward_backward_pass(problem)
+    assert_allclose(posterior.log_prob, expected.log_prob, rtol=1e-12)
+    assert_allclose(problem.packing.unpack(posterior.gamma.flatten(1)), expected.gamma, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("varying", [False, True])
+def test_compiled_loops_equal_tensor_operations(varying: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="without numba the loops are not compiled")
+    problem = trellis(3, 2, [7, 1, 4, 7], final=not varying, varying=varying, seed=2)
+    problem.log_b[problem.packing.time == 3] = -torch.inf  # an impossible step
+    results = []
+    for has_numba in (True, False):
+        monkeypatch.setattr(last_states, "is_compiling", lambda has_numba=has_numba: has_numba)
+        posterior, filtered = forward_backward_pass(problem), forward_pass(problem)
+        results.append([*vars(posterior).values(), *vars(filtered).values()])
+    assert torch.isneginf(results[0][0]).tolist() == [True, False, True, True]
+    for found, expected in zip(*results, strict=True):
+        assert not bool(torch.isnan(found).any())
+        assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_one_step_is_that_of_the_forward_pass() -> None:
+    problem = trellis(3, 2, [6])
+    filtered = forward_pass(problem)
+    predicted = next_tuples(filtered.log_alpha[3:4], problem.into(slice(4, 5)))
+    step = torch.logsumexp((predicted + problem.log_b[4:5]).flatten(), 0)
+    assert_allclose(step, filtered.steps[4], rtol=1e-12)
+
+
+def test_drawn_paths_have_their_posterior_probabilities() -> None:
+    problem, n = trellis(2, 2, [4, 2], final=True), 20_000
+    paths, log_prob = sample_paths(problem, n, torch.Generator().manual_seed(0))
+    for i in range(2):
+        probabilities = of_paths(problem, i)
+        total = sum(probabilities.values())
+        assert_allclose(float(log_prob[i]), np.log(total), rtol=1e-12)
+        drawn = [tuple(path) for path in paths[i].T.tolist()]
+        for path, p in probabilities.items():
+            share = p / total
+            assert abs(drawn.count(path) / n - share) < 5 * np.sqrt(share * (1 - share) / n) + 1e-12
+
+
+def test_densities_far_apart_lose_nothing() -> None:
+    problem = trellis(2, 1, [30])
+    shifted = LastStatesTrellis(problem.log_initial, problem.log_transition, None, problem.log_b - 1e6, problem.packing)
+    assert_allclose(forward_pass(shifted).steps + 1e6, forward_pass(problem).steps, rtol=0, atol=1e-8)

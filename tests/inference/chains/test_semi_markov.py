@@ -1,0 +1,273 @@
+"""Hidden semi-Markov inference against the list of all segmentations, and against chains with a state a step left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+
+from seqmodels.inference.chains import forward_backward, viterbi
+from seqmodels.inference.chains.packing import Packing
+from seqmodels.inference.chains.semi_markov import (
+    Durations,
+    SemiMarkovTrellis,
+    best_segments,
+    forward_backward_pass,
+    forward_pass,
+    sample_paths,
+)
+
+Array = NDArray[np.float64]
+LENGTHS = (6, 1, 4, 7)
+
+
+@dataclass(frozen=True)
+class Chain:
+    initial: Array
+    transition: Array
+    final: Array | None
+    pmf: Array
+    left_censored: bool = False
+
+    @property
+    def first_pmf(self) -> Array:
+        at_least = np.cumsum(self.pmf[:, ::-1], 1)[:, ::-1]
+        return at_least / at_least.sum(1, keepdims=True) if self.left_censored else self.pmf
+
+    @property
+    def durations(self) -> Durations:
+        return Durations.of(torch.from_numpy(self.pmf).log(), left_censored=self.left_censored)
+
+    def trellis(self, log_b: list[Array]) -> SemiMarkovTrellis:
+        packing = Packing.of([len(each) for each in log_b])
+        final = None if self.final is None else torch.from_numpy(self.final)
+        initial, transition = torch.from_numpy(self.initial), torch.from_numpy(self.transition)
+        packed = packing.pack(torch.from_numpy(np.concatenate(log_b)))
+        return SemiMarkovTrellis(initial, transition, final, self.durations, packed, packing)
+
+
+def random_chain(seed: int, k: int = 3, longest: int = 4, *, ends: bool = False, left: bool = False) -> Chain:
+    rng = np.random.default_rng(seed)
+    transition = rng.dirichlet(np.ones(k + ends), k)
+    transition[np.arange(k), np.arange(k)] = 0.0
+    transition /= transition.sum(1, keepdims=True)
+    pmf = rng.dirichlet(np.ones(longest), k)
+    pmf[0, 0] = 0.0
+    pmf /= pmf.sum(1, keepdims=True)
+    return Chain(rng.dirichlet(np.ones(k)), transition[:, :k], transition[:, k] if ends else None, pmf, left)
+
+
+def densities(seed: int, lengths: tuple[int, ...] = LENGTHS, k: int = 3) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    return [np.log(rng.random((n, k))) for n in lengths]
+
+
+Segmentation = tuple[tuple[int, int, bool], ...]  # state, duration, whether it goes on after the last step
+
+
+def segmentations(chain: Chain, b: Array, t: int = 0, state: int = -1) -> Iterator[tuple[Segmentation, float]]:
+    """Every segmentation of the rest of one sequence and its probability; what is cut off is one that goes on."""
+    n_steps, n_states = b.shape
+    pmf = chain.pmf if t else chain.first_pmf
+    for j in range(n_states):
+        enters = chain.initial[j] if t == 0 else chain.transition[state, j]
+        for d in range(1, min(pmf.shape[1], n_steps - t) + 1):
+            emitted = enters * b[t : t + d, j].prod()
+            if t + d < n_steps:
+                for rest, p in segmentations(chain, b, t + d, j):
+                    yield ((j, d, False), *rest), emitted * pmf[j, d - 1] * p
+                continue
+            yield ((j, d, False),), emitted * pmf[j, d - 1] * (1.0 if chain.final is None else chain.final[j])
+            if chain.final is None:
+                yield ((j, d, True),), emitted * pmf[j, d:].sum()
+
+
+@dataclass
+class Enumerated:
+    log_prob: float
+    gamma: Array
+    xi: Array
+    durations: Array
+    first_durations: Array
+    best_path: tuple[int, ...]
+    best: float
+
+
+def enumerated(chain: Chain, log_b: Array) -> Enumerated:
+    table = list(segmentations(chain, np.exp(log_b)))
+    total = sum(p for _, p in table)
+    (n_steps, k), longest = log_b.shape, chain.pmf.shape[1]
+    gamma, xi = np.zeros((n_steps, k)), np.zeros((k, k))
+    durations, first_durations = np.zeros((k, longest)), np.zeros((k, longest))
+    of_path: dict[tuple[int, ...], float] = {}
+    for segments, p in table:
+        path = tuple(j for j, d, _ in segments for _ in range(d))
+        of_path[path] = of_path.get(path, 0.0) + p
+        gamma[np.arange(n_steps), path] += p / total
+        for (i, *_), (j, *_) in pairwise(segments):
+            xi[i, j] += p / total
+        for number, (j, d, continues) in enumerate(segments):
+            is_first = chain.left_censored and number == 0
+            pmf, counts = (chain.first_pmf, first_durations) if is_first else (chain.pmf, durations)
+            if continues:
+                if pmf[j, d:].sum() > 0:
+                    counts[j, d:] += p / total * pmf[j, d:] / pmf[j, d:].sum()
+            else:
+                counts[j, d - 1] += p / total
+    best_path = max(of_path, key=lambda path: of_path[path])
+    return Enumerated(np.log(total), gamma, xi, durations, first_durations, best_path, np.log(of_path[best_path]))
+
+
+CHAINS = [
+    pytest.param(random_chain(seed, ends=ends, left=left), id=f"{seed}-{'stop' if ends else 'given'}-{left}")
+    for seed in range(3)
+    for ends in (False, True)
+    for left in (False, True)
+]
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_all_is_as_the_list_of_segmentations_says(chain: Chain) -> None:
+    lengths = LENGTHS if chain.final is None else (6, 2, 4, 7)  # one state lasts two steps at least
+    log_b = densities(7, lengths)
+    trellis = chain.trellis(log_b)
+    posterior, (paths, best) = forward_backward_pass(trellis), best_segments(trellis)
+    expected = [enumerated(chain, each) for each in log_b]
+    assert_allclose(posterior.log_prob, [e.log_prob for e in expected], rtol=0, atol=1e-12)
+    for gamma, e in zip(trellis.packing.split(posterior.gamma), expected, strict=True):
+        assert_allclose(gamma, e.gamma, rtol=0, atol=1e-12)
+    assert_allclose(posterior.xi, sum(e.xi for e in expected), rtol=0, atol=1e-12)
+    assert_allclose(posterior.initial, sum(e.gamma[0] for e in expected), rtol=0, atol=1e-12)
+    assert_allclose(posterior.final, sum(e.gamma[-1] for e in expected), rtol=0, atol=1e-12)
+    assert_allclose(posterior.durations, sum(e.durations for e in expected), rtol=0, atol=1e-12)
+    assert_allclose(posterior.first_durations, sum(e.first_durations for e in expected), rtol=0, atol=1e-12)
+    assert [tuple(path.tolist()) for path in paths] == [e.best_path for e in expected]
+    assert_allclose(best, [e.best for e in expected], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_the_steps_are_those_of_prefixes(chain: Chain) -> None:
+    (log_b,) = densities(3, (6,))
+    open_ended = Chain(chain.initial, chain.transition, None, chain.pmf, chain.left_censored)
+    prefixes = [_open_log_prob(chain, open_ended, log_b[: t + 1]) for t in range(6)]
+    assert_allclose(forward_pass(chain.trellis([log_b])).steps, np.diff(prefixes, prepend=0.0), rtol=0, atol=1e-12)
+
+
+def _open_log_prob(chain: Chain, open_ended: Chain, log_b: Array) -> float:
+    """log p(these steps, and perhaps more): what comes after a segment but the end is still to come."""
+    return float(np.log(sum(p for _, p in segmentations(open_ended, np.exp(log_b)))))
+
+
+def expanded(chain: Chain) -> tuple[Array, Array, Array | None]:
+    """The plain chain whose states are (state, steps left): ``initial``, ``transition``, ``final``."""
+    k, longest = chain.pmf.shape
+    initial = (chain.initial[:, None] * chain.first_pmf).ravel()
+    transition = np.zeros((k, longest, k, longest))
+    for i in range(k):
+        transition[i, 0] = chain.transition[i][:, None] * chain.pmf
+        for left in range(1, longest):
+            transition[i, left, i, left - 1] = 1.0
+    final = np.zeros((k, longest))
+    final[:, 0] = 0.0 if chain.final is None else chain.final
+    return initial, transition.reshape(k * longest, -1), None if chain.final is None else final.ravel()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_long_sequences_are_as_in_the_chain_of_states_and_steps_left(ends: bool) -> None:
+    """Past many moves of the window; of several lengths."""
+    chain = random_chain(5, k=2, longest=6, ends=ends)
+    log_b = densities(8, (400, 150, 399, 7), k=2)
+    trellis = chain.trellis(log_b)
+    initial, transition, final = (None if a is None else torch.from_numpy(a) for a in expanded(chain))
+    assert initial is not None
+    assert transition is not None
+    of_states = torch.from_numpy(np.concatenate(log_b)).repeat_interleave(6, 1)
+    lengths = [len(each) for each in log_b]
+    expected = forward_backward(initial, transition, of_states, final, lengths=lengths)
+    posterior = forward_backward_pass(trellis)
+    assert_allclose(posterior.log_prob, expected.log_prob, rtol=1e-13)
+    gamma = expected.gamma.unflatten(1, (2, 6)).sum(-1)
+    assert_allclose(trellis.packing.unpack(posterior.gamma), gamma, rtol=0, atol=1e-11)
+    if ends:  # then no segment is cut off, and one path of the chain is one of states
+        path, log_prob = viterbi(initial, transition, of_states, final, lengths=lengths)
+        paths, best = best_segments(trellis)
+        assert_array_equal(np.concatenate(paths), path // 6)
+        assert_allclose(best, log_prob, rtol=1e-10)
+
+
+def test_a_plain_chain_is_durations_of_one_step() -> None:
+    rng = np.random.default_rng(2)
+    initial, transition = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(3), 3)
+    log_b = densities(4, (200, 30))
+    trellis = Chain(initial, transition, None, np.ones((3, 1))).trellis(log_b)
+    flat = torch.from_numpy(np.concatenate(log_b))
+    expected = forward_backward(*map(torch.from_numpy, (initial, transition)), flat, lengths=[200, 30])
+    posterior = forward_backward_pass(trellis)
+    assert_allclose(posterior.log_prob, expected.log_prob, rtol=1e-13)
+    assert_allclose(trellis.packing.unpack(posterior.gamma), expected.gamma, rtol=0, atol=1e-12)
+    assert_allclose(posterior.xi, expected.xi, rtol=1e-12)
+
+
+def test_nothing_that_matters_underflows() -> None:
+    """States thousands of nats apart, and runs longer than a state can last: another state must be visited between."""
+    pmf = np.array([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]])
+    chain = Chain(np.array([1.0, 0.0]), np.array([[0.0, 1.0], [1.0, 0.0]]), None, pmf)
+    log_b = np.tile([0.0, -2000.0], (10_000, 1))
+    trellis = chain.trellis([log_b])
+    posterior = forward_backward_pass(trellis)
+    # Of 10,000 steps every fourth at least is the other state's, whose turn comes after three steps of the first.
+    fewest = 2500 * -2000.0
+    assert fewest - 10_000 < float(posterior.log_prob) < fewest + 1
+    assert_allclose(posterior.gamma[:, 1].sum(), 2500, rtol=1e-3)
+    initial, transition, _ = expanded(chain)
+    of_states = torch.from_numpy(log_b[:400]).repeat_interleave(3, 1)
+    expected = forward_backward(torch.from_numpy(initial), torch.from_numpy(transition), of_states)
+    assert_allclose(forward_backward_pass(chain.trellis([log_b[:400]])).log_prob, expected.log_prob, rtol=1e-12)
+
+
+def test_what_underflows_beside_a_segment_that_cannot_end_is_computed_again() -> None:
+    """Only states 1, 1, 0, 1 explain it; the segment of 0 begins a step after one that is a thousand nats ahead."""
+    pmf = np.array([[0.5, 0.0, 0.0, 0.5], [0.5, 0.5, 0.0, 0.0]])
+    chain = Chain(np.array([0.5, 0.5]), np.array([[0.0, 1.0], [1.0, 0.0]]), None, pmf)
+    log_b = np.array([[-np.inf, 0.0], [0.0, -1000.0], [0.0, -np.inf], [-np.inf, 0.0]])
+    posterior = forward_backward_pass(chain.trellis([log_b]))
+    assert_allclose(posterior.log_prob, 3 * np.log(0.5) - 1000.0, rtol=1e-14)
+    assert_array_equal(posterior.gamma.round(decimals=9), [[0, 1], [0, 1], [1, 0], [0, 1]])
+
+
+def test_what_is_impossible_has_probability_zero_and_only_that() -> None:
+    chain = random_chain(1)
+    (log_b,) = densities(2, (7,))
+    log_b[4, [0, 1]] = -np.inf
+    assert_allclose(forward_backward_pass(chain.trellis([log_b])).log_prob, enumerated(chain, log_b).log_prob)
+    gamma = forward_backward_pass(chain.trellis([log_b])).gamma
+    assert_array_equal(gamma[4], [0.0, 0.0, 1.0])
+    log_b[6] = -np.inf
+    steps = forward_pass(chain.trellis([log_b])).steps
+    assert bool(torch.isfinite(steps[:6]).all())
+    assert bool(torch.isneginf(steps[6:]).all())
+
+
+@pytest.mark.parametrize("chain", CHAINS[:4])
+def test_drawn_paths_have_their_probabilities(chain: Chain) -> None:
+    log_b = densities(5, (5,))[0]
+    log_b[2, 1] = -np.inf
+    n = 4000
+    (paths,), log_prob = sample_paths(chain.trellis([log_b]), n, torch.Generator().manual_seed(0))
+    assert_allclose(log_prob, enumerated(chain, log_b).log_prob)
+    table = list(segmentations(chain, np.exp(log_b)))
+    expected: dict[tuple[int, ...], float] = {}
+    for segments, p in table:
+        path = tuple(j for j, d, _ in segments for _ in range(d))
+        expected[path] = expected.get(path, 0.0) + p / sum(p for _, p in table)
+    drawn, times = np.unique(paths, axis=0, return_counts=True)
+    shares = {tuple(path.tolist()): float(k) / n for path, k in zip(drawn, times, strict=True)}
+    assert all(expected[path] > 0 for path in shares)
+    for path, p in expected.items():
+        assert abs(shares.get(path, 0.0) - p) < 4.5 * np.sqrt(p * (1 - p) / n) + 4 / n
