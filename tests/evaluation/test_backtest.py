@@ -264,6 +264,13 @@ def test_short_sequences_are_left_out_and_origins_spread() -> None:
     assert "short" not in origins
 
 
+def test_more_origins_than_there_are_steps_are_all_of_them() -> None:
+    options = {"horizon": 3, "baselines": False, "n": 5}
+    model = sm.HMM(1, max_iter=1).fit([walk(20)])
+    result = sm.backtest({"hmm": model}, [walk(20)], n_origins=10**9, **options)
+    assert result.scores["origin"].unique().tolist() == list(range(10, 18))
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
