@@ -152,8 +152,8 @@ class SystemCursor(UnseenSteps[SystemState]):
         residual = torch.nan_to_num(x.to(state.mean) - self.matrices["intercept"]).transpose(0, 1).reshape(-1, size)
         group = SequenceGroup(np.arange(n), StepPacking.of([n_steps] * n), residual.numpy(), mask)
         means = filter_group(system, gains, group, np.ascontiguousarray(state.mean.numpy()))
-        here, factor = torch.from_numpy(means.filtered[-n:].copy()), torch.from_numpy(gains.filtered[-1:].copy())
-        return SystemState(here @ self.matrices["transition"].mT, self._predicted(factor), here)
+        here = torch.from_numpy(means.filtered[-n:].copy())
+        return SystemState(here @ self.matrices["transition"].mT, torch.from_numpy(gains.following)[None], here)
 
     @cached_property
     def _system(self) -> System:
