@@ -157,8 +157,9 @@ class SystemCursor(UnseenSteps[SystemState]):
 
     @cached_property
     def _system(self) -> System:
-        names = ("transition", "state_factor", "observation", "noise_factor", "initial_mean", "initial_factor")
-        return System(*(self.matrices[name].numpy() for name in names))
+        m = {name: matrix.numpy() for name, matrix in self.matrices.items()}
+        moves, seen = (m["transition"], m["state_factor"]), (m["observation"], m["noise_factor"])
+        return System(*moves, *seen, m["initial_mean"], m["initial_factor"])
 
     def unseen(self, state: SystemState) -> SystemState:
         """The state after a next step that is not seen."""

@@ -141,7 +141,8 @@ class Gains:
             moved = system.transition @ block[3][-1] @ system.transition.T
             if may_settle and start + n < n_steps and _is_constant(first, factor, moved, closed_loop):
                 break
-        return cls(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)), factor)
+        white, gain, log_det, filtered, backward, rest = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+        return cls(white, gain, log_det, filtered, backward, rest, factor)
 
 
 def _transposed(matrices: np.ndarray) -> np.ndarray:
