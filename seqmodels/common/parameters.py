@@ -58,7 +58,7 @@ class Range:
 
     def _to_high(self) -> str:
         if self.high < np.inf:
-            return f"to {self.high:g}"
+            return f"to {self.high:g}" if self.may_be_low else f"and at most {self.high:g}"
         return "on" if self.may_be_low else "and finite"
 
 

@@ -101,7 +101,7 @@ def test_perturbed_lists_all_combinations_but_the_unchanged_one() -> None:
 @pytest.mark.parametrize(
     ("options", "samples", "message"),
     [
-        ({"speed": 0.0}, np.ones(400), "speed is 0.0; pass a number above 0"),
+        ({"speed": 0.0}, np.ones(400), "speed is 0.0; pass a number from 0.01 to 100"),
         ({"tempo": float("inf")}, np.ones(400), "tempo is inf"),
         ({}, np.zeros(400), "has no sample but zeros"),
         ({}, np.ones(100), "100 samples but a window"),

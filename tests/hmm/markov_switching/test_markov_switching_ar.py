@@ -475,7 +475,7 @@ def test_an_order_beyond_every_sequence_is_refused() -> None:
 
 def test_a_floor_beyond_all_data_is_refused() -> None:
     x = [np.random.default_rng(0).normal(size=(72, 1))]
-    with pytest.raises(ValueError, match=r"min_covariance is 1e\+300; pass a number above 0 to 1e\+06"):
+    with pytest.raises(ValueError, match=r"min_covariance is 1e\+300; pass a number above 0 and at most 1e\+06"):
         MarkovSwitchingAR(1, min_covariance=1e300).fit(x)
     for model in (
         sm.LinearGaussian(1, min_covariance=1e300),
