@@ -282,3 +282,76 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
         for k in range(K):
             for c in range(D):
                 counts[which, k, c] += in_scale[which, k, c] * pmf[which, k, c]
+
+
+@compiled
+def best_segments(given: Arrays, results: Arrays) -> None:
+    """The most probable segments of all sequences, one after the other; as ``semi_markov.best_segments`` does it.
+
+    Args:
+        given: ``log_a`` (K, K); ``log_ends`` (2, K) nats of the first segment and of the end after the last;
+            ``log_pmf`` (2, K, D) of durations and of at least so many steps, ``log_first`` (2, K, D) the same of the
+            first segment, all the shortest first; ``log_b`` (N, K) packed; ``offsets`` (T + 1,) the rows of each time;
+            ``lengths`` (n,) by rank, and ``firsts`` (n,) where their paths begin.
+        results: filled: ``path`` (N,), one sequence after the other; ``best`` (n,) nats by rank; memory for ``lasted``
+            (N, K), of the best segment that ends in each row and state, and ``state_before`` (N, K), of the best that
+            begins in it; ``is_cut_off`` (1,) is read: whether the last segment may go on.
+    """
+    log_a, log_ends, log_pmf, log_first, log_b, offsets, lengths, firsts = given
+    path, best, lasted, state_before, is_cut_off = results
+    K, D = len(log_a), log_pmf.shape[2]
+    width = D + max(D, COLUMNS)
+    weights, level, first, ended = np.empty((K, width)), np.empty(K), np.empty(K), np.empty(K)
+    for rank in range(len(lengths)):
+        n_steps, stop, last_state, last_lasted = lengths[rank], 0, 0, 1
+        best[rank] = -np.inf
+        for k in range(K):
+            level[k], first[k] = 0.0, log_ends[0, k]
+        for t in range(n_steps):
+            row = offsets[t] + rank
+            if t > 0:
+                if stop == width:
+                    for k in range(K):
+                        for c in range(D - 1):
+                            weights[k, c] = weights[k, width - D + 1 + c] + level[k]
+                        level[k] = 0.0
+                    stop = D - 1
+                for j in range(K):
+                    start, state = ended[0] + log_a[0, j], 0
+                    for i in range(1, K):
+                        if ended[i] + log_a[i, j] > start:
+                            start, state = ended[i] + log_a[i, j], i
+                    weights[j, stop], state_before[row, j] = start - level[j], state
+                stop += 1
+            low, is_last = max(0, stop - D), t == n_steps - 1
+            for k in range(K):
+                if log_b[row, k] == -np.inf:
+                    for c in range(low, stop):
+                        weights[k, c] = -np.inf
+                else:
+                    level[k] += log_b[row, k]
+                first[k] += log_b[row, k]
+                for which in range(2 if is_last and is_cut_off[0] else 1):
+                    score, duration = first[k] + log_first[which, k, t] if t < D else -np.inf, t + 1
+                    top, column = -np.inf, low
+                    for c in range(low, stop):
+                        value = weights[k, c] + log_pmf[which, k, stop - 1 - c]
+                        if value > top:
+                            top, column = value, c
+                    if top + level[k] > score:
+                        score, duration = top + level[k], stop - column
+                    if which == 0:
+                        ended[k], lasted[row, k] = score, duration
+                if is_last:
+                    score += 0.0 if is_cut_off[0] else log_ends[1, k]
+                    if score > best[rank]:
+                        best[rank], last_state, last_lasted = score, k, duration
+        state, duration, end = last_state, last_lasted, n_steps
+        while end > 0:
+            begin = max(end - duration, 0)
+            for t in range(begin, end):
+                path[firsts[rank] + t] = state
+            if begin > 0:
+                state = state_before[offsets[begin] + rank, state]
+                duration = lasted[offsets[begin - 1] + rank, state]
+            end = begin
