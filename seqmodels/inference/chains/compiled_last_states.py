@@ -140,6 +140,44 @@ def _best_paths(
                 index = before_it * K + oldest[offsets[t] + rank, before_it]
 
 
+@compiled
+def advance(
+    log_a: np.ndarray,
+    log_b: np.ndarray,
+    log_predicted: np.ndarray,
+    log_alpha: np.ndarray,
+    after: np.ndarray,
+    log_prob: np.ndarray,
+) -> None:
+    """Fill, for one step of n sequences, beliefs ``log_alpha (n, K·M)``, predictions ``after (n, K·M)`` of the next
+    step, and what the step is worth, ``log_prob (n,)``.
+
+    ``log_a (K, K)``; ``log_b (n, K·M)`` are log-densities, whatever their size, and ``log_predicted (n, K·M)``
+    log-probabilities of the tuples before the step is seen.
+    """
+    K = len(log_a)
+    M = log_b.shape[1] // K
+    for row in range(len(log_b)):
+        level, peak, total = -np.inf, -np.inf, 0.0
+        for c in range(K * M):
+            level = log_b[row, c] if not log_b[row, c] <= level else level  # NaN, where one is
+        level = level if level != -np.inf else 0.0
+        for c in range(K * M):
+            log_alpha[row, c] = log_predicted[row, c] + (log_b[row, c] - level)
+            peak = log_alpha[row, c] if not log_alpha[row, c] <= peak else peak
+        if peak != -np.inf:
+            for c in range(K * M):
+                total += np.exp(log_alpha[row, c] - peak)
+            peak += np.log(total)
+            for c in range(K * M):
+                log_alpha[row, c] -= peak
+        log_prob[row] = level + peak
+        for m in range(M):
+            merged = log_sum(log_alpha[row, m * K : (m + 1) * K])
+            for j in range(K):
+                after[row, j * M + m] = merged + log_a[m * K // M, j]
+
+
 def best_paths(
     packing: Packing, log_a: Tensor, log_b: Tensor, log_initial: Tensor, log_ends: Tensor
 ) -> tuple[list[Tensor], Tensor]:

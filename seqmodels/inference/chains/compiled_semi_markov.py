@@ -285,6 +285,55 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
 
 
 @compiled
+def advance(given: Arrays, log_predicted: np.ndarray, log_b: np.ndarray, results: Arrays) -> None:
+    """One step of n sequences by their states and the steps that are left of segments.
+
+    Args:
+        given: ``log_into`` (K, K), the logarithm of the transposed transition, and ``log_pmf`` (K, D) of durations.
+        log_predicted: (n, K, D) log-probabilities of state and steps left, the step itself the first, before it is
+            seen.
+        log_b: (n, K) log-densities, whatever their size.
+        results: filled: ``after`` (n, K, D), as ``log_predicted``, of the step after; ``log_ended`` (n, K), that a
+            segment had this step as its last, and ``log_belief`` (n, K) of states, both given the step; ``log_prob``
+            (n,) of the step.
+    """
+    (log_into, log_pmf), (after, log_ended, log_belief, log_prob) = given, results
+    K, D = log_pmf.shape
+    peaks = np.empty(K)
+    for row in range(len(log_b)):
+        level, peak, total = -np.inf, -np.inf, 0.0
+        for k in range(K):
+            level = log_b[row, k] if not log_b[row, k] <= level else level  # NaN, where one is
+        level = level if level != -np.inf else 0.0
+        for k in range(K):
+            peaks[k] = -np.inf
+            for d in range(D):
+                value = log_predicted[row, k, d]
+                peaks[k] = value if not value <= peaks[k] else peaks[k]
+            value = peaks[k] + (log_b[row, k] - level)
+            peak = value if not value <= peak else peak
+        for k in range(K):
+            of_state = 0.0
+            if peaks[k] != -np.inf:
+                for d in range(D):
+                    of_state += np.exp(log_predicted[row, k, d] - peaks[k])
+            log_belief[row, k] = peaks[k] + np.log(of_state) + (log_b[row, k] - level) if of_state != 0.0 else -np.inf
+            if peak != -np.inf:
+                total += np.exp(log_belief[row, k] - peak)
+        log_total = peak + np.log(total) if peak != -np.inf else -np.inf
+        log_prob[row] = level + log_total
+        shift = log_total if log_total != -np.inf else 0.0
+        for k in range(K):
+            log_belief[row, k] -= shift
+            log_ended[row, k] = log_predicted[row, k, 0] + (log_b[row, k] - level) - shift
+        for k in range(K):
+            start, factor = log_dot(log_ended[row], log_into[k]), log_b[row, k] - level - shift
+            for d in range(D):
+                going_on = log_predicted[row, k, d + 1] + factor if d + 1 < D else -np.inf
+                after[row, k, d] = _log_add(going_on, start + log_pmf[k, d])
+
+
+@compiled
 def best_segments(given: Arrays, results: Arrays) -> None:
     """The most probable segments of all sequences, one after the other; as ``semi_markov.best_segments`` does it.
 
