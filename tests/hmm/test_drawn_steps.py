@@ -79,11 +79,13 @@ def test_steps_at_their_times(times: list[float] | None, prefix: list[int] | Non
 @pytest.mark.parametrize("order", [1, 2])
 def test_regressions_on_deviations_are_drawn_as_step_by_step(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Means, variances, products of neighbours and log-probabilities, within five standard errors."""
-    rng = np.random.default_rng(0)
-    data = [np.repeat(rng.integers(0, 2, 8), 6)[:, None] * [4.0, -3.0] + rng.normal(size=(48, 2)) for _ in range(4)]
-    options = {"switching_ar": True, "switching_variance": True, "max_iter": 5, "n_init": 1}
-    model = sm.hmm.MarkovSwitchingAR(2, order=order, dtype="float64", **options).fit(data)
-    for prefix in (None, data[0][:7]):
+    lags = np.array([[[0.6, 0.3], [-0.3, 0.2]], [[0.2, -0.5], [0.1, 0.4]]])[:, :order]
+    model = sm.hmm.MarkovSwitchingAR.from_parameters(
+        [[0.6, 0.4], [0.7, 0.3]], means=[[4.0, -3.0], [0.0, 3.0]], autoregression=lags, variances=[[0.5, 1], [2, 0.2]],
+        first_means=[1.0, 2.0], first_variances=[1.0, 3.0], initial=[0.8, 0.2], switching_ar=True,
+        switching_variance=True,
+    )  # fmt: skip
+    for prefix in (None, np.array([[4.0, -3.0], [0.5, 3.0], [1.0, 0.0]])):
 
         def numbers(seed: int, prefix: np.ndarray | None = prefix) -> np.ndarray:
             drawn = model.sample(3000, prefix=prefix, length=6, random_state=seed)
