@@ -24,7 +24,8 @@ from seqmodels.data.read import FORMATS, RECORDINGS, TABLE, TEXT
 from seqmodels.evaluation import metrics
 
 ROOT = str(Path(sm.__file__).parent)
-BAD: tuple[Any, ...] = (None, 5, "x", math.nan, -1, [], object(), lambda *_: 1)
+# No machine has the memory for as many as 10^18 of anything, so it is refused before work begins.
+BAD: tuple[Any, ...] = (None, 5, "x", math.nan, math.inf, -1, 10**18, 1j, True, [], object(), lambda *_: 1)
 RNG = np.random.default_rng(0)
 S = [RNG.integers(0, 3, 8) for _ in range(4)]
 V = [RNG.normal(size=(8, 2)) for _ in range(4)]
@@ -107,6 +108,12 @@ CASES: dict[str, Callable[[], tuple[Callable[..., Any], dict[str, Any]]]] = {
         for name in METRICS
     },
     "evaluate": lambda: (sm.evaluate, {"model": models()["symbols"], "X": S, "y": S}),
+    "sm.forecast": lambda: (sm.forecast, {"frame": np.arange(24.0) % 5, "horizon": 2, "max_seconds": 0.01}),
+    "backtest": lambda: (
+        sm.backtest,
+        {"models": {"a": models()["vectors"]}, "X": V[:1], "horizon": 2, "n_origins": 1, "n": 5},
+    ),
+    "compare": lambda: (sm.compare, {"models": {"a": sm.NGram(1)}, "X": S, "test": S}),
     "window_loss": lambda: (sm.evaluation.window_loss, {"model": models()["symbols"], "X": S, "width": 3}),
     "prequential": lambda: (sm.prequential, {"model": sm.NGram(1), "X": S, "blocks": 2}),
     "code lengths": lambda: (

@@ -55,7 +55,7 @@ def every(*kinds: DataKind) -> pytest.MarkDecorator:
 
 
 def half(*kinds: DataKind) -> pytest.MarkDecorator:
-    """For a rule of the past, of fitting, drawing or keeping.
+    """For a rule of the past, of batches, fitting, drawing or keeping.
 
     Every family, with and without targets, with and without ends.
     """
@@ -248,7 +248,7 @@ def test_a_stream_after_a_past_goes_on_as_the_batch_does(row: Row) -> None:
     close(np.array(streamed), model.log_prob_steps(*asked(row, rest, sources))[0][: len(streamed)], 1e-10)
 
 
-@in_both_dtypes(scored_rows(), 1e-12, 1e-5)
+@in_both_dtypes(halved(scored_rows()), 1e-12, 1e-5)
 def test_batches_order_and_padding_change_nothing(
     row: Row, dtype: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,7 +320,7 @@ def test_missing_values_are_summed_out_batched_and_one_by_one_or_refused(row: Ro
     assert not np.isnan(drawn[0][6:]).any()
 
 
-@in_both_dtypes(rows(), 1e-10, 1e-4)
+@in_both_dtypes(halved(rows()), 1e-10, 1e-4)
 def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -> None:
     pytest.importorskip("pyro")
     model, item = MODELS[dtype](row), row.scored[3]
@@ -353,24 +353,23 @@ def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -
 
 
 @pytest.mark.parametrize("row", halved([r for r in rows("vectors", "positive") if not r.family.is_given]), ids=str)
-@pytest.mark.products_repeat
 def test_scaling_the_data_shifts_the_score_by_the_logarithm(row: Row) -> None:
     X, y = row.data
     same = row.family.source is not None  # sources of another kind have other units
     scaled = X if same else [32 * x for x in X], None if y is None else [32 * x for x in y]
     score = row.model.fit(*scaled, validation=None).score(*scaled)
-    assert abs(score - (fitted(row).score(X, y) - 2 * np.log(32))) < 1e-9
+    # Where products do not repeat, nor do the first steps of a network's training.
+    assert abs(score - (fitted(row).score(X, y) - 2 * np.log(32))) < (1e-6 if has_network(row.model) else 1e-8)
 
 
 @every_scored
-@pytest.mark.products_repeat
 def test_steps_add_up_and_there_is_one_for_each_unit_and_end(row: Row) -> None:
     model, scored, steps = rough(row), row.scored, steps_in("float64", row)
     assert [len(each) for each in steps] == [n_steps(row, item) for item in scored]
     assert all(each.dtype == np.float64 and np.isfinite(each).all() for each in steps)
-    assert_allclose(model.log_prob(*row.data), [each.sum() for each in steps], rtol=1e-14)
+    assert_allclose(model.log_prob(*row.data), [each.sum() for each in steps], rtol=1e-11)
     n_units = sum(n_steps(row, item) for item in scored) - len(scored) * (row.length == "stop")
-    assert_allclose(model.score(*row.data), np.concatenate(steps).sum() / n_units, rtol=1e-13)
+    assert_allclose(model.score(*row.data), np.concatenate(steps).sum() / n_units, rtol=1e-11)
 
 
 @every()
@@ -623,8 +622,7 @@ def test_texts_end_where_they_are_told_to() -> None:
 
 
 @half_scored
-@pytest.mark.products_repeat
-def test_a_saved_model_gives_the_same_bits(row: Row, tmp_path: Path) -> None:
+def test_a_saved_model_gives_the_same_figures(row: Row, tmp_path: Path) -> None:
     model = rough(row)
     with pytest.warns(UserWarning, match="which seqmodels does not know") if row.family.classes else nullcontext():
         model.save(tmp_path / "model")
@@ -634,7 +632,7 @@ def test_a_saved_model_gives_the_same_bits(row: Row, tmp_path: Path) -> None:
     assert repr(loaded) == repr(model)
     for other in (loaded, pickle.loads(pickle.dumps(model))):  # what other processes are sent
         for found, expected in zip(other.log_prob_steps(*row.data), steps_in("float64", row), strict=True):
-            assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+            assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.products_repeat
@@ -665,7 +663,7 @@ def test_the_same_seed_fits_the_same_model_and_global_state_is_left_alone(row: R
         before = global_state()
         again = row.model.fit(*row.data, validation=None)
         assert global_state() == before
-    assert_allclose(again.log_prob(*row.data), fitted(row).log_prob(*row.data), rtol=1e-5)
+    assert_allclose(again.log_prob(*row.data), fitted(row).log_prob(*row.data), rtol=1e-4)
 
 
 def learns(name: str, grad: torch.Tensor | None) -> bool:
@@ -848,7 +846,7 @@ def test_cross_validation_and_search_take_lists_of_sequences(kind: Kind, network
     expected = [
         small_model(kind=kind, network=network).fit(X[a:b]).score(X[c:d]) for a, b, c, d in ((4, 8, 0, 4), (0, 4, 4, 8))
     ]
-    assert_allclose(scores, expected, rtol=1e-12)
+    assert_allclose(scores, expected, rtol=1e-6 if network else 1e-12)
     name = "lr" if network else "n_states" if kind != "vectors" else "observation__order"
     search = GridSearchCV(model, {name: [1, 2]}, cv=2, error_score="raise").fit(sm.Sequences(X))
     assert search.best_estimator_.get_params()[name] == search.best_params_[name]

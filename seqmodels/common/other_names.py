@@ -46,6 +46,14 @@ HERE: dict[str, tuple[str, ...]] = {
     "random_seed": ("random_state",),
     "rng": ("random_state",),
     "n_restarts": ("n_init",),
+    "startprob": ("initial",),
+    "start_prob": ("initial",),
+    "pi": ("initial",),
+    "transmat": ("transition",),
+    "trans": ("transition",),
+    "covars": ("covariances",),
+    "emissionprob": ("emission",),
+    "lambdas": ("rates",),
     "lengths": ("Sequences.from_lengths(X, lengths)",),
     "steps": ("k", "max_steps"),
     "horizon": ("k", "steps"),
@@ -62,6 +70,12 @@ HERE: dict[str, tuple[str, ...]] = {
 }
 
 
+def meant_names(name: str, known: Collection[str]) -> list[str]:
+    """Return the names among ``known`` that ``name`` may stand for, the likeliest first; none if it resembles none."""
+    elsewhere = [other for other in HERE.get(name.lower(), ()) if other in known or "(" in other]
+    return elsewhere or get_close_matches(name, known, 1)
+
+
 def suggestion(name: str, known: Collection[str]) -> str:
     """Return what to add to an error about an unknown ``name``: the one among ``known`` that is meant, or nothing.
 
@@ -70,8 +84,7 @@ def suggestion(name: str, known: Collection[str]) -> str:
     >>> suggestion("colour", ["d_model"])
     ''
     """
-    elsewhere = [other for other in HERE.get(name.lower(), ()) if other in known or "(" in other]
-    meant = elsewhere or get_close_matches(name, known, 1)
+    meant = meant_names(name, known)
     return f"; did you mean {meant[0]}?" if meant else ""
 
 

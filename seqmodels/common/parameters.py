@@ -30,7 +30,7 @@ from typing import (
 import numpy as np
 
 from seqmodels.common.attributes import readable_names
-from seqmodels.common.other_names import suggestion, unknown_argument
+from seqmodels.common.other_names import meant_names, suggestion, unknown_argument
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -245,6 +245,21 @@ def _keywords(function: Callable[..., Any]) -> tuple[str, ...] | None:
 
 
 @cache
+def _required(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of the arguments by place that have no default, in their order."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty)
+
+
+def _lacks(
+    function: Callable[..., Any], lacking: Sequence[str], further: Sequence[str], known: Sequence[str]
+) -> TypeError:
+    """The error about arguments that a function of further options lacks, which may be there by other names."""
+    other = [f"{name} is called {meant[0]} here" for name in further if (meant := meant_names(name, known))]
+    return TypeError("; ".join([f"{function.__qualname__} lacks {', '.join(lacking)}", *(other or ["pass them too"])]))
+
+
+@cache
 def argument_types(cls: type) -> dict[str, Any]:
     """The annotations of the constructor's arguments."""
     return {**get_type_hints(cls, include_extras=True), **_types_of_constructor(cls)}
@@ -351,8 +366,10 @@ def check_range(thing: Configurable, name: str, low: float, high: float) -> None
 
 
 def _wrong_arguments(thing: Configurable, of: str) -> Iterator[WrongArgument]:
-    hints = _known_types(type(thing))  # type: ignore[arg-type]
+    hints, defaults = _known_types(type(thing)), _checked_defaults(type(thing))  # type: ignore[arg-type]
     for name, given in thing.get_params(deep=False).items():
+        if name in defaults and given is defaults[name]:
+            continue
         value = as_python(hints.get(name, Any), given)
         if value is not given:
             setattr(thing, name, value)
@@ -370,6 +387,19 @@ def _known_types(cls: type) -> dict[str, Any]:
         return argument_types(cls)
     except NameError:
         return {}
+
+
+@cache
+def _checked_defaults(cls: type[Configurable]) -> dict[str, Any]:
+    """Defaults that their annotations admit as they are, and that have no arguments themselves."""
+    hints, signature = _known_types(cls), inspect.signature(cls)  # type: ignore[arg-type]
+    defaults = {name: argument.default for name, argument in signature.parameters.items()}
+    return {
+        name: value
+        for name, value in defaults.items()
+        if isinstance(value, str | int | float | None) and as_python(hints.get(name, Any), value) is value
+        if admits(hints.get(name, Any), value)
+    }
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -401,6 +431,9 @@ def checked_but(*others: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             for name in kwargs:
                 if keywords is not None and name not in keywords:
                     raise unknown_argument(function.__name__, name, [k for k in keywords if k not in ("self", "cls")])
+            lacking = [name for name in _required(function)[len(args) :] if name not in kwargs]
+            if keywords is None and lacking:
+                raise _lacks(function, lacking, [name for name in kwargs if name not in names], names)
             hints = {name: hint for name, hint in _option_types(function).items() if name not in others}
             by_place = [value for _, value in _all_admitted(hints, zip(names, args, strict=False))]
             by_name = dict(_all_admitted(hints, kwargs.items()))

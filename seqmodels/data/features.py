@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import product
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.parameters import (
     Configurable,
-    NotNegative,
     PositiveFloat,
     PositiveInt,
+    Range,
     checked,
     refuse_wrong_arguments,
 )
-from seqmodels.data.mfcc import MFCC, deltas
+from seqmodels.data.mfcc import MFCC, SlopeWidth, deltas
 
+Tempo = Annotated[float, Range(0.01, 100)]
 NOISE_FLOOR = 0.004  # of full scale
 
 
@@ -48,11 +49,11 @@ class FrameFeatures(Configurable):
     (3, 2)
     """
 
-    orders: NotNegative = 2
+    orders: Annotated[int, Range(0, 10)] = 2
     _: KW_ONLY
     mean: bool | tuple[int, ...] = True
     variance: bool = True
-    width: PositiveInt = 2
+    width: SlopeWidth = 2
     constant: Literal["refuse", "keep"] = "refuse"
 
     def __call__(self, frames: np.ndarray) -> np.ndarray:
@@ -115,8 +116,8 @@ class SpeechFeatures(Configurable):
     mfcc: MFCC = field(default_factory=lambda: MFCC(dither=NOISE_FLOOR * 32768))
     frames: FrameFeatures = field(default_factory=FrameFeatures)
     level: PositiveFloat | None = 0.25
-    speed: PositiveFloat = 1.0
-    tempo: PositiveFloat = 1.0
+    speed: Tempo = 1.0
+    tempo: Tempo = 1.0
 
     def __call__(self, waveform: np.ndarray) -> np.ndarray:
         """``(n,)`` or ``(n, 1)`` floats in [-1, 1] -> ``(T, D)``.

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from seqmodels.common.array_checks import numbers_of
-from seqmodels.common.parameters import NotNegative, PositiveInt, Seed, checked
+from seqmodels.common.parameters import PositiveInt, Range, Seed, checked
 from seqmodels.data.mfcc import FULL_SCALE, MFCC
 
+Iterations = Annotated[int, Range(0, 10_000)]
+SampleRate = Annotated[int, Range(1, 10_000_000)]  # in Hz; bats need 500,000
 MIN_WEIGHT = 1e-8  # a sum of squared windows below which a sample lies in no window
 
 
 @checked
 def from_mfcc(
     cepstra: np.ndarray,
-    sample_rate: PositiveInt,
+    sample_rate: SampleRate,
     mfcc: MFCC | None = None,
     *,
-    n_iter: NotNegative = 60,
+    n_iter: Iterations = 60,
     random_state: Seed = 0,
 ) -> np.ndarray:
     """The ``(n,)`` waveform, in [-1, 1], of cepstra ``(T, n_coefficients)``, ``n = window + (T - 1) hop`` samples.
@@ -45,10 +49,10 @@ def from_mfcc(
 @checked
 def from_log_mel(
     log_energies: np.ndarray,
-    sample_rate: PositiveInt,
+    sample_rate: SampleRate,
     mfcc: MFCC | None = None,
     *,
-    n_iter: NotNegative = 60,
+    n_iter: Iterations = 60,
     random_state: Seed = 0,
 ) -> np.ndarray:
     """The ``(n,)`` waveform of natural logarithms of mel energies ``(T, n_filters)``; the arguments of ``from_mfcc``.
@@ -75,7 +79,7 @@ def griffin_lim(
     width: PositiveInt,
     hop: PositiveInt,
     *,
-    n_iter: NotNegative = 60,
+    n_iter: Iterations = 60,
     random_state: Seed = 0,
 ) -> np.ndarray:
     """The ``(n,)`` signal, ``n = width + (T - 1) hop``, whose spectra have about these ``magnitudes (T, F)``.

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import NotNegativeFloat, Seed, checked
 from seqmodels.sequences import Sequences
 
@@ -90,14 +91,16 @@ def _check_hmm(
             f"n_features is {n_features} and n_symbols is {n_symbols}; pass n_features for vectors or n_symbols for "
             "symbols"
         )
-    size = n_features if n_symbols is None else n_symbols
-    if min(n_sequences, length, n_states, size or 0) < 1:
+    size = (n_features if n_symbols is None else n_symbols) or 0
+    if min(n_sequences, length, n_states, size) < 1:
         raise ValueError(
             f"n_sequences, length, n_states and the size of a step are {n_sequences}, {length}, {n_states}, {size}; "
             "all count from 1"
         )
     if not 0 <= stay <= 1:
         raise ValueError(f"stay is {stay}; pass a probability")
+    numbers = float(n_sequences) * length * (2 + (n_features or 1)) + float(n_states) * (n_states + size)
+    refuse_beyond_memory("the draws", 8 * numbers, "pass fewer sequences, steps, states or features")
 
 
 def _transition(n_states: int, stay: float, rng: np.random.Generator) -> np.ndarray:

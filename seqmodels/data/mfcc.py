@@ -12,7 +12,6 @@ from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.parameters import (
     Configurable,
     NotNegativeFloat,
-    PositiveInt,
     Range,
     Seed,
     checked,
@@ -21,6 +20,9 @@ from seqmodels.common.parameters import (
 
 FULL_SCALE = 32768.0  # waveforms in [-1, 1] are analysed in units of the least significant bit of 16
 WARPED_PART = 0.6  # of half the sample rate: up to there a warp is a factor (4800 Hz at 16 kHz, as published)
+
+Seconds = Annotated[float, Range(0, 60, may_be_low=False)]
+SlopeWidth = Annotated[int, Range(1, 10_000)]  # frames to either side
 
 
 class MFCC(Configurable):
@@ -60,8 +62,8 @@ class MFCC(Configurable):
         n_coefficients: int = 13,
         n_filters: int = 40,
         *,
-        window: float = 0.025,
-        hop: float = 0.010,
+        window: Seconds = 0.025,
+        hop: Seconds = 0.010,
         low: float = 20.0,
         high: float | None = None,
         pre_emphasis: Annotated[float, Range(0, 1)] = 0.97,
@@ -160,6 +162,11 @@ class MFCC(Configurable):
                 f"the band {self.low} to {high} Hz does not lie between 0 and {sample_rate / 2} Hz, half the sample "
                 "rate"
             )
+        if self.n_filters > n_fft // 2 + 1:
+            raise ValueError(
+                f"n_filters is {self.n_filters:,}, but the spectrum has {n_fft // 2 + 1:,} frequencies; pass fewer "
+                "n_filters or a longer window"
+            )
         corners = _warped(_hertz(np.linspace(_mel(self.low), _mel(high), self.n_filters + 2)), self.warp, sample_rate)
         frequency = np.arange(n_fft // 2 + 1) * (sample_rate / n_fft)
         lower, centre, upper = corners[:-2, None], corners[1:-1, None], corners[2:, None]
@@ -185,7 +192,7 @@ def _warped(frequency: np.ndarray, warp: float, sample_rate: float) -> np.ndarra
 
 
 @checked
-def deltas(features: np.ndarray, width: PositiveInt = 2) -> np.ndarray:
+def deltas(features: np.ndarray, width: SlopeWidth = 2) -> np.ndarray:
     """Return the slopes ``(T, D)`` of features ``(T, D)``, without the features themselves.
 
     They are ``sum_k k (c_{t+k} - c_{t-k}) / (2 sum_k k^2)``, k from 1 to ``width``. The first and last frames are

@@ -104,6 +104,8 @@ class Setting:
 
     def reading(self, names: tuple[str, ...]) -> Setting:
         """The same of a model that reads these of its inputs, in this order, or none."""
+        if self.inputs is None and names == self.measure.inputs:
+            return self
         inputs = self.inputs.of(names) if names and self.inputs is not None else None
         return replace(self, inputs=inputs, measure=replace(self.measure, inputs=names))
 

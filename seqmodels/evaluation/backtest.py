@@ -216,7 +216,8 @@ def _origins(
         if n_origins is None:
             result.append(list(range(start, last + 1, every or horizon)))
         else:
-            result.append(sorted({round(t) for t in np.linspace(start, last, n_origins)}) if last >= start else [])
+            most = max(0, last - start + 1)  # more origins than there are steps are all of them
+            result.append(sorted({round(t) for t in np.linspace(start, last, min(n_origins, most))}))
     if not any(result):
         longest = max(map(len, sequences.items))
         raise ValueError(

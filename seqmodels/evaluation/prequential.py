@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 N_BYTES = 256
+MOST_BLOCKS = 64  # each is half of the next, so more would begin below one unit whatever the data
 LOG_2 = math.log(2)
 
 Moments = tuple[Any, Any]  # mean and standard deviation of each feature, (D,) or numbers
@@ -297,7 +298,7 @@ def _blocks(data: Data, n_blocks: int) -> Iterator[_Block]:
     else:
         sizes = scored.n_units
     ends = np.cumsum(sizes)  # units up to and with each item
-    targets = ends[-1] * 2.0 ** -np.arange(n_blocks - 1, -1, -1)
+    targets = ends[-1] * 2.0 ** -np.arange(min(n_blocks, MOST_BLOCKS) - 1, -1, -1)
     edges = np.unique([0, *(int(np.searchsorted(ends, target)) + 1 for target in targets[:-1]), len(sizes)])
     units = np.concatenate([[0], ends])
     for start, stop in pairwise(edges):

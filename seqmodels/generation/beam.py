@@ -23,6 +23,8 @@ from seqmodels.generation.inputs import (
 )
 from seqmodels.sequences import Item, Kind, Sequences
 
+MOST_ALPHA = 10.0  # far above the 0.6 of those who publish it
+
 
 @dataclass(frozen=True)
 class BeamSearch:
@@ -52,8 +54,10 @@ class BeamSearch:
             raise ValueError(f"n_beams is {self.width} and n is {self.n_best}; pass at least 1 of each")
         if self.max_steps < 0:
             raise ValueError(f"sequences of {self.max_steps} steps are asked for; pass a length of at least 1")
-        if self.alpha != "mean" and not (isinstance(self.alpha, int | float) and 0 <= self.alpha < float("inf")):
-            raise ValueError(f"alpha is {self.alpha!r}; pass a finite number, 0 (no normalisation) or more, or 'mean'")
+        if self.alpha != "mean" and not (isinstance(self.alpha, int | float) and 0 <= self.alpha <= MOST_ALPHA):
+            raise ValueError(
+                f"alpha is {self.alpha!r}; pass a number from 0 (no normalisation) to {MOST_ALPHA:g}, or 'mean'"
+            )
 
     @property
     def max_steps(self) -> int:

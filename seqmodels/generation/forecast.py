@@ -12,6 +12,7 @@ import numpy as np
 from seqmodels import plot
 from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import listed, quantile_name
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import check_options, checked
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
@@ -171,6 +172,7 @@ def check_arguments(
     for name, value in ((k_name, k), ("n", n)):
         if not (isinstance(value, int | np.integer) and value >= 1):
             raise ValueError(f"{name} is {value!r}; pass a whole number, at least 1")
+    refuse_beyond_memory(f"{n} paths of {k} steps", 8.0 * n * k, f"pass a smaller n or {k_name}")
     check_options(check_arguments, quantiles=quantiles)
     levels = np.asarray(quantiles, dtype=np.float64)
     if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all() or (np.diff(levels) <= 0).any():

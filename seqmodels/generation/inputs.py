@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.aligned_targets import n_steps_left
 from seqmodels.encodings.examples import Example, TargetLengths
@@ -199,6 +200,7 @@ def n_new_steps(model: GenerativeModel, length: int | None, source: np.ndarray |
     """
     if not (length is None or (isinstance(length, int | np.integer) and length >= 0)):
         raise ValueError(f"length is {length!r}; pass a number of steps")
+    refuse_beyond_memory(f"a sequence of {length} steps", 8.0 * (length or 0), "pass a smaller length")
     if model._is_tagger and source is not None:
         return n_steps_left(source, n_prefix, length)
     if length is None and model.length_ == "given":

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.encodings.cells import shares_within
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import StepEncoder, decoded_after, repeated
@@ -68,6 +69,7 @@ def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Ite
         raise ValueError(f"n is {n!r}; pass a number of sequences")
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
     length, inputs = _length_and_inputs(model, options, source, n_steps_of_prefix(model, options.prefix, prefix))
+    refuse_beyond_memory(f"{n} sequences", 8.0 * n * max(1, length or 1), "pass a smaller n or length")
     stop = _stop_strings(model, options.stop, prefix, n)
     _check_decoding(model, options.decoding)
     generator = _generator(model, options.random_state)

@@ -9,8 +9,9 @@ inputs may take any value too.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, singledispatch
 from itertools import product
 from typing import Any, Literal
@@ -30,6 +31,7 @@ from seqmodels.inference.chains.time_varying import log_initial, log_transitions
 from seqmodels.observations import (
     AutoregressiveGaussian,
     Categorical,
+    Columns,
     GaussianMixture,
     Observation,
     OfIntervals,
@@ -107,7 +109,7 @@ def emitted_of(observation: Observation, size: int, names: list[Any], least: flo
     """The estimated parameters of an observation; ``ValueError`` for one whose standard errors are not known."""
     raise ValueError(
         f"standard errors of {observation!r} are not known; they are of GaussianMixture, Categorical, Poisson, "
-        "Bernoulli and other ExponentialFamily, and AutoregressiveGaussian"
+        "Bernoulli and other ExponentialFamily, AutoregressiveGaussian, and Columns of these"
     )
 
 
@@ -132,6 +134,55 @@ class _Intervals(Emitted):
 
     def estimates(self, table: Tensor) -> Iterator[Estimate]:
         return self.inner.estimates(table)
+
+
+@emitted_of.register(Columns)
+class _Groups(Emitted):
+    """The parameters of each group of columns; a name that two groups share has the group's number."""
+
+    def __init__(self, observation: Columns, size: int, names: list[Any], least: float) -> None:
+        super().__init__(observation, size, names, least)
+        self.groups = list(observation.parts())
+        self.parts = [emitted_of(g.observation, g.size, names[g.columns], least) for g in self.groups]
+
+    def _of_each(self, of: Callable[[Emitted, Tensor], Tensor], table: Tensor) -> Tensor:
+        each = zip(self.groups, self.parts, strict=True)
+        return torch.cat([of(part, table[..., g.outputs]) for g, part in each], -1)
+
+    def is_free(self, table: Tensor) -> Tensor:
+        return self._of_each(lambda part, outputs: part.is_free(outputs), table)
+
+    def has_slope(self, table: Tensor) -> Tensor:
+        return self._of_each(lambda part, outputs: part.has_slope(outputs), table)
+
+    def expected(self, tables: Tensor) -> Tensor:
+        return self._of_each(lambda part, outputs: part.expected(outputs), tables)
+
+    def table_of_expected(self, mean: Tensor) -> Tensor:
+        return self._of_each(lambda part, outputs: part.table_of_expected(outputs), mean)
+
+    def lengths(self, table: Tensor) -> Tensor:
+        return self._of_each(lambda part, outputs: part.lengths(outputs), table)
+
+    def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
+        return {name: value for group in self._raw_by_group(table, shift, scale) for name, value in group.values()}
+
+    def estimates(self, table: Tensor) -> Iterator[Estimate]:
+        zeros = torch.zeros(self.size, dtype=torch.float64)
+        named = self._raw_by_group(table, zeros, zeros + 1)
+        for g, part, names in zip(self.groups, self.parts, named, strict=True):
+            for estimate in part.estimates(table[..., g.outputs]):
+                yield replace(estimate, name=names[estimate.name][0])
+
+    def _raw_by_group(self, table: Tensor, shift: Tensor, scale: Tensor) -> list[dict[str, tuple[str, Tensor]]]:
+        """For each group, by the name that an array has in it, the name that it has here, and the array."""
+        each = zip(self.groups, self.parts, strict=True)
+        raw = [part.raw(table[..., g.outputs], shift[g.columns], scale[g.columns]) for g, part in each]
+        times = Counter(name for group in raw for name in group)
+        return [
+            {name: (name if times[name] == 1 else f"{name}_{i}", value) for name, value in group.items()}
+            for i, group in enumerate(raw)
+        ]
 
 
 def free_logits(probabilities: Tensor, least: float) -> Tensor:

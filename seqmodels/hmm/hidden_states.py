@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.common.caller_warnings import warn_caller
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import Seed, checked, checked_but
 from seqmodels.encodings.text import symbol_names
 from seqmodels.model import SequenceModel
@@ -92,6 +93,7 @@ class HiddenStateModel(SequenceModel):
         """
         if n < 1:
             raise ValueError(f"n is {n}; pass at least 1")
+        refuse_beyond_memory(f"{n} paths of each sequence", 8.0 * n, "pass a smaller n")
         seed = self.random_state if random_state is None else random_state
         return [path.T for path in self._drawn_states(X, y, n, seed)]
 

@@ -15,6 +15,7 @@ import torch
 from seqmodels.common.array_checks import array_of, numbers_of
 from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.distributed import is_rank_zero, propagate_errors
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import Seed, checked, made_with, undone_on_failure
 from seqmodels.encodings import Encoding, Standardize
 from seqmodels.encodings.auto_series import SeriesChoice
@@ -26,6 +27,7 @@ from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.setting import Setting
 from seqmodels.generation import CursorState, MergedStates
+from seqmodels.generation.inputs import encode_source
 from seqmodels.hmm.choices_by_clusters import chosen_by_clusters
 from seqmodels.hmm.conjugate import ConjugatePrior, conjugate_of
 from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values, raw_size, validation_score
@@ -677,6 +679,7 @@ class HMM(HiddenStateModel):
         """
         if k < 1:
             raise ValueError(f"k is {k}; pass at least 1")
+        refuse_beyond_memory(f"forecasts of {k} steps", 8.0 * k * self.n_states, "pass a smaller k")
         if self._reads_inputs:
             raise ValueError("forecast_states knows no inputs of the steps ahead; call forecast(X, k, inputs=...)")
         log_beliefs = _run_on_each(self, X, y, batch_last_log_beliefs, of_steps=False)
@@ -691,6 +694,7 @@ class HMM(HiddenStateModel):
         """p(x) of raw sequences of ``length`` steps as a Pyro distribution (``seqmodels.model.pyro_distribution``)."""
         from seqmodels.model.pyro_distribution import SequenceDistribution  # lazily: Pyro is slow to import
 
+        encode_source(self, source)  # which refuses one that the model does not read
         return SequenceDistribution(self, length, source)
 
     # -- the chain -----------------------------------------------------------------------------------------

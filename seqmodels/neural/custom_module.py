@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import checked
 from seqmodels.common.randomness import Dropout, InitialDraws
 from seqmodels.neural.batches import Windowing
@@ -52,6 +53,8 @@ class CausalModel(NeuralModel):
 
     def _check_hyperparameters(self) -> None:
         super()._check_hyperparameters()
+        what = f"steps of d_model={self.d_model_:,} numbers"
+        refuse_beyond_memory(what, 64.0 * self.d_model_, "pass a smaller d_model")
         with InitialDraws(torch.Generator().manual_seed(self.random_state)):
             module = self._make()
         check_causal(module, self.d_model_)

@@ -16,7 +16,7 @@ import numpy as np
 
 from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import MAX_LISTED, html_table, listed, sizes_in_words
-from seqmodels.common.parameters import Seed, check_options, checked, in_one_line
+from seqmodels.common.parameters import PositiveInt, Seed, check_options, checked, in_one_line
 from seqmodels.sequences.columns.frames import pandas_frame
 from seqmodels.sequences.columns.index import times_of_frames, with_index_as_columns
 from seqmodels.sequences.columns.numbers import place_in_frame, refuse_unread, with_numbers
@@ -500,6 +500,7 @@ class Sequences(Sequence[Item]):
 
         ``axis`` is 0, as scikit-learn passes it.
         """
+        check_options(Sequences.take, axis=axis)
         rows = self._rows(index)
         times = None if self.times is None else [self.times[i] for i in rows]
         past = None if self.past is None else [self.past[i] for i in rows]
@@ -986,8 +987,8 @@ class Sequences(Sequence[Item]):
         if not (isinstance(test, int | float | np.floating) and 0 < test < 1):
             raise ValueError(f"test is {test}; pass the fraction to hold out, between 0 and 1")
         check_options(Sequences.split, by=by, random_state=random_state)
+        check_n_past(past)
         if len(self) == 1:
-            check_n_past(past)
             return self._cut_tail(test, past)
         if by is not None and by not in self.metadata:
             raise ValueError(
@@ -1013,7 +1014,7 @@ class Sequences(Sequence[Item]):
             raise ValueError("the one sequence is too short to split; it needs at least two steps")
         return self.segments([(0, 0, at)], past=past), self.segments([(0, at, len(item))], past=past)
 
-    def chunks(self, length: int, *, past: int | None = 0) -> Sequences:
+    def chunks(self, length: PositiveInt, *, past: int | None = 0) -> Sequences:
         """Consecutive pieces of ``length`` steps (characters of text).
 
         The cluster of a piece is the sequence it came from, if there are several and they have no clusters.
@@ -1025,8 +1026,7 @@ class Sequences(Sequence[Item]):
                 then sum to that of the whole (under ``length="given"``), but every model reads all that came before
                 anew for each piece.
         """
-        if not (isinstance(length, int | np.integer) and length >= 1):
-            raise ValueError(f"length is {length!r}; pass at least 1")
+        check_options(Sequences.chunks, length=length)
         cuts = [(i, k, k + length) for i, item in enumerate(self.items) for k in range(0, len(item), length)]
         pieces = self.segments(cuts, past=past)
         if "cluster" not in pieces.metadata and len(self) > 1:

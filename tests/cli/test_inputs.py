@@ -259,8 +259,8 @@ def test_what_inputs_are_worth_is_compared(call, heated, tmp_path):
     assert rows["var-inputs"]["inputs"] == "heat"
     again = call("compare", "--config", out / "run.toml", "--out", tmp_path / "again", "--json")
     assert again.exit_code == 0, again.output
-    assert {row["model"]: row["score"] for row in json.loads(again.stdout)["table-density"]["models"]} == {
-        name: row["score"] for name, row in rows.items()
-    }
+    assert {row["model"]: row["score"] for row in json.loads(again.stdout)["table-density"]["models"]} == pytest.approx(
+        {name: row["score"] for name, row in rows.items()}, rel=1e-9
+    )
     refused = call("compare", *read)
     assert "--models names var-inputs, which reads inputs, but there are none; pass --inputs" in refused.stderr

@@ -123,6 +123,11 @@ def test_several_models_are_coded_alike_and_drawn():
     pyplot.close("all")
 
 
+def test_blocks_of_less_than_a_unit_are_none():
+    many = sm.prequential(sm.NGram(2), ["ab" * 50], blocks=10**9)
+    assert many.nats == sm.prequential(sm.NGram(2), ["ab" * 50], blocks=20).nats
+
+
 def test_arguments():
     with pytest.raises(ValueError, match="at least 2"):
         sm.prequential(sm.NGram(2), ["abc"] * 4, blocks=1)

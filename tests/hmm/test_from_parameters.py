@@ -190,3 +190,10 @@ SLOPES = np.zeros((2, 2, 1))
 def test_slopes_that_cannot_be_are_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         HMM.from_parameters(**(CHAIN | {"rates": RATES} | given))
+
+
+def test_names_of_other_libraries_are_said_beside_what_is_lacking() -> None:
+    with pytest.raises(TypeError, match=r"HMM.from_parameters lacks initial, transition; startprob is called initial"):
+        HMM.from_parameters(startprob=[1.0], transmat=[[1.0]])  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"HMM.from_parameters lacks transition; pass them too"):
+        HMM.from_parameters([1.0])  # type: ignore[call-arg]

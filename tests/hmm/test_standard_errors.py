@@ -66,6 +66,27 @@ def test_of_one_poisson_with_and_without_a_prior() -> None:
     assert_allclose(frame["standard_error"], np.sqrt(model.rates_[0] / 200), rtol=1e-7)  # of a Gamma distribution
 
 
+def test_of_groups_of_columns_they_are_those_of_each_group() -> None:
+    x = [np.column_stack([VECTORS[0][:, 0], BITS[0][:, 0], VECTORS[0][:, 1]])]
+    groups = [(sm.GaussianMixture(1), 1), (sm.Bernoulli(), 1), (sm.GaussianMixture(1), 1)]
+    model = fitted(1, x, observation=sm.Columns(groups))
+    frame, variance = model.standard_errors(x), x[0].var(0)
+    assert_allclose(errors(frame, "means_0"), np.sqrt(variance[:1] / 150), rtol=1e-6)
+    assert_allclose(errors(frame, "probabilities"), np.sqrt(variance[1:2] / 150), rtol=1e-6)
+    assert_allclose(errors(frame, "covariances_2"), variance[2:] * np.sqrt(2 / 150), rtol=1e-6)
+    assert frame["feature"].tolist() == [0, 0, 1, 2, 2]
+    assert_allclose(frame.loc[frame["name"] == "means_2", "estimate"], model.means_2_.ravel())
+
+
+def test_of_two_states_of_columns_they_are_those_of_one_observation_of_both() -> None:
+    x = [np.column_stack([item, item[::-1]]) for item in TWO_LEVELS.items]
+    whole = fitted(2, x, observation=sm.GaussianMixture(1))
+    apart = fitted(2, x, observation=sm.Columns([(sm.GaussianMixture(1), 1)] * 2))
+    expected, frame = whole.standard_errors(x), apart.standard_errors(x)
+    both = np.sort(expected.loc[expected["name"] == "means", "standard_error"])
+    assert_allclose(np.sort([*errors(frame, "means_0"), *errors(frame, "means_1")]), both, rtol=1e-4)
+
+
 def test_of_one_bernoulli() -> None:
     frame, p = fitted(1, BITS, observation=sm.Bernoulli()).standard_errors(BITS, level=0.8), BITS[0].mean(0)
     assert_allclose(frame["standard_error"], np.sqrt(p * (1 - p) / 150), rtol=1e-7)
@@ -445,7 +466,7 @@ def test_parameters_that_are_not_at_the_maximum_are_warned_of() -> None:
 
 
 def test_what_has_no_standard_errors_is_refused() -> None:
-    both = sm.Columns([(sm.GaussianMixture(1), 1), (sm.Bernoulli(), 1)])
+    both = sm.Columns([(sm.observations.StudentT(), 1), (sm.Bernoulli(), 1)])
     model = sm.HMM(1, observation=both).fit([np.column_stack([VECTORS[0][:, 0], BITS[0][:, 0]])])
     with pytest.raises(ValueError, match=re.escape("are not known; they are of GaussianMixture, Categorical")):
         model.standard_errors([np.column_stack([VECTORS[0][:, 0], BITS[0][:, 0]])])

@@ -13,6 +13,8 @@ from seqmodels.evaluation.tuning.search import Search
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import as_sequences
 
+MOST_SEEDS = 1_000
+
 
 @dataclass(frozen=True)
 class DataParts:
@@ -61,8 +63,8 @@ class FitPlan:
 
     def check(self, models: Mapping[str, SequenceModel], *, has_train: bool) -> None:
         """Raise ``ValueError`` for an option that is invalid, or that needs a training part where there is none."""
-        if self.seeds < 1:
-            raise ValueError(f"seeds is {self.seeds}; pass at least 1")
+        if not 1 <= self.seeds <= MOST_SEEDS:
+            raise ValueError(f"seeds is {self.seeds}; pass a whole number from 1 to {MOST_SEEDS:,}")
         if self.budget is not None and not isinstance(self.budget, Budget):
             raise ValueError(
                 f"budget is {self.budget!r}; pass Budget(seconds={self.budget!r}), or of steps or parameters"

@@ -243,7 +243,7 @@ def forecast(
 
 def _checked_levels(quantiles: Sequence[float]) -> np.ndarray:
     levels = np.asarray(quantiles, dtype=np.float64)
-    if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all() or (np.diff(levels) <= 0).any():
+    if levels.ndim != 1 or levels.size == 0 or not ((levels > 0) & (levels < 1)).all() or (np.diff(levels) <= 0).any():
         raise ValueError(f"quantiles is {quantiles!r}; pass increasing numbers between 0 and 1, such as (0.05, 0.95)")
     return levels
 

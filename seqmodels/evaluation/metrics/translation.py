@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
-from seqmodels.common.parameters import NotNegative, checked
+from seqmodels.common.parameters import Range, checked
 from seqmodels.evaluation.metrics.references import reference_pairs, references_of
 
 
@@ -30,7 +30,9 @@ def bleu(
 
 
 @checked
-def chrf(references: Sequence[Any], hypotheses: Sequence[Any], *, word_order: NotNegative = 0) -> float:
+def chrf(
+    references: Sequence[Any], hypotheses: Sequence[Any], *, word_order: Annotated[int, Range(0, 100)] = 0
+) -> float:
     """Corpus chrF of texts, 0 to 100 (Popović 2015), as ``sacrebleu`` computes it; ``word_order=2`` is chrF++."""
     references = _by_rank(references, hypotheses)
     return float(sacrebleu_module().corpus_chrf(list(hypotheses), references, word_order=word_order).score)

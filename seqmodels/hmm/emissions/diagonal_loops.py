@@ -246,7 +246,7 @@ def log_prior(
 
 
 @dataclass(frozen=True)
-class FewFrames:
+class FewFramesMemo:
     """What an E-step found of few frames, for the sums that the M-step takes.
 
     Attributes:
@@ -268,7 +268,7 @@ class FewFrames:
 
 def densities_of_few(
     x: np.ndarray, has_missing: bool, table: tuple[Tensor, Tensor, Tensor], floor: float
-) -> tuple[Tensor, FewFrames]:
+) -> tuple[Tensor, FewFramesMemo]:
     """Return ``(N, K)`` log-densities in nats, and what is needed for expected sums.
 
     Args:
@@ -281,7 +281,7 @@ def densities_of_few(
     K, M = log_weights.shape
     log_b, responsibilities = np.empty((x.shape[1], K)), np.empty((M if M > 1 else 0, K, x.shape[1]))
     log_densities(x, has_missing, log_weights, means, log_variances, math.log(floor), log_b, responsibilities)
-    return torch.from_numpy(log_b), FewFrames(x, has_missing, responsibilities)
+    return torch.from_numpy(log_b), FewFramesMemo(x, has_missing, responsibilities)
 
 
 class DiagonalInLoops:

@@ -82,6 +82,7 @@ class ExponentialEmission(Emission):
         prior = self.observation.pseudocount
         frames = observed + prior
         average = (weighted_x + prior * self._prior_mean(table)) / torch.where(frames > 0, frames, 1.0)
+        average = average.clamp(max=self.observation.largest_mean)  # which rounding may exceed
         # A feature that no frame shows has nothing to learn from: it stays where it is.
         return torch.where(frames > 0, self.observation.natural_parameter(average), table)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -409,9 +410,10 @@ class FitResult:
         """Return the history with a column for each of these figures, which are known of the last row alone."""
         import pandas as pd
 
-        before = [math.nan] * (len(self.rows) - 1)
-        columns: dict[str, list[float]] = {name: [row[name] for row in self.rows] for name in self.rows[-1]}
-        return pd.DataFrame({**columns, **{name: [*before, value] for name, value in of_last.items()}})
+        n_before = len(self.rows) - 1
+        columns = {name: np.array([row[name] for row in self.rows]) for name in self.rows[-1]}
+        known = {name: np.append(np.full(n_before, np.nan), value) for name, value in of_last.items()}
+        return pd.DataFrame({**columns, **known}, copy=False)
 
     @property
     def last_row(self) -> Row:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -140,6 +140,15 @@ def _update(bar: ProgressBar, row: Row) -> None:
 
 def starts_table(results: Sequence[Mapping[str, float]], best: int | None) -> pd.DataFrame:
     """A row for each start: ``start``, ``objective``, ``log_prob`` (nats per unit), ``floor_hits``, ``chosen``."""
+    return _starts_table(results, best) if results else _no_starts().copy()
+
+
+@cache
+def _no_starts() -> pd.DataFrame:
+    return _starts_table([], None)
+
+
+def _starts_table(results: Sequence[Mapping[str, float]], best: int | None) -> pd.DataFrame:
     import pandas as pd
 
     columns: dict[str, np.ndarray] = {

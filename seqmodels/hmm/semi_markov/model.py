@@ -15,6 +15,7 @@ from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.distributed import propagate_errors
+from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import checked, made_with, undone_on_failure
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.defaults import may_have_unseen_symbols
@@ -490,6 +491,7 @@ class HSMM(HiddenStateModel):
         """
         if k < 1:
             raise ValueError(f"k is {k}; pass at least 1")
+        refuse_beyond_memory(f"forecasts of {k} steps", 8.0 * k * self.n_states, "pass a smaller k")
         examples, left = _states_of_each(self, X, y, batch_steps_left)
         parameters, emission = self.parameters_, _emission(self)
         log_pmf = emission.durations(parameters.table).log_pmf

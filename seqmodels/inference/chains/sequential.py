@@ -30,6 +30,8 @@ from seqmodels.inference.chains.trellis import Filtered, Posterior, Trellis
 TINY = 1e-200  # the least positive number: its products with all but the rarest others are normal ones, thus fast
 RARE = 1e-100  # below this, one factor of a product is looked at before they are multiplied
 LEAST_TOTAL = 1e-60  # a sum of joint probabilities beside which what one step can add is far below rounding
+MOST_BY_STATE = 12  # states up to which sums over states are quicker one after the other
+LEAST_PRODUCT = 1e-100  # of totals, before their logarithm is taken
 LEAST = 1e-240  # of posteriors and of what they are made of: smaller ones are zero
 MOST_ADDED = 1e-12  # of a sum of one, by raising numbers to ``TINY``
 
@@ -72,34 +74,48 @@ def forward(
     By rank, ``(n,)``, it fills ``ends``, the logarithm of the mass of ``final`` under the last alpha, ``log_prob``, and
     ``has_failed``, for which sequences the bound is too far from the truth. Rows are packed; ``initial`` and ``final``
     are (1, K) or (n, K), ``lengths`` (n,), all by rank. Where ``backward`` follows, ``is_posterior``, that finds out
-    whether the bound holds.
+    whether the bound holds; ``steps`` then have the largest log-density of each frame alone.
     """
     K = len(transition)
-    predicted, joint = np.empty(K), np.empty(K)
+    predicted, joint, into = np.empty(K), np.empty(K), np.empty((K, K))
+    for i in range(K):
+        for j in range(K):
+            into[j, i] = transition[i, j]
     added, added_before = np.empty(K), np.empty(K)  # of joint, by numbers that were raised
     _relative_densities(log_b, ratio, steps)
     for rank in range(len(lengths)):
-        failed, has_added, is_possible = False, False, True
-        row, log_total = 0, 0.0
+        failed, has_added, is_possible, is_plain = False, False, True, True
+        row, log_total, product = 0, 0.0, 1.0
         start = initial[rank if len(initial) > 1 else 0]
         for j in range(K):
             predicted[j], added[j], added_before[j] = start[j], 0.0, 0.0
         for t in range(lengths[rank]):
             row = offsets[t] + rank
-            b, total, is_raised = ratio[row], 0.0, False
-            for j in range(K):
-                value = 0.0
-                if predicted[j] > 0.0 and b[j] > 0.0:
-                    if b[j] < RARE and (predicted[j] < RARE or b[j] < TINY):
-                        value, is_raised = TINY, True
-                    else:
-                        value = predicted[j] * b[j]
-                        if value < TINY:
+            b, total, least, is_raised = ratio[row], 0.0, np.inf, False
+            if is_plain:
+                for j in range(K):
+                    value = predicted[j] * b[j]
+                    joint[j] = value
+                    total += value
+                    least = min(least, value)
+                is_plain = least >= TINY and total < np.inf
+            if not is_plain:  # some number is zero, or might underflow, or is NaN
+                total, least = 0.0, np.inf
+                for j in range(K):
+                    value = 0.0
+                    if predicted[j] > 0.0 and b[j] > 0.0:
+                        if b[j] < RARE and (predicted[j] < RARE or b[j] < TINY):
                             value, is_raised = TINY, True
-                elif predicted[j] > 0.0 and log_b[row, j] != -np.inf:
-                    value, is_raised = TINY, True
-                joint[j] = value
-                total += value
+                        else:
+                            value = predicted[j] * b[j]
+                            if value < TINY:
+                                value, is_raised = TINY, True
+                    elif predicted[j] > 0.0 and log_b[row, j] != -np.inf:
+                        value, is_raised = TINY, True
+                    joint[j] = value
+                    total += value
+                    least = min(least, value)
+                is_plain = least > TINY and total < np.inf  # and so may be those of the next frame
             if not total > LEAST_TOTAL:  # of no state that can be reached is the density near the largest
                 peak, total, is_possible = -np.inf, 0.0, False
                 for j in range(K):
@@ -137,23 +153,42 @@ def forward(
                         added_before[j] += added[i] * transition[i, j]
                 failed |= not share <= MOST_ADDED
                 has_added = True
-            steps[row] += np.log(total)
-            log_total += steps[row]
-            inverse = 1.0 / total
+            if is_posterior:
+                log_total += steps[row]
+                product *= total
+                if product < LEAST_PRODUCT:
+                    log_total += np.log(product)
+                    product = 1.0
+            else:
+                steps[row] += np.log(total)
+                log_total += steps[row]
+            inverse, least = 1.0 / total, np.inf
             for j in range(K):
                 joint[j] *= inverse
                 alpha[row, j] = joint[j]
-                predicted[j] = 0.0
                 b[j] *= inverse
-            for i in range(K):
-                weight = joint[i]
+            if K <= MOST_BY_STATE:
                 for j in range(K):
-                    predicted[j] += weight * transition[i, j]
-            for j in range(K):
-                if predicted[j] < TINY:
+                    value = 0.0
                     for i in range(K):
-                        if joint[i] > 0.0 and transition[i, j] > 0.0:
-                            predicted[j], added_before[j], has_added = TINY, TINY, True
+                        value += joint[i] * into[j, i]
+                    predicted[j] = value
+                    least = min(least, value)
+            else:
+                for j in range(K):
+                    predicted[j] = 0.0
+                for i in range(K):
+                    value = joint[i]
+                    for j in range(K):
+                        predicted[j] += value * transition[i, j]
+                for j in range(K):
+                    least = min(least, predicted[j])
+            if not least >= TINY:
+                for j in range(K):
+                    if predicted[j] < TINY:
+                        for i in range(K):
+                            if joint[i] > 0.0 and transition[i, j] > 0.0:
+                                predicted[j], added_before[j], has_added = TINY, TINY, True
         end, share, stop = 0.0, 0.0, final[rank if len(final) > 1 else 0]
         if is_possible:
             is_possible = False
@@ -164,7 +199,7 @@ def forward(
                     share += added[j] * stop[j]
             failed |= is_possible and (not end > TINY or not share <= MOST_ADDED * end)
         ends[rank] = np.log(end) if is_possible else -np.inf
-        log_prob[rank] = log_total + ends[rank]
+        log_prob[rank] = log_total + np.log(product) + ends[rank]
         has_failed[rank] = failed and (not is_posterior or not end > TINY)
 
 

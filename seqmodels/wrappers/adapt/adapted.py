@@ -153,23 +153,24 @@ def log_prob_of_columns(
     end: int | None,
     *,
     has_end: bool,
-    is_first: bool,
+    is_first: np.ndarray,
+    is_end: np.ndarray,
 ) -> np.ndarray:
-    """Float64 log-probability of ``values (T,)`` from logits ``(T, W)``, or ``(T + 1, W)`` and of the end after them.
+    """Return the float64 log-probability of the steps of one or more sequences, ``(n,)``, from their logits ``(n, W)``.
 
-    ``is_first``: the first of the values is the first of its sequence. The rest is as of ``prediction_of_columns``.
+    ``values (n,)`` are the symbols, anything valid where ``is_end``. ``is_first`` and ``is_end``, both ``(n,)``, say
+    which steps are the first and the end of a sequence. The rest is as of ``prediction_of_columns``.
     """
-    x = torch.as_tensor(values, device=logits.device)
-    parts = []
-    for begin, stop, first in ((0, int(is_first), True), (int(is_first), len(logits), False)):
-        if begin == stop:
+    x, ends = torch.as_tensor(values, device=logits.device), torch.as_tensor(is_end, device=logits.device)
+    result = np.empty(len(values))
+    for first in (False, True):
+        (rows,) = np.nonzero(is_first == first)
+        if len(rows) == 0:
             continue
-        prediction = prediction_of_columns(observation, logits[begin:stop], size, end, has_end=has_end, is_first=first)
-        padded = torch.cat([x[begin:stop], x.new_zeros(max(0, stop - max(begin, len(x))))])
-        log_prob = prediction.log_prob(padded).double()
-        if stop > len(x):
-            assert prediction.log_end is not None, "ends are events"
-            log_prob[-1] = prediction.log_end[-1]
-        parts.append(log_prob)
-    result: np.ndarray = torch.cat(parts).cpu().numpy()
+        of = torch.as_tensor(rows, device=logits.device)
+        prediction = prediction_of_columns(observation, logits[of], size, end, has_end=has_end, is_first=first)
+        log_prob = prediction.log_prob(x[of]).double()
+        if prediction.log_end is not None:
+            log_prob = torch.where(ends[of], prediction.log_end.double(), log_prob)
+        result[rows] = log_prob.cpu().numpy()
     return result

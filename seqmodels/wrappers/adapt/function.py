@@ -100,8 +100,16 @@ class CallableModel(AdaptedModel):
         predictor = self.predictor_
         states = predictor.rows.all_of(values)
         logits = predictor.log_probs(states if predictor.has_end else states[:-1])
+        steps = np.arange(len(logits))
         return log_prob_of_columns(
-            self.observation_, logits, values, predictor.size, predictor.end, has_end=predictor.has_end, is_first=True
+            self.observation_,
+            logits,
+            np.append(values, 0)[: len(steps)],  # any symbol stands at the end
+            predictor.size,
+            predictor.end,
+            has_end=predictor.has_end,
+            is_first=steps == 0,
+            is_end=steps == len(values),
         )
 
     def cursor(self, n_steps: int | None = None) -> CallableCursor:

@@ -200,20 +200,28 @@ class LogitsModel(AdaptedModel, ABC):
         first, uniform = 0 if tokens.start is not None else 1, -np.log(tokens.n_symbols(self.encoding_.size))
         results = [np.full(len(example.values) + has_end, uniform) for example in examples]
         limit = max(1, min(MAX_TOKENS_AT_ONCE, MAX_LOGITS_AT_ONCE // self.encoding_.size))
+        values = [np.append(example.values, 0) for example in examples]  # any symbol stands at the end
         for batch in _batches(windows, limit):
-            logits = network(_padded([rows[i][begin:end] for i, begin, end, _ in batch], self._device())).to(
-                DTYPES[self.dtype]
+            logits = network(_padded([rows[i][begin:end] for i, begin, end, _ in batch], self._device()))
+            steps = [np.arange(first + scored_from, first + end) for _, _, end, scored_from in batch]
+            scored = torch.cat(
+                [of[scored_from - a : end - a] for (_, a, end, scored_from), of in zip(batch, logits, strict=True)]
             )
-            for (i, begin, end, scored_from), of_window in zip(batch, logits, strict=True):
-                results[i][first + scored_from : first + end] = log_prob_of_columns(
-                    self.observation_,
-                    of_window[scored_from - begin : end - begin],
-                    np.asarray(examples[i].values)[first + scored_from : first + end],
-                    self.encoding_.size,
-                    tokens.end,
-                    has_end=has_end,
-                    is_first=first + scored_from == 0,
-                )
+            log_prob = log_prob_of_columns(
+                self.observation_,
+                scored.to(DTYPES[self.dtype]),
+                np.concatenate([values[i][of] for (i, *_), of in zip(batch, steps, strict=True)]),
+                self.encoding_.size,
+                tokens.end,
+                has_end=has_end,
+                is_first=np.concatenate(steps) == 0,
+                is_end=np.concatenate(
+                    [of == len(examples[i].values) for (i, *_), of in zip(batch, steps, strict=True)]
+                ),
+            )
+            parts = np.split(log_prob, np.cumsum([len(of) for of in steps])[:-1])
+            for (i, *_), of, part in zip(batch, steps, parts, strict=True):
+                results[i][of] = part
         return results
 
     def cursor(self, n_steps: int | None = None) -> LogitsCursor:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
 from seqmodels.common import distributed
 from seqmodels.common.array_checks import array_of, check_between, check_sums
 from seqmodels.common.caller_warnings import warn_caller
-from seqmodels.common.parameters import PositiveInt, checked, made_with
+from seqmodels.common.parameters import Range, checked, made_with
 from seqmodels.encodings import Bytes, Encoding
 from seqmodels.encodings.binary_code import BinaryCode
 from seqmodels.encodings.examples import Example
@@ -264,6 +264,8 @@ class Mixture(SequenceModel):
             ValueError: different encodings; weights that are no probabilities.
             NotFittedError: a model that is not fitted.
         """
+        if X is None and y is not None:
+            raise ValueError("y is given without X; pass the pairs as X and y, or leave both out")
         mixture = cls([*models], weights=weights)
         mixture._check_hyperparameters()
         first, *others = [model._setting() for model in models]
@@ -309,7 +311,7 @@ class Mixture(SequenceModel):
 
     @classmethod
     @checked
-    def of_seeds(cls, model: SequenceModel, n: PositiveInt, **options: Any) -> Self:
+    def of_seeds(cls, model: SequenceModel, n: Annotated[int, Range(1, 1_000)], **options: Any) -> Self:
         """``n`` of one model, which differ in ``random_state``: it, and the numbers after it.
 
         ``options`` are arguments of the constructor.

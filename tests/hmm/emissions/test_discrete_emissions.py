@@ -276,3 +276,9 @@ def test_counts_of_symbols_on_a_gpu_are_those_of_the_cpu(
     x, gamma = torch.randint(7, (1500,), generator=generator), torch.rand(1500, K, generator=generator, dtype=dtype)
     (expected,) = emission_of(Categorical(), 7).statistics(torch.zeros(K, 7), x, None, gamma)
     assert_allclose(categorical.counts_on_gpu(x, gamma, 7), expected, rtol=1e-6 if dtype == torch.float32 else 1e-13)
+
+
+def test_a_bit_that_is_always_on_is_certain_however_its_sums_are_rounded() -> None:
+    emission = emission_of(Bernoulli(), 2)
+    sums = torch.tensor([[np.nextafter(3.0, 4), 1.5, 3.0, 3.0]], dtype=torch.float64)  # one above the frames
+    assert emission.maximise((sums,), torch.zeros(1, 2, dtype=torch.float64)).tolist() == [[np.inf, 0.0]]

@@ -285,7 +285,8 @@ def test_only_a_state_lost_by_float32_can_end() -> None:
 def test_one_that_scaling_fails_leaves_the_sums_of_the_others_whole() -> None:
     stay, start = torch.eye(2, dtype=torch.float64), tensor(np.array([1.0, 0.0]))
     forced = torch.tensor([[-5.0, -5.0], [-2000.0, 0.0], [-5.0, -5.0]])
-    together = forward_backward(start, stay, torch.cat([torch.zeros(3, 2), forced]), lengths=[3, 3])
+    log_b = torch.cat([torch.zeros(3, 2), forced]).double()
+    together = forward_backward(start, stay, log_b, lengths=[3, 3])
     assert_allclose(together.log_prob, [0.0, -2010.0], atol=1e-12)
     assert_allclose(together.xi, [[4.0, 0.0], [0.0, 0.0]], atol=1e-12)
     assert_allclose(together.initial, [2.0, 0.0], atol=1e-12)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import seqmodels as sm
 from seqmodels.neural.batches import Windowing
 from seqmodels.wrappers.adapt import TorchModel, logits
+from seqmodels.wrappers.adapt.adapted import prediction_of_columns
 from tests.families import CausalConvolution
 
 V = 6
@@ -233,3 +234,19 @@ def test_training_it_on_shows_in_its_figures() -> None:
         module.head.bias[0] += 1
     assert (model.log_prob(X) != before).all()
     assert isinstance(model, TorchModel)
+
+
+def test_many_short_sequences_are_scored_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    predictions = list[int]()
+
+    def counted(observation: Any, logits: Tensor, *rest: Any, **options: Any) -> Any:
+        predictions.append(len(logits))
+        return prediction_of_columns(observation, logits, *rest, **options)
+
+    model = sm.adapt.from_torch(NETWORK, n_symbols=V, start=V, end=V + 1, dtype="float64")
+    items = [np.arange(length) % 3 for length in (3, 5, 4, 9, 1, 7)]
+    singly = [model.log_prob_steps([item])[0] for item in items]
+    monkeypatch.setattr("seqmodels.wrappers.adapt.adapted.prediction_of_columns", counted)
+    for alone, together in zip(singly, model.log_prob_steps(items), strict=True):
+        assert_allclose(together, alone, rtol=TOLERANCE)
+    assert sorted(predictions) == [6, 29]  # the first steps, and all others with the ends
