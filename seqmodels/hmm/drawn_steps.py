@@ -112,7 +112,8 @@ def emitted_by(observation: Observation, table: Tensor) -> Emit:
 
 
 def _emitted(observation: Observation, table: Tensor, states: Tensor, generator: torch.Generator) -> Tensor:
-    return observation.sample(table[states.flatten()], None, generator).unflatten(0, states.shape)
+    x: Tensor = observation.sample(table[states.flatten()], None, generator).unflatten(0, states.shape)
+    return x
 
 
 def drawn_steps(

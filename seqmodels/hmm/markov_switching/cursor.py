@@ -133,7 +133,7 @@ class MarkovSwitchingCursor:
         return self._log_a[0].contiguous().numpy()
 
     @cached_property
-    def _numbers(self) -> list[np.ndarray]:
+    def _numbers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Coefficients, intercepts and log-variances of tuples, and those of first frames, as ``log_densities``."""
         observation, size = self.emission.observation, self.emission.size
         matrix, intercept, shape, *first = observation.unpack(self._of_tuples.double(), size)
@@ -141,8 +141,9 @@ class MarkovSwitchingCursor:
         log_variance, log_first = (
             gaussian.variances_of_shape(s, observation.min_covariance).log() for s in (shape, first[1])
         )
-        tables = coefficients, intercept, log_variance, torch.stack([first[0][0], log_first[0]])
-        return [each.contiguous().numpy() for each in tables]
+        of_first = torch.stack([first[0][0], log_first[0]])
+        a, b, c, d = (each.contiguous().numpy() for each in (coefficients, intercept, log_variance, of_first))
+        return a, b, c, d
 
     def distribution(self, state: LastStates) -> Prediction:
         """The mixture of the regressions of all tuples, and the end; a sequence cannot end before its first scored
@@ -224,13 +225,14 @@ class MarkovSwitchingCursor:
             self.parameters.table.double()
         )
         deviation, first = (each.exp().clamp(min=floor).sqrt() for each in (log_variance, first_log_variance))
-        tables = mean, coefficients, deviation, torch.stack([first_mean[0], first[0]]), past, earlier
-        arrays = [each.contiguous().numpy() for each in tables]
+        of_first = torch.stack([first_mean[0], first[0]])
+        tables = (each.contiguous().numpy() for each in (mean, coefficients, deviation, of_first))
+        m, a, s, f = tables
 
         def emit(states: Tensor, generator: torch.Generator) -> Tensor:
             noise = torch.randn((*states.shape, self.emission.size), generator=generator, dtype=torch.float64)
             x = torch.empty_like(noise)
-            draw_frames(states.numpy(), noise.numpy(), *arrays, x.numpy())
+            draw_frames(states.numpy(), noise.numpy(), m, a, s, f, past.numpy(), earlier.numpy(), x.numpy())
             return x.to(self.dtype)
 
         return emit

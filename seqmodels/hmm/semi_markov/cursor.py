@@ -83,8 +83,8 @@ class HSMMCursor:
         past_after = torch.cat([state.past[:, 1:], x.unsqueeze(1)], 1) if self.observation.n_past else state.past
         log_b, n_scored = self._log_b(state, x), state.n_scored + 1
         if self._runs_compiled(len(x)):
-            *beliefs, log_prob = self._advance_compiled(state.log_predicted, log_b)
-            after = SegmentState(*beliefs, past_after, n_scored)
+            predicted, ended, belief, log_prob = self._advance_compiled(state.log_predicted, log_b)
+            after = SegmentState(predicted, ended, belief, past_after, n_scored)
         else:
             log_b, peak = relative_to_largest(log_b)  # of vectors, which may lie far from every state
             joint = state.log_predicted + log_b.unsqueeze(-1)

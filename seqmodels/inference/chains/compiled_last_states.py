@@ -188,8 +188,8 @@ def best_paths(
     n_rows, _, m = log_b.shape
     packed, path = packing.arrays, np.empty(n_rows, np.int64)
     oldest, log_prob = np.empty((n_rows, m), np.int32), np.empty(len(packed.lengths))
-    arrays = (each.contiguous().numpy() for each in (log_a, log_b.flatten(1), log_initial, log_ends))
-    _best_paths((packed.offsets, packed.lengths, packed.firsts), *arrays, oldest, path, log_prob)
+    a, b, start, end = (each.contiguous().numpy() for each in (log_a, log_b.flatten(1), log_initial, log_ends))
+    _best_paths((packed.offsets, packed.lengths, packed.firsts), a, b, start, end, oldest, path, log_prob)
     paths = [torch.from_numpy(each) for each in packed.parts(path)]
     return paths, torch.from_numpy(packed.by_sequence(log_prob))
 

@@ -145,8 +145,8 @@ def best_paths(
     """
     packed = packing.arrays
     psi, path = np.empty(log_b.shape, np.int16), np.empty(len(log_b), np.int64)
-    arrays = (each.double().contiguous().numpy() for each in (log_a, log_b, log_start, log_end))
-    _best_paths((packed.offsets, packed.lengths, packed.firsts), *arrays, shift, psi, path)
+    a, b, start, end = (each.double().contiguous().numpy() for each in (log_a, log_b, log_start, log_end))
+    _best_paths((packed.offsets, packed.lengths, packed.firsts), a, b, start, end, shift, psi, path)
     return torch.from_numpy(path)
 
 

@@ -83,8 +83,8 @@ def _path_in_loops(trellis: Trellis, log_b: Tensor) -> Tensor:
     from seqmodels.inference.chains import compiled_time_varying
 
     assert trellis.log_transitions is not None, "they differ from step to step"
-    ends = (each.log() for each in (trellis.starts(torch.float64), trellis.ends(torch.float64)))
-    return compiled_time_varying.best_paths(trellis.packing, trellis.log_transitions, log_b, *ends, TO_GRID)
+    start, end = (each.log() for each in (trellis.starts(torch.float64), trellis.ends(torch.float64)))
+    return compiled_time_varying.best_paths(trellis.packing, trellis.log_transitions, log_b, start, end, TO_GRID)
 
 
 def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tuple[Tensor, Tensor]:
