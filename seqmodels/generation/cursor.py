@@ -261,6 +261,25 @@ class StepsOnStates:
         return at
 
 
+class ScoringCursor(Cursor, Protocol):
+    """A cursor that tells what a step was worth as it reads it."""
+
+    def advance_and_score(self, state: CursorState, x: Tensor) -> tuple[CursorState, Tensor]:
+        """As ``advance``; also ``(n,)`` float64 log p(x_t | x_<t), what ``distribution`` says of the step."""
+
+
+@dataclass(frozen=True)
+class ScoredSteps(StepsOnStates):
+    """Single steps by a cursor's ``advance_and_score`` (``SingleSteps``)."""
+
+    cursor: ScoringCursor
+
+    def advance(self, at: CursorState, x: np.ndarray) -> tuple[CursorState, float]:
+        """After a next step, and its log p(x_t | x_<t)."""
+        after, log_prob = self.cursor.advance_and_score(at, torch.as_tensor(x).unsqueeze(0))
+        return after, float(log_prob)
+
+
 @dataclass(frozen=True)
 class StepsOfCursor(StepsOnStates):
     """Single steps of any cursor, by its predictions."""

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation.cursor import Cursor, CursorState, Prediction, Source, select_rows
+from seqmodels.generation.decoding import Draw
 
 
 @runtime_checkable
@@ -34,6 +36,16 @@ class UnseenCursor(Protocol):
 
     def unseen(self, state: CursorState) -> CursorState | None:
         """The state after a next step that is not seen; None: there is no closed form."""
+
+
+@runtime_checkable
+class PathCursorGivenInputs(Protocol):
+    """A cursor that draws many steps at once, without reading what was drawn, where their inputs are known."""
+
+    def draw_path_given(
+        self, state: CursorState, inputs: Tensor, n_steps: int, generator: torch.Generator, *, may_end: bool
+    ) -> Iterator[Draw] | None:
+        """As ``PathCursor.draw_path``, given the ``inputs (n, S, U)`` of the steps after the next one."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +95,15 @@ class CursorGivenInputs:
                     return None
                 state = self._given(replace(state, state=after, t=state.t + 1))
         return predictions
+
+    def draw_path(
+        self, state: GivenState, n_steps: int, generator: torch.Generator, *, may_end: bool
+    ) -> Iterator[Draw] | None:
+        """The next steps of each sequence, from the model's own distribution; None: step by step only."""
+        if not isinstance(self.cursor, PathCursorGivenInputs):
+            return None
+        inputs = state.inputs[:, state.t + 1 :]
+        return self.cursor.draw_path_given(state.state, inputs, n_steps, generator, may_end=may_end)
 
     def _given(self, state: GivenState) -> GivenState:
         if state.t >= state.inputs.shape[1]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -171,8 +171,8 @@ class Stream:
         encoded = None if self._encode_inputs is None else self._encode_inputs(inputs)
         if encoded is None:
             return self._at
-        assert isinstance(self._cursor, InputCursor)
-        return self._steps.enter(self._cursor.given(self._state, torch.as_tensor(encoded)))
+        cursor = cast(InputCursor, self._cursor)  # of a model that reads inputs
+        return self._steps.enter(cursor.given(self._state, torch.as_tensor(encoded)))
 
     def update(self, x: Any, inputs: Any = None, *, time: Any = None) -> float:
         """Take the next step (a frame ``(D,)``, a symbol, or a piece of text); returns its log p given the past, nats.

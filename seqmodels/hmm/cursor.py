@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import Draw, MergedStates, Prediction, SingleSteps, Source, select_rows, stacked_sources
-from seqmodels.generation.cursor import StepsOnStates
+from seqmodels.generation.cursor import ScoredSteps
 from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.hmm.missing_past import PastFilter, with_beliefs
 from seqmodels.hmm.parameters import Parameters
@@ -111,18 +111,6 @@ class BeliefSteps:
             total = float(np.logaddexp.reduce(at.log_predicted, axis=None))
             nats -= total if total > -np.inf else 0.0
         return BeliefArrays(log_alpha, after, at.n_scored + 1, at.past), nats
-
-
-@dataclass(frozen=True)
-class ScoredSteps(StepsOnStates):
-    """Single steps by ``HMMCursor.advance_and_score`` (``SingleSteps``)."""
-
-    cursor: HMMCursor
-
-    def advance(self, at: HMMState, x: np.ndarray) -> tuple[HMMState, float]:
-        """After a next step, and its log p(x_t | x_<t)."""
-        after, log_prob = self.cursor.advance_and_score(at, torch.as_tensor(x).unsqueeze(0))
-        return after, float(log_prob)
 
 
 @dataclass(frozen=True)
@@ -430,13 +418,14 @@ class HMMCursor:
         final, is_on_cpu = self.parameters.final, self.parameters.initial.device.type == "cpu"
         if self.observation.n_past or self._reads_inputs or not is_on_cpu or (final is not None and not may_end):
             return None
-        from seqmodels.hmm.drawn_steps import drawn_steps
+        from seqmodels.hmm.drawn_steps import StatesOfChain, drawn_steps, emitted_by
 
         log_end = torch.full_like(state.log_predicted[:, :1], -torch.inf)
         if final is not None and state.log_alpha is not None and state.n_scored:
             log_end = torch.logsumexp(state.log_alpha + self._log_final, -1, keepdim=True)
-        log_first, transition = torch.cat([state.log_predicted, log_end], 1), self.parameters.transition
-        return drawn_steps(log_first, transition, final, self.observation, self._table_of_all, n_steps, generator)
+        states = StatesOfChain(torch.cat([state.log_predicted, log_end], 1), self.parameters.transition, final)
+        emit, size = emitted_by(self.observation, self._table_of_all), len(log_end) * self._table_of_all.shape[1]
+        return drawn_steps(states, emit, size, n_steps, generator, may_end=final is not None)
 
     def select(self, state: HMMState, index: Tensor) -> HMMState:
         """The state of the sequences ``index (m,)``, in this order."""

@@ -1,52 +1,138 @@
-"""Steps drawn from an HMM: the path of states first, then what they emit, many steps at once."""
+"""Steps drawn from a chain of hidden states: the path of states first, then what they emit, many steps at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqmodels.generation import Draw
-from seqmodels.inference.chains.compiled_draws import draw_states
 from seqmodels.observations import Observation
 
 FIRST_STEPS, MOST_STEPS = 32, 256  # drawn at once: twice as many each time, since sequences may end early
 NUMBERS_AT_ONCE = 1 << 22  # of output parameters that are held at once
 
+# What states ``(T, n)`` emit, ``(T, n, ...)``, step after step.
+Emit = Callable[[Tensor, torch.Generator], Tensor]
+
+
+class DrawnStates(Protocol):
+    """Hidden states of n sequences that are drawn some steps at a time."""
+
+    is_impossible: Tensor  # (n,) whether nothing can follow
+
+    def draw(self, n_steps: int, generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return the next states ``(T, n)``, and ``(T, n)`` whether sequences ended before each."""
+
+
+class StatesOfChain:
+    """The states of a Markov chain (``DrawnStates``).
+
+    Args:
+        log_first: (n, K + 1) log-weights of the states of the next step, and of the end in its place.
+        transitions: (K, K), or (G, K, K) of which ``which`` tells those into each step.
+        final: (K,) probability of the end after each state; None: sequences do not end.
+        which: (T, n) int64 the transitions into each of the next T steps; None: they are the same at all steps.
+        states: (n,) int64 the states of the last steps, from which the next ones are drawn in place of ``log_first``.
+    """
+
+    def __init__(
+        self,
+        log_first: Tensor,
+        transitions: Tensor,
+        final: Tensor | None,
+        which: np.ndarray | None = None,
+        states: Tensor | None = None,
+    ) -> None:
+        self._first, self.is_impossible = _weights(log_first)
+        n, k = len(log_first), transitions.shape[-1]
+        self._matrices, self._final = transitions.reshape(-1, k, k).contiguous().numpy(), _ends(final, transitions)
+        self._which = which
+        self._states = np.full(n, -1) if states is None else states.numpy().copy()
+
+    def draw(self, n_steps: int, generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Draw the next steps."""
+        from seqmodels.inference.chains.compiled_draws import draw_states
+
+        shape = n_steps, len(self._states)
+        which = np.zeros(shape, np.int64) if self._which is None else self._which[:n_steps]
+        self._which = None if self._which is None else self._which[n_steps:]
+        uniform = torch.rand(shape, generator=generator, dtype=torch.float64).numpy()
+        drawn, ended = np.empty(shape, np.int64), np.empty(shape, np.bool_)
+        draw_states(self._first, self._matrices, which, self._final, self._states, uniform, drawn, ended)
+        return drawn, ended
+
+
+class StatesOfSegments:
+    """The states of a semi-Markov chain (``DrawnStates``).
+
+    Args:
+        log_first: (n, K D + 1) log-weights of state and steps left after the next step, and of the end in its place.
+        transition: (K, K) between segments.
+        final: (K,) probability of the end after a segment; None: sequences do not end.
+        log_pmf: (K, D) of durations.
+    """
+
+    def __init__(self, log_first: Tensor, transition: Tensor, final: Tensor | None, log_pmf: Tensor) -> None:
+        self._first, self.is_impossible = _weights(log_first)
+        self._chain = transition.contiguous().numpy(), _ends(final, transition), log_pmf.exp().contiguous().numpy()
+        self._at = np.full(len(log_first), -1), np.zeros(len(log_first), np.int64)
+
+    def draw(self, n_steps: int, generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Draw the next steps."""
+        from seqmodels.inference.chains.compiled_draws import draw_segments
+
+        shape = n_steps, len(self._first)
+        uniform = torch.rand((2, *shape), generator=generator, dtype=torch.float64).numpy()
+        drawn, ended = np.empty(shape, np.int64), np.empty(shape, np.bool_)
+        draw_segments(self._first, *self._chain, *self._at, uniform, drawn, ended)
+        return drawn, ended
+
+
+def _weights(log_weights: Tensor) -> tuple[np.ndarray, Tensor]:
+    """Weights relative to the largest of each row, and ``(n,)`` whether all are zero."""
+    if bool(torch.isnan(log_weights).any()):
+        raise ValueError("a probability of the next state is not a number, so that no state can be drawn; fit again")
+    peak = log_weights.amax(-1, keepdim=True)
+    return torch.nan_to_num((log_weights - peak).exp()).numpy(), torch.isneginf(peak[:, 0])
+
+
+def _ends(final: Tensor | None, transitions: Tensor) -> np.ndarray:
+    ends: np.ndarray = (transitions.new_zeros(transitions.shape[-1]) if final is None else final).numpy()
+    return ends
+
+
+def emitted_by(observation: Observation, table: Tensor) -> Emit:
+    """Return the function that draws what states emit by ``table (K, P)``, by itself at each step."""
+    return partial(_emitted, observation, table)
+
+
+def _emitted(observation: Observation, table: Tensor, states: Tensor, generator: torch.Generator) -> Tensor:
+    x: Tensor = observation.sample(table[states.flatten()], None, generator).unflatten(0, states.shape)
+    return x
+
 
 def drawn_steps(
-    log_first: Tensor,
-    transition: Tensor,
-    final: Tensor | None,
-    observation: Observation,
-    table: Tensor,
-    n_steps: int,
-    generator: torch.Generator,
+    states: DrawnStates, emit: Emit, numbers_of_step: int, n_steps: int, generator: torch.Generator, *, may_end: bool
 ) -> Iterator[Draw]:
     """Draw the next ``n_steps`` steps of n sequences, on the CPU.
 
     Args:
-        log_first: (n, K + 1) log-weights of the states of the next step, and of the end in its place.
-        transition: (K, K).
-        final: (K,) probability of the end after each state; None: sequences do not end.
-        observation: one that does not look at the past.
-        table: (K, P) its output parameters.
+        states: the paths.
+        emit: what they emit.
+        numbers_of_step: output parameters of a step of all sequences, which are held at once.
+        n_steps: as many are drawn, whether sequences end or not.
+        generator: on the CPU.
+        may_end: whether sequences end.
     """
-    if bool(torch.isnan(log_first).any()):
-        raise ValueError("a probability of the next state is not a number, so that no state can be drawn; fit again")
-    n, peak = len(log_first), log_first.amax(-1, keepdim=True)
-    is_impossible = torch.isneginf(peak[:, 0])
-    first = torch.nan_to_num((log_first - peak).exp()).numpy()
-    chain = transition.contiguous().numpy(), (transition.new_zeros(len(transition)) if final is None else final).numpy()
-    states, size, most = np.full(n, -1), FIRST_STEPS, max(1, NUMBERS_AT_ONCE // max(1, n * table.shape[1]))
+    size, most = FIRST_STEPS, max(1, NUMBERS_AT_ONCE // max(1, numbers_of_step))
     while n_steps > 0:
-        shape = min(size, most, n_steps), n
-        uniform = torch.rand(shape, generator=generator, dtype=torch.float64).numpy()
-        drawn, ended = np.empty(shape, np.int64), np.empty(shape, np.bool_)
-        draw_states(first, *chain, states, uniform, drawn, ended)
-        x = observation.sample(table[torch.from_numpy(drawn).flatten()], None, generator).unflatten(0, shape)
+        drawn, ended = states.draw(min(size, most, n_steps), generator)
+        x = emit(torch.from_numpy(drawn), generator)
         for x_t, ended_t in zip(x.unbind(0), torch.from_numpy(ended).unbind(0), strict=True):
-            yield Draw(x_t, None if final is None else ended_t, is_impossible)
-        n_steps, size = n_steps - shape[0], min(2 * size, MOST_STEPS)
+            yield Draw(x_t, ended_t if may_end else None, states.is_impossible)
+        n_steps, size = n_steps - len(drawn), min(2 * size, MOST_STEPS)

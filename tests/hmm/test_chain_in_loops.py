@@ -10,9 +10,9 @@ import torch
 from numpy.testing import assert_allclose
 
 import seqmodels as sm
-from seqmodels.generation.cursor import single_steps
+from seqmodels.generation.cursor import ScoredSteps, single_steps
 from seqmodels.hmm import cursor as cursors
-from seqmodels.hmm.cursor import BeliefSteps, HMMCursor, HMMState, ScoredSteps
+from seqmodels.hmm.cursor import BeliefSteps, HMMCursor, HMMState
 
 rng = np.random.default_rng(3)
 TRAINED_ON = [np.repeat(rng.integers(0, 3, 6), 5)[:, None] * 3.0 + rng.standard_normal((30, 2)) for _ in range(3)]

@@ -10,12 +10,17 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.hmm import drawn_steps
+from seqmodels.hmm.markov_switching.cursor import MarkovSwitchingCursor
 
 INITIAL = [0.6, 0.4]
 TRANSITION = [[0.5, 0.2], [0.3, 0.5]]
 FINAL = [0.3, 0.2]
 EMISSION = [[0.7, 0.3, 0.0], [0.1, 0.2, 0.7]]
 ENDING = sm.HMM.from_parameters(INITIAL, TRANSITION, final=FINAL, emission=EMISSION)
+SEGMENTS = sm.hmm.HSMM.from_parameters(
+    INITIAL, [[0.0, 0.7], [0.6, 0.0]], final=[0.3, 0.4], duration_rates=[0.5, 1.2], max_duration=3, emission=EMISSION
+)
+GAPS = sm.hmm.ContinuousTimeHMM.from_parameters([[-0.5, 0.5], [2.0, -2.0]], INITIAL, emission=EMISSION)
 ENDLESS = sm.HMM.from_parameters(INITIAL, [[0.9, 0.1], [0.4, 0.6]], emission=EMISSION)
 
 
@@ -34,16 +39,17 @@ def worst_deviation(counts: Counter[tuple[int, ...]], probabilities: dict[tuple[
 
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("prefix", [None, [2, 0]])
-def test_sequences_that_may_end(prefix: list[int] | None) -> None:
+@pytest.mark.parametrize("model", [ENDING, SEGMENTS], ids=["chain", "segments"])
+def test_sequences_that_may_end(model: sm.HMM | sm.hmm.HSMM, prefix: list[int] | None) -> None:
     n, start = 20_000, tuple(prefix or ())
-    drawn = Counter(tuple(x.tolist()) for x in ENDING.sample(n, prefix=prefix, max_length=4, random_state=1))
+    drawn = Counter(tuple(x.tolist()) for x in model.sample(n, prefix=prefix, max_length=4, random_state=1))
     short = {path: c for path, c in drawn.items() if len(path) <= len(start) + 2}
     paths = [start + end for m in range(3) for end in product(range(3), repeat=m) if start + end]
     p_start = 1.0
     if start:
-        stream = ENDING.stream()
+        stream = model.stream()
         p_start = np.exp(sum(stream.update(symbol) for symbol in start))
-    expected = dict(zip(paths, np.exp(ENDING.log_prob([np.array(path) for path in paths])) / p_start, strict=True))
+    expected = dict(zip(paths, np.exp(model.log_prob([np.array(path) for path in paths])) / p_start, strict=True))
     assert worst_deviation(Counter(short), expected, n) < 4.5
 
 
@@ -54,6 +60,46 @@ def test_sequences_of_a_given_length() -> None:
     paths = list(product(range(3), repeat=3))
     expected = dict(zip(paths, np.exp(ENDLESS.log_prob([np.array(path) for path in paths])), strict=True))
     assert worst_deviation(drawn, expected, n) < 4.5
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("prefix", [None, [2, 0]])
+@pytest.mark.parametrize("times", [[0.0, 0.1, 3.0, 3.4], None])
+def test_steps_at_their_times(times: list[float] | None, prefix: list[int] | None) -> None:
+    n, start = 20_000, tuple(prefix or ())
+    n_new = 4 - len(start)
+    given = {"times": times} if times else {"length": n_new}
+    drawn = Counter(tuple(x.tolist()) for x in GAPS.sample(n, prefix=prefix, random_state=2, **given))
+    paths = [start + path for path in product(range(3), repeat=n_new)]
+    p = np.exp(GAPS.log_prob(sm.Sequences([np.array(path) for path in paths], times=[times or range(4)] * len(paths))))
+    assert worst_deviation(drawn, dict(zip(paths, p / p.sum(), strict=True)), n) < 4.5
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("order", [1, 2])
+def test_regressions_on_deviations_are_drawn_as_step_by_step(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means, variances, products of neighbours and log-probabilities, within five standard errors."""
+    lags = np.array([[[0.6, 0.3], [-0.3, 0.2]], [[0.2, -0.5], [0.1, 0.4]]])[:, :order]
+    model = sm.hmm.MarkovSwitchingAR.from_parameters(
+        [[0.6, 0.4], [0.7, 0.3]], means=[[4.0, -3.0], [0.0, 3.0]], autoregression=lags, variances=[[0.5, 1], [2, 0.2]],
+        first_means=[1.0, 2.0], first_variances=[1.0, 3.0], initial=[0.8, 0.2], switching_ar=True,
+        switching_variance=True,
+    )  # fmt: skip
+    for prefix in (None, np.array([[4.0, -3.0], [0.5, 3.0], [1.0, 0.0]])):
+
+        def numbers(seed: int, prefix: np.ndarray | None = prefix) -> np.ndarray:
+            drawn = model.sample(3000, prefix=prefix, length=6, random_state=seed)
+            x = np.stack(drawn)[:, -6:]  # (n, 6, 2)
+            products = x[:, 1:] * x[:, :-1]
+            each = [x, x**2, products, model.log_prob(drawn)[:, None]]
+            return np.concatenate([e.reshape(len(x), -1) for e in each], 1)
+
+        found = numbers(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(MarkovSwitchingCursor, "draw_path", lambda *_, **__: None)
+            expected = numbers(2)
+        error = np.sqrt((found.var(0) + expected.var(0)) / len(found))
+        assert np.abs((found.mean(0) - expected.mean(0)) / error).max() < 5.0
 
 
 def test_a_length_that_is_given_where_sequences_may_end_says_that_they_go_on() -> None:

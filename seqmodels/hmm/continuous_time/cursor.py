@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Prediction, Source, select_rows
+from seqmodels.generation import Draw, Prediction, SingleSteps, Source, select_rows
+from seqmodels.generation.cursor import ScoredSteps
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains.continuous_time import log_transitions_over
-from seqmodels.inference.chains.log_space import finite, relative_to_largest
+from seqmodels.inference.chains.continuous_time import ExponentialSeries, log_transitions_over, transition_probabilities
+from seqmodels.inference.chains.log_space import LogProduct, finite, relative_to_largest
 from seqmodels.observations import Observation
+
+if TYPE_CHECKING:
+    from seqmodels.hmm.chain_in_loops import ChainInLoops, FrameDensities
 
 
 @dataclass(frozen=True)
@@ -58,12 +64,9 @@ class ContinuousTimeCursor:
         time = torch.where(time.isnan(), state.next_time, time)
         if state.log_alpha is None or state.time is None:
             return replace(state, next_time=time)
-        if bool((time < state.time).any()):
-            i = int((time < state.time).nonzero()[0])
-            raise ValueError(
-                f"the time of a step goes back, from {float(state.time[i])} to {float(time[i])}; pass times in order"
-            )
-        return replace(state, log_predicted=self._over(state.log_alpha, time - state.time), next_time=time)
+        self._refuse_back(state.time, time)
+        predicted = self._over(state.log_alpha, time - state.time)
+        return TimedState(state.log_alpha, predicted, state.time, time, state.past)
 
     def unseen(self, state: TimedState) -> TimedState | None:
         """The state after a next step that is not seen; None where the observation looks at what came before."""
@@ -81,18 +84,59 @@ class ContinuousTimeCursor:
 
     def advance(self, state: TimedState, x: Tensor) -> TimedState:
         """The prediction times the density of what came, ``x (n, D)`` or ``(n,)``, normalised."""
+        return self.advance_and_score(state, x)[0]
+
+    def advance_and_score(self, state: TimedState, x: Tensor) -> tuple[TimedState, Tensor]:
+        """As ``advance``; also ``(n,)`` float64 log p(x_t | x_<t), what ``distribution`` says of the step."""
         x = x.to(self.parameters.initial.device)
         if self.observation.emits == "vectors":
             x = x.to(self.dtype)
-        past = state.past.unsqueeze(1) if self.observation.n_past else None
-        log_b = self.observation.log_prob(self._table(len(x)), x.unsqueeze(1), past).double()  # (n, K)
-        if self.observation.emits == "vectors":  # which may lie far from every state
-            log_b = relative_to_largest(log_b)[0]
-        joint = state.log_predicted + log_b
-        # After an impossible step all that follows is impossible too, as in the evaluation in batches.
-        log_alpha = joint - finite(torch.logsumexp(joint, -1, keepdim=True))
         past_after = torch.cat([state.past[:, 1:], x.unsqueeze(1)], 1) if self.observation.n_past else state.past
-        return self._after(state, log_alpha, past_after)
+        log_b = self._log_b(state, x)
+        if self._chain is not None:
+            filtered = self._chain.filter(state.log_predicted.contiguous().numpy(), log_b.contiguous().numpy())
+            log_alpha, log_predicted, log_prob = map(torch.from_numpy, filtered)
+            after = TimedState(log_alpha, log_predicted, state.next_time, state.next_time + 1, past_after)
+            return after, log_prob
+        log_b, peak = relative_to_largest(log_b)  # of vectors, which may lie far from every state
+        joint = state.log_predicted + log_b
+        total = torch.logsumexp(joint, -1, keepdim=True)
+        # After an impossible step all that follows is impossible too, as in the evaluation in batches.
+        return self._after(state, joint - finite(total), past_after), (total + peak)[:, 0]
+
+    def single_steps(self) -> SingleSteps:
+        """One sequence by ``advance_and_score``."""
+        return ScoredSteps(self)
+
+    def _log_b(self, state: TimedState, x: Tensor) -> Tensor:
+        """``(n, K)`` float64 log p(x_t | state)."""
+        if self._densities is not None:
+            return torch.from_numpy(self._densities(x.numpy()))
+        past = state.past.unsqueeze(1) if self.observation.n_past else None
+        return self.observation.log_prob(self._table(len(x)), x.unsqueeze(1), past).double()
+
+    @cached_property
+    def _series(self) -> ExponentialSeries:
+        assert self.parameters.generator is not None
+        return ExponentialSeries.of(self.parameters.generator)
+
+    @cached_property
+    def _chain(self) -> ChainInLoops | None:
+        """The chain over gaps of one unit, where steps are compiled loops."""
+        if not self._series.runs_compiled:
+            return None
+        from seqmodels.hmm.chain_in_loops import ChainInLoops
+
+        return ChainInLoops(self.parameters.transition, LogProduct(self.parameters.transition).least_exact)
+
+    @cached_property
+    def _densities(self) -> FrameDensities | None:
+        """Densities of steps in arrays; None where loops are no faster, or where they hang on more than the step."""
+        if self._chain is None or self.observation.n_past:
+            return None
+        from seqmodels.hmm.chain_in_loops import log_densities_of
+
+        return log_densities_of(self.observation, self.parameters.table.to(self.dtype), self.size)
 
     def _after(self, state: TimedState, log_alpha: Tensor, past: Tensor) -> TimedState:
         log_predicted = torch.logsumexp(log_alpha.unsqueeze(2) + self._log_over_one, 1)
@@ -121,6 +165,57 @@ class ContinuousTimeCursor:
             state = after
         return predictions
 
+    def draw_path_given(
+        self, state: TimedState, inputs: Tensor, n_steps: int, generator: torch.Generator, *, may_end: bool
+    ) -> Iterator[Draw] | None:
+        """The next steps: states first, then what they emit. None where one needs the step before it.
+
+        ``inputs (n, S, 1)`` are the times of the steps after the next one, as of ``given``.
+        """
+        if self.observation.n_past or self.parameters.initial.device.type != "cpu":
+            return None
+        from seqmodels.hmm.drawn_steps import StatesOfChain, drawn_steps, emitted_by
+
+        assert self.parameters.generator is not None
+        gaps = self._gaps(state.next_time, inputs[:, : n_steps - 1, 0].to(self.parameters.initial), n_steps - 1)
+        distinct, which = torch.unique(gaps, return_inverse=True)
+        transitions = transition_probabilities(self.parameters.generator, distinct)
+        before = torch.cat([torch.zeros_like(which[:, :1]), which], 1).T.contiguous().numpy()
+        log_first = torch.nn.functional.pad(state.log_predicted, (0, 1), value=-torch.inf)
+        if not len(transitions):  # of one step
+            transitions = self.parameters.transition
+        states = StatesOfChain(log_first, transitions, None, before)
+        table = self.parameters.table.to(self.dtype)
+        size = len(log_first) * table.shape[1]
+        return drawn_steps(states, emitted_by(self.observation, table), size, n_steps, generator, may_end=False)
+
+    def draw_path(
+        self, state: TimedState, n_steps: int, generator: torch.Generator, *, may_end: bool
+    ) -> Iterator[Draw] | None:
+        """The next steps, one unit of time apart, as of ``draw_path_given``."""
+        return self.draw_path_given(state, state.next_time[:, None, None][:, :0], n_steps, generator, may_end=may_end)
+
+    def _gaps(self, first: Tensor, times: Tensor, n_gaps: int) -> Tensor:
+        """``(n, n_gaps)`` the gaps after the times ``first (n,)``; one unit before each of ``times (n, S)`` that is NaN
+        or not there.
+        """
+        times = torch.nn.functional.pad(times, (1, n_gaps - times.shape[1]), value=torch.nan)
+        times[:, 0] = first
+        is_known, steps = ~times.isnan(), torch.arange(n_gaps + 1)
+        last = torch.where(is_known, steps, 0).cummax(1).values
+        times = times.gather(1, last) + (steps - last)
+        gaps = torch.where(is_known[:, 1:], times.diff(), 1.0)
+        self._refuse_back(times[:, :-1], times[:, 1:])
+        return gaps
+
+    def _refuse_back(self, before: Tensor, time: Tensor) -> None:
+        goes_back = time < before
+        if bool(goes_back.any()):
+            raise ValueError(
+                f"the time of a step goes back, from {float(before[goes_back][0])} to {float(time[goes_back][0])}; "
+                "pass times in order"
+            )
+
     def select(self, state: TimedState, index: Tensor) -> TimedState:
         """The state of the sequences ``index (m,)``, in this order."""
         selected: TimedState = select_rows(state, index)
@@ -128,6 +223,8 @@ class ContinuousTimeCursor:
 
     def _over(self, log_alpha: Tensor, gaps: Tensor) -> Tensor:
         """``(n, K)``: the belief after gaps ``(n,)``."""
+        if self._chain is not None:
+            return self._series.beliefs_over(log_alpha, gaps)
         assert self.parameters.generator is not None
         log_p = log_transitions_over(self.parameters.generator, gaps)
         return torch.logsumexp(log_alpha.unsqueeze(2) + log_p, 1)

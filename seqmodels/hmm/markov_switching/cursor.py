@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Prediction, Source, select_rows, stacked_sources
+from seqmodels.generation import Draw, Prediction, SingleSteps, Source, select_rows, stacked_sources
+from seqmodels.generation.cursor import ScoredSteps
 from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.hmm.learning.first_state import Start, log_stationary
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission
 from seqmodels.hmm.markov_switching.steps_ahead import StepAhead, steps_ahead
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains.last_states import first_tuples, next_tuples, without_oldest
+from seqmodels.inference.chains.last_states import first_tuples, next_tuples, tuples, without_oldest
 from seqmodels.inference.chains.log_space import finite, relative_to_largest
+from seqmodels.inference.chains.sampling import draw
+from seqmodels.inference.chains.segments import loops_are_compiled
 from seqmodels.inference.chains.time_varying import log_transitions
-from seqmodels.observations import GaussianMixture
+from seqmodels.observations import GaussianMixture, gaussian
 
+MOST_TERMS_COMPILED = 1 << 14  # numbers of a step: of more, tensor operations take no longer
 MOST_PATHS = 1 << 12  # of states, each a Gaussian of a prediction; of more it is a mean over drawn paths
 GAUSSIANS = GaussianMixture(1, "diag", min_covariance=1e-300)  # a floor that no variance of a prediction comes near
 
@@ -81,14 +86,64 @@ class MarkovSwitchingCursor:
 
     def advance(self, state: LastStates, x: Tensor) -> LastStates:
         """The prediction times the density of what came, ``x (n, D)``, normalised."""
+        return self.advance_and_score(state, x)[0]
+
+    def advance_and_score(self, state: LastStates, x: Tensor) -> tuple[LastStates, Tensor]:
+        """As ``advance``; also ``(n,)`` float64 log p(x_t | x_<t), what ``distribution`` says of the step."""
         x = x.to(self.parameters.initial.device, self.dtype)
-        table = self._table(state)
-        log_b = self.emission.observation.log_prob(table, x.unsqueeze(1), state.past.unsqueeze(1)).double()
-        joint = state.log_predicted + relative_to_largest(log_b)[0].view_as(state.log_predicted)
-        # After an impossible step all that follows is impossible too, as in the evaluation in batches.
-        log_alpha = joint - finite(torch.logsumexp(joint.flatten(1), 1))[:, None, None]
+        table = self._table(state)  # which refuses a step whose inputs are not given
         past = torch.cat([state.past[:, 1:], x.unsqueeze(1)], 1)
-        return LastStates(log_alpha, next_tuples(log_alpha, self._log_a), past, state.n_scored + 1)
+        if self._runs_compiled(len(x)):
+            log_alpha, predicted, log_prob = self._advance_compiled(state, x)
+        else:
+            log_b = self.emission.observation.log_prob(table, x.unsqueeze(1), state.past.unsqueeze(1)).double()
+            log_b, peak = relative_to_largest(log_b)
+            joint = state.log_predicted + log_b.view_as(state.log_predicted)
+            total = torch.logsumexp(joint.flatten(1), 1)
+            # After an impossible step all that follows is impossible too, as in the evaluation in batches.
+            log_alpha = joint - finite(total)[:, None, None]
+            predicted, log_prob = next_tuples(log_alpha, self._log_a), total + peak[:, 0]
+        if self.parameters.final is not None and not state.n_scored:  # it cannot end before its first scored step
+            log_prob = log_prob - finite(torch.logsumexp(state.log_predicted.flatten(1), 1))
+        return LastStates(log_alpha, predicted, past, state.n_scored + 1), log_prob
+
+    def single_steps(self) -> SingleSteps:
+        """One sequence by ``advance_and_score``."""
+        return ScoredSteps(self)
+
+    def _runs_compiled(self, n: int) -> bool:
+        """Whether a step of ``n`` sequences is faster as compiled loops than by tensor operations."""
+        n_terms = n * self._of_tuples.numel()
+        return n_terms <= MOST_TERMS_COMPILED and loops_are_compiled(self.parameters.initial.device)
+
+    def _advance_compiled(self, state: LastStates, x: Tensor) -> list[Tensor]:
+        """Beliefs and predictions as of ``LastStates``, and ``(n,)`` log p(x_t | x_<t)."""
+        from seqmodels.hmm.markov_switching.deviation_loops import log_densities
+        from seqmodels.inference.chains.compiled_last_states import advance
+
+        predicted = state.log_predicted.flatten(1).contiguous().numpy()
+        log_b, log_alpha, after, log_prob = (*(np.empty(predicted.shape) for _ in range(3)), np.empty(len(x)))
+        log_densities(x.double().contiguous().numpy(), state.past.double().contiguous().numpy(), *self._numbers, log_b)
+        advance(self._log_a_array, log_b, predicted, log_alpha, after, log_prob)
+        shape = state.log_predicted.shape
+        return [*(torch.from_numpy(each).view(shape) for each in (log_alpha, after)), torch.from_numpy(log_prob)]
+
+    @cached_property
+    def _log_a_array(self) -> np.ndarray:
+        return self._log_a[0].contiguous().numpy()
+
+    @cached_property
+    def _numbers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Coefficients, intercepts and log-variances of tuples, and those of first frames, as ``log_densities``."""
+        observation, size = self.emission.observation, self.emission.size
+        matrix, intercept, shape, *first = observation.unpack(self._of_tuples.double(), size)
+        coefficients = matrix.unflatten(2, (-1, size)).diagonal(dim1=1, dim2=3)  # (S, p, D)
+        log_variance, log_first = (
+            gaussian.variances_of_shape(s, observation.min_covariance).log() for s in (shape, first[1])
+        )
+        of_first = torch.stack([first[0][0], log_first[0]])
+        a, b, c, d = (each.contiguous().numpy() for each in (coefficients, intercept, log_variance, of_first))
+        return a, b, c, d
 
     def distribution(self, state: LastStates) -> Prediction:
         """The mixture of the regressions of all tuples, and the end; a sequence cannot end before its first scored
@@ -135,6 +190,52 @@ class MarkovSwitchingCursor:
         variance = log_variance.exp().clamp(min=self.emission.observation.min_covariance)
         log_last_states = without_oldest(state.log_alpha)
         return steps_ahead(log_last_states, self._log_a[0], state.past.double(), mean, coefficients, variance)
+
+    def draw_path(
+        self, state: LastStates, n_steps: int, generator: torch.Generator, *, may_end: bool
+    ) -> Iterator[Draw] | None:
+        """The next steps: states first, then what they emit. None where transitions need inputs.
+
+        Given that sequences go on which could end, states are no chain: what was emitted says how likely an end was.
+        """
+        final, is_on_cpu = self.parameters.final, self.parameters.initial.device.type == "cpu"
+        must_go_on = final is not None and (not may_end or (state.log_alpha is not None and not state.n_scored))
+        if self.parameters.transition_slopes is not None or not is_on_cpu or must_go_on:
+            return None
+        from seqmodels.hmm.drawn_steps import StatesOfChain, drawn_steps
+
+        n, k, order = len(state.past), len(self.parameters.initial), self.emission.order
+        earlier, last = torch.zeros(n, order, dtype=torch.int64), None
+        log_first = torch.logsumexp(state.log_predicted, 2)
+        if state.log_alpha is not None:
+            drawn = draw(without_oldest(state.log_alpha).unsqueeze(1), generator)[:, 0].clamp(min=0)
+            earlier = tuples(k, order - 1)[drawn]
+            last = earlier[:, 0]
+        log_first = torch.nn.functional.pad(log_first, (0, 1), value=-torch.inf)
+        states = StatesOfChain(log_first, self.parameters.transition, final, states=last)
+        emit = self._emit(state.past.double().flip(1).contiguous(), earlier.contiguous())
+        return drawn_steps(states, emit, n * self.emission.size, n_steps, generator, may_end=final is not None)
+
+    def _emit(self, past: Tensor, earlier: Tensor) -> Callable[[Tensor, torch.Generator], Tensor]:
+        """What states emit after ``past (n, p, D)`` in the states ``earlier (n, p)``, which are written over."""
+        from seqmodels.hmm.markov_switching.deviation_loops import draw_frames
+
+        floor = self.emission.observation.min_covariance
+        mean, coefficients, log_variance, first_mean, first_log_variance = self.emission.unpack(
+            self.parameters.table.double()
+        )
+        deviation, first = (each.exp().clamp(min=floor).sqrt() for each in (log_variance, first_log_variance))
+        of_first = torch.stack([first_mean[0], first[0]])
+        tables = (each.contiguous().numpy() for each in (mean, coefficients, deviation, of_first))
+        m, a, s, f = tables
+
+        def emit(states: Tensor, generator: torch.Generator) -> Tensor:
+            noise = torch.randn((*states.shape, self.emission.size), generator=generator, dtype=torch.float64)
+            x = torch.empty_like(noise)
+            draw_frames(states.numpy(), noise.numpy(), m, a, s, f, past.numpy(), earlier.numpy(), x.numpy())
+            return x.to(self.dtype)
+
+        return emit
 
     def select(self, state: LastStates, index: Tensor) -> LastStates:
         """The state of the sequences ``index (m,)``, in this order."""

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Prediction, Source, select_rows, stacked_sources
+from seqmodels.generation import Draw, Prediction, SingleSteps, Source, select_rows, stacked_sources
+from seqmodels.generation.cursor import ScoredSteps
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.log_space import LogProduct, finite, relative_to_largest
+from seqmodels.inference.chains.segments import loops_are_compiled
 from seqmodels.inference.chains.semi_markov import Durations
 from seqmodels.observations import Observation
+
+if TYPE_CHECKING:
+    from seqmodels.hmm.chain_in_loops import FrameDensities
+
+MOST_TERMS_COMPILED = 1 << 14  # numbers of a step: of more, tensor operations take no longer
 
 
 @dataclass(frozen=True)
@@ -63,18 +73,68 @@ class HSMMCursor:
 
     def advance(self, state: SegmentState, x: Tensor) -> SegmentState:
         """The prediction times the density of what came, ``x (n, D)`` or ``(n,)``, normalised."""
+        return self.advance_and_score(state, x)[0]
+
+    def advance_and_score(self, state: SegmentState, x: Tensor) -> tuple[SegmentState, Tensor]:
+        """As ``advance``; also ``(n,)`` float64 log p(x_t | x_<t), what ``distribution`` says of the step."""
         x = x.to(self.parameters.initial.device)
         if self.observation.emits == "vectors":
             x = x.to(self.dtype)
-        past = state.past.unsqueeze(1) if self.observation.n_past else None
-        log_b = self.observation.log_prob(self._table(len(x)), x.unsqueeze(1), past).double()  # (n, K)
-        if self.observation.emits == "vectors":  # which may lie far from every state
-            log_b = relative_to_largest(log_b)[0]
-        joint = state.log_predicted + log_b.unsqueeze(-1)
-        # After an impossible step all that follows is impossible too, as in the evaluation in batches.
-        log_alpha = joint - finite(torch.logsumexp(joint.flatten(1), 1))[:, None, None]
         past_after = torch.cat([state.past[:, 1:], x.unsqueeze(1)], 1) if self.observation.n_past else state.past
-        return self._after(log_alpha, past_after, state.n_scored + 1)
+        log_b, n_scored = self._log_b(state, x), state.n_scored + 1
+        if self._runs_compiled(len(x)):
+            predicted, ended, belief, log_prob = self._advance_compiled(state.log_predicted, log_b)
+            after = SegmentState(predicted, ended, belief, past_after, n_scored)
+        else:
+            log_b, peak = relative_to_largest(log_b)  # of vectors, which may lie far from every state
+            joint = state.log_predicted + log_b.unsqueeze(-1)
+            total = torch.logsumexp(joint.flatten(1), 1)
+            # After an impossible step all that follows is impossible too, as in the evaluation in batches.
+            after = self._after(joint - finite(total)[:, None, None], past_after, n_scored)
+            log_prob = total + peak[:, 0]
+        if self.parameters.final is not None and not state.n_scored:  # it cannot end before its first scored step
+            log_prob = log_prob - finite(torch.logsumexp(state.log_predicted.flatten(1), 1))
+        return after, log_prob
+
+    def single_steps(self) -> SingleSteps:
+        """One sequence by ``advance_and_score``."""
+        return ScoredSteps(self)
+
+    def _log_b(self, state: SegmentState, x: Tensor) -> Tensor:
+        """``(n, K)`` float64 log p(x_t | state)."""
+        if self._densities is not None:
+            return torch.from_numpy(self._densities(x.numpy()))
+        past = state.past.unsqueeze(1) if self.observation.n_past else None
+        return self.observation.log_prob(self._table(len(x)), x.unsqueeze(1), past).double()
+
+    def _runs_compiled(self, n: int) -> bool:
+        """Whether a step of ``n`` sequences is faster as a compiled loop than by tensor operations."""
+        k, longest = self.durations.log_pmf.shape
+        return n * k * (k + longest) <= MOST_TERMS_COMPILED and loops_are_compiled(self.parameters.initial.device)
+
+    def _advance_compiled(self, log_predicted: Tensor, log_b: Tensor) -> list[Tensor]:
+        """Predictions of the next step, ended segments and beliefs as of ``SegmentState``, and ``(n,)`` log p(x_t)."""
+        from seqmodels.inference.chains.compiled_semi_markov import advance
+
+        before, densities = log_predicted.contiguous().numpy(), log_b.contiguous().numpy()
+        results = np.empty(before.shape), np.empty(log_b.shape), np.empty(log_b.shape), np.empty(len(log_b))
+        advance(self._chain, before, densities, results)
+        return [torch.from_numpy(each) for each in results]
+
+    @cached_property
+    def _chain(self) -> tuple[np.ndarray, np.ndarray]:
+        """The logarithms of the transposed transition and of durations."""
+        log_into, log_pmf = self.parameters.transition.T.log(), self.durations.log_pmf
+        return log_into.contiguous().numpy(), log_pmf.contiguous().numpy()
+
+    @cached_property
+    def _densities(self) -> FrameDensities | None:
+        """Densities of steps in arrays; None where loops are no faster, or where they hang on more than the step."""
+        if not self._runs_compiled(1) or self.observation.n_past:
+            return None
+        from seqmodels.hmm.chain_in_loops import log_densities_of
+
+        return log_densities_of(self.observation, self.table.to(self.dtype), self.size)
 
     def _after(self, log_alpha: Tensor, past: Tensor, n_scored: int) -> SegmentState:
         """From the belief ``(n, K, D)`` about the last step."""
@@ -113,6 +173,26 @@ class HSMMCursor:
             log_alpha = state.log_predicted - finite(total)[:, None, None]
             state = self._after(log_alpha, state.past, state.n_scored + 1)
         return predictions
+
+    def draw_path(
+        self, state: SegmentState, n_steps: int, generator: torch.Generator, *, may_end: bool
+    ) -> Iterator[Draw] | None:
+        """The next steps: segments first, then what they emit. None where one needs the step before it.
+
+        Given that sequences go on which could end, states are no chain: what was emitted says how likely an end was.
+        """
+        final, is_on_cpu = self.parameters.final, self.parameters.initial.device.type == "cpu"
+        if self.observation.n_past or not is_on_cpu or (final is not None and not may_end):
+            return None
+        from seqmodels.hmm.drawn_steps import StatesOfSegments, drawn_steps, emitted_by
+
+        log_end = torch.full_like(state.log_predicted[:, 0, :1], -torch.inf)
+        if final is not None and state.log_ended is not None and state.n_scored:
+            log_end = torch.logsumexp(state.log_ended + self._log_final, -1, keepdim=True)
+        log_first = torch.cat([state.log_predicted.flatten(1), log_end], 1)
+        states = StatesOfSegments(log_first, self.parameters.transition, final, self.durations.log_pmf)
+        emit, size = emitted_by(self.observation, self.table.to(self.dtype)), len(log_end) * self.table.shape[1]
+        return drawn_steps(states, emit, size, n_steps, generator, may_end=final is not None)
 
     def select(self, state: SegmentState, index: Tensor) -> SegmentState:
         """The state of the sequences ``index (m,)``, in this order."""

@@ -1,4 +1,4 @@
-"""Paths of states drawn from a chain as a compiled loop."""
+"""Paths of states drawn from a chain, or from segments with durations, as compiled loops."""
 
 from __future__ import annotations
 
@@ -8,9 +8,25 @@ from seqmodels.common.compiled import compiled
 
 
 @compiled
+def _chosen(weights: np.ndarray, end: float, uniform: float) -> int:
+    """The index that a number from 0 on and below 1 chooses by the inverse cdf, ``len(weights)`` for the end."""
+    K, total = len(weights), end
+    for j in range(K):
+        total += weights[j]
+    threshold, cumulative, last = uniform * total, 0.0, 0
+    for j in range(K):
+        cumulative += weights[j]
+        if threshold < cumulative:
+            return j
+        last = j if weights[j] > 0.0 else last
+    return K if end > 0.0 else last  # by rounding: the last that has a weight
+
+
+@compiled
 def draw_states(
     first: np.ndarray,
-    transition: np.ndarray,
+    transitions: np.ndarray,
+    which: np.ndarray,
     final: np.ndarray,
     states: np.ndarray,
     uniform: np.ndarray,
@@ -21,34 +37,71 @@ def draw_states(
 
     Args:
         first: (n, K + 1) weights of a first step's states, and of the end in its place.
-        transition: (K, K) probabilities.
+        transitions: (G, K, K) probabilities.
+        which: (T, n) the matrix of transitions into each step.
         final: (K,) probability of the end after each state.
         states: (n,) those of the last steps, -1 before the first; afterwards those of the last of these steps.
         uniform: (T, n) numbers from 0 on and below 1, at which inverse cdfs are taken.
         drawn, ended: filled; what is drawn after an end means nothing.
     """
-    K = len(transition)
+    K = len(final)
     for row in range(len(states)):
         state = states[row]
         for t in range(len(uniform)):
-            weights = first[row, :K] if state < 0 else transition[state]
-            end = first[row, K] if state < 0 else final[state]
-            total = end
-            for j in range(K):
-                total += weights[j]
-            threshold, cumulative, chosen = uniform[t, row] * total, 0.0, K
-            for j in range(K):
-                cumulative += weights[j]
-                if threshold < cumulative:
-                    chosen = j
-                    break
-            if chosen == K and not end > 0.0:  # by rounding: the last that has a weight
-                for j in range(K):
-                    chosen = j if weights[j] > 0.0 else chosen
-            ended[t, row] = chosen == K and end > 0.0
+            if state < 0:
+                chosen = _chosen(first[row, :K], first[row, K], uniform[t, row])
+            else:
+                chosen = _chosen(transitions[which[t, row], state], final[state], uniform[t, row])
+            ended[t, row] = chosen == K
             if chosen < K:
                 state = chosen
             elif state < 0:
                 state = 0
             drawn[t, row] = state
         states[row] = state
+
+
+@compiled
+def draw_segments(
+    first: np.ndarray,
+    transition: np.ndarray,
+    final: np.ndarray,
+    pmf: np.ndarray,
+    states: np.ndarray,
+    left: np.ndarray,
+    uniform: np.ndarray,
+    drawn: np.ndarray,
+    ended: np.ndarray,
+) -> None:
+    """Fill ``drawn`` and ``ended`` as ``draw_states`` does, where states last as long as is drawn for each segment.
+
+    Args:
+        first: (n, K D + 1) weights of a first step's state and the steps that its segment then has left, and of the
+            end in its place.
+        transition: (K, K) probabilities of the state of the next segment.
+        final: (K,) probability of the end after a segment of each state.
+        pmf: (K, D) of durations.
+        states: (n,) as of ``draw_states``.
+        left: (n,) steps that segments have left after the last steps; likewise.
+        uniform: (2, T, n) numbers from 0 on and below 1.
+        drawn, ended: as of ``draw_states``.
+    """
+    K, D = pmf.shape
+    for row in range(len(states)):
+        state, rest = states[row], left[row]
+        for t in range(uniform.shape[1]):
+            ended[t, row] = False
+            if state < 0:
+                chosen = _chosen(first[row, : K * D], first[row, K * D], uniform[0, t, row])
+                ended[t, row] = chosen == K * D
+                state, rest = (chosen // D, chosen % D) if chosen < K * D else (0, 0)
+            elif rest > 0:
+                rest -= 1
+            else:
+                chosen = _chosen(transition[state], final[state], uniform[0, t, row])
+                ended[t, row] = chosen == K
+                if chosen < K:
+                    state = chosen
+                    rest = _chosen(pmf[state], 0.0, uniform[1, t, row])
+            drawn[t, row] = state
+        states[row], left[row] = state, rest

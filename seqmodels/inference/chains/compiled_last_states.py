@@ -90,6 +90,110 @@ def _backward(
             beta -= norm
 
 
+@compiled
+def _best_paths(
+    packed: tuple[np.ndarray, np.ndarray, np.ndarray],
+    log_a: np.ndarray,
+    log_b: np.ndarray,
+    log_start: np.ndarray,
+    log_end: np.ndarray,
+    oldest: np.ndarray,
+    path: np.ndarray,
+    log_prob: np.ndarray,
+) -> None:
+    """Fill the states ``path (N,)``, one sequence after the other, and by rank ``log_prob (n,)``, log p(path, x).
+
+    ``log_b (N, K·M)``; ``oldest (N, M)`` is memory for the oldest states of the tuples before. Ties go to the lowest.
+    """
+    offsets, lengths, firsts = packed
+    K, M = log_a.shape[1], oldest.shape[1]
+    delta, merged = np.empty(K * M), np.empty(M)
+    for rank in range(len(lengths)):
+        n_steps = lengths[rank]
+        for t in range(n_steps):
+            row = offsets[t] + rank
+            of_row = row if len(log_a) > 1 else 0
+            if t > 0:
+                for m in range(M):
+                    merged[m], oldest[row, m] = delta[m * K], 0
+                    for i in range(1, K):
+                        if delta[m * K + i] > merged[m]:
+                            merged[m], oldest[row, m] = delta[m * K + i], i
+            for j in range(K):
+                for m in range(M):
+                    if t > 0:
+                        before = merged[m] + log_a[of_row, m * K // M, j]
+                    else:
+                        before = log_start[rank, j] if m == 0 else -np.inf
+                    delta[j * M + m] = before + log_b[row, j * M + m]
+        best, index = delta[0] + log_end[0], 0
+        for c in range(1, K * M):
+            value = delta[c] + log_end[c // M]
+            if value > best:
+                best, index = value, c
+        log_prob[rank] = best
+        for back in range(n_steps):
+            t = n_steps - 1 - back
+            path[firsts[rank] + t] = index // M
+            before_it = index % M  # the tuple before, without its oldest state
+            if t > 0:
+                index = before_it * K + oldest[offsets[t] + rank, before_it]
+
+
+@compiled
+def advance(
+    log_a: np.ndarray,
+    log_b: np.ndarray,
+    log_predicted: np.ndarray,
+    log_alpha: np.ndarray,
+    after: np.ndarray,
+    log_prob: np.ndarray,
+) -> None:
+    """Fill, for one step of n sequences, beliefs ``log_alpha (n, K·M)``, predictions ``after (n, K·M)`` of the next
+    step, and what the step is worth, ``log_prob (n,)``.
+
+    ``log_a (K, K)``; ``log_b (n, K·M)`` are log-densities, whatever their size, and ``log_predicted (n, K·M)``
+    log-probabilities of the tuples before the step is seen.
+    """
+    K = len(log_a)
+    M = log_b.shape[1] // K
+    for row in range(len(log_b)):
+        level, peak, total = -np.inf, -np.inf, 0.0
+        for c in range(K * M):
+            level = log_b[row, c] if not log_b[row, c] <= level else level  # NaN, where one is
+        level = level if level != -np.inf else 0.0
+        for c in range(K * M):
+            log_alpha[row, c] = log_predicted[row, c] + (log_b[row, c] - level)
+            peak = log_alpha[row, c] if not log_alpha[row, c] <= peak else peak
+        if peak != -np.inf:
+            for c in range(K * M):
+                total += np.exp(log_alpha[row, c] - peak)
+            peak += np.log(total)
+            for c in range(K * M):
+                log_alpha[row, c] -= peak
+        log_prob[row] = level + peak
+        for m in range(M):
+            merged = log_sum(log_alpha[row, m * K : (m + 1) * K])
+            for j in range(K):
+                after[row, j * M + m] = merged + log_a[m * K // M, j]
+
+
+def best_paths(
+    packing: Packing, log_a: Tensor, log_b: Tensor, log_initial: Tensor, log_ends: Tensor
+) -> tuple[list[Tensor], Tensor]:
+    """Return the most probable path of each sequence, ``(T,)`` states, and ``(n,)`` log p(path, x).
+
+    Arguments as of ``forward`` and ``backward``, but that ``log_b`` is relative to nothing.
+    """
+    n_rows, _, m = log_b.shape
+    packed, path = packing.arrays, np.empty(n_rows, np.int64)
+    oldest, log_prob = np.empty((n_rows, m), np.int32), np.empty(len(packed.lengths))
+    a, b, start, end = (each.contiguous().numpy() for each in (log_a, log_b.flatten(1), log_initial, log_ends))
+    _best_paths((packed.offsets, packed.lengths, packed.firsts), a, b, start, end, oldest, path, log_prob)
+    paths = [torch.from_numpy(each) for each in packed.parts(path)]
+    return paths, torch.from_numpy(packed.by_sequence(log_prob))
+
+
 def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_initial: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The forward pass.
 

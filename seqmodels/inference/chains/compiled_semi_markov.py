@@ -282,3 +282,125 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
         for k in range(K):
             for c in range(D):
                 counts[which, k, c] += in_scale[which, k, c] * pmf[which, k, c]
+
+
+@compiled
+def advance(given: Arrays, log_predicted: np.ndarray, log_b: np.ndarray, results: Arrays) -> None:
+    """One step of n sequences by their states and the steps that are left of segments.
+
+    Args:
+        given: ``log_into`` (K, K), the logarithm of the transposed transition, and ``log_pmf`` (K, D) of durations.
+        log_predicted: (n, K, D) log-probabilities of state and steps left, the step itself the first, before it is
+            seen.
+        log_b: (n, K) log-densities, whatever their size.
+        results: filled: ``after`` (n, K, D), as ``log_predicted``, of the step after; ``log_ended`` (n, K), that a
+            segment had this step as its last, and ``log_belief`` (n, K) of states, both given the step; ``log_prob``
+            (n,) of the step.
+    """
+    (log_into, log_pmf), (after, log_ended, log_belief, log_prob) = given, results
+    K, D = log_pmf.shape
+    peaks = np.empty(K)
+    for row in range(len(log_b)):
+        level, peak, total = -np.inf, -np.inf, 0.0
+        for k in range(K):
+            level = log_b[row, k] if not log_b[row, k] <= level else level  # NaN, where one is
+        level = level if level != -np.inf else 0.0
+        for k in range(K):
+            peaks[k] = -np.inf
+            for d in range(D):
+                value = log_predicted[row, k, d]
+                peaks[k] = value if not value <= peaks[k] else peaks[k]
+            value = peaks[k] + (log_b[row, k] - level)
+            peak = value if not value <= peak else peak
+        for k in range(K):
+            of_state = 0.0
+            if peaks[k] != -np.inf:
+                for d in range(D):
+                    of_state += np.exp(log_predicted[row, k, d] - peaks[k])
+            log_belief[row, k] = peaks[k] + np.log(of_state) + (log_b[row, k] - level) if of_state != 0.0 else -np.inf
+            if peak != -np.inf:
+                total += np.exp(log_belief[row, k] - peak)
+        log_total = peak + np.log(total) if peak != -np.inf else -np.inf
+        log_prob[row] = level + log_total
+        shift = log_total if log_total != -np.inf else 0.0
+        for k in range(K):
+            log_belief[row, k] -= shift
+            log_ended[row, k] = log_predicted[row, k, 0] + (log_b[row, k] - level) - shift
+        for k in range(K):
+            start, factor = log_dot(log_ended[row], log_into[k]), log_b[row, k] - level - shift
+            for d in range(D):
+                going_on = log_predicted[row, k, d + 1] + factor if d + 1 < D else -np.inf
+                after[row, k, d] = _log_add(going_on, start + log_pmf[k, d])
+
+
+@compiled
+def best_segments(given: Arrays, results: Arrays) -> None:
+    """The most probable segments of all sequences, one after the other; as ``semi_markov.best_segments`` does it.
+
+    Args:
+        given: ``log_a`` (K, K); ``log_ends`` (2, K) nats of the first segment and of the end after the last;
+            ``log_pmf`` (2, K, D) of durations and of at least so many steps, ``log_first`` (2, K, D) the same of the
+            first segment, all the shortest first; ``log_b`` (N, K) packed; ``offsets`` (T + 1,) the rows of each time;
+            ``lengths`` (n,) by rank, and ``firsts`` (n,) where their paths begin.
+        results: filled: ``path`` (N,), one sequence after the other; ``best`` (n,) nats by rank; memory for ``lasted``
+            (N, K), of the best segment that ends in each row and state, and ``state_before`` (N, K), of the best that
+            begins in it; ``is_cut_off`` (1,) is read: whether the last segment may go on.
+    """
+    log_a, log_ends, log_pmf, log_first, log_b, offsets, lengths, firsts = given
+    path, best, lasted, state_before, is_cut_off = results
+    K, D = len(log_a), log_pmf.shape[2]
+    width = D + max(D, COLUMNS)
+    weights, level, first, ended = np.empty((K, width)), np.empty(K), np.empty(K), np.empty(K)
+    for rank in range(len(lengths)):
+        n_steps, stop, last_state, last_lasted = lengths[rank], 0, 0, 1
+        best[rank] = -np.inf
+        for k in range(K):
+            level[k], first[k] = 0.0, log_ends[0, k]
+        for t in range(n_steps):
+            row = offsets[t] + rank
+            if t > 0:
+                if stop == width:
+                    for k in range(K):
+                        for c in range(D - 1):
+                            weights[k, c] = weights[k, width - D + 1 + c] + level[k]
+                        level[k] = 0.0
+                    stop = D - 1
+                for j in range(K):
+                    start, state = ended[0] + log_a[0, j], 0
+                    for i in range(1, K):
+                        if ended[i] + log_a[i, j] > start:
+                            start, state = ended[i] + log_a[i, j], i
+                    weights[j, stop], state_before[row, j] = start - level[j], state
+                stop += 1
+            low, is_last = max(0, stop - D), t == n_steps - 1
+            for k in range(K):
+                if log_b[row, k] == -np.inf:
+                    for c in range(low, stop):
+                        weights[k, c] = -np.inf
+                else:
+                    level[k] += log_b[row, k]
+                first[k] += log_b[row, k]
+                for which in range(2 if is_last and is_cut_off[0] else 1):
+                    score, duration = first[k] + log_first[which, k, t] if t < D else -np.inf, t + 1
+                    top, column = -np.inf, low
+                    for c in range(low, stop):
+                        value = weights[k, c] + log_pmf[which, k, stop - 1 - c]
+                        if value > top:
+                            top, column = value, c
+                    if top + level[k] > score:
+                        score, duration = top + level[k], stop - column
+                    if which == 0:
+                        ended[k], lasted[row, k] = score, duration
+                if is_last:
+                    score += 0.0 if is_cut_off[0] else log_ends[1, k]
+                    if score > best[rank]:
+                        best[rank], last_state, last_lasted = score, k, duration
+        state, duration, end = last_state, last_lasted, n_steps
+        while end > 0:
+            begin = max(end - duration, 0)
+            for t in range(begin, end):
+                path[firsts[rank] + t] = state
+            if begin > 0:
+                state = state_before[offsets[begin] + rank, state]
+                duration = lasted[offsets[begin - 1] + rank, state]
+            end = begin

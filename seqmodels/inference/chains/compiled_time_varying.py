@@ -80,6 +80,76 @@ def _backward(
             log_beta[rank] -= norm
 
 
+@compiled
+def _best_paths(
+    packed: tuple[np.ndarray, np.ndarray, np.ndarray],
+    log_a: np.ndarray,
+    log_b: np.ndarray,
+    log_start: np.ndarray,
+    log_end: np.ndarray,
+    shift: float,
+    psi: np.ndarray,
+    path: np.ndarray,
+) -> None:
+    """As ``sequential._best_paths``, with the transitions into each row."""
+    offsets, lengths, firsts = packed
+    K = log_b.shape[1]
+    delta, arriving = np.empty(K), np.empty(K)
+    for rank in range(len(lengths)):
+        n_steps = lengths[rank]
+        for j in range(K):
+            arriving[j] = (log_start[rank, j] + shift) - shift
+        for t in range(n_steps):
+            row, peak, largest = offsets[t] + rank, -np.inf, -np.inf
+            for j in range(K):
+                peak = max(peak, log_b[row, j])
+            for j in range(K):
+                relative = log_b[row, j] - peak if peak > -np.inf else log_b[row, j]
+                delta[j] = arriving[j] + ((relative + shift) - shift)
+                largest = max(largest, delta[j])
+            if largest > -np.inf:
+                for j in range(K):
+                    delta[j] -= largest
+            if t + 1 < n_steps:
+                after = offsets[t + 1] + rank
+                for j in range(K):
+                    best, state = delta[0] + ((log_a[after, 0, j] + shift) - shift), 0
+                    for i in range(1, K):
+                        value = delta[i] + ((log_a[after, i, j] + shift) - shift)
+                        if value > best:
+                            best, state = value, i
+                    arriving[j], psi[after, j] = best, state
+        best, state = delta[0] + ((log_end[rank, 0] + shift) - shift), 0
+        for j in range(1, K):
+            value = delta[j] + ((log_end[rank, j] + shift) - shift)
+            if value > best:
+                best, state = value, j
+        path[firsts[rank] + n_steps - 1] = state
+        for back in range(1, n_steps):
+            t = n_steps - 1 - back
+            state = psi[offsets[t + 1] + rank, state]
+            path[firsts[rank] + t] = state
+
+
+def best_paths(
+    packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor, log_end: Tensor, shift: float
+) -> Tensor:
+    """Return the best paths of ``viterbi``, ``(N,)`` states, one sequence after the other.
+
+    Args:
+        packing: how the N rows make up n sequences.
+        log_a: (N, K, K) of each row the transitions into it.
+        log_b: (N, K) log-densities, packed.
+        log_start, log_end: (n, K) by rank, of first and last states.
+        shift: what rounds to the grid of ``viterbi`` by being added.
+    """
+    packed = packing.arrays
+    psi, path = np.empty(log_b.shape, np.int16), np.empty(len(log_b), np.int64)
+    a, b, start, end = (each.double().contiguous().numpy() for each in (log_a, log_b, log_start, log_end))
+    _best_paths((packed.offsets, packed.lengths, packed.firsts), a, b, start, end, shift, psi, path)
+    return torch.from_numpy(path)
+
+
 def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
     """``time_varying.forward`` in a compiled loop: ``(N, K)`` log p(z_t | x_<=t) and ``(N,)`` log p(x_t | x_<t)."""
     log_alpha, log_scale = torch.empty(log_b.shape, dtype=log_b.dtype), log_b.new_empty(len(log_b))

@@ -19,12 +19,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from seqmodels.inference.chains.segments import loops_are_compiled
 
 LONGEST_STEP = 0.5  # λ δ of the gaps that are doubled
 N_TERMS = 17  # of the series after the first that is not zero: 0.5^17 / 17! < 1e-19
 LEAST_PROBABILITY = 1e-290  # of a transition whose path is summed up: that of a less probable one overflows
+MOST_STATES_COMPILED = 16  # of transitions as compiled loops: with more, matrix products are faster
 GAPS_AT_ONCE = 1 << 19  # entries of matrices that are worked on together
 
 
@@ -42,6 +46,8 @@ def transition_probabilities(generator: Tensor, gaps: Tensor) -> Tensor:
             [0.7500, 0.2500]], dtype=torch.float64)
     """
     series = ExponentialSeries.of(generator)
+    if series.runs_compiled:
+        return series.probabilities_over(gaps)
     parts = [Doubling.over(series, part).probabilities[-1] for part in gaps.split(_at_once(generator))]
     return torch.cat(parts) if parts else generator.new_empty(0, *generator.shape)
 
@@ -124,6 +130,29 @@ class ExponentialSeries:
                 n_last = len(powers) - 1
             reached = now
         return cls(rate, torch.stack(powers))
+
+    @property
+    def runs_compiled(self) -> bool:
+        """Whether transitions over a gap are faster as a compiled loop than as matrix products."""
+        return self.powers.shape[1] <= MOST_STATES_COMPILED and loops_are_compiled(self.powers.device)
+
+    def probabilities_over(self, gaps: Tensor) -> Tensor:
+        """``(G, K, K)`` transitions over gaps ``(G,)``, in compiled loops."""
+        from seqmodels.inference.chains import compiled_continuous_time
+
+        result = gaps.new_empty(len(gaps), *self.powers.shape[1:])
+        arrays = self.powers.numpy(), gaps.contiguous().numpy()
+        compiled_continuous_time.probabilities_over(self.rate, *arrays, LONGEST_STEP, result.numpy())
+        return result
+
+    def beliefs_over(self, log_alpha: Tensor, gaps: Tensor) -> Tensor:
+        """``(n, K)`` log-probabilities of states after gaps ``(n,)`` from those before, in compiled loops."""
+        from seqmodels.inference.chains import compiled_continuous_time
+
+        before, result = log_alpha.contiguous().numpy(), np.empty(log_alpha.shape)
+        arrays = self.powers.numpy(), gaps.contiguous().numpy()
+        compiled_continuous_time.beliefs_over(self.rate, *arrays, LONGEST_STEP, before, result)
+        return torch.from_numpy(result)
 
     def coefficients(self, steps: Tensor) -> Tensor:
         """``(G, N + 1)``: ``exp(-λ δ) (λ δ)^n / n!`` of short gaps ``steps (G,)``."""

@@ -231,6 +231,12 @@ def _runs_compiled(trellis: LastStatesTrellis) -> bool:
 def best_paths(trellis: LastStatesTrellis) -> tuple[list[Tensor], Tensor]:
     """The most probable path of states of each sequence, ``(T,)``, and its log p(path, x), ``(n,)`` (Viterbi)."""
     log_b, packing = trellis.log_b, trellis.packing
+    if _runs_compiled(trellis):
+        from seqmodels.inference.chains import compiled_last_states
+
+        return compiled_last_states.best_paths(
+            packing, trellis.into(slice(None)), log_b, trellis.log_initial, trellis.log_ends
+        )
     n_rows, k, m = log_b.shape
     oldest = torch.zeros(n_rows, m, dtype=torch.int64, device=log_b.device)  # of a row, that of the tuple before
     delta = log_b.new_empty(log_b.shape)

@@ -436,6 +436,8 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
     States that do not follow themselves have one segmentation a path. -inf: no path explains the sequence, and what is
     returned of it means nothing.
     """
+    if trellis.runs_compiled:
+        return _best_compiled(trellis)
     n, k, longest = trellis.shape
     packing, d, has_zeros = trellis.packing, trellis.durations, trellis.has_zeros
     log_b, peaks = trellis.relative
@@ -484,6 +486,22 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
             last_lasted[at] = reached_after.gather(1, states.cpu()[:, None])[:, 0].numpy()
     paths = _traced(packing, lasted, state_before, last_state, last_lasted)
     return paths, best + packing.totals(peaks)
+
+
+def _best_compiled(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]:
+    from seqmodels.inference.chains import compiled_semi_markov
+
+    longest, d, packed = trellis.shape[2], trellis.durations, trellis.packing.arrays
+    log_b, peaks = trellis.relative
+    final = torch.ones_like(trellis.initial) if trellis.final is None else trellis.final
+    first_at_least = torch.logaddexp(d.log_first, d.log_first_longer)
+    tables = [torch.stack(each)[..., :longest] for each in ((d.log_pmf, d.log_at_least), (d.log_first, first_at_least))]
+    given = _arrays([trellis.transition.log(), torch.stack([trellis.initial, final]).log(), *tables, log_b])
+    path, best = np.empty(len(log_b), np.int64), np.empty(len(packed.lengths))
+    lasted, state_before = np.empty(log_b.shape, np.int32), np.empty(log_b.shape, np.int32)
+    results = path, best, lasted, state_before, np.array([trellis.final is None])
+    compiled_semi_markov.best_segments((*given, packed.offsets, packed.lengths, packed.firsts), results)
+    return packed.parts(path), torch.from_numpy(packed.by_sequence(best)) + trellis.packing.totals(peaks)
 
 
 def _better(score: Tensor, duration: Tensor, other: Tensor, other_duration: Tensor) -> tuple[Tensor, Tensor]:

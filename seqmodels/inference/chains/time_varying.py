@@ -64,7 +64,7 @@ def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -
     Returns:
         (N, K) log p(z_t | x_<=t), and (N,) log p(x_t | x_<t); -inf from the first impossible frame on.
     """
-    if _runs_compiled(packing, log_a):
+    if runs_compiled(packing, log_a):
         from seqmodels.inference.chains import compiled_time_varying
 
         return compiled_time_varying.forward(packing, log_a, log_b, log_start)
@@ -92,7 +92,7 @@ def backward(
         gamma (N, K), p(z_t | x), and (N, K, K), p(z_t-1 = i, z_t = j | x), zeros of first frames; zeros of sequences
         of probability zero.
     """
-    if _runs_compiled(packing, log_a):
+    if runs_compiled(packing, log_a):
         from seqmodels.inference.chains import compiled_time_varying
 
         return compiled_time_varying.backward(packing, log_a, log_b, log_alpha, log_scale, log_end)
@@ -111,7 +111,7 @@ def backward(
     return gamma, xi
 
 
-def _runs_compiled(packing: Packing, log_a: Tensor) -> bool:
+def runs_compiled(packing: Packing, log_a: Tensor) -> bool:
     """Whether there is little arithmetic at each time."""
     n_times = len(packing.batch_sizes)
     few_terms = log_a.numel() <= n_times * MOST_TERMS_COMPILED

@@ -14,6 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from seqmodels.inference.chains import time_varying
 from seqmodels.inference.chains.log_space import relative_to_largest
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.segments import FRAME_MULTIPLE, Segments
@@ -69,8 +70,21 @@ def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
 
         return sequential.best_paths(trellis, TO_GRID)
     log_b = trellis.densities.log()
-    path = traced(trellis, log_b)[0]
+    path = _path_in_loops(trellis, log_b) if _varies_in_loops(trellis) else traced(trellis, log_b)[0]
     return path, log_prob_of_paths(trellis, path, log_b)
+
+
+def _varies_in_loops(trellis: Trellis) -> bool:
+    """Whether transitions differ from step to step and are few enough at each for compiled loops."""
+    return trellis.log_transitions is not None and time_varying.runs_compiled(trellis.packing, trellis.log_transitions)
+
+
+def _path_in_loops(trellis: Trellis, log_b: Tensor) -> Tensor:
+    from seqmodels.inference.chains import compiled_time_varying
+
+    assert trellis.log_transitions is not None, "they differ from step to step"
+    start, end = (each.log() for each in (trellis.starts(torch.float64), trellis.ends(torch.float64)))
+    return compiled_time_varying.best_paths(trellis.packing, trellis.log_transitions, log_b, start, end, TO_GRID)
 
 
 def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tuple[Tensor, Tensor]:

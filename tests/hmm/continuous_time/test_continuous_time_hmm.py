@@ -193,7 +193,7 @@ def test_what_is_drawn_at_given_times_is_as_frequent_as_it_is_probable() -> None
 def drawn(model: ContinuousTimeHMM, lengths: tuple[int, ...], scale: float = 2.0) -> sm.Sequences:
     rng = np.random.default_rng(7)
     times = [np.cumsum(rng.gamma(0.7, scale, n)) for n in lengths]
-    items = [model.sample(1, times=t, random_state=i)[0] for i, t in enumerate(times)]
+    items = [model.sample(1, times=t, random_state=1000 + i)[0] for i, t in enumerate(times)]
     return sm.Sequences(items, times=times)
 
 

@@ -9,7 +9,13 @@ from torch.testing import assert_close
 
 from seqmodels.inference.chains import compiled_semi_markov, semi_markov
 from seqmodels.inference.chains.packing import Packing
-from seqmodels.inference.chains.semi_markov import Durations, SemiMarkovTrellis, forward_backward_pass, forward_pass
+from seqmodels.inference.chains.semi_markov import (
+    Durations,
+    SemiMarkovTrellis,
+    best_segments,
+    forward_backward_pass,
+    forward_pass,
+)
 
 pytest.importorskip("numba")
 
@@ -52,6 +58,45 @@ def test_they_are_those_of_tensor_operations(
     for one, other in zip(results, expected, strict=True):
         for name in vars(one):
             assert_close(getattr(one, name), getattr(other, name), rtol=1e-10, atol=1e-11 * spread, msg=name)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("left_censored", [False, True])
+@pytest.mark.parametrize("case", ["zeros", "ties", "levels of -1e9", "underflow"])
+def test_best_segments_are_those_of_tensor_operations(
+    case: str, left_censored: bool, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    k, longest = 3, 5
+    transition = rng.dirichlet(np.ones(k + ends), k)
+    np.fill_diagonal(transition, 0.0)
+    pmf = rng.dirichlet(np.ones(longest), k)
+    pmf[0, 0] = pmf[1, 3] = 0.0
+    packing = Packing.of([3 * compiled_semi_markov.COLUMNS, 2, 40, 40])
+    log_b = (1e3 if case == "underflow" else 1.0) * rng.normal(size=(packing.n_frames, k))
+    log_b[rng.random(log_b.shape) < 0.03] = -np.inf
+    log_b[packing.rank[3] + packing.offsets[20]] = -np.inf  # an impossible sequence
+    if case == "ties":  # whatever the transitions and durations
+        transition, pmf, log_b = 0.5 * (transition > 0), 0.25 * (pmf > 0), np.round(log_b)
+    if case == "levels of -1e9":
+        log_b -= 1e9
+    trellis = SemiMarkovTrellis(
+        torch.full((k,), 1 / k, dtype=torch.float64),
+        torch.from_numpy(transition[:, :k].copy()),
+        torch.full((k,), 0.25, dtype=torch.float64) if ends else None,
+        Durations.of(torch.from_numpy(pmf).log(), left_censored=left_censored),
+        torch.from_numpy(log_b),
+        packing,
+    )
+    paths, log_prob = best_segments(trellis)
+    monkeypatch.setattr(semi_markov, "is_compiling", lambda: False)
+    assert not trellis.runs_compiled
+    expected, log_expected = best_segments(trellis)
+    assert bool(torch.isfinite(log_prob[:3]).all())
+    assert bool(torch.isneginf(log_prob[3]))
+    assert torch.equal(log_prob, log_expected)
+    for i in range(3):
+        assert paths[i].tolist() == expected[i].tolist()
 
 
 def test_what_is_impossible_stays_so() -> None:

@@ -11,7 +11,9 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.linalg import expm
 
+from seqmodels.inference.chains import segments
 from seqmodels.inference.chains.continuous_time import (
+    ExponentialSeries,
     expected_path,
     log_transitions_over,
     path_integrals,
@@ -142,3 +144,18 @@ def test_jumps_and_times_are_those_of_drawn_paths() -> None:
     found = expected_path(torch.tensor(q), torch.tensor([gap], dtype=torch.float64), transitions).numpy()
     assert n > 2000
     assert_allclose(found, total / n, atol=0.05)
+
+
+def test_loops_and_matrix_products_agree_on_every_digit_of_small_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    rates = torch.tensor([[0.0, 1e-8, 0.0], [2.0, 0.0, 1e-3], [0.0, 5.0, 0.0]], dtype=torch.float64)
+    generator = rates - torch.diag(rates.sum(1))
+    gaps = torch.tensor([0.0, 1e-12, 0.1, 0.7, 3.0, 1e3, 1e9], dtype=torch.float64)
+    found = transition_probabilities(generator, gaps)
+    log_alpha = torch.tensor([[-1.0, -800.0, -0.5]], dtype=torch.float64).expand(len(gaps), -1)
+    beliefs = ExponentialSeries.of(generator).beliefs_over(log_alpha, gaps)
+    monkeypatch.setattr(segments, "_has_numba", lambda: False)
+    expected = transition_probabilities(generator, gaps)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0.0)
+    of_paths = torch.logsumexp(log_alpha.unsqueeze(2) + expected.log(), 1)
+    torch.testing.assert_close(beliefs, of_paths, rtol=1e-12, atol=1e-12)

@@ -132,6 +132,28 @@ def test_compiled_loops_equal_tensor_operations(varying: bool, monkeypatch: pyte
         assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("case", ["dense", "varying", "ties", "levels of -1e9"])
+def test_best_paths_in_loops_are_those_of_tensor_operations(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="without numba the loops are not compiled")
+    problem = trellis(3, 2, [30, 1, 4, 30], final=case != "varying", varying=case == "varying", seed=2)
+    problem.log_b[torch.rand(problem.log_b.shape, generator=torch.Generator().manual_seed(0)) < 0.05] = -torch.inf
+    problem.log_b[problem.packing.time == 3, :, :4] = -torch.inf
+    problem.log_b[problem.packing.rank[2] + problem.packing.offsets[2]] = -torch.inf  # an impossible sequence
+    if case == "ties":
+        problem.log_b.round_()
+        problem.log_transition.zero_()
+        problem.log_initial.zero_()
+    if case == "levels of -1e9":
+        problem.log_b.sub_(1e9)
+    paths, log_prob = best_paths(problem)
+    monkeypatch.setattr(last_states, "is_compiling", lambda: False)
+    expected, log_expected = best_paths(problem)
+    assert torch.isneginf(log_prob).tolist() == [False, False, True, False]
+    assert torch.equal(log_prob, log_expected)
+    for i in (0, 1, 3):
+        assert torch.equal(paths[i], expected[i])
+
+
 def test_one_step_is_that_of_the_forward_pass() -> None:
     problem = trellis(3, 2, [6])
     filtered = forward_pass(problem)

@@ -145,3 +145,32 @@ def test_compiled_loops_are_the_tensor_operations(sparse: bool, monkeypatch: pyt
             for name, value in vars(right).items():
                 if value is not None:
                     torch.testing.assert_close(getattr(left, name), value, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("case", ["dense", "sparse", "ties", "levels of -1e9"])
+def test_best_paths_in_loops_are_those_of_tensor_operations(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    rng, lengths = np.random.default_rng(0), (40, 1, 7, 40)
+    segments = Segments.whole(lengths)
+    log_b = torch.tensor(rng.normal(size=(sum(lengths), K)))
+    log_b[rng.random(log_b.shape) < 0.1] = -torch.inf
+    if case == "levels of -1e9":
+        log_b -= 1e9 * torch.tensor(rng.random((len(log_b), 1)))
+    log_a = torch.tensor(rng.dirichlet(np.ones(K), (len(log_b), K))).log()
+    initial, transition, final = (torch.tensor(each) for each in random_model(rng, K, True, case == "sparse"))
+    if case == "sparse":
+        log_a[torch.tensor(rng.random(log_a.shape) < 0.2)] = -torch.inf
+    if case == "ties":
+        log_b, log_a, initial = log_b.round(), torch.zeros_like(log_a), torch.ones_like(initial)
+    trellis = Trellis.of(initial, transition, LogDensities(log_b), segments, final)
+    trellis = replace(trellis, log_transitions=log_a)
+    with monkeypatch.context() as patch:
+        patch.setattr(time_varying, "is_compiling", lambda: False)
+        path, log_prob = best_paths(trellis)
+    found, log_found = best_paths(trellis)
+    possible = torch.isfinite(log_prob)
+    assert int(possible.sum()) >= 2
+    assert torch.equal(torch.isfinite(log_found), possible)
+    is_possible = possible.repeat_interleave(torch.tensor(lengths))
+    assert torch.equal(found[is_possible], path[is_possible])
+    assert torch.equal(log_found[possible], log_prob[possible])

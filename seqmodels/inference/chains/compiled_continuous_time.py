@@ -1,0 +1,73 @@
+"""Transitions over gaps, ``exp(Q Δ)``, as compiled loops, for few states on a CPU: as ``continuous_time`` does it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqmodels.common.compiled import compiled
+from seqmodels.inference.chains.compiled_log_sum import log_dot
+
+
+@compiled
+def _over(rate: float, powers: np.ndarray, gap: float, longest: float, square: np.ndarray, p: np.ndarray) -> None:
+    """Fill ``p (K, K)``; ``square (K, K)`` is memory."""
+    K, step, n_doublings = len(p), gap, 0
+    while rate * step > longest:
+        step, n_doublings = 0.5 * step, n_doublings + 1
+    x, coefficient = rate * step, np.exp(-rate * step)
+    for i in range(K):
+        for j in range(K):
+            p[i, j] = 0.0
+    for n in range(len(powers)):
+        for i in range(K):
+            for j in range(K):
+                p[i, j] += coefficient * powers[n, i, j]
+        coefficient *= x / (n + 1)
+    for doubling in range(n_doublings + 1):
+        for i in range(K):
+            total = 0.0
+            for j in range(K):
+                total += p[i, j]
+            for j in range(K):
+                p[i, j] /= total
+        if doubling < n_doublings:
+            for i in range(K):
+                for j in range(K):
+                    square[i, j] = 0.0
+                for k in range(K):
+                    for j in range(K):
+                        square[i, j] += p[i, k] * p[k, j]
+            for i in range(K):
+                for j in range(K):
+                    p[i, j] = square[i, j]
+
+
+@compiled
+def probabilities_over(rate: float, powers: np.ndarray, gaps: np.ndarray, longest: float, result: np.ndarray) -> None:
+    """Fill ``result (G, K, K)`` with the transitions over ``gaps (G,)``.
+
+    ``rate`` and ``powers (N + 1, K, K)`` are those of ``ExponentialSeries``; gaps whose product with the rate is above
+    ``longest`` are halved, and their transitions squared.
+    """
+    square = np.empty(powers.shape[1:])
+    for g in range(len(gaps)):
+        _over(rate, powers, gaps[g], longest, square, result[g])
+
+
+@compiled
+def beliefs_over(
+    rate: float, powers: np.ndarray, gaps: np.ndarray, longest: float, log_alpha: np.ndarray, result: np.ndarray
+) -> None:
+    """Fill ``result (n, K)``, log-probabilities of states after ``gaps (n,)`` from ``log_alpha (n, K)`` before them.
+
+    The rest is as of ``probabilities_over``.
+    """
+    K = log_alpha.shape[1]
+    square, p, log_into = np.empty((K, K)), np.empty((K, K)), np.empty((K, K))
+    for row in range(len(gaps)):
+        _over(rate, powers, gaps[row], longest, square, p)
+        for i in range(K):
+            for j in range(K):
+                log_into[j, i] = np.log(p[i, j])
+        for j in range(K):
+            result[row, j] = log_dot(log_alpha[row], log_into[j])
