@@ -154,5 +154,5 @@ def test_a_window_of_no_samples_is_refused(sample_rate: int) -> None:
 
 
 def test_a_hop_of_no_time_is_refused() -> None:
-    with pytest.raises(ValueError, match="hop is 0.0; pass a number above 0 and at most 60"):
+    with pytest.raises(ValueError, match=r"hop is 0\.0; pass a number above 0 and at most 60"):
         MFCC(hop=0.0)(np.sin(np.arange(8000.0)), 8000)
