@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import compiled
-from seqmodels.inference.chains.compiled_log_sum import log_sum
+from seqmodels.inference.chains.compiled_log_sum import log_dot, log_sum
 from seqmodels.inference.chains.packing import Packing
 
 
@@ -38,7 +38,8 @@ def _forward(
                         here[j * M + m] = log_start[rank, j] + log_b[row, j * M] if m == 0 else -np.inf
             log_scale[row] = log_sum(here)
             if log_scale[row] > -np.inf:
-                here -= log_scale[row]
+                for c in range(K * M):
+                    here[c] -= log_scale[row]
             for m in range(M):
                 merged[row, m] = log_sum(here[m * K : (m + 1) * K])
 
@@ -75,19 +76,21 @@ def _backward(
                     for j in range(K):
                         terms[j] = ahead[j * M + m]
                     of_next[m] = log_sum(terms)
-                for m in range(M):
-                    beta[m * K : (m + 1) * K] = of_next[m]
+                for c in range(K * M):
+                    beta[c] = of_next[c // K]
             else:
-                for j in range(K):
-                    beta[j * M : (j + 1) * M] = log_end[j]
-            norm = log_sum(log_alpha[row] + beta)
+                for c in range(K * M):
+                    beta[c] = log_end[c // M]
+            norm = log_dot(log_alpha[row], beta)
             norm = norm if norm > -np.inf else 0.0
-            gamma[row] = np.exp(log_alpha[row] + beta - norm)
+            for c in range(K * M):
+                gamma[row, c] = np.exp(log_alpha[row, c] + beta[c] - norm)
             if has_next:
                 for j in range(K):
                     for m in range(M):
                         xi[after, m * K // M, j] += np.exp(merged[row, m] + ahead[j * M + m] - norm)
-            beta -= norm
+            for c in range(K * M):
+                beta[c] -= norm
 
 
 @compiled

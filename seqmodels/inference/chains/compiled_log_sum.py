@@ -13,13 +13,17 @@ def log_sum(terms: np.ndarray) -> float:
 
     >>> round(log_sum(np.log([0.25, 0.5])), 12) == round(float(np.log(0.75)), 12)
     True
+    >>> log_sum(np.array([-np.inf, -np.inf])), log_sum(np.array([np.nan, np.nan]))
+    (-inf, nan)
     """
-    peak = terms.max()
+    peak = -np.inf
+    for c in range(len(terms)):
+        peak = terms[c] if not terms[c] <= peak else peak  # NaN, where all are
     if peak == -np.inf:
-        return -np.inf
+        return peak
     total = 0.0
-    for term in terms:
-        total += np.exp(term - peak)
+    for c in range(len(terms)):
+        total += np.exp(terms[c] - peak)
     return float(peak + np.log(total))
 
 
@@ -32,7 +36,8 @@ def log_dot(log_a: np.ndarray, log_b: np.ndarray) -> float:
     """
     peak = -np.inf
     for c in range(len(log_a)):
-        peak = max(peak, log_a[c] + log_b[c])
+        term = log_a[c] + log_b[c]
+        peak = term if not term <= peak else peak
     if peak == -np.inf:
         return peak
     total = 0.0

@@ -35,7 +35,8 @@ def _forward(
                     here[j] = log_start[rank, j] + log_b[row, j]
             log_scale[row] = log_sum(here)
             if log_scale[row] > -np.inf:
-                here -= log_scale[row]
+                for j in range(K):
+                    here[j] -= log_scale[row]
 
 
 @compiled
@@ -67,17 +68,20 @@ def _backward(
                         xi[after, i, j] = log_a[after, i, j] + ahead[j]
                     log_beta[rank, i] = log_sum(xi[after, i])
             else:
-                log_beta[rank] = log_end[rank]
+                for i in range(K):
+                    log_beta[rank, i] = log_end[rank, i]
             for i in range(K):
                 terms[i] = log_alpha[row, i] + log_beta[rank, i]
             norm = log_sum(terms)
             norm = norm if norm > -np.inf else 0.0
-            gamma[row] = np.exp(terms - norm)
+            for i in range(K):
+                gamma[row, i] = np.exp(terms[i] - norm)
             if has_next:
                 for i in range(K):
                     for j in range(K):
                         xi[after, i, j] = np.exp(log_alpha[row, i] + xi[after, i, j] - norm)
-            log_beta[rank] -= norm
+            for i in range(K):
+                log_beta[rank, i] -= norm
 
 
 @compiled
