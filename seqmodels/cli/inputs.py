@@ -21,7 +21,7 @@ from seqmodels.evaluation.runs.toml import from_table, to_table
 from seqmodels.loading import restored
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Kind, Sequences
-from seqmodels.sequences.columns.numbers import refuse_unread
+from seqmodels.sequences.columns.numbers import refuse_unread, warn_of_codes
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,7 @@ def read_inputs(path: str, names: Sequence[str], by: str | None = None) -> dict[
     words = [name for name in names if not pd.api.types.is_numeric_dtype(frame[name])]
     if words:
         raise ValueError(f"{path}: the column {words[0]!r} holds no numbers, so it is no input")
+    warn_of_codes(frame, names, path)
     if by is None:
         return {"": frame[list(names)].to_numpy(np.float64)}
     groups = frame.groupby(by, sort=False)
