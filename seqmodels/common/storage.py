@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.common.caller_warnings import warn_caller
+from seqmodels.common.display import a_or_an
 from seqmodels.common.files import replaced
 from seqmodels.common.former_names import FORMER_NAMES
 from seqmodels.common.parameters import Configurable, checked_argument, in_one_line
@@ -440,7 +441,7 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
 def _configurable_class(description: Mapping[str, Any], classes: Mapping[str, type]) -> type[Configurable]:
     cls = _class_named(part_of(description, "class", str), classes)
     if not issubclass(cls, Configurable):
-        raise ValueError(f"the file holds a {cls.__name__}, which has no hyperparameters")
+        raise ValueError(f"the file holds {a_or_an(cls)}, which has no hyperparameters")
     return cls
 
 
@@ -448,11 +449,13 @@ def _class_named(name: str, classes: Mapping[str, type]) -> type:
     bare = name.rpartition(".")[2]
     known = classes.get(name, classes.get(f"{GIVEN}{bare}"))
     if known is None and bare != name:
-        raise ValueError(f"the file holds a {name}, which is not one of seqmodels' classes; pass classes=[{bare}]")
+        raise ValueError(
+            f"the file holds {a_or_an(name)}, which is not one of seqmodels' classes; pass classes=[{bare}]"
+        )
     if known is None and name in FORMER_NAMES:
-        raise ValueError(f"the file holds a {name}, which {FORMER_NAMES[name]}")
+        raise ValueError(f"the file holds {a_or_an(name)}, which {FORMER_NAMES[name]}")
     if known is None:
-        raise ValueError(f"the file holds a {name}, which this version of seqmodels does not know")
+        raise ValueError(f"the file holds {a_or_an(name)}, which this version of seqmodels does not know")
     return known
 
 

@@ -155,7 +155,7 @@ def test_days_of_a_year_are_dates_whatever_the_time_is_called(door: Door, name: 
     days = [2019001 + i for i in range(30)]
     x, said = through(door, pd.DataFrame({name: days, "y": np.arange(30) / 7}), tmp_path)
     assert_is(x, pd.date_range("2019-01-01", periods=30), np.arange(30) / 7)
-    says = f"'{name}' is read as year and day of the year: 2019001 is 2019-01-01; if it counts something else pass time_unit"
+    says = f"'{name}' is read as year and day of the year: 2019001 is 2019-01-01; if it counts something else pass"
     assert [says in each for each in said] == ([] if name == "date" else [True])
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.attributes import AbsentAttributeError
+from seqmodels.common.display import a_or_an
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.parameters import Floor, PositiveInt, checked, made_with
 from seqmodels.encodings import Standardize
@@ -169,7 +170,7 @@ class MarkovSwitchingAR(HiddenStateModel):
     def _default_observation(self, kind: Kind) -> Observation:
         if kind != "vectors":
             raise ValueError(
-                f"a {type(self).__name__} is of vectors, but the sequences are {kind}; use HMM, or pass (T, D) floats"
+                f"{a_or_an(type(self))} is of vectors, but the sequences are {kind}; use HMM, or pass (T, D) floats"
             )
         return self._own_observation()
 
@@ -204,7 +205,7 @@ class MarkovSwitchingAR(HiddenStateModel):
             raise ValueError(f"transition_ridge is {self.transition_ridge}; pass a finite number, 0 or more")
         if self.observation != "auto" and repr(self.observation) != repr(self._own_observation()):
             raise ValueError(
-                f"observation is {self.observation!r}, but a {type(self).__name__} has its own; leave "
+                f"observation is {self.observation!r}, but {a_or_an(type(self))} has its own; leave "
                 "observation='auto', and pass order and min_covariance"
             )
         _pseudocounts(self, self.n_states, self.length)

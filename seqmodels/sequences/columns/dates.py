@@ -49,7 +49,7 @@ OF_OTHER_LANGUAGES = (  # German, of Austria too, and French, with the abbreviat
 MONTH_OF = {name[:n]: i + 1 for i, name in enumerate(MONTHS) for n in range(3, len(name) + 1)} | {"sept": 9}
 MONTH_OF |= {name: i + 1 for i, names in enumerate(OF_OTHER_LANGUAGES) for name in names.split()}
 WEEKDAYS = "(?:mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?"
-YEARLESS = re.compile(  # names of months, weekdays, quarters and half-years, times of day, and days of a month without a year
+YEARLESS = re.compile(  # names of months, weekdays, quarters and half-years, times of day, days of a month of no year
     rf"{WEEKDAYS}|(?:{'|'.join(MONTH_OF)})\.?(?:[-/ ]\d{{1,2}})?|\d{{1,2}}[-/ ](?:{'|'.join(MONTH_OF)})\.?|q[1-4]|h[12]"
     r"|\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?(?:\s*[ap]\.?m\.?)?|\d{1,2}\s*[ap]\.?m\.?",
     re.IGNORECASE,
@@ -567,7 +567,9 @@ def _numbers(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | N
         if read:
             form, times, _ = _best(name, words, read)
             if is_counted(name) and form is DAYS_OF_YEARS:  # of seven digits, which nothing is counted up to
-                said = f"{name!r} is read as {form.says}: {words[0]} is {_day(times[0])}; if it counts something else pass"
+                said = (
+                    f"{name!r} is read as {form.says}: {words[0]} is {_day(times[0])}; if it counts something else pass"
+                )
                 return pd.DatetimeIndex(times), f"{said} time_unit='step'"
             if is_counted(name) and _regularity_of_numbers(numbers) >= _regularity(times):
                 return None
