@@ -15,6 +15,7 @@ from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.attributes import AbsentAttributeError
+from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import a_or_an
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.parameters import Floor, PositiveInt, checked, made_with
@@ -67,6 +68,7 @@ from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
 from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
 
+MOST_TUPLES_A_STEP = 10  # of the data, beyond which a fit warns that nothing determines them
 MOST_TUPLES = 1 << 14  # states of the last p + 1 steps, K^(p+1)
 
 StateAlgorithm = Callable[[PackedBatch, LastStatesTrellis], list[Tensor]]  # a result for each sequence
@@ -230,6 +232,13 @@ class MarkovSwitchingAR(HiddenStateModel):
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         check_states(train, self.n_states)
+        n_tuples, n_steps = self.n_states ** (self.order + 1), sum(len(each.values) for each in train)
+        if n_tuples > MOST_TUPLES_A_STEP * n_steps:
+            warn_caller(
+                f"n_states={self.n_states} and order={self.order} make {n_tuples:,} states of "
+                f"{self.order + 1} steps, of data with {n_steps:,} steps, so that a fit takes long and little says which of them came; "
+                "pass a smaller order, or fewer states"
+            )
         self._fitted_choices = _choices(self)
         emission = _emission(self)
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
