@@ -55,7 +55,7 @@ def every(*kinds: DataKind) -> pytest.MarkDecorator:
 
 
 def half(*kinds: DataKind) -> pytest.MarkDecorator:
-    """For a rule of the past, of fitting, drawing or keeping.
+    """For a rule of the past, of batches, fitting, drawing or keeping.
 
     Every family, with and without targets, with and without ends.
     """
@@ -248,7 +248,7 @@ def test_a_stream_after_a_past_goes_on_as_the_batch_does(row: Row) -> None:
     close(np.array(streamed), model.log_prob_steps(*asked(row, rest, sources))[0][: len(streamed)], 1e-10)
 
 
-@in_both_dtypes(scored_rows(), 1e-12, 1e-5)
+@in_both_dtypes(halved(scored_rows()), 1e-12, 1e-5)
 def test_batches_order_and_padding_change_nothing(
     row: Row, dtype: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,7 +320,7 @@ def test_missing_values_are_summed_out_batched_and_one_by_one_or_refused(row: Ro
     assert not np.isnan(drawn[0][6:]).any()
 
 
-@in_both_dtypes(rows(), 1e-10, 1e-4)
+@in_both_dtypes(halved(rows()), 1e-10, 1e-4)
 def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -> None:
     pytest.importorskip("pyro")
     model, item = MODELS[dtype](row), row.scored[3]

@@ -17,6 +17,7 @@ LOGS = ROOT / "results" / "release"
 STEPS = {
     "installable": "dry runs of every installation, system and Python",
     "test": "lint, types and all tests",
+    "docs-check": "the pages as programs with the budgets that they have",
     "perturbed": "all tests with products rounded otherwise",
     "other-machine": "all tests with other instructions, threads, zone and locale",
     "wheel": "the wheel in an empty environment",

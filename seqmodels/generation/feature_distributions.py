@@ -166,7 +166,7 @@ def _gaussian_quantiles(weights: np.ndarray, loc: np.ndarray, scale: np.ndarray,
     quantiles: np.ndarray = x.copy()
     rows = np.arange(len(x))
     loc, scale = (each.transpose(0, 2, 1)[:, None] for each in (loc, scale))  # (k, 1, D, C)
-    step, weights = high - low, weights[:, None, :, None]
+    step, weights, is_found = high - low, weights[:, None, :, None], np.zeros(x.shape, dtype=bool)
     for _ in range(MAX_ITERATIONS):  # Newton's, or where it does not converge fast enough a halving of the bracket
         z = (x[..., None] - loc) / scale
         excess = np.matmul(special.ndtr(z), weights)[..., 0] - levels[:, None]
@@ -176,14 +176,16 @@ def _gaussian_quantiles(weights: np.ndarray, loc: np.ndarray, scale: np.ndarray,
             newton = x - excess / density
         converges = (newton >= low) & (newton <= high) & (2 * np.abs(excess) <= step * density)
         following = np.where(converges, newton, 0.5 * (low + high))
+        following = np.where(is_found, x, following)  # what is found stays, while others of its row are searched for
         step, x = np.abs(following - x), following
         quantiles[rows] = x
-        is_unfinished = ~(step <= TOLERANCE * scale.min(-1)).all((1, 2))
+        is_found |= step <= TOLERANCE * scale.min(-1)
+        is_unfinished = ~is_found.all((1, 2))
         if not is_unfinished.any():
             break
         if not is_unfinished.all():
-            rows, x, low, high, step, loc, scale, weights = (
-                each[is_unfinished] for each in (rows, x, low, high, step, loc, scale, weights)
+            rows, x, low, high, step, loc, scale, weights, is_found = (
+                each[is_unfinished] for each in (rows, x, low, high, step, loc, scale, weights, is_found)
             )
     return quantiles
 

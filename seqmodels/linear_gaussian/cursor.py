@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from seqmodels.generation import Prediction, Source, select_rows, stacked_sources
 from seqmodels.generation.given_inputs import refuse_without_inputs
+from seqmodels.inference.gaussian.kalman import Gains, SequenceGroup, System, filter_group
+from seqmodels.inference.gaussian.packing import StepPacking
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.gaussian import shape_of_factor
@@ -130,6 +133,32 @@ class SystemCursor(UnseenSteps[SystemState]):
         white = torch.linalg.solve_triangular(s.mT, residual.unsqueeze(-1), upper=False)  # sᵀ white = e
         here = mean + (gain.mT @ white).squeeze(-1)
         return SystemState(here @ m["transition"].mT, self._predicted(filtered), here, rows=state.rows)
+
+    def read(self, state: SystemState, x: Tensor) -> SystemState:
+        """The state after ``x (n, T, D)``: the filter over many steps at once.
+
+        Sequences of which all steps have one covariance are filtered together, on a CPU; others step by step.
+        """
+        observed = ~torch.isnan(x).numpy() if x.device.type == "cpu" else None
+        is_shared = len(state.factor) == 1 and state.rows is None and state.mean.device.type == "cpu"
+        if observed is None or self._reads_inputs or not is_shared or not (observed.all() or len(x) == 1):
+            for step in x.unbind(1):
+                state = self.advance(state, step)
+            return state
+        n, n_steps, size = x.shape
+        mask = None if observed.all() else observed[0]
+        system = replace(self._system, initial_factor=state.factor[0].numpy())
+        gains = Gains.of(system, n_steps, mask)
+        residual = torch.nan_to_num(x.to(state.mean) - self.matrices["intercept"]).transpose(0, 1).reshape(-1, size)
+        group = SequenceGroup(np.arange(n), StepPacking.of([n_steps] * n), residual.numpy(), mask)
+        means = filter_group(system, gains, group, np.ascontiguousarray(state.mean.numpy()))
+        here = torch.from_numpy(means.filtered[-n:].copy())
+        return SystemState(here @ self.matrices["transition"].mT, torch.from_numpy(gains.following)[None], here)
+
+    @cached_property
+    def _system(self) -> System:
+        names = ("transition", "state_factor", "observation", "noise_factor", "initial_mean", "initial_factor")
+        return System(*(self.matrices[name].numpy() for name in names))
 
     def unseen(self, state: SystemState) -> SystemState:
         """The state after a next step that is not seen."""

@@ -297,7 +297,8 @@ def apply_setting(model: Family, setting: Setting) -> None:
     """Set the attributes of a fitted model that a setting says."""
     model.encoding_, model.observation_ = setting.encoding, setting.observation
     model.source_encoding_, model.input_scaling_ = setting.source_encoding, setting.inputs
-    model.measure_ = replace(setting.measure, memory=model.memory_)
+    measure, memory = setting.measure, model.memory_
+    model.measure_ = measure if measure.memory == memory else replace(measure, memory=memory)
     model.length_, model._reason = setting.measure.length, setting.reason
     model.target_lengths_ = None
 

@@ -14,7 +14,7 @@ import seqmodels as sm
 from seqmodels.encodings import BoxCox, Chain, Differences, Log, RunningScale
 from seqmodels.encodings.raw_data import hold_out
 from seqmodels.encodings.series import SeriesEncoding
-from seqmodels.encodings.step_maps import inverse_power, log_slope
+from seqmodels.encodings.step_maps import inverse_power, log_slope, power
 from seqmodels.wrappers.anomalies.full_conditionals import feature_log_probs
 from tests.encodings.stream_checks import assert_streams_agree
 
@@ -92,10 +92,13 @@ def test_where_values_are_missing_a_stream_agrees_with_batches(model: str, chain
 def test_after_missing_values_densities_integrate_to_one(chain: str, past: int) -> None:
     holes = [x[:, :1] for x in with_holes()]
     model = MODELS["hmm"](encoding=CHAINS[chain]()).fit(holes, validation=None)
-    nodes, power = np.linspace(-14, 14, 401), {"log": 0.0, "log-differences": 0.0, "all": 0.5}.get(chain, 1.0)
-    x = inverse_power(np.sinh(nodes) if power else 3 * np.sinh(nodes / 4), np.array([power]))
-    slope = (np.cosh(nodes) if power else 0.75 * np.cosh(nodes / 4)) / np.exp(log_slope(x, np.array([power])))
-    before = holes[0][:past]
+    # Nodes stand closest where the last observed value is, in the unit of the map: few are then enough.
+    powers = np.array([{"log": 0.0, "log-differences": 0.0, "all": 0.5}.get(chain, 1.0)])
+    nodes, before = np.linspace(-6, 6, 81), holes[0][:past]
+    observed, width = before[~np.isnan(before)], {0.0: 0.1, 0.5: 0.5, 1.0: 2.0}[powers.item()]
+    level = observed[-1:] if len(observed) else np.nanmean(holes[0], axis=0)
+    x = inverse_power(power(level, powers) + width * np.sinh(nodes), powers)
+    slope = width * np.cosh(nodes) / np.exp(log_slope(x, powers))
     items = sm.Sequences([np.array([[value]]) for value in x], past=[before] * len(x))
     log_prob = model.log_prob_steps(items)
     density = np.exp(np.concatenate(log_prob))

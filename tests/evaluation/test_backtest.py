@@ -182,7 +182,7 @@ def test_scores_are_those_of_the_forecasts() -> None:
 
 def test_the_true_model_covers_and_beats_the_naive_one() -> None:
     x = autoregression(3000)
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(2), max_iter=5)
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(2), encoding=sm.Standardize(), max_iter=5)
     result = sm.backtest({"true": model}, [x], horizon=5, first=1000, every=10)
     table = result.table().set_index("model")
     assert_allclose(table.loc["true", "covered 90%"], 0.9, atol=0.02)
@@ -192,7 +192,7 @@ def test_the_true_model_covers_and_beats_the_naive_one() -> None:
 
 def test_sampled_and_exact_scores_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     x = [walk(120, 2, seed) @ np.array([[1.0, 0.5], [0.0, 30.0]]) for seed in range(3)]
-    model = sm.HMM(2, observation=sm.GaussianMixture(1, "full"), max_iter=10).fit(x)
+    model = sm.HMM(2, observation=sm.GaussianMixture(1, "full"), encoding=sm.Standardize(), max_iter=5).fit(x)
     options = {"horizon": 3, "every": 10, "n": 2000, "baselines": False}
     exact = sm.backtest({"hmm": model}, x, **options).table()  # type: ignore[arg-type]
     monkeypatch.setattr("seqmodels.hmm.cursor.HMMCursor.predictions_ahead", lambda *_: None)
@@ -202,20 +202,19 @@ def test_sampled_and_exact_scores_agree(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_unfitted_models_see_only_what_is_before_the_first_origin() -> None:
-    x, changed = walk(200), walk(200)
-    changed[120:] += 1000
-    first, second = sm.HMM(2, max_iter=5), sm.HMM(2, max_iter=5)
-    sm.backtest({"hmm": first}, [x], horizon=2, first=120)
-    sm.backtest({"hmm": second}, [changed], horizon=2, first=120)
+    x, changed = walk(90), walk(90)
+    changed[60:] += 1000
+    first, second, trained = (sm.HMM(2, max_iter=2, n_init=1) for _ in range(3))
+    sm.backtest({"hmm": first}, [x], horizon=2, first=60, baselines=False)
+    sm.backtest({"hmm": second}, [changed], horizon=2, first=60, baselines=False)
     assert_allclose(first.means_, second.means_)
-    trained = sm.HMM(2, max_iter=5)
-    sm.backtest({"hmm": trained}, [x], horizon=2, first=120, train=[x[:120]])
+    sm.backtest({"hmm": trained}, [x], horizon=2, first=60, train=[x[:60]], baselines=False)
     assert_allclose(trained.means_, first.means_)
 
 
 def test_a_fitted_model_stays_and_refitting_takes_a_copy() -> None:
     x = autoregression(300)
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), max_iter=5).fit([x[:50]])
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), encoding=sm.Standardize(), max_iter=5).fit([x[:50]])
     before = model.coefficients_.copy()
     options = {"horizon": 3, "first": 50, "every": 100, "baselines": False}
     fixed = sm.backtest({"ar": model}, [x], **options)  # type: ignore[arg-type]
@@ -230,7 +229,9 @@ def test_a_fitted_model_stays_and_refitting_takes_a_copy() -> None:
 def test_missing_values_are_not_scored() -> None:
     x = np.random.default_rng(0).normal(size=(100, 2))
     x[61, 1] = np.nan
-    result = sm.backtest({"hmm": sm.HMM(2, max_iter=3)}, [x], horizon=4, first=60, every=40, season=5)
+    result = sm.backtest(
+        {"hmm": sm.HMM(2, encoding=sm.Standardize(), max_iter=3)}, [x], horizon=4, first=60, every=40, season=5
+    )
     rows = result.scores[(result.scores["model"] == "hmm") & (result.scores["step"] == 2)]
     assert rows["crps"].isna().tolist() == [False, True]
     assert rows["covered 90%"].isna().tolist() == [False, True]
@@ -241,7 +242,10 @@ def test_missing_values_are_not_scored() -> None:
 def test_one_that_fails_does_not_lose_the_others() -> None:
     x = [walk(60), walk(60, seed=1)]
     result = sm.backtest(
-        {"counts": sm.HMM(2, observation=sm.Poisson()), "hmm": sm.HMM(2, max_iter=3)}, x, horizon=2, n_origins=3
+        {"counts": sm.HMM(2, observation=sm.Poisson()), "hmm": sm.HMM(2, encoding=sm.Standardize(), max_iter=3)},
+        x,
+        horizon=2,
+        n_origins=3,
     )
     assert list(result.errors) == ["counts"]
     assert "counts failed: " in repr(result)
@@ -251,7 +255,9 @@ def test_one_that_fails_does_not_lose_the_others() -> None:
 
 def test_short_sequences_are_left_out_and_origins_spread() -> None:
     x = sm.Sequences([walk(100), walk(9, seed=1), walk(80, seed=2)], names=["long", "short", "other"])
-    result = sm.backtest({"hmm": sm.HMM(2, max_iter=2)}, x, horizon=10, first=40, n_origins=4, baselines=False)
+    result = sm.backtest(
+        {"hmm": sm.HMM(2, encoding=sm.Standardize(), max_iter=2)}, x, horizon=10, first=40, n_origins=4, baselines=False
+    )
     origins = result.scores.groupby("sequence")["origin"].unique()
     assert origins["long"].tolist() == [40, 57, 73, 90]
     assert origins["other"].tolist() == [40, 50, 60, 70]

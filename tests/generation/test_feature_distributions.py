@@ -18,6 +18,7 @@ from seqmodels.generation.feature_distributions import (
     GridFeatures,
     JoinedFeatures,
     PowerFeatures,
+    _standard_density,
     crps_of_draws,
     quantiles_of_steps,
 )
@@ -261,6 +262,25 @@ def test_crps_of_cells_is_its_definition(n_parts: int, tolerance: float) -> None
             squares = (features.cdf(x) - (b > y)) ** 2
             parts.append((0.5 * (squares[1:] + squares[:-1]) * np.diff(x, axis=0)).sum(0))
         assert_allclose(features.crps(y), np.sum(parts, axis=0), rtol=tolerance)
+
+
+def test_a_quantile_that_is_found_is_not_searched_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would leave its place while others of its step are searched for, and take many more iterations."""
+    rng, evaluated = np.random.default_rng(0), list[int]()
+
+    def counted(z: np.ndarray) -> np.ndarray:
+        evaluated.append(len(z))
+        return _standard_density(z)
+
+    monkeypatch.setattr("seqmodels.generation.feature_distributions._standard_density", counted)
+    levels = np.array([0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95])
+    steps = [
+        GaussianFeatures(rng.dirichlet(np.ones(60)), rng.normal(size=(60, 2)), np.exp(rng.normal(size=(60, 2))))
+        for _ in range(8)
+    ]
+    for features, quantiles in zip(steps, quantiles_of_steps(steps, levels), strict=True):
+        assert_allclose(features.cdf(quantiles), np.tile(levels[:, None], 2), atol=1e-9)
+    assert len(evaluated) < 20
 
 
 def test_quantiles_of_steps_are_those_of_each_step() -> None:

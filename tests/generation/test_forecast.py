@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.dates
@@ -100,7 +101,8 @@ def test_an_autoregression_of_one_state_is_that_of_many_draws() -> None:
 def test_a_random_walk_has_the_variance_of_its_steps() -> None:
     rng = np.random.default_rng(1)
     walk = [np.cumsum(rng.normal(size=(4000, 1)), axis=0)]
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), max_iter=3, dtype="float64").fit(walk)
+    options: dict[str, Any] = {"max_iter": 3, "encoding": sm.Standardize(), "dtype": "float64"}
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), **options).fit(walk)
     frame = model.forecast(walk, 9).frame
     width = (frame["95%"] - frame["5%"]).to_numpy() / (2 * stats.norm.ppf(0.95))
     phi, noise = model.coefficients_[0, 0, 0], width[0]
@@ -169,7 +171,8 @@ def test_far_ahead_paths_agree_with_the_closed_form(monkeypatch: pytest.MonkeyPa
 def test_the_frame_agrees_with_its_paths(observation: sm.observations.Observation) -> None:
     rng = np.random.default_rng(2)
     x = [3 + 0.1 * np.cumsum(rng.normal(size=(40, 2)), axis=0) for _ in range(4)]
-    model = sm.HMM(2, observation=observation, max_iter=5, dtype="float64").fit(x)
+    options: dict[str, Any] = {"max_iter": 5, "n_init": 1, "encoding": sm.Standardize(), "dtype": "float64"}
+    model = sm.HMM(2, observation=observation, **options).fit(x)
     forecast = model.forecast(x[:3], 6, n=3000)
     for i, paths in enumerate(forecast.paths):
         assert paths.shape == (3000, 6, 2)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from seqmodels import HMM, GaussianMixture, LeftToRight
+from seqmodels import HMM, GaussianMixture, LeftToRight, Standardize
 from seqmodels.hmm import Arcs, Frozen, Pseudocounts
 from seqmodels.hmm.state_queries import reordered_topology
 from seqmodels.observations import PseudoFrames
@@ -39,7 +39,12 @@ def speech() -> list[np.ndarray]:
 
 
 def fit(choice: dict[str, Any], n: int) -> HMM:
-    options: dict[str, Any] = {"observation": GaussianMixture(1), "length": "given", **choice}
+    options: dict[str, Any] = {
+        "observation": GaussianMixture(1),
+        "length": "given",
+        "encoding": Standardize(),
+        **choice,
+    }
     return HMM(K, max_iter=n, tol=0, dtype="float64", **options).fit(speech())
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from seqmodels import HMM, GaussianMixture
+from seqmodels import HMM, GaussianMixture, Standardize
 from seqmodels.observations.gaussian import CovarianceType
 
 KINDS: list[CovarianceType] = ["diag", "full", "tied", "spherical"]
@@ -24,10 +24,11 @@ def walks(n: int = 4, length: int = 25, d: int = 2) -> list[np.ndarray]:
 
 
 def fitted(x: list[np.ndarray], kind: CovarianceType, m: int = 2, k: int = 3, **options: Any) -> tuple[HMM, list[str]]:
-    """A model, and what it warned of."""
+    """A model, and what it warned of. It reads levels, which are otherwise tried beside changes."""
+    chosen: dict[str, Any] = {"max_iter": 8, "n_init": 2, "encoding": Standardize()} | options
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = HMM(k, observation=GaussianMixture(m, kind), **({"max_iter": 8, "n_init": 2} | options)).fit(x)
+        model = HMM(k, observation=GaussianMixture(m, kind), **chosen).fit(x)
     assert all(w.category is UserWarning for w in caught), [str(w.message) for w in caught]
     return model, [str(w.message) for w in caught]
 

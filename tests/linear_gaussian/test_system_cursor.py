@@ -45,6 +45,26 @@ def test_steps_add_up_to_the_joint_gaussian_and_forecasts_are_its_conditionals(r
                 )
 
 
+@pytest.mark.parametrize(("n", "n_steps"), [(1, 1), (1, 200), (3, 60)])
+@pytest.mark.parametrize("has_missing", [False, True])
+@pytest.mark.parametrize("level", [0.0, 1e9])
+def test_many_steps_are_read_as_one_after_the_other(n: int, n_steps: int, has_missing: bool, level: float) -> None:
+    cursor, rng = cursor_of(random_parameters(0, K, D)), np.random.default_rng(0)
+    x = torch.tensor(level + rng.normal(size=(n, n_steps, D)))
+    if has_missing:
+        x[0, n_steps // 2, 0] = torch.nan
+    by_step = [cursor.start(n=n)]
+    for step in x.unbind(1):
+        by_step.append(cursor.advance(by_step[-1], step))
+    half = n_steps // 2
+    for start, seen in ((0, x), (half, x[:, half:])):  # from the first step on, and on the way
+        read = cursor.read(by_step[start], seen)
+        torch.testing.assert_close(read.mean, by_step[-1].mean, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(read.filtered, by_step[-1].filtered, rtol=1e-10, atol=1e-12)
+        u, v = read.each_factor, by_step[-1].each_factor  # whose rows may have other signs
+        torch.testing.assert_close(u.mT @ u, v.mT @ v, rtol=1e-9, atol=1e-12)
+
+
 def test_one_covariance_is_kept_for_all_until_values_are_missing() -> None:
     cursor, rng = cursor_of(random_parameters(0, K, D)), np.random.default_rng(0)
     state = cursor.start(n=4)

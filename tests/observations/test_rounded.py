@@ -87,7 +87,8 @@ every = pytest.mark.parametrize("case", CASES, ids=str)
 @every
 def test_probabilities_sum_to_one_over_the_grid_and_draws_are_on_it(case: Case) -> None:
     X = case.sequences()
-    model = sm.HMM(2, observation=Rounded(case.density, width=case.width), max_iter=5, dtype="float64").fit(X)
+    options: dict[str, Any] = {"max_iter": 5, "n_init": 1, "dtype": "float64"}
+    model = sm.HMM(2, observation=Rounded(case.density, width=case.width), **options).fit(X)
     assert model.measure_.space == "grid^1"
     assert model.measure_.grid == (case.width,)
     points = case.width * np.arange(case.grid[0], case.grid[1] + 1.0)
@@ -144,7 +145,7 @@ def test_networks_and_files(case: Case, tmp_path: Path) -> None:
     X = case.sequences()
     observation = Rounded(case.density, width=case.width)
     for name, model in (
-        ("hmm", sm.HMM(2, observation=observation, max_iter=2)),
+        ("hmm", sm.HMM(2, observation=observation, max_iter=2, n_init=1)),
         ("lstm", sm.LSTM(d_model=4, max_steps=4, observation=observation)),
     ):
         model.fit(X)
@@ -152,7 +153,8 @@ def test_networks_and_files(case: Case, tmp_path: Path) -> None:
         loaded = sm.load(tmp_path / name)
         np.testing.assert_allclose(loaded.log_prob(X), model.log_prob(X), rtol=1e-12 if name == "hmm" else 1e-6)
         stream = loaded.stream()
-        assert sum(stream.update(x) for x in X[0]) == pytest.approx(float(model.log_prob(X[:1])[0]), rel=1e-5)
+        first = X[0][:30]
+        assert sum(stream.update(x) for x in first) == pytest.approx(float(model.log_prob([first])[0]), rel=1e-5)
         assert np.isfinite(model.score(model.sample(length=20, random_state=0)))
 
 

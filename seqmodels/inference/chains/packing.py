@@ -209,7 +209,7 @@ class PackedArrays:
         """(N,) the concatenated row of each packed row."""
         n_at, n_frames = np.diff(self.offsets), int(self.offsets[-1])
         rank = np.arange(n_frames) - np.repeat(self.offsets[:-1], n_at)
-        return self.firsts[rank] + np.repeat(np.arange(len(n_at)), n_at)
+        return np.asarray(self.firsts[rank] + np.repeat(np.arange(len(n_at)), n_at))
 
     def pack(self, concatenated: np.ndarray) -> np.ndarray:
         """(N, ...) in the caller's order -> (N, ...) packed."""

@@ -95,7 +95,8 @@ def factors_of(covariances: np.ndarray) -> np.ndarray:
 class Gains:
     """What the filter and the smoother need of covariances; arrays as in ``compiled_kalman.covariances``.
 
-    They have G steps, as many as the longest sequence or fewer: then the last stays for all that follow.
+    They have G steps, as many as the longest sequence or fewer: then the last stays for all that follow. ``following``
+    (K, K) is the factor of the covariance of the state after the last step, given all of them.
     """
 
     white: np.ndarray
@@ -104,6 +105,7 @@ class Gains:
     filtered: np.ndarray
     backward: np.ndarray
     rest: np.ndarray
+    following: np.ndarray
 
     @classmethod
     def of(cls, system: System, n_steps: int, observed: np.ndarray | None = None, *, smooths: bool = False) -> Gains:
@@ -139,7 +141,7 @@ class Gains:
             moved = system.transition @ block[3][-1] @ system.transition.T
             if may_settle and start + n < n_steps and _is_constant(first, factor, moved, closed_loop):
                 break
-        return cls(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
+        return cls(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)), factor)
 
 
 def _transposed(matrices: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot
 
-from seqmodels import HMM, AutoregressiveGaussian, Sequences
+from seqmodels import HMM, AutoregressiveGaussian, Sequences, Standardize
 from seqmodels.evaluation.forecasting.page import MAX_ROWS, page
 from seqmodels.plot.style import NARROW
 
@@ -23,7 +23,8 @@ class Shown:
         days = pd.date_range("2026-01-01", periods=50)
         frame = pd.DataFrame(np.cumsum(rng.normal(size=(50, 2)), axis=0), index=days, columns=["a<b", "c"])
         x = Sequences.from_frame(frame)
-        self.forecast = HMM(1, observation=AutoregressiveGaussian(1), max_iter=2).fit(x).forecast(x, k)
+        model = HMM(1, observation=AutoregressiveGaussian(1), encoding=Standardize(), max_iter=2)
+        self.forecast = model.fit(x).forecast(x, k)
         self.frame = self.forecast.frame
         self.words = ["It rises & falls.", "2 < 3."]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -29,10 +30,12 @@ FORMS = [
 ]
 
 
-def data_of(seed: int, *, missing: bool, n_features: int = 3, n_inputs: int = 0) -> SystemData:
+def data_of(
+    seed: int, *, missing: bool, n_features: int = 3, n_inputs: int = 0, lengths: Sequence[int] = (30, 12, 4, 25)
+) -> SystemData:
     rng = np.random.default_rng(seed)
     values = []
-    for n in (30, 12, 4, 25):
+    for n in lengths:
         z = rng.normal(size=(n, n_features)).cumsum(0) / 3
         values.append(z @ rng.normal(size=(n_features, n_features)) + rng.normal(size=(n, n_features)))
         values[-1][rng.random(values[-1].shape) < (0.2 if missing else 0.0)] = np.nan
@@ -47,7 +50,7 @@ def run(form: Form, data: SystemData, start: SystemParameters, steps: int = 12) 
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_the_log_probability_never_falls(form: Form, missing: bool) -> None:
-    data = data_of(0, missing=missing)
+    data = data_of(0, missing=missing, lengths=(14, 7, 4, 11))
     of_number = starts(data.values, 2, form, 7)
     for number in range(3):
         for start in of_number(number):
