@@ -236,7 +236,7 @@ class MarkovSwitchingAR(HiddenStateModel):
         if n_tuples > MOST_TUPLES_A_STEP * n_steps:
             warn_caller(
                 f"n_states={self.n_states} and order={self.order} make {n_tuples:,} states of "
-                f"{self.order + 1} steps, of data with {n_steps:,} steps, so that a fit takes long and is little determined; "
+                f"{self.order + 1} steps, of data with {n_steps:,} steps, which determine few of them; "
                 "pass a smaller order, or fewer states"
             )
         self._fitted_choices = _choices(self)
