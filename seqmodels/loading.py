@@ -10,6 +10,7 @@ from typing import Any
 
 from seqmodels import counts, data, encodings, hmm, linear_gaussian, neural, observations, training, wrappers
 from seqmodels.common import storage
+from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import Configurable, check_argument, checked
 from seqmodels.common.storage import MALFORMED, build_part, check_parts, class_of_part, part, part_of
 from seqmodels.encodings import Encoding
@@ -112,7 +113,7 @@ def restored_model(content: dict[str, Any], known: Mapping[str, type]) -> Any:
     if issubclass(cls, GenerativeClassifier):
         return _restored_classifier(content, known)
     if not issubclass(cls, SequenceModel | MaskedTransformer):
-        raise ValueError(f"the file holds a {cls.__name__}, which is no model")
+        raise ValueError(f"the file holds {a_or_an(cls)}, which is no model")
     is_sequence_model = issubclass(cls, SequenceModel)
     content = {"members": {}, **content}  # earlier files have none
     check_parts(content, PARTS_OF_SEQUENCE_MODELS if is_sequence_model else PARTS_OF_ALL)
@@ -172,8 +173,8 @@ def _check_class(member: SequenceModel, model: SequenceModel, name: str) -> None
     unfitted = several[int(name)] if name.isdigit() and int(name) < len(several) else params.get(name)
     if isinstance(unfitted, SequenceModel) and type(unfitted) is not type(member):
         raise ValueError(
-            f"its member {name!r} is a {type(member).__name__}, but the {type(model).__name__} is made of a "
-            f"{type(unfitted).__name__} there"
+            f"its member {name!r} is {a_or_an(type(member))}, but the {type(model).__name__} is made of "
+            f"{a_or_an(type(unfitted))} there"
         )
 
 
@@ -200,7 +201,7 @@ def _check_read(model: SequenceModel) -> None:
 def _check_kinds(*things: tuple[type, Any]) -> None:
     for kind, thing in things:
         if not isinstance(thing, kind):
-            raise ValueError(f"the file holds {thing!r:.100} where it should hold an {kind.__name__.lower()}")
+            raise ValueError(f"the file holds {thing!r:.100} where it should hold {a_or_an(kind.__name__.lower())}")
 
 
 def _check_fit(content: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ import typer
 from seqmodels.cli.checks import check_outputs, check_value
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
+from seqmodels.common.display import a_or_an
 from seqmodels.common.files import replaced
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
@@ -92,7 +93,7 @@ def _detector(
     detector = saved.model if isinstance(saved.model, Anomalies) else None
     model = saved.model if detector is None else detector.model_
     if not isinstance(model, SequenceModel):
-        raise ValueError(f"{path} holds a {type(model).__name__}, which has no likelihood of sequences")
+        raise ValueError(f"{path} holds {a_or_an(type(model))}, which has no likelihood of sequences")
     if model.measure_.conditional:
         raise ValueError(f"{path} is p(y | x); use seqmodels.Anomalies from Python for pairs")
     if detector is not None:

@@ -29,6 +29,7 @@ from seqmodels.cli.inputs import (
     that_reads,
     understood,
 )
+from seqmodels.common.display import a_or_an
 from seqmodels.common.files import replaced
 from seqmodels.data import is_table, is_text
 from seqmodels.data.tables import read_table
@@ -145,7 +146,7 @@ def _read_classifier(path: str) -> SavedModel[GenerativeClassifier]:
     saved = SavedModel.read_any(path)
     if not isinstance(saved.model, GenerativeClassifier):
         raise ValueError(
-            f"{path} holds a {type(saved.model).__name__}, which is no classifier; seqmodels classify FAMILY DATA "
+            f"{path} holds {a_or_an(type(saved.model))}, which is no classifier; seqmodels classify FAMILY DATA "
             "--save FILE writes one"
         )
     return saved

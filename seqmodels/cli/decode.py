@@ -12,6 +12,7 @@ from seqmodels import plot
 from seqmodels.cli.checks import check_outputs
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
+from seqmodels.common.display import a_or_an
 from seqmodels.common.files import replaced
 from seqmodels.evaluation.runs.datasets import Pair
 from seqmodels.hmm.hidden_states import HiddenStateModel
@@ -63,7 +64,7 @@ def _checked_model(
     """The model; raises for what cannot be, before any work."""
     saved = SavedModel.read(path)
     if not isinstance(saved.model, HiddenStateModel):
-        raise ValueError(f"{path} holds a {type(saved.model).__name__}, which has no hidden states; fit an HMM")
+        raise ValueError(f"{path} holds {a_or_an(type(saved.model))}, which has no hidden states; fit an HMM")
     if target is not None and len(files) != 1:
         raise ValueError(f"--target goes with one file of sources, but there are {len(files)}")
     return saved, saved.model

@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from seqmodels.common import storage
+from seqmodels.common.display import a_or_an
 from seqmodels.common.storage import MALFORMED
 from seqmodels.data import is_recordings, is_text
 from seqmodels.data.read import FORMATS
@@ -21,7 +22,7 @@ from seqmodels.evaluation.runs.toml import from_table, to_table
 from seqmodels.loading import restored
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Kind, Sequences
-from seqmodels.sequences.columns.numbers import refuse_unread
+from seqmodels.sequences.columns.numbers import refuse_unread, warn_of_codes
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def that_reads(model: Any, inputs: Sequence[str]) -> Any:
         )
     if "inputs" not in params:
         raise ValueError(
-            f"--inputs names {', '.join(inputs)}, but a {type(model).__name__} reads no inputs; take hmm, elman, lstm, "
+            f"--inputs names {', '.join(inputs)}, but {a_or_an(type(model))} reads no inputs; take hmm, elman, lstm, "
             "gru or transformer"
         )
     changed = model.set_params(inputs=True)
@@ -167,6 +168,7 @@ def read_inputs(path: str, names: Sequence[str], by: str | None = None) -> dict[
     words = [name for name in names if not pd.api.types.is_numeric_dtype(frame[name])]
     if words:
         raise ValueError(f"{path}: the column {words[0]!r} holds no numbers, so it is no input")
+    warn_of_codes(frame, names, path)
     if by is None:
         return {"": frame[list(names)].to_numpy(np.float64)}
     groups = frame.groupby(by, sort=False)
@@ -222,7 +224,7 @@ class SavedModel(Generic[M]):
         """From a file; ``ValueError`` if it has no sequence model, ``FileNotFoundError`` if there is none."""
         saved = SavedModel.read_any(path)
         if not isinstance(saved.model, SequenceModel):
-            raise ValueError(f"{path} holds a {type(saved.model).__name__}, which has no likelihood of sequences")
+            raise ValueError(f"{path} holds {a_or_an(type(saved.model))}, which has no likelihood of sequences")
         return saved
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,17 @@ def sizes_in_words(sizes: Sequence[int], unit: str) -> str:
 def listed(names: Sequence[Any]) -> str:
     """Names in a sentence, the first few of many."""
     return ", ".join(map(str, names[:MAX_LISTED])) + f", ... ({len(names)} in all)" * (len(names) > MAX_LISTED)
+
+
+def a_or_an(cls: type | str) -> str:
+    """The class's name after "a" or "an", as it is spoken.
+
+    >>> a_or_an(int), a_or_an(str), a_or_an("HMM"), a_or_an("GRU")
+    ('an int', 'a str', 'an HMM', 'a GRU')
+    """
+    name = cls if isinstance(cls, str) else cls.__name__
+    is_vowel = re.match(r"[AEIOaeio]|[Uu](?!ni|se)|[FHLMNRSX](?=[A-Z\d]|$)|nd", name)  # letters that are spelled out
+    return f"{'an' if is_vowel else 'a'} {name}"
 
 
 def quantile_name(level: float) -> str:

@@ -83,6 +83,12 @@ class Configurable:
     # What an argument that another library has is here, in words, where that is not one argument.
     _in_other_words: ClassVar[Mapping[str, str]] = {}
 
+    # What to do where an argument is code, which a file cannot hold, as the end of a sentence.
+    _in_place_of_code: ClassVar[str] = (
+        "pass a class in its place, which makes it when called without arguments, and give that class to "
+        "load(path, classes=[...])"
+    )
+
     # Arguments that may not be larger than the data to fit to: than all steps, or than those of the longest sequence.
     _bounded_by_data: ClassVar[Mapping[str, str]] = {}
     # Those among them whose cost grows so fast that they are refused beyond the data also where they are ``SMALL``.

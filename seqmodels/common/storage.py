@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.common.caller_warnings import warn_caller
+from seqmodels.common.display import a_or_an
 from seqmodels.common.files import replaced
 from seqmodels.common.former_names import FORMER_NAMES
 from seqmodels.common.parameters import Configurable, checked_argument, in_one_line
@@ -286,28 +287,30 @@ def describe(thing: Configurable, *, by_name: bool = False) -> dict[str, Any]:
     without it ``NotSavableError`` is raised.
     """
     params = thing.get_params(deep=False).items()
-    described = {k: _described(v, by_name=by_name) for k, v in params if k not in ARGUMENTS_OF_FIT}
+    instead = thing._in_place_of_code
+    described = {k: _described(v, by_name=by_name, instead=instead) for k, v in params if k not in ARGUMENTS_OF_FIT}
     return {"class": name_of(type(thing)), "params": described}
 
 
-def _described(value: Any, *, by_name: bool) -> Any:
+def _described(value: Any, *, by_name: bool, instead: str) -> Any:
     """As JSON, which has no tuples; functions in a list are left out, for a file holds no code."""
     if isinstance(value, Configurable):
         return describe(value, by_name=by_name)
     if isinstance(value, dict):
-        return {"dict": {key: _described(v, by_name=by_name) for key, v in value.items()}}
+        return {"dict": {key: _described(v, by_name=by_name, instead=instead) for key, v in value.items()}}
     if isinstance(value, type):
         return {"type": name_of(value)}
     if callable(value) and by_name:
         return f"<{name_of(value if isinstance(value, FunctionType) else type(value))}>"
     if callable(value):
         raise NotSavableError(
-            f"a hyperparameter is {in_one_line(value):.80}, and a file cannot hold how to make one; pass a class in "
-            "its place, which makes it when called without arguments, and give that class to load(path, classes=[...])"
+            f"a hyperparameter is {in_one_line(value):.80}, and a file cannot hold how to make one; {instead}"
         )
     if not isinstance(value, list | tuple):
         return value
-    kept = [_described(v, by_name=by_name) for v in value if isinstance(v, Configurable) or not callable(v)]
+    kept = [
+        _described(v, by_name=by_name, instead=instead) for v in value if isinstance(v, Configurable) or not callable(v)
+    ]
     return {"tuple": kept} if isinstance(value, tuple) else kept
 
 
@@ -440,7 +443,7 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
 def _configurable_class(description: Mapping[str, Any], classes: Mapping[str, type]) -> type[Configurable]:
     cls = _class_named(part_of(description, "class", str), classes)
     if not issubclass(cls, Configurable):
-        raise ValueError(f"the file holds a {cls.__name__}, which has no hyperparameters")
+        raise ValueError(f"the file holds {a_or_an(cls)}, which has no hyperparameters")
     return cls
 
 
@@ -448,11 +451,13 @@ def _class_named(name: str, classes: Mapping[str, type]) -> type:
     bare = name.rpartition(".")[2]
     known = classes.get(name, classes.get(f"{GIVEN}{bare}"))
     if known is None and bare != name:
-        raise ValueError(f"the file holds a {name}, which is not one of seqmodels' classes; pass classes=[{bare}]")
+        raise ValueError(
+            f"the file holds {a_or_an(name)}, which is not one of seqmodels' classes; pass classes=[{bare}]"
+        )
     if known is None and name in FORMER_NAMES:
-        raise ValueError(f"the file holds a {name}, which {FORMER_NAMES[name]}")
+        raise ValueError(f"the file holds {a_or_an(name)}, which {FORMER_NAMES[name]}")
     if known is None:
-        raise ValueError(f"the file holds a {name}, which this version of seqmodels does not know")
+        raise ValueError(f"the file holds {a_or_an(name)}, which this version of seqmodels does not know")
     return known
 
 

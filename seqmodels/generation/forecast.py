@@ -11,7 +11,7 @@ import numpy as np
 
 from seqmodels import plot
 from seqmodels.common.caller_warnings import warn_caller
-from seqmodels.common.display import listed, quantile_name
+from seqmodels.common.display import a_or_an, listed, quantile_name
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import check_options, checked
 from seqmodels.encodings import Encoding
@@ -167,7 +167,7 @@ def check_arguments(
     """``(Q,)`` the quantiles' levels; raises ``ValueError`` for arguments that cannot be, and for taggers."""
     if model._is_tagger:
         raise ValueError(
-            f"the targets of a {type(model).__name__} end with their sources, so nothing follows them; take predict"
+            f"the targets of {a_or_an(type(model))} end with their sources, so nothing follows them; take predict"
         )
     for name, value in ((k_name, k), ("n", n)):
         if not (isinstance(value, int | np.integer) and value >= 1):

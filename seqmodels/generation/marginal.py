@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from seqmodels.common.display import a_or_an
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates, start_after
@@ -58,7 +59,7 @@ def _check_arguments(model: GenerativeModel, beam: int | None, pruning: str) -> 
         raise ValueError(f"pruning is {pruning!r}; pass 'best' or 'drawn'")
     if model._is_tagger:
         raise ValueError(
-            f"the targets of a {type(model).__name__} have a piece for each step of their source, so other spellings "
+            f"the targets of {a_or_an(type(model))} have a piece for each step of their source, so other spellings "
             "are other targets; take log_prob"
         )
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
+from seqmodels.common.display import a_or_an
 from seqmodels.encodings import Encoding, Features, Standardize, Symbols
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.hmm.emissions.given_inputs import regression_of
@@ -86,7 +87,7 @@ def table_of_means(
     if not (np.isfinite(values).all() and (values >= 0).all() and (values <= family.largest_mean).all()):
         raise ValueError(f"{name} must be numbers from 0 to {family.largest_mean}, finite; they go {_range(values)}")
     if not isinstance(observation, family):
-        raise ValueError(f"{name} belong to a {family.__name__} observation, not to {observation!r}")
+        raise ValueError(f"{name} belong to {a_or_an(family)} observation, not to {observation!r}")
     observation.check(values.shape[1])
     size = values.shape[1]
     encoding = encoding or Features(family.kind).identity(size)

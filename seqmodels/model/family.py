@@ -13,6 +13,7 @@ import torch
 
 from seqmodels.common import storage
 from seqmodels.common.attributes import AbsentAttributeError
+from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import (
     Configurable,
     argument_names,
@@ -387,7 +388,7 @@ class Family(Configurable, ABC):
     def _restore_members(self, members: dict[str, Any]) -> None:
         """Take back what ``_members`` returned; before ``_restore``."""
         if members:
-            raise ValueError(f"a {type(self).__name__} is not made of other models, but the file holds {len(members)}")
+            raise ValueError(f"{a_or_an(type(self))} is not made of other models, but the file holds {len(members)}")
 
     def _default_source_encoding(self, X: Sequences) -> Encoding:
         """What ``source_encoding="auto"`` means where sources are not read as targets are."""

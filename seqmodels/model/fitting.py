@@ -14,6 +14,7 @@ import numpy as np
 
 from seqmodels.common import distributed
 from seqmodels.common.caller_warnings import warn_caller
+from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import in_one_line, refuse_beyond_data, undone_on_failure, wrong_argument
 from seqmodels.common.progress import silent_if
 from seqmodels.encodings import AutoSeries, Encoding, Standardize
@@ -277,7 +278,7 @@ def _learn_inputs(model: Family, train: Data) -> InputScaling | None:
     if not model._reads_inputs:
         return None
     if train.y is not None:
-        raise ValueError(f"a {type(model).__name__} that reads inputs is p(x | inputs), not p(y | x); leave y out")
+        raise ValueError(f"{a_or_an(type(model))} that reads inputs is p(x | inputs), not p(y | x); leave y out")
     known = train.X.input_names or ()
     names = model._inputs_among(known)
     if model._times_in is not None:

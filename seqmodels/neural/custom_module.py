@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from seqmodels.common.display import a_or_an
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import checked
 from seqmodels.common.randomness import Dropout, InitialDraws
@@ -74,7 +75,7 @@ class CausalModel(NeuralModel):
         made = self.module(self.d_model_)
         if not isinstance(made, nn.Module):
             raise ValueError(
-                f"module makes a {type(made).__name__}; pass an nn.Module, or a function that makes one of d_model"
+                f"module makes {a_or_an(type(made))}; pass an nn.Module, or a function that makes one of d_model"
             )
         return made
 
@@ -140,7 +141,7 @@ def check_causal(module: nn.Module, d_model: int) -> None:
     outputs = module(x)
     if not isinstance(outputs, Tensor):
         raise ValueError(
-            f"the module returns a {type(outputs).__name__}; wrap it in one that returns a tensor (B, T, {d_model})"
+            f"the module returns {a_or_an(type(outputs))}; wrap it in one that returns a tensor (B, T, {d_model})"
         )
     if outputs.shape != shape:
         raise ValueError(

@@ -18,6 +18,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from seqmodels.common import distributed
+from seqmodels.common.display import a_or_an
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import checked
 from seqmodels.common.randomness import InitialDraws, fit_generator, training_draws
@@ -219,7 +220,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         check_compile(self.compile)
         if self._reads_inputs and (self._has_encoder or self._is_tagger):
             raise ValueError(
-                f"a {type(self).__name__} reads sources and no inputs beside them; leave inputs out, or take what "
+                f"{a_or_an(type(self))} reads sources and no inputs beside them; leave inputs out, or take what "
                 "reads inputs: HMM, ElmanRNN, LSTM, GRU or Transformer, fitted without y"
             )
         if isinstance(self.perturbation, Perturbation):
@@ -549,7 +550,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
         Of several processes, with a shard of them each.
         """
-        what = f"training a {type(self).__name__} of"
+        what = f"training {a_or_an(type(self))} of"
         way_out = "pass a smaller d_model or n_layers, or data of fewer symbols"
         widest = max(self.n_layers * self.d_model_, self.encoding_.size, *self._further_widths)
         refuse_beyond_memory(f"{what} {self.d_model_:,} x {widest:,} weights", 16.0 * self.d_model_ * widest, way_out)

@@ -109,11 +109,13 @@ def forecast(
             for axes in panels[:-1]:
                 axes.set_xlabel("")
             panels.figure.align_ylabels(panels)
-        above: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 6, "handlelength": 1.5}
-        panels[0].legend(frameon=False, **(above if ax is None else {"loc": "best"}))
+        above: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 6}
+        where = above if ax is None else {"loc": "best"}
+        panels[0].legend(frameon=False, handlelength=1.2, columnspacing=1.0, **where)
         if len(names) > 1:
             which = names[i] if isinstance(names[i], str) else f"sequence {names[i]}"
-            panels[0].set_title(f"{which} ({i + 1} of {len(names)})", loc="right", fontsize="medium")
+            above_legend = None if ax is not None else 20  # points, since a narrow figure has no room beside it
+            panels[0].set_title(f"{which} ({i + 1} of {len(names)})", loc="right", fontsize="medium", pad=above_legend)
         if left_out:
             panels[-1].set_xlabel(f"{panels[-1].get_xlabel()}\n{left_out}".strip())
     return panels[0] if len(panels) == 1 else panels

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from seqmodels.common.display import listed
+from seqmodels.common.display import a_or_an, listed
 from seqmodels.sequences.columns.dates import read_dates
 from seqmodels.sequences.columns.frames import frames_of_numbers
 from seqmodels.sequences.mapped import MappedArray
@@ -62,7 +62,7 @@ def _refuse_bare(items: Any) -> None:
     if isinstance(items, Mapping):
         raise ValueError("X is a dictionary; pass list(X.values()), and names=list(X) to Sequences to keep its keys")
     if isinstance(items, AnySet):
-        raise ValueError(f"X is a {type(items).__name__}, which has no order of its own; pass a list of sequences")
+        raise ValueError(f"X is {a_or_an(type(items))}, which has no order of its own; pass a list of sequences")
     if isinstance(items, pd.DataFrame) or (hasattr(items, "to_pandas") and hasattr(items, "columns")):
         raise ValueError("X is a DataFrame; use Sequences.from_frame(frame, by=..., columns=[...])")
     shape = getattr(items, "shape", None)
@@ -116,7 +116,7 @@ def as_array(i: int, item: Any) -> np.ndarray:
     if isinstance(item, bytes | bytearray):
         raise ValueError(f"sequence {i} is {type(item).__name__}; decode it first: x.decode('utf-8')")
     if isinstance(item, Mapping | AnySet):
-        raise ValueError(f"sequence {i} is a {type(item).__name__}, which has no order; pass an array, one row a step")
+        raise ValueError(f"sequence {i} is {a_or_an(type(item))}, which has no order; pass an array, one row a step")
     if item is None:
         raise ValueError(f"sequence {i} is None, which is no sequence; leave it out")
     if isinstance(item, torch.Tensor):

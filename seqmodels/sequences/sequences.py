@@ -19,7 +19,7 @@ from seqmodels.common.display import MAX_LISTED, html_table, listed, sizes_in_wo
 from seqmodels.common.parameters import PositiveInt, Seed, check_options, checked, in_one_line
 from seqmodels.sequences.columns.frames import pandas_frame
 from seqmodels.sequences.columns.index import times_of_frames, with_index_as_columns
-from seqmodels.sequences.columns.numbers import place_in_frame, refuse_unread, with_numbers
+from seqmodels.sequences.columns.numbers import place_in_frame, refuse_unread, warn_of_codes, with_numbers
 from seqmodels.sequences.columns.panels import series_of_rows
 from seqmodels.sequences.columns.timed_rows import named_times
 from seqmodels.sequences.inputs import Inputs
@@ -305,6 +305,7 @@ class Sequences(Sequence[Item]):
                 f"the column {words[0]!r} holds words, which are no feature of vectors; leave it out, or for symbols "
                 f"pass it alone: columns={words[0]!r}"
             )
+        warn_of_codes(frame, [*features, *inputs], "the frame")
         codes, names = (np.zeros(len(frame), np.int64), None) if by is None else pd.factorize(frame[by])
         if names is not None:
             _warn_of_names_alike(str(by), list(names))

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.common import distributed, storage
+from seqmodels.common.display import a_or_an
 from seqmodels.common.version import __version__
 from seqmodels.encodings.examples import Example
 from seqmodels.training.fingerprint import hash_of
@@ -249,7 +250,7 @@ def _remove_other_shards(path: Path, kept: str | None) -> None:
 
 
 def _named(name: str, fingerprint: Mapping[str, Any]) -> str:
-    return f"seqmodels {fingerprint.get(name)}" if name == "seqmodels" else f"a {fingerprint.get(name)}"
+    return f"seqmodels {fingerprint.get(name)}" if name == "seqmodels" else a_or_an(str(fingerprint.get(name)))
 
 
 def hashes(train: Sequence[Example], validation: Sequence[Example]) -> dict[str, str]:

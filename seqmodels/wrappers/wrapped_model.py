@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from seqmodels.common import distributed
+from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
@@ -168,7 +169,7 @@ class WrappedModel(SequenceModel, ABC):
 
     def _restore_members(self, members: dict[str, SequenceModel]) -> None:
         if set(members) != {"model"}:
-            raise ValueError(f"a {type(self).__name__} is made of one model, but the file holds {sorted(members)}")
+            raise ValueError(f"{a_or_an(type(self))} is made of one model, but the file holds {sorted(members)}")
         self.model_ = members["model"]
         if repr(self.observation_) != repr(self.model_.observation_):
             raise ValueError(

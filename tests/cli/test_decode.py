@@ -131,4 +131,4 @@ def test_only_an_hmm_is_decoded(call, tmp_path, book):
     sm.NGram(2).fit(["abc"]).save(saved)
     refused = call("decode", saved, book)
     assert refused.exit_code == 2
-    assert "holds a NGram, which has no hidden states" in refused.stderr
+    assert "holds an NGram, which has no hidden states" in refused.stderr

@@ -217,8 +217,8 @@ def test_networks_read_what_inputs_names_and_others_say_what_to_do(call, heated,
             [],
             "nothing of this HMM depends on inputs; pass --set transition_inputs=true, --set emission_inputs=true",
         ),
-        ("ngram", [], "a NGram reads no inputs; take hmm, elman, lstm, gru or transformer"),
-        ("seq2seq", [], "a LSTMSeq2Seq reads sources and no inputs beside them"),
+        ("ngram", [], "an NGram reads no inputs; take hmm, elman, lstm, gru or transformer"),
+        ("seq2seq", [], "an LSTMSeq2Seq reads sources and no inputs beside them"),
         ("gru", ["--columns", "heat"], "the input 'heat' is named as something else too"),
     ):
         refused = call("fit", family, file, *read, *options)

@@ -73,6 +73,8 @@ MONTHS_OF_2001 = pd.date_range("2001-01-01", periods=24, freq="MS")
 GERMAN = ["Jan", "Feb", "Mär", "Apr", "Mai", "Juni", "JULI", "Aug", "Sep", "Okt", "Nov", "Dez"]
 FRENCH = ["janvier", "février", "mars", "avril", "Mai", "juin", "juil.", "août", "sept.", "octobre", "NOV", "déc."]
 QUARTERS = pd.date_range("2018-01-01", periods=12, freq="QS")
+HALVES = pd.date_range("2012-01-01", periods=14, freq="6MS")
+NIGHTS = pd.date_range("2019-12-20", periods=30)
 WEEKS = pd.date_range("2018-01-01", periods=60, freq="W-MON")
 YEARS = pd.date_range("1990-01-01", periods=20, freq="YS")
 OLD = np.arange("1600", "1620", dtype="datetime64[Y]")
@@ -120,6 +122,11 @@ READINGS: dict[str, tuple[list[Any] | pd.Series, Any, str]] = {
     ),
     "quarters": ([f"{d.year}Q{d.quarter}" for d in QUARTERS], QUARTERS, ""),
     "quarters first": ([f"Q{d.quarter} {d.year}" for d in QUARTERS], QUARTERS, ""),
+    "half-years": ([f"{d.year}H{1 + d.month // 7}" for d in HALVES], HALVES, ""),
+    "half-years first": ([f"H{1 + d.month // 7} {d.year}" for d in HALVES], HALVES, ""),
+    "half-years of two digits": ([f"{1 + d.month // 7}H{d:%y}" for d in HALVES], HALVES, ""),
+    "day of the year": ([int(each) for each in written(NIGHTS, "%Y%j")], NIGHTS, ""),
+    "day of the year, as ISO writes it": (written(NIGHTS, "%Y-%j"), NIGHTS, ""),
     "weeks": ([f"{d.isocalendar().year}-W{d.isocalendar().week:02d}" for d in WEEKS], WEEKS, ""),
     "seconds since 1970": ([int(each.timestamp()) for each in HOURS], HOURS, "read as s since 1970"),
     "thousandths since 1970": ([1000 * int(each.timestamp()) for each in HOURS], HOURS, "read as ms since 1970"),
@@ -138,6 +145,18 @@ READINGS: dict[str, tuple[list[Any] | pd.Series, Any, str]] = {
     "seasons of two years": ([f"{d.year}/{(d.year + 1) % 100:02d}" for d in YEARS], YEARS, ""),
     "long ago": ([str(each) for each in OLD.astype("datetime64[D]")], OLD, ""),
 }
+
+
+@every_door
+@pytest.mark.parametrize("name", ["date", "t", "time"])
+def test_days_of_a_year_are_dates_whatever_the_time_is_called(door: Door, name: str, tmp_path: Path) -> None:
+    if door is DOORS["from_frame"] and name != "date":
+        return  # which is told the name of the time
+    days = [2019001 + i for i in range(30)]
+    x, said = through(door, pd.DataFrame({name: days, "y": np.arange(30) / 7}), tmp_path)
+    assert_is(x, pd.date_range("2019-01-01", periods=30), np.arange(30) / 7)
+    says = f"'{name}' is read as year and day of the year: 2019001 is 2019-01-01; if it counts something else pass"
+    assert [says in each for each in said] == ([] if name == "date" else [True])
 
 
 @every_door
@@ -189,6 +208,10 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "two formats": (
         ["2019-01-01", *written(MONTHS, "%d.%m.%Y")],
         r"holds '2019-01-01' in row 0, which is no date as the",
+    ),
+    "no such day of the year": (
+        ["2019-364", "2019-365", "2019-366", "2020-001"],
+        r"holds '2019-366' in row 2, which is no date as the others are \('2019-364', read as year and day of the year",
     ),
     "some with a zone": (
         ["2019-01-01T00:00", "2019-01-02T00:00Z"],

@@ -55,7 +55,7 @@ ABSURD: dict[str, tuple[Any, Any]] = {
         VALUES,
     ),
     "n_layers is 1,000,000; pass at most 10,000": (sm.LSTM(n_layers=10**6), VALUES),
-    "training a LSTM of 10,000,000 x 10,000,000 weights would take": (sm.LSTM(d_model=10**7), VALUES),
+    "training an LSTM of 10,000,000 x 10,000,000 weights would take": (sm.LSTM(d_model=10**7), VALUES),
     "training a Transformer of 8 x 1,000,000,000,000 weights would take": (
         sm.Transformer(d_model=8, n_heads=1, d_feedforward=10**12),
         VALUES,

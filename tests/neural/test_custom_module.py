@@ -98,7 +98,7 @@ def test_causal_modules_pass() -> None:
 
 
 def test_what_makes_no_module_is_refused() -> None:
-    with pytest.raises(ValueError, match="module makes a int; pass an nn"):
+    with pytest.raises(ValueError, match="module makes an int; pass an nn"):
         sm.neural.from_module(lambda d: d, D)
 
 

@@ -105,7 +105,7 @@ def test_other_data_are_refused(tmp_path: Path) -> None:
         hmm(resume_from=path).fit(X, states=[np.zeros(30, int), *[None] * 5])
     with pytest.raises(ValueError, match="other validation data"):
         hmm(resume_from=path).fit(X, validation=X[:1])
-    with pytest.raises(ValueError, match="written by a HMM but this is a LSTM"):
+    with pytest.raises(ValueError, match="written by an HMM but this is an LSTM"):
         lstm(resume_from=path).fit(TEXT)
 
 

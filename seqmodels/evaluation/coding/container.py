@@ -17,6 +17,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Literal
 
+from seqmodels.common.display import a_or_an
 from seqmodels.evaluation.coding import arithmetic
 from seqmodels.evaluation.coding.arithmetic import Arithmetic
 
@@ -70,7 +71,7 @@ class Container:
             ValueError: anything else, what is damaged or cut off, what a newer version wrote.
         """
         if not isinstance(data, bytes | bytearray | memoryview):
-            raise ValueError(f"data is a {type(data).__name__}; pass the bytes that compress returned")
+            raise ValueError(f"data is {a_or_an(type(data))}; pass the bytes that compress returned")
         data = bytes(data)
         if not data.startswith(MAGIC):
             raise ValueError("the data are not what seqmodels.compress writes")

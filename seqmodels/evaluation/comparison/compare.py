@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.common.caller_warnings import warn_caller
+from seqmodels.common.display import a_or_an
 from seqmodels.common.distinct_warnings import distinct_warnings
 from seqmodels.common.parameters import Seed, check_options
 from seqmodels.common.progress import ProgressBar, Verbose
@@ -260,7 +261,7 @@ def _checked_baseline(models: Mapping[str, SequenceModel], baseline: str | None)
     for name, model in models.items():
         if not isinstance(model, SequenceModel):
             raise IncomparableError(
-                f"{name!r} is a {type(model).__name__}, which is no SequenceModel and has no likelihood to compare (a "
+                f"{name!r} is {a_or_an(type(model))}, which is no SequenceModel and has no likelihood to compare (a "
                 "pseudo-log-likelihood is none); leave it out of the table"
             )
     check_options(compare, baseline=baseline)

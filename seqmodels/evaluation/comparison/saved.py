@@ -24,6 +24,7 @@ import numpy as np
 
 from seqmodels.common import storage
 from seqmodels.common.caller_warnings import warn_caller
+from seqmodels.common.display import a_or_an
 from seqmodels.common.files import locked_folder, new_folder, remove_folders, write_text
 from seqmodels.common.parameters import Configurable, check_argument
 from seqmodels.common.storage import MALFORMED, describe
@@ -246,7 +247,7 @@ def _scalar(column: Any, value: Any) -> Any:
         return None if math.isnan(plain) else str(plain)
     if not isinstance(plain, SCALARS):
         raise ValueError(
-            f"the column {column!r} holds a {type(value).__name__}, which cannot be saved; make it text or a number"
+            f"the column {column!r} holds {a_or_an(type(value))}, which cannot be saved; make it text or a number"
         )
     return plain
 

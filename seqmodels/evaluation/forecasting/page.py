@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from seqmodels.common.display import html_table
 from seqmodels.common.html import element
 from seqmodels.evaluation.comparison.report.elements import as_svg, data_url, with_dark
-from seqmodels.plot.style import figure_of
+from seqmodels.plot.style import NARROW, figure_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,10 @@ def page(forecast: ShownForecast) -> str:
     """HTML that needs no style sheet."""
     drawn = forecast.plot()
     figure = figure_of(drawn if isinstance(drawn, Axes) else drawn[0])
-    picture = element("image", data_url("svg+xml", with_dark(as_svg(figure)).encode()), "Forecast, drawn")
+    wide = as_svg(figure)
+    figure.set_size_inches(NARROW, figure.get_figheight())  # scaled down, its text could not be read on a telephone
+    urls = [data_url("svg+xml", with_dark(svg).encode()) for svg in (wide, as_svg(figure))]
+    picture = element("image", *urls, "Forecast, drawn")
     pyplot.close(figure)  # which a notebook would show once more
     rows = forecast.frame.head(MAX_ROWS)
     caption = "" if len(rows) == len(forecast.frame) else f"the first {MAX_ROWS} of {len(forecast.frame):,} rows"

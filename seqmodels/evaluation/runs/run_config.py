@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seqmodels.common.caller_warnings import warn_caller
+from seqmodels.common.display import a_or_an
 from seqmodels.common.files import write_text
 from seqmodels.common.storage import ARGUMENTS_OF_FIT
 from seqmodels.data.text import read_text
@@ -150,7 +151,7 @@ def _with_models(task: Task, models: Models) -> Task:
 def _dataset(name: str, table: dict[str, Any]) -> Dataset:
     dataset = from_table(table, DATASETS)
     if not isinstance(dataset, Dataset):
-        raise ValueError(f"[data.{name}] is a {type(dataset).__name__}, which says not what to read")
+        raise ValueError(f"[data.{name}] is {a_or_an(type(dataset))}, which says not what to read")
     return dataset
 
 
@@ -173,7 +174,7 @@ def _model(name: str, table: Any) -> SequenceModel:
         )
     model = from_table({key: value for key, value in entry.items() if key not in ARGUMENTS_OF_FIT})
     if not isinstance(model, SequenceModel):
-        raise ValueError(f"{name!r} is a {type(model).__name__}, which is no model with a likelihood")
+        raise ValueError(f"{name!r} is {a_or_an(type(model))}, which is no model with a likelihood")
     return model
 
 

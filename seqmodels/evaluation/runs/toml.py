@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.common import storage
+from seqmodels.common.display import a_or_an
 from seqmodels.common.former_names import FORMER_NAMES
 from seqmodels.common.parameters import Configurable, check_argument
 from seqmodels.loading import CLASSES, PUBLIC
@@ -140,4 +141,4 @@ def inline(value: Any) -> str:
         return "{" + ", ".join(f"{_key(k)} = {inline(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(inline, value)) + "]"
-    raise TypeError(f"TOML has no word for {value!r}, a {type(value).__name__}")
+    raise TypeError(f"TOML has no word for {value!r}, {a_or_an(type(value))}")

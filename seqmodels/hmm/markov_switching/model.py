@@ -15,6 +15,8 @@ from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.attributes import AbsentAttributeError
+from seqmodels.common.caller_warnings import warn_caller
+from seqmodels.common.display import a_or_an
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.parameters import Floor, PositiveInt, checked, made_with
 from seqmodels.encodings import Standardize
@@ -66,6 +68,7 @@ from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
 from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
 
+MOST_TUPLES_A_STEP = 10  # of the data, beyond which a fit warns that nothing determines them
 MOST_TUPLES = 1 << 14  # states of the last p + 1 steps, K^(p+1)
 
 StateAlgorithm = Callable[[PackedBatch, LastStatesTrellis], list[Tensor]]  # a result for each sequence
@@ -169,7 +172,7 @@ class MarkovSwitchingAR(HiddenStateModel):
     def _default_observation(self, kind: Kind) -> Observation:
         if kind != "vectors":
             raise ValueError(
-                f"a {type(self).__name__} is of vectors, but the sequences are {kind}; use HMM, or pass (T, D) floats"
+                f"{a_or_an(type(self))} is of vectors, but the sequences are {kind}; use HMM, or pass (T, D) floats"
             )
         return self._own_observation()
 
@@ -204,7 +207,7 @@ class MarkovSwitchingAR(HiddenStateModel):
             raise ValueError(f"transition_ridge is {self.transition_ridge}; pass a finite number, 0 or more")
         if self.observation != "auto" and repr(self.observation) != repr(self._own_observation()):
             raise ValueError(
-                f"observation is {self.observation!r}, but a {type(self).__name__} has its own; leave "
+                f"observation is {self.observation!r}, but {a_or_an(type(self))} has its own; leave "
                 "observation='auto', and pass order and min_covariance"
             )
         _pseudocounts(self, self.n_states, self.length)
@@ -229,6 +232,13 @@ class MarkovSwitchingAR(HiddenStateModel):
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         check_states(train, self.n_states)
+        n_tuples, n_steps = self.n_states ** (self.order + 1), sum(len(each.values) for each in train)
+        if n_tuples > MOST_TUPLES_A_STEP * n_steps:
+            warn_caller(
+                f"n_states={self.n_states} and order={self.order} make {n_tuples:,} states of "
+                f"{self.order + 1} steps, of data with {n_steps:,} steps, which determine few of them; "
+                "pass a smaller order, or fewer states"
+            )
         self._fitted_choices = _choices(self)
         emission = _emission(self)
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from seqmodels.common.display import a_or_an
 from seqmodels.common.randomness import torch_dropout
 from seqmodels.neural.network import Network, Source, State
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
@@ -205,7 +206,7 @@ class _Unrolled(nn.Module, Generic[CellState]):
         super().__init__()
         if not isinstance(cell, Cell):
             raise ValueError(
-                f"the cell is a {type(cell).__name__}; pass a subclass of neural.Cell, or a function that makes one"
+                f"the cell is {a_or_an(type(cell))}; pass a subclass of neural.Cell, or a function that makes one"
             )
         self.cell = cell
 

@@ -49,8 +49,8 @@ OF_OTHER_LANGUAGES = (  # German, of Austria too, and French, with the abbreviat
 MONTH_OF = {name[:n]: i + 1 for i, name in enumerate(MONTHS) for n in range(3, len(name) + 1)} | {"sept": 9}
 MONTH_OF |= {name: i + 1 for i, names in enumerate(OF_OTHER_LANGUAGES) for name in names.split()}
 WEEKDAYS = "(?:mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?"
-YEARLESS = re.compile(  # names of months, weekdays and quarters, times of day, and days of a month without a year
-    rf"{WEEKDAYS}|(?:{'|'.join(MONTH_OF)})\.?(?:[-/ ]\d{{1,2}})?|\d{{1,2}}[-/ ](?:{'|'.join(MONTH_OF)})\.?|q[1-4]"
+YEARLESS = re.compile(  # names of months, weekdays, quarters and half-years, times of day, days of a month of no year
+    rf"{WEEKDAYS}|(?:{'|'.join(MONTH_OF)})\.?(?:[-/ ]\d{{1,2}})?|\d{{1,2}}[-/ ](?:{'|'.join(MONTH_OF)})\.?|q[1-4]|h[12]"
     r"|\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?(?:\s*[ap]\.?m\.?)?|\d{1,2}\s*[ap]\.?m\.?",
     re.IGNORECASE,
 )
@@ -68,7 +68,8 @@ class DateForm:
 
     Attributes:
         says: what the reading is called.
-        pattern: of a whole cell; its groups are y, m, name, d, q (quarter), w (week), H, M, S, f, p, z.
+        pattern: of a whole cell; its groups are y, m, name, d, h (half-year), q (quarter), w (week), yd (day of the
+            year), H, M, S, f, p, z.
         order: the strptime format of the date where the form has readings in another order, with ``{}`` for what
             separates its numbers; empty where it has none.
         only_named: whether the column must be called as times are, since numbers and versions look like it.
@@ -109,6 +110,12 @@ FORMS = (
     _form("year and month", rf"{_YY}[-/\s]*{NAME}", must_be_regular=True),
     _form("year and quarter", rf"{_Y}[-/.:\s]*[Qq](?P<q>[1-4])"),
     _form("quarter and year", rf"(?:[Qq](?P<q>[1-4])|(?P<q2>[1-4])[Qq])[-/.:\s]*(?:{_Y}|'?(?P<yy>\d\d))"),
+    _form("year and half-year", rf"{_Y}[-/.:\s]*[HhSs](?P<h>[12])"),
+    _form(  # with a sign between H1 and a year, as H12019 is a code
+        "half-year and year",
+        rf"(?:[HhSs](?P<h>[12])(?:[-/.:\s]+|(?='))|(?P<h2>[12])[HhSs][-/.:\s]*)(?:{_Y}|'?(?P<yy>\d\d))",
+    ),
+    _form("year and day of the year", rf"{_Y}[-/\s](?P<yd>\d{{3}})", only_named=True),
     _form("year and week", rf"{_Y}[-/\s]?[Ww](?P<w>\d{{1,2}})(?:-(?P<wd>[1-7]))?"),
     DateForm(
         "year, month, day",
@@ -120,14 +127,15 @@ FORMS = (
         re.compile(r"(?P<y>(?:19|20)\d\d)(?P<m>\d\d)(?P<d>\d\d)T?(?P<H>\d\d)"),
         only_named=True,
     ),
+    DateForm("year and day of the year", re.compile(r"(?P<y>(?:19|20)\d\d)(?P<yd>\d{3})"), only_named=True),
     DateForm("year, month, day", re.compile(r"(?P<y>\d\d)(?P<m>\d\d)(?P<d>\d\d)"), only_named=True),
     DateForm("year and month", re.compile(r"(?P<y>\d{4})(?P<m>\d\d)"), only_named=True),
     DateForm("years", re.compile(r"(?P<y>[12]\d{3})"), only_named=True),
 )
 FISCAL_YEARS = DateForm("fiscal years", re.compile(r"(?i:FY)[-\s]?(?P<y>[12]\d{3})"))
 ISO = FORMS[0]
-OF_DIGITS = FORMS[-5:]
-_, _, YYMMDD, YYYYMM, YEARS = OF_DIGITS
+OF_DIGITS = FORMS[-6:]
+YYYYMMDD, _, DAYS_OF_YEARS, YYMMDD, YYYYMM, YEARS = OF_DIGITS
 # A year from one calendar year into the next, 2019/20, which is no month.
 SEASON_OF_YEARS = DateForm("years that begin in", re.compile(r"(?P<y>\d{4})[-/](?P<next>\d\d)"))
 
@@ -149,7 +157,8 @@ def read_dates(column: pd.Series, *, date_format: str | None = None, is_time: bo
     """Return the dates of a column of dates, periods, or words in one of ``FORMS``; None if it is no column of dates.
 
     Args:
-        column: of any type, numbers too (``20190131``, ``201901``, years, seconds since 1970), if it ``is_time``.
+        column: of any type, numbers too (``20190131``, ``201901``, ``2019031``, years, seconds since 1970), if it
+            ``is_time``.
         date_format: how the dates are written, as ``datetime.strptime`` takes it; it decides between readings.
         is_time: whether the column is called as times are, or said to be the time: then what only looks like dates by
             chance (numbers, two digits for a year) is read too.
@@ -356,12 +365,12 @@ def _format(form: DateForm, word: str) -> str:
         text = form.order.format(groups["sep"], groups["sep"])
     else:
         text = word[: match.start("H") if groups.get("H") else len(word)].rstrip("T, ")
-        codes = {"y": "%Y" if len(groups["y"] or "") == 4 else "%y", "m": "%m", "name": "%b", "d": "%d"}
+        codes = {"y": "%Y" if len(groups["y"] or "") == 4 else "%y", "m": "%m", "name": "%b", "d": "%d", "yd": "%j"}
         spans = sorted(((match.start(g), match.end(g), c) for g, c in codes.items() if groups.get(g)), reverse=True)
         for start, end, code in spans:
             text = text[:start] + code + text[end:]
     if groups.get("H"):
-        date_end = max(match.end(g) for g in ("y", "m", "name", "d") if groups.get(g))
+        date_end = max(match.end(g) for g in ("y", "m", "name", "d", "yd") if groups.get(g))
         clock = "%I" if groups["p"] else "%H"
         clock += "" if groups["M"] is None else ":%M" if groups["S"] is None else ":%M:%S"
         clock += ".%f" if groups.get("f") else ""
@@ -398,6 +407,8 @@ def _read(form: DateForm, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
         months = np.array([MONTH_OF.get(match["name"].lower(), 0) for match in matches], dtype=np.int64)
     if "q" in groups:
         months = 3 * (whole("q", 0) + whole("q2", 0)) - 2
+    if "h" in groups:
+        months = 6 * (whole("h", 0) + whole("h2", 0)) - 5
     hours, minutes, seconds, halves = whole("H", 0), whole("M", 0), whole("S", 0), np.char.lower(texts("p", ""))
     is_date = (months >= 1) & (months <= 12) & (hours < 24) & (minutes < 60) & (seconds < 60)
     is_date &= (halves == "") | ((hours >= 1) & (hours <= 12))
@@ -407,6 +418,9 @@ def _read(form: DateForm, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
     first = ((years - 1970) * 12 + months - 1).astype("datetime64[M]")
     dates = first.astype("datetime64[D]") + (days - 1)
     is_date &= (days >= 1) & (dates.astype("datetime64[M]") == first)
+    if "yd" in groups:
+        dates = first.astype("datetime64[D]") + (whole("yd", 0) - 1)
+        is_date &= dates.astype("datetime64[Y]") == first.astype("datetime64[Y]")
     if "w" in groups:
         dates, is_week = _days_of_weeks(first, whole("w", 1), whole("wd", 1))
         is_date &= is_week
@@ -552,6 +566,11 @@ def _numbers(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | N
         read = _without_unlikely(every)
         if read:
             form, times, _ = _best(name, words, read)
+            if is_counted(name) and form is DAYS_OF_YEARS:  # of seven digits, which nothing is counted up to
+                said = (
+                    f"{name!r} is read as {form.says}: {words[0]} is {_day(times[0])}; if it counts something else pass"
+                )
+                return pd.DatetimeIndex(times), f"{said} time_unit='step'"
             if is_counted(name) and _regularity_of_numbers(numbers) >= _regularity(times):
                 return None
             others = [each for each in every if (each[1] != times).any()]
@@ -568,7 +587,7 @@ def _numbers(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | N
 
 
 def dates_in_digits(column: pd.Series) -> Dates | None:
-    """Return the dates of whole numbers such as ``201901`` and ``20190131`` in a column of any name.
+    """Return the dates of whole numbers such as ``201901``, ``20190131`` and ``2019031`` in a column of any name.
 
     None unless they are of the years 1950 to 2099 and regular, as the numbers themselves are not.
     """
@@ -577,7 +596,8 @@ def dates_in_digits(column: pd.Series) -> Dates | None:
     if not pd.api.types.is_integer_dtype(column) or len(column) < FEWEST_OF_DIGITS or column.isna().any():
         return None
     numbers = column.to_numpy(dtype=np.int64)
-    for form, least, most in ((YYYYMM, 195001, 209912), (OF_DIGITS[0], 19500101, 20991231)):
+    ranges = (YYYYMM, 195001, 209912), (YYYYMMDD, 19500101, 20991231), (DAYS_OF_YEARS, 1950001, 2099365)
+    for form, least, most in ranges:
         if not ((numbers >= least) & (numbers <= most)).all():
             continue
         words = [str(each) for each in numbers]
@@ -596,7 +616,7 @@ def said_of_counted(column: pd.Series) -> str:
     if not len(numbers) or not np.isfinite(numbers).all() or not (numbers == np.rint(numbers)).all():
         return ""
     words = [str(int(each)) for each in numbers]
-    for form, date_format in ((YYYYMM, "%Y%m"), (YYMMDD, "%y%m%d"), (OF_DIGITS[0], "%Y%m%d")):
+    for form, date_format in ((YYYYMM, "%Y%m"), (YYMMDD, "%y%m%d"), (YYYYMMDD, "%Y%m%d")):
         times = _read(form, words)[0]
         if not np.isnat(times).any():
             return (

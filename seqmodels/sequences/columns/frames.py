@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.common.display import listed
-from seqmodels.sequences.columns.numbers import refuse_unread, with_numbers
+from seqmodels.sequences.columns.numbers import refuse_unread, warn_of_codes, with_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +50,8 @@ def frames_of_numbers(items: Sequence[Any]) -> list[Any]:
                 f"same in one order: frame[{first[:8]}]"
             )
         each[i] = _numbers_of(i, frame)
+    if each and all(isinstance(frame, pd.DataFrame) and frame.columns.equals(each[0].columns) for frame in each):
+        warn_of_codes(pd.concat(each), each[0].columns, "the frames")
     return each
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import calendar
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -82,8 +83,20 @@ OTHER_WRITINGS = (
         "which is a duration; write it as one number, as 90 for 1:30",
     ),
     (re.compile(r"0[xX][0-9a-fA-F]+"), "which is a number to the base 16; write it to the base 10"),
+    (
+        re.compile(r"[-+]?\d{1,3}\s?/\s?\d{1,3}"),
+        "which is a fraction, or two numbers; write one number, as 0.5 for 1/2, or two columns",
+    ),
 )
-OF_DAY = re.compile(r"time|hour|clock|uhr|heure|zeit", re.IGNORECASE)  # names of columns of times of day
+# ``1 1/2``, ``1½`` and ``½``, which are nothing but numbers; ``1/2`` is one beside them alone.
+FRACTION = re.compile(
+    r"(?P<sign>[-+]?)\s?(?P<number>(?P<whole>\d++(?:\.\d++)?+(?!\s?/))?[\s-]?"
+    r"(?:(?P<over>\d+)\s?/\s?(?P<under>[1-9]\d*)|(?P<one>[¼-¾⅐-⅞]))?)"
+)
+# How tables write a missing value as a number: 99, 999, -99.9, ..., 999.25 of wells, and the ends of integers.
+CODE_OF_MISSING = re.compile(r"99+(?:\.9+)?|9+9\.25|3276[78]|214748364[78]")
+FEWEST_BESIDE_CODE = 3  # different numbers, of which it is told that another one stands out
+OF_TIME = re.compile(r"time|hour|clock|uhr|heure|zeit|date|day|month", re.IGNORECASE)  # names of columns of times
 FEWEST_DIFFERENT = 6  # of them, beside half of the rows, so that scores such as 2:1 are symbols
 MOSTLY = 0.5  # of the cells that are not empty: with as many numbers, a column is one of numbers
 MOSTLY_WITH_WORDS = 0.9  # where numbers are followed by a word, as names of things are, too
@@ -179,6 +192,36 @@ def refuse_unread(frame: pd.DataFrame, columns: Iterable[Any], place: Place, way
 def holds_numbers(column: pd.Series) -> bool:
     """Whether a column of text is one of numbers, perhaps with cells that are none."""
     return may_be_numbers(column) and _read(column) is not None
+
+
+def warn_of_codes(frame: pd.DataFrame, columns: Iterable[Any], where: str) -> None:
+    """Warn of a number such as -999 that repeats far from all others of its column, as missing values are coded."""
+    said = [f"{name!r} has {words}" for name in columns if (words := _code_in_words(frame[name]))]
+    if said:
+        warn_caller(
+            f"{where}: {'; '.join(said)}. It is read as a number; if it says that a value is missing, pass "
+            "frame.replace(it, numpy.nan), or read the file by pandas.read_csv(..., na_values=[it])",
+        )
+
+
+def _code_in_words(column: pd.Series) -> str:
+    """Which number of a column looks like a code for missing values, and how often it occurs; empty: none does."""
+    import pandas as pd
+
+    if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_complex_dtype(column) or not column.notna().any():
+        return ""
+    for value in (column.min(), column.max()):
+        if CODE_OF_MISSING.fullmatch(f"{abs(float(value)):.12g}") is None:
+            continue
+        is_code = column == value
+        others = column[~is_code & column.notna()]
+        n = int(is_code.sum())
+        if n < 2 or others.nunique() < FEWEST_BESIDE_CODE:
+            continue
+        low, high = float(others.min()), float(others.max())
+        if max(low - float(value), float(value) - high) > high - low:
+            return f"the number {value:.12g} {n:,} times, far from all others ({low:.6g} to {high:.6g})"
+    return ""
 
 
 def place_in_frame(row: int) -> str:
@@ -308,6 +351,8 @@ def _read(column: pd.Series) -> _Column | None:
     known = [i for i, cell in enumerate(cells) if not _is_missing(cell)]
     if known and (other := _of_other_writing(column, cells, known)) is not None:
         return other
+    if (fractions := _of_fractions(cells, known)) is not None:
+        return fractions
     if not known or all(parts[i] is None for i in known):
         return None
     units = Counter(part.unit for part in parts if part is not None)
@@ -369,12 +414,28 @@ def _read_plain(column: pd.Series) -> _Column | None:
 def _of_other_writing(column: pd.Series, cells: list[str], known: list[int]) -> _Column | None:
     """The column with its first cell, if all are numbers in one of ``OTHER_WRITINGS`` and most are different."""
     different = {cells[i] for i in known}
-    if len(different) < max(FEWEST_DIFFERENT, len(known) // 2) or OF_DAY.search(str(column.name)):
+    if len(different) < max(FEWEST_DIFFERENT, len(known) // 2) or OF_TIME.search(str(column.name)):
         return None
     for pattern, why in OTHER_WRITINGS:
         if all(pattern.fullmatch(cell) for cell in different):
             return _Column({}, bad=(known[0], why))
     return None
+
+
+def _of_fractions(cells: list[str], known: list[int]) -> _Column | None:
+    """The column of numbers such as ``1 1/2``, ``½`` and 3; None of one without such, or of words."""
+    matches = {i: match for i in known if (match := FRACTION.fullmatch(cells[i])) is not None and match["number"]}
+    if not any(match["one"] or (match["whole"] and match["over"]) for match in matches.values()):
+        return None
+    if len(matches) < len(known):
+        is_of_numbers = len(matches) >= MOSTLY * len(known)
+        bad = min(set(known) - set(matches)), "which is no number, among numbers"
+        return _Column({}, bad=bad) if is_of_numbers else None
+    values = np.full(len(cells), np.nan)
+    for i, match in matches.items():
+        part = unicodedata.numeric(match["one"]) if match["one"] else int(match["over"] or 0) / int(match["under"] or 1)
+        values[i] = (float(match["whole"] or 0) + part) * (-1 if match["sign"] == "-" else 1)
+    return _Column({".": values})
 
 
 def _with_bad_cell(

@@ -151,6 +151,8 @@ def named_times(column: pd.Series, time_unit: str | None, date_format: str | Non
     if read is not None:
         said += [read.said] if read.said else []
         return read.times
+    if is_number and (of_counts := said_of_counted(column)):
+        said.append(of_counts)
     if is_number or column.dtype.kind == "m" or not column.notna().any():
         return column
     example = column.dropna().iloc[0]
@@ -372,8 +374,6 @@ def _recognise_numbers(rows: TimedRows, numbers: list[str], time_unit: str | Non
     elif times.dtype.kind != "M" and not _may_be_time(rows, times):
         rows.disordered = [name]
         return
-    if times.dtype.kind != "M" and time_unit is None and (of_counts := said_of_counted(times)):
-        said.append(of_counts)
     rows.time, rows.unit, rows.frame[name] = name, time_unit, times
     rows.said += said
 

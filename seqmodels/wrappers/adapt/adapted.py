@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.display import a_or_an
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.setting import Setting
@@ -74,14 +75,16 @@ class AdaptedModel(SequenceModel, ABC):
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         name = type(self).__name__
         if self.measure_.conditional and not self.ignore_source:
-            raise ValueError(f"a {name} is p(x): leave y out; or ignore_source=True, which gives p(y) as a baseline")
+            raise ValueError(
+                f"{a_or_an(name)} is p(x): leave y out; or ignore_source=True, which gives p(y) as a baseline"
+            )
         if self.warm_start:
-            raise ValueError(f"warm_start=True, but a {name} is not trained; leave it False")
+            raise ValueError(f"warm_start=True, but {a_or_an(name)} is not trained; leave it False")
         self._take_as_it_is()
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors":
-            raise ValueError(f"a {type(self).__name__} is of symbols or text, but the sequences are vectors")
+            raise ValueError(f"{a_or_an(type(self))} is of symbols or text, but the sequences are vectors")
         return Categorical()
 
     def _state(self) -> dict[str, Any]:
@@ -89,7 +92,7 @@ class AdaptedModel(SequenceModel, ABC):
 
     def _restore(self, state: dict[str, Any]) -> None:
         if state:
-            raise ValueError(f"a {type(self).__name__} has no numbers of its own, but the file holds {sorted(state)}")
+            raise ValueError(f"{a_or_an(type(self))} has no numbers of its own, but the file holds {sorted(state)}")
         self._check_hyperparameters()
         self._prepare()
 

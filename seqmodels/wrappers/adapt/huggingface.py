@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from seqmodels.wrappers.adapt.tokenizer import PublishedTokens
 Auto = Literal["auto"]
 
 
+CACHES = ("cache", "past_key_values", "cache_params")  # its names in versions of transformers, the newest first
+
+
 @dataclass(eq=False, repr=False)
 class HuggingFaceModel(LogitsModel):
     """A published causal language model. ``seqmodels.adapt.from_huggingface`` makes one; its arguments are the same."""
@@ -28,6 +31,11 @@ class HuggingFaceModel(LogitsModel):
     start: int | Auto = "auto"
     end: int | Auto | None = "auto"
     context: int | Auto | None = "auto"
+
+    _in_place_of_code: ClassVar[str] = (
+        "save the network, network_.model.save_pretrained(folder), and make this again by "
+        "from_huggingface(AutoModelForCausalLM.from_pretrained(folder), ...)"
+    )
 
     def _check_hyperparameters(self) -> None:
         if not isinstance(self.model, nn.Module) or not hasattr(self.model, "config"):
@@ -124,9 +132,7 @@ class CachedReader(LogitsReader):
         parts = [tokens] if n_known == 0 else tokens[:, n_known:].split(1, dim=1)
         for part in parts:
             output = self.model(input_ids=part, use_cache=True, **self._cache)
-            self._cache = {
-                name: output[name] for name in ("past_key_values", "cache_params") if output.get(name) is not None
-            }
+            self._cache = next(({name: output[name]} for name in CACHES if output.get(name) is not None), {})
             self._logits = output.logits[:, -1]
 
 

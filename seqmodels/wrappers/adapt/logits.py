@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqmodels.common.display import a_or_an
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.generation import Prediction, Source, stacked_sources
@@ -306,7 +307,7 @@ def check_logits(network: nn.Module, size: int, tokens: Tokens) -> None:
             "it was made for"
         ) from None
     if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != x.shape:
-        what = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        what = tuple(logits.shape) if isinstance(logits, Tensor) else a_or_an(type(logits))
         raise ValueError(f"the network maps tokens {tuple(x.shape)} to {what}; it should return logits (B, T, W)")
     least = size if tokens.end is None else max(size, tokens.end + 1)
     if logits.shape[2] < least:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from seqmodels.common.display import a_or_an
 from seqmodels.hmm import HMM
 from seqmodels.wrappers.adapt.linear_gaussian import LinearGaussianModel
 
@@ -48,7 +49,7 @@ def from_hmmlearn(model: Any) -> HMM:
                 covariances, covariance_type = np.repeat(covariances[:, None], n_components, axis=1), "full"
             mixture = {"weights": model.weights_, "means": model.means_, "covariances": covariances}
             return _as_it_is(**chain, **mixture, covariance_type=covariance_type)
-    raise ValueError(f"a {name} is not known here; pass a GaussianHMM, GMMHMM, CategoricalHMM or PoissonHMM")
+    raise ValueError(f"{a_or_an(name)} is not known here; pass a GaussianHMM, GMMHMM, CategoricalHMM or PoissonHMM")
 
 
 def from_dynamax(parameters: Any) -> HMM:
@@ -67,7 +68,7 @@ def from_dynamax(parameters: Any) -> HMM:
     emissions = getattr(parameters, "emissions", None)
     if emissions is None:
         raise ValueError(
-            f"a {type(parameters).__name__} has no emissions; pass the parameters of a dynamax HMM, the first of what "
+            f"{a_or_an(type(parameters))} has no emissions; pass the parameters of a dynamax HMM, the first of what "
             "initialize returns"
         )
     chain = {
@@ -134,7 +135,7 @@ def from_pyro(distribution: Any) -> HMM | LinearGaussianModel:
         case "LinearHMM":
             return _linear_of_pyro(distribution)
     raise ValueError(
-        f"a {name} is not known here; pass a DiscreteHMM, GaussianHMM or LinearHMM of pyro.distributions, or a "
+        f"{a_or_an(name)} is not known here; pass a DiscreteHMM, GaussianHMM or LinearHMM of pyro.distributions, or a "
         "function that returns the distribution of the next step to from_callable(log_density=...)"
     )
 

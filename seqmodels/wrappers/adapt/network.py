@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import Seed, checked_but
 from seqmodels.common.randomness import InitialDraws
 from seqmodels.encodings import Encoding
@@ -48,7 +49,7 @@ class TorchModel(LogitsModel):
         with InitialDraws(torch.Generator().manual_seed(self.random_state)):  # before it is given its weights
             made = self.module()
         if not isinstance(made, nn.Module):
-            raise ValueError(f"{self.module.__name__} makes a {type(made).__name__}; pass a class of nn.Module")
+            raise ValueError(f"{self.module.__name__} makes {a_or_an(type(made))}; pass a class of nn.Module")
         return made
 
     def _resolved(self) -> Tokens:

@@ -14,6 +14,7 @@ import torch
 from seqmodels.common import storage
 from seqmodels.common.array_checks import array_of, check_between
 from seqmodels.common.caller_warnings import warn_caller
+from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import Configurable, checked, refuse_wrong_arguments, undone_on_failure
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
@@ -322,7 +323,7 @@ class Anomalies(Configurable):
 
     def _load(self, content: dict[str, Any], fitted: Any) -> Self:
         if not isinstance(fitted, SequenceModel):
-            raise ValueError(f"the file holds a {type(fitted).__name__}, which has no likelihood, as the fitted model")
+            raise ValueError(f"the file holds {a_or_an(type(fitted))}, which has no likelihood, as the fitted model")
         self._check()
         scores = array_of(content, "scores", np.float64, (None,))
         threshold = array_of(content, "threshold", np.float64, ())

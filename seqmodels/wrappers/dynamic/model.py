@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 
+from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import checked
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
@@ -239,7 +240,7 @@ class Dynamic(WrappedModel):
 
     def _restore(self, state: dict[str, Any]) -> None:
         if not isinstance(self.model_, NeuralModel):
-            raise ValueError(f"a Dynamic is made of a network, but the file holds a {type(self.model_).__name__}")
+            raise ValueError(f"a Dynamic is made of a network, but the file holds {a_or_an(type(self.model_))}")
         expected = FlatWeights(self.model_.module_).vector.numel()
         rms = state["rms"]
         if not isinstance(rms, np.ndarray) or rms.dtype != np.float32 or rms.shape != (expected,):

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from seqmodels.common.array_checks import array_of
+from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import checked
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES
@@ -251,7 +252,7 @@ class OnlineEM(WrappedModel):
 
     def _restore(self, state: dict[str, Any]) -> None:
         if not isinstance(self.model_, HMM):
-            raise ValueError(f"an OnlineEM is made of an HMM, but the file holds a {type(self.model_).__name__}")
+            raise ValueError(f"an OnlineEM is made of an HMM, but the file holds {a_or_an(type(self.model_))}")
         if type(state["segment"]) is not int or state["segment"] < 1:
             raise ValueError(f"segment is {state['segment']!r} in the file; it should be a number of steps")
         prior_steps = math.inf if state["prior_steps"] is None else state["prior_steps"]

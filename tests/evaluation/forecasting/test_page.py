@@ -12,6 +12,7 @@ from matplotlib import pyplot
 
 from seqmodels import HMM, AutoregressiveGaussian, Sequences, Standardize
 from seqmodels.evaluation.forecasting.page import MAX_ROWS, page
+from seqmodels.plot.style import NARROW
 
 
 class Shown:
@@ -45,6 +46,26 @@ def test_words_picture_and_table_are_there_and_escaped(shown):
     assert "a&lt;b" in html
     assert "2026-02-20" in html
     assert not pyplot.get_fignums()  # a notebook would show the figure again
+
+
+def test_a_telephone_has_a_narrow_picture_whose_text_can_be_read(shown):
+    wide, narrow = (
+        base64.b64decode(url).decode()
+        for url in re.search(
+            r'(?s)(?=.*<img [^>]*src="data:image/svg\+xml;base64,([^"]+)).*<source media="\(max-width: 36rem\)" '
+            r'srcset="data:image/svg\+xml;base64,([^"]+)"',
+            page(shown),
+        ).groups()
+    )
+    assert ('width="504pt"' in wide, 'width="270pt"' in narrow) == (True, True)  # 7 and 3.75 inches
+
+
+def test_the_legend_of_a_narrow_forecast_is_in_the_picture(shown):
+    panels = shown.plot()
+    panels.figure.set_size_inches(NARROW, 4)
+    panels.figure.canvas.draw()
+    assert panels[0].get_legend().get_window_extent().x1 <= panels.figure.bbox.x1
+    pyplot.close(panels.figure)
 
 
 def test_a_long_table_is_cut_and_says_so():

@@ -483,3 +483,9 @@ def test_a_floor_beyond_all_data_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match="min_covariance"):
             model.fit(x)
+
+
+def test_far_more_tuples_than_steps_are_warned_of():
+    x = [np.random.default_rng(0).normal(size=(20, 1))]
+    with pytest.warns(UserWarning, match="order=7 make 256 states of 8 steps, of data with 20 steps.*smaller"):
+        MarkovSwitchingAR(2, order=7, max_iter=1, n_init=1).fit(x)
