@@ -72,7 +72,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences([good, good]).split(by="speaker"), "there is no column 'speaker' to split by"),
     (lambda: Sequences([good, good], labels=[1, 1]).split(by="label"), "all sequences have the same 'label'"),
     (lambda: Sequences([[1]]).split(), "the one sequence is too short to split"),
-    (lambda: Sequences(["abc"]).chunks(0), "length is 0; pass at least 1"),
+    (lambda: Sequences(["abc"]).chunks(0), "length is 0; pass an integer from 1 on"),
     (lambda: Sequences(["abc"]).continuation(0), "context is 0; pass at least 1"),
     (lambda: Sequences(["abc"]).continuation(3), "no sequence is longer than context=3"),
     (lambda: Sequences(["abc"]).dithered(), "only vectors are dithered, these are text"),
