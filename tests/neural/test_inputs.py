@@ -116,7 +116,7 @@ def test_refused_in_words() -> None:
     with pytest.raises(ValueError, match="say how long it is"):
         sm.GRU(**SMALL, length="stop").fit(X)
     for cls in (sm.LSTMSeq2Seq, sm.TransformerSeq2Seq, sm.LSTMTagger):
-        said = f"{a_or_an(cls.__name__)} reads sources and no inputs beside them; leave inputs out, or take what reads inputs"
+        said = f"{a_or_an(cls)} reads sources and no inputs beside them; leave inputs out, or take what reads inputs"
         with pytest.raises(ValueError, match=said):
             cls(inputs=True).fit(X, X)
     with pytest.raises(ValueError, match="leave y out"):
