@@ -9,7 +9,8 @@ fails then asserts what no user can rely on, or shows where rounding decides an 
 
 Products of NumPy and SciPy, and decompositions, are not reached: ``OPENBLAS_CORETYPE=Haswell`` and
 ``MKL_CBWR=COMPATIBLE`` are for them (``make other-machine``). Of a test the signs are always the same. A test that
-decodes by the very numbers that coded is marked ``products_repeat``, and its products are left as they are.
+decodes by the very numbers that coded is marked ``products_repeat``, and its products are left as they are. What its
+module has cached of other tests is computed anew.
 """
 
 from __future__ import annotations
@@ -70,9 +71,18 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     session.config.stash[pytest.StashKey[torch.library.Library]()] = start()
 
 
+def forget_results(item: pytest.Item) -> None:
+    """Clear what the test's module, and all that it takes from others, keep of computations with other products."""
+    for value in vars(item.getparent(pytest.Module).obj).values():  # type: ignore[union-attr]
+        if hasattr(value, "cache_clear"):
+            value.cache_clear()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     SIGNS.manual_seed(zlib.crc32(item.nodeid.encode()))
     if item.get_closest_marker("products_repeat"):
+        if not REPEAT.is_set():
+            forget_results(item)
         REPEAT.set()
     else:
         REPEAT.clear()
