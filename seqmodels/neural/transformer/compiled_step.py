@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqmodels.neural.network import DrawnSteps, SymbolHead
-from seqmodels.neural.transformer.incremental import FasterStepper, StepState, TransformerStepper
+from seqmodels.neural.network import DrawnSteps, FasterStepper, SymbolHead
+from seqmodels.neural.transformer.incremental import StepState, TransformerState, TransformerStepper
 from seqmodels.neural.transformer.kernels import (
     GELU,
     RELU,
@@ -39,7 +39,7 @@ ACTIVATIONS: dict[Activation, int] = {
 
 
 @dataclass(frozen=True)
-class CompiledStepper(FasterStepper):
+class CompiledStepper(FasterStepper[TransformerState, StepState]):
     """The steps of ``plain``, on the CPU, of up to ``MAX_ROWS`` sequences; all else is left to it.
 
     Attributes:
@@ -56,11 +56,17 @@ class CompiledStepper(FasterStepper):
         """Of the weights of ``stack``, of which ``plain`` is."""
         return cls(plain, _block_weights(plain, stack), _block_constants(plain))
 
-    def step(self, row_ids: Tensor, state: StepState) -> tuple[Tensor, StepState]:
+    def step(self, projected: Tensor, state: StepState) -> tuple[Tensor, StepState]:
         if not self._takes(state):
-            return self.plain.step(row_ids, state)
-        hidden, after, _ = self._step(row_ids, state, None)
-        return hidden, after
+            return self.plain.step(projected, state)
+        hidden, after, _ = self._step(projected.numpy(), state, None)
+        return torch.from_numpy(hidden), after
+
+    def array_step(self, projected: np.ndarray, state: StepState) -> tuple[np.ndarray, StepState]:
+        if not self._takes(state):
+            hidden, after = self.plain.step(torch.from_numpy(projected), state)
+            return hidden.numpy(), after
+        return self._step(projected, state, None)[:2]
 
     def begin_ahead(self, n: int) -> StepState | None:
         if n > MAX_ROWS:
@@ -69,14 +75,15 @@ class CompiledStepper(FasterStepper):
         pending = self.plain.like.new_zeros(n, convolution.convolution.n_lags * convolution.d)
         return StepState(self.plain.empty_cache(n, 0), 0, pending)
 
-    def step_ahead(self, row_ids: Tensor, state: StepState, ahead: StepState) -> tuple[Tensor, StepState, StepState]:
+    def step_ahead(self, projected: Tensor, state: StepState, ahead: StepState) -> tuple[Tensor, StepState, StepState]:
         if not self._takes(state):
-            hidden, state = self.plain.step(row_ids, state)
-            return hidden, state, self.plain.step(row_ids, ahead)[1]
-        return self._step(row_ids, state, ahead)
+            hidden, state = self.plain.step(projected, state)
+            return hidden, state, self.plain.step(projected, ahead)[1]
+        hidden, state, ahead = self._step(projected.numpy(), state, ahead)
+        return torch.from_numpy(hidden), state, ahead
 
     def n_drawn_at_once(self, state: StepState) -> int:
-        if not self.plain.convolution.precomputed or state.pending.shape[0] > MAX_ROWS:
+        if state.pending.shape[0] > MAX_ROWS:
             return 0
         return max(0, len(self.weights.position) - state.length)
 
@@ -96,7 +103,7 @@ class CompiledStepper(FasterStepper):
             pending[:0] if ahead is None else ahead.pending.numpy(),
             cache_ahead.key_value.numpy(),
             t_ahead,
-            self.plain.convolution.table.numpy(),
+            head.projected_inputs.numpy(),
             head.weight.numpy(),
             head.bias.numpy(),
             head.n_symbols,
@@ -115,29 +122,28 @@ class CompiledStepper(FasterStepper):
         """Whether the compiled function takes the step."""
         return state.pending.shape[0] <= MAX_ROWS and state.length < len(self.weights.position)
 
-    def _step(self, row_ids: Tensor, state: StepState, ahead: StepState | None) -> tuple[Tensor, StepState, StepState]:
+    def _step(
+        self, projected: np.ndarray, state: StepState, ahead: StepState | None
+    ) -> tuple[np.ndarray, StepState, StepState]:
         """Without ``ahead`` the last of the results means nothing."""
         n, t = state.pending.shape[0], state.length
-        inputs, convolution = self.plain.convolution.table, self.plain.convolution
-        if not convolution.precomputed:
-            inputs, row_ids = convolution.now_and_later_of(row_ids), torch.arange(n)
         cache = state.claimed_cache(self.plain.max_length)
         cache_ahead = cache if ahead is None else ahead.claimed_cache(self.plain.max_length)
         pending, t_ahead = state.pending.numpy(), 0 if ahead is None else ahead.length
         hidden, pending = take_step(
-            row_ids.contiguous().numpy(),  # a view with other strides would be compiled for anew
+            np.arange(n),
             pending,
             cache.key_value.numpy(),
             t,
             pending[:0] if ahead is None else ahead.pending.numpy(),
             cache_ahead.key_value.numpy(),
             t_ahead,
-            inputs.numpy(),
+            np.ascontiguousarray(projected),  # a view with other strides would be compiled for anew
             self.weights,
             self.constants,
         )
         after = StepState(cache, t + 1, torch.from_numpy(pending[:n]))
-        return torch.from_numpy(hidden[:n]), after, StepState(cache_ahead, t_ahead + 1, torch.from_numpy(pending[n:]))
+        return hidden[:n], after, StepState(cache_ahead, t_ahead + 1, torch.from_numpy(pending[n:]))
 
 
 def _block_weights(plain: TransformerStepper, stack: TransformerStack) -> BlockWeights:

@@ -157,7 +157,8 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         self.convolution = convolution
         length = self.max_length or DEFAULT_TABLE_LENGTH
         d_model = self.config.d_model
-        self.like = convolution.table.new_zeros(1, 1, 1).expand(1, length, d_model)
+        self.input_map = convolution.input_map
+        self.like = self.input_map.weight.new_zeros(1, 1, 1).expand(1, length, d_model)
         self.final_norm = packed_norm(stack.final_norm, self.like[0])
         self.position_table = self._added_positions(self.like, 0)
         self.rotation_table = self._rotation_factors(self.like, 0)
@@ -169,12 +170,12 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         cached = torch.stack(key_values).narrow(4, 0, length)
         return StepState(StepCache(cached, length, self.layout), length, self.convolution.pending_after(recent))
 
-    def step(self, row_ids: Tensor, state: StepState) -> tuple[Tensor, StepState]:
+    def step(self, projected: Tensor, state: StepState) -> tuple[Tensor, StepState]:
         t = state.length
         cache = state.claimed_cache(self.max_length)
         buffers = cache.buffers
-        x, pending = self.convolution(row_ids, state.pending)
-        position, rotation = self._positions_of(t, t + 1)
+        x, pending = self.convolution(projected, state.pending)
+        position, rotation = self.positions_of(t, t + 1)
         if position is not None:
             x.add_(position)
         for block, slot, key, value in zip(self.blocks, cache.slots(t), *cache.first_steps(t + 1), strict=True):
@@ -187,7 +188,7 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         """The last hidden states ``(n, d_model)`` and the state after; of the last block no others are computed."""
         n, length, d = inputs.shape
         x, pending = self.convolution.first_steps(inputs)
-        position, rotation = self._positions_of(0, length)
+        position, rotation = self.positions_of(0, length)
         x = (x.clone() if position is None else x + position).flatten(0, 1)  # (n T, d)
         rotation = None if rotation is None else rotation.repeat(n, 1)
         buffers = StepBuffers(len(x), self.layout, x)
@@ -237,7 +238,7 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         shape = len(self.blocks), 2, n, layout.n_key_heads, capacity_for(length + 1, self.max_length), layout.d_head
         return StepCache(self.like.new_empty(shape), length, layout)
 
-    def _positions_of(self, begin: int, end: int) -> tuple[Tensor | None, Tensor | None]:
+    def positions_of(self, begin: int, end: int) -> tuple[Tensor | None, Tensor | None]:
         """Of steps ``begin .. end - 1``: what is added to inputs ``(T, d)``, and their rotation factors."""
         if end <= self.like.shape[1]:
             added = self.position_table
@@ -253,21 +254,6 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
     def _rotation_factors(self, like: Tensor, offset: int) -> Tensor | None:
         """``(T, (H + 2 G) d_head / 2)``."""
         return None if self.rotary is None else self.layout.rotation_factors(self.rotary(like, offset))
-
-
-class FasterStepper(Stepper[TransformerState, StepState]):
-    """Takes single steps faster than ``plain``, to which it leaves all else. To add one, define ``step``."""
-
-    plain: TransformerStepper
-
-    def converted(self, state: TransformerState) -> StepState:
-        return self.plain.converted(state)
-
-    def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
-        return self.plain.prefill(inputs)
-
-    def select(self, state: StepState, index: Tensor) -> StepState:
-        return self.plain.select(state, index)
 
 
 def causal_context(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -10,11 +10,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from seqmodels.neural.network import InputMap
 from seqmodels.neural.ops.linear import apply_linear
 from seqmodels.neural.ops.precision import compute_dtype
-
-PRECOMPUTED_UP_TO = 2_048  # distinct inputs, up to which what each adds to later steps is computed beforehand
-
 
 class ShortConvolution(nn.Module):
     """A causal convolution on embedded inputs, so that the first layer can tell pairs of symbols from single ones.
@@ -101,30 +99,27 @@ _previous_inputs: Callable[[Tensor, int, torch.dtype], Tensor] = _PreviousInputs
 
 
 class IncrementalConvolution:
-    """A ``ShortConvolution`` one step at a time, of inputs that are rows of a table.
+    """A ``ShortConvolution`` one step at a time.
 
     The state is ``pending (n, p d)``: what the inputs so far add to each of the next p steps.
 
     Args:
-        table: all inputs there are, ``(R, d)``; each step names a row.
         convolution: whose weights are used; p is its ``n_lags``.
+        like: a tensor of the inputs' type and device.
+
+    Attributes:
+        input_map: maps inputs ``(n, d)`` to what each adds to its own step and to the next p, ``(n, d + p d)``.
     """
 
-    def __init__(self, table: Tensor, convolution: ShortConvolution) -> None:
-        self.table = table
-        self.d = table.shape[1]
+    def __init__(self, convolution: ShortConvolution, like: Tensor) -> None:
         self.convolution = convolution
+        self.d = d = convolution.d_model
+        weight = torch.eye(d, dtype=like.dtype, device=like.device)
         self.later: Tensor | None = None
-        self.precomputed = True
-        if convolution.map is None:
-            return
-        # What an input adds to the p steps after it, (p d, d), and to its own step as well, (d, d + p d).
-        later = convolution.map.weight.detach().unflatten(1, (-1, self.d)).transpose(0, 1).flatten(0, 1)
-        self.later = later
-        self.now_and_later = torch.cat([torch.eye(self.d).to(later), later]).t()
-        self.precomputed = len(table) <= PRECOMPUTED_UP_TO
-        if self.precomputed:
-            self.table = table @ self.now_and_later  # (R, d + p d)
+        if convolution.map is not None:  # what an input adds to the p steps after it, (p d, d)
+            self.later = convolution.map.weight.detach().unflatten(1, (-1, d)).transpose(0, 1).flatten(0, 1)
+            weight = torch.cat([weight, self.later]).t()
+        self.input_map = InputMap(weight, weight.new_zeros(weight.shape[1]))
 
     def first_steps(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The convolution of ``inputs (n, T, d)`` that begin a sequence, and what is pending after them."""
@@ -133,23 +128,18 @@ class IncrementalConvolution:
 
     def pending_after(self, recent: Tensor) -> Tensor:
         """What the last p inputs, ``recent (n, p, d)``, oldest first, add to the next p steps: ``(n, p d)``."""
-        pending = torch.zeros_like(recent, dtype=self.table.dtype).flatten(1)
+        pending = torch.zeros_like(recent, dtype=self.input_map.weight.dtype).flatten(1)
         if self.later is None:
             return pending
         for added in F.linear(recent, self.later).unbind(1):  # (n, p d)
             pending = F.pad(pending[:, self.d :], (0, self.d)) + added
         return pending
 
-    def now_and_later_of(self, row_ids: Tensor) -> Tensor:
-        """``(n, d + p d)``, rows of the table and what each adds to the next p steps, which is not in the table."""
-        return self.table.index_select(0, row_ids) @ self.now_and_later
-
-    def __call__(self, row_ids: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
-        """Row numbers ``(n,)`` -> the output ``(n, d)``, which the caller may overwrite, and what is then pending."""
-        x = self.table.index_select(0, row_ids)
+    def __call__(self, projected: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs as mapped -> the output ``(n, d)``, which the caller may overwrite, and what is then pending."""
+        total = projected.clone()  # (n, d + p d)
         if self.later is None:
-            return x, pending
-        contributions = x if self.precomputed else x @ self.now_and_later  # (n, d + p d)
-        contributions.narrow(1, 0, pending.shape[1]).add_(pending)
+            return total, pending
+        total.narrow(1, 0, pending.shape[1]).add_(pending)
         # Contiguous, since norms would copy any other layout each time.
-        return contributions.narrow(1, 0, self.d).contiguous(), contributions.narrow(1, self.d, pending.shape[1])
+        return total.narrow(1, 0, self.d).contiguous(), total.narrow(1, self.d, pending.shape[1])
