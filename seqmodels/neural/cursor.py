@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, NamedTuple
@@ -23,7 +24,7 @@ from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.neural.batches import Windowing, pad_sources
 from seqmodels.neural.embedding_and_head import SequenceModule, split_end
 from seqmodels.neural.evaluation_copy import MadeOfModules
-from seqmodels.neural.network import ArrayStep, InputMap, State, Stepper, StepperState, SymbolHead, map_state, select
+from seqmodels.neural.network import ArrayStep, InputMap, State, Stepper, StepperState, SymbolHead, select, silent_overflow
 from seqmodels.observations import Observation
 
 KEPT_UP_TO = 10_000_000  # parameters of a module, up to which what is computed of it for single steps is kept with it
@@ -242,7 +243,7 @@ class StepInputs(ABC):
 
     @abstractmethod
     def of_array(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Both, of one element on the CPU, ``x ()`` or ``(D,)``: ``(1, m)`` and ``(P,)``."""
+        """Both, of one element on the CPU, ``x ()`` or ``(D,)``: ``(m,)`` and ``(P,)``."""
 
 
 @dataclass(frozen=True)
@@ -275,8 +276,8 @@ class SymbolInputs(StepInputs):
 
     def of_array(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         table, bias = self._arrays
-        rows = table[x][None]
-        return rows if self.input_map is None else self.input_map(torch.from_numpy(rows)).numpy(), bias
+        row = table[x]
+        return row if self.input_map is None else self.input_map(torch.from_numpy(row[None]))[0].numpy(), bias
 
     @cached_property
     def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
@@ -323,14 +324,14 @@ class VectorInputs(StepInputs):
 
     def of_array(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         weight, bias = self._arrays
-        x = x.astype(weight.dtype)[None]
+        x = x.astype(weight.dtype)
         is_missing = np.isnan(x) if self.reads_missing else None
         if is_missing is not None:
             x[is_missing] = 0
         if not isinstance(self.transform, nn.Identity):
             x = self.transform(torch.from_numpy(x)).numpy()
-        both = (x if is_missing is None else np.concatenate([x, is_missing], 1)) @ weight + bias
-        return both[:, : self.m], both[0, self.m :]
+        both = (x if is_missing is None else np.concatenate([x, is_missing])).dot(weight) + bias
+        return both[: self.m], both[self.m :]
 
     @cached_property
     def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
@@ -425,7 +426,7 @@ class StepperCursor(Generic[State, StepperState]):
         recent = (*state.recent, x.clone())  # what is kept must not change when the caller's does
         if window != state.window:
             recent = recent[window - position - 1 :]
-        before, ahead = self.windows(state, window, len(x))
+        before, ahead = self.windows(state, window, lambda: self.stepper.begin_ahead(len(x)))
         if before is None:
             return self._in_new_window(torch.stack(recent, 1), position, window, state.first)
         if ahead is None:
@@ -459,15 +460,15 @@ class StepperCursor(Generic[State, StepperState]):
         return x.to(self.weight) if x.is_floating_point() else x.to(self.weight.device)
 
     def windows(
-        self, state: SteppedState[StepperState] | ArrayState, window: int, n: int
-    ) -> tuple[StepperState | None, StepperState | None]:
+        self, state: SteppedState[StepperState] | ArrayState, window: int, begin_ahead: Callable[[], Any]
+    ) -> tuple[Any, Any]:
         """The stepper's states before the next step, of which ``window`` is: there, and in the next one or None.
 
         The first is None where a window begins that is not read yet.
         """
         before, ahead = (state.stepper_state, state.ahead) if window == state.window else (state.ahead, None)
         if before is not None and state.position + 1 == window + self.base.windowing.hop and self._may_read_ahead:
-            ahead = self.stepper.begin_ahead(n)
+            ahead = begin_ahead()
         return before, ahead
 
     @cached_property
@@ -499,7 +500,7 @@ class StepperCursor(Generic[State, StepperState]):
         before, ahead, window, recent = state.stepper_state, None, state.window, state.recent
         if windowing.context is not None:
             window = windowing.window_of(state.position + 1, state.window)
-            entered, ahead = self.windows(state, window, len(x))
+            entered, ahead = self.windows(state, window, lambda: self.stepper.begin_ahead(len(x)))
             assert entered is not None, "the next window is read already"
             before = entered
         may_end = may_end and spec.has_end
@@ -594,17 +595,21 @@ class ArraySteps:
 
     def enter(self, state: SteppedState[Any]) -> ArrayState:
         """The arrays of ``state``, which share its memory."""
-        stepper_state, ahead = (map_state(torch.Tensor.numpy, each) for each in (state.stepper_state, state.ahead))
-        recent = tuple(each[0].numpy() for each in state.recent)
-        outputs = state.outputs[0].numpy()
-        return ArrayState(stepper_state, outputs, state.position, state.window, state.first, recent, ahead)
+        stepper = self.cursor.stepper
+        ahead = None if state.ahead is None else stepper.in_arrays(state.ahead)
+        outputs, recent = state.outputs[0].numpy(), tuple(each[0].numpy() for each in state.recent)
+        return ArrayState(
+            stepper.in_arrays(state.stepper_state), outputs, state.position, state.window, state.first, recent, ahead
+        )
 
     def leave(self, at: ArrayState) -> SteppedState[Any]:
         """The state of these arrays."""
-        stepper_state, ahead = (map_state(torch.from_numpy, each) for each in (at.stepper_state, at.ahead))
         recent = tuple(self.cursor.read_as(torch.as_tensor(each).unsqueeze(0)) for each in at.recent)
-        outputs = torch.from_numpy(at.outputs).unsqueeze(0)
-        return SteppedState(stepper_state, outputs, at.position, at.window, at.first, recent, ahead)
+        stepper, outputs = self.cursor.stepper, torch.from_numpy(at.outputs[None])
+        ahead = None if at.ahead is None else stepper.in_tensors(at.ahead)
+        return SteppedState(
+            stepper.in_tensors(at.stepper_state), outputs, at.position, at.window, at.first, recent, ahead
+        )
 
     def advance(self, at: ArrayState, x: np.ndarray) -> tuple[ArrayState, float]:
         """After the next element, ``x ()`` or ``(D,)``, and its log-probability, nats."""
@@ -613,18 +618,22 @@ class ArraySteps:
         if cursor.base.windowing.context is not None:
             window = cursor.base.windowing.window_of(position, at.window)
             recent = (*recent, x) if window == at.window else (*recent, x)[window - position - 1 :]
-            before, ahead = cursor.windows(at, window, 1)
+            before, ahead = cursor.windows(at, window, self._begin_ahead)
         if before is None:  # a window begins that is to be read at once
             entered = self.enter(cursor.advance(self.leave(at), torch.as_tensor(x).unsqueeze(0)))
             return entered, self._log_prob(at, x)
-        with np.errstate(over="ignore", invalid="ignore"):  # as torch, which says nothing of numbers that overflow
+        with silent_overflow():
             nats = self._log_prob(at, x)
             projected, past_network = cursor.inputs.of_array(x)
             hidden, after = self.step(projected, before)
             if ahead is not None:
                 _, ahead = self.step(projected, ahead)
-            outputs = (hidden @ self.weight)[0] + past_network
+            outputs = hidden.dot(self.weight) + past_network
         return ArrayState(after, outputs, position, window, at.first, recent, ahead), nats
+
+    def _begin_ahead(self) -> Any:
+        state = self.cursor.stepper.begin_ahead(1)
+        return None if state is None else self.cursor.stepper.in_arrays(state)
 
     def _log_prob(self, at: ArrayState, x: np.ndarray) -> float:
         """Nats of a next element x: that it comes, and no end."""

@@ -17,10 +17,9 @@ from torch.nn import functional as F
 State = TypeVar("State")
 # The same in the form in which a ``Stepper`` hands it on.
 StepperState = TypeVar("StepperState")
-# A step on NumPy arrays: what inputs add (n, m), and a stepper's state -> hidden states (n, d_model), and the state.
+# A step of one sequence on NumPy arrays: what the input adds (m,), and a stepper's state of arrays without the axis of
+# the batch -> the hidden state (d_model,), and the state after.
 ArrayStep = Callable[[np.ndarray, Any], tuple[np.ndarray, Any]]
-
-FEW_ROWS = 8  # sequences, up to which NumPy's smaller cost of a call outweighs torch's faster arithmetic
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Stepper(ABC, Generic[State, StepperState]):
 
     Attributes:
         input_map: maps inputs ``(n, d_model)`` to what they add to a step, ``(n, m)``.
-        array_step: ``step`` on arrays, of few sequences on the CPU, from the same state in arrays; None: there is none.
+        array_step: ``step`` of one sequence on the CPU, on arrays, from a state ``in_arrays``; None: there is none.
     """
 
     input_map: InputMap
@@ -105,6 +104,14 @@ class Stepper(ABC, Generic[State, StepperState]):
     @abstractmethod
     def step(self, projected: Tensor, state: StepperState) -> tuple[Tensor, StepperState]:
         """What the inputs add ``(n, m)`` -> hidden states ``(n, d_model)`` and the state after."""
+
+    def in_arrays(self, state: StepperState) -> Any:
+        """The state of one sequence as ``array_step`` takes it: arrays without the axis of the batch, of its memory."""
+        return map_state(lambda tensor: tensor[0].numpy(), state)
+
+    def in_tensors(self, state: Any) -> StepperState:
+        """The state whose arrays these are, see ``in_arrays``."""
+        return cast(StepperState, map_state(lambda array: torch.from_numpy(array[None]), state))
 
     def prefill(self, inputs: Tensor) -> tuple[Tensor, StepperState] | None:
         """The last hidden states ``(n, d_model)`` of ``inputs (n, T, d_model)`` from a start, and the state after.
@@ -158,6 +165,12 @@ class FasterStepper(Stepper[State, StepperState], ABC):
     def reverted(self, state: StepperState) -> State | None:
         return self.plain.reverted(state)
 
+    def in_arrays(self, state: StepperState) -> Any:
+        return self.plain.in_arrays(state)
+
+    def in_tensors(self, state: Any) -> StepperState:
+        return self.plain.in_tensors(state)
+
     def prefill(self, inputs: Tensor) -> tuple[Tensor, StepperState] | None:
         return self.plain.prefill(inputs)
 
@@ -167,22 +180,22 @@ class FasterStepper(Stepper[State, StepperState], ABC):
 
 @dataclass(frozen=True)
 class ArrayStepper(FasterStepper[State, StepperState]):
-    """The steps of ``plain``, those of few sequences on the CPU in NumPy, where a call costs less than in torch.
+    """The steps of ``plain``, those of one sequence on the CPU in NumPy, where a call costs a third of one in torch.
 
     Attributes:
         plain: the same steps in torch.
-        array_step: the same step of arrays, which share memory with the tensors of ``plain`` and of the state.
+        array_step: the step of one sequence, on arrays that share memory with the tensors of ``plain``.
     """
 
     plain: Stepper[State, StepperState]
     array_step: ArrayStep
 
     def step(self, projected: Tensor, state: StepperState) -> tuple[Tensor, StepperState]:
-        if len(projected) > FEW_ROWS:
+        if len(projected) > 1:
             return self.plain.step(projected, state)
-        with np.errstate(over="ignore", invalid="ignore"):  # as torch, which says nothing of numbers that overflow
-            hidden, after = self.array_step(projected.numpy(), map_state(torch.Tensor.numpy, state))
-        return torch.from_numpy(hidden), map_state(torch.from_numpy, after)
+        with silent_overflow():
+            hidden, after = self.array_step(projected[0].numpy(), self.in_arrays(state))
+        return torch.from_numpy(hidden[None]), self.in_tensors(after)
 
 
 class Network(nn.Module, ABC, Generic[State]):
@@ -261,8 +274,13 @@ def map_state(function: Callable[[Any], Any], state: State) -> State:
     if isinstance(state, Tensor | np.ndarray):
         return cast(State, function(state))
     if isinstance(state, tuple):
-        return cast(State, tuple([map_state(function, part) for part in state]))
+        return cast(State, tuple(map_state(function, part) for part in state))
     return state
+
+
+def silent_overflow() -> np.errstate:
+    """A context in which NumPy says no more than torch of numbers that overflow."""
+    return np.errstate(over="ignore", invalid="ignore")
 
 
 def select(state: State, index: Tensor) -> State:

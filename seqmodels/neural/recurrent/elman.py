@@ -129,14 +129,14 @@ def elman_step(
     state: tuple[np.ndarray, ...],
     weights: StepWeights[np.ndarray],
 ) -> tuple[np.ndarray]:
-    """``h' = σ(z + V h)``, from ``z = U x + b (n, d)`` and the state ``(h,)``, (n, d)."""
-    return (activation(z + state[0] @ weights.recurrent),)
+    """``h' = σ(z + V h)``, from ``z = U x + b (d,)`` and the state ``(h,)``, (d,)."""
+    return (activation(z + state[0].dot(weights.recurrent)),)
 
 
 def tensor_elman_step(
     activation: Callable[[Tensor], Tensor], z: Tensor, state: States, weights: StepWeights[Tensor]
 ) -> States:
-    """``elman_step`` of tensors."""
+    """``elman_step`` of tensors, for n sequences."""
     return (activation(torch.addmm(z, state[0], weights.recurrent)),)
 
 

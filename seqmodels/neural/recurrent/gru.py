@@ -96,21 +96,21 @@ class GRUNetwork(ScannedNetwork):
 
 
 def gru_step(z: np.ndarray, state: tuple[np.ndarray, ...], weights: StepWeights[np.ndarray]) -> tuple[np.ndarray]:
-    """``h' = u h + (1 - u) tanh(z_c + r (V_c h + b'))``, from ``z = U x + b (n, 3d)`` and the state ``(h,)``, (n, d).
+    """``h' = u h + (1 - u) tanh(z_c + r (V_c h + b'))``, from ``z = U x + b (3d,)`` and the state ``(h,)``, (d,).
 
     The update gate is u here, since z is what the input adds.
     """
     (h,) = state
-    d = h.shape[1]
-    v = h @ weights.recurrent  # (n, 3d): of r, u and the candidate c
-    gates = sigmoid(z[:, : 2 * d] + v[:, : 2 * d])
-    r, u = gates[:, :d], gates[:, d:]
-    candidate = np.tanh(z[:, 2 * d :] + r * (v[:, 2 * d :] + weights.gated_bias))
+    d = len(h)
+    v = h.dot(weights.recurrent)  # (3d,): of r, u and the candidate c
+    gates = sigmoid(z[: 2 * d] + v[: 2 * d])
+    r, u = gates[:d], gates[d:]
+    candidate = np.tanh(z[2 * d :] + r * (v[2 * d :] + weights.gated_bias))
     return (candidate + u * (h - candidate),)
 
 
 def tensor_gru_step(z: Tensor, state: States, weights: StepWeights[Tensor]) -> States:
-    """``gru_step`` of tensors, in few operations."""
+    """``gru_step`` of tensors, for n sequences, in few operations."""
     (h,) = state
     d = h.shape[1]
     v = h @ weights.recurrent  # (n, 3d)

@@ -100,18 +100,18 @@ class LSTMNetwork(KernelNetwork):
 def lstm_step(
     z: np.ndarray, state: tuple[np.ndarray, ...], weights: StepWeights[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``c' = f c + i tanh(g)``, ``h' = o tanh(c')``, from ``z = U x + b (n, 4d)`` and the state ``(h, c)``, (n, d) each."""
+    """``c' = f c + i tanh(g)``, ``h' = o tanh(c')``, from ``z = U x + b (4d,)`` and the state ``(h, c)``, (d,) each."""
     h, c = state
-    d = c.shape[1]
-    z = z + h @ weights.recurrent  # (n, 4d): of i, f, g and o
+    d = len(c)
+    z = z + h.dot(weights.recurrent)  # (4d,): of i, f, g and o
     gates = sigmoid(z)
-    i, f, o = gates[:, :d], gates[:, d : 2 * d], gates[:, 3 * d :]
-    c = f * c + i * np.tanh(z[:, 2 * d : 3 * d])
+    i, f, o = gates[:d], gates[d : 2 * d], gates[3 * d :]
+    c = f * c + i * np.tanh(z[2 * d : 3 * d])
     return o * np.tanh(c), c
 
 
 def tensor_lstm_step(z: Tensor, state: States, weights: StepWeights[Tensor]) -> States:
-    """``lstm_step`` of tensors, in few operations."""
+    """``lstm_step`` of tensors, for n sequences, in few operations."""
     h, c = state
     z = torch.addmm(z, h, weights.recurrent)  # (n, 4d)
     g = z.chunk(4, 1)[2].tanh()

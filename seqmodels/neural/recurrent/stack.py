@@ -357,12 +357,13 @@ class StepWeights(NamedTuple, Generic[Values]):
     gated_bias: Values
 
 
-# One step of a layer: what its input adds (n, m), its state before, and its weights -> its state after, ``h`` first.
+# One step of a layer: what its input adds (n, m), its state before, and its weights -> its state after, ``h`` first; in
+# arrays the same of one sequence, without the axis of the batch.
 LayerStep = Callable[[Any, Any, StepWeights[Any]], tuple[Any, ...]]
 
 
 class RecurrentArrayStep:
-    """One step of all layers on arrays (``ArrayStep``), each layer by ``step``."""
+    """One step of all layers for one sequence on arrays (``ArrayStep``), each layer by ``step``."""
 
     def __init__(self, layers: Sequence[StepWeights[np.ndarray]], step: LayerStep) -> None:
         self.layers, self.step_layer = layers, step
@@ -370,10 +371,10 @@ class RecurrentArrayStep:
     def __call__(
         self, projected: np.ndarray, states: tuple[tuple[np.ndarray, ...], ...]
     ) -> tuple[np.ndarray, tuple[tuple[np.ndarray, ...], ...]]:
-        """The last layer's ``h (n, d)`` and each layer's state after, of what the input adds to the first, ``(n, m)``."""
+        """The last layer's ``h (d,)`` and each layer's state after, of what the input adds to the first, ``(m,)``."""
         after: list[tuple[np.ndarray, ...]] = []
         for weights, state in zip(self.layers, states, strict=True):
-            z = after[-1][0] @ weights.weight + weights.bias if after else projected
+            z = after[-1][0].dot(weights.weight) + weights.bias if after else projected
             after.append(self.step_layer(z, state, weights))
         return after[-1][0], tuple(after)
 
@@ -407,7 +408,7 @@ class RecurrentStepper(Stepper[States, tuple[States, ...]]):
 def stepper_of(
     network: KernelNetwork, layers: Sequence[StepWeights[Tensor]], step: LayerStep, array_step: LayerStep
 ) -> Stepper[States, tuple[States, ...]] | None:
-    """Single steps of layers by ``step``, on the CPU of few sequences by ``array_step``, the same of arrays.
+    """Single steps of layers by ``step``, on the CPU of one sequence by ``array_step``, the same of arrays.
 
     Return None where options change what a layer hands on.
     """

@@ -6,6 +6,7 @@ arithmetic in them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,12 +14,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from seqmodels.neural.transformer.incremental import StepState, TransformerStepper
+from seqmodels.neural.transformer.incremental import ArrayStepState, TransformerStepper, claimed_cache
 from seqmodels.neural.transformer.layers import Activation, RMSNorm, activate
 from seqmodels.neural.transformer.packed_weights import PackedHeadNorm, PackedLinear
 from seqmodels.neural.transformer.stack import TransformerStack
 
-ArrayFunction = Callable[[np.ndarray], np.ndarray]  # (n, d) -> (n, d')
+ArrayFunction = Callable[[np.ndarray], np.ndarray]  # (d,) -> (d',)
 
 
 class ArrayBlock(NamedTuple):
@@ -34,7 +35,7 @@ class ArrayBlock(NamedTuple):
 
 
 class TransformerArrayStep:
-    """The step of ``plain``, whose weights are those of ``stack``, on arrays (``ArrayStep``)."""
+    """The step of ``plain`` for one sequence, whose weights are those of ``stack``, on arrays (``ArrayStep``)."""
 
     def __init__(self, plain: TransformerStepper, stack: TransformerStack) -> None:
         self.plain = plain
@@ -55,36 +56,36 @@ class TransformerArrayStep:
         tables = plain.position_table, plain.rotation_table
         self.position_table, self.rotation_table = (None if table is None else table.numpy() for table in tables)
 
-    def __call__(self, projected: np.ndarray, state: StepState) -> tuple[np.ndarray, StepState]:
-        """What the inputs add ``(n, d + p d)`` -> hidden states ``(n, d)`` and the state after."""
-        layout, n, t = self.plain.layout, len(projected), state.length
+    def __call__(self, projected: np.ndarray, state: ArrayStepState) -> tuple[np.ndarray, ArrayStepState]:
+        """What the input adds ``(d + p d,)`` -> the hidden state ``(d,)`` and the state after."""
+        layout, t = self.plain.layout, state.length
         n_queries, n_groups, d_head = layout.n_heads * layout.d_head, layout.n_key_heads, layout.d_head
-        cache = state.claimed_cache(self.plain.max_length)
-        x, pending = self._convolved(projected, state.pending.numpy())
+        cache = claimed_cache(state.cache, t, self.plain.max_length)
+        key_value = cache.in_array[:, :, 0]  # (L, 2, G, capacity, d_head)
+        x, pending = self._convolved(projected, state.pending)
         position, rotation = self._positions_of(t)
         if position is not None:
             x = x + position
-        for block, (keys, values) in zip(self.blocks, cache.key_value.numpy(), strict=True):  # (n, G, capacity, d_head)
-            heads = block.project(block.attention_norm(x))  # (n, (H + 2 G) d_head): queries, keys, values
+        for block, slots, seen in zip(self.blocks, key_value[:, :, :, t], key_value[:, :, :, : t + 1], strict=True):
+            heads = block.project(block.attention_norm(x))  # ((H + 2 G) d_head,): queries, keys, values
             if block.head_norm is not None:
-                block.head_norm(torch.from_numpy(heads))  # in place
+                block.head_norm(torch.from_numpy(heads[None]))  # in place
             if rotation is not None:
                 pairs = heads.view(rotation.dtype)  # as complex numbers
                 pairs *= rotation
-            query = heads[:, :n_queries].reshape(n, n_groups, -1, d_head)
-            keys[:, :, t], values[:, :, t] = heads[:, n_queries:].reshape(n, 2, n_groups, d_head).swapaxes(0, 1)
-            x = x + block.output(attend(query, keys[:, :, : t + 1], values[:, :, : t + 1]))
-            x = x + block.contract(self.activation(block.expand(block.feedforward_norm(x))))
-        return self.final_norm(x), StepState(cache, t + 1, torch.from_numpy(pending))
+            slots[:] = heads[n_queries:].reshape(2, n_groups, d_head)
+            x = x + block.output(attend(heads[:n_queries].reshape(n_groups, -1, d_head), *seen))
+            x += block.contract(self.activation(block.expand(block.feedforward_norm(x))))
+        return self.final_norm(x), ArrayStepState(cache, t + 1, pending)
 
     def _convolved(self, projected: np.ndarray, pending: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``IncrementalConvolution``: inputs as mapped ``(n, d + p d)`` -> the output ``(n, d)``, and what is pending."""
+        """``IncrementalConvolution``: the input as mapped ``(d + p d,)`` -> the output ``(d,)``, and what is pending."""
         d, total = self.plain.convolution.d, projected.copy()
-        total[:, : pending.shape[1]] += pending
-        return total[:, :d], total[:, d:]
+        total[: len(pending)] += pending
+        return total[:d], total[d:]
 
     def _positions_of(self, t: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """What is added to the inputs of step t, ``(d,)``, and its rotation factors."""
+        """What is added to the input of step t, ``(d,)``, and its rotation factors."""
         position, rotation = self.position_table, self.rotation_table
         if t < self.plain.like.shape[1]:
             return None if position is None else position[t], None if rotation is None else rotation[t]
@@ -93,30 +94,31 @@ class TransformerArrayStep:
 
 
 def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """``softmax(q kᵀ) v``, ``(n, H d_head)``.
+    """``softmax(q kᵀ) v``, ``(H d_head,)``.
 
     Args:
-        query: scaled queries, those that share keys together, ``(n, G, H / G, d_head)``.
-        key: ``(n, G, S, d_head)``.
-        value: ``(n, G, S, d_head)``.
+        query: scaled queries, those that share keys together, ``(G, H / G, d_head)``.
+        key: ``(G, S, d_head)``.
+        value: ``(G, S, d_head)``.
     """
-    scores = query @ key.swapaxes(-1, -2)  # (n, G, H / G, S)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    context: np.ndarray = (weights @ value) / weights.sum(-1, keepdims=True)
-    return context.reshape(len(query), -1)
+    scores = query @ key.swapaxes(1, 2)  # (G, H / G, S)
+    scores -= np.maximum.reduce(scores, 2, keepdims=True)
+    weights = np.exp(scores)
+    context: np.ndarray = (weights @ value) / np.add.reduce(weights, 2, keepdims=True)
+    return context.ravel()
 
 
 def map_of(linear: PackedLinear) -> ArrayFunction:
-    """The same map of arrays, which shares the memory of its weights."""
+    """The same map of one array, which shares the memory of its weights."""
     weight = linear.weight.numpy()
     if linear.bias is None:
-        return lambda x: x @ weight
+        return lambda x: x.dot(weight)
     bias = linear.bias.numpy()
-    return lambda x: x @ weight + bias
+    return lambda x: x.dot(weight) + bias
 
 
 def norm_of(norm: nn.Module) -> ArrayFunction:
-    """A ``LayerNorm`` or ``RMSNorm`` of arrays, ``gain (x - mean) / sqrt(mean square + ε) + shift``."""
+    """A ``LayerNorm`` or ``RMSNorm`` of one array, ``gain (x - mean) / sqrt(mean square + ε) + shift``."""
     assert isinstance(norm, nn.LayerNorm | RMSNorm), "there are two kinds of norms"
     centres, epsilon = isinstance(norm, nn.LayerNorm), norm.eps if isinstance(norm, nn.LayerNorm) else norm.epsilon
     gain = None if norm.weight is None else norm.weight.detach().numpy()
@@ -124,11 +126,15 @@ def norm_of(norm: nn.Module) -> ArrayFunction:
     shift = None if bias is None else bias.detach().numpy()
 
     def normed(x: np.ndarray) -> np.ndarray:
+        d = len(x)
         if centres:
-            x = x - np.add.reduce(x, 1, keepdims=True) / x.shape[1]
-        x = x / np.sqrt(np.add.reduce(x * x, 1, keepdims=True) / x.shape[1] + epsilon)
-        x = x if gain is None else x * gain
-        return x if shift is None else x + shift
+            x = x - float(np.add.reduce(x)) / d
+        x = x * (1 / math.sqrt(float(x.dot(x)) / d + epsilon))
+        if gain is not None:
+            x *= gain
+        if shift is not None:
+            x += shift
+        return x
 
     return normed
 

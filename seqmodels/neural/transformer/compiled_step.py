@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodels.neural.network import DrawnSteps, FasterStepper, SymbolHead
-from seqmodels.neural.transformer.incremental import StepState, TransformerState, TransformerStepper
+from seqmodels.neural.transformer.incremental import ArrayStepState, StepState, TransformerState, TransformerStepper
 from seqmodels.neural.transformer.kernels import (
     GELU,
     RELU,
@@ -62,11 +62,9 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
         hidden, after, _ = self._step(projected.numpy(), state, None)
         return torch.from_numpy(hidden), after
 
-    def array_step(self, projected: np.ndarray, state: StepState) -> tuple[np.ndarray, StepState]:
-        if not self._takes(state):
-            hidden, after = self.plain.step(torch.from_numpy(projected), state)
-            return hidden.numpy(), after
-        return self._step(projected, state, None)[:2]
+    def array_step(self, projected: np.ndarray, state: ArrayStepState) -> tuple[np.ndarray, ArrayStepState]:
+        hidden, after = self.step(torch.from_numpy(projected[None]), self.in_tensors(state))
+        return hidden[0].numpy(), self.in_arrays(after)
 
     def begin_ahead(self, n: int) -> StepState | None:
         if n > MAX_ROWS:
@@ -79,8 +77,8 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
         if not self._takes(state):
             hidden, state = self.plain.step(projected, state)
             return hidden, state, self.plain.step(projected, ahead)[1]
-        hidden, state, ahead = self._step(projected.numpy(), state, ahead)
-        return torch.from_numpy(hidden), state, ahead
+        rows, state, ahead = self._step(projected.numpy(), state, ahead)
+        return torch.from_numpy(rows), state, ahead
 
     def n_drawn_at_once(self, state: StepState) -> int:
         if state.pending.shape[0] > MAX_ROWS:

@@ -7,7 +7,9 @@ forward pass is ``KVCache`` in ``cache``. The weights are those of ``packed_weig
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -64,19 +66,22 @@ class StepCache:
         key_value: ``(L, 2, n, G, capacity, d_head)``: for each layer keys and values of each sequence, head and step.
         n_written: how many steps are written, by whichever of the states that share this cache.
         buffers: for the projections of a step.
+        in_array: ``key_value`` as an array of the same memory; None of a device.
     """
 
     def __init__(self, key_value: Tensor, n_written: int, layout: HeadLayout) -> None:
         self.key_value = key_value
         self.n_written = n_written
         self.layout = layout
+        self.capacity, self.is_inference = key_value.shape[4], key_value.is_inference()
+        self.in_array = key_value.numpy() if key_value.device.type == "cpu" else None
         self.buffers = StepBuffers(key_value.shape[2], layout, key_value)
 
     def may_be_extended(self, length: int, n_steps: int) -> bool:
         """Whether a state of this length may write its next steps here."""
-        free = self.n_written == length <= self.key_value.shape[4] - n_steps
+        free = self.n_written == length <= self.capacity - n_steps
         # A tensor made under inference mode may not be written outside of it.
-        return free and self.key_value.is_inference() == torch.is_inference_mode_enabled()
+        return free and self.is_inference == torch.is_inference_mode_enabled()
 
     def copied(self, length: int, capacity: int) -> StepCache:
         """A copy of the first steps, with another capacity."""
@@ -114,17 +119,29 @@ class StepState:
 
     def claimed_cache(self, max_length: int | None, n_steps: int = 1) -> StepCache:
         """The cache to write the next steps to; from now on no other state writes there."""
-        cache, length = self.cache, self.length + n_steps
-        if not cache.may_be_extended(self.length, n_steps):
-            cache = cache.copied(self.length, capacity_for(length, max_length))
-        cache.n_written = length
-        return cache
+        return claimed_cache(self.cache, self.length, max_length, n_steps)
 
     def select(self, index: Tensor) -> StepState:
         """A copy of the sequences ``index (m,)``."""
         key_value = self.cache.key_value.index_select(2, index)
         cache = StepCache(key_value, self.length, self.cache.layout)
         return StepState(cache, self.length, self.pending.index_select(0, index))
+
+
+def claimed_cache(cache: StepCache, length: int, max_length: int | None, n_steps: int = 1) -> StepCache:
+    """The cache to write the steps after the first ``length`` of ``cache`` to: itself, or a copy."""
+    if not cache.may_be_extended(length, n_steps):
+        cache = cache.copied(length, capacity_for(length + n_steps, max_length))
+    cache.n_written = length + n_steps
+    return cache
+
+
+class ArrayStepState(NamedTuple):
+    """A ``StepState`` of one sequence, its ``pending (p d,)`` an array."""
+
+    cache: StepCache
+    length: int
+    pending: np.ndarray
 
 
 # -- steps -----------------------------------------------------------------------------------------------------
@@ -183,6 +200,12 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
             slot.copy_(buffers.key_value)
             x = self._attend(block, x, buffers, key, value)
         return self.final_norm(x), StepState(cache, t + 1, pending)
+
+    def in_arrays(self, state: StepState) -> ArrayStepState:
+        return ArrayStepState(state.cache, state.length, state.pending[0].numpy())
+
+    def in_tensors(self, state: ArrayStepState) -> StepState:
+        return StepState(state.cache, state.length, torch.from_numpy(state.pending[None]))
 
     def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
         """The last hidden states ``(n, d_model)`` and the state after; of the last block no others are computed."""
