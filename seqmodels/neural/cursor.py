@@ -349,7 +349,7 @@ class SteppedState(Generic[StepperState]):
         stepper_state: of the stepper.
         outputs: (n, P), of the network's head.
         position, window, first: as in ``NetworkState``.
-        recent: the last elements, each (n,) or (n, D), which a new window reads again; none where there are no windows.
+        recent: (n, w, ...), the last elements, which a new window reads again; w is 0 where there are no windows.
         ahead: of the stepper, in the next window, which is read alongside from its beginning on; or None.
     """
 
@@ -358,7 +358,7 @@ class SteppedState(Generic[StepperState]):
     position: int
     window: int
     first: int
-    recent: tuple[Tensor, ...]
+    recent: Tensor
     ahead: StepperState | None = None
 
 
@@ -416,19 +416,17 @@ class StepperCursor(Generic[State, StepperState]):
     @torch.no_grad()
     def advance(self, state: SteppedState[StepperState], x: Tensor) -> SteppedState[StepperState]:
         """Take each sequence's next element, ``x (n,)`` or ``(n, D)``; past the end of a window, enter the next one."""
-        x, windowing, position = self.read_as(x), self.base.windowing, state.position + 1
+        x, windowing, position = self._read_as(x), self.base.windowing, state.position + 1
         projected, past_network = self.inputs(x)
         if windowing.context is None:
             hidden, after = self.stepper.step(projected, state.stepper_state)
             outputs = self._head(hidden, past_network)
             return SteppedState(after, outputs, position, state.window, state.first, state.recent)
         window = windowing.window_of(position, state.window)
-        recent = (*state.recent, x.clone())  # what is kept must not change when the caller's does
-        if window != state.window:
-            recent = recent[window - position - 1 :]
+        recent = torch.cat([state.recent, x.unsqueeze(1)], 1)[:, window - position - 1 :]
         before, ahead = self.windows(state, window, lambda: self.stepper.begin_ahead(len(x)))
         if before is None:
-            return self._in_new_window(torch.stack(recent, 1), position, window, state.first)
+            return self.in_new_window(recent, position, window, state.first)
         if ahead is None:
             hidden, after = self.stepper.step(projected, before)
         else:
@@ -439,13 +437,13 @@ class StepperCursor(Generic[State, StepperState]):
     @torch.no_grad()
     def read(self, state: SteppedState[StepperState], x: Tensor) -> SteppedState[StepperState]:
         """Take each sequence's next T elements, ``x (n, T, ...)``, in one call of the network."""
-        x, windowing, position, window = self.read_as(x), self.base.windowing, state.position, state.window
+        x, windowing, position, window = self._read_as(x), self.base.windowing, state.position, state.window
         if windowing.context is not None:
             for _ in range(x.shape[1]):
                 position += 1
                 window = windowing.window_of(position, window)
-            recent = torch.cat([*(each.unsqueeze(1) for each in state.recent), x], 1)
-            return self._in_new_window(recent[:, window - position - 1 :], position, window, state.first)
+            recent = torch.cat([state.recent, x], 1)[:, window - position - 1 :]
+            return self.in_new_window(recent, position, window, state.first)
         before = self.stepper.reverted(state.stepper_state)
         if before is None:
             for step in x.unbind(1):
@@ -455,7 +453,7 @@ class StepperCursor(Generic[State, StepperState]):
         network_state = NetworkState(before, state.outputs, nothing, nothing, position, window, state.first)
         return self._converted(self.base.read(network_state, x))
 
-    def read_as(self, x: Tensor) -> Tensor:
+    def _read_as(self, x: Tensor) -> Tensor:
         """Elements as the network reads them: symbols as they are, vectors in its precision."""
         return x.to(self.weight) if x.is_floating_point() else x.to(self.weight.device)
 
@@ -512,12 +510,12 @@ class StepperCursor(Generic[State, StepperState]):
             ended, symbols = symbols == spec.size, symbols.clamp(max=spec.size - 1)
         position = state.position + len(symbols)
         if windowing.context is not None:
-            recent = (*recent, x.clone(), *symbols[:-1].unbind(0))[window - position - 1 :]
+            recent = torch.cat([recent, x.unsqueeze(1), symbols[:-1].t()], 1)[:, window - position - 1 :]
         after = SteppedState(drawn.state, drawn.outputs, position, window, state.first, recent, drawn.ahead)
         return symbols, ended, after
 
     @torch.no_grad()
-    def _in_new_window(self, recent: Tensor, position: int, window: int, first: int) -> SteppedState[StepperState]:
+    def in_new_window(self, recent: Tensor, position: int, window: int, first: int) -> SteppedState[StepperState]:
         """The state at its position in a new window."""
         inputs = self.base.last_inputs(recent, position, first, position - window + 1)
         prefilled = self.stepper.prefill(self.base.module.embed(*inputs))
@@ -525,7 +523,7 @@ class StepperCursor(Generic[State, StepperState]):
             return self._converted(self.base.begin_window(recent, recent, position, window, first))
         hidden, state = prefilled
         outputs = self._head(hidden, self.inputs(recent[:, -1])[1])
-        return SteppedState(state, outputs, position, window, first, recent.unbind(1))
+        return SteppedState(state, outputs, position, window, first, recent)
 
     def _head(self, hidden: Tensor, past_network: Tensor) -> Tensor:
         """The outputs ``(n, P)`` of hidden states, and of what x adds to them past the network."""
@@ -550,28 +548,26 @@ class StepperCursor(Generic[State, StepperState]):
     def select(self, state: SteppedState[StepperState], index: Tensor) -> SteppedState[StepperState]:
         """The state of the sequences ``index (m,)``, in this order."""
         selected, outputs = self.stepper.select(state.stepper_state, index), state.outputs.index_select(0, index)
-        recent = state.recent
-        if recent:
-            recent = torch.stack(recent).index_select(1, index).unbind(0)
+        recent = state.recent.index_select(0, index)
         ahead = None if state.ahead is None else self.stepper.select(state.ahead, index)
         return SteppedState(selected, outputs, state.position, state.window, state.first, recent, ahead)
 
     def _converted(self, state: NetworkState[State]) -> SteppedState[StepperState]:
-        converted, recent = self.stepper.converted(state.network_state), tuple[Tensor, ...]()
-        if self.base.windowing.context is not None:
-            recent = state.recent.unbind(1)
+        converted, recent = self.stepper.converted(state.network_state), state.recent
+        if self.base.windowing.context is None:
+            recent = recent[:, :0]
         return SteppedState(converted, state.outputs, state.position, state.window, state.first, recent)
 
 
 class ArrayState(NamedTuple):
-    """A ``SteppedState`` of one sequence in arrays: ``outputs (P,)``, and elements ``()`` or ``(D,)``."""
+    """A ``SteppedState`` of one sequence in arrays, without the axis of the batch."""
 
     stepper_state: Any
     outputs: np.ndarray
     position: int
     window: int
     first: int
-    recent: tuple[np.ndarray, ...]
+    recent: np.ndarray
     ahead: Any
 
 
@@ -597,15 +593,18 @@ class ArraySteps:
         """The arrays of ``state``, which share its memory."""
         stepper = self.cursor.stepper
         ahead = None if state.ahead is None else stepper.in_arrays(state.ahead)
-        outputs, recent = state.outputs[0].numpy(), tuple(each[0].numpy() for each in state.recent)
+        outputs, recent = state.outputs[0].numpy(), state.recent[0].numpy()
         return ArrayState(
             stepper.in_arrays(state.stepper_state), outputs, state.position, state.window, state.first, recent, ahead
         )
 
     def leave(self, at: ArrayState) -> SteppedState[Any]:
         """The state of these arrays."""
-        recent = tuple(self.cursor.read_as(torch.as_tensor(each).unsqueeze(0)) for each in at.recent)
-        stepper, outputs = self.cursor.stepper, torch.from_numpy(at.outputs[None])
+        stepper, outputs, recent = (
+            self.cursor.stepper,
+            torch.from_numpy(at.outputs[None]),
+            torch.from_numpy(at.recent[None]),
+        )
         ahead = None if at.ahead is None else stepper.in_tensors(at.ahead)
         return SteppedState(
             stepper.in_tensors(at.stepper_state), outputs, at.position, at.window, at.first, recent, ahead
@@ -617,11 +616,11 @@ class ArraySteps:
         before, ahead = at.stepper_state, None
         if cursor.base.windowing.context is not None:
             window = cursor.base.windowing.window_of(position, at.window)
-            recent = (*recent, x) if window == at.window else (*recent, x)[window - position - 1 :]
+            recent = np.concatenate([recent, x[None]], dtype=recent.dtype)[window - position - 1 :]
             before, ahead = cursor.windows(at, window, self._begin_ahead)
         if before is None:  # a window begins that is to be read at once
-            entered = self.enter(cursor.advance(self.leave(at), torch.as_tensor(x).unsqueeze(0)))
-            return entered, self._log_prob(at, x)
+            after = cursor.in_new_window(torch.from_numpy(recent[None]), position, window, at.first)
+            return self.enter(after), self._log_prob(at, x)
         with silent_overflow():
             nats = self._log_prob(at, x)
             projected, past_network = cursor.inputs.of_array(x)

@@ -10,7 +10,7 @@ from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
 from seqmodels.generation.cursor import single_steps
 from seqmodels.neural.batches import Row, Windowing
-from seqmodels.neural.cursor import NetworkCursor, SymbolCursor, SymbolSteps
+from seqmodels.neural.cursor import NetworkCursor, StepperCursor, ArraySteps
 from seqmodels.neural.embedding_and_head import IOSpec, SequenceModule
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.elman import ElmanNetwork
@@ -136,7 +136,7 @@ RECURRENT: dict[str, Callable[[], Network]] = {
 }
 
 
-def both_cursors(network: str, conditional: bool, has_end: bool) -> tuple[NetworkCursor, SymbolCursor]:
+def both_cursors(network: str, conditional: bool, has_end: bool) -> tuple[NetworkCursor, StepperCursor]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = SequenceModule(
@@ -145,7 +145,7 @@ def both_cursors(network: str, conditional: bool, has_end: bool) -> tuple[Networ
         for parameter in module.parameters():
             torch.nn.init.normal_(parameter, std=0.4)
     whole = NetworkCursor(module.double().eval(), Categorical(), Windowing())
-    fast = SymbolCursor.from_network_cursor(whole)
+    fast = StepperCursor.from_network_cursor(whole)
     assert fast is not None
     return whole, fast
 
@@ -172,7 +172,7 @@ def test_predictions_are_the_network_both_cursors(network: str, conditional: boo
 def test_a_single_step_is_worth_what_the_prediction_says(has_end: bool) -> None:
     _, cursor = both_cursors("lstm", False, has_end)
     steps, state = single_steps(cursor), cursor.start()
-    assert isinstance(steps, SymbolSteps)
+    assert isinstance(steps, ArraySteps)
     at = steps.enter(state)
     for x in (0, 4, 4, 2, 1):
         symbol = torch.tensor([x])
@@ -194,4 +194,4 @@ def test_a_symbol_cursors_state_is_not_changed_by_what_follows() -> None:
 
 def test_vectors_and_encoders_have_no_symbol_cursor(build_module: Build) -> None:
     for network, emits in (("gru", "vectors"), ("lstm seq2seq", "symbols"), ("transformer seq2seq", "symbols")):
-        assert SymbolCursor.from_network_cursor(NetworkCursor(*build_module(network, emits), Windowing())) is None
+        assert StepperCursor.from_network_cursor(NetworkCursor(*build_module(network, emits), Windowing())) is None

@@ -12,26 +12,42 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from seqmodels.neural.transformer.incremental import ArrayStepState, TransformerStepper, claimed_cache
-from seqmodels.neural.transformer.layers import Activation, RMSNorm, activate
-from seqmodels.neural.transformer.packed_weights import PackedHeadNorm, PackedLinear
-from seqmodels.neural.transformer.stack import TransformerStack
+from seqmodels.neural.transformer.layers import Activation, activate
+from seqmodels.neural.transformer.packed_weights import PackedBlock, PackedHeadNorm, PackedLinear, gain_and_shift
+from seqmodels.neural.transformer.stack import TransformerBlock, TransformerStack
 
 ArrayFunction = Callable[[np.ndarray], np.ndarray]  # (d,) -> (d',)
+ARRAYS_UP_TO = 10_000_000  # weights, a copy of which is made; of more, products take nearly all of a step's time
 
 
 class ArrayBlock(NamedTuple):
-    """One block ``x + attention(norm(x))``, ``x + feedforward(norm(x))``; ``head_norm`` is None without ``qk_norm``."""
+    """One block ``x + attention(normalised x)``, ``x + feedforward(normalised x)``, with what norms do in its maps.
 
-    attention_norm: ArrayFunction
+    Norms subtract the mean, and nothing but norms reads ``x``. What is added to it has its mean subtracted here
+    beforehand, so that x has mean 0 throughout; and gain and shift are part of the map that reads the norm.
+    ``head_norm`` is None without ``qk_norm``.
+    """
+
     project: ArrayFunction
     head_norm: PackedHeadNorm | None
     output: ArrayFunction
-    feedforward_norm: ArrayFunction
     expand: ArrayFunction
     contract: ArrayFunction
+
+    @classmethod
+    def from_packed(cls, packed: PackedBlock, block: TransformerBlock) -> ArrayBlock:
+        """The weights of a block: ``packed``, and ``block`` for its norms."""
+        attention_norm, feedforward_norm = block.attention_residual.norm, block.feedforward_residual.norm
+        return cls(
+            map_after(attention_norm, packed.project),
+            packed.head_norm,
+            map_before(attention_norm, packed.output),
+            map_after(feedforward_norm, packed.expand),
+            map_before(attention_norm, packed.contract),
+        )
 
 
 class TransformerArrayStep:
@@ -39,19 +55,10 @@ class TransformerArrayStep:
 
     def __init__(self, plain: TransformerStepper, stack: TransformerStack) -> None:
         self.plain = plain
-        self.blocks = [
-            ArrayBlock(
-                norm_of(block.attention_residual.norm),
-                map_of(packed.project),
-                packed.head_norm,
-                map_of(packed.output),
-                norm_of(block.feedforward_residual.norm),
-                map_of(packed.expand),
-                map_of(packed.contract),
-            )
-            for block, packed in zip(stack, plain.blocks, strict=True)
-        ]
-        self.final_norm = norm_of(stack.final_norm)
+        self.blocks = [ArrayBlock.from_packed(packed, block) for packed, block in zip(plain.blocks, stack, strict=True)]
+        self.centres, self.epsilon = isinstance(stack.final_norm, nn.LayerNorm), plain.config.norm_epsilon
+        gain, shift = gain_and_shift(stack.final_norm, plain.like[0, 0])
+        self.gain, self.shift = gain.numpy(), shift.numpy()
         self.activation = activation_of(plain.config.activation)
         tables = plain.position_table, plain.rotation_table
         self.position_table, self.rotation_table = (None if table is None else table.numpy() for table in tables)
@@ -66,8 +73,10 @@ class TransformerArrayStep:
         position, rotation = self._positions_of(t)
         if position is not None:
             x = x + position
+        if self.centres:
+            x = x - float(np.add.reduce(x)) / len(x)
         for block, slots, seen in zip(self.blocks, key_value[:, :, :, t], key_value[:, :, :, : t + 1], strict=True):
-            heads = block.project(block.attention_norm(x))  # ((H + 2 G) d_head,): queries, keys, values
+            heads = block.project(self._scaled(x))  # ((H + 2 G) d_head,): queries, keys, values
             if block.head_norm is not None:
                 block.head_norm(torch.from_numpy(heads[None]))  # in place
             if rotation is not None:
@@ -75,8 +84,12 @@ class TransformerArrayStep:
                 pairs *= rotation
             slots[:] = heads[n_queries:].reshape(2, n_groups, d_head)
             x = x + block.output(attend(heads[:n_queries].reshape(n_groups, -1, d_head), *seen))
-            x += block.contract(self.activation(block.expand(block.feedforward_norm(x))))
-        return self.final_norm(x), ArrayStepState(cache, t + 1, pending)
+            x += block.contract(self.activation(block.expand(self._scaled(x))))
+        return self._scaled(x) * self.gain + self.shift, ArrayStepState(cache, t + 1, pending)
+
+    def _scaled(self, x: np.ndarray) -> np.ndarray:
+        """``x (d,)`` divided by its root mean square: the norm, but for what the maps do."""
+        return x * (1 / math.sqrt(float(x.dot(x)) / len(x) + self.epsilon))
 
     def _convolved(self, projected: np.ndarray, pending: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """``IncrementalConvolution``: the input as mapped ``(d + p d,)`` -> the output ``(d,)``, and what is pending."""
@@ -108,35 +121,27 @@ def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
     return context.ravel()
 
 
-def map_of(linear: PackedLinear) -> ArrayFunction:
-    """The same map of one array, which shares the memory of its weights."""
-    weight = linear.weight.numpy()
-    if linear.bias is None:
-        return lambda x: x.dot(weight)
-    bias = linear.bias.numpy()
-    return lambda x: x.dot(weight) + bias
+def map_after(norm: nn.Module, linear: PackedLinear) -> ArrayFunction:
+    """The map of what ``norm`` makes of an array, from that array divided by its root mean square."""
+    gain, shift = gain_and_shift(norm, linear.weight[:, 0])
+    bias = shift @ linear.weight if linear.bias is None else torch.addmv(linear.bias, linear.weight.t(), shift)
+    return array_map(gain.unsqueeze(1) * linear.weight, bias)
 
 
-def norm_of(norm: nn.Module) -> ArrayFunction:
-    """A ``LayerNorm`` or ``RMSNorm`` of one array, ``gain (x - mean) / sqrt(mean square + ε) + shift``."""
-    assert isinstance(norm, nn.LayerNorm | RMSNorm), "there are two kinds of norms"
-    centres, epsilon = isinstance(norm, nn.LayerNorm), norm.eps if isinstance(norm, nn.LayerNorm) else norm.epsilon
-    gain = None if norm.weight is None else norm.weight.detach().numpy()
-    bias = norm.bias if isinstance(norm, nn.LayerNorm) else None
-    shift = None if bias is None else bias.detach().numpy()
+def map_before(norm: nn.Module, linear: PackedLinear) -> ArrayFunction:
+    """The map to what ``norm`` reads, the mean subtracted if that is what the norm begins with."""
+    weight, bias = linear.weight, linear.weight.new_zeros(linear.weight.shape[1]) if linear.bias is None else linear.bias
+    if isinstance(norm, nn.LayerNorm):
+        weight, bias = weight - weight.mean(1, keepdim=True), bias - bias.mean()
+    return array_map(weight, bias)
 
-    def normed(x: np.ndarray) -> np.ndarray:
-        d = len(x)
-        if centres:
-            x = x - float(np.add.reduce(x)) / d
-        x = x * (1 / math.sqrt(float(x.dot(x)) / d + epsilon))
-        if gain is not None:
-            x *= gain
-        if shift is not None:
-            x += shift
-        return x
 
-    return normed
+def array_map(weight: Tensor, bias: Tensor) -> ArrayFunction:
+    """``x W + b`` of one array, ``weight (in, out)``."""
+    w, b = weight.contiguous().numpy(), bias.numpy()
+    if not b.any():
+        return lambda x: x.dot(w)
+    return lambda x: x.dot(w) + b
 
 
 def activation_of(activation: Activation) -> ArrayFunction:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqmodels.neural.network import DrawnSteps, FasterStepper, SymbolHead
 from seqmodels.neural.transformer.incremental import ArrayStepState, StepState, TransformerState, TransformerStepper
@@ -24,8 +24,8 @@ from seqmodels.neural.transformer.kernels import (
     draw_steps,
     take_step,
 )
-from seqmodels.neural.transformer.layers import Activation, RMSNorm
-from seqmodels.neural.transformer.packed_weights import PackedLinear
+from seqmodels.neural.transformer.layers import Activation
+from seqmodels.neural.transformer.packed_weights import PackedLinear, gain_and_shift
 from seqmodels.neural.transformer.stack import TransformerStack
 
 MAX_ROWS = 4  # sequences; of more torch's products of matrices are faster
@@ -153,18 +153,18 @@ def _block_weights(plain: TransformerStepper, stack: TransformerStack) -> BlockW
     like = blocks[0].project.weight
     no_gain = like.new_zeros(0)
     return BlockWeights(
-        attention_norm=_stacked([_gain_and_shift(norm, like) for norm in attention_norms]),
+        attention_norm=_stacked([torch.stack(gain_and_shift(norm, like)) for norm in attention_norms]),
         project=_stacked([block.project.weight.t() for block in blocks]),
         project_bias=_stacked([_bias(block.project) for block in blocks]),
         head_gain=_stacked([no_gain if b.head_norm is None else b.head_norm.gain.flatten() for b in blocks]),
         output=_stacked([block.output.weight.t() for block in blocks]),
-        feedforward_norm=_stacked([_gain_and_shift(norm, like) for norm in feedforward_norms]),
+        feedforward_norm=_stacked([torch.stack(gain_and_shift(norm, like)) for norm in feedforward_norms]),
         expand=_stacked([block.expand.weight.t() for block in blocks]),
         expand_bias=_stacked([_bias(block.expand) for block in blocks]),
         contract=_stacked([block.contract.weight.t() for block in blocks]),
         output_bias=_stacked([_bias(block.output) for block in blocks]),
         contract_bias=_stacked([_bias(block.contract) for block in blocks]),
-        final_norm=_array(_gain_and_shift(stack.final_norm, like)),
+        final_norm=_array(torch.stack(gain_and_shift(stack.final_norm, like))),
         position=_array(nothing if position is None else position),
         rotation=_array(nothing if rotation is None else torch.view_as_real(rotation).flatten(1)[:, :n_rotated]),
     )
@@ -178,15 +178,6 @@ def _block_constants(plain: TransformerStepper) -> BlockConstants:
         epsilon=config.norm_epsilon,
         head_epsilon=config.d_head * config.norm_epsilon,
     )
-
-
-def _gain_and_shift(norm: nn.Module, like: Tensor) -> Tensor:
-    """``(2, d)``; one and zero where there are none."""
-    assert isinstance(norm, nn.LayerNorm | RMSNorm), "there are two kinds of norms"
-    gain: Tensor | None = norm.weight
-    shift: Tensor | None = norm.bias if isinstance(norm, nn.LayerNorm) else None
-    one, zero = like.new_ones(len(like)), like.new_zeros(len(like))
-    return torch.stack([one if gain is None else gain.detach(), zero if shift is None else shift.detach()])
 
 
 def _bias(linear: PackedLinear) -> Tensor:

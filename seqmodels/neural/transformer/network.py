@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from seqmodels.neural.network import ArrayStepper, Network, Source, Stepper
-from seqmodels.neural.transformer.array_step import TransformerArrayStep
+from seqmodels.neural.transformer.array_step import ARRAYS_UP_TO, TransformerArrayStep
 from seqmodels.neural.transformer.attention import padding_mask
 from seqmodels.neural.transformer.cache import KeyValue, KVCache, cached_length
 from seqmodels.neural.transformer.config import TransformerConfig
@@ -74,8 +74,10 @@ class TransformerNetwork(Network[TransformerState]):
             return None
         if plain.like.device.type == "cuda":
             return GraphedStepper(plain)
-        is_on_cpu = plain.like.device.type == "cpu"
-        return ArrayStepper(plain, TransformerArrayStep(plain, self.decoder)) if is_on_cpu else plain
+        n_weights = sum(weight.numel() for weight in self.decoder.parameters())
+        if plain.like.device.type != "cpu" or n_weights > ARRAYS_UP_TO:
+            return plain
+        return ArrayStepper(plain, TransformerArrayStep(plain, self.decoder))
 
     def compiled_stepper(self) -> Stepper[TransformerState, StepState] | None:
         """``stepper``, on the CPU with its steps compiled by numba; None: the configuration has none."""
