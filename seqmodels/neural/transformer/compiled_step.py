@@ -70,7 +70,7 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
         if n > MAX_ROWS:
             return None
         convolution = self.plain.convolution
-        pending = self.plain.like.new_zeros(n, convolution.convolution.n_lags * convolution.d)
+        pending = self.plain.like.new_zeros(n, convolution.n_lags * convolution.d)
         return StepState(self.plain.empty_cache(n, 0), 0, pending)
 
     def step_ahead(self, projected: Tensor, state: StepState, ahead: StepState) -> tuple[Tensor, StepState, StepState]:

@@ -112,33 +112,30 @@ class IncrementalConvolution:
     """
 
     def __init__(self, convolution: ShortConvolution, like: Tensor) -> None:
-        self.convolution = convolution
-        self.d = d = convolution.d_model
-        weight = torch.eye(d, dtype=like.dtype, device=like.device)
-        self.later: Tensor | None = None
-        if convolution.map is not None:  # what an input adds to the p steps after it, (p d, d)
-            self.later = convolution.map.weight.detach().unflatten(1, (-1, d)).transpose(0, 1).flatten(0, 1)
-            weight = torch.cat([weight, self.later]).t()
+        self.d, self.n_lags = d, p = convolution.d_model, convolution.n_lags
+        maps = [torch.eye(d, dtype=like.dtype, device=like.device)]
+        if convolution.map is not None:
+            maps += convolution.map.weight.detach().t().chunk(p)
+        weight = torch.cat(maps, 1)
         self.input_map = InputMap(weight, weight.new_zeros(weight.shape[1]))
 
     def first_steps(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The convolution of ``inputs (n, T, d)`` that begin a sequence, and what is pending after them."""
-        y, recent = self.convolution(inputs, self.convolution.start(len(inputs)))
-        return y, self.pending_after(recent)
+        """The convolution ``(n, T, d)`` of ``inputs (n, T, d)`` that begin a sequence, and what is pending after them."""
+        n, length, d = inputs.shape
+        projected = self.input_map(inputs.reshape(-1, d)).view(n, length, 1 + self.n_lags, d)
+        total = inputs.new_zeros(n, length + self.n_lags, d)
+        for lag in range(1 + self.n_lags):
+            total.narrow(1, lag, length).add_(projected[:, :, lag])
+        return total[:, :length], total[:, length:].flatten(1)
 
     def pending_after(self, recent: Tensor) -> Tensor:
         """What the last p inputs, ``recent (n, p, d)``, oldest first, add to the next p steps: ``(n, p d)``."""
-        pending = torch.zeros_like(recent, dtype=self.input_map.weight.dtype).flatten(1)
-        if self.later is None:
-            return pending
-        for added in F.linear(recent, self.later).unbind(1):  # (n, p d)
-            pending = F.pad(pending[:, self.d :], (0, self.d)) + added
-        return pending
+        return self.first_steps(recent)[1]
 
     def __call__(self, projected: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs as mapped -> the output ``(n, d)``, which the caller may overwrite, and what is then pending."""
         total = projected.clone()  # (n, d + p d)
-        if self.later is None:
+        if not self.n_lags:
             return total, pending
         total.narrow(1, 0, pending.shape[1]).add_(pending)
         # Contiguous, since norms would copy any other layout each time.

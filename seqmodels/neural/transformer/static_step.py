@@ -81,7 +81,7 @@ class StaticStep:
         self.key_value = like.new_zeros(shape)  # masked entries are weighed by zero, so they must be finite
         self.t = torch.zeros(1, dtype=torch.int64, device=like.device)
         self.projected = like.new_zeros(n, plain.input_map.weight.shape[1])
-        self.pending = like.new_zeros(n, plain.convolution.convolution.n_lags * plain.convolution.d)
+        self.pending = like.new_zeros(n, plain.convolution.n_lags * plain.convolution.d)
         self.pending_after = torch.zeros_like(self.pending)
         self.hidden = like.new_zeros(n, like.shape[2])
         self.buffers = StepBuffers(n, layout, like)
