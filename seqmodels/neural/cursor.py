@@ -560,14 +560,14 @@ class StepperCursor(Generic[State, StepperState]):
 
 
 class ArrayState(NamedTuple):
-    """A ``SteppedState`` of one sequence in arrays, without the axis of the batch."""
+    """A ``SteppedState`` of one sequence in arrays, without the axis of the batch; ``recent`` one element after another."""
 
     stepper_state: Any
     outputs: np.ndarray
     position: int
     window: int
     first: int
-    recent: np.ndarray
+    recent: tuple[np.ndarray, ...]
     ahead: Any
 
 
@@ -593,18 +593,14 @@ class ArraySteps:
         """The arrays of ``state``, which share its memory."""
         stepper = self.cursor.stepper
         ahead = None if state.ahead is None else stepper.in_arrays(state.ahead)
-        outputs, recent = state.outputs[0].numpy(), state.recent[0].numpy()
+        outputs, recent = state.outputs[0].numpy(), tuple(state.recent[0].numpy())
         return ArrayState(
             stepper.in_arrays(state.stepper_state), outputs, state.position, state.window, state.first, recent, ahead
         )
 
     def leave(self, at: ArrayState) -> SteppedState[Any]:
         """The state of these arrays."""
-        stepper, outputs, recent = (
-            self.cursor.stepper,
-            torch.from_numpy(at.outputs[None]),
-            torch.from_numpy(at.recent[None]),
-        )
+        stepper, outputs, recent = self.cursor.stepper, torch.from_numpy(at.outputs[None]), self._stacked(at.recent)
         ahead = None if at.ahead is None else stepper.in_tensors(at.ahead)
         return SteppedState(
             stepper.in_tensors(at.stepper_state), outputs, at.position, at.window, at.first, recent, ahead
@@ -616,10 +612,10 @@ class ArraySteps:
         before, ahead = at.stepper_state, None
         if cursor.base.windowing.context is not None:
             window = cursor.base.windowing.window_of(position, at.window)
-            recent = np.concatenate([recent, x[None]], dtype=recent.dtype)[window - position - 1 :]
+            recent = (*recent, x) if window == at.window else (*recent, x)[window - position - 1 :]
             before, ahead = cursor.windows(at, window, self._begin_ahead)
         if before is None:  # a window begins that is to be read at once
-            after = cursor.in_new_window(torch.from_numpy(recent[None]), position, window, at.first)
+            after = cursor.in_new_window(self._stacked(recent), position, window, at.first)
             return self.enter(after), self._log_prob(at, x)
         with silent_overflow():
             nats = self._log_prob(at, x)
@@ -629,6 +625,12 @@ class ArraySteps:
                 _, ahead = self.step(projected, ahead)
             outputs = hidden.dot(self.weight) + past_network
         return ArrayState(after, outputs, position, window, at.first, recent, ahead), nats
+
+    def _stacked(self, recent: tuple[np.ndarray, ...]) -> Tensor:
+        """Elements one after another as one tensor ``(1, w, ...)``."""
+        shape_and_type = self.cursor.base.start().recent  # (1, 0, ...)
+        stacked = torch.from_numpy(np.array(recent)).to(shape_and_type.dtype)
+        return stacked.view(1, len(recent), *shape_and_type.shape[2:])
 
     def _begin_ahead(self) -> Any:
         state = self.cursor.stepper.begin_ahead(1)

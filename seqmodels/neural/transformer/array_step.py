@@ -58,7 +58,7 @@ class TransformerArrayStep:
         self.blocks = [ArrayBlock.from_packed(packed, block) for packed, block in zip(plain.blocks, stack, strict=True)]
         self.centres, self.epsilon = isinstance(stack.final_norm, nn.LayerNorm), plain.config.norm_epsilon
         gain, shift = gain_and_shift(stack.final_norm, plain.like[0, 0])
-        self.gain, self.shift = gain.numpy(), shift.numpy()
+        self.gain, self.shift, self.average = gain.numpy(), shift.numpy(), torch.full_like(gain, 1 / len(gain)).numpy()
         self.activation = activation_of(plain.config.activation)
         tables = plain.position_table, plain.rotation_table
         self.position_table, self.rotation_table = (None if table is None else table.numpy() for table in tables)
@@ -74,7 +74,7 @@ class TransformerArrayStep:
         if position is not None:
             x = x + position
         if self.centres:
-            x = x - float(np.add.reduce(x)) / len(x)
+            x = x - x.dot(self.average)
         for block, slots, seen in zip(self.blocks, key_value[:, :, :, t], key_value[:, :, :, : t + 1], strict=True):
             heads = block.project(self._scaled(x))  # ((H + 2 G) d_head,): queries, keys, values
             if block.head_norm is not None:

@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 
 from seqmodels.neural.network import DrawnSteps, FasterStepper, SymbolHead
-from seqmodels.neural.transformer.incremental import ArrayStepState, StepState, TransformerState, TransformerStepper
+from seqmodels.neural.transformer.incremental import (
+    ArrayStepState,
+    StepCache,
+    StepState,
+    TransformerState,
+    TransformerStepper,
+    claimed_cache,
+)
 from seqmodels.neural.transformer.kernels import (
     GELU,
     RELU,
@@ -59,12 +66,19 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
     def step(self, projected: Tensor, state: StepState) -> tuple[Tensor, StepState]:
         if not self._takes(state):
             return self.plain.step(projected, state)
-        hidden, after, _ = self._step(projected.numpy(), state, None)
-        return torch.from_numpy(hidden), after
+        cache = state.claimed_cache(self.plain.max_length)
+        pending = state.pending.numpy()
+        hidden, pending = self._step(projected.numpy(), pending, cache, state.length, pending[:0], cache, 0)
+        return torch.from_numpy(hidden), StepState(cache, state.length + 1, torch.from_numpy(pending))
 
     def array_step(self, projected: np.ndarray, state: ArrayStepState) -> tuple[np.ndarray, ArrayStepState]:
-        hidden, after = self.step(torch.from_numpy(projected[None]), self.in_tensors(state))
-        return hidden[0].numpy(), self.in_arrays(after)
+        if state.length >= len(self.weights.position):
+            hidden, after = self.plain.step(torch.from_numpy(projected[None]), self.in_tensors(state))
+            return hidden[0].numpy(), self.in_arrays(after)
+        cache = claimed_cache(state.cache, state.length, self.plain.max_length)
+        before = state.pending[None]
+        rows, pending = self._step(projected[None], before, cache, state.length, before[:0], cache, 0)
+        return rows[0], ArrayStepState(cache, state.length + 1, pending[0])
 
     def begin_ahead(self, n: int) -> StepState | None:
         if n > MAX_ROWS:
@@ -77,8 +91,12 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
         if not self._takes(state):
             hidden, state = self.plain.step(projected, state)
             return hidden, state, self.plain.step(projected, ahead)[1]
-        rows, state, ahead = self._step(projected.numpy(), state, ahead)
-        return torch.from_numpy(rows), state, ahead
+        n, cache, cache_ahead = len(projected), *(s.claimed_cache(self.plain.max_length) for s in (state, ahead))
+        before = state.pending.numpy(), cache, state.length, ahead.pending.numpy(), cache_ahead, ahead.length
+        rows, pending = self._step(projected.numpy(), *before)
+        after = StepState(cache, state.length + 1, torch.from_numpy(pending[:n]))
+        after_ahead = StepState(cache_ahead, ahead.length + 1, torch.from_numpy(pending[n:]))
+        return torch.from_numpy(rows[:n]), after, after_ahead
 
     def n_drawn_at_once(self, state: StepState) -> int:
         if state.pending.shape[0] > MAX_ROWS:
@@ -121,27 +139,28 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
         return state.pending.shape[0] <= MAX_ROWS and state.length < len(self.weights.position)
 
     def _step(
-        self, projected: np.ndarray, state: StepState, ahead: StepState | None
-    ) -> tuple[np.ndarray, StepState, StepState]:
-        """Without ``ahead`` the last of the results means nothing."""
-        n, t = state.pending.shape[0], state.length
-        cache = state.claimed_cache(self.plain.max_length)
-        cache_ahead = cache if ahead is None else ahead.claimed_cache(self.plain.max_length)
-        pending, t_ahead = state.pending.numpy(), 0 if ahead is None else ahead.length
-        hidden, pending = take_step(
-            np.arange(n),
+        self,
+        projected: np.ndarray,
+        pending: np.ndarray,
+        cache: StepCache,
+        t: int,
+        pending_ahead: np.ndarray,
+        cache_ahead: StepCache,
+        t_ahead: int,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Hidden states, and what is then pending, of the rows of a window and of those ahead: see ``take_step``."""
+        return take_step(
+            np.arange(len(projected)),
             pending,
-            cache.key_value.numpy(),
+            cache.in_array,
             t,
-            pending[:0] if ahead is None else ahead.pending.numpy(),
-            cache_ahead.key_value.numpy(),
+            pending_ahead,
+            cache_ahead.in_array,
             t_ahead,
             np.ascontiguousarray(projected),  # a view with other strides would be compiled for anew
             self.weights,
             self.constants,
         )
-        after = StepState(cache, t + 1, torch.from_numpy(pending[:n]))
-        return hidden[:n], after, StepState(cache_ahead, t_ahead + 1, torch.from_numpy(pending[n:]))
 
 
 def _block_weights(plain: TransformerStepper, stack: TransformerStack) -> BlockWeights:

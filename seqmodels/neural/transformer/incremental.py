@@ -77,11 +77,9 @@ class StepCache:
         self.in_array = key_value.numpy() if key_value.device.type == "cpu" else None
         self.buffers = StepBuffers(key_value.shape[2], layout, key_value)
 
-    def may_be_extended(self, length: int, n_steps: int) -> bool:
-        """Whether a state of this length may write its next steps here."""
-        free = self.n_written == length <= self.capacity - n_steps
-        # A tensor made under inference mode may not be written outside of it.
-        return free and self.is_inference == torch.is_inference_mode_enabled()
+    def is_free(self, length: int, n_steps: int) -> bool:
+        """Whether a state of this length is the first to write its next steps here."""
+        return self.n_written == length <= self.capacity - n_steps
 
     def copied(self, length: int, capacity: int) -> StepCache:
         """A copy of the first steps, with another capacity."""
@@ -119,7 +117,9 @@ class StepState:
 
     def claimed_cache(self, max_length: int | None, n_steps: int = 1) -> StepCache:
         """The cache to write the next steps to; from now on no other state writes there."""
-        return claimed_cache(self.cache, self.length, max_length, n_steps)
+        # A tensor made under inference mode may not be written outside of it.
+        is_writable = self.cache.is_inference == torch.is_inference_mode_enabled()
+        return claimed_cache(self.cache, self.length, max_length, n_steps, is_writable=is_writable)
 
     def select(self, index: Tensor) -> StepState:
         """A copy of the sequences ``index (m,)``."""
@@ -128,9 +128,11 @@ class StepState:
         return StepState(cache, self.length, self.pending.index_select(0, index))
 
 
-def claimed_cache(cache: StepCache, length: int, max_length: int | None, n_steps: int = 1) -> StepCache:
+def claimed_cache(
+    cache: StepCache, length: int, max_length: int | None, n_steps: int = 1, *, is_writable: bool = True
+) -> StepCache:
     """The cache to write the steps after the first ``length`` of ``cache`` to: itself, or a copy."""
-    if not cache.may_be_extended(length, n_steps):
+    if not (is_writable and cache.is_free(length, n_steps)):
         cache = cache.copied(length, capacity_for(length + n_steps, max_length))
     cache.n_written = length + n_steps
     return cache
