@@ -542,8 +542,10 @@ class StepperCursor(Generic[State, StepperState]):
         step = self.stepper.array_step
         if step is None:
             return None
+        spec, weight = self.base.module.spec, self.weight.numpy()
         observation = self.base.observation.bound(self.base.module.shared)
-        return ArraySteps(self, step, self.weight.numpy(), observation, self.base.module.spec.has_end)
+        none = np.zeros(0, np.int64) if spec.reads == "symbols" else np.zeros((0, spec.size), weight.dtype)
+        return ArraySteps(self, step, weight, observation, spec.has_end, none)
 
     def select(self, state: SteppedState[StepperState], index: Tensor) -> SteppedState[StepperState]:
         """The state of the sequences ``index (m,)``, in this order."""
@@ -581,6 +583,7 @@ class ArraySteps:
         weight: (d, P), of the head.
         observation: with the weights that it is bound to.
         has_end: whether the last of the outputs is the logit of the end.
+        no_elements: (0,) or (0, D), of the type of elements.
     """
 
     cursor: StepperCursor[Any, Any]
@@ -588,6 +591,7 @@ class ArraySteps:
     weight: np.ndarray
     observation: Observation
     has_end: bool
+    no_elements: np.ndarray
 
     def enter(self, state: SteppedState[Any]) -> ArrayState:
         """The arrays of ``state``, which share its memory."""
@@ -628,9 +632,8 @@ class ArraySteps:
 
     def _stacked(self, recent: tuple[np.ndarray, ...]) -> Tensor:
         """Elements one after another as one tensor ``(1, w, ...)``."""
-        shape_and_type = self.cursor.base.start().recent  # (1, 0, ...)
-        stacked = torch.from_numpy(np.array(recent)).to(shape_and_type.dtype)
-        return stacked.view(1, len(recent), *shape_and_type.shape[2:])
+        like = self.no_elements
+        return torch.from_numpy(np.array(recent, like.dtype).reshape(1, len(recent), *like.shape[1:]))
 
     def _begin_ahead(self) -> Any:
         state = self.cursor.stepper.begin_ahead(1)
