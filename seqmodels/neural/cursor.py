@@ -535,7 +535,12 @@ class StepperCursor(Generic[State, StepperState]):
         if self.base.module.spec.has_end:
             output_parameters, end = output_parameters[:, :-1], output_parameters[:, -1]
             log_end = F.logsigmoid(end) if state.position > state.first else torch.full_like(end, -torch.inf)
-        return Prediction(self.base.observation, output_parameters.unsqueeze(1), None, None, log_end)
+        return Prediction(self._observation, output_parameters.unsqueeze(1), None, None, log_end)
+
+    @property
+    def _observation(self) -> Observation:
+        """The observation, with the weights that it is bound to."""
+        return self.base.observation.bound(self.base.module.shared)
 
     def single_steps(self) -> ArraySteps | None:
         """One sequence on the CPU, on arrays."""
@@ -543,9 +548,8 @@ class StepperCursor(Generic[State, StepperState]):
         if step is None:
             return None
         spec, weight = self.base.module.spec, self.weight.numpy()
-        observation = self.base.observation.bound(self.base.module.shared)
         none = np.zeros(0, np.int64) if spec.reads == "symbols" else np.zeros((0, spec.size), weight.dtype)
-        return ArraySteps(self, step, weight, observation, spec.has_end, none)
+        return ArraySteps(self, step, weight, self._observation, spec.has_end, none)
 
     def select(self, state: SteppedState[StepperState], index: Tensor) -> SteppedState[StepperState]:
         """The state of the sequences ``index (m,)``, in this order."""

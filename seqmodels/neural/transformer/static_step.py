@@ -80,7 +80,9 @@ class StaticStep:
         shape = len(plain.blocks), 2, n, layout.n_key_heads, length, layout.d_head
         self.key_value = like.new_zeros(shape)  # masked entries are weighed by zero, so they must be finite
         self.t = torch.zeros(1, dtype=torch.int64, device=like.device)
-        self.projected = like.new_zeros(n, plain.input_map.weight.shape[1])
+        # No zeros: of them norms make zeros, which a replay that computes nothing would leave too.
+        width = plain.input_map.weight.shape[1]
+        self.projected = torch.linspace(-1.0, 1.0, n * width, dtype=like.dtype, device=like.device).view(n, width)
         self.pending = like.new_zeros(n, plain.convolution.n_lags * plain.convolution.d)
         self.pending_after = torch.zeros_like(self.pending)
         self.hidden = like.new_zeros(n, like.shape[2])

@@ -193,7 +193,7 @@ def test_what_the_caller_changes_later_was_read_before() -> None:
 @pytest.mark.parametrize("options", LEFT_OUT)
 def test_what_is_not_implemented_is_left_to_the_module(options: dict[str, Any]) -> None:
     network = TransformerNetwork(TransformerConfig(d_model=8, n_heads=2, **options))
-    assert network.stepper(torch.zeros(V, 8)) is None
+    assert network.stepper() is None
 
 
 def test_large_vocabularies_need_no_table_of_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
