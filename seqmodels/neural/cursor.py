@@ -24,7 +24,16 @@ from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.neural.batches import Windowing, pad_sources
 from seqmodels.neural.embedding_and_head import SequenceModule, split_end
 from seqmodels.neural.evaluation_copy import MadeOfModules
-from seqmodels.neural.network import ArrayStep, InputMap, State, Stepper, StepperState, SymbolHead, select, silent_overflow
+from seqmodels.neural.network import (
+    ArrayStep,
+    InputMap,
+    State,
+    Stepper,
+    StepperState,
+    SymbolHead,
+    select,
+    silent_overflow,
+)
 from seqmodels.observations import Observation
 
 KEPT_UP_TO = 10_000_000  # parameters of a module, up to which what is computed of it for single steps is kept with it
@@ -235,20 +244,20 @@ def _refuse_unread(state: NetworkState[Any]) -> None:
 
 
 class StepInputs(ABC):
-    """What the last element x adds to a step ``(n, m)``, and what it adds to the outputs past the network ``(n, P)``."""
+    """What a module makes of the last element before the network's step, and past the network, with the head's bias."""
 
     @abstractmethod
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Both, of ``x (n,)`` or ``(n, D)``; the second may be ``(P,)``."""
+        """Return what ``x (n,)`` or ``(n, D)`` adds to a step ``(n, m)``, and to the outputs ``(n, P)`` or ``(P,)``."""
 
     @abstractmethod
     def of_array(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Both, of one element on the CPU, ``x ()`` or ``(D,)``: ``(m,)`` and ``(P,)``."""
+        """Return the same of one element ``x ()`` or ``(D,)`` on the CPU: ``(m,)`` and ``(P,)``."""
 
 
 @dataclass(frozen=True)
 class SymbolInputs(StepInputs):
-    """Symbols by table.
+    """Symbols, whose part of a step is a row of a table.
 
     Attributes:
         table: ``(V, m)``, what each adds to a step; of large alphabets ``(V, d_model)``, the embeddings.
@@ -262,7 +271,7 @@ class SymbolInputs(StepInputs):
 
     @classmethod
     def from_module(cls, module: SequenceModule[Any], input_map: InputMap) -> SymbolInputs:
-        """The symbols of ``module``, after its source if it has one."""
+        """Return the inputs of a module that reads symbols, after its source if it has one."""
         embedded = module.embedding(torch.arange(module.spec.size, device=module.head.bias.device))
         if module.segment is not None:
             embedded = embedded + module.segment[1]
@@ -286,7 +295,7 @@ class SymbolInputs(StepInputs):
 
 @dataclass(frozen=True)
 class VectorInputs(StepInputs):
-    """Vectors, of which embedding, input map and the skip past the network are one affine map.
+    """Vectors: the embedding, the stepper's input map and the skip past the network are one affine map of them.
 
     Attributes:
         transform: of features before they are embedded.
@@ -302,9 +311,10 @@ class VectorInputs(StepInputs):
 
     @classmethod
     def from_module(cls, module: SequenceModule[Any], input_map: InputMap) -> VectorInputs:
-        """The vectors of ``module``, after its source if it has one."""
+        """Return the inputs of a module that reads vectors, after its source if it has one."""
         embedding, skip, head = module.embedding.map, module.skip, module.head
-        assert isinstance(embedding, nn.Linear) and skip is not None, "a network that reads vectors has both"
+        assert isinstance(embedding, nn.Linear), "vectors are embedded by a linear map"
+        assert skip is not None, "vectors have a skip past the network"
         bias = embedding.bias if module.segment is None else embedding.bias + module.segment[1]
         maps = [(embedding.weight, skip.weight[:, : module.spec.size])]
         if module.missing is not None:
@@ -377,9 +387,7 @@ class StepperCursor(Generic[State, StepperState]):
     beginning: SteppedState[StepperState] | None = None
 
     @classmethod
-    def from_network_cursor(
-        cls, base: NetworkCursor[Any], *, compiled: bool = False
-    ) -> StepperCursor[Any, Any] | None:
+    def from_network_cursor(cls, base: NetworkCursor[Any], *, compiled: bool = False) -> StepperCursor[Any, Any] | None:
         """None for networks without a ``stepper``, with exogenous inputs, and observations that look at the past.
 
         ``compiled``: by the network's ``compiled_stepper``.
@@ -454,7 +462,7 @@ class StepperCursor(Generic[State, StepperState]):
         return self._converted(self.base.read(network_state, x))
 
     def _read_as(self, x: Tensor) -> Tensor:
-        """Elements as the network reads them: symbols as they are, vectors in its precision."""
+        """Return elements as the network reads them: symbols as they are, vectors in its precision."""
         return x.to(self.weight) if x.is_floating_point() else x.to(self.weight.device)
 
     def windows(
@@ -526,7 +534,7 @@ class StepperCursor(Generic[State, StepperState]):
         return SteppedState(state, outputs, position, window, first, recent)
 
     def _head(self, hidden: Tensor, past_network: Tensor) -> Tensor:
-        """The outputs ``(n, P)`` of hidden states, and of what x adds to them past the network."""
+        """Return the outputs ``(n, P)`` of hidden states ``(n, d)`` and of what x adds to them past the network."""
         return torch.addmm(past_network, hidden, self.weight)
 
     def distribution(self, state: SteppedState[StepperState]) -> Prediction:
@@ -566,7 +574,7 @@ class StepperCursor(Generic[State, StepperState]):
 
 
 class ArrayState(NamedTuple):
-    """A ``SteppedState`` of one sequence in arrays, without the axis of the batch; ``recent`` one element after another."""
+    """A ``SteppedState`` of one sequence in arrays without the axis of the batch, ``recent`` one element after another."""
 
     stepper_state: Any
     outputs: np.ndarray
@@ -598,7 +606,7 @@ class ArraySteps:
     no_elements: np.ndarray
 
     def enter(self, state: SteppedState[Any]) -> ArrayState:
-        """The arrays of ``state``, which share its memory."""
+        """Return the arrays of ``state``, which share its memory."""
         stepper = self.cursor.stepper
         ahead = None if state.ahead is None else stepper.in_arrays(state.ahead)
         outputs, recent = state.outputs[0].numpy(), tuple(state.recent[0].numpy())
@@ -607,7 +615,7 @@ class ArraySteps:
         )
 
     def leave(self, at: ArrayState) -> SteppedState[Any]:
-        """The state of these arrays."""
+        """Return the state whose arrays ``at`` holds."""
         stepper, outputs, recent = self.cursor.stepper, torch.from_numpy(at.outputs[None]), self._stacked(at.recent)
         ahead = None if at.ahead is None else stepper.in_tensors(at.ahead)
         return SteppedState(
@@ -615,7 +623,7 @@ class ArraySteps:
         )
 
     def advance(self, at: ArrayState, x: np.ndarray) -> tuple[ArrayState, float]:
-        """After the next element, ``x ()`` or ``(D,)``, and its log-probability, nats."""
+        """Return the place after the next element, ``x ()`` or ``(D,)``, and its log-probability, nats."""
         cursor, position, window, recent = self.cursor, at.position + 1, at.window, at.recent
         before, ahead = at.stepper_state, None
         if cursor.base.windowing.context is not None:
@@ -635,7 +643,7 @@ class ArraySteps:
         return ArrayState(after, outputs, position, window, at.first, recent, ahead), nats
 
     def _stacked(self, recent: tuple[np.ndarray, ...]) -> Tensor:
-        """Elements one after another as one tensor ``(1, w, ...)``."""
+        """Stack w elements to one tensor ``(1, w, ...)``."""
         like = self.no_elements
         return torch.from_numpy(np.array(recent, like.dtype).reshape(1, len(recent), *like.shape[1:]))
 
@@ -644,7 +652,7 @@ class ArraySteps:
         return None if state is None else self.cursor.stepper.in_arrays(state)
 
     def _log_prob(self, at: ArrayState, x: np.ndarray) -> float:
-        """Nats of a next element x: that it comes, and no end."""
+        """Return the nats of a next element x: that it comes, and no end."""
         if not self.has_end:
             return self.observation.step_log_prob(at.outputs, x)
         nats, end = self.observation.step_log_prob(at.outputs[:-1], x), float(at.outputs[-1])

@@ -38,7 +38,7 @@ class InputMap:
     bias: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Inputs ``(n, d)`` -> what they add to a step, ``(n, m)``."""
+        """Return what inputs ``(n, d)`` add to a step, ``(n, m)``."""
         return torch.addmm(self.bias, x, self.weight)
 
 
@@ -98,19 +98,19 @@ class Stepper(ABC, Generic[State, StepperState]):
         """A network's state in the form that ``step`` takes."""
 
     def reverted(self, state: StepperState) -> State | None:
-        """The network's state, from the form that ``step`` takes; None: it cannot be told."""
+        """Return the network's state, from the form that ``step`` takes; None where that does not tell it."""
         return None
 
     @abstractmethod
     def step(self, projected: Tensor, state: StepperState) -> tuple[Tensor, StepperState]:
-        """What the inputs add ``(n, m)`` -> hidden states ``(n, d_model)`` and the state after."""
+        """Return hidden states ``(n, d_model)`` and the state after a step to which inputs add ``projected (n, m)``."""
 
     def in_arrays(self, state: StepperState) -> Any:
-        """The state of one sequence as ``array_step`` takes it: arrays without the axis of the batch, of its memory."""
+        """Return the state of one sequence as ``array_step`` takes it: arrays of its memory, without a batch axis."""
         return map_state(lambda tensor: tensor[0].numpy(), state)
 
     def in_tensors(self, state: Any) -> StepperState:
-        """The state whose arrays these are, see ``in_arrays``."""
+        """Return the state whose arrays these are, as ``in_arrays`` returned them."""
         return cast(StepperState, map_state(lambda array: torch.from_numpy(array[None]), state))
 
     def prefill(self, inputs: Tensor) -> tuple[Tensor, StepperState] | None:
@@ -138,7 +138,7 @@ class Stepper(ABC, Generic[State, StepperState]):
     def draw(
         self, row_ids: Tensor, state: StepperState, ahead: StepperState | None, head: SymbolHead, uniform: Tensor
     ) -> DrawnSteps[StepperState]:
-        """``step`` or ``step_ahead`` T times: of the symbols ``row_ids (n,)``, then of those drawn after the one before.
+        """Take ``step`` or ``step_ahead`` T times: of the symbols ``row_ids (n,)``, and then of those that are drawn.
 
         ``uniform (T, n)`` are the numbers to draw by, see ``seqmodels.generation.decoding.inverse_cdf``.
         """
@@ -279,7 +279,7 @@ def map_state(function: Callable[[Any], Any], state: State) -> State:
 
 
 def silent_overflow() -> np.errstate:
-    """A context in which NumPy says no more than torch of numbers that overflow."""
+    """Return a context in which NumPy says no more than torch of numbers that overflow: nothing."""
     return np.errstate(over="ignore", invalid="ignore")
 
 

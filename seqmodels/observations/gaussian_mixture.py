@@ -188,12 +188,19 @@ class GaussianMixture(Observation):
 
     def step_log_prob(self, output_parameters: np.ndarray, x: np.ndarray) -> float:
         m, size = self.n_components, len(x)
-        logits, means, numbers = np.split(output_parameters, (m, m + m * size))
-        is_plain = self.covariance_type in ("diag", "full") and not self.background and type(self) is GaussianMixture
-        if is_plain:
-            shapes = numbers.reshape(m, -1)
-            means, x_of_dtype = means.reshape(m, size), x.astype(means.dtype)
-            density = gaussian.array_log_density(x_of_dtype, means, shapes, self.shape_type, self.min_covariance)
+        if self.covariance_type in ("diag", "full") and not self.background and type(self) is GaussianMixture:
+            logits, means, shapes = (
+                output_parameters[:m],
+                output_parameters[m : m + m * size],
+                output_parameters[m + m * size :],
+            )
+            density = gaussian.array_log_density(
+                x.astype(means.dtype),
+                means.reshape(m, size),
+                shapes.reshape(m, -1),
+                self.shape_type,
+                self.min_covariance,
+            )
             nats = _log_sum_exp(logits + density) - _log_sum_exp(logits)
             if math.isfinite(nats):
                 return nats

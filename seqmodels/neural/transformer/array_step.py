@@ -39,7 +39,7 @@ class ArrayBlock(NamedTuple):
 
     @classmethod
     def from_packed(cls, packed: PackedBlock, block: TransformerBlock) -> ArrayBlock:
-        """The weights of a block: ``packed``, and ``block`` for its norms."""
+        """Return the weights of one block: of its maps as ``packed``, and of its norms from ``block``."""
         attention_norm, feedforward_norm = block.attention_residual.norm, block.feedforward_residual.norm
         return cls(
             map_after(attention_norm, packed.project),
@@ -64,7 +64,7 @@ class TransformerArrayStep:
         self.position_table, self.rotation_table = (None if table is None else table.numpy() for table in tables)
 
     def __call__(self, projected: np.ndarray, state: ArrayStepState) -> tuple[np.ndarray, ArrayStepState]:
-        """What the input adds ``(d + p d,)`` -> the hidden state ``(d,)`` and the state after."""
+        """Return the hidden state ``(d,)`` and the state after a step to which the input adds ``projected (d + p d,)``."""
         layout, t = self.plain.layout, state.length
         n_queries, n_groups, d_head = layout.n_heads * layout.d_head, layout.n_key_heads, layout.d_head
         cache = claimed_cache(state.cache, t, self.plain.max_length)
@@ -88,17 +88,17 @@ class TransformerArrayStep:
         return self._scaled(x) * self.gain + self.shift, ArrayStepState(cache, t + 1, pending)
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:
-        """``x (d,)`` divided by its root mean square: the norm, but for what the maps do."""
+        """Return ``x (d,)`` divided by its root mean square: the norm, but for what the maps do."""
         return x * (1 / math.sqrt(float(x.dot(x)) / len(x) + self.epsilon))
 
     def _convolved(self, projected: np.ndarray, pending: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``IncrementalConvolution``: the input as mapped ``(d + p d,)`` -> the output ``(d,)``, and what is pending."""
+        """Return the convolution's output ``(d,)`` and what is then pending, as ``IncrementalConvolution`` does."""
         d, total = self.plain.convolution.d, projected.copy()
         total[: len(pending)] += pending
         return total[:d], total[d:]
 
     def _positions_of(self, t: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """What is added to the input of step t, ``(d,)``, and its rotation factors."""
+        """Return what is added to the input of step t, ``(d,)``, and its rotation factors; None where there is neither."""
         position, rotation = self.position_table, self.rotation_table
         if t < self.plain.like.shape[1]:
             return None if position is None else position[t], None if rotation is None else rotation[t]
@@ -107,7 +107,7 @@ class TransformerArrayStep:
 
 
 def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """``softmax(q kᵀ) v``, ``(H d_head,)``.
+    """Return ``softmax(q kᵀ) v`` of all heads, ``(H d_head,)``.
 
     Args:
         query: scaled queries, those that share keys together, ``(G, H / G, d_head)``.
@@ -122,22 +122,25 @@ def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
 
 
 def map_after(norm: nn.Module, linear: PackedLinear) -> ArrayFunction:
-    """The map of what ``norm`` makes of an array, from that array divided by its root mean square."""
+    """Return the map of what ``norm`` makes of an array, as a map of that array divided by its root mean square."""
     gain, shift = gain_and_shift(norm, linear.weight[:, 0])
     bias = shift @ linear.weight if linear.bias is None else torch.addmv(linear.bias, linear.weight.t(), shift)
     return array_map(gain.unsqueeze(1) * linear.weight, bias)
 
 
 def map_before(norm: nn.Module, linear: PackedLinear) -> ArrayFunction:
-    """The map to what ``norm`` reads, the mean subtracted if that is what the norm begins with."""
-    weight, bias = linear.weight, linear.weight.new_zeros(linear.weight.shape[1]) if linear.bias is None else linear.bias
+    """Return a map to what ``norm`` reads, the mean of its result subtracted if that is what the norm begins with."""
+    weight, bias = (
+        linear.weight,
+        linear.weight.new_zeros(linear.weight.shape[1]) if linear.bias is None else linear.bias,
+    )
     if isinstance(norm, nn.LayerNorm):
         weight, bias = weight - weight.mean(1, keepdim=True), bias - bias.mean()
     return array_map(weight, bias)
 
 
 def array_map(weight: Tensor, bias: Tensor) -> ArrayFunction:
-    """``x W + b`` of one array, ``weight (in, out)``."""
+    """Return ``x W + b`` as a function of one array, ``weight (in, out)``."""
     w, b = weight.contiguous().numpy(), bias.numpy()
     if not b.any():
         return lambda x: x.dot(w)
@@ -145,7 +148,7 @@ def array_map(weight: Tensor, bias: Tensor) -> ArrayFunction:
 
 
 def activation_of(activation: Activation) -> ArrayFunction:
-    """The nonlinearity of arrays: that of the default in NumPy, the others by torch."""
+    """Return the nonlinearity as a function of an array: the default in NumPy, the others by torch."""
     if activation != "relu2":
         return lambda hidden: activate(torch.from_numpy(hidden), activation).numpy()
 

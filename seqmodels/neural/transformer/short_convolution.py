@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from seqmodels.neural.network import InputMap
 from seqmodels.neural.ops.linear import apply_linear
 from seqmodels.neural.ops.precision import compute_dtype
+
 
 class ShortConvolution(nn.Module):
     """A causal convolution on embedded inputs, so that the first layer can tell pairs of symbols from single ones.
@@ -120,7 +120,7 @@ class IncrementalConvolution:
         self.input_map = InputMap(weight, weight.new_zeros(weight.shape[1]))
 
     def first_steps(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The convolution ``(n, T, d)`` of ``inputs (n, T, d)`` that begin a sequence, and what is pending after them."""
+        """Return the convolution of ``inputs (n, T, d)`` that begin a sequence, and what is pending after them."""
         n, length, d = inputs.shape
         projected = self.input_map(inputs.reshape(-1, d)).view(n, length, 1 + self.n_lags, d)
         total = inputs.new_zeros(n, length + self.n_lags, d)

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 import seqmodels as sm
 from seqmodels.common import storage
 from seqmodels.neural.network import Source, select
-from seqmodels.neural.transformer import short_convolution
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.incremental import TransformerState
 from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
