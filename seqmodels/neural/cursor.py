@@ -574,7 +574,7 @@ class StepperCursor(Generic[State, StepperState]):
 
 
 class ArrayState(NamedTuple):
-    """A ``SteppedState`` of one sequence in arrays without the axis of the batch, ``recent`` one element after another."""
+    """A ``SteppedState`` of one sequence in arrays without a batch axis, ``recent`` one element after another."""
 
     stepper_state: Any
     outputs: np.ndarray

@@ -62,7 +62,7 @@ class SymbolHead:
 
 
 @dataclass(frozen=True)
-class DrawnSteps(Generic[StepperState]):
+class StepperDraws(Generic[StepperState]):
     """What a ``Stepper`` draws in several steps of n sequences.
 
     Attributes:
@@ -137,7 +137,7 @@ class Stepper(ABC, Generic[State, StepperState]):
 
     def draw(
         self, row_ids: Tensor, state: StepperState, ahead: StepperState | None, head: SymbolHead, uniform: Tensor
-    ) -> DrawnSteps[StepperState]:
+    ) -> StepperDraws[StepperState]:
         """Take ``step`` or ``step_ahead`` T times: of the symbols ``row_ids (n,)``, and then of those that are drawn.
 
         ``uniform (T, n)`` are the numbers to draw by, see ``seqmodels.generation.decoding.inverse_cdf``.

@@ -114,7 +114,7 @@ def log_density(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, f
 def array_log_density(
     x: np.ndarray, mean: np.ndarray, shape: np.ndarray, shape_type: ShapeType, floor: float
 ) -> np.ndarray:
-    """Return ``log_density`` of M Gaussians on arrays, ``(M,)``, of ``x (D,)`` without NaN; under ``diag`` and ``full``."""
+    """Return ``log_density (M,)`` of M Gaussians on arrays, of ``x (D,)`` without NaN, under ``diag`` and ``full``."""
     deviation, size = x - mean, len(x)
     if shape_type == "diag":
         log_variance = np.maximum(shape, math.log(floor))

@@ -64,7 +64,7 @@ class TransformerArrayStep:
         self.position_table, self.rotation_table = (None if table is None else table.numpy() for table in tables)
 
     def __call__(self, projected: np.ndarray, state: ArrayStepState) -> tuple[np.ndarray, ArrayStepState]:
-        """Return the hidden state ``(d,)`` and the state after a step to which the input adds ``projected (d + p d,)``."""
+        """Return the hidden state ``(d,)`` and the state after a step of an input as mapped, ``(d + p d,)``."""
         layout, t = self.plain.layout, state.length
         n_queries, n_groups, d_head = layout.n_heads * layout.d_head, layout.n_key_heads, layout.d_head
         cache = claimed_cache(state.cache, t, self.plain.max_length)
@@ -98,7 +98,7 @@ class TransformerArrayStep:
         return total[:d], total[d:]
 
     def _positions_of(self, t: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return what is added to the input of step t, ``(d,)``, and its rotation factors; None where there is neither."""
+        """Return what is added to the input of step t, ``(d,)``, and its rotation factors; None: there are none."""
         position, rotation = self.position_table, self.rotation_table
         if t < self.plain.like.shape[1]:
             return None if position is None else position[t], None if rotation is None else rotation[t]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.neural.network import DrawnSteps, FasterStepper, SymbolHead
+from seqmodels.neural.network import StepperDraws, FasterStepper, SymbolHead
 from seqmodels.neural.transformer.incremental import (
     ArrayStepState,
     StepCache,
@@ -105,7 +105,7 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
 
     def draw(
         self, row_ids: Tensor, state: StepState, ahead: StepState | None, head: SymbolHead, uniform: Tensor
-    ) -> DrawnSteps[StepState]:
+    ) -> StepperDraws[StepState]:
         (n_steps, n), max_length = uniform.shape, self.plain.max_length
         cache = state.claimed_cache(max_length, n_steps)
         cache_ahead = cache if ahead is None else ahead.claimed_cache(max_length, n_steps)
@@ -127,7 +127,7 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
             self.weights,
             self.constants,
         )
-        return DrawnSteps(
+        return StepperDraws(
             torch.from_numpy(symbols),
             torch.from_numpy(outputs),
             StepState(cache, state.length + n_steps, torch.from_numpy(pending[:n])),

@@ -7,6 +7,7 @@ forward pass is ``KVCache`` in ``cache``. The weights are those of ``packed_weig
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -66,7 +67,8 @@ class StepCache:
         key_value: ``(L, 2, n, G, capacity, d_head)``: for each layer keys and values of each sequence, head and step.
         n_written: how many steps are written, by whichever of the states that share this cache.
         buffers: for the projections of a step.
-        in_array: ``key_value`` as an array of the same memory; None of a device.
+        capacity: for how many steps there is space.
+        is_inference: whether it was made under torch's inference mode.
     """
 
     def __init__(self, key_value: Tensor, n_written: int, layout: HeadLayout) -> None:
@@ -74,8 +76,12 @@ class StepCache:
         self.n_written = n_written
         self.layout = layout
         self.capacity, self.is_inference = key_value.shape[4], key_value.is_inference()
-        self.in_array = key_value.numpy() if key_value.device.type == "cpu" else None
         self.buffers = StepBuffers(key_value.shape[2], layout, key_value)
+
+    @cached_property
+    def in_array(self) -> np.ndarray:
+        """``key_value`` as an array of the same memory, which is the CPU's."""
+        return self.key_value.numpy()
 
     def is_free(self, length: int, n_steps: int) -> bool:
         """Whether a state of this length is the first to write its next steps here."""
