@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.neural.network import StepperDraws, FasterStepper, SymbolHead
+from seqmodels.neural.network import FasterStepper, StepperDraws, SymbolHead
 from seqmodels.neural.transformer.incremental import (
     ArrayStepState,
     StepCache,
