@@ -359,7 +359,8 @@ class SteppedState(Generic[StepperState]):
         stepper_state: of the stepper.
         outputs: (n, P), of the network's head.
         position, window, first: as in ``NetworkState``.
-        recent: (n, w, ...), the last elements, which a new window reads again; w is 0 where there are no windows.
+        recent: the last elements, which a new window reads again, in parts (n, w, ...) one after another; w is 0 where
+            there are no windows.
         ahead: of the stepper, in the next window, which is read alongside from its beginning on; or None.
     """
 
@@ -368,7 +369,7 @@ class SteppedState(Generic[StepperState]):
     position: int
     window: int
     first: int
-    recent: Tensor
+    recent: tuple[Tensor, ...]
     ahead: StepperState | None = None
 
 
@@ -421,7 +422,6 @@ class StepperCursor(Generic[State, StepperState]):
             return self.select(self.beginning, torch.zeros(n, dtype=torch.int64, device=self.weight.device))
         return self._converted(self.base.start(source, n))
 
-    @torch.no_grad()
     def advance(self, state: SteppedState[StepperState], x: Tensor) -> SteppedState[StepperState]:
         """Take each sequence's next element, ``x (n,)`` or ``(n, D)``; past the end of a window, enter the next one."""
         x, windowing, position = self._read_as(x), self.base.windowing, state.position + 1
@@ -431,10 +431,12 @@ class StepperCursor(Generic[State, StepperState]):
             outputs = self._head(hidden, past_network)
             return SteppedState(after, outputs, position, state.window, state.first, state.recent)
         window = windowing.window_of(position, state.window)
-        recent = torch.cat([state.recent, x.unsqueeze(1)], 1)[:, window - position - 1 :]
+        recent = (*state.recent, x.unsqueeze(1).clone())  # what is kept must not change when the caller's does
+        if window != state.window:
+            recent = (torch.cat(recent, 1)[:, window - position - 1 :],)
         before, ahead = self.windows(state, window, lambda: self.stepper.begin_ahead(len(x)))
         if before is None:
-            return self.in_new_window(recent, position, window, state.first)
+            return self.in_new_window(recent[0], position, window, state.first)
         if ahead is None:
             hidden, after = self.stepper.step(projected, before)
         else:
@@ -450,7 +452,7 @@ class StepperCursor(Generic[State, StepperState]):
             for _ in range(x.shape[1]):
                 position += 1
                 window = windowing.window_of(position, window)
-            recent = torch.cat([state.recent, x], 1)[:, window - position - 1 :]
+            recent = torch.cat([*state.recent, x], 1)[:, window - position - 1 :]
             return self.in_new_window(recent, position, window, state.first)
         before = self.stepper.reverted(state.stepper_state)
         if before is None:
@@ -518,7 +520,8 @@ class StepperCursor(Generic[State, StepperState]):
             ended, symbols = symbols == spec.size, symbols.clamp(max=spec.size - 1)
         position = state.position + len(symbols)
         if windowing.context is not None:
-            recent = torch.cat([recent, x.unsqueeze(1), symbols[:-1].t()], 1)[:, window - position - 1 :]
+            parts = [*recent, x.unsqueeze(1), symbols[:-1].t()]
+            recent = (torch.cat(parts, 1)[:, window - position - 1 :],)
         after = SteppedState(drawn.state, drawn.outputs, position, window, state.first, recent, drawn.ahead)
         return symbols, ended, after
 
@@ -531,7 +534,7 @@ class StepperCursor(Generic[State, StepperState]):
             return self._converted(self.base.begin_window(recent, recent, position, window, first))
         hidden, state = prefilled
         outputs = self._head(hidden, self.inputs(recent[:, -1])[1])
-        return SteppedState(state, outputs, position, window, first, recent)
+        return SteppedState(state, outputs, position, window, first, (recent,))
 
     def _head(self, hidden: Tensor, past_network: Tensor) -> Tensor:
         """Return the outputs ``(n, P)`` of hidden states ``(n, d)`` and of what x adds to them past the network."""
@@ -562,7 +565,7 @@ class StepperCursor(Generic[State, StepperState]):
     def select(self, state: SteppedState[StepperState], index: Tensor) -> SteppedState[StepperState]:
         """The state of the sequences ``index (m,)``, in this order."""
         selected, outputs = self.stepper.select(state.stepper_state, index), state.outputs.index_select(0, index)
-        recent = state.recent.index_select(0, index)
+        recent = tuple(part.index_select(0, index) for part in state.recent)
         ahead = None if state.ahead is None else self.stepper.select(state.ahead, index)
         return SteppedState(selected, outputs, state.position, state.window, state.first, recent, ahead)
 
@@ -570,7 +573,7 @@ class StepperCursor(Generic[State, StepperState]):
         converted, recent = self.stepper.converted(state.network_state), state.recent
         if self.base.windowing.context is None:
             recent = recent[:, :0]
-        return SteppedState(converted, state.outputs, state.position, state.window, state.first, recent)
+        return SteppedState(converted, state.outputs, state.position, state.window, state.first, (recent,))
 
 
 class ArrayState(NamedTuple):
@@ -609,14 +612,14 @@ class ArraySteps:
         """Return the arrays of ``state``, which share its memory."""
         stepper = self.cursor.stepper
         ahead = None if state.ahead is None else stepper.in_arrays(state.ahead)
-        outputs, recent = state.outputs[0].numpy(), tuple(state.recent[0].numpy())
+        outputs, recent = state.outputs[0].numpy(), tuple(torch.cat(state.recent, 1)[0].numpy())
         return ArrayState(
             stepper.in_arrays(state.stepper_state), outputs, state.position, state.window, state.first, recent, ahead
         )
 
     def leave(self, at: ArrayState) -> SteppedState[Any]:
         """Return the state whose arrays ``at`` holds."""
-        stepper, outputs, recent = self.cursor.stepper, torch.from_numpy(at.outputs[None]), self._stacked(at.recent)
+        stepper, outputs, recent = self.cursor.stepper, torch.from_numpy(at.outputs[None]), (self._stacked(at.recent),)
         ahead = None if at.ahead is None else stepper.in_tensors(at.ahead)
         return SteppedState(
             stepper.in_tensors(at.stepper_state), outputs, at.position, at.window, at.first, recent, ahead

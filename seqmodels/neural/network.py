@@ -103,7 +103,10 @@ class Stepper(ABC, Generic[State, StepperState]):
 
     @abstractmethod
     def step(self, projected: Tensor, state: StepperState) -> tuple[Tensor, StepperState]:
-        """Return hidden states ``(n, d_model)`` and the state after a step to which inputs add ``projected (n, m)``."""
+        """Return hidden states ``(n, d_model)`` and the state after a step to which inputs add ``projected (n, m)``.
+
+        What it computes may be written in the place of ``projected``.
+        """
 
     def in_arrays(self, state: StepperState) -> Any:
         """Return the state of one sequence as ``array_step`` takes it: arrays of its memory, without a batch axis."""
@@ -128,7 +131,7 @@ class Stepper(ABC, Generic[State, StepperState]):
         self, projected: Tensor, state: StepperState, ahead: StepperState
     ) -> tuple[Tensor, StepperState, StepperState]:
         """``step`` from ``state`` and, of the same inputs, from ``ahead``; the hidden states are the former's."""
-        hidden, state = self.step(projected, state)
+        hidden, state = self.step(projected.clone(), state)
         return hidden, state, self.step(projected, ahead)[1]
 
     def n_drawn_at_once(self, state: StepperState) -> int:
@@ -191,7 +194,7 @@ class ArrayStepper(FasterStepper[State, StepperState]):
     array_step: ArrayStep
 
     def step(self, projected: Tensor, state: StepperState) -> tuple[Tensor, StepperState]:
-        if len(projected) > 1:
+        if projected.shape[0] > 1:
             return self.plain.step(projected, state)
         with silent_overflow():
             hidden, after = self.array_step(projected[0].numpy(), self.in_arrays(state))

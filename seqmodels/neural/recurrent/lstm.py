@@ -92,31 +92,33 @@ class LSTMNetwork(KernelNetwork):
         return hidden, (h, c)
 
     def stepper(self) -> Stepper[States, Any] | None:
-        weights = [tuple(weight.detach() for weight in layer) for layer in self.rnn.all_weights]
-        layers = [StepWeights(u.t(), b + c, v.t(), b[:0]) for u, v, b, c in weights]
+        layers = [
+            StepWeights(*(with_doubled_candidate(w, self.d_model) for w in (u.t(), b + c, v.t())), b.detach()[:0])
+            for u, v, b, c in self.rnn.all_weights
+        ]
         return stepper_of(self, layers, tensor_lstm_step, lstm_step)
 
 
 def lstm_step(
     z: np.ndarray, state: tuple[np.ndarray, ...], weights: StepWeights[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``c' = f c + i tanh(g)``, ``h' = o tanh(c')``, from ``z = U x + b (4d,)`` and the state ``(h, c)``, (d,) each."""
+    """``c' = f c + i tanh(g)``, ``h' = o tanh(c')``, from ``z = U x + b (4d,)`` and the state ``(h, c)``, (d,) each.
+
+    The weights of g are doubled, see ``with_doubled_candidate``.
+    """
     h, c = state
     d = len(c)
-    z = z + h.dot(weights.recurrent)  # (4d,): of i, f, g and o
-    gates = sigmoid(z)
-    i, f, o = gates[:d], gates[d : 2 * d], gates[3 * d :]
-    c = f * c + i * np.tanh(z[2 * d : 3 * d])
+    gates = sigmoid(z + h.dot(weights.recurrent))  # (4d,)
+    i, f, g, o = gates[:d], gates[d : 2 * d], gates[2 * d : 3 * d], gates[3 * d :]
+    c = f * c + i * (2 * g - 1)
     return o * np.tanh(c), c
 
 
 def tensor_lstm_step(z: Tensor, state: States, weights: StepWeights[Tensor]) -> States:
     """``lstm_step`` of tensors, for n sequences, in few operations."""
     h, c = state
-    z = torch.addmm(z, h, weights.recurrent)  # (n, 4d)
-    g = z.chunk(4, 1)[2].tanh()
-    i, f, _, o = z.sigmoid_().chunk(4, 1)
-    c = torch.addcmul(f * c, i, g)
+    i, f, g, o = torch.addmm(z, h, weights.recurrent).sigmoid_().chunk(4, 1)  # (n, d) each
+    c = torch.addcmul(f * c, i, g, value=2.0).sub_(i)
     return o * c.tanh(), c
 
 
@@ -156,3 +158,13 @@ def open_forget_gates(lstm: nn.LSTM | nn.LSTMCell) -> None:
         for name, parameter in lstm.named_parameters():
             if name.startswith("bias"):
                 parameter[gates] = float(name.startswith("bias_ih"))
+
+
+def with_doubled_candidate(weight: Tensor, size: int) -> Tensor:
+    """Return a contiguous copy in which the last axis of the candidate g, the third of four gates, is doubled.
+
+    A sigmoid of all four then serves, since ``tanh(g) = 2 σ(2g) - 1``.
+    """
+    copy = weight.detach().clone(memory_format=torch.contiguous_format)
+    copy[..., 2 * size : 3 * size] *= 2
+    return copy

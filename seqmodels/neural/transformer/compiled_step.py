@@ -89,8 +89,7 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
 
     def step_ahead(self, projected: Tensor, state: StepState, ahead: StepState) -> tuple[Tensor, StepState, StepState]:
         if not self._takes(state):
-            hidden, state = self.plain.step(projected, state)
-            return hidden, state, self.plain.step(projected, ahead)[1]
+            return self.plain.step_ahead(projected, state, ahead)
         n, cache, cache_ahead = len(projected), *(s.claimed_cache(self.plain.max_length) for s in (state, ahead))
         before = state.pending.numpy(), cache, state.length, ahead.pending.numpy(), cache_ahead, ahead.length
         rows, pending = self._step(projected.numpy(), *before)

@@ -133,10 +133,9 @@ class IncrementalConvolution:
         return self.first_steps(recent)[1]
 
     def __call__(self, projected: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs as mapped -> the output ``(n, d)``, which the caller may overwrite, and what is then pending."""
-        total = projected.clone()  # (n, d + p d)
+        """Inputs as mapped ``(n, d + p d)``, in whose place the output ``(n, d)`` may stand, and what is then pending."""
         if not self.n_lags:
-            return total, pending
-        total.narrow(1, 0, pending.shape[1]).add_(pending)
+            return projected, pending
+        projected.narrow(1, 0, pending.shape[1]).add_(pending)
         # Contiguous, since norms would copy any other layout each time.
-        return total.narrow(1, 0, self.d).contiguous(), total.narrow(1, self.d, pending.shape[1])
+        return projected.narrow(1, 0, self.d).contiguous(), projected.narrow(1, self.d, pending.shape[1])

@@ -96,7 +96,7 @@ class StaticStep:
     def compute(self) -> None:
         """One step of all layers, from the input in ``projected`` at position ``t`` to ``hidden``, in place."""
         plain, buffers = self.plain, self.buffers
-        x, pending = plain.convolution(self.projected, self.pending)
+        x, pending = plain.convolution(self.projected.clone(), self.pending)
         if plain.position_table is not None:
             x = x + plain.position_table.index_select(0, self.t)
         rotation = None if plain.rotation_table is None else plain.rotation_table.index_select(0, self.t)
