@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from seqmodels.encodings.aligned_targets import past_the_source
 from seqmodels.generation import Prediction, Source, source_of_each, stacked_sources
+from seqmodels.generation.decoding import BELOW_ONE
 from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.neural.batches import Windowing, pad_sources
 from seqmodels.neural.embedding_and_head import SequenceModule, split_end
@@ -34,9 +35,10 @@ from seqmodels.neural.network import (
     select,
     silent_overflow,
 )
-from seqmodels.observations import Observation
+from seqmodels.observations import Categorical, Observation
 
 KEPT_UP_TO = 10_000_000  # parameters of a module, up to which what is computed of it for single steps is kept with it
+DRAWN_ON_ARRAYS = 64  # steps that are drawn of one sequence before anything else is looked at
 PROJECTED_UP_TO = 2_048  # symbols, up to which what each adds to a step is computed beforehand
 
 # -- any network -----------------------------------------------------------------------------------------------
@@ -486,7 +488,17 @@ class StepperCursor(Generic[State, StepperState]):
         return context is not None and 2 * self.base.windowing.hop >= context
 
     def n_drawn_at_once(self, state: SteppedState[StepperState]) -> int:
-        """How many steps ``draw`` takes from here at most: up to where a window begins or ends; 0: none."""
+        """How many steps ``draw`` takes from here at most; 0: none."""
+        n_drawn, is_one = self._n_drawn_by_stepper(state), state.outputs.shape[0] == 1
+        return DRAWN_ON_ARRAYS if n_drawn == 0 and is_one and self._draws_on_arrays else n_drawn
+
+    @property
+    def _draws_on_arrays(self) -> bool:
+        is_plain = isinstance(self.inputs, SymbolInputs) and type(self.base.observation) is Categorical
+        return is_plain and self._array_steps is not None
+
+    def _n_drawn_by_stepper(self, state: SteppedState[StepperState]) -> int:
+        """How many steps the stepper draws from here: up to where a window begins or ends; 0: none."""
         windowing, position, before = self.base.windowing, state.position + 1, state.stepper_state
         if not isinstance(self.inputs, SymbolInputs) or self.inputs.input_map is not None:
             return 0
@@ -505,6 +517,10 @@ class StepperCursor(Generic[State, StepperState]):
     ) -> tuple[Tensor, Tensor | None, SteppedState[StepperState]]:
         """Symbols ``(T, n)``, ends before them ``(T, n)`` or None, and the state: see ``DrawingCursor.draw``."""
         windowing, spec = self.base.windowing, self.base.module.spec
+        if self._array_steps is not None and self._n_drawn_by_stepper(state) == 0:
+            drawn_on_arrays, state = self._array_steps.draw(state, x.numpy(), uniform.numpy(), may_end and spec.has_end)
+            symbols = torch.from_numpy(drawn_on_arrays)
+            return symbols.clamp(max=spec.size - 1), symbols == spec.size if may_end and spec.has_end else None, state
         before, ahead, window, recent = state.stepper_state, None, state.window, state.recent
         if windowing.context is not None:
             window = windowing.window_of(state.position + 1, state.window)
@@ -555,6 +571,10 @@ class StepperCursor(Generic[State, StepperState]):
 
     def single_steps(self) -> ArraySteps | None:
         """One sequence on the CPU, on arrays."""
+        return self._array_steps
+
+    @cached_property
+    def _array_steps(self) -> ArraySteps | None:
         step = self.stepper.array_step
         if step is None:
             return None
@@ -627,6 +647,24 @@ class ArraySteps:
 
     def advance(self, at: ArrayState, x: np.ndarray) -> tuple[ArrayState, float]:
         """Return the place after the next element, ``x ()`` or ``(D,)``, and its log-probability, nats."""
+        with silent_overflow():
+            return self._after(at, x), self._log_prob(at, x)
+
+    def draw(
+        self, state: SteppedState[Any], x: np.ndarray, uniform: np.ndarray, may_end: bool
+    ) -> tuple[np.ndarray, SteppedState[Any]]:
+        """Return symbols ``(T, 1)``, V for an end, and the state before the step of the last: see ``DrawingCursor``."""
+        at, symbol, drawn = self.enter(state), x[0], np.empty((len(uniform), 1), np.int64)
+        n_symbols = self.cursor.base.module.spec.size
+        with silent_overflow():
+            for t in range(len(uniform)):
+                at = self._after(at, symbol)
+                drawn[t, 0] = draw_symbol(at.outputs, n_symbols, uniform[t, 0], may_end)
+                symbol = np.minimum(drawn[t, 0], n_symbols - 1)
+        return drawn, self.leave(at)
+
+    def _after(self, at: ArrayState, x: np.ndarray) -> ArrayState:
+        """Return the place after the next element."""
         cursor, position, window, recent = self.cursor, at.position + 1, at.window, at.recent
         before, ahead = at.stepper_state, None
         if cursor.base.windowing.context is not None:
@@ -634,16 +672,13 @@ class ArraySteps:
             recent = (*recent, x) if window == at.window else (*recent, x)[window - position - 1 :]
             before, ahead = cursor.windows(at, window, self._begin_ahead)
         if before is None:  # a window begins that is to be read at once
-            after = cursor.in_new_window(self._stacked(recent), position, window, at.first)
-            return self.enter(after), self._log_prob(at, x)
-        with silent_overflow():
-            nats = self._log_prob(at, x)
-            projected, past_network = cursor.inputs.of_array(x)
-            hidden, after = self.step(projected, before)
-            if ahead is not None:
-                _, ahead = self.step(projected, ahead)
-            outputs = hidden.dot(self.weight) + past_network
-        return ArrayState(after, outputs, position, window, at.first, recent, ahead), nats
+            return self.enter(cursor.in_new_window(self._stacked(recent), position, window, at.first))
+        projected, past_network = cursor.inputs.of_array(x)
+        hidden, after = self.step(projected, before)
+        if ahead is not None:
+            _, ahead = self.step(projected, ahead)
+        outputs = hidden.dot(self.weight) + past_network
+        return ArrayState(after, outputs, position, window, at.first, recent, ahead)
 
     def _stacked(self, recent: tuple[np.ndarray, ...]) -> Tensor:
         """Stack w elements to one tensor ``(1, w, ...)``."""
@@ -662,6 +697,19 @@ class ArraySteps:
         if at.position > at.first:
             nats -= max(end, 0.0) + math.log1p(math.exp(-abs(end)))  # log(1 - σ(end))
         return nats
+
+
+def draw_symbol(outputs: np.ndarray, n_symbols: int, uniform: float, may_end: bool) -> int:
+    """Return what ``seqmodels.generation.decoding.inverse_cdf`` draws at ``uniform`` of ``outputs (P,)``: V logits.
+
+    With ``may_end`` V, the end, comes with the probability whose logit is the last output.
+    """
+    logits = outputs[:n_symbols]
+    cumulative = np.cumsum(np.exp(logits - np.maximum.reduce(logits)), dtype=np.float64)
+    threshold = uniform * BELOW_ONE * cumulative[-1]
+    if may_end:  # as if the end were one more category, of total · p / (1 - p)
+        threshold *= 1 + np.exp(float(outputs[n_symbols]))
+    return int(np.searchsorted(cumulative, threshold, side="right"))
 
 
 MadeOfWeights = tuple[Stepper[Any, Any], StepInputs, Tensor, SteppedState[Any] | None]  # of a ``StepperCursor``

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 State = TypeVar("State")
 # The same in the form in which a ``Stepper`` hands it on.
 StepperState = TypeVar("StepperState")
-# A step of one sequence on NumPy arrays: what the input adds (m,), and a stepper's state of arrays without the axis of
-# the batch -> the hidden state (d_model,), and the state after.
+# A step of one sequence on NumPy arrays: what the input adds (m,), which stays as it is, and a stepper's state of arrays
+# without the axis of the batch -> the hidden state (d_model,), and the state after.
 ArrayStep = Callable[[np.ndarray, Any], tuple[np.ndarray, Any]]
 
 
@@ -179,26 +179,6 @@ class FasterStepper(Stepper[State, StepperState], ABC):
 
     def select(self, state: StepperState, index: Tensor) -> StepperState:
         return self.plain.select(state, index)
-
-
-@dataclass(frozen=True)
-class ArrayStepper(FasterStepper[State, StepperState]):
-    """The steps of ``plain``, those of one sequence on the CPU in NumPy, where a call costs a third of one in torch.
-
-    Attributes:
-        plain: the same steps in torch.
-        array_step: the step of one sequence, on arrays that share memory with the tensors of ``plain``.
-    """
-
-    plain: Stepper[State, StepperState]
-    array_step: ArrayStep
-
-    def step(self, projected: Tensor, state: StepperState) -> tuple[Tensor, StepperState]:
-        if projected.shape[0] > 1:
-            return self.plain.step(projected, state)
-        with silent_overflow():
-            hidden, after = self.array_step(projected[0].numpy(), self.in_arrays(state))
-        return torch.from_numpy(hidden[None]), self.in_tensors(after)
 
 
 class Network(nn.Module, ABC, Generic[State]):

@@ -210,6 +210,7 @@ def transformer(**options: Any) -> TransformerNetwork:
 STEPPED: dict[str, Callable[[], Network]] = RECURRENT | {
     "transformer": transformer,
     "llama": lambda: transformer(norm_type="rms", activation="swiglu", n_heads=4, n_kv_heads=2),
+    "no positions": lambda: transformer(positions=None, activation="gelu", norm_affine=False, norm_epsilon=1e-2),
     "gpt2": lambda: transformer(positions="learned", activation="gelu-tanh", bias=True, qk_norm=True),
 }
 LEFT_TO_THE_MODULE: dict[str, Callable[[], Network]] = {

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from seqmodels.common.display import a_or_an
 from seqmodels.common.randomness import torch_dropout
-from seqmodels.neural.network import ArrayStepper, InputMap, Network, Source, State, Stepper
+from seqmodels.neural.network import InputMap, Network, Source, State, Stepper
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.ops.precision import without_tf32
 from seqmodels.neural.recurrent.cell import Cell, CellState
@@ -408,17 +408,17 @@ class RecurrentStepper(Stepper[States, tuple[States, ...]]):
 def stepper_of(
     network: KernelNetwork, layers: Sequence[StepWeights[Tensor]], step: LayerStep, array_step: LayerStep
 ) -> Stepper[States, tuple[States, ...]] | None:
-    """Single steps of layers by ``step``, on the CPU of one sequence by ``array_step``, the same of arrays.
+    """Return single steps of layers by ``step``, on the CPU of one sequence by ``array_step``, the same of arrays.
 
     Return None where options change what a layer hands on.
     """
     if network.options.is_active(training=False):
         return None
-    plain = RecurrentStepper(layers, step)
-    if layers[0].weight.device.type != "cpu":
-        return plain
-    arrays = [StepWeights(*(tensor.numpy() for tensor in weights)) for weights in layers]
-    return ArrayStepper(plain, RecurrentArrayStep(arrays, array_step))
+    stepper = RecurrentStepper(layers, step)
+    if layers[0].weight.device.type == "cpu":
+        arrays = [StepWeights(*(tensor.numpy() for tensor in weights)) for weights in layers]
+        stepper.array_step = RecurrentArrayStep(arrays, array_step)
+    return stepper
 
 
 def sigmoid(z: np.ndarray) -> np.ndarray:

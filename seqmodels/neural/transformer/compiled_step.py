@@ -73,7 +73,7 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
 
     def array_step(self, projected: np.ndarray, state: ArrayStepState) -> tuple[np.ndarray, ArrayStepState]:
         if state.length >= len(self.weights.position):
-            hidden, after = self.plain.step(torch.from_numpy(projected[None]), self.in_tensors(state))
+            hidden, after = self.plain.step(torch.from_numpy(projected[None].copy()), self.in_tensors(state))
             return hidden[0].numpy(), self.in_arrays(after)
         cache = claimed_cache(state.cache, state.length, self.plain.max_length)
         before = state.pending[None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from seqmodels.neural.network import ArrayStepper, Network, Source, Stepper
+from seqmodels.neural.network import Network, Source, Stepper
 from seqmodels.neural.transformer.array_step import ARRAYS_UP_TO, TransformerArrayStep
 from seqmodels.neural.transformer.attention import padding_mask
 from seqmodels.neural.transformer.cache import KeyValue, KVCache, cached_length
@@ -77,7 +77,8 @@ class TransformerNetwork(Network[TransformerState]):
         n_weights = sum(weight.numel() for weight in self.decoder.parameters())
         if plain.like.device.type != "cpu" or n_weights > ARRAYS_UP_TO:
             return plain
-        return ArrayStepper(plain, TransformerArrayStep(plain, self.decoder))
+        plain.array_step = TransformerArrayStep(plain, self.decoder)
+        return plain
 
     def compiled_stepper(self) -> Stepper[TransformerState, StepState] | None:
         """``stepper``, on the CPU with its steps compiled by numba; None: the configuration has none."""

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqmodels.neural.network import ArrayStepper
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.incremental import TransformerStepper
 from seqmodels.neural.transformer.network import TransformerNetwork
@@ -50,9 +49,7 @@ def steppers(name: str = "rotary") -> tuple[TransformerNetwork, TransformerStepp
     generator = torch.Generator().manual_seed(0)
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.4, generator=generator)
-    stepper = network.double().eval().stepper()
-    assert isinstance(stepper, ArrayStepper)
-    plain = stepper.plain
+    plain = network.double().eval().stepper()
     assert isinstance(plain, TransformerStepper)
     return network, plain, GraphedStepper(plain, CountedCapture())
 
@@ -70,8 +67,8 @@ def test_static_buffers_give_the_steps_of_a_growing_cache(name: str, inference: 
     with torch.inference_mode(inference), torch.no_grad():
         expected, state = (each.converted(network.start(N)) for each in (plain, graphed))
         for step in projected(T):
-            expected_hidden, expected = plain.step(step, expected)
-            hidden, state = graphed.step(step, state)
+            expected_hidden, expected = plain.step(step.clone(), expected)
+            hidden, state = graphed.step(step.clone(), state)
             torch.testing.assert_close(hidden, expected_hidden, rtol=0, atol=1e-12)
     assert graphed.capture.count == 1
 
@@ -82,20 +79,23 @@ def test_states_are_values() -> None:
     network, plain, graphed = steppers()
     start, expected_start = graphed.converted(network.start(N)), plain.converted(network.start(N))
     x = projected(6)
-    first, state = graphed.step(x[0], start)
-    _, expected = plain.step(x[0], expected_start)
+    first, state = graphed.step(x[0].clone(), start)
+    _, expected = plain.step(x[0].clone(), expected_start)
     kept, branches = first.clone(), []
     for step in (x[1], x[2], x[1]):
-        hidden, after = graphed.step(step, state)
+        hidden, after = graphed.step(step.clone(), state)
         branches.append(after)
-        torch.testing.assert_close(hidden, plain.step(step, expected)[0], rtol=0, atol=1e-12)
+        torch.testing.assert_close(hidden, plain.step(step.clone(), expected)[0], rtol=0, atol=1e-12)
     for branch, step in zip(branches, (x[1], x[2], x[1]), strict=True):
-        expected_hidden = plain.step(x[3], plain.step(step, expected)[1])[0]
-        torch.testing.assert_close(graphed.step(x[3], branch)[0], expected_hidden, rtol=0, atol=1e-12)
+        expected_hidden = plain.step(x[3].clone(), plain.step(step.clone(), expected)[1])[0]
+        torch.testing.assert_close(graphed.step(x[3].clone(), branch)[0], expected_hidden, rtol=0, atol=1e-12)
     assert torch.equal(first, kept)
     index = torch.tensor([2, 0])
     selected, expected_selected = graphed.select(state, index), plain.select(expected, index)
-    hidden, expected_hidden = graphed.step(x[4, :2], selected)[0], plain.step(x[4, :2], expected_selected)[0]
+    hidden, expected_hidden = (
+        graphed.step(x[4, :2].clone(), selected)[0],
+        plain.step(x[4, :2].clone(), expected_selected)[0],
+    )
     torch.testing.assert_close(hidden, expected_hidden, rtol=0, atol=1e-12)
 
 
@@ -105,7 +105,7 @@ def test_buffers_are_used_again() -> None:
     for _ in range(3):
         state = graphed.converted(network.start(N))
         for step in projected(4):
-            _, state = graphed.step(step, state)
+            _, state = graphed.step(step.clone(), state)
         del state
         gc.collect()
     assert graphed.capture.count == 1
@@ -116,8 +116,8 @@ def test_steps_past_the_longest_length_are_those_of_torch() -> None:
     network, plain, graphed = steppers()
     expected, state = plain.converted(network.start(1)), graphed.converted(network.start(1))
     for step in projected(T + 3, 1):
-        expected_hidden, expected = plain.step(step, expected)
-        hidden, state = graphed.step(step, state)
+        expected_hidden, expected = plain.step(step.clone(), expected)
+        hidden, state = graphed.step(step.clone(), state)
         torch.testing.assert_close(hidden, expected_hidden, rtol=0, atol=1e-12)
 
 
@@ -164,9 +164,9 @@ def test_a_failed_capture_is_said_once_and_steps_go_on(capture: Any, reason: str
     graphed = GraphedStepper(plain, capture)
     state = expected = plain.converted(network.start(N))
     with pytest.warns(UserWarning, match=f"could not be captured as a graph: .*{reason}"):
-        hidden, state = graphed.step(projected(1)[0], state)
+        hidden, state = graphed.step(projected(1)[0].clone(), state)
     for step in projected(3)[1:]:
-        hidden, state = graphed.step(step, state)
+        hidden, state = graphed.step(step.clone(), state)
     for step in [projected(1)[0], *projected(3)[1:]]:
-        expected_hidden, expected = plain.step(step, expected)
+        expected_hidden, expected = plain.step(step.clone(), expected)
     torch.testing.assert_close(hidden, expected_hidden, rtol=0, atol=1e-12)
