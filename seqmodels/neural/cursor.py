@@ -457,6 +457,8 @@ class StepperCursor(Generic[State, StepperState]):
             recent = torch.cat([*state.recent, x], 1)[:, window - position - 1 :]
             return self.in_new_window(recent, position, window, state.first)
         before = self.stepper.reverted(state.stepper_state)
+        if before is None and self._array_steps is not None and len(x) == 1:
+            return self._array_steps.read(state, x[0].numpy())
         if before is None:
             for step in x.unbind(1):
                 state = self.advance(state, step)
@@ -662,6 +664,14 @@ class ArraySteps:
                 drawn[t, 0] = draw_symbol(at.outputs, n_symbols, uniform[t, 0], may_end)
                 symbol = np.minimum(drawn[t, 0], n_symbols - 1)
         return drawn, self.leave(at)
+
+    def read(self, state: SteppedState[Any], values: np.ndarray) -> SteppedState[Any]:
+        """Return the state after T elements, ``(T,)`` or ``(T, D)``."""
+        at = self.enter(state)
+        with silent_overflow():
+            for x in values:
+                at = self._after(at, x)
+        return self.leave(at)
 
     def _after(self, at: ArrayState, x: np.ndarray) -> ArrayState:
         """Return the place after the next element."""

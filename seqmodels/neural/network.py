@@ -17,7 +17,7 @@ from torch.nn import functional as F
 State = TypeVar("State")
 # The same in the form in which a ``Stepper`` hands it on.
 StepperState = TypeVar("StepperState")
-# A step of one sequence on NumPy arrays: what the input adds (m,), which stays as it is, and a stepper's state of arrays
+# A step of one sequence on arrays: what the input adds (m,), which is not changed, and a stepper's state of arrays
 # without the axis of the batch -> the hidden state (d_model,), and the state after.
 ArrayStep = Callable[[np.ndarray, Any], tuple[np.ndarray, Any]]
 
@@ -98,7 +98,10 @@ class Stepper(ABC, Generic[State, StepperState]):
         """A network's state in the form that ``step`` takes."""
 
     def reverted(self, state: StepperState) -> State | None:
-        """Return the network's state, from the form that ``step`` takes; None where that does not tell it."""
+        """Return the network's state, from the form that ``step`` takes.
+
+        None where that does not tell it, or where the network reads one sequence no faster than single steps do.
+        """
         return None
 
     @abstractmethod

@@ -11,6 +11,7 @@ import seqmodels as sm
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
 from seqmodels.generation.cursor import single_steps
+from seqmodels.generation.decoding import ANCESTRAL, draw
 from seqmodels.neural.batches import Row, Windowing
 from seqmodels.neural.cursor import ArrayState, ArraySteps, NetworkCursor, StepperCursor
 from seqmodels.neural.embedding_and_head import IOSpec, SequenceModule
@@ -339,7 +340,7 @@ def test_steps_on_arrays_say_nothing_of_numbers_that_overflow() -> None:
 
 
 @pytest.mark.parametrize("head", ["symbols", "full"])
-@pytest.mark.parametrize("network", ["lstm", "transformer"])
+@pytest.mark.parametrize("network", ["lstm", "gru", "transformer"])
 @pytest.mark.parametrize("parts", [(5, 30), (16, 1, 8), (40, 33)])
 def test_what_is_read_at_once_is_what_is_read_step_by_step(network: str, head: str, parts: tuple[int, ...]) -> None:
     cursor, steps = array_steps(stepped(network, head))
@@ -351,6 +352,31 @@ def test_what_is_read_at_once_is_what_is_read_step_by_step(network: str, head: s
     for _ in range(20):  # and what follows
         np.testing.assert_allclose(state.outputs[0], at.outputs, rtol=1e-12, atol=1e-12)
         state, (at, _) = cursor.advance(state, torch.as_tensor(values[:1])), steps.advance(at, values[0])
+
+
+@pytest.mark.parametrize("may_end", [False, True])
+@pytest.mark.parametrize("network", ["lstm", "transformer"])
+def test_what_is_drawn_on_arrays_is_drawn_as_one_by_one(network: str, may_end: bool) -> None:
+    cursor, _ = array_steps(stepped(network))
+    state, x = cursor.start(), torch.tensor([3])
+    expected, expected_x, ends = state, x, 0
+    for seed in range(4):
+        assert cursor.n_drawn_at_once(state) >= 10
+        generators = [torch.Generator().manual_seed(seed) for _ in range(2)]
+        uniform = torch.rand(10, 1, generator=generators[0], dtype=torch.float64)
+        symbols, ended, state = cursor.draw(state, x, uniform, may_end=may_end)
+        for t, symbol in enumerate(symbols):
+            expected = cursor.advance(expected, expected_x)
+            one = draw(cursor.distribution(expected), ANCESTRAL, generators[1], may_end=may_end)
+            assert torch.equal(symbol, one.x)
+            assert (ended is None) == (one.ended is None) == (not may_end)
+            if ended is not None and one.ended is not None:
+                assert torch.equal(ended[t], one.ended)
+                ends += int(ended[t])
+            x = expected_x = one.x
+        np.testing.assert_allclose(state.outputs, expected.outputs, rtol=1e-12, atol=1e-12)
+    assert (ends > 0) == may_end
+    assert cursor.n_drawn_at_once(cursor.start(None, 2)) == 0
 
 
 def test_a_large_alphabet_is_projected_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:

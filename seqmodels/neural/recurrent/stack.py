@@ -385,16 +385,19 @@ class RecurrentStepper(Stepper[States, tuple[States, ...]]):
     Args:
         layers: the weights of each layer.
         step: of one layer.
+        is_fused: whether the network reads many steps by one kernel.
     """
 
-    def __init__(self, layers: Sequence[StepWeights[Tensor]], step: LayerStep) -> None:
-        self.layers, self.step_layer = layers, step
+    def __init__(self, layers: Sequence[StepWeights[Tensor]], step: LayerStep, *, is_fused: bool) -> None:
+        self.layers, self.step_layer, self.is_fused = layers, step, is_fused
         self.input_map = InputMap(layers[0].weight, layers[0].bias)
 
     def converted(self, state: States) -> tuple[States, ...]:
         return tuple(zip(*(part.unbind(1) for part in state), strict=True))
 
-    def reverted(self, state: tuple[States, ...]) -> States:
+    def reverted(self, state: tuple[States, ...]) -> States | None:
+        if not self.is_fused:
+            return None
         return tuple(torch.stack(part, 1) for part in zip(*state, strict=True))
 
     def step(self, projected: Tensor, state: tuple[States, ...]) -> tuple[Tensor, tuple[States, ...]]:
@@ -414,8 +417,9 @@ def stepper_of(
     """
     if network.options.is_active(training=False):
         return None
-    stepper = RecurrentStepper(layers, step)
-    if layers[0].weight.device.type == "cpu":
+    device = layers[0].weight.device
+    stepper = RecurrentStepper(layers, step, is_fused=network.is_fused(device))
+    if device.type == "cpu":
         arrays = [StepWeights(*(tensor.numpy() for tensor in weights)) for weights in layers]
         stepper.array_step = RecurrentArrayStep(arrays, array_step)
     return stepper

@@ -133,7 +133,7 @@ class IncrementalConvolution:
         return self.first_steps(recent)[1]
 
     def __call__(self, projected: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs as mapped ``(n, d + p d)``, in whose place the output ``(n, d)`` may stand, and what is then pending."""
+        """Return the output ``(n, d)`` of inputs as mapped, in whose place it may stand, and what is then pending."""
         if not self.n_lags:
             return projected, pending
         projected.narrow(1, 0, pending.shape[1]).add_(pending)
