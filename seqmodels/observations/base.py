@@ -104,7 +104,8 @@ class Observation(Configurable, ABC):
         For streams of single steps, in which a call of NumPy costs less than one of torch.
         """
         parameters, value = torch.from_numpy(output_parameters), torch.as_tensor(x)
-        return float(self.log_prob(parameters, value.to(parameters) if value.is_floating_point() else value))
+        with torch.no_grad():  # weights that all steps share are a network's
+            return float(self.log_prob(parameters, value.to(parameters) if value.is_floating_point() else value))
 
     @property
     def n_past(self) -> int:
