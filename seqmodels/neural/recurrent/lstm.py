@@ -92,10 +92,10 @@ class LSTMNetwork(KernelNetwork):
         return hidden, (h, c)
 
     def stepper(self) -> Stepper[States, Any] | None:
-        layers = [
-            StepWeights(*(with_doubled_candidate(w, self.d_model) for w in (u.t(), b + c, v.t())), b.detach()[:0])
-            for u, v, b, c in self.rnn.all_weights
-        ]
+        layers = []
+        for u, v, b, c in self.rnn.all_weights:
+            weight, bias, recurrent = (with_doubled_candidate(w, self.d_model) for w in (u.t(), b + c, v.t()))
+            layers.append(StepWeights(weight, bias, recurrent, bias[:0]))
         return stepper_of(self, layers, tensor_lstm_step, lstm_step)
 
 
