@@ -36,7 +36,6 @@ from tests.families import (
     SCALES,
     SOME_REALS,
     TEXTS,
-    DataKind,
     Row,
     fitted,
     halved,
@@ -59,9 +58,9 @@ def each(table: list[Row]) -> pytest.MarkDecorator:
 
 
 def in_both_dtypes(table: list[Row], float64: float, float32: float) -> pytest.MarkDecorator:
-    """With a tolerance for each; in float32 of each class, which has one code for both."""
+    """With a tolerance for each; in float32 rows with ends, which do more, of each class: its code is one for both."""
     cases = [(row, "float64", float64) for row in quartered(table)]
-    cases += [(row, "float32", float32) for row in of_each_class(table)]
+    cases += [(row, "float32", float32) for row in of_each_class(halved(table)) if row.length == "stop"]
     return pytest.mark.parametrize(("row", "dtype", "tolerance"), cases, ids=str)
 
 
@@ -195,9 +194,8 @@ def test_the_future_leaves_the_past_unchanged(row: Row, monkeypatch: pytest.Monk
     changed = [altered(item, t) for t in range(1, 9)]
     for chunk in (2_048, 3) if has_network(row.model) else (2_048,):  # networks alone are called for parts
         monkeypatch.setattr(scoring, "MAX_STEPS_PER_CALL", chunk)
-        # In two batches of one shape, so that the same sums are done in the same order.
-        before, after = (rough(row).log_prob_steps(*row.ask(items)) for items in ([item] * len(changed), changed))
-        for t, old, new in zip(range(1, 9), before, after, strict=True):
+        old, *after = rough(row).log_prob_steps(*row.ask([item, *changed]))
+        for t, new in enumerate(after, 1):
             assert_allclose(new[:t], old[:t], rtol=1e-9, atol=1e-9)
             assert (new[t:9] != old[t:9]).any()
 

@@ -27,6 +27,7 @@ def ended(pid: int) -> bool:
         return True
 
 
+@pytest.mark.slow  # the smallest run of every measurement
 @pytest.mark.parametrize("part", ["agreement", "em", "nanogpt", "gpt2", "recurrent", "decoding", "memory"])
 def test_a_part_runs_in_its_smallest_size(
     part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
