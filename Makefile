@@ -3,7 +3,7 @@ OTHER_PYTHON ?= python3.13
 PIP_FLAGS ?=
 BIN := .venv/bin
 QUICK ?=
-.PHONY: demo experiments docs docs-check check test pytest installable lowest other-python wheel release-check faults \
+.PHONY: demo experiments docs docs-check check test test-slow pytest installable lowest other-python wheel release-check faults \
 	kernels gpu \
 	simulated-gpu perturbed other-machine huggingface lint types format clean
 
@@ -33,14 +33,18 @@ check: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --one-row tests/test_contract.py tests/test_architecture.py \
 		tests/test_words.py
 
-# Linter, types and all tests. The types are checked beside the tests, of which two workers take one half each and then
-# what the other has left.
+# Linter, types and all tests but the slow ones. The types are checked beside the tests, of which two workers take one
+# half each and then what the other has left.
 test: lint
 	@$(MAKE) --no-print-directory --jobs 2 types pytest
 
+# The slow tests: installations, whole pages, several processes, the smallest runs of measurements.
+test-slow: .venv/installed
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests
+
 # Bytecode is kept whatever the environment says: the processes that tests start read it, and the next run.
 pytest: .venv/installed
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 # Whether what the README and the pages say to install can be installed on every system, from the index alone: reads
 # metadata, downloads no package.

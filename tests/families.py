@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -613,19 +614,68 @@ def _rows(kinds: tuple[DataKind, ...], n_features: int) -> Iterator[Row]:
 def halved(table: list[Row]) -> list[Row]:
     """Two of the four rows of a family on one kind of data: x and y|x, one with ends and one without.
 
-    The families take turns in which of the two has ends. For rules in which what targets do and what ends do is
-    computed apart, so that the two rows left out, ``x-given`` say, are proved by ``x-stop`` and ``y|x-given``. What has
-    fewer than four rows keeps them all.
+    The families of a class take turns in which of the two has ends. For rules of the arithmetic of a family: what
+    targets do and what ends do is computed apart, so that the two rows left out, ``x-given`` say, are proved by
+    ``x-stop`` and ``y|x-given``. What has fewer than four rows keeps them all.
     """
+    return [row for family in _in_turn(table) for row in family]
+
+
+def quartered(table: list[Row]) -> list[Row]:
+    """One row of ``halved`` of a family on one kind of data, in turn; both, where its class has no other family there.
+
+    For rules in which a class of model treats all its families and the four rows alike, so that each class, on each
+    kind of data, is tried with and without targets, with and without ends.
+    """
+    families = _in_turn(table)
+    n_families = Counter(map(_alike, families))
+    turns: Counter[Any] = Counter()
+    kept: list[Row] = []
+    for family in families:
+        turns[_alike(family)] += 1
+        kept += family if n_families[_alike(family)] == 1 else [family[turns[_alike(family)] % len(family)]]
+    return kept
+
+
+def of_each_class(table: list[Row]) -> list[Row]:
+    """As few rows of ``quartered`` as show each class on each kind of data with and without targets and ends.
+
+    For rules of code that all models share, which knows a model by its cursor and its steps alone: the other rules hold
+    each family to these.
+    """
+    kept: list[Row] = []
+    met: set[Any] = set()
+    for row in quartered(table):
+        shown = {(_alike([row]), each) for each in (row.conditional, row.length)}
+        if not shown <= met:
+            kept.append(row)
+            met |= shown
+    return kept
+
+
+def _in_turn(table: list[Row]) -> list[list[Row]]:
+    """The rows of each family on each kind of data; of four the two with ends and without, or those the other way."""
     groups: dict[tuple[Family, DataKind, int], list[Row]] = {}
     for row in table:
         groups.setdefault((row.family, row.kind, row.n_features), []).append(row)
-    return [
-        row
-        for i, group in enumerate(groups.values())
-        for row in group
-        if len(group) < 4 or (row.conditional + (row.length == "stop") + i) % 2 == 0
-    ]
+    turns: Counter[Any] = Counter()
+    kept = []
+    for group in groups.values():
+        turn = turns[_alike(group)] // 2
+        kept.append([r for r in group if len(group) < 4 or (r.conditional + (r.length == "stop") + turn) % 2 == 0])
+        turns[_alike(group)] += 1
+    return kept
+
+
+def _alike(group: list[Row]) -> tuple[type, DataKind, DataKind | None]:
+    """The class of model and the kinds of data of rows of one family."""
+    row = group[0]
+    return _class_of(row.family), row.kind, row.family.source
+
+
+@cache
+def _class_of(family: Family) -> type:
+    return type(Row(family, family.kinds[0], False, family.lengths[0]).model)
 
 
 @cache

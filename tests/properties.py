@@ -56,10 +56,9 @@ class Chain:
             if self.emission is not None:
                 return np.log(self.emission[:, x].T)
             deviation = x[:, None] - self.means  # (T, K, D)
-            each = np.log(2 * np.pi * self.variances) + deviation / np.sqrt(self.variances) * (
-                deviation / np.sqrt(self.variances)
-            )
-            return -0.5 * np.where(np.isnan(x)[:, None], 0.0, each).sum(-1)
+            z = deviation / np.sqrt(self.variances)
+            each = -0.5 * np.log(2 * np.pi * self.variances) - 0.5 * z * z  # half of z first: its square may overflow
+            return np.where(np.isnan(x)[:, None], 0.0, each).sum(-1)
 
     @property
     def height(self) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
 from itertools import product
@@ -35,11 +36,12 @@ from tests.families import (
     SCALES,
     SOME_REALS,
     TEXTS,
-    DataKind,
     Row,
     fitted,
     halved,
     make_data,
+    of_each_class,
+    quartered,
     rough,
     rows,
     scored_rows,
@@ -50,27 +52,15 @@ NODES = np.linspace(-5.5, 5.5, 111)
 GRID = OFFSET + SCALES[0] * np.sinh(NODES)  # raw values, fine in the middle and 122 deviations wide
 
 
-def every(*kinds: DataKind) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("row", rows(*kinds), ids=str)
-
-
-def half(*kinds: DataKind) -> pytest.MarkDecorator:
-    """For a rule of the past, of batches, fitting, drawing or keeping.
-
-    Every family, with and without targets, with and without ends.
-    """
-    return pytest.mark.parametrize("row", halved(rows(*kinds)), ids=str)
-
-
-# Also rows of models without a cursor.
-every_scored = pytest.mark.parametrize("row", scored_rows(), ids=str)
-half_scored = pytest.mark.parametrize("row", halved(scored_rows()), ids=str)
+def each(table: list[Row]) -> pytest.MarkDecorator:
+    """The cases of a test. What must be tried on how much of the table, ``halved`` and those after it say."""
+    return pytest.mark.parametrize("row", table, ids=str)
 
 
 def in_both_dtypes(table: list[Row], float64: float, float32: float) -> pytest.MarkDecorator:
-    """With a tolerance for each; in float32 one row of each family and kind: of the half that does more, ends."""
-    cases = [(row, "float64", float64) for row in table]
-    cases += [(row, "float32", float32) for row in halved(table) if row.length == "stop"]
+    """With a tolerance for each; in float32 rows with ends, which do more, of each class: its code is one for both."""
+    cases = [(row, "float64", float64) for row in quartered(table)]
+    cases += [(row, "float32", float32) for row in of_each_class(halved(table)) if row.length == "stop"]
     return pytest.mark.parametrize(("row", "dtype", "tolerance"), cases, ids=str)
 
 
@@ -109,14 +99,20 @@ def global_state() -> tuple[bytes, str]:
     return torch.get_rng_state().numpy().tobytes(), str(np.random.get_state())  # noqa: NPY002
 
 
-def test_half_of_the_table_has_each_family_with_and_without_targets_and_ends() -> None:
-    table, kept = rows(), halved(rows())
+def test_parts_of_the_table_have_each_family_and_each_class_with_and_without_targets_and_ends() -> None:
+    table = scored_rows()
 
-    def met(some: list[Row]) -> set[tuple[str, str, bool | str]]:
-        return {(r.family.name, r.kind, each) for r in some for each in (r.conditional, r.length)}
+    def met(part: list[Row], by: Callable[[Row], Any]) -> set[tuple[Any, str, bool | str]]:
+        return {(by(row), row.kind, value) for row in part for value in (row.conditional, row.length)}
 
-    assert met(kept) == met(table)
-    assert len(kept) < 0.65 * len(table)
+    def class_of(row: Row) -> type:
+        return type(row.model)
+
+    assert met(halved(table), lambda row: row.family.name) == met(table, lambda row: row.family.name)
+    assert met(quartered(table), class_of) == met(of_each_class(table), class_of) == met(table, class_of)
+    assert {(r.family.name, r.kind) for r in quartered(table)} == {(r.family.name, r.kind) for r in table}
+    parts = [len(part) / len(table) for part in (halved(table), quartered(table), of_each_class(table))]
+    assert (np.array(parts) < [0.6, 0.4, 0.25]).all()
 
 
 # -- one probability ---------------------------------------------------------------------------------------------
@@ -135,7 +131,7 @@ def outcomes(row: Row) -> tuple[list[np.ndarray], np.ndarray]:
     )
 
 
-@every(*DISCRETE)
+@each(halved(rows(*DISCRETE)))
 def test_probabilities_of_all_strings_sum_to_one(row: Row) -> None:
     _, log_prob = outcomes(row)
     assert abs(np.exp(log_prob).sum() - 1) < 1e-9
@@ -148,7 +144,7 @@ def integral(values: np.ndarray) -> float:
 
 def steps_of_densities(table: list[Row]) -> pytest.MarkDecorator:
     """The first step and the fifth; the first is the same whether ends are events or not: there are none yet."""
-    first = [(row, 0) for row in rows("vectors", n_features=1) if row.length == "given"]
+    first = [(row, 0) for row in table if row.length == "given"]
     cases = [(row, n_past) for row, n_past in (*first, *((row, 4) for row in table)) if row.family.is_smooth]
     return pytest.mark.parametrize(("row", "n_past"), cases, ids=str)
 
@@ -170,7 +166,7 @@ def log_continue(row: Row, past: np.ndarray) -> float:
     return float(np.log1p(-np.exp(stream.log_end())))
 
 
-@steps_of_densities(rows("vectors", n_features=1))
+@steps_of_densities(halved(rows("vectors", n_features=1)))
 def test_densities_integrate_to_one(row: Row, n_past: int) -> None:
     assert abs(integral(np.exp(density(row, n_past))) - 1) < 1e-9
 
@@ -192,15 +188,14 @@ def altered(item: Any, t: int) -> Any:
     return changed
 
 
-@half_scored
+@each(quartered(scored_rows()))
 def test_the_future_leaves_the_past_unchanged(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     item = row.scored[3]  # nine steps, in text of one byte each
     changed = [altered(item, t) for t in range(1, 9)]
     for chunk in (2_048, 3) if has_network(row.model) else (2_048,):  # networks alone are called for parts
         monkeypatch.setattr(scoring, "MAX_STEPS_PER_CALL", chunk)
-        # In two batches of one shape, so that the same sums are done in the same order.
-        before, after = (rough(row).log_prob_steps(*row.ask(items)) for items in ([item] * len(changed), changed))
-        for t, old, new in zip(range(1, 9), before, after, strict=True):
+        old, *after = rough(row).log_prob_steps(*row.ask([item, *changed]))
+        for t, new in enumerate(after, 1):
             assert_allclose(new[:t], old[:t], rtol=1e-9, atol=1e-9)
             assert (new[t:9] != old[t:9]).any()
 
@@ -222,7 +217,7 @@ def asked(row: Row, scored: sm.Sequences, sources: sm.Sequences) -> tuple[sm.Seq
     return (sources, scored) if row.conditional else (scored, None)
 
 
-@half_scored
+@each(quartered(scored_rows()))
 @pytest.mark.products_repeat
 def test_a_sequence_given_its_past_has_the_last_steps_of_the_whole(row: Row) -> None:
     model, (whole, rest, sources) = rough(row), given_their_past(row)
@@ -238,7 +233,7 @@ def test_a_sequence_given_its_past_has_the_last_steps_of_the_whole(row: Row) -> 
     assert_allclose(sums, log_prob, rtol=1e-9, atol=1e-9)
 
 
-@half()
+@each(quartered(rows()))
 def test_a_stream_after_a_past_goes_on_as_the_batch_does(row: Row) -> None:
     model, (_, rest, sources) = rough(row), given_their_past(row)
     past = rest.past[0]
@@ -248,7 +243,7 @@ def test_a_stream_after_a_past_goes_on_as_the_batch_does(row: Row) -> None:
     close(np.array(streamed), model.log_prob_steps(*asked(row, rest, sources))[0][: len(streamed)], 1e-10)
 
 
-@in_both_dtypes(halved(scored_rows()), 1e-12, 1e-5)
+@in_both_dtypes(scored_rows(), 1e-12, 1e-5)
 def test_batches_order_and_padding_change_nothing(
     row: Row, dtype: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,7 +259,7 @@ def test_batches_order_and_padding_change_nothing(
         close(back[i], steps, tolerance)
 
 
-@every()
+@each(halved(rows()))
 def test_the_cursor_agrees_with_the_evaluation_in_batches(row: Row) -> None:
     model, (X, y) = rough(row), row.data
     for i in (3, 4):
@@ -278,7 +273,7 @@ def test_the_cursor_agrees_with_the_evaluation_in_batches(row: Row) -> None:
         close(streamed, np.add.reduceat(steps, first[: len(streamed)]), 1e-10)
 
 
-@pytest.mark.parametrize("row", rows("symbols", "text"), ids=str)
+@each(quartered(rows("symbols", "text")))
 def test_all_that_could_come_next_sums_to_one_and_holds_what_came(row: Row) -> None:
     model = rough(row)
     X, y = row.data
@@ -292,7 +287,7 @@ def test_all_that_could_come_next_sums_to_one_and_holds_what_came(row: Row) -> N
         close(table[np.arange(len(outcomes)), outcomes], steps, 1e-10)
 
 
-@half("vectors", "bits", "counts", "mixed", "rounded", *SOME_REALS)
+@each(quartered(rows("vectors", "bits", "counts", "mixed", "rounded", *SOME_REALS)))
 def test_missing_values_are_summed_out_batched_and_one_by_one_or_refused(row: Row) -> None:
     X, y = row.data
     scored = [item.copy() for item in row.scored]
@@ -320,7 +315,7 @@ def test_missing_values_are_summed_out_batched_and_one_by_one_or_refused(row: Ro
     assert not np.isnan(drawn[0][6:]).any()
 
 
-@in_both_dtypes(halved(rows()), 1e-10, 1e-4)
+@in_both_dtypes(rows(), 1e-10, 1e-4)
 def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -> None:
     pytest.importorskip("pyro")
     model, item = MODELS[dtype](row), row.scored[3]
@@ -352,7 +347,7 @@ def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -
 # -- units -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row", halved([r for r in rows("vectors", "positive") if not r.family.is_given]), ids=str)
+@each(quartered([row for row in rows("vectors", "positive") if not row.family.is_given]))
 @pytest.mark.products_repeat
 def test_scaling_the_data_shifts_the_score_by_the_logarithm(row: Row) -> None:
     X, y = row.data
@@ -362,7 +357,7 @@ def test_scaling_the_data_shifts_the_score_by_the_logarithm(row: Row) -> None:
     assert abs(score - (fitted(row).score(X, y) - 2 * np.log(32))) < 1e-9
 
 
-@every_scored
+@each(quartered(scored_rows()))
 @pytest.mark.products_repeat
 def test_steps_add_up_and_there_is_one_for_each_unit_and_end(row: Row) -> None:
     model, scored, steps = rough(row), row.scored, steps_in("float64", row)
@@ -373,7 +368,7 @@ def test_steps_add_up_and_there_is_one_for_each_unit_and_end(row: Row) -> None:
     assert_allclose(model.score(*row.data), np.concatenate(steps).sum() / n_units, rtol=1e-13)
 
 
-@every()
+@each(of_each_class(rows()))
 def test_a_sequence_cannot_end_before_it_begins(row: Row) -> None:
     stream = rough(row).stream(source=row.source(1))
     if row.length == "stop":
@@ -383,7 +378,7 @@ def test_a_sequence_cannot_end_before_it_begins(row: Row) -> None:
             stream.log_end()
 
 
-@every_scored
+@each(halved(scored_rows()))
 def test_the_measure_says_what_was_measured(row: Row) -> None:
     vectors = {"bits": "{0,1}^2", "counts": "N^2", "mixed": "R^1 x N^1", "rounded": "grid^2"} | dict.fromkeys(
         ("vectors", *SOME_REALS), "R^2"
@@ -437,7 +432,7 @@ def test_text_is_counted_in_bytes_however_it_is_read(make: Any, encoding: sm.enc
 # -- drawing -----------------------------------------------------------------------------------------------------
 
 
-@half(*DISCRETE)
+@each(quartered(rows(*DISCRETE)))
 def test_drawn_strings_are_as_frequent_as_they_are_probable(row: Row) -> None:
     strings, log_prob = outcomes(row)
     n, p = 2_000, np.exp(log_prob)
@@ -452,7 +447,7 @@ def test_drawn_strings_are_as_frequent_as_they_are_probable(row: Row) -> None:
     assert (np.abs(counts - n * p)[common] < 5 * np.sqrt(n * p)[common]).all()
 
 
-@steps_of_densities(halved(rows("vectors", n_features=1)))
+@steps_of_densities(quartered(rows("vectors", n_features=1)))
 def test_drawn_vectors_have_the_entropy_of_the_density(row: Row, n_past: int) -> None:
     log_q, n = density(row, n_past), 1_000
     past = row.scored[0][:n_past]
@@ -478,7 +473,7 @@ def test_states_that_must_end_and_prefixes_that_cannot_be() -> None:
         model.predict_next(np.array([0, 1]))
 
 
-@half()
+@each(of_each_class(rows()))
 def test_draws_repeat_by_seed_and_have_the_length_asked_for(row: Row) -> None:
     model, before = rough(row), global_state()
     wanted = {"length": 4} if row.length == "given" else {"max_length": 6}
@@ -499,7 +494,7 @@ def test_draws_repeat_by_seed_and_have_the_length_asked_for(row: Row) -> None:
     assert global_state() == before
 
 
-@half()
+@each(of_each_class(rows()))
 def test_what_is_generated_piece_by_piece_is_what_is_sampled(row: Row) -> None:
     model, prefix = rough(row), row.scored[3][:2]
     wanted = {"length": 4} if row.length == "given" else {"max_length": 6}
@@ -518,7 +513,7 @@ def test_what_is_generated_piece_by_piece_is_what_is_sampled(row: Row) -> None:
         assert [len(x) for x in several] == [6, 6, 6]
 
 
-@half("symbols")
+@each(of_each_class(rows("symbols")))
 def test_the_widest_beam_finds_the_most_probable_strings(row: Row) -> None:
     model, (strings, log_prob) = rough(row), outcomes(row)
     given = {"source": row.source(LONGEST), "n_beams": N_SYMBOLS ** (LONGEST + 1)}
@@ -535,7 +530,7 @@ def test_the_widest_beam_finds_the_most_probable_strings(row: Row) -> None:
     assert_allclose([each.score for each in normalised], np.sort(scores)[::-1][:5], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("row", [row for row in rows() if row.conditional and not row.model.ignore_source], ids=str)
+@each([row for row in halved(rows()) if row.conditional and not row.model.ignore_source])
 def test_sources_of_one_length_start_together(row: Row) -> None:
     model = rough(row)
     cursor, sources = model.cursor(), [encode_source(model, row.data[0][i][:4]) for i in (0, 6)]
@@ -547,7 +542,7 @@ def test_sources_of_one_length_start_together(row: Row) -> None:
         together, alone = cursor.advance(together, torch.cat([x, x])), [cursor.advance(s, x) for s in alone]
 
 
-@half()
+@each(quartered(rows()))
 def test_states_of_a_cursor_are_values(row: Row) -> None:
     """Many sequences start from one cursor, and what is advanced or selected stays as it was."""
     model, item = rough(row), row.scored[3]
@@ -571,7 +566,7 @@ def test_states_of_a_cursor_are_values(row: Row) -> None:
     assert_allclose(log_prob(again, steps[1]), before, rtol=0, atol=1e-10 * max(1.0, float(np.abs(before).max())))
 
 
-@half("symbols", "text")
+@each(of_each_class(rows("symbols", "text")))
 def test_a_beam_of_one_is_greedy(row: Row) -> None:
     model, prefix = rough(row), None if row.kind == "text" else row.scored[3][:2]
     wanted = {"length": 5} if row.length == "given" else {"max_length": 5}
@@ -622,7 +617,7 @@ def test_texts_end_where_they_are_told_to() -> None:
 # -- keeping and repeating ---------------------------------------------------------------------------------------
 
 
-@half_scored
+@each(quartered(scored_rows()))
 @pytest.mark.products_repeat
 def test_a_saved_model_gives_the_same_figures(row: Row, tmp_path: Path) -> None:
     model = rough(row)
@@ -638,7 +633,7 @@ def test_a_saved_model_gives_the_same_figures(row: Row, tmp_path: Path) -> None:
 
 
 @pytest.mark.products_repeat
-@pytest.mark.parametrize("row", [r for r in halved(rows("symbols", "text")) if not r.family.reads_times], ids=str)
+@each(of_each_class([row for row in rows("symbols", "text") if not row.family.reads_times]))
 def test_sequences_come_back_from_as_many_bytes_as_they_are_worth(row: Row) -> None:
     model, (X, y) = rough(row), row.data
     data = sm.compress(model, X, y)
@@ -658,7 +653,7 @@ def test_what_is_no_model_is_refused(content: bytes, tmp_path: Path) -> None:
         sm.load(tmp_path / "file")
 
 
-@half_scored
+@each(quartered(scored_rows()))
 @pytest.mark.products_repeat
 def test_the_same_seed_fits_the_same_model_and_global_state_is_left_alone(row: Row) -> None:
     with torch.random.fork_rng(devices=[]):
@@ -675,7 +670,7 @@ def learns(name: str, grad: torch.Tensor | None) -> bool:
     return bool(grad.any(-1).all() if name == "segment" else grad.any())  # segments: a row for source and target each
 
 
-@pytest.mark.parametrize("row", [r for r in rows() if isinstance(r.model, NeuralModel)], ids=str)
+@each([row for row in quartered(rows()) if isinstance(row.model, NeuralModel)])
 def test_every_weight_of_a_network_learns(row: Row) -> None:
     model = copy.deepcopy(rough(row))
     assert isinstance(model, NeuralModel)
@@ -792,7 +787,7 @@ def test_a_hyperparameter_that_cannot_be_leaves_an_earlier_fit_alone(wrong: dict
     assert_allclose(model.set_params(**kept).log_prob(X), before, rtol=1e-5, atol=1e-5)
 
 
-@every()
+@each(of_each_class(rows()))
 def test_a_model_is_asked_for_what_it_was_fitted_to(row: Row) -> None:
     model, X, other = rough(row), row.data[0], row.scored[2]
     if row.conditional:
@@ -820,7 +815,7 @@ def test_what_is_not_fitted_says_so() -> None:
 # -- scikit-learn's tools ----------------------------------------------------------------------------------------
 
 
-@every_scored
+@each(of_each_class(scored_rows()))
 def test_clones_and_nested_parameters(row: Row) -> None:
     from sklearn.base import clone
 

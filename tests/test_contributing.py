@@ -101,6 +101,7 @@ def test_a_recipe_is_one_file_and_one_name(thing: str) -> None:
     assert all(sum(line.startswith("+") and line != "+" for line in row) == 1 for row in rows)
 
 
+@pytest.mark.slow  # a copy of the package, in a process that imports it anew
 def test_the_recipes_work_as_they_are_written(copy: Path, tmp_path: Path) -> None:
     used = [c for blocks in recipes().values() for language, c in blocks if language == "python" and not FILE.match(c)]
     program = tmp_path / "recipes.py"
@@ -108,6 +109,7 @@ def test_the_recipes_work_as_they_are_written(copy: Path, tmp_path: Path) -> Non
     call(copy, "-W", "ignore", str(program), within=tmp_path)
 
 
+@pytest.mark.slow  # the tests that look at everything, in a process
 def test_what_they_add_keeps_the_rules(copy: Path) -> None:
     """Of the contract, imports, arguments, formats and commands; formatted and linted."""
     call(copy, "-m", "ruff", "check", "--no-cache", "-q", "seqmodels", "tests/families.py", "tests/data/test_read.py")

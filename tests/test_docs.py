@@ -8,6 +8,7 @@ import shlex
 import shutil
 import warnings
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -36,11 +37,38 @@ from tests.scripts import script
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 WITH_CODE = [page for page in PAGES if page != CONTRIBUTING and CODE.search(page.read_text(encoding="utf-8"))]
+# Whose models take more than two seconds.
+SLOW = (
+    "README.md",
+    "docs/comparing.md",
+    "docs/guides/asked-elsewhere.md",
+    "docs/guides/bring-your-own.md",
+    "docs/guides/compress.md",
+    "docs/guides/covariates.md",
+    "docs/guides/dynamic-evaluation.md",
+    "docs/guides/irregular-times.md",
+    "docs/guides/offsets.md",
+    "docs/guides/speech.md",
+    "docs/jobs/classify.md",
+    "docs/jobs/compare.md",
+    "docs/jobs/forecast.md",
+    "docs/jobs/generate.md",
+    "docs/jobs/how-many-states.md",
+    "docs/jobs/translate.md",
+    "docs/likelihood.md",
+    "docs/models/hmm.md",
+    "docs/models/semi-markov.md",
+    "docs/start.md",
+)
 WRITTEN = {"report.html": 10_000, "alignment.png": 1_000}  # least bytes of what a page writes
 
 
 def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
+
+
+def case_of(page: Path) -> Any:
+    return pytest.param(page, id=name_of(page), marks=[pytest.mark.slow] if name_of(page) in SLOW else [])
 
 
 COMMANDS = sorted(
@@ -62,6 +90,10 @@ def test_every_model_and_guide_has_code() -> None:
     assert without == []
 
 
+def test_slow_pages_are_pages_with_code() -> None:
+    assert set(SLOW) <= {name_of(page) for page in WITH_CODE}
+
+
 def test_every_block_is_found() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
@@ -77,7 +109,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)  # of CONTRIBUTING.md in test_contributing.py
+@pytest.mark.parametrize("page", [case_of(page) for page in WITH_CODE])  # of CONTRIBUTING.md in test_contributing.py
 def test_code_of_a_page(page: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     if page not in WITH_COMMANDS:  # a page with commands makes its files, and begins in an empty folder

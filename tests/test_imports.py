@@ -34,25 +34,24 @@ NAMED_INSTEAD = {
 }
 
 
-def test_what_is_loaded_when() -> None:
-    """In one process: nothing by the package, torch by a public name, and no other package by all of them."""
+def test_what_is_loaded_when(tmp_path: Path) -> None:
+    """In one process: nothing by the package, torch by a public name, and no other package by all of them.
+
+    Nor is matplotlib by the name of a plot, nor the tracer of torch by a saved Transformer: it takes longer than all
+    else, and to make positions of shapes alone, before weights are read, would load it.
+    """
     code = "import sys, seqmodels; print('torch' in sys.modules)"
     code += "; seqmodels.HMM; print('torch' in sys.modules)"
     code += "; [getattr(seqmodels, name) for name in seqmodels.__all__]"
     code += f"; print([name for name in {LATER} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["False", "True", "[]"]
-
-
-def test_a_saved_transformer_is_loaded_without_the_tracer_of_torch(tmp_path: Path) -> None:
-    """Which takes longer than all else: to make positions of shapes alone, before weights are read, would load it."""
-    code = "import sys, seqmodels as sm; [sm.load(path) for path in sys.argv[1:]]; print('sympy' in sys.modules)"
+    code += "; from seqmodels import plot; print(plot.states.__name__, 'matplotlib' in sys.modules)"
+    code += "; [seqmodels.load(path) for path in sys.argv[1:]]; print('sympy' in sys.modules)"
     paths = [tmp_path / positions for positions in ("rotary", "sinusoidal")]
     for path in paths:
         model = sm.Transformer(d_model=4, n_layers=1, max_steps=1, context=4, positions=path.name)
         model.fit([np.arange(3)]).save(path)
     done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert done.stdout.splitlines() == ["False", "True", "[]", "states False", "False"]
 
 
 def test_public_names_are_what_type_checkers_read() -> None:
@@ -68,12 +67,6 @@ def test_public_names_are_what_type_checkers_read() -> None:
     assert names | {"__version__"} == set(seqmodels.__all__)
     with pytest.raises(AttributeError, match="no attribute 'turtle'"):
         _ = seqmodels.turtle
-
-
-def test_plots_are_found_without_matplotlib() -> None:
-    code = "import sys; from seqmodels import plot; print(plot.states.__name__, 'matplotlib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "states False\n"
 
 
 def test_no_module_of_plots_has_the_name_of_a_plot() -> None:

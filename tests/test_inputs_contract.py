@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -60,10 +60,18 @@ def data(kind: str, seed: int = 0, lengths: tuple[int, ...] = LENGTHS, scale: fl
 
 
 def fitted(name: str, kind: str, X: sm.Sequences | None = None, **options: Any) -> sm.SequenceModel:
+    if X is None:
+        return fitted_once(name, kind)
     options = {"dtype": "float64", "random_state": 1} | options
     if kind == "symbols" and name.startswith("hmm"):
         options["observation"] = sm.Categorical(0.1)
-    return FAMILIES[name](**options).fit(data(kind) if X is None else X)
+    return FAMILIES[name](**options).fit(X)
+
+
+@cache
+def fitted_once(name: str, kind: str) -> sm.SequenceModel:
+    """To ``data(kind)``: not to be changed."""
+    return fitted(name, kind, data(kind))
 
 
 @each_row
@@ -86,7 +94,7 @@ def test_it_is_one_probability_of_x(name: str, kind: str) -> None:
 def test_the_unit_of_x_shifts_the_score_and_that_of_inputs_does_not(name: str, kind: str) -> None:
     X = data(kind)
     assert X.inputs is not None
-    model = fitted(name, kind, X)
+    model = fitted(name, kind)
     other_units = X.with_inputs([u * [4.0, 0.5] + [1.0, -2.0] for u in X.inputs], X.input_names)
     assert fitted(name, kind, other_units).score(other_units) == pytest.approx(model.score(X), abs=1e-6)
     swapped = X.with_inputs([u[:, ::-1] for u in X.inputs], ["wind", "heat"])

@@ -1,4 +1,4 @@
-"""Two hundred drawn cases of each property; ``tests/faults/properties.py`` draws ten thousand."""
+"""A hundred drawn cases of each property; ``tests/faults/properties.py`` draws ten thousand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.properties import PROPERTIES
 def test_property(name: str) -> None:
     cases, check = PROPERTIES[name]
 
-    @settings(max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(cases)
     def holds(case: Any) -> None:
         check(case)

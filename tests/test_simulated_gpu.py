@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 CASES = (  # make simulated-gpu runs all
     "test_the_cursor_agrees_with_the_evaluation_in_batches and (offset or lstm-vectors or chords or seq2seq or tagger)"
@@ -80,6 +82,7 @@ def test_it_refuses_what_a_gpu_refuses_and_a_training_step_does_not_wait_for_it(
     ]
 
 
+@pytest.mark.slow  # in a process, whose tensors all are slower
 def test_models_run_on_it() -> None:
     options = ("-q", "-p", "tests.simulated_gpu", "-p", "no:cacheprovider", "--one-row", "-k", CASES)
     assert "passed" in run("-m", "pytest", *options, "-o", "addopts=--import-mode=importlib", "tests/test_contract.py")

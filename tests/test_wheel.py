@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # an installation, a process of mypy and one of a comparison
 ROOT = Path(__file__).resolve().parent.parent
 BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE")
 

@@ -115,6 +115,12 @@ def matching(pattern: str, paths: list[Path], flags: int = 0) -> list[Path]:
     return [file for file in paths if anywhere.search(text_of(file))]
 
 
+def anywhere(names: set[str]) -> str:
+    """A pattern of the names as words of any case, and as parts of identifiers: ``the_road``, ``RoadMap``, ``ROAD``."""
+    low, title, high = ("|".join(map(change, names)) for change in (str.lower, str.title, str.upper))
+    return rf"(?<![a-z])(?:{low})(?![a-z])|(?:{title}|{high})(?![a-z])|\b(?i:{low})\b"
+
+
 def identifiers(file: Path) -> Iterator[tuple[int, str]]:
     """``(line, name)`` of every name of a Python file."""
     for token in tokens(file):
@@ -139,7 +145,7 @@ def at(file: Path, line: int, word: str) -> str:
 
 def coined(words: str, code: list[Path], pages: list[Path]) -> list[str]:
     names = set(words.split())
-    code, pages = (matching("|".join(names), each, re.IGNORECASE) for each in (code, pages))
+    code, pages = (matching(anywhere(names), each) for each in (code, pages))
     text = re.compile(rf"(?<![\w/])(?:{'|'.join(names)})(?![\w/])", re.IGNORECASE)
     in_names = [
         at(file, line, name)

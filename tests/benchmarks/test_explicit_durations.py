@@ -6,6 +6,7 @@ import explicit_durations
 import pytest
 
 
+@pytest.mark.slow  # the smallest run of a measurement
 def test_every_size_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explicit_durations, "N_STATES", 2)
     table = explicit_durations.rows(explicit_durations.data(8, 24), explicit_durations.data(1, 50), rounds=1)

@@ -27,6 +27,7 @@ def ended(pid: int) -> bool:
         return True
 
 
+@pytest.mark.slow  # the smallest run of every measurement
 @pytest.mark.parametrize(
     "part", ["agreement", "em", "nanogpt", "gpt2", "recurrent", "decoding", "memory", "long_sequence"]
 )

@@ -50,6 +50,7 @@ def test_other_figures_are_no_comparison() -> None:
         semi_markov.check_same(model, replace(start, means=start.means + 1e-4), array)
 
 
+@pytest.mark.slow  # each starts a process
 @pytest.mark.parametrize(("error", "agrees"), [(0.0, True), (1e-5, False)])
 def test_a_peer_in_a_process_of_its_own_has_to_agree(
     error: float, agrees: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

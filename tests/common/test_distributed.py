@@ -51,6 +51,7 @@ from seqmodels.neural import model as neural_model
 from seqmodels.neural import scoring
 from seqmodels.training import BatchResult, Schedule, TrainConfig, shards, train
 
+processes = pytest.mark.slow  # some forty fits, in two processes and in one
 MOST_SECONDS = 5.0  # between an error in one process and the end of the other
 
 
@@ -496,6 +497,7 @@ def told(folder: Path, rank: int) -> dict[str, Any]:
     return cast(dict[str, Any], json.loads((folder / f"{rank}.json").read_text()))
 
 
+@processes
 def test_all_processes_end_with_one_model(ran: Path) -> None:
     first, second = (np.load(ran / f"{rank}.npz") for rank in range(2))
     assert sorted(first) == sorted(second)
@@ -503,6 +505,7 @@ def test_all_processes_end_with_one_model(ran: Path) -> None:
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
 
 
+@processes
 @pytest.mark.parametrize("name", FITS)
 def test_it_is_the_model_of_one_process(ran: Path, name: str) -> None:
     found = np.load(ran / "1.npz")
@@ -514,6 +517,7 @@ def test_it_is_the_model_of_one_process(ran: Path, name: str) -> None:
             assert_allclose(found[name + path], alone, rtol=tolerance, atol=tolerance, err_msg=path)
 
 
+@processes
 def test_a_masked_model_is_that_of_one_process(ran: Path) -> None:
     found = np.load(ran / "1.npz")
     alone = numbers(MaskedTransformer(d_model=8, n_layers=1, max_steps=5, dropout=0, bias=False).fit(symbols()))
@@ -521,6 +525,7 @@ def test_a_masked_model_is_that_of_one_process(ran: Path) -> None:
         assert_allclose(found[f"masked{path}"], leaf, rtol=1e-5, atol=1e-5, err_msg=path)
 
 
+@processes
 @pytest.mark.parametrize("name", STOPPED)
 def test_a_network_goes_on_with_another_number_of_processes(ran: Path, name: str) -> None:
     found = np.load(ran / "1.npz")
@@ -533,6 +538,7 @@ def test_a_network_goes_on_with_another_number_of_processes(ran: Path, name: str
     assert (ran / f"{name}.2.shards").is_dir() == name.endswith("shard")
 
 
+@processes
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("harm", ["missing", "short"])
 def test_shards_that_are_not_all_there_are_refused(ran: Path, tmp_path: Path, which: int, harm: str) -> None:
@@ -548,6 +554,7 @@ def test_shards_that_are_not_all_there_are_refused(ran: Path, tmp_path: Path, wh
         go_on("transformer.shard", str(tmp_path / name))
 
 
+@processes
 def test_processes_draw_their_own_numbers_which_are_those_of_a_run_without_a_break(ran: Path) -> None:
     (first, again), (second, _) = (told(ran, rank)["draws"] for rank in range(2))
     assert first == again
@@ -559,6 +566,7 @@ def test_processes_draw_their_own_numbers_which_are_those_of_a_run_without_a_bre
         np.testing.assert_allclose(found[f"dropout resumed{path}"], found[name], rtol=1e-5, atol=1e-5)
 
 
+@processes
 def test_an_error_in_one_process_stops_all_on_one_message(ran: Path) -> None:
     expected = {
         "bad_input": ("ValueError", "process 1 of 2 failed, so all stop: ValueError: sequence 3 "),
@@ -588,10 +596,12 @@ def test_an_error_that_leaves_the_others_in_the_middle_of_a_step_ends_all(monkey
         no_memory()
 
 
+@processes
 def test_training_in_shards_does_not_warn(ran: Path) -> None:
     assert [told(ran, rank)["warnings"] for rank in range(2)] == [[], []]
 
 
+@processes
 def test_an_error_in_all_processes_is_as_in_one(ran: Path) -> None:
     for rank in range(2):
         kind, text = told(ran, rank)["errors"]["alike_in_all"][:2]
@@ -599,6 +609,7 @@ def test_an_error_in_all_processes_is_as_in_one(ran: Path) -> None:
         assert text.startswith("n_states is 0; pass at least 1")
 
 
+@processes
 def test_a_signal_to_one_process_ends_training_in_all(ran: Path) -> None:
     for rank in range(2):
         found = told(ran, rank)["signals"]
@@ -608,11 +619,13 @@ def test_a_signal_to_one_process_ends_training_in_all(ran: Path) -> None:
     assert told(ran, 0)["signals"] == told(ran, 1)["signals"]
 
 
+@processes
 def test_a_job_goes_on_from_the_checkpoint_of_the_first_process(ran: Path) -> None:
     for rank in range(2):
         assert told(ran, rank)["signals"]["goes on"] == [21, True]
 
 
+@processes
 def test_the_clock_of_the_first_process_ends_all(ran: Path) -> None:
     lengths = [told(ran, rank)["lengths"] for rank in range(2)]
     assert lengths[0] == lengths[1]
