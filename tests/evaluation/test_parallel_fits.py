@@ -47,7 +47,7 @@ def models() -> dict[str, sm.SequenceModel]:
 
 def test_processes_give_the_figures_of_one() -> None:
     search = sm.Search(
-        {"hmm": {"n_states": [2, 3]}, "bigram": {"order": [1, 2]}, "lstm": {"lr": [1e-3, 1e-2]}}, folds=2
+        {"hmm": {"n_states": [2, 3]}, "bigram": {"order": [1, 2]}}, folds=2
     )
     results, lines, fitted = [], [], []
     for n_jobs in (1, 2):
@@ -104,6 +104,7 @@ def test_a_lost_block_is_coded_by_the_reference() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_killed_process_loses_its_model_alone() -> None:
     def kill(row: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
