@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 N_NEWTON, N_HALVINGS = 40, 12  # steps, and halvings of each
-LAST_STEP = 1e-7  # relative; the error after a step of Newton's is about its square, and likelihoods show no smaller ones
+LAST_STEP = 1e-7  # relative: a step of Newton's leaves an error of about its square, which no likelihood shows
 ASYMPTOTIC_FROM = 20.0  # from where asymptotic series have all digits of float64
 
 

@@ -64,7 +64,7 @@ def test_what_is_missing_is_integrated_out(name: str) -> None:
 
 
 def nodes(end: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return where values from ``-end`` to ``end`` are tried, closest about zero, and the weights of a sum over them."""
+    """Return values from ``-end`` to ``end``, closest about zero, and the weights of a sum over them."""
     at = np.linspace(-1.0, 1.0, 1201) * np.arcsinh(10 * end)
     return 0.1 * np.sinh(at), 0.1 * np.cosh(at) * (at[1] - at[0])
 

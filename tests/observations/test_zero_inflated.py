@@ -49,7 +49,7 @@ def test_one_state_is_the_estimate_of_maximum_likelihood() -> None:
 
         def loss(theta: np.ndarray, x: np.ndarray = x[:, d]) -> float:
             w = 1 / (1 + np.exp(-theta[0]))
-            return float(-np.log(np.where(x == 0, w, 0) + (1 - w) * stats.poisson(np.exp(theta[1])).pmf(x)).mean())
+            return float(-np.log(np.where(x == 0, w, 0) + (1 - w) * stats.poisson.pmf(x, np.exp(theta[1]))).mean())
 
         best -= optimize.minimize(loss, [LOGITS[d], np.log(RATES[d])], method="Nelder-Mead", tol=1e-11).fun
     assert model.score(X) == pytest.approx(best, abs=1e-6)
