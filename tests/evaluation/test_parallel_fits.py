@@ -46,7 +46,9 @@ def models() -> dict[str, sm.SequenceModel]:
 
 
 def test_processes_give_the_figures_of_one() -> None:
-    search = sm.Search({"hmm": {"n_states": [2, 3]}, "bigram": {"order": [1, 2]}}, folds=2)
+    search = sm.Search(
+        {"hmm": {"n_states": [2, 3]}, "bigram": {"order": [1, 2]}, "lstm": {"lr": [1e-3, 1e-2]}}, folds=2
+    )
     results, lines, fitted = [], [], []
     for n_jobs in (1, 2):
         fitted.append(models())
