@@ -54,7 +54,7 @@ def test_draws_have_the_deviations_that_are_asked_for() -> None:
 @pytest.mark.parametrize("model", [sm.GRU, sm.Transformer])
 def test_offsets_in_training_help_with_levels_never_seen(model: type) -> None:
     train, test = speakers(4, 0), speakers(30, 1)
-    options = {"d_model": 16, "max_steps": 80, "observation": sm.GaussianMixture(1, "diag")}
+    options = {"d_model": 16, "max_steps": 150, "observation": sm.GaussianMixture(1, "diag")}
     plain = model(**options).fit(train, validation=None)
     perturbed = model(**options, perturbation=sm.training.Perturbation(offset=3.0, mixing=0.0)).fit(
         train, validation=None
