@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 N_NEWTON, N_HALVINGS = 40, 12  # steps, and halvings of each
+LAST_STEP = 1e-7  # relative: a step of Newton's leaves an error of about its square, which no likelihood shows
 ASYMPTOTIC_FROM = 20.0  # from where asymptotic series have all digits of float64
 
 
@@ -82,14 +83,6 @@ def shapes_of_beta(averages: Tensor, low: float, high: float) -> Tensor:
     def likelihood(shapes: Tensor) -> Tensor:
         return (shapes * averages).sum(-2) - log_beta(*shapes.unbind(-2))
 
-    # On the edge a = c - b the slope in a falls: log x less log(1 - x) is then what it is expected to be.
-    below = torch.full_like(averages[..., 0, :], low)
-    above = torch.full_like(below, high - low)
-    for _ in range(100):
-        a = 0.5 * (below + above)
-        slope = averages[..., 0, :] - torch.digamma(a) - averages[..., 1, :] + torch.digamma(high - a)
-        below, above = torch.where(slope > 0, a, below), torch.where(slope > 0, above, a)
-    edge = torch.stack([0.5 * (below + above), high - 0.5 * (below + above)], -2)
     shapes = torch.ones_like(averages)
     value = likelihood(shapes)
     for _ in range(N_NEWTON):
@@ -99,14 +92,31 @@ def shapes_of_beta(averages: Tensor, low: float, high: float) -> Tensor:
         q, z = torch.polygamma(1, shapes), torch.polygamma(1, total)
         pull = (gradient / q).sum(-2, keepdim=True) / (1 / z - (1 / q).sum(-2, keepdim=True))
         step = (gradient + pull) / q
+        moved = (shapes + step).clamp(low, high)
+        if ((moved - shapes).abs() <= LAST_STEP * shapes).all():
+            shapes = moved
+            break
         length = torch.ones_like(value)
         for _ in range(N_HALVINGS):
             moved = (shapes + length.unsqueeze(-2) * step).clamp(low, high)
             goes_up = likelihood(moved) >= value
+            if goes_up.all():
+                break
             length = torch.where(goes_up, length, 0.5 * length)
         shapes = torch.where(goes_up.unsqueeze(-2), moved, shapes)
         value = likelihood(shapes)
-    return torch.where((shapes.sum(-2) <= high).unsqueeze(-2), shapes, edge)
+    is_inside = shapes.sum(-2) <= high
+    if is_inside.all():
+        return shapes
+    # On the edge a = c - b the slope in a falls: log x less log(1 - x) is then what it is expected to be.
+    below = torch.full_like(averages[..., 0, :], low)
+    above = torch.full_like(below, high - low)
+    for _ in range(100):
+        a = 0.5 * (below + above)
+        slope = averages[..., 0, :] - torch.digamma(a) - averages[..., 1, :] + torch.digamma(high - a)
+        below, above = torch.where(slope > 0, a, below), torch.where(slope > 0, above, a)
+    edge = torch.stack([0.5 * (below + above), high - 0.5 * (below + above)], -2)
+    return torch.where(is_inside.unsqueeze(-2), shapes, edge)
 
 
 # -- cdfs, by SciPy on the CPU ---------------------------------------------------------------------------------

@@ -104,6 +104,7 @@ def test_a_lost_block_is_coded_by_the_reference() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_killed_process_loses_its_model_alone() -> None:
     def kill(row: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

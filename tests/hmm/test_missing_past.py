@@ -103,7 +103,7 @@ def test_one_state_fitted_with_missing_values_is_the_joint_gaussian(
 
 def test_em_of_one_state_finds_the_maximum_with_missing_values() -> None:
     observation = sm.AutoregressiveGaussian(1, ridge=0.0)
-    model = sm.HMM(1, observation=observation, dtype="float64", tol=0, max_iter=100).fit(HOLES[:2])
+    model = sm.HMM(1, observation=observation, dtype="float64", tol=0, max_iter=100, encoding=LEVELS).fit(HOLES[:2])
     assert (np.diff(model.history_["objective"]) > -1e-12).all()
     best, table = model.score(HOLES[:2]), model.parameters_.table
     n_free = 4 + 2 + 3  # coefficients, intercept and innovations; the first steps' Gaussian is left as it is
@@ -116,7 +116,7 @@ def test_em_of_one_state_finds_the_maximum_with_missing_values() -> None:
 
 
 def test_partial_fit_of_one_state_filters_with_what_it_has() -> None:
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), dtype="float64").fit(WHOLE)
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), dtype="float64", encoding=LEVELS).fit(WHOLE)
     before = model.coefficients_.copy()
     for _ in range(3):
         model.partial_fit(HOLES)

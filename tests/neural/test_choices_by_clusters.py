@@ -11,7 +11,7 @@ from seqmodels.neural.choices_by_clusters import Beginning, beginnings, cluster_
 from seqmodels.training import Perturbation
 from tests.killed_runs import Killed, written
 
-OPTIONS = {"d_model": 8, "max_steps": 60, "batch_size": 8}
+OPTIONS = {"d_model": 8, "max_steps": 30, "batch_size": 8}
 
 
 def speakers(n_speakers: int = 4, n_each: int = 6) -> sm.Sequences:

@@ -135,7 +135,7 @@ def test_a_network_starts_as_a_linear_prediction(model: type, length: Any, tmp_p
 def test_training_goes_on_from_there() -> None:
     train, test = draws(60), draws(20, seed=1)
     start = sm.GRU(d_model=8, max_steps=1, linear_start=True, lr=STILL).fit(train)
-    trained = sm.GRU(d_model=8, max_steps=200, linear_start=True).fit(train)
+    trained = sm.GRU(d_model=8, max_steps=80, linear_start=True).fit(train)
     assert trained.score(test) > start.score(test) + 0.01
     warm = sm.GRU(d_model=8, max_steps=1, linear_start=True, lr=STILL, warm_start=True)
     first = warm.fit(train).score(test)

@@ -22,6 +22,7 @@ def fitted(**options) -> sm.Transformer:
     return model.fit(SYMBOLS, validation=None)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which(_compiler()) is None, reason="needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it loads its compiler and reads our code
 @pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")  # torch's own, of that Python alone

@@ -34,6 +34,13 @@ def test_the_most_likely_shapes_are_found(shapes: tuple[float, float]) -> None:
     assert likelihood(0.0) >= max(likelihood(1e-3), likelihood(-1e-3))
 
 
+def test_shapes_are_found_to_all_digits() -> None:
+    """Among likelihoods that rounding makes equal, too."""
+    shapes = torch.tensor(np.exp(np.random.default_rng(0).uniform(-4.0, 4.0, (40, 2, 3))))
+    averages = torch.digamma(shapes) - torch.digamma(shapes.sum(1, keepdim=True))
+    assert_allclose(shapes_of_beta(averages, 1e-2, 1e4), shapes, rtol=1e-11)
+
+
 def test_values_at_the_edges_are_refused_and_near_them_finite() -> None:
     X = [RNG.beta(2.0, 5.0, (60, 1)) for _ in range(3)]
     model = sm.HMM(1, observation=Beta(), dtype="float64").fit(X)

@@ -43,13 +43,13 @@ def test_log_probs_are_those_of_the_mixture_and_sum_to_one() -> None:
 
 
 def test_one_state_is_the_estimate_of_maximum_likelihood() -> None:
-    model = sm.HMM(1, observation=ZeroInflated(sm.Poisson()), dtype="float64", tol=1e-12, max_iter=500).fit(X)
+    model = sm.HMM(1, observation=ZeroInflated(sm.Poisson()), dtype="float64", tol=1e-10, max_iter=500).fit(X)
     x, best = np.concatenate(X), 0.0
     for d in range(2):
 
         def loss(theta: np.ndarray, x: np.ndarray = x[:, d]) -> float:
             w = 1 / (1 + np.exp(-theta[0]))
-            return float(-np.log(np.where(x == 0, w, 0) + (1 - w) * stats.poisson(np.exp(theta[1])).pmf(x)).mean())
+            return float(-np.log(np.where(x == 0, w, 0) + (1 - w) * stats.poisson.pmf(x, np.exp(theta[1]))).mean())
 
         best -= optimize.minimize(loss, [LOGITS[d], np.log(RATES[d])], method="Nelder-Mead", tol=1e-11).fun
     assert model.score(X) == pytest.approx(best, abs=1e-6)
@@ -61,7 +61,7 @@ def test_one_state_is_the_estimate_of_maximum_likelihood() -> None:
 def test_em_never_goes_down_and_missing_values_are_left_out(inner: Observation, tmp_path: Path) -> None:
     holes = [x.copy() for x in X]
     holes[0][3, 0] = holes[1][5] = np.nan
-    model = sm.HMM(2, observation=ZeroInflated(inner), max_iter=30, tol=0.0, dtype="float64").fit(holes)
+    model = sm.HMM(2, observation=ZeroInflated(inner), max_iter=10, n_init=1, tol=0.0, dtype="float64").fit(holes)
     assert (np.diff(model.history_["objective"]) > -1e-12).all()
     assert model.measure_.space == "N^2"
     assert model.zero_weights_.shape == (2, 2)

@@ -50,6 +50,7 @@ CELLS = (
 )
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_picture_of_every_cell(tmp_path: Path) -> None:
     (tmp_path / "notebook_backend.py").write_text(BACKEND)
     code = "\n".join(f"{cell}\nimport notebook_backend; print(notebook_backend.flush())" for cell in CELLS)

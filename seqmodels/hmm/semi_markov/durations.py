@@ -29,6 +29,7 @@ DurationName = Literal["negative-binomial", "poisson", "logarithmic", "categoric
 TILTS = (-60.0, 20.0)  # of log θ of a Poisson distribution: beyond, it is one of the shortest or longest duration
 LARGEST_LOG_SUCCESS = -1e-9  # of a negative binomial distribution: its mean is finite
 SIZES = (1e-2, 1e3)  # of a negative binomial distribution: beyond, it is a Poisson distribution
+MOST_STEPS = 200  # of a search for θ, which takes five to ten
 NEAR_END = 1e-4  # of a range: nearer to its ends a search ends there
 AT_END_OF_RANGE = "at the end of the range of its values, which sets it in place of the data"
 SMOOTHING = 0.1  # the share of a first guess that is spread evenly
@@ -222,23 +223,36 @@ class _Tilted:
         mean = np.exp(log_p) @ np.arange(1.0, len(log_p) + 1)
         return float(self.counts @ log_p - self.n_biased * math.log(mean))
 
-    def slope(self, tilt: float) -> float:
-        """The derivative of ``value``; that of the mean is the variance."""
+    def slopes(self, tilt: float) -> tuple[float, float]:
+        """Return the first and the second derivative of ``value``; those of the mean are the central moments."""
         p, d = np.exp(self.log_pmf(tilt)), np.arange(1.0, len(self.log_base) + 1)
-        mean = p @ d
-        variance = p @ (d - mean) ** 2
-        return float(self.counts @ (d - mean) - self.n_biased * variance / mean)
+        mean = float(p @ d)
+        variance, third = float(p @ (d - mean) ** 2), float(p @ (d - mean) ** 3)
+        first = float(self.counts @ (d - mean)) - self.n_biased * variance / mean
+        second = -float(self.counts.sum()) * variance - self.n_biased * (third - variance**2 / mean) / mean
+        return first, second
 
-    def best(self, low: float, high: float) -> float:
-        """The root of the slope, which falls; else the bound beyond which it lies."""
-        from scipy.optimize import brentq
+    def best(self, low: float, high: float, start: float) -> float:
+        """Return the root of the slope, which falls, or the bound beyond which it lies.
 
-        if self.slope(low) <= 0:
+        The search is Newton's method from ``start``, with bisection where a step would leave what is known to hold the
+        root.
+        """
+        if self.slopes(low)[0] <= 0:
             return low
-        if self.slope(high) >= 0:
+        if self.slopes(high)[0] >= 0:
             return high
-        root: float = brentq(self.slope, low, high, xtol=1e-13, rtol=1e-14)
-        return root
+        at = start if low < start < high else 0.5 * (low + high)
+        for _ in range(MOST_STEPS):
+            slope, curvature = self.slopes(at)
+            low, high = (at, high) if slope > 0 else (low, at)
+            moved = at - slope / curvature if curvature < 0 else math.nan
+            if not low <= moved <= high:
+                moved = 0.5 * (low + high)
+            if abs(moved - at) <= 1e-14 * max(1.0, abs(at)):
+                return moved
+            at = moved
+        return at
 
 
 class OneParameterDurations(DurationFamily):
@@ -267,7 +281,7 @@ class OneParameterDurations(DurationFamily):
         for row, n, biased in zip(rows, counts.cpu().numpy(), n_biased.tolist(), strict=True):
             if n.sum() > 0:
                 problem = _Tilted(log_base, n, biased)
-                candidates = [float(row[0]), problem.best(*self.tilts)]
+                candidates = [float(row[0]), problem.best(*self.tilts, float(row[0]))]
                 row[0] = max(candidates, key=problem.value)
         return torch.as_tensor(rows, device=table.device)
 
@@ -381,7 +395,7 @@ class NegativeBinomialDurations(DurationFamily):
 
         def best_at(log_size: float) -> tuple[float, float]:
             of_size = problem(log_size)
-            tilt = of_size.best(TILTS[0], LARGEST_LOG_SUCCESS)
+            tilt = of_size.best(TILTS[0], LARGEST_LOG_SUCCESS, float(before[1]))
             return of_size.value(tilt), tilt
 
         optimum = minimize_scalar(

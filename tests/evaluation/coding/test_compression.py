@@ -35,7 +35,7 @@ def test_texts_come_back_in_as_many_bits_as_they_are_worth() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=5))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_sequences_come_back(items: list[list[int]]) -> None:
     model = SMALL[len(items) % len(SMALL)]
     arrays = [np.array(item) for item in items]
@@ -51,7 +51,7 @@ SMALL = [
 
 
 @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=12))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_symbols_that_were_never_seen_come_back(item: list[int]) -> None:
     for encoding in (sm.encodings.OpenSymbols(), sm.encodings.OpenSymbols(n_symbols=2**41)):
         model = sm.NGram(1, encoding=encoding).fit([[5, 5, 2, 2, 2]])
@@ -108,6 +108,7 @@ for path in map(Path, sys.argv[1:]):
 """
 
 
+@pytest.mark.slow
 def test_another_process_with_two_threads_gives_back_the_same(tmp_path: Path) -> None:
     paths = []
     for name, model in models().items():

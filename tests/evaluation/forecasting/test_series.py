@@ -150,6 +150,7 @@ def test_a_season_is_told_from_none(seed: int) -> None:
     assert not has_season(np.random.default_rng(seed).normal(size=120).cumsum(), 12)
 
 
+@pytest.mark.slow
 def test_a_seasonal_series_is_forecast_better_than_by_the_naive() -> None:
     errors = []
     for seed in range(3):
@@ -162,6 +163,7 @@ def test_a_seasonal_series_is_forecast_better_than_by_the_naive() -> None:
     assert ours < 0.85 * of_naive
 
 
+@pytest.mark.slow
 def test_bands_cover_what_comes() -> None:
     """Of 12 series that end differently, of 6 steps each, the 90 % band has about nine in ten."""
     covered = []

@@ -127,7 +127,7 @@ def frames(observation: Any, n: int) -> torch.Tensor:
 def test_densities_are_the_expectations_of_logarithms(name: str) -> None:
     """Of several components a frame's own is hidden, so that only a bound is known."""
     observation, size, prior = FAMILIES[name]
-    family, x, n = conjugate_of(observation, size), frames(observation, 12), 1000
+    family, x, n = conjugate_of(observation, size), frames(observation, 12), 400
     statistics = family.emission.statistics(
         family.mean(family.prior(prior, 2)), x, None, torch.tensor([[3.0, 1.0]]).double().expand(12, 2)
     )

@@ -53,8 +53,8 @@ def test_regressions_on_inputs_reach_the_objective_of_em_with_its_priors(observa
     x = emitted(kind, 1, (15,) * 12)
     given: dict[str, Any] = {"emission_inputs": ["heat"], "transition_inputs": ["noise"], "start_inputs": ["heat"]}
     given |= {"observation": observation, "transition_ridge": 1.0, "pseudocount": 0.3}
-    em = HMM(2, dtype="float64", tol=0.0, max_iter=150, n_init=1, **given).fit(x)
-    ours = HMM(2, max_iter=250, **OPTIONS, **given).fit(x)
+    em = HMM(2, dtype="float64", tol=0.0, max_iter=60, n_init=1, **given).fit(x)
+    ours = HMM(2, max_iter=120, **OPTIONS, **given).fit(x)
     assert abs(ours.history_["objective"].iloc[-1] - em.history_["objective"].iloc[-1]) < 1e-3
     assert ours.n_parameters_ == em.n_parameters_
     for name in ("emission_slopes_", "transition_slopes_", "initial_slopes_"):

@@ -92,7 +92,7 @@ def test_it_is_the_sum_over_all_paths(options: dict[str, Any], n_features: int) 
     x = [np.concatenate([each, 10 - each[::-1] ** 2], 1)[:, :n_features] for each in X]
     data: Any = inputs_of(x) if "transition_inputs" in options else x
     model = MarkovSwitchingAR(max_iter=4, n_init=1, **options).fit(data)
-    short = [x[0][20:26], x[3][:5], x[5][:1]]
+    short = [x[0][20:25], x[3][:4], x[5][:1]]
     scored: Any = inputs_of(short, 8) if "transition_inputs" in options else short
     posterior, path, steps = model.posterior(scored), model.decode(scored), model.log_prob(scored)
     for i, each in enumerate(short):
@@ -116,14 +116,14 @@ def test_it_is_the_sum_over_all_paths(options: dict[str, Any], n_features: int) 
             assert_allclose(stream.filtered, model.filter([each])[0][-1], rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("options", CASES)
 def test_em_never_falls(options: dict[str, Any], seed: int) -> None:
     data: Any = inputs_of(X) if "transition_inputs" in options else X
     weights = np.linspace(0.5, 2.0, len(X))
-    model = MarkovSwitchingAR(max_iter=12, tol=0.0, n_init=1, random_state=seed, pseudocount=0.0, **options)
+    model = MarkovSwitchingAR(max_iter=8, tol=0.0, n_init=1, random_state=seed, pseudocount=0.0, **options)
     model.fit(data, sample_weight=weights)
-    assert len(model.history_) == 13
+    assert len(model.history_) == 9
     assert np.diff(model.history_["objective"]).min() > -1e-11
     assert model.history_["objective"].iloc[-1] > model.history_["objective"].iloc[0] + 1e-2
     log_prob = float(weights @ model.log_prob(data)) / float(weights @ [len(each) for each in X])
@@ -135,7 +135,7 @@ def test_at_the_end_of_em_no_small_change_is_better(inputs: bool) -> None:
     """Of transitions too, which the distribution of the first state follows; many sequences begin."""
     x, _ = drawn([12] * 15, 1)
     data: Any = inputs_of(x) if inputs else x
-    model = MarkovSwitchingAR(2, 1, max_iter=3000, tol=1e-12, n_init=2, transition_inputs=["a"] if inputs else None)
+    model = MarkovSwitchingAR(2, 1, max_iter=3000, tol=1e-12, n_init=1, transition_inputs=["a"] if inputs else None)
     model.fit(data)
     fitted = model.parameters_
     best = model.log_prob(data).sum()
@@ -169,7 +169,7 @@ def test_at_the_end_of_em_no_small_change_is_better(inputs: bool) -> None:
 def test_inputs_that_separate_transitions_leave_all_finite(tmp_path: Path) -> None:
     """The input of a step is the state: transitions go to zero and one, so that states never change on their own."""
     x = sm.Sequences(X, inputs=[each[:, None].astype(float) for each in Z], input_names=["state"])
-    model = MarkovSwitchingAR(2, 1, transition_inputs=["state"], max_iter=60, tol=0.0, n_init=1).fit(x)
+    model = MarkovSwitchingAR(2, 1, transition_inputs=["state"], max_iter=25, tol=0.0, n_init=1).fit(x)
     assert np.diff(model.history_["objective"]).min() > -1e-11
     assert np.isfinite(model.log_prob(x)).all()
     transition = model.transition_at([[0.0], [1.0], [1e6], [-1e6]])
@@ -229,7 +229,7 @@ def test_nearly_all_starts_find_levels_that_are_clear() -> None:
 def test_forecasts_in_closed_form_and_by_paths_are_those_of_all_states(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = MarkovSwitchingAR(max_iter=20, n_init=1, **options).fit(X)
+    model = MarkovSwitchingAR(max_iter=5, n_init=1, **options).fit(X)
     prefix, k, p, means = [X[0][:8]], 4, model.order, model.means_[:, 0]
     phi = np.broadcast_to(model.autoregression_[..., 0], (2, p))
     last: dict[tuple[int, ...], float] = {}
@@ -257,7 +257,7 @@ def test_forecasts_in_closed_form_and_by_paths_are_those_of_all_states(
 
 def test_forecasts_of_one_state_are_those_of_a_vector_autoregression() -> None:
     x = [np.concatenate([each, each**2], 1) for each in X[:1]]
-    model = MarkovSwitchingAR(1, 2, tol=0.0, max_iter=100).fit(x)
+    model = MarkovSwitchingAR(1, 2, tol=0.0, max_iter=5).fit(x)
     phi, means = model.autoregression_, model.means_[0]
     weights, deviation = [np.ones(2), phi[0]], [*(x[0][-2:] - means)]
     while len(weights) < 30:

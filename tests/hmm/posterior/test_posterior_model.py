@@ -24,7 +24,7 @@ SHAPE, RATE = 2.0 * 1.5 + 1, 2.0 + 2  # of the Gamma distribution that is the po
 @pytest.fixture(scope="module")
 def counted() -> PosteriorHMM:
     hmm = sm.HMM(1, observation=sm.Poisson())
-    return PosteriorHMM(hmm, n_samples=250, warmup=80, chains=2, prior=PRIOR, dtype="float64").fit(COUNTS)
+    return PosteriorHMM(hmm, n_samples=180, warmup=40, chains=2, prior=PRIOR, dtype="float64").fit(COUNTS)
 
 
 def two_states(n: int, seed: int) -> list[np.ndarray]:
@@ -36,7 +36,7 @@ def two_states(n: int, seed: int) -> list[np.ndarray]:
 
 @pytest.fixture(scope="module")
 def gaussian() -> PosteriorHMM:
-    return PosteriorHMM(sm.HMM(2, observation=sm.GaussianMixture(1)), n_samples=60, warmup=60).fit(two_states(3, 1))
+    return PosteriorHMM(sm.HMM(2, observation=sm.GaussianMixture(1)), n_samples=30, warmup=30).fit(two_states(3, 1))
 
 
 def test_draws_of_a_rate_are_those_of_its_gamma_distribution(counted: PosteriorHMM) -> None:
@@ -99,7 +99,7 @@ def test_states_keep_the_numbers_of_the_model(gaussian: PosteriorHMM) -> None:
     assert (means["sd"] < 0.3).all()
     assert list(frame["name"].unique()) == ["initial", "transition", "means", "covariances"]
     assert_allclose(gaussian.draws_["transition"].sum(2), 1.0)
-    reordered = sample_posterior(gaussian.model_.reorder([1, 0]), two_states(3, 1), n_samples=20, warmup=40)
+    reordered = sample_posterior(gaussian.model_.reorder([1, 0]), two_states(3, 1), n_samples=10, warmup=20)
     assert_allclose(reordered.draws_["means"].mean(0), gaussian.model_.means_[::-1], atol=0.4)
 
 
@@ -114,7 +114,7 @@ def test_states_are_matched_where_they_are_at_the_same_frames() -> None:
 def test_a_stationary_start_and_ends_have_posteriors() -> None:
     x = [np.array([0, 1, 1, 0, 0, 1]), np.array([1, 0])]
     for options in ({"start": "stationary", "length": "given"}, {"length": "stop"}):
-        model = PosteriorHMM(sm.HMM(2, **options), n_samples=20, warmup=30).fit(x)
+        model = PosteriorHMM(sm.HMM(2, **options), n_samples=5, warmup=10, chains=1).fit(x)
         rows = model.draws_["transition"].sum(2) + model.draws_.get("final", 0.0)
         assert_allclose(rows, 1.0)
         assert np.isfinite(model.score(x))
@@ -124,7 +124,7 @@ def test_a_stationary_start_and_ends_have_posteriors() -> None:
 
 
 def test_the_topology_keeps_its_zeros() -> None:
-    model = PosteriorHMM(sm.HMM(3, topology="left-to-right"), n_samples=10, warmup=40, length="given")
+    model = PosteriorHMM(sm.HMM(3, topology="left-to-right"), n_samples=5, warmup=10, chains=1, length="given")
     model.fit([np.array([0, 0, 1, 1, 2, 2, 2]), np.array([0, 1, 1, 2])])
     assert (model.draws_["transition"][:, [1, 2, 2], [0, 0, 1]] == 0).all()
     assert (model.draws_["initial"] == [1.0, 0.0, 0.0]).all()
@@ -193,7 +193,7 @@ def test_targets_and_observations_without_a_prior_are_refused(gaussian: Posterio
     fitted = sm.HMM(2, n_init=1).fit(two_states(2, 1))  # whose observation has a prior of its own
     with pytest.raises(ValueError, match="PseudoFrames"):
         sample_posterior(fitted, two_states(2, 1), n_samples=2, warmup=2)
-    many = gaussian.thinned(60)
+    many = gaussian.thinned(30)
     many._draws = type(many._draws).stack([gaussian._each_draw()[0]] * 2049)
     with pytest.raises(ValueError, match="thin the draws"):
         many.cursor()

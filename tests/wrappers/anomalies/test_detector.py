@@ -32,7 +32,7 @@ def vectors(n, length=40, *, seed=0, n_features=2):
 
 @pytest.fixture(scope="module")
 def hmm():
-    return sm.HMM(2, max_iter=10, observation=sm.GaussianMixture(1, "full")).fit(vectors(40))
+    return sm.HMM(2, max_iter=10, observation=sm.GaussianMixture(1, "full"), encoding=sm.Standardize()).fit(vectors(40))
 
 
 @pytest.fixture(scope="module")

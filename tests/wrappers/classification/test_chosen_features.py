@@ -126,7 +126,7 @@ def voices(n: int, seed: int) -> sm.Sequences:
 
 def test_variances_are_pooled_where_few_speakers_show_too_little(tmp_path: Path) -> None:
     model = sm.HMM(2, topology="left-to-right", max_iter=5)
-    train, test = voices(3, 1), voices(30, 2)
+    train, test = voices(3, 1), voices(20, 2)
     plain = sm.GenerativeClassifier(model, features=None, calibrate=False).fit(train)
     classifier = sm.GenerativeClassifier(model, calibrate=False).fit(train)
     assert str(classifier.reason_).startswith("of clusters held out")

@@ -216,7 +216,7 @@ def test_large_alphabets_share_rows() -> None:
 )
 def test_all_events_at_all_steps_agree_with_the_cursor(make: Any, length: str) -> None:
     model = make(length=length, dtype="float64").fit(SYMBOLS, validation=None)
-    examples = model._setting().examples(Data.of(SYMBOLS))
+    examples = model._setting().examples(Data.of([SYMBOLS[i] for i in (1, 2, 5)]))
     for example, found in zip(examples, model._event_log_probs(examples), strict=True):
         expected = event_log_probs(model.cursor(), example.values)
         assert_array_equal(np.isneginf(found), np.isneginf(expected))
@@ -346,8 +346,10 @@ def driven(n: int = 12, seed: int = 0) -> sm.Sequences:
 @pytest.mark.parametrize("weights", ["static", "switching", "gated"])
 def test_members_read_their_own_inputs(weights: WeightsName, tmp_path: Any) -> None:
     X, test = driven(), driven(4, seed=1)
-    regression = sm.HMM(1, emission_inputs=["heat"], max_iter=3, n_init=1)
-    members = [sm.HMM(2, max_iter=3, n_init=1), regression, sm.HMM(1, emission_inputs=["wind"], max_iter=3, n_init=1)]
+    few: dict[str, Any] = {"max_iter": 3, "n_init": 1, "observation": sm.GaussianMixture(1)}
+    few["encoding"] = sm.Standardize()  # else changes are tried beside levels
+    regression = sm.HMM(1, emission_inputs=["heat"], **few)
+    members = [sm.HMM(2, **few), regression, sm.HMM(1, emission_inputs=["wind"], **few)]
     model = sm.Mixture([*members], weights=weights, held_out=0.3).fit(X)
     assert model.input_names_ == model.measure_.inputs == ("heat", "wind")
     assert [member.input_names_ for member in model.members_] == [(), ("heat",), ("wind",)]
