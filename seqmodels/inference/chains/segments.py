@@ -45,7 +45,8 @@ class Segments:
         packing: of the segments; its N rows are those of all the tensors here.
         owner: (w,) the sequence of each segment.
         size: frames of a segment.
-        margin: frames of a neighbour that a segment is warmed up on.
+        margin: frames of a neighbour that a segment is warmed up on; 0: it starts and ends exactly, by products of the
+            operators of all segments (``block_products``).
     """
 
     lengths: Tensor
@@ -109,6 +110,11 @@ class Segments:
     def is_whole(self) -> bool:
         """Whether every sequence is one segment."""
         return self.n_sequences == self.packing.n_sequences
+
+    @property
+    def are_exact(self) -> bool:
+        """Whether sequences are cut, and segments are not warmed up but start and end exactly."""
+        return self.margin == 0 and not self.is_whole
 
     @cached_property
     def first_segment(self) -> Tensor:
