@@ -107,12 +107,12 @@ other-machine: .venv/installed
 
 # Every figure of a GPU, on a machine with torch for it: 40 minutes at most, into benchmarks/results/gpu. It needs no
 # installation and no internet; TEXT is Shakespeare's characters, PAIRS the folder of multi30k. The next call goes on
-# where this one ended; MINUTES=9 ends within so many, ONLY="em gpt2" measures these parts. TINY=1 shows on a CPU that
-# every part runs.
+# where this one ended; MINUTES=9 ends within so many, ONLY="em gpt2" measures these parts. PROFILE=1 shows what took
+# longest; TINY=1 shows on a CPU that every part runs.
 gpu:
 	PYTHONPATH=. $(if $(TINY),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py $(if $(TEXT),--text $(TEXT)) \
 		$(if $(PAIRS),--pairs $(PAIRS)) $(if $(ONLY),--only $(ONLY)) $(if $(MINUTES),--minutes $(MINUTES)) \
-		$(if $(OUT),--out $(OUT)) $(if $(TINY),--device cpu --tiny $(if $(OUT),,--out results/gpu))
+		$(if $(OUT),--out $(OUT)) $(if $(PROFILE),--profile) $(if $(TINY),--device cpu --tiny $(if $(OUT),,--out results/gpu))
 
 # Conversions against the package `transformers`, which is too large to be installed for every test run.
 huggingface: .venv/installed

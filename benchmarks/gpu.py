@@ -23,6 +23,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
@@ -47,6 +48,7 @@ from seqmodels import (
 )
 from seqmodels.evaluation.comparison.provenance import provenance
 from seqmodels.generation.sampling import sample_steps
+from seqmodels.inference.chains.forward_backward import forward_backward
 from seqmodels.neural.untrained import untrained
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -104,13 +106,14 @@ ROOFS = {
 
 @dataclass(frozen=True)
 class Run:
-    """Where and how large a part runs."""
+    """Where and how large a part runs, and whether it is profiled."""
 
     device: str
     tiny: bool
     text: Path | None = None
     pairs: Path | None = None
     out: Path = RESULTS
+    profile: bool = False
 
     @property
     def roof(self) -> Roof | None:
@@ -338,6 +341,65 @@ def em_on_processor(run: Run, what: str, name: str, times: int) -> Iterator[Row]
 def em_in_plain_torch(run: Run) -> Iterator[Row]:
     """What the kernels are measured against."""
     yield {"what": "plain loop, recursions of W4", "value": plain_loop(make("W4").first(8), run.device), "unit": "s"}
+
+
+def em_of_pomegranate(run: Run) -> list[Measurement]:
+    """EM by pomegranate, pure torch, beside ours: the same device, sequences of one length, float32, the same start.
+
+    Its passes hold (n, T, K, K) numbers, so both get few enough sequences that they fit.
+    """
+    sizes = (("W1", 48, 4), ("W4", 256, 1))
+    return [
+        Measurement(f"{name}, K={k}", 1.5, partial(beside_pomegranate, run, name, times)) for name, k, times in sizes
+    ]
+
+
+def beside_pomegranate(run: Run, name: str, times: int) -> Iterator[Row]:
+    """Seconds an iteration of both, and the log-likelihoods a frame that they come to."""
+    needs("pomegranate")
+    from peers.pomegranate import PomegranateTrainer
+
+    once = make(name, "equal")
+    workload = once.first(30) if run.tiny else repeated(once, times)
+    n, what = run.size(6, 1), f"EM, {name} x {times} of one length, K={len(workload.initial)}"
+    seconds, log_prob = seconds_an_iteration(workload, run.device, n)
+    theirs = PomegranateTrainer(workload, "float32", run.device).iterate(
+        n + 3
+    )  # of which the last begins where ours end
+    median = float(np.median([each.seconds for each in theirs[2:]]))
+    yield {"what": what, "value": seconds, "unit": "s", "log_prob": log_prob}
+    yield {
+        "what": f"{what}, pomegranate",
+        "value": median,
+        "unit": "s",
+        "log_prob": theirs[-1].log_prob / len(workload.x),
+    }
+    yield {"what": f"{what}, pomegranate's time over ours", "value": median / seconds, "unit": "times"}
+
+
+def long_sequence(run: Run) -> list[Measurement]:
+    """Forward-backward of one sequence of a million steps, of a chain that forgets and of one that hardly moves."""
+    chains = {"forgets": 0.1, "hardly moves": 1e-9}
+    return [Measurement(name, 0.5, partial(recursions_of_one, run, name, leaves)) for name, leaves in chains.items()]
+
+
+def recursions_of_one(run: Run, name: str, leaves: float) -> Iterator[Row]:
+    """Seconds of the recursions alone, given densities on the device, where a state is left so often."""
+    n, k, goal = run.size(1_000_000, 2_000), 16, 0.010 if name == "forgets" else None
+    transition = torch.full((k, k), leaves / (k - 1))
+    transition.fill_diagonal_(1 - leaves)
+    generator = torch.Generator().manual_seed(0)
+    log_b = -0.5 * torch.randn(n, k, generator=generator).square() * 4
+    arguments = [each.to(run.device) for each in (torch.full((k,), 1 / k), transition, log_b)]
+    for _ in range(run.size(3, 1)):
+        forward_backward(*arguments)
+    seconds = []
+    for _ in range(run.size(7, 1)):
+        began = synchronised(run.device)
+        forward_backward(*arguments)
+        seconds.append(synchronised(run.device) - began)
+    what = f"forward-backward, 1 x {n:,}, K={k}, a chain that {name}"
+    yield {"what": what, "value": float(np.median(seconds)), "unit": "s", "goal": goal}
 
 
 def shares(run: Run, workload: Workload, seconds: float) -> Row:
@@ -583,7 +645,7 @@ PARTS: dict[str, Callable[[Run], list[Measurement]]] = {
     part.__name__: part
     for part in (
         *(agreement, tests, em, nanogpt, gpt2, decoding),
-        *(translation, memory, recurrent, em_of_more_states),
+        *(translation, memory, recurrent, em_of_more_states, long_sequence, em_of_pomegranate),
     )
 }
 STATES = {"whole": 0, "missing": 3, "left": 5, "failed": 4}  # and the exit status of a part, the worst of them last
@@ -694,8 +756,9 @@ def measured(sheet: Sheet, measurement: Measurement) -> str:
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     try:
-        for row in measurement.rows():
-            sheet.add(name, "ended", row)  # unless it goes on
+        with profiled(sheet.run):
+            for row in measurement.rows():
+                sheet.add(name, "ended", row)  # unless it goes on
     except Missing as missing:
         state, note = "missing", f"needs {missing}"
     except Exception as error:
@@ -708,6 +771,18 @@ def measured(sheet: Sheet, measurement: Measurement) -> str:
     if device == "cuda":
         torch.cuda.empty_cache()
     return state
+
+
+@contextmanager
+def profiled(run: Run) -> Iterator[None]:
+    """Print, where it was asked for, the operations and kernels that took longest; timings are then too long."""
+    if not run.profile:
+        yield
+        return
+    with torch.profiler.profile() as profile:
+        yield
+    by = "self_device_time_total" if run.device == "cuda" else "self_cpu_time_total"
+    print(profile.key_averages().table(sort_by=by, row_limit=20, max_name_column_width=70), flush=True)
 
 
 def in_words(row: Row) -> str:
@@ -791,12 +866,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--minutes", type=float, default=40, help="end within so many")
+    parser.add_argument("--profile", action="store_true", help="print what took longest; write to another --out then")
     parser.add_argument("--here", type=float, help=argparse.SUPPRESS)  # seconds that this part may take
     given = parser.parse_args(arguments)
     if given.device == "cuda" and not torch.cuda.is_available():
         print("torch sees no GPU here; --device cpu --tiny shows that every part runs")
         return 1
-    run = Run(given.device, given.tiny, given.text, given.pairs, given.out)
+    run = Run(given.device, given.tiny, given.text, given.pairs, given.out, given.profile)
     if given.here is not None:
         return STATES[run_part(given.only[0], run, given.here)]
     outcomes = in_processes(given.only, run, without_only(arguments), 60 * given.minutes)

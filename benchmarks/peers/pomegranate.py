@@ -24,15 +24,15 @@ ARCS_AT_ONCE = 1 << 27  # elements of its (n, T, K, K) intermediate: bounds memo
 class PomegranateTrainer(Trainer):
     """The loop of its ``fit`` (``summarize`` per batch, then ``from_summaries``) without the convergence test."""
 
-    def __init__(self, workload: Workload, dtype: str) -> None:
+    def __init__(self, workload: Workload, dtype: str, device: str = "cpu") -> None:
         assert dtype == "float32", "its statistics are float32"
         torch.set_num_threads(1)
         k = len(workload.initial)
         edges, starts = (_tensor(p) for p in (workload.transition, workload.initial))
         states = _states(workload.emission)
-        self.model = DenseHMM(states, edges=edges, starts=starts, ends=torch.ones(k), check_data=False)
+        self.model = DenseHMM(states, edges=edges, starts=starts, ends=torch.ones(k), check_data=False).to(device)
         x = workload.stacked
-        data = _tensor(x) if x.ndim == 3 else torch.as_tensor(x).unsqueeze(-1)
+        data = (_tensor(x) if x.ndim == 3 else torch.as_tensor(x).unsqueeze(-1)).to(device)
         self.batches = data.split(max(1, ARCS_AT_ONCE // (data.shape[1] * k * k)))
 
     def iterate(self, n: int) -> list[Iteration]:

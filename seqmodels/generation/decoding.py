@@ -105,13 +105,28 @@ class Draw:
     impossible: Tensor | None
 
 
+@dataclass(frozen=True)
+class DrawnSteps:
+    """T consecutive steps of n sequences: a ``Draw`` of each, ``x (T, n, D)`` or ``(T, n)``, the others ``(T, n)``."""
+
+    x: Tensor
+    ended: Tensor | None
+    impossible: Tensor | None
+
+    @classmethod
+    def single(cls, step: Draw) -> DrawnSteps:
+        """Return one step as steps."""
+        ended, impossible = (None if mask is None else mask[None] for mask in (step.ended, step.impossible))
+        return cls(step.x[None], ended, impossible)
+
+
 @runtime_checkable
 class PathCursor(Cursor, Protocol):
     """A cursor that draws many steps at once, without reading what was drawn."""
 
     def draw_path(
         self, state: CursorState, n_steps: int, generator: torch.Generator, *, may_end: bool
-    ) -> Iterator[Draw] | None:
+    ) -> Iterator[DrawnSteps] | None:
         """The next ``n_steps`` steps of each sequence, from the model's own distribution; None: step by step only.
 
         Without ``may_end`` given that the sequences go on.

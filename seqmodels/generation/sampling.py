@@ -20,7 +20,7 @@ from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import StepEncoder, decoded_after, repeated
 from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, DrawingCursor, start_after
-from seqmodels.generation.decoding import ANCESTRAL, Decoding, Draw, PathCursor, draw
+from seqmodels.generation.decoding import ANCESTRAL, Decoding, DrawnSteps, PathCursor, draw
 from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.generation.inputs import (
     GenerativeModel,
@@ -276,10 +276,11 @@ def sample_steps(
     state = start_after(cursor, source, prefix, n)
     steps = _draws(cursor, state, decoding, generator, n_steps, may_end=length is None)
     drawn, stopped = _collect(steps, n, stop)
-    n_drawn = _first_true([d.ended for d in drawn], n)
-    _refuse_impossible(_first_true([d.impossible for d in drawn], n), n_drawn, len(drawn), len(prefix))
-    n_drawn = np.minimum(n_drawn, _first_true(stopped, n) + 1)
-    values = torch.stack([d.x for d in drawn], dim=1).cpu().numpy()  # (n, T, ...)
+    x = torch.cat([steps.x for steps in drawn])  # (T, n, ...)
+    n_drawn = _first_true([steps.ended for steps in drawn], n, len(x))
+    _refuse_impossible(_first_true([steps.impossible for steps in drawn], n, len(x)), n_drawn, len(x), len(prefix))
+    n_drawn = np.minimum(n_drawn, _first_true(stopped, n, len(x)) + 1)
+    values = x.transpose(0, 1).cpu().numpy()  # (n, T, ...)
     return [np.concatenate([prefix, row[:size]]) for row, size in zip(values, n_drawn, strict=True)]
 
 
@@ -297,18 +298,21 @@ def stream_steps(
     """The encoded steps that ``sample_steps`` of one sequence draws after the prefix, as they come; the same errors."""
     state, n_steps = start_after(cursor, source, prefix, 1), max_length if length is None else length
     steps = _draws(cursor, state, decoding, generator, n_steps, may_end=length is None)
-    for t, drawn in enumerate(steps):
-        if drawn.impossible is not None and bool(drawn.impossible):
-            _refuse_step(len(prefix) + t)
-        if drawn.ended is not None and bool(drawn.ended):
-            return
-        yield drawn.x[0].cpu().numpy()
+    n_read = len(prefix)
+    for drawn in steps:
+        for t, x in enumerate(drawn.x[:, 0].cpu().numpy()):
+            if drawn.impossible is not None and bool(drawn.impossible[t]):
+                _refuse_step(n_read)
+            if drawn.ended is not None and bool(drawn.ended[t]):
+                return
+            yield x
+            n_read += 1
 
 
 def _draws(
     cursor: Cursor, state: CursorState, decoding: Decoding, generator: torch.Generator, n_steps: int, *, may_end: bool
-) -> Iterator[Draw]:
-    """Step after step, ``n_steps`` of them; sequences that have ended are carried along with the others."""
+) -> Iterator[DrawnSteps]:
+    """The next ``n_steps`` steps, some at a time; sequences that have ended are carried along with the others."""
     if decoding == ANCESTRAL and isinstance(cursor, PathCursor):
         path = cursor.draw_path(state, n_steps, generator, may_end=may_end)
         if path is not None:
@@ -322,29 +326,31 @@ def _draws(
             size = min(n_at_once, n_steps, CHECK_EVERY), len(x)
             uniform = torch.rand(size, generator=generator, dtype=torch.float64, device=x.device)
             symbols, ended, state = drawing.draw(state, x, uniform, may_end=may_end)
-            for t, x in enumerate(symbols.unbind(0)):
-                yield Draw(x, None if ended is None else ended[t], None)
-            n_steps -= len(symbols)
+            yield DrawnSteps(symbols, ended, None)
+            x, n_steps = symbols[-1], n_steps - len(symbols)
             continue
         if x is not None:
             state = cursor.advance(state, x)
         drawn = draw(cursor.distribution(state), decoding, generator, may_end=may_end)
-        yield drawn
+        yield DrawnSteps.single(drawn)
         x, n_steps = drawn.x, n_steps - 1
 
 
-def _collect(steps: Iterator[Draw], n: int, stop: StopStrings | None) -> tuple[list[Draw], list[Tensor | None]]:
-    """Draws until all sequences are over, and for each step which sequences it completes a stop string of."""
-    drawn: list[Draw] = []
+def _collect(
+    steps: Iterator[DrawnSteps], n: int, stop: StopStrings | None
+) -> tuple[list[DrawnSteps], list[Tensor | None]]:
+    """Steps until all sequences are over, and, like ``ended``, whether each step completes one of its stop strings."""
+    drawn: list[DrawnSteps] = []
     stopped: list[Tensor | None] = []
-    over, n_checked = np.zeros(n, dtype=bool), 0
-    for step in steps:
-        drawn.append(step)
-        stopped.append(None if stop is None else _completes_string(stop, step.x))
-        if len(drawn) % CHECK_EVERY == 0:
-            over |= _first_true([d.ended for d in drawn[n_checked:]], n) < CHECK_EVERY
-            over |= _first_true(stopped[n_checked:], n) < CHECK_EVERY
-            n_checked = len(drawn)
+    over, n_unchecked, n_checked = np.zeros(n, dtype=bool), 0, 0
+    for several in steps:
+        drawn.append(several)
+        stopped.append(None if stop is None else torch.stack([_completes_string(stop, x) for x in several.x]))
+        n_unchecked += len(several.x)
+        if n_unchecked >= CHECK_EVERY:
+            over |= _first_true([each.ended for each in drawn[n_checked:]], n, n_unchecked) < n_unchecked
+            over |= _first_true(stopped[n_checked:], n, n_unchecked) < n_unchecked
+            n_unchecked, n_checked = 0, len(drawn)
             if over.all():
                 break
     return drawn, stopped
@@ -354,13 +360,16 @@ def _completes_string(stop: StopStrings, x: Tensor) -> Tensor:
     return torch.tensor([stop.advance(i, symbol) is not None for i, symbol in enumerate(x.tolist())])
 
 
-def _first_true(masks: list[Tensor | None], n: int) -> np.ndarray:
-    """``(n,)`` the step at which each sequence is first True, of T ``masks (n,)`` (None: all False); T if never."""
+def _first_true(masks: list[Tensor | None], n: int, n_steps: int) -> np.ndarray:
+    """``(n,)`` the first of ``n_steps`` consecutive steps at which each sequence is True, ``n_steps`` if there is none.
+
+    ``masks`` are ``(T, n)`` of some steps each; None: all False.
+    """
     present = [mask for mask in masks if mask is not None]
     if not present:
-        return np.full(n, len(masks))
-    table = torch.stack(present).cpu().numpy()  # (T, n)
-    return np.where(table.any(0), table.argmax(0), len(masks))
+        return np.full(n, n_steps)
+    table = torch.cat(present).cpu().numpy()
+    return np.where(table.any(0), table.argmax(0), n_steps)
 
 
 def _refuse_impossible(impossible: np.ndarray, ended: np.ndarray, n_drawn: int, n_prefix: int) -> None:

@@ -27,7 +27,9 @@ def ended(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("part", ["agreement", "em", "nanogpt", "gpt2", "recurrent", "decoding", "memory"])
+@pytest.mark.parametrize(
+    "part", ["agreement", "em", "nanogpt", "gpt2", "recurrent", "decoding", "memory", "long_sequence"]
+)
 def test_a_part_runs_in_its_smallest_size(
     part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
