@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.segments import Segments
 
 FLUSH = 1e-300  # relative to the largest of a row: smaller values become zero, as in ``scaled``
@@ -101,7 +100,7 @@ class BlockProducts:
 
         ``initial (1 or n, K)`` is p(z_1). Rows of impossible sequences are NaN.
         """
-        n, m = self.levels[0].exponents.shape[:2]
+        n = len(self.levels[0].exponents)
         message = ScaledRows.of(initial.expand(n, -1)[:, None, None, :])
         for operators in reversed(self.levels[:-1]):
             half = operators.exponents.shape[1] // 2
@@ -119,7 +118,7 @@ class BlockProducts:
             last_alpha: (w, K) by rank, p(z | x so far) at these frames: what is returned is of the order of one where
                 that weighs most.
         """
-        n = len(self.levels[0].values)
+        n = len(self.levels[0].exponents)
         message = ScaledRows.of(final.expand(n, -1)[:, None, :, None])
         for operators in reversed(self.levels[:-1]):
             half = operators.exponents.shape[1] // 2

@@ -171,8 +171,8 @@ def _recompute(
             continue
         sequences = chain_failed.nonzero()[:, 0]
         whole, rows = chain.take(sequences)
-        is_last = trellis.is_sequential or trellis.densities.dtype == torch.float64 and not chain.segments.are_warmed_up
-        if is_last:
+        is_exact = trellis.densities.dtype == torch.float64 and not trellis.segments.are_warmed_up
+        if trellis.is_sequential or is_exact:
             chain_result.replace_sequences(rows, sequences, in_logarithms(whole))
         else:
             retry, retry_rows = whole.double().cut(Segments.exact(whole.segments.lengths, len(chain.transition)))

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from seqmodels.inference.chains import log_space, scaled
 from seqmodels.inference.chains.forward_backward import refuse_impossible
+from seqmodels.inference.chains.segments import Segments, loops_are_compiled
 from seqmodels.inference.chains.trellis import Lengths, Trellis
+from seqmodels.inference.chains.viterbi import followed
 
 TERMS_AT_ONCE = 1 << 22  # elements of the (w, n, K) intermediate held at once
 
@@ -39,30 +41,82 @@ def sample_states(
     tensor([0.0000, 0.5000, 1.0000])
     """
     trellis = Trellis.of_concatenated(initial, transition, log_b, final, lengths)
-    whole, _ = trellis.take(torch.arange(trellis.segments.n_sequences, device=log_b.device))
-    paths, log_prob = sample_paths(whole, n, generator)
+    paths, log_prob = sample_paths(trellis, n, generator)
     refuse_impossible(log_prob)
-    return whole.packing.unpack(paths)
+    return paths
 
 
 @torch.no_grad()
 def sample_paths(trellis: Trellis, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """``n`` independent paths of each sequence of an uncut trellis, for all sequences and draws at once.
+    """``n`` independent paths of each sequence, for all sequences and draws at once.
 
     Returns:
-        (N, n) int64 packed states, and float64 log p(x) of each sequence; one of -inf has no path, and its states mean
-        nothing.
+        (N, n) int64 states, one sequence after the other, and float64 log p(x) of each sequence; one of -inf has no
+        path, and its states mean nothing.
     """
-    assert trellis.segments.is_whole, "a path is followed from end to end"
-    if trellis.log_transitions is None:
-        ran = scaled.forward(trellis)
-        if not ran.failed.any() and scaled.loss_is_negligible(trellis, ran.scale):
-            log_prob = trellis.packing.totals(ran.steps) + ran.ends
-            return _sample_backwards(trellis, ran.alpha.double().log(), n, generator), log_prob
-    # The likeliest way back may lead through a state whose alpha is below what a float can hold.
-    log_alpha, steps = log_space.log_alpha_and_steps(trellis)
-    ends = torch.logsumexp(log_alpha[trellis.segments.last] + trellis.final.log(), 1)
-    return _sample_backwards(trellis, log_alpha, n, generator), trellis.packing.totals(steps) + ends
+    tried, log_alpha, log_prob = _log_alpha(trellis)
+    if not tried.segments.is_whole:
+        return torch.stack([_sample_segments(tried, log_alpha, generator) for _ in range(n)], 1), log_prob
+    if trellis.log_transitions is None and loops_are_compiled(log_alpha.device):
+        paths = _sample_in_loops(tried, log_alpha, n, generator)
+    else:
+        paths = _sample_backwards(tried, log_alpha, n, generator)
+    return tried.packing.unpack(paths), log_prob
+
+
+def _log_alpha(trellis: Trellis) -> tuple[Trellis, Tensor, Tensor]:
+    """The trellis as it is sampled from, (N, K) float64 log p(z_t | x_<=t) by its rows, and (n,) log p(x).
+
+    The likeliest way back may lead through a state whose alpha is below what a float can hold: then logarithms are
+    computed, of uncut sequences, as they are by loops on a CPU from the first.
+    """
+    if trellis.log_transitions is None and not loops_are_compiled(trellis.densities.device):
+        tries = [lambda: trellis]
+        if trellis.segments.are_warmed_up:
+            exact = Segments.exact(trellis.segments.lengths, len(trellis.transition))
+            tries.append(lambda: trellis.double().cut(exact)[0])
+        for attempt in tries:
+            tried = attempt()
+            ran = scaled.forward(tried)
+            if not ran.failed.any() and scaled.has_every_state(tried, ran.alpha):
+                return tried, ran.alpha.double().log(), tried.segments.totals(ran.steps) + ran.ends
+    whole = trellis
+    if not trellis.segments.is_whole:
+        whole, _ = trellis.take(torch.arange(trellis.segments.n_sequences, device=trellis.densities.device))
+    log_alpha, steps = log_space.log_alpha_and_steps(whole)
+    ends = torch.logsumexp(log_alpha[whole.segments.last] + whole.final.log(), 1)
+    return whole, log_alpha, whole.packing.totals(steps) + ends
+
+
+def _sample_in_loops(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """(N, n) packed states of an uncut trellis."""
+    from seqmodels.inference.chains.compiled_draws import draw_backwards
+
+    N, a = len(log_alpha), trellis.transition.contiguous()
+    uniform = torch.rand(N, n, generator=generator, dtype=torch.float64)
+    paths, log_ends = torch.empty(N, n, dtype=torch.int64), trellis.ends(torch.float64).log().contiguous()
+    least_exact = log_space.LogProduct(a).least_exact
+    arrays = (trellis.packing.offsets, log_alpha, a, a.log(), log_ends)
+    draw_backwards(*(each.numpy() for each in arrays), least_exact, uniform.numpy(), paths.numpy())
+    return paths
+
+
+def _sample_segments(trellis: Trellis, log_alpha: Tensor, generator: torch.Generator) -> Tensor:
+    """(N,) states, one sequence after the other, of segments side by side.
+
+    Of every frame, the state before is drawn for each state that there may be: what is drawn does not depend on what
+    follows, only which of it is read.
+    """
+    segments, K = trellis.segments, len(trellis.transition)
+    into = trellis.transition.log().T.contiguous()  # into[j, i] = log a_ij
+    before, after = segments.rows_before
+    psi = torch.zeros(log_alpha.shape, dtype=torch.uint8 if K <= 256 else torch.int16, device=into.device)
+    size = max(1, TERMS_AT_ONCE // K**2)
+    for rows, previous in zip(after.split(size), before.split(size), strict=True):
+        psi[rows] = draw(log_alpha[previous, None, :] + into, generator).clamp(min=0).to(psi.dtype)
+    ends = (log_alpha[segments.last] + trellis.final.log()).unsqueeze(1)
+    last = draw(ends, generator)[:, 0].clamp(min=0)[segments.owner]
+    return followed(segments, psi, last)
 
 
 def _sample_backwards(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:

@@ -470,6 +470,20 @@ def loss_is_negligible(trellis: Trellis, scale: Tensor) -> bool:
     return bool((received > _safe_mass(trellis.transition.shape[-1], scale.dtype)).all())
 
 
+def has_every_state(trellis: Trellis, alpha: Tensor) -> bool:
+    """Whether ``alpha`` (N, K) is zero in no state that is possible; then it is exact in all, of sequences of one chain.
+
+    A state is possible where its density is positive and one leads to it that was possible at the frame before.
+    """
+    before, after = trellis.segments.rows_before
+    starts = torch.empty_like(alpha, dtype=torch.bool)
+    starts[trellis.segments.first] = trellis.initial.expand(trellis.segments.n_sequences, -1) > 0
+    leads = (trellis.transition > 0).to(alpha.dtype)
+    for rows, previous in zip(after.split(ROWS_AT_ONCE), before.split(ROWS_AT_ONCE), strict=True):
+        starts[rows] = (alpha[previous] > 0).to(alpha.dtype) @ leads > 0
+    return bool(((alpha > 0) == (starts & (trellis.densities.log() > -torch.inf))).all())
+
+
 def _safe_mass(n_states: int, dtype: torch.dtype) -> float:
     """Mass beside which what a step can lose is too small to look into."""
     limits = LIMITS[dtype]

@@ -152,6 +152,14 @@ class Segments:
         return self.packing.rank[before], self.packing.rank[before + 1]
 
     @cached_property
+    def rows_before(self) -> tuple[Tensor, Tensor]:
+        """Rows of frames that others follow, and (N - n,) rows of the frames that follow them, in the same sequence."""
+        packing, (before, after) = self.packing, self.neighbours
+        later = torch.arange(packing.n_sequences, packing.n_frames, device=self.lengths.device)
+        ended = packing.last[packing.order[before]]
+        return torch.cat([packing.previous, ended]), torch.cat([later, after])  # first frames stand at their ranks
+
+    @cached_property
     def first(self) -> Tensor:
         """(n,) the row of each sequence's first frame."""
         return self.packing.rank[self.first_segment]

@@ -2,10 +2,10 @@
 
 On a CPU the recursion is a compiled loop. On a GPU long sequences run in segments side by side (``segments``): the best
 paths to the states of one frame soon have a common past, from where on scores differ by a constant from those of the
-whole sequence. Segments whose scores at the first frame prove to be others are run again from the right ones, so that the
-path is that of the whole. Where several in a row began wrongly, what each does to any scores is a K x K operator, found
-side by side: ``O(i, j)``, the best score of ending in j after arriving in i; ``max_i (delta(i) + O(i, j))`` leads from
-one segment to the next (Särkkä and García-Fernández 2021).
+whole sequence. Segments whose scores at the first frame prove to be others are run again from the right ones, so that
+the path is that of the whole. Where several in a row began wrongly, what each does to any scores is a K x K operator,
+found side by side: ``O(i, j)``, the best score of ending in j after arriving in i. ``max_i (delta(i) + O(i, j))`` leads
+from one segment to the next (Särkkä and García-Fernández 2021).
 
 Terms are rounded to a grid of ``1 / GRID`` nats, some 1e-11. Sums of such numbers are exact below ``2^53 / GRID``, 1e5
 nats, so that neither the order of terms nor where a sequence is cut decides between two paths: equal ones are exactly
@@ -112,10 +112,7 @@ def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tup
     packing = trellis.packing
     scores, psi = _scores_of_segments(trellis, log_b, deltas)
     last = (scores + on_grid(trellis.ends(torch.float64).log()))[packing.rank].argmax(1)  # (w,), by segment
-    if not trellis.segments.is_whole:
-        last = _last_states(trellis.segments, _states_before(packing, psi), last)
-    states = _trace(packing, psi, last[packing.order, None])[0][:, 0]
-    return packing.unpack(states), psi
+    return followed(trellis.segments, psi, last), psi
 
 
 @torch.no_grad()
@@ -254,7 +251,9 @@ def _scores_of_segments(trellis: Trellis, log_b: Tensor, deltas: Tensor | None) 
     if len(after):
         arriving[after] = best_step(warm_start(into, log_b, segments)[before], into)[0]
     scores, psi = best_scores(into, log_b, packing, arriving, deltas)
-    for _ in range(len(after)):  # each time one segment of every sequence at least is right from then on, most often all
+    for _ in range(
+        len(after)
+    ):  # each time one segment of every sequence at least is right from then on, most often all
         true_arriving, came_from = best_step(scores[before], into)
         psi[after] = came_from.to(psi.dtype)  # a segment's first frame stands at its rank
         is_wrong = (true_arriving != arriving[after]).any(1)
@@ -286,7 +285,12 @@ def _exact_arrivals(
     is_wrong[segment] = True
     in_a_row = segment[is_wrong[segment + 1]]  # what the last one of a row does to scores is not asked for
     operators = _operators(into, log_b, packing, in_a_row) if len(in_a_row) else {}
-    owner, into_here, arriving_here, after = segments.owner.tolist(), into.cpu(), arriving.to("cpu", copy=True), scores.cpu()
+    owner, into_here, arriving_here, after = (
+        segments.owner.tolist(),
+        into.cpu(),
+        arriving.to("cpu", copy=True),
+        scores.cpu(),
+    )
     for s in range(1, len(owner)):
         if owner[s] == owner[s - 1]:
             delta = after[rank[s - 1]]
@@ -306,9 +310,7 @@ def _after_operator(arriving: Tensor, units: Tensor, values: Tensor) -> Tensor:
     return rescaled((before[:, None] + values[possible]).amax(0, keepdim=True))[0]
 
 
-def _operators(
-    into: Tensor, log_b: Tensor, packing: Packing, segments: Tensor
-) -> dict[int, tuple[Tensor, Tensor]]:
+def _operators(into: Tensor, log_b: Tensor, packing: Packing, segments: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
     """``O(i, j)`` of each of these segments, (K, K) on a CPU, its rows less their largest; and before it these, (K,).
 
     They are whole numbers of the grid, for sums of any length to be exact.
@@ -330,6 +332,20 @@ def _operators(
             units += (largest * GRID).long()
     of_segments = zip(part.order.tolist(), units.cpu(), values.cpu(), strict=True)
     return {int(segments[i]): (own_units, own_values) for i, own_units, own_values in of_segments}
+
+
+def followed(segments: Segments, psi: Tensor, last: Tensor) -> Tensor:
+    """The states from the last one of each sequence back, (N,), one sequence after the other.
+
+    Args:
+        segments: of the N rows.
+        psi: (N, K) packed, the state before each, were it this one; those of sequences' first frames are not read.
+        last: (w,) by segment, the states at last frames; of segments that others follow they are not read.
+    """
+    packing = segments.packing
+    if not segments.is_whole:
+        last = _last_states(segments, _states_before(packing, psi), last)
+    return packing.unpack(_trace(packing, psi, last[packing.order, None])[0][:, 0])
 
 
 def _states_before(packing: Packing, psi: Tensor) -> Tensor:
