@@ -46,9 +46,13 @@ class ScaledRows:
         values = torch.threshold_(matrices * torch.exp2(-own).unsqueeze(-1), FLUSH, 0.0)
         return cls(values, (own + exponents).masked_fill_(peak == 0, OF_ZEROS))
 
-    def __getitem__(self, index: slice | Tensor | tuple[slice, slice]) -> ScaledRows:
-        """Some of the matrices."""
+    def __getitem__(self, index: Tensor) -> ScaledRows:
+        """A copy of some of the matrices."""
         return ScaledRows(self.values[index], self.exponents[index])
+
+    def __setitem__(self, index: Tensor, matrices: ScaledRows) -> None:
+        """Put others in the place of some of the matrices."""
+        self.values[index], self.exponents[index] = matrices.values, matrices.exponents
 
     def __matmul__(self, other: ScaledRows) -> ScaledRows:
         """The product; each of its rows is summed at the scale of its own largest term."""
@@ -60,19 +64,62 @@ class ScaledRows:
 
 
 @dataclass(frozen=True)
-class BlockProducts:
-    """The operators of all segments of n sequences, and those of pairs, of pairs of pairs and so on.
+class Level:
+    """Operators of runs of segments, sequence after sequence, and how they are multiplied in pairs.
 
     Attributes:
-        transition: (K, K) float64.
-        levels: operators ``(n, m, K, K)``, at the last level of one m alone. Those of first segments begin with
-            ``diag(b_1)``; after the last of a sequence identities fill up.
-        place: (w,) by rank, where a segment stands among n times m.
+        operators: (m, K, K).
+        even: (p,) those at even places of their sequence: each begins a pair, or is left over.
+        left: (q,) those of them that begin a pair; its other one follows.
+        pair: (m,) which of the p each is in.
     """
 
+    operators: ScaledRows
+    even: Tensor
+    left: Tensor
+    pair: Tensor
+
+    @classmethod
+    def of(cls, operators: ScaledRows, count: Tensor) -> Level:
+        """Find the pairs of operators, ``count (n,)`` of each sequence."""
+        first = (count.cumsum(0) - count).repeat_interleave(count)
+        place = torch.arange(len(first), device=count.device) - first
+        is_even = place % 2 == 0
+        left = (is_even & (place + 1 < count.repeat_interleave(count))).nonzero()[:, 0]
+        return cls(operators, is_even.nonzero()[:, 0], left, is_even.cumsum(0) - 1)
+
+    def products(self) -> ScaledRows:
+        """(p, K, K) of each pair, and what is left over."""
+        result = self.operators[self.even]
+        result[self.pair[self.left]] = self.operators[self.left] @ self.operators[self.left + 1]
+        return result
+
+    def before_each(self, messages: ScaledRows) -> ScaledRows:
+        """(p, 1, K) rows before each product -> (m, 1, K) before each operator."""
+        result = messages[self.pair]
+        result[self.left + 1] = result[self.left] @ self.operators[self.left]
+        return result
+
+    def after_each(self, messages: ScaledRows) -> ScaledRows:
+        """(p, K, 1) columns after each product -> (m, K, 1) after each operator."""
+        result = messages[self.pair]
+        result[self.left] = self.operators[self.left + 1] @ result[self.left + 1]
+        return result
+
+
+@dataclass(frozen=True)
+class BlockProducts:
+    """The operators of all segments of n sequences, those of pairs of segments, of pairs of pairs and so on.
+
+    Attributes:
+        segments: that operators are of.
+        transition: (K, K) float64.
+        levels: from all segments to one or two operators a sequence; those of first segments begin with ``diag(b_1)``.
+    """
+
+    segments: Segments
     transition: Tensor
-    levels: list[ScaledRows]
-    place: Tensor
+    levels: list[Level]
 
     @classmethod
     def of(cls, transition: Tensor, b: Tensor, segments: Segments, slack: Tensor | None = None) -> BlockProducts:
@@ -84,31 +131,27 @@ class BlockProducts:
             segments: of the N rows.
             slack: (N, K), what is added at each frame to every row, as a share of its sum: for upper bounds.
         """
-        n, m = segments.n_sequences, -(-int(segments.lengths.max()) // segments.size)
-        position = torch.arange(len(segments.owner), device=b.device) - segments.first_segment[segments.owner]
-        place = (segments.owner * m + position)[segments.packing.order]
-        operators = _of_segments(transition, b, segments, slack)
-        filled = ScaledRows.of(torch.eye(len(transition), dtype=b.dtype, device=b.device).repeat(n * m, 1, 1))
-        filled.values[place], filled.exponents[place] = operators.values, operators.exponents
-        levels = [ScaledRows(filled.values.unflatten(0, (n, m)), filled.exponents.unflatten(0, (n, m)))]
-        while levels[-1].values.shape[1] > 1:
-            levels.append(_in_pairs(levels[-1]))
-        return cls(transition, levels, place)
+        assert b.dtype == torch.float64, "products of thousands of operators in float32 are too far from exact"
+        operators = _of_segments(transition, b, segments, slack)[segments.packing.rank]
+        count, levels = torch.bincount(segments.owner), []
+        while int(count.max()) > 1:
+            levels.append(Level.of(operators, count))
+            operators, count = levels[-1].products(), (count + 1) // 2
+        return cls(segments, transition, levels)
 
     def starts(self, initial: Tensor) -> Tensor:
         """Return what is predicted for the first state of each segment, ``(w, K)`` by rank.
 
         ``initial (1 or n, K)`` is p(z_1). Rows of impossible sequences are NaN.
         """
-        n = len(self.levels[0].exponents)
-        message = ScaledRows.of(initial.expand(n, -1)[:, None, None, :])
-        for operators in reversed(self.levels[:-1]):
-            half = operators.exponents.shape[1] // 2
-            message = _interleaved(message, message[:, :half] @ operators[:, 0 : 2 * half : 2])
-        alpha = message.values[:, :, 0]
+        initial = initial.expand(self.segments.n_sequences, -1)
+        message = ScaledRows.of(initial[:, None, :])
+        for level in reversed(self.levels):
+            message = level.before_each(message)
+        alpha = message.values[:, 0]
         predicted = alpha / alpha.sum(-1, keepdim=True) @ self.transition
-        predicted[:, 0] = initial
-        return predicted.flatten(0, 1)[self.place]
+        predicted[self.segments.first_segment] = initial
+        return predicted[self.segments.packing.order]
 
     def ends(self, final: Tensor, last_alpha: Tensor) -> Tensor:
         """Return beta at the last frame of each segment, ``(w, K)`` by rank, up to a constant each.
@@ -118,15 +161,12 @@ class BlockProducts:
             last_alpha: (w, K) by rank, p(z | x so far) at these frames: what is returned is of the order of one where
                 that weighs most.
         """
-        n = len(self.levels[0].exponents)
-        message = ScaledRows.of(final.expand(n, -1)[:, None, :, None])
-        for operators in reversed(self.levels[:-1]):
-            half = operators.exponents.shape[1] // 2
-            before = operators[:, 1::2] @ message[:, :half]
-            message = _interleaved(_joined(before, message[:, half:]), message[:, :half])
-        exponents, values = message.exponents.flatten(0, 1)[self.place], message.values.flatten(0, 1)[self.place]
-        weight = (_exponents(last_alpha) + exponents).masked_fill_(last_alpha == 0, OF_ZEROS)
-        return values[..., 0] * torch.exp2(exponents - weight.amax(-1, keepdim=True))
+        message = ScaledRows.of(final.expand(self.segments.n_sequences, -1)[:, :, None])
+        for level in reversed(self.levels):
+            message = level.after_each(message)
+        message = message[self.segments.packing.order]
+        weight = (_exponents(last_alpha) + message.exponents).masked_fill_(last_alpha == 0, OF_ZEROS)
+        return message.values[..., 0] * torch.exp2(message.exponents - weight.amax(-1, keepdim=True))
 
 
 def _exponents(values: Tensor) -> Tensor:
@@ -141,35 +181,10 @@ def _of_segments(transition: Tensor, b: Tensor, segments: Segments, slack: Tenso
     exponents = values.new_zeros(values.shape[:2])
     for t, (low, high) in enumerate(segments.packing.blocks):
         rows = values[: high - low]
-        if t:
-            predicted = rows @ transition
-        else:
-            predicted = rows.index_put((after,), transition)
+        predicted = rows @ transition if t else rows.index_put((after,), transition)
         joint = predicted * b[low:high, None, :]
         if slack is not None:
             joint += slack[low:high, None, :] * rows.sum(-1, keepdim=True)
         scaled = ScaledRows.of(joint, exponents[: high - low])
         values[: high - low], exponents[: high - low] = scaled.values, scaled.exponents
     return ScaledRows(values, exponents)
-
-
-def _in_pairs(operators: ScaledRows) -> ScaledRows:
-    """(n, m, K, K) -> (n, (m + 1) // 2, K, K); one that is left over stays as it is."""
-    half = operators.exponents.shape[1] // 2
-    return _joined(operators[:, 0 : 2 * half : 2] @ operators[:, 1::2], operators[:, 2 * half :])
-
-
-def _joined(first: ScaledRows, second: ScaledRows) -> ScaledRows:
-    """(n, m, r, c) and (n, k, r, c) -> (n, m + k, r, c)."""
-    return ScaledRows(torch.cat([first.values, second.values], 1), torch.cat([first.exponents, second.exponents], 1))
-
-
-def _interleaved(even: ScaledRows, odd: ScaledRows) -> ScaledRows:
-    """(n, m, r, c) and (n, m or m - 1, r, c), in turn."""
-    return ScaledRows(_in_turn(even.values, odd.values), _in_turn(even.exponents, odd.exponents))
-
-
-def _in_turn(even: Tensor, odd: Tensor) -> Tensor:
-    result = even.new_empty(len(even), even.shape[1] + odd.shape[1], *even.shape[2:])
-    result[:, 0::2], result[:, 1::2] = even, odd
-    return result

@@ -15,6 +15,8 @@ from seqmodels.inference.chains.trellis import Lengths, Trellis
 from seqmodels.inference.chains.viterbi import followed
 
 TERMS_AT_ONCE = 1 << 22  # elements of the (w, n, K) intermediate held at once
+NUMBERS_AT_ONCE = 1 << 26  # elements of the (N, n, K) states before that are held at once
+MOST_COLUMNS = 1 << 15  # of them, for each frame: they are numbered in 16 bits
 
 
 @torch.no_grad()
@@ -56,7 +58,9 @@ def sample_paths(trellis: Trellis, n: int, generator: torch.Generator) -> tuple[
     """
     tried, log_alpha, log_prob = _log_alpha(trellis)
     if not tried.segments.is_whole:
-        return torch.stack([_sample_segments(tried, log_alpha, generator) for _ in range(n)], 1), log_prob
+        at_once = max(1, min(MOST_COLUMNS // len(tried.transition), NUMBERS_AT_ONCE // log_alpha.numel()))
+        parts = [min(at_once, n - done) for done in range(0, n, at_once)]
+        return torch.cat([_sample_segments(tried, log_alpha, part, generator) for part in parts], 1), log_prob
     if trellis.log_transitions is None and loops_are_compiled(log_alpha.device):
         paths = _sample_in_loops(tried, log_alpha, n, generator)
     else:
@@ -101,22 +105,25 @@ def _sample_in_loops(trellis: Trellis, log_alpha: Tensor, n: int, generator: tor
     return paths
 
 
-def _sample_segments(trellis: Trellis, log_alpha: Tensor, generator: torch.Generator) -> Tensor:
-    """(N,) states, one sequence after the other, of segments side by side.
+def _sample_segments(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """(N, n) states, one sequence after the other, of segments side by side.
 
-    Of every frame, the state before is drawn for each state that there may be: what is drawn does not depend on what
-    follows, only which of it is read.
+    At every frame, the state before is drawn for each state that there may be: what is drawn does not depend on what
+    follows, only which of it is read. State j of draw d is number ``d K + j``.
     """
-    segments, K = trellis.segments, len(trellis.transition)
+    segments, K, device = trellis.segments, len(trellis.transition), log_alpha.device
     into = trellis.transition.log().T.contiguous()  # into[j, i] = log a_ij
     before, after = segments.rows_before
-    psi = torch.zeros(log_alpha.shape, dtype=torch.uint8 if K <= 256 else torch.int16, device=into.device)
-    size = max(1, TERMS_AT_ONCE // K**2)
+    first_numbers = torch.arange(n, device=device)[:, None] * K  # (n, 1)
+    psi = torch.zeros(len(log_alpha), n, K, dtype=torch.int16, device=device)
+    size = max(1, TERMS_AT_ONCE // (n * K**2))
     for rows, previous in zip(after.split(size), before.split(size), strict=True):
-        psi[rows] = draw(log_alpha[previous, None, :] + into, generator).clamp(min=0).to(psi.dtype)
-    ends = (log_alpha[segments.last] + trellis.final.log()).unsqueeze(1)
-    last = draw(ends, generator)[:, 0].clamp(min=0)[segments.owner]
-    return followed(segments, psi, last)
+        log_weights = (log_alpha[previous, None, :] + into).repeat(1, n, 1)
+        drawn = draw(log_weights, generator).clamp(min=0).unflatten(1, (n, K))
+        psi[rows] = (drawn + first_numbers).to(psi.dtype)
+    ends = (log_alpha[segments.last] + trellis.final.log()).unsqueeze(1).expand(-1, n, -1)
+    last = draw(ends, generator).clamp(min=0) + first_numbers[:, 0]
+    return followed(segments, psi.flatten(1), last[segments.owner]) - first_numbers[:, 0]
 
 
 def _sample_backwards(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:

@@ -471,7 +471,7 @@ def loss_is_negligible(trellis: Trellis, scale: Tensor) -> bool:
 
 
 def has_every_state(trellis: Trellis, alpha: Tensor) -> bool:
-    """Whether ``alpha`` (N, K) is zero in no state that is possible; then it is exact in all, of sequences of one chain.
+    """Whether ``alpha`` (N, K), of one chain, is zero in no state that is possible; then it is exact in all.
 
     A state is possible where its density is positive and one leads to it that was possible at the frame before.
     """

@@ -112,7 +112,7 @@ def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tup
     packing = trellis.packing
     scores, psi = _scores_of_segments(trellis, log_b, deltas)
     last = (scores + on_grid(trellis.ends(torch.float64).log()))[packing.rank].argmax(1)  # (w,), by segment
-    return followed(trellis.segments, psi, last), psi
+    return followed(trellis.segments, psi, last[:, None])[:, 0], psi
 
 
 @torch.no_grad()
@@ -335,17 +335,17 @@ def _operators(into: Tensor, log_b: Tensor, packing: Packing, segments: Tensor) 
 
 
 def followed(segments: Segments, psi: Tensor, last: Tensor) -> Tensor:
-    """The states from the last one of each sequence back, (N,), one sequence after the other.
+    """The states from the last ones of each sequence back, (N, m), one sequence after the other.
 
     Args:
         segments: of the N rows.
         psi: (N, K) packed, the state before each, were it this one; those of sequences' first frames are not read.
-        last: (w,) by segment, the states at last frames; of segments that others follow they are not read.
+        last: (w, m) by segment, the states at last frames; of segments that others follow they are not read.
     """
     packing = segments.packing
     if not segments.is_whole:
         last = _last_states(segments, _states_before(packing, psi), last)
-    return packing.unpack(_trace(packing, psi, last[packing.order, None])[0][:, 0])
+    return packing.unpack(_trace(packing, psi, last[packing.order])[0])
 
 
 def _states_before(packing: Packing, psi: Tensor) -> Tensor:
@@ -355,12 +355,12 @@ def _states_before(packing: Packing, psi: Tensor) -> Tensor:
 
 
 def _last_states(segments: Segments, states_before: Tensor, last: Tensor) -> Tensor:
-    """(w,) the last state of each segment, given those ``last`` (w,) of the last segments of sequences."""
-    states, owner, before = last.tolist(), segments.owner.tolist(), states_before.tolist()
+    """(w, m) the last states of each segment, given those ``last`` (w, m) of the last segments of sequences."""
+    states, owner, before = last.to("cpu", copy=True), segments.owner.tolist(), states_before.cpu()
     for segment in reversed(range(1, len(states))):
         if owner[segment - 1] == owner[segment]:
-            states[segment - 1] = before[segment][states[segment]]
-    return torch.tensor(states, device=last.device)
+            states[segment - 1] = before[segment, states[segment]]
+    return states.to(last.device)
 
 
 def _trace(packing: Packing, psi: Tensor, last: Tensor, *, keep: bool = True) -> tuple[Tensor, Tensor]:

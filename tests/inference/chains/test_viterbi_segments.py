@@ -112,6 +112,19 @@ def test_scores_far_below_zero_stay_exact() -> None:
     assert torch.equal(moved, best_paths(here)[0])
 
 
+def test_scores_of_thousands_of_frames_stay_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths of a chain that never moves, 4e5 nats below frames' peaks in a segment and a few nats from one another."""
+    monkeypatch.setattr("seqmodels.inference.chains.segments._has_numba", lambda: False)
+    whole_nats = np.random.default_rng(0).integers(-4000, 0, size=(640, 3)).astype(float)
+    whole_nats[-1] += (whole_nats.sum(0).min() - whole_nats.sum(0)) + np.array([-1.0, 0.0, -2.0])
+    third, log_b = torch.full((3,), 1 / 3, dtype=torch.float64), torch.as_tensor(whole_nats)
+    segments = Segments.of_size(torch.tensor([640]), 128, MARGIN)
+    cut = Trellis.of(third, torch.eye(3, dtype=torch.float64), LogDensities(segments.packing.pack(log_b)), segments)
+    path, log_prob = best_paths(cut)
+    assert (path == 1).all()
+    assert_allclose(log_prob, [whole_nats[:, 1].sum() - np.log(3)], rtol=1e-14)
+
+
 def test_an_impossible_sequence_spoils_no_other_and_no_segment() -> None:
     found = trellis("mixed", SIZE)
     log_b = found.segments.split(found.densities.log())
