@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
@@ -134,19 +133,19 @@ def test_an_impossible_sequence_spoils_no_other() -> None:
 
 
 def test_a_state_that_one_segment_loses_and_another_needs_is_missed() -> None:
-    """What falls below the smallest number in the first segment is the likeliest by the end of the third."""
-    stay, start = torch.eye(2, dtype=torch.float64), torch.full((2,), 0.5, dtype=torch.float64)
-    log_b = torch.zeros(48, 2, dtype=torch.float64)
-    log_b[3:6, 0] = -300.0
-    log_b[35:40, 1] = -200.0
-    whole = Trellis.of(start, stay, LogDensities(log_b), Segments.whole([48]))
+    """State 0, entered at the second frame or never, falls below the smallest number beside state 1 in the first
+    segment, and is as likely as that by the end of the third: no segment by itself can tell that it matters."""
+    transition = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.5, 0.5, 0.0]], dtype=torch.float64)
+    log_b = torch.zeros(48, 3, dtype=torch.float64)
+    log_b[3:6, 0], log_b[20:22, 1], log_b[40:42, 1] = -800 / 3, -150.0, -250.0
+    whole = Trellis.of(torch.eye(3)[2].double(), transition, LogDensities(log_b), Segments.whole([48]))
     parts, _ = cut(whole, 16)
     assert scaled.forward(parts).failed.all()
     assert scaled.backward(parts, scaled.forward(parts, bounded=False))[1].all()
-    expected = torch.logsumexp(log_b.cumsum(0) + np.log(0.5), 1)
     (steps,) = parts.segments.split(forward_pass(parts).steps)
-    assert_allclose(steps.cumsum(0), expected, rtol=1e-12, atol=1e-12)
-    assert_allclose(forward_backward_pass(parts).log_prob, expected[-1:], rtol=1e-12)
+    assert_allclose(steps.cumsum(0), log_space.forward_pass(whole).steps.cumsum(0), rtol=1e-12, atol=1e-12)
+    assert_allclose(steps.sum(), -800.0, rtol=1e-12)
+    assert_allclose(forward_backward_pass(parts).log_prob, [-800.0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
