@@ -1,7 +1,7 @@
 """Milliseconds of what most people bring first: one short series, many short ones, one step at a time.
 
-``OMP_NUM_THREADS=1 python benchmarks/small_jobs.py``: HMMs beside hmmlearn, from the same parameters, and a step of
-streams beside a filter of ten lines of NumPy, interleaved on one core.
+``OMP_NUM_THREADS=1 python benchmarks/small_jobs.py``: HMMs beside hmmlearn, from the same parameters; a step of streams
+beside a filter of ten lines of NumPy; other chains and a local level beside plain loops. All interleaved on one core.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 import hmmlearn.hmm
 import numpy as np
 import pandas as pd
+import plain_loops
 import torch
 from results import write
 
@@ -161,6 +162,30 @@ def plain_filter(start: dict[str, np.ndarray], x: np.ndarray) -> float:
     return total
 
 
+def other_rows(rounds: int) -> Iterator[dict[str, Any]]:
+    """The log-probability of a series under models that have no peer in Python's packages of HMMs, and local levels."""
+    one = sm.GaussianMixture(1)
+    for length in (100, 300, 1_000, 5_000):
+        (x,) = data(1, length, 2, 3)
+        y, times = x[:, :1], np.cumsum(np.random.default_rng(0).exponential(size=length))
+        timed, short = sm.Sequences([x], times=[times]), {"n_init": 1, "max_iter": 3}
+        durations = sm.hmm.HSMM(3, max_duration=30, observation=one, **short).fit([x])
+        unequal = sm.hmm.ContinuousTimeHMM(3, observation=one, **short).fit(timed)
+        lags, level = sm.hmm.MarkovSwitchingAR(2, **short).fit([y]), sm.LinearGaussian.local_level().fit([y])
+        pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+            "HSMM": (partial(durations.log_prob, [x]), partial(plain_loops.of_durations, durations, x)),
+            "MarkovSwitchingAR": (partial(lags.log_prob, [y]), partial(plain_loops.of_lags, lags, y)),
+            "ContinuousTimeHMM": (
+                partial(unequal.log_prob, timed),
+                partial(plain_loops.of_unequal_steps, unequal, x, times),
+            ),
+            "local level": (partial(level.log_prob, [y]), partial(plain_loops.of_local_level, level, y)),
+        }
+        for name, pair in pairs.items():
+            np.testing.assert_allclose(*(np.ravel(each())[0] for each in pair), rtol=1e-9)
+            yield _row(f"1 x {length:,}", f"score, {name}", "NumPy loop", *medians(pair, rounds))
+
+
 def process_rows(rounds: int) -> Iterator[dict[str, Any]]:
     """A whole process that fits a small HMM and decodes, imports included, of modules that were imported before."""
     silent = "import warnings; warnings.simplefilter('ignore'); "
@@ -183,19 +208,21 @@ def _row(case: str, job: str, peer: str, ms: float, peer_ms: float) -> dict[str,
     return row
 
 
+PARTS = {"hmm": hmm_rows, "steps": step_rows, "other": other_rows, "process": process_rows}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7, help="of each pair, in turns")
     parser.add_argument("--core", type=int, default=min(os.sched_getaffinity(0)), help="the one all run on")
-    parser.add_argument("--only", nargs="+", choices=["hmm", "steps", "process"], default=["hmm", "steps", "process"])
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--out", type=Path, default=HERE / "results" / "small_jobs.csv")
     options = parser.parse_args()
     os.sched_setaffinity(0, {options.core})
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    parts = {"hmm": hmm_rows, "steps": step_rows, "process": process_rows}
-    frame = pd.DataFrame([row for part in options.only for row in parts[part](options.rounds)])
+    frame = pd.DataFrame([row for part in options.only for row in PARTS[part](options.rounds)])
     command = shlex.join(["python", *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv)])
     write(frame, options.out, command)
 

@@ -6,7 +6,9 @@ import sys
 import warnings
 
 # The packages whose frames are passed over: this one, and those through which it calls itself.
-PASSED_OVER = frozenset({"seqmodels", "torch", "pyro", "joblib", "contextlib", "functools", "concurrent", "threading"})
+PASSED_OVER = frozenset(
+    {"seqmodels", "torch", "pyro", "joblib", "contextlib", "functools", "importlib", "concurrent", "threading"}
+)
 
 
 def warn_caller(message: str | Warning, category: type[Warning] = UserWarning) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, TypeVar, cast, overload
 
@@ -51,7 +51,17 @@ def _compiled(function: FunctionT, *, any_order: bool, allocates: bool) -> Funct
     try:
         return cast(FunctionT, numba.njit(cache=True, **options)(function))
     except RuntimeError:  # no folder to keep it in
+        _warn_of_no_cache()
         return cast(FunctionT, numba.njit(**options)(function))
+
+
+@cache
+def _warn_of_no_cache() -> None:
+    """Warn, once, that machine code cannot be kept."""
+    warn_caller(
+        "neither the folder of seqmodels nor the user's cache folder can be written, so its loops are compiled anew in "
+        "each process, which takes seconds; set the environment variable NUMBA_CACHE_DIR to a folder that can"
+    )
 
 
 def warn_if_slow(name: str, n_steps: int) -> None:

@@ -21,7 +21,7 @@ from seqmodels.generation.cursor import (
     source_of_each,
     stacked_sources,
 )
-from seqmodels.generation.decoding import Decoding, DrawnSteps
+from seqmodels.generation.decoding import Decoding, Draws
 from seqmodels.generation.event_tables import event_log_probs
 from seqmodels.generation.forecast import Forecast, forecast
 from seqmodels.generation.inputs import GenerativeModel, encode_source
@@ -35,7 +35,7 @@ __all__ = [
     "Cursor",
     "CursorState",
     "Decoding",
-    "DrawnSteps",
+    "Draws",
     "Forecast",
     "GenerativeModel",
     "Hypothesis",

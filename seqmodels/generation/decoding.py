@@ -106,7 +106,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class DrawnSteps:
+class Draws:
     """T consecutive steps of n sequences: a ``Draw`` of each, ``x (T, n, D)`` or ``(T, n)``, the others ``(T, n)``."""
 
     x: Tensor
@@ -114,7 +114,7 @@ class DrawnSteps:
     impossible: Tensor | None
 
     @classmethod
-    def single(cls, step: Draw) -> DrawnSteps:
+    def single(cls, step: Draw) -> Draws:
         """Return one step as steps."""
         ended, impossible = (None if mask is None else mask[None] for mask in (step.ended, step.impossible))
         return cls(step.x[None], ended, impossible)
@@ -126,7 +126,7 @@ class PathCursor(Cursor, Protocol):
 
     def draw_path(
         self, state: CursorState, n_steps: int, generator: torch.Generator, *, may_end: bool
-    ) -> Iterator[DrawnSteps] | None:
+    ) -> Iterator[Draws] | None:
         """The next ``n_steps`` steps of each sequence, from the model's own distribution; None: step by step only.
 
         Without ``may_end`` given that the sequences go on.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation.cursor import Cursor, CursorState, Prediction, Source, select_rows
-from seqmodels.generation.decoding import DrawnSteps
+from seqmodels.generation.decoding import Draws
 
 
 @runtime_checkable
@@ -44,7 +44,7 @@ class PathCursorGivenInputs(Protocol):
 
     def draw_path_given(
         self, state: CursorState, inputs: Tensor, n_steps: int, generator: torch.Generator, *, may_end: bool
-    ) -> Iterator[DrawnSteps] | None:
+    ) -> Iterator[Draws] | None:
         """As ``PathCursor.draw_path``, given the ``inputs (n, S, U)`` of the steps after the next one."""
 
 
@@ -98,7 +98,7 @@ class CursorGivenInputs:
 
     def draw_path(
         self, state: GivenState, n_steps: int, generator: torch.Generator, *, may_end: bool
-    ) -> Iterator[DrawnSteps] | None:
+    ) -> Iterator[Draws] | None:
         """The next steps of each sequence, from the model's own distribution; None: step by step only."""
         if not isinstance(self.cursor, PathCursorGivenInputs):
             return None

@@ -176,6 +176,11 @@ class _Gaussians:
         weights = (log_weights.to(self.log_weights)[:, None] + self.log_weights).flatten().softmax(0)
         return GaussianFeatures(weights.numpy(), self.loc, self.scale)
 
+    def split(self, n: int) -> list[_Gaussians]:
+        """``n`` parts of equally many mixtures."""
+        parts = (np.split(each, n) for each in (self.loc, self.scale))
+        return [_Gaussians(*part) for part in zip(self.log_weights.chunk(n), *parts, strict=True)]
+
     def without_impossible(self, log_weights: Tensor) -> GaussianFeatures:
         """The same without mixtures of weight zero."""
         kept = log_weights > -torch.inf
@@ -196,25 +201,38 @@ def _components(observation: Observation, output_parameters: Tensor, shift: Tens
     return _Gaussians(log_weights, loc.flatten(0, 1).numpy(), deviation.flatten(0, 1).numpy())
 
 
-def mixtures_of_one_table(
+def mixtures_of_steps(
     predictions: Sequence[Prediction], shift: Tensor, scale: Tensor, step: StepMap | None = None
 ) -> list[list[FeatureDistributions | None]] | None:
-    """For each of k predictions the ``feature_distributions`` of its rows, where all mix the same Gaussians.
+    """For each of k predictions the ``feature_distributions`` of its rows, where all are mixtures of Gaussians; else
+    None.
 
-    None where they are not, as for an HMM they are: its states' components are the same at all steps.
+    Their components are computed together, and once where they are the same at all steps, as those of an HMM are.
     """
-    table = predictions[0].output_parameters
-    for p in predictions:
-        is_shared = p.output_parameters.data_ptr() == table.data_ptr() and (len(table) == 1 or table.stride(0) == 0)
-        if not is_shared or p.past is not None or p.log_weights is None or table.device.type != "cpu":
-            return None
-    components = _components(predictions[0].observation, table[0].double(), shift, scale)
+    first = predictions[0]
+    table = first.output_parameters
+    is_alike = all(
+        p.past is None and p.observation is first.observation and p.output_parameters.shape == table.shape
+        for p in predictions
+    )
+    if not is_alike or table.device.type != "cpu":
+        return None
+    is_shared = all(
+        p.log_weights is not None
+        and p.output_parameters.data_ptr() == table.data_ptr()
+        and (len(table) == 1 or table.stride(0) == 0)
+        for p in predictions
+    )
+    tables = table[:1] if is_shared else torch.cat([p.output_parameters for p in predictions])  # (1 or k n, C, P)
+    components = _components(first.observation, tables.flatten(0, 1).double(), shift, scale)
     if components is None:
         return None
-    encoded = [[components.without_impossible(row) for row in p.weights().double().log()] for p in predictions]
-    if step is None:
-        return [[*rows] for rows in encoded]
-    return [[_of_raw_frames(row, step, step.shift, step.scale) for row in rows] for rows in encoded]
+    weights = torch.cat([p.weights() for p in predictions]).double().log()  # (k n, C)
+    each = [components] * len(weights) if is_shared else components.split(len(weights))
+    rows = [mixtures.without_impossible(row) for mixtures, row in zip(each, weights, strict=True)]
+    raw = rows if step is None else [_of_raw_frames(row, step, step.shift, step.scale) for row in rows]
+    n = len(table)
+    return [[*raw[h * n : (h + 1) * n]] for h in range(len(predictions))]
 
 
 def _of_gaussians(mixture: Any) -> GaussianFeatures | None:

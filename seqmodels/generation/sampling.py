@@ -20,7 +20,7 @@ from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import StepEncoder, decoded_after, repeated
 from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, DrawingCursor, start_after
-from seqmodels.generation.decoding import ANCESTRAL, Decoding, DrawnSteps, PathCursor, draw
+from seqmodels.generation.decoding import ANCESTRAL, Decoding, Draws, PathCursor, draw
 from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.generation.inputs import (
     GenerativeModel,
@@ -311,7 +311,7 @@ def stream_steps(
 
 def _draws(
     cursor: Cursor, state: CursorState, decoding: Decoding, generator: torch.Generator, n_steps: int, *, may_end: bool
-) -> Iterator[DrawnSteps]:
+) -> Iterator[Draws]:
     """The next ``n_steps`` steps, some at a time; sequences that have ended are carried along with the others."""
     if decoding == ANCESTRAL and isinstance(cursor, PathCursor):
         path = cursor.draw_path(state, n_steps, generator, may_end=may_end)
@@ -326,21 +326,19 @@ def _draws(
             size = min(n_at_once, n_steps, CHECK_EVERY), len(x)
             uniform = torch.rand(size, generator=generator, dtype=torch.float64, device=x.device)
             symbols, ended, state = drawing.draw(state, x, uniform, may_end=may_end)
-            yield DrawnSteps(symbols, ended, None)
+            yield Draws(symbols, ended, None)
             x, n_steps = symbols[-1], n_steps - len(symbols)
             continue
         if x is not None:
             state = cursor.advance(state, x)
         drawn = draw(cursor.distribution(state), decoding, generator, may_end=may_end)
-        yield DrawnSteps.single(drawn)
+        yield Draws.single(drawn)
         x, n_steps = drawn.x, n_steps - 1
 
 
-def _collect(
-    steps: Iterator[DrawnSteps], n: int, stop: StopStrings | None
-) -> tuple[list[DrawnSteps], list[Tensor | None]]:
+def _collect(steps: Iterator[Draws], n: int, stop: StopStrings | None) -> tuple[list[Draws], list[Tensor | None]]:
     """Steps until all sequences are over, and, like ``ended``, whether each step completes one of its stop strings."""
-    drawn: list[DrawnSteps] = []
+    drawn: list[Draws] = []
     stopped: list[Tensor | None] = []
     over, n_unchecked, n_checked = np.zeros(n, dtype=bool), 0, 0
     for several in steps:

@@ -26,7 +26,7 @@ from seqmodels.generation.decoding import ANCESTRAL, draw
 from seqmodels.generation.feature_distributions import FeatureDistributions
 from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.generation.inputs import GenerativeModel, numpy_generator, with_enough_precision
-from seqmodels.generation.predicted_features import feature_distributions, features_of_draws, mixtures_of_one_table
+from seqmodels.generation.predicted_features import feature_distributions, features_of_draws, mixtures_of_steps
 from seqmodels.observations import GaussianMixture, Observation
 
 ROWS_AT_ONCE = 4096  # paths that are drawn together
@@ -272,7 +272,7 @@ class Sampler:
         ones = np.ones((len(numbers), 1))
         survival = np.cumprod([self._p_continue(p) for p in closed], axis=0)  # (k, m)
         step = None if self.series is None else self.series.encoder.map
-        steps = self._of_one_table(closed, survival, step)
+        steps = self._of_gaussians(closed, survival, step)
         if steps is None:
             steps = [self._mixtures(p, ones * lasts[:, None], step) for p, lasts in zip(closed, survival, strict=True)]
         draw_all = cache(partial(self._draw, state, len(numbers)))
@@ -280,11 +280,11 @@ class Sampler:
             of_sequence, exact = [each[i] for each in steps], np.ones(self.k, dtype=bool)
             yield Ahead(number, origin, survival[:, i], of_sequence, exact, partial(_one, draw_all, i))
 
-    def _of_one_table(
+    def _of_gaussians(
         self, closed: list[Prediction], survival: np.ndarray, step: StepMap | None
     ) -> list[list[StepDistribution | None]] | None:
         """``_mixtures`` of each step, of one row a sequence; None where the steps' components are not the same."""
-        mixtures = mixtures_of_one_table(closed, *self.affine, step)
+        mixtures = mixtures_of_steps(closed, *self.affine, step)
         if mixtures is None:
             return None
         return [

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import DrawnSteps, MergedStates, Prediction, SingleSteps, Source, select_rows, stacked_sources
+from seqmodels.generation import Draws, MergedStates, Prediction, SingleSteps, Source, select_rows, stacked_sources
 from seqmodels.generation.cursor import ScoredSteps
 from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.hmm.missing_past import PastFilter, with_beliefs
@@ -410,7 +410,7 @@ class HMMCursor:
 
     def draw_path(
         self, state: HMMState, n_steps: int, generator: torch.Generator, *, may_end: bool
-    ) -> Iterator[DrawnSteps] | None:
+    ) -> Iterator[Draws] | None:
         """The next steps: states first, then what they emit. None where one needs the step before it, or its inputs.
 
         Given that sequences go on which could end, states are no chain: what was emitted says how likely an end was.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import DrawnSteps
+from seqmodels.generation import Draws
 from seqmodels.observations import Observation
 
 FIRST_STEPS, MOST_STEPS = 32, 256  # drawn at once: twice as many each time, since sequences may end early
@@ -118,7 +118,7 @@ def _emitted(observation: Observation, table: Tensor, states: Tensor, generator:
 
 def drawn_steps(
     states: DrawnStates, emit: Emit, numbers_of_step: int, n_steps: int, generator: torch.Generator, *, may_end: bool
-) -> Iterator[DrawnSteps]:
+) -> Iterator[Draws]:
     """Draw the next ``n_steps`` steps of n sequences, on the CPU.
 
     Args:
@@ -133,5 +133,5 @@ def drawn_steps(
     while n_steps > 0:
         drawn, ended = states.draw(min(size, most, n_steps), generator)
         x = emit(torch.from_numpy(drawn), generator)
-        yield DrawnSteps(x, torch.from_numpy(ended) if may_end else None, states.is_impossible.expand(len(drawn), -1))
+        yield Draws(x, torch.from_numpy(ended) if may_end else None, states.is_impossible.expand(len(drawn), -1))
         n_steps, size = n_steps - len(drawn), min(2 * size, MOST_STEPS)

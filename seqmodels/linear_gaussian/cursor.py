@@ -178,6 +178,18 @@ class SystemCursor(UnseenSteps[SystemState]):
         table = torch.cat([expected.new_zeros(len(expected), 1), expected, shape], 1)
         return Prediction(self._observation, table.unsqueeze(1), None, None, None)
 
+    def predictions_ahead(self, state: SystemState, k: int) -> list[Prediction] | None:
+        """The prediction of each of the next k steps when none of those before it is seen: all are computed at once."""
+        if self._reads_inputs or len(state.factor) > 1:
+            return super().predictions_ahead(state, k)
+        n, each = len(state.mean), [state]
+        for _ in range(k - 1):
+            each.append(self.unseen(each[-1]))
+        means, factors = torch.cat([s.mean for s in each]), torch.cat([s.factor for s in each])
+        step = torch.arange(k, device=means.device).repeat_interleave(n)
+        tables = self.distribution(SystemState(means, factors, rows=step)).output_parameters
+        return [Prediction(self._observation, table, None, None, None) for table in tables.split(n)]
+
     def select(self, state: SystemState, index: Tensor) -> SystemState:
         """The state of the sequences ``index (m,)``, in this order."""
         rest: SystemState = select_rows(replace(state, factor=state.mean, rows=None), index)

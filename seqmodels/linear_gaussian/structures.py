@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -458,12 +459,12 @@ class Structure:
         """Of one component or more."""
         return cls(tuple(components))
 
-    @property
+    @cached_property
     def states(self) -> list[slice]:
         """The states of each component, in their order."""
         return _slices([len(component.observation()) for component in self.components])
 
-    @property
+    @cached_property
     def numbers(self) -> list[slice]:
         """The fitted numbers of each component, in their order."""
         return _slices([len(component.start()) for component in self.components])
@@ -471,7 +472,7 @@ class Structure:
     @property
     def n_states(self) -> int:
         """K, of all components together."""
-        return sum(len(component.observation()) for component in self.components)
+        return int(self.states[-1].stop)
 
     def start(self) -> np.ndarray:
         """The numbers that a fit begins with."""

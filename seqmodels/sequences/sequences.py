@@ -859,15 +859,20 @@ class Sequences(Sequence[Item]):
 
     @property
     def names(self) -> list[Any]:
-        return list(self.metadata["name"]) if "name" in self.metadata else list(range(len(self)))
+        names = self._column("name")
+        return list(range(len(self))) if names is None else names
 
     @property
     def labels(self) -> list[Any] | None:
-        return list(self.metadata["label"]) if "label" in self.metadata else None
+        return self._column("label")
 
     @property
     def clusters(self) -> list[Any] | None:
-        return list(self.metadata["cluster"]) if "cluster" in self.metadata else None
+        return self._column("cluster")
+
+    def _column(self, name: str) -> list[Any] | None:
+        """Values of a column of the metadata; no table is made where none was given."""
+        return list(self.metadata[name]) if "metadata" in vars(self) and name in self.metadata else None
 
     @property
     def unit(self) -> str:

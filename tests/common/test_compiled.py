@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqmodels.common.compiled import compiled, is_compiling
+from seqmodels.common.compiled import _warn_of_no_cache, compiled, is_compiling
 
 
 def total_of_tails(x: np.ndarray) -> float:
@@ -34,3 +34,22 @@ def test_references_are_counted_only_where_arrays_may_be_made(allocates: bool) -
     anew(np.arange(3.0))
     (code,) = anew.inspect_llvm().values()
     assert ("@NRT_incref(" in code or "@NRT_decref(" in code) == allocates
+
+
+@pytest.mark.skipif(not is_compiling(), reason="numba is not installed")
+def test_where_no_code_can_be_kept_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numba
+
+    njit = numba.njit
+
+    def refuses_to_keep(*, cache: bool = False, **options: Any) -> Any:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return njit(**options)
+
+    monkeypatch.setattr(numba, "njit", refuses_to_keep)
+    _warn_of_no_cache.cache_clear()
+    with pytest.warns(UserWarning, match="NUMBA_CACHE_DIR"):
+        first = compiled(total_of_tails)
+    assert first(np.arange(10.0)) == 45.0
+    assert compiled(total_of_tails)(np.arange(10.0)) == 45.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import StepMap, inverse_power
 from seqmodels.generation.cursor import Prediction
 from seqmodels.generation.feature_distributions import FeatureDistributions, GaussianFeatures
-from seqmodels.generation.predicted_features import _of_gaussians, feature_distributions, mixtures_of_one_table
+from seqmodels.generation.predicted_features import _of_gaussians, feature_distributions, mixtures_of_steps
+from seqmodels.linear_gaussian.cursor import UnseenSteps
 from seqmodels.observations import (
     Beta,
     Gamma,
@@ -200,7 +202,7 @@ def test_components_that_all_steps_share_are_mixed_as_by_each_prediction(kind: s
     step = None
     if isinstance(model.encoding_, SeriesEncoding):
         step, affine = model.encoding_.step_encoder(x).map, (torch.zeros(2), torch.ones(2))
-    shared = mixtures_of_one_table(closed, *affine, step)
+    shared = mixtures_of_steps(closed, *affine, step)
     assert shared is not None
     n_kept = []
     for prediction, (ours,) in zip(closed, shared, strict=True):
@@ -218,6 +220,30 @@ def test_components_that_all_steps_share_are_mixed_as_by_each_prediction(kind: s
                 assert_allclose(getattr(ours, name), getattr(other, name), rtol=1e-12)
     assert n_kept[0] == 1
     assert n_kept[-1] == 3
+
+
+def test_gaussians_of_several_steps_are_those_of_each_prediction() -> None:
+    """A filter has another Gaussian at each step, of which all are computed together."""
+    x = np.cumsum(np.random.default_rng(0).standard_normal((2, 30, 2)), axis=1)
+    cursor = sm.LinearGaussian(2, max_iter=2).fit([*x]).cursor()
+    state = cursor.start(None, 2)
+    for step in torch.as_tensor(x[:, :5].copy()).unbind(1):
+        state = cursor.advance(state, step)
+    closed, one_by_one = cursor.predictions_ahead(state, 3), UnseenSteps.predictions_ahead(cursor, state, 3)
+    assert closed is not None
+    assert one_by_one is not None
+    affine = torch.tensor([1.0, -2.0]).double(), torch.tensor([3.0, 0.5]).double()
+    together = mixtures_of_steps(closed, *affine)
+    assert together is not None
+    for rows, prediction in zip(together, one_by_one, strict=True):
+        for i, ours in enumerate(rows):
+            alone = feature_distributions(prediction, slice(i, i + 1), np.ones(1), *affine)
+            assert isinstance(ours, GaussianFeatures)
+            assert isinstance(alone, GaussianFeatures)
+            for name in ("weights", "loc", "scale"):
+                assert_allclose(getattr(ours, name), getattr(alone, name), rtol=1e-12)
+    past = [*closed[:2], replace(closed[2], past=torch.zeros(2, 1, 2))]
+    assert mixtures_of_steps(past, *affine) is None
 
 
 @pytest.mark.parametrize(("power", "nu"), [(0.5, 5.0), (0.5, 2.2), (1.0, 1.5)])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from seqmodels.generation import DrawnSteps, Prediction, SingleSteps, Source, select_rows
+from seqmodels.generation import Draws, Prediction, SingleSteps, Source, select_rows
 from seqmodels.generation.cursor import ScoredSteps
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import ExponentialSeries, log_transitions_over, transition_probabilities
@@ -167,7 +167,7 @@ class ContinuousTimeCursor:
 
     def draw_path_given(
         self, state: TimedState, inputs: Tensor, n_steps: int, generator: torch.Generator, *, may_end: bool
-    ) -> Iterator[DrawnSteps] | None:
+    ) -> Iterator[Draws] | None:
         """The next steps: states first, then what they emit. None where one needs the step before it.
 
         ``inputs (n, S, 1)`` are the times of the steps after the next one, as of ``given``.
@@ -191,7 +191,7 @@ class ContinuousTimeCursor:
 
     def draw_path(
         self, state: TimedState, n_steps: int, generator: torch.Generator, *, may_end: bool
-    ) -> Iterator[DrawnSteps] | None:
+    ) -> Iterator[Draws] | None:
         """The next steps, one unit of time apart, as of ``draw_path_given``."""
         return self.draw_path_given(state, state.next_time[:, None, None][:, :0], n_steps, generator, may_end=may_end)
 

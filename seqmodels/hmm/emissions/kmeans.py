@@ -98,9 +98,12 @@ def _seeds(x: Tensor, mask: Tensor, n_clusters: int, generator: torch.Generator)
         candidates = x[groups.unsqueeze(1), candidate_rows]  # (G, n, D)
         candidate_distance = torch.stack([(x - c.unsqueeze(1)).square().sum(-1) for c in candidates.unbind(1)], 1)
         candidate_distance = torch.minimum(candidate_distance, distance.unsqueeze(1))  # (G, n, S)
-        best = (candidate_distance * mask.unsqueeze(1)).sum(-1).argmin(1)
-        distance = candidate_distance[groups, best]
-        seeds.append(candidates[groups, best])
+        if n_draws == 1:
+            distance, seed = candidate_distance[:, 0], candidates[:, 0]
+        else:
+            best = (candidate_distance * mask.unsqueeze(1)).sum(-1).argmin(1)
+            distance, seed = candidate_distance[groups, best], candidates[groups, best]
+        seeds.append(seed)
     return torch.stack(seeds, 1)
 
 
@@ -117,17 +120,19 @@ def _lloyd(x: Tensor, mask: Tensor, seeds: Tensor) -> Tensor:
     (g, m, d), centres = seeds.shape, seeds.to(x.device)
     offsets = m * torch.arange(g, device=x.device).unsqueeze(1)
     weight = mask.to(x.dtype)
+    weighted = (x * weight.unsqueeze(-1)).flatten(0, 1)
     for _ in range(min(ROUNDS, m)):
         labels, distance = _nearest(x, centres)
         which = (labels + offsets).flatten()
         counts = x.new_zeros(g * m).index_add_(0, which, weight.flatten()).view(g, m, 1)
-        sums = x.new_zeros(g * m, d).index_add_(0, which, (x * weight.unsqueeze(-1)).flatten(0, 1)).view(g, m, d)
-        # An empty cluster starts again at a frame far from its centre; there may be more of them than frames. Distances
-        # are told apart to a thousandth, so that rounding does not decide between frames that are equally far.
-        far = (distance / distance.amax(1, keepdim=True)).nan_to_num().mul(1_000).round()
-        far = far.topk(min(m, x.shape[1]), dim=1).indices[:, torch.arange(m) % min(m, x.shape[1])]
-        restarted = x.gather(1, far.unsqueeze(-1).expand(-1, -1, d))
-        centres = torch.where(counts > 0, sums / counts.clamp(min=1), restarted)
+        sums = x.new_zeros(g * m, d).index_add_(0, which, weighted).view(g, m, d)
+        centres, is_empty = sums / counts.clamp(min=1), counts == 0
+        if bool(is_empty.any()):
+            # An empty cluster starts again at a frame far from its centre; there may be more of them than frames.
+            # Distances are told apart to a thousandth, so that rounding does not decide between frames equally far.
+            far = (distance / distance.amax(1, keepdim=True)).nan_to_num().mul(1_000).round()
+            far = far.topk(min(m, x.shape[1]), dim=1).indices[:, torch.arange(m) % min(m, x.shape[1])]
+            centres = torch.where(is_empty, x.gather(1, far.unsqueeze(-1).expand(-1, -1, d)), centres)
     return centres
 
 

@@ -128,13 +128,27 @@ def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Te
         Rows whose Q is not below that of ``previous``.
     """
     n, rows, g = (t.cpu().numpy().astype(np.float64) for t in (counts, previous, first))
-    free, k = is_free.numpy()[:, None], len(g)
-    if rows.shape[1] == k:
-        from seqmodels.hmm.learning.stationary_loops import ascend
+    improved, _ = stationary_step(n, rows, g, is_free.numpy())
+    return torch.as_tensor(improved, device=previous.device)
 
-        rows = ascend(n, rows, g, is_free.numpy(), ROUNDS, HALVINGS, NEGLIGIBLE_GAIN)
-        return torch.as_tensor(rows, device=previous.device)
-    total = n.sum(1, keepdims=True)
+
+def stationary_step(
+    counts: np.ndarray, previous: np.ndarray, first: np.ndarray, is_free: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """``stationary_rows`` of arrays, and the distribution ``(K,)`` of the first state that goes with the rows."""
+    k = len(first)
+    if previous.shape[1] > k:
+        rows = _with_ends(counts, previous, first, is_free[:, None])
+        return rows, _perron(rows[:, :k], has_final=True)[0]
+    from seqmodels.hmm.learning.stationary_loops import ascend
+
+    rows, initial = ascend(counts, previous, first, is_free, ROUNDS, HALVINGS, NEGLIGIBLE_GAIN)
+    return rows, invariant(rows) if np.isnan(initial).any() else initial
+
+
+def _with_ends(n: np.ndarray, previous: np.ndarray, g: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """``stationary_rows`` where ends are events, from expected transitions and ends ``n`` and first states ``g``."""
+    rows, k, total = previous, len(g), n.sum(1, keepdims=True)
     value, perron = _objective(rows, n, g)
     if perron is None or value == -np.inf:
         return previous  # a chain that has come apart, of which there is no one stationary distribution
@@ -157,7 +171,7 @@ def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Te
                 break
         if value - before <= NEGLIGIBLE_GAIN * max(float(total.sum()), 1.0):
             break
-    return torch.as_tensor(rows, device=previous.device)
+    return rows
 
 
 Perron = tuple[np.ndarray, float, np.ndarray]

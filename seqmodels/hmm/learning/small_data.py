@@ -30,7 +30,7 @@ from seqmodels.hmm.learning.em import (
     StopRule,
     maximised_table,
 )
-from seqmodels.hmm.learning.first_state import stationary_initial, stationary_rows
+from seqmodels.hmm.learning.first_state import stationary_step
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.densities import LogDensities, possible_states
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
@@ -143,17 +143,17 @@ class _Steps:
 
     def _maximise_stationary(self) -> None:
         k, previous = len(self.initial), self.transition
-        first, counts, last = (
-            count + np.where(table > 0, pseudocount, 0.0)
-            for count, table, pseudocount in zip(self.counts, self.chain, self.pseudocounts, strict=True)
-        )
+        first, counts, last = self.counts
+        if self.has_prior:
+            first, counts, last = (
+                count + np.where(table > 0, pseudocount, 0.0)
+                for count, table, pseudocount in zip(self.counts, self.chain, self.pseudocounts, strict=True)
+            )
         if self.has_final:
             counts, previous = np.column_stack([counts, last]), np.column_stack([previous, self.final])
-        tensors = (torch.from_numpy(each) for each in (counts, previous, first, ~self.is_frozen))
-        rows = stationary_rows(*tensors)
-        self.transition, final = rows[:, :k].contiguous().numpy(), rows[:, k:].reshape(-1).contiguous()
-        self.final = final.numpy() if self.has_final else self.final
-        self.initial = stationary_initial(rows[:, :k], final if self.has_final else None).numpy()
+        rows, self.initial = stationary_step(counts, previous, first, ~self.is_frozen)
+        self.transition = np.ascontiguousarray(rows[:, :k])
+        self.final = rows[:, k].copy() if self.has_final else self.final
 
     def log_prior(self) -> float:
         """Return what the objective adds to the log-probability, in nats."""

@@ -78,8 +78,9 @@ def ascend(
     rounds: int,
     halvings: int,
     negligible: float,
-) -> np.ndarray:
-    """Return rows ``(K, K)`` whose objective is not below that of the ``previous`` ones, which it starts from.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows ``(K, K)`` whose objective is not below that of the ``previous`` ones, which it starts from, and
+    their stationary distribution ``(K,)``, NaN if there is no one such distribution.
 
     ``counts (K, K)`` and ``first (K,)`` are expected; rows that are not ``is_free (K,)`` stay as they are. A step is
     taken ``rounds`` times, each halved at most ``halvings`` times, until one gains less than ``negligible`` of the
@@ -95,8 +96,11 @@ def ascend(
             rows[i, j] = previous[i, j]
             n_all += counts[i, j]
     value, has_one = objective(rows, counts, first, system, pi)
+    if not has_one:
+        for i in range(K):
+            pi[i] = np.nan
     if not has_one or value == -np.inf:
-        return rows
+        return rows, pi
     for _ in range(rounds):
         for i in range(K):
             y[i] = (first[i] / pi[i] if first[i] > 0.0 else 0.0) - n_first
@@ -132,4 +136,4 @@ def ascend(
             factor *= 0.5
         if value - before <= negligible * max(n_all, 1.0):
             break
-    return rows
+    return rows, pi

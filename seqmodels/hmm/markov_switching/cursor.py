@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import DrawnSteps, Prediction, SingleSteps, Source, select_rows, stacked_sources
+from seqmodels.generation import Draws, Prediction, SingleSteps, Source, select_rows, stacked_sources
 from seqmodels.generation.cursor import ScoredSteps
 from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.hmm.learning.first_state import Start, log_stationary
@@ -193,7 +193,7 @@ class MarkovSwitchingCursor:
 
     def draw_path(
         self, state: LastStates, n_steps: int, generator: torch.Generator, *, may_end: bool
-    ) -> Iterator[DrawnSteps] | None:
+    ) -> Iterator[Draws] | None:
         """The next steps: states first, then what they emit. None where transitions need inputs.
 
         Given that sequences go on which could end, states are no chain: what was emitted says how likely an end was.

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import DrawnSteps, Prediction, SingleSteps, Source, select_rows, stacked_sources
+from seqmodels.generation import Draws, Prediction, SingleSteps, Source, select_rows, stacked_sources
 from seqmodels.generation.cursor import ScoredSteps
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.log_space import LogProduct, finite, relative_to_largest
@@ -176,7 +176,7 @@ class HSMMCursor:
 
     def draw_path(
         self, state: SegmentState, n_steps: int, generator: torch.Generator, *, may_end: bool
-    ) -> Iterator[DrawnSteps] | None:
+    ) -> Iterator[Draws] | None:
         """The next steps: segments first, then what they emit. None where one needs the step before it.
 
         Given that sequences go on which could end, states are no chain: what was emitted says how likely an end was.

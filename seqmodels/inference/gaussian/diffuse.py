@@ -45,6 +45,8 @@ class DiffuseMoments:
 
 def split_by_length(group: SequenceGroup) -> list[SequenceGroup]:
     """The same sequences in groups of one length each."""
+    if group.packing.counts[-1] == len(group.numbers):
+        return [group]
     lengths = np.bincount(group.packing.ranks)  # of the sequences in order, which fall
     parts = []
     for length in np.unique(lengths):

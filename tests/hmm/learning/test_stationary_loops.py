@@ -32,7 +32,7 @@ def test_many_steps_reach_the_maximum() -> None:
     counts, first, k = rng.gamma(2.0, size=(3, 3)), np.array([0.1, 3.0, 0.2]), 3
     rows = counts / counts.sum(1, keepdims=True)
     for _ in range(20):
-        rows = ascend(counts, rows, first, np.ones(k, bool), 4, 30, 1e-14)
+        rows, _ = ascend(counts, rows, first, np.ones(k, bool), 4, 30, 1e-14)
 
     def loss(logits: np.ndarray) -> float:
         each = np.exp(logits.reshape(k, k))
@@ -53,7 +53,7 @@ def test_no_step_goes_down_and_frozen_rows_and_zeros_stay() -> None:
         previous[0] = [0.0, 0.5, 0.0, 0.5]
         counts[0, [0, 2]] = 0.0
         is_free = np.array([True, True, seed % 2 == 0, True])
-        rows = ascend(counts, previous, first, is_free, 4, 30, 1e-10)
+        rows, pi = ascend(counts, previous, first, is_free, 4, 30, 1e-10)
         with np.errstate(divide="ignore", invalid="ignore"):
             before, after = (
                 np.nansum(counts * np.log(each)) + first @ np.log(invariant(each)) for each in (previous, rows)
@@ -61,10 +61,13 @@ def test_no_step_goes_down_and_frozen_rows_and_zeros_stay() -> None:
         assert after >= before - 1e-12
         assert (rows[0, [0, 2]] == 0.0).all()
         assert_allclose(rows.sum(1), 1.0, rtol=1e-12)
+        assert_allclose(pi, invariant(rows), rtol=1e-10)
         if not is_free[2]:
             assert (rows[2] == previous[2]).all()
 
 
 def test_a_chain_that_has_come_apart_stays_as_it_is() -> None:
     rows = np.eye(2)
-    assert (ascend(np.ones((2, 2)), rows, np.ones(2), np.ones(2, bool), 4, 30, 1e-10) == rows).all()
+    same, initial = ascend(np.ones((2, 2)), rows, np.ones(2), np.ones(2, bool), 4, 30, 1e-10)
+    assert (same == rows).all()
+    assert np.isnan(initial).all()
