@@ -42,9 +42,9 @@ class ScaledRows:
     def of(cls, matrices: Tensor, exponents: Tensor | float = 0.0) -> ScaledRows:
         """Return the matrices ``(..., r, c)`` with rows scaled further, beside ``exponents (..., r)`` they have."""
         peak = matrices.amax(-1)
-        own = _exponents(peak).clamp_(min=LEAST_EXPONENT)
-        values = torch.threshold_(matrices * torch.exp2(-own).unsqueeze(-1), FLUSH, 0.0)
-        return cls(values, (own + exponents).masked_fill_(peak == 0, OF_ZEROS))
+        power = _exponents(peak).clamp_(min=LEAST_EXPONENT)
+        values = torch.threshold_(matrices * torch.exp2(-power).unsqueeze(-1), FLUSH, 0.0)
+        return cls(values, (power + exponents).masked_fill_(peak == 0, OF_ZEROS))
 
     def __getitem__(self, index: Tensor) -> ScaledRows:
         """A copy of some of the matrices."""
@@ -55,16 +55,16 @@ class ScaledRows:
         self.values[index], self.exponents[index] = matrices.values, matrices.exponents
 
     def __matmul__(self, other: ScaledRows) -> ScaledRows:
-        """The product; each of its rows is summed at the scale of its own largest term."""
-        mantissa, own = torch.frexp(self.values)
-        exponents = (own + other.exponents.unsqueeze(-2)).masked_fill_(self.values == 0, OF_ZEROS)
+        """The product; each of its rows is summed at the scale of its largest term."""
+        mantissa, power = torch.frexp(self.values)
+        exponents = (power + other.exponents.unsqueeze(-2)).masked_fill_(self.values == 0, OF_ZEROS)
         level = exponents.amax(-1, keepdim=True)
         weights = mantissa * torch.exp2(exponents - level)
         return ScaledRows.of(weights @ other.values, self.exponents + level.squeeze(-1))
 
 
 @dataclass(frozen=True)
-class Level:
+class OperatorPairs:
     """Operators of runs of segments, sequence after sequence, and how they are multiplied in pairs.
 
     Attributes:
@@ -80,7 +80,7 @@ class Level:
     pair: Tensor
 
     @classmethod
-    def of(cls, operators: ScaledRows, count: Tensor) -> Level:
+    def of(cls, operators: ScaledRows, count: Tensor) -> OperatorPairs:
         """Find the pairs of operators, ``count (n,)`` of each sequence."""
         first = (count.cumsum(0) - count).repeat_interleave(count)
         place = torch.arange(len(first), device=count.device) - first
@@ -119,7 +119,7 @@ class BlockProducts:
 
     segments: Segments
     transition: Tensor
-    levels: list[Level]
+    levels: list[OperatorPairs]
 
     @classmethod
     def of(cls, transition: Tensor, b: Tensor, segments: Segments, slack: Tensor | None = None) -> BlockProducts:
@@ -135,7 +135,7 @@ class BlockProducts:
         operators = _of_segments(transition, b, segments, slack)[segments.packing.rank]
         count, levels = torch.bincount(segments.owner), []
         while int(count.max()) > 1:
-            levels.append(Level.of(operators, count))
+            levels.append(OperatorPairs.of(operators, count))
             operators, count = levels[-1].products(), (count + 1) // 2
         return cls(segments, transition, levels)
 

@@ -302,12 +302,12 @@ def _exact_arrivals(
 
 def _after_operator(arriving: Tensor, units: Tensor, values: Tensor) -> Tensor:
     """(K,) scores after a segment, the largest 0."""
-    possible = (arriving > -torch.inf) & (values > -torch.inf).any(1)
-    if not possible.any():
+    is_possible = (arriving > -torch.inf) & (values > -torch.inf).any(1)
+    if not is_possible.any():
         return torch.full_like(arriving, -torch.inf)
-    level = (arriving[possible] * GRID).long() + units[possible]
+    level = (arriving[is_possible] * GRID).long() + units[is_possible]
     before = (level - level.max()).double() / GRID
-    return rescaled((before[:, None] + values[possible]).amax(0, keepdim=True))[0]
+    return rescaled((before[:, None] + values[is_possible]).amax(0, keepdim=True))[0]
 
 
 def _operators(into: Tensor, log_b: Tensor, packing: Packing, segments: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
@@ -331,7 +331,7 @@ def _operators(into: Tensor, log_b: Tensor, packing: Packing, segments: Tensor) 
             values -= largest.unsqueeze(2)
             units += (largest * GRID).long()
     of_segments = zip(part.order.tolist(), units.cpu(), values.cpu(), strict=True)
-    return {int(segments[i]): (own_units, own_values) for i, own_units, own_values in of_segments}
+    return {int(segments[i]): (of_rows, of_entries) for i, of_rows, of_entries in of_segments}
 
 
 def followed(segments: Segments, psi: Tensor, last: Tensor) -> Tensor:
